@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands: one thin function each. Errors become (retval, out, err) here and only here."""
+import errno
+import functools
+import inspect
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import render
+from .compat import read_command, write_command
+from .loop import Loop, Published
+from .rebalance.requests import Refused, Request
+
+CommandResult = Tuple[int, str, str]
+
+
+def _command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    """Check --format and turn refusals into a retval and one line."""
+
+    @functools.wraps(handler)
+    def wrapper(self: 'Commands', *args: Any, **kwargs: Any) -> CommandResult:
+        format_ = kwargs.get('format')
+        if format_ not in (None, *render.FORMATS):
+            return (-errno.EINVAL, '', 'unknown format %r: plain, json or json-pretty' % format_)
+        try:
+            return handler(self, *args, **kwargs)
+        except Refused as refused:
+            return -refused.errno, '', str(refused)
+
+    # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
+    wrapper.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _show(data: Dict[str, Any], format: Optional[str],
+          plain: Callable[[Any], str]) -> CommandResult:
+    return 0, render.render(data, format or 'plain', plain), ''
+
+
+class Commands:
+    """The handlers; module.Module inherits them, since Ceph calls each with the module as self."""
+    loop: Loop
+
+    @read_command('perfguard status')
+    @_command
+    def status(self, format: Optional[str] = None) -> CommandResult:
+        """Show what perfguard sees and does, with reasons"""
+        return _show(self.loop.published.status, format, render.status)
+
+    @read_command('perfguard events')
+    @_command
+    def events(self, count: int = 20, format: Optional[str] = None) -> CommandResult:
+        """Show what was detected and done, newest last"""
+        if count < 1:
+            raise Refused(errno.EINVAL, 'count must be 1 or more, not %d' % count)
+        return _show({'events': list(self.loop.published.events[-count:])}, format, render.events)
+
+    @read_command('perfguard rebalance status')
+    @_command
+    def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
+        """Show the campaign under way, or the last one"""
+        return _show(self._ready().rebalance, format, render.rebalance_status)
+
+    @read_command('perfguard rebalance plan')
+    @_command
+    def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
+        """Preview what would move: PGs, bytes, in and out of each OSD, estimated time"""
+        return _show(self._ready().plan, format, render.plan)
+
+    @read_command('perfguard rebalance ls')
+    @_command
+    def rebalance_ls(self, format: Optional[str] = None) -> CommandResult:
+        """List campaigns, newest last"""
+        return _show({'campaigns': self._campaigns()}, format, render.history)
+
+    @read_command('perfguard rebalance show')
+    @_command
+    def rebalance_show(self, campaign: int,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show one campaign"""
+        for entry in self._campaigns():
+            if entry['id'] == campaign:
+                return _show(entry, format, render.campaign)
+        raise Refused(errno.ENOENT,
+                      'there is no campaign %d ("rebalance ls" lists them)' % campaign)
+
+    @write_command('perfguard rebalance prepare')
+    @_command
+    def rebalance_prepare(self, force: bool = False,
+                          format: Optional[str] = None) -> CommandResult:
+        """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
+        return self._ask(Request('prepare', force=force),
+                         'preparing; change CRUSH when "rebalance status" shows PREPARED', format)
+
+    @write_command('perfguard rebalance pin')
+    @_command
+    def rebalance_pin(self, format: Optional[str] = None) -> CommandResult:
+        """Pin every remapped PG where its data is"""
+        return self._ask(Request('pin'), 'pinning; "rebalance start" when it is PINNED', format)
+
+    @write_command('perfguard rebalance start')
+    @_command
+    def rebalance_start(self, format: Optional[str] = None) -> CommandResult:
+        """Release the pinned PGs, batch by batch"""
+        return self._ask(Request('start'),
+                         'releasing; "rebalance status" shows how far', format)
+
+    @write_command('perfguard rebalance pause')
+    @_command
+    def rebalance_pause(self, format: Optional[str] = None) -> CommandResult:
+        """Stop all movement, losing nothing of what was copied"""
+        return self._ask(Request('pause'), 'pausing; "rebalance resume" goes on', format)
+
+    @write_command('perfguard rebalance resume')
+    @_command
+    def rebalance_resume(self, format: Optional[str] = None) -> CommandResult:
+        """Go on after a pause"""
+        return self._ask(Request('resume'), 'resuming', format)
+
+    @write_command('perfguard rebalance abort')
+    @_command
+    def rebalance_abort(self, format: Optional[str] = None) -> CommandResult:
+        """Pin back what is under way, leave the rest pinned, give everything else back"""
+        return self._ask(Request('abort'), 'aborting; what is pinned stays where it is', format)
+
+    @write_command('perfguard rebalance finish')
+    @_command
+    def rebalance_finish(self, keep: bool = False,
+                         format: Optional[str] = None) -> CommandResult:
+        """End the campaign; with --keep the pins that are left become ordinary upmaps"""
+        return self._ask(Request('finish', keep=keep), 'finishing', format)
+
+    def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
+        self.loop.request(request)
+        data = {'verb': request.verb, 'message': message}
+        return _show(data, format, render.accepted)
+
+    def _ready(self) -> Published:
+        published = self.loop.published
+        if not published.rebalance:
+            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+        return published
+
+    def _campaigns(self) -> List[Dict[str, Any]]:
+        published = self.loop.published
+        campaigns = list(published.history)
+        if published.campaign is not None and published.campaign.active:
+            campaigns.append(published.rebalance)
+        return campaigns

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Reads what Ceph prints as JSON, and what ceph-mgr's get() returns, into the frozen types."""
+from typing import Any, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Union
+
+from .types import Osd, OsdMap, OsdSet, Pool
+
+#: pg_pool_t::TYPE_ERASURE
+_ERASURE = 3
+#: Worst first: an OSD that is full is nearfull as well.
+_FULLNESS = ('full', 'backfillfull', 'nearfull')
+
+
+class WrongDump(ValueError):
+    """The data is well-formed, but not the output of the command it should be from."""
+
+
+class PgSets(NamedTuple):
+    """Where CRUSH and the upmaps want a PG, and which OSDs serve it now."""
+    pgid: str
+    up: OsdSet
+    acting: OsdSet
+
+
+def osdmap_from_dump(dump: Mapping[str, Any]) -> OsdMap:
+    """From ``ceph osd dump -f json`` or ``MgrModule.get('osd_map')``; else WrongDump."""
+    if not isinstance(dump, Mapping):
+        raise WrongDump('not the output of "ceph osd dump -f json"')
+    try:
+        profiles = dump.get('erasure_code_profiles', {})
+        return OsdMap(
+            epoch=dump['epoch'],
+            flags=_flags(dump),
+            pools={p['pool']: _pool(p, profiles) for p in dump['pools']},
+            osds={o['osd']: _osd(o) for o in dump['osds']},
+            upmap_items={e['pgid']: tuple([(m['from'], m['to']) for m in e['mappings']])
+                         for e in dump['pg_upmap_items']},
+            upmap_vectors={e['pgid']: tuple(e['osds']) for e in dump['pg_upmap']},
+            pg_temp={e['pgid']: tuple(e['osds']) for e in dump['pg_temp']},
+            fsid=dump.get('fsid', ''),
+            min_compat_client=dump.get('require_min_compat_client', ''))
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise WrongDump('not the output of "ceph osd dump -f json" (%s)' % _complaint(e)) from e
+
+
+def _complaint(error: Exception) -> str:
+    return 'no %s' % error if isinstance(error, KeyError) else str(error)
+
+
+def _flags(dump: Mapping[str, Any]) -> FrozenSet[str]:
+    names = dump['flags_set'] if 'flags_set' in dump else dump['flags'].split(',')
+    return frozenset(name for name in names if name)
+
+
+def _osd(dumped: Mapping[str, Any]) -> Osd:
+    states = dumped.get('state', ())
+    return Osd(dumped['osd'], up=bool(dumped['up']), reweight=float(dumped['weight']),
+               destroyed='destroyed' in states,
+               fullness=next((level for level in _FULLNESS if level in states), ''))
+
+
+def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) -> Pool:
+    erasure = dumped['type'] == _ERASURE
+    profile: Mapping[str, str] = {}
+    if erasure:
+        profile = profiles.get(dumped['erasure_code_profile'], {})
+    pg_num = dumped['pg_num']
+    return Pool(
+        id=dumped['pool'], name=dumped['pool_name'], erasure=erasure, size=dumped['size'],
+        min_size=dumped['min_size'], crush_rule=dumped['crush_rule'], pg_num=pg_num,
+        pg_num_target=dumped.get('pg_num_target', pg_num),
+        pg_num_pending=dumped.get('pg_num_pending', pg_num),
+        autoscale_mode=dumped.get('pg_autoscale_mode', 'off'),
+        data_shards=int(profile.get('k', 1)))
+
+
+def pg_sets_from_dump(dump: Any) -> Iterator[PgSets]:
+    """Every PG of ``ceph pg dump pgs_brief -f json``, or of the whole ``ceph pg dump -f json``.
+
+    WrongDump if it is neither.
+    """
+    try:
+        for row in pg_rows(dump):
+            yield PgSets(row['pgid'], tuple(row['up']), tuple(row['acting']))
+    except (KeyError, TypeError) as e:
+        raise wrong_pg_dump() from e
+
+
+def pg_rows(dump: Any) -> Any:
+    """The list of PGs in a PG dump; releases differ in what is around it. WrongDump if none."""
+    if isinstance(dump, dict):
+        dump = dump.get('pg_map', dump)
+    if isinstance(dump, dict):
+        dump = dump.get('pg_stats')
+    if not isinstance(dump, list):
+        raise wrong_pg_dump()
+    return dump
+
+
+def wrong_pg_dump() -> WrongDump:
+    return WrongDump('not the output of "ceph pg dump pgs_brief -f json"')
+
+
+#: What keep_remapped makes of a PG whose up set is its acting set.
+CLEAN = None
+
+
+def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
+    """An object_hook for json.load of a PG dump: only remapped PGs are ever kept.
+
+    A large cluster has hundreds of thousands of PGs, and what a few of them need must not cost
+    the memory of all.
+    """
+    up, acting = row.get('up'), row.get('acting')
+    if not isinstance(up, list) or not isinstance(acting, list) or 'pgid' not in row:
+        return row
+    if up == acting:
+        return CLEAN
+    return PgSets(row['pgid'], tuple(up), tuple(acting))

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The cluster as seen and changed through MgrModule. Nothing else touches the mgr's API."""
+import json
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence
+
+from mgr_module import CommandResult, MgrModule
+
+from ..upmap.crush import CrushRules
+from .dumps import osdmap_from_dump
+from .types import OsdMap, PgCounts, Placement, Signals, pool_of, seed_of
+
+log = logging.getLogger(__name__)
+
+#: A mon command; `prefix` and the command's own arguments.
+Command = Mapping[str, Any]
+
+#: Words in a PG's state that say that it is between two intervals. "unknown": no OSD reported yet.
+_TRANSITION = frozenset({'peering', 'activating', 'creating', 'unknown'})
+
+
+@dataclass(frozen=True)
+class Reply:
+    #: 0 or a negative errno; None: no answer in time.
+    retval: Optional[int]
+    out: str = ''
+    error: str = ''
+
+
+class MapView:
+    """One OSDMap: its parts that matter, and the placement of any PG in it."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.osdmap: OsdMap = osdmap_from_dump(handle.dump())
+        self.crush_version: int = handle.get_crush_version()
+
+    def placement(self, pgid: str) -> Optional[Placement]:
+        pool = self.osdmap.pools.get(pool_of(pgid))
+        seed = seed_of(pgid)
+        if pool is None or seed >= pool.pg_num:
+            return None
+        sets = self._handle.pg_to_up_acting_osds(pool.id, seed)
+        return Placement(tuple(sets['up']), tuple(sets['acting']))
+
+
+class MgrCluster:
+    def __init__(self, mgr: MgrModule, stopping: Callable[[], bool]) -> None:
+        self._mgr = mgr
+        self._stopping = stopping
+        self._view: Optional[MapView] = None
+        self._crush: Optional[CrushRules] = None
+        self._crush_version = -1
+
+    # ---- reading
+
+    def map_view(self) -> MapView:
+        """The newest OSDMap that this mgr has; parsed once an epoch."""
+        handle = self._mgr.get_osdmap()
+        if self._view is None or self._view.osdmap.epoch != handle.get_epoch():
+            self._view = MapView(handle)
+        return self._view
+
+    def crush(self, version: int) -> CrushRules:
+        if self._crush is None or self._crush_version != version:
+            self._crush = CrushRules.from_dump(self._mgr.get('osd_map_crush'))
+            self._crush_version = version
+        return self._crush
+
+    def signals(self) -> Signals:
+        status = self._mgr.get('pg_status')
+        health = json.loads(self._mgr.get('health')['json'])
+        checks = {code: check.get('summary', {}).get('message', '')
+                  for code, check in health.get('checks', {}).items() if not check.get('muted')}
+        pool_bytes = {pool['id']: int(pool['stats'].get('stored', 0))
+                      for pool in self._mgr.get('df').get('pools', [])}
+        return Signals(
+            counts=pg_counts(status),
+            misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
+            slow_ops=self._slow_ops(), health=checks,
+            health_status=health.get('status', ''),
+            recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
+            pool_bytes=pool_bytes)
+
+    def _slow_ops(self) -> int:
+        """Operations in flight for too long, as OSDs and mons report them."""
+        return sum(int(metric.get('value', 0))
+                   for metrics in self._mgr.get_daemon_health_metrics().values()
+                   for metric in metrics if metric.get('type') == 'SLOW_OPS')
+
+    def degraded_pgs(self) -> FrozenSet[str]:
+        """PGs whose state names them degraded. The answer's size grows with their number only."""
+        retval, out, error = self._mgr.rados.mgr_command(json.dumps(
+            {'prefix': 'pg ls', 'states': ['degraded'], 'format': 'json'}), b'', timeout=10)
+        if retval != 0:
+            log.warning('pg ls degraded: %s', error)
+            return frozenset()
+        rows = json.loads(out)
+        rows = rows.get('pg_stats', []) if isinstance(rows, dict) else rows
+        return frozenset(row['pgid'] for row in rows)
+
+    def stats_period(self) -> float:
+        return float(self._mgr.get_ceph_option('mgr_stats_period'))
+
+    def balancer_active(self) -> Optional[str]:
+        """"true", "false", or None where nobody set it."""
+        value = self._mgr.get_module_option_ex('balancer', 'active')
+        return None if value is None else str(value).lower()
+
+    def stored_option(self, option: str) -> Optional[str]:
+        """An option's value in the mgr section of the configuration database; None: not set."""
+        reply = self.run([{'prefix': 'config dump', 'format': 'json'}])[0]
+        if reply.retval != 0:
+            raise RuntimeError('config dump: %s' % (reply.error or 'no answer'))
+        for entry in json.loads(reply.out):
+            if entry['section'] == 'mgr' and entry['name'] == option and not entry.get('mask'):
+                return str(entry['value'])
+        return None
+
+    # ---- acting
+
+    def run(self, commands: Sequence[Command], timeout: float = 60.0) -> List[Reply]:
+        """Send mon commands all at once, then wait: the mon gathers them into few proposals."""
+        results: List[CommandResult] = []
+        for command in commands:
+            result = CommandResult('')
+            self._mgr.send_command(result, 'mon', '', json.dumps(command), '')
+            results.append(result)
+        deadline = time.monotonic() + timeout
+        return [self._wait(result, deadline) for result in results]
+
+    def _wait(self, result: CommandResult, deadline: float) -> Reply:
+        # In short steps: a disabled module must not wait for mons that have no quorum.
+        while not result.ev.wait(0.5):
+            if time.monotonic() > deadline or self._stopping():
+                return Reply(None, error='no answer from the mons')
+        return Reply(result.r, result.outb, result.outs)
+
+    # ---- publishing
+
+    def health_checks(self, checks: Mapping[str, Any]) -> None:
+        self._mgr.set_health_checks(dict(checks))
+
+    def progress(self, event_id: str, message: str, share: float) -> None:
+        self._progress('update', event_id, message, share, [], True)
+
+    def progress_done(self, event_id: str) -> None:
+        self._progress('complete', event_id)
+
+    def _progress(self, method: str, *args: Any) -> None:
+        try:
+            self._mgr.remote('progress', method, *args)
+        except (ImportError, RuntimeError) as error:
+            # Without the progress module everything works but its bar.
+            log.debug('progress %s: %s', method, error)
+
+    def cluster_log(self, text: str) -> None:
+        self._mgr.cluster_log('cluster', self._mgr.ClusterLogPrio.INFO, 'perfguard: ' + text)
+
+
+def pg_counts(status: Mapping[str, Any]) -> PgCounts:
+    """From MgrModule.get('pg_status'): how many PGs are in each condition."""
+    sums: Dict[str, int] = {}
+    inactive = transition = clean = total = 0
+    for row in status.get('pgs_by_state', []):
+        count, words = row['count'], set(row['state_name'].split('+'))
+        total += count
+        if 'active' not in words:
+            inactive += count
+        if words & _TRANSITION:
+            transition += count
+        if {'active', 'clean'} <= words:
+            clean += count
+        for word in words:
+            sums[word] = sums.get(word, 0) + count
+    return PgCounts(total=total, active_clean=clean, inactive=inactive, in_transition=transition,
+                    degraded=sums.get('degraded', 0), remapped=sums.get('remapped', 0),
+                    backfilling=sums.get('backfilling', 0),
+                    backfill_wait=sums.get('backfill_wait', 0),
+                    backfill_toofull=sums.get('backfill_toofull', 0),
+                    laggy=sums.get('laggy', 0), wait=sums.get('wait', 0))

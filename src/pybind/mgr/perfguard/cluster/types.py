@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What perfguard knows of a cluster, as plain frozen data.
+
+The pure packages (upmap, rebalance, watch) take these and nothing else, so the same code runs in
+ceph-mgr, offline on JSON dumps and in a simulator.
+"""
+from dataclasses import dataclass, field
+from typing import FrozenSet, Mapping, Optional, Tuple
+
+#: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
+NO_OSD = 0x7FFFFFFF
+
+#: One pg_upmap_items pair: (from, to).
+Pair = Tuple[int, int]
+Items = Tuple[Pair, ...]
+#: An ordered set of OSD ids; in an erasure coded pool the position is the shard.
+OsdSet = Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class UpmapEntry:
+    """All that the OSDMap says about the placement of one PG, on top of CRUSH.
+
+    ``vector`` is the pg_upmap entry (None: no entry), ``items`` the pg_upmap_items entry
+    (empty: no entry). ``UpmapEntry()`` is a PG that CRUSH alone places.
+    """
+    items: Items = ()
+    vector: Optional[OsdSet] = None
+
+    def __bool__(self) -> bool:
+        return bool(self.items) or self.vector is not None
+
+
+@dataclass(frozen=True)
+class Osd:
+    id: int
+    up: bool
+    #: Reweight, 0.0 to 1.0; 0 is "out". Not the CRUSH weight.
+    reweight: float
+    exists: bool = True
+    destroyed: bool = False
+    #: "nearfull", "backfillfull", "full" or nothing.
+    fullness: str = ''
+
+
+@dataclass(frozen=True)
+class Pool:
+    id: int
+    name: str
+    erasure: bool
+    size: int
+    min_size: int
+    crush_rule: int
+    pg_num: int
+    #: pg_num that the pool is on its way to; differs while it splits or merges.
+    pg_num_target: int
+    #: Below pg_num while PGs with higher ids are about to merge.
+    pg_num_pending: int
+    autoscale_mode: str = 'off'
+    #: Data shards: k of an erasure code, 1 for replicated pools.
+    data_shards: int = 1
+
+
+@dataclass(frozen=True)
+class OsdMap:
+    """The parts of an OSDMap that placement depends on. Mappings are keyed by PG id ("1.2f")."""
+    epoch: int
+    flags: FrozenSet[str]
+    pools: Mapping[int, Pool]
+    osds: Mapping[int, Osd]
+    upmap_items: Mapping[str, Items]
+    upmap_vectors: Mapping[str, OsdSet]
+    #: Acting sets of the PGs that are remapped (up differs from acting).
+    pg_temp: Mapping[str, OsdSet]
+    fsid: str = ''
+    #: Oldest client release that may connect; upmaps need luminous.
+    min_compat_client: str = ''
+
+    def entry(self, pgid: str) -> UpmapEntry:
+        return UpmapEntry(self.upmap_items.get(pgid, ()), self.upmap_vectors.get(pgid))
+
+
+def pool_of(pgid: str) -> int:
+    """Pool id of a PG id: "12.1f" -> 12."""
+    return int(pgid[:pgid.index('.')])
+
+
+def seed_of(pgid: str) -> int:
+    """Placement seed of a PG id: "12.1f" -> 31."""
+    return int(pgid[pgid.index('.') + 1:], 16)
+
+
+@dataclass(frozen=True)
+class PgCounts:
+    """How many PGs are in which condition; a PG counts in each condition that its state names."""
+    total: int = 0
+    active_clean: int = 0
+    inactive: int = 0
+    #: Peering, activating, creating or not reported yet: between two intervals.
+    in_transition: int = 0
+    degraded: int = 0
+    remapped: int = 0
+    backfilling: int = 0
+    backfill_wait: int = 0
+    backfill_toofull: int = 0
+    laggy: int = 0
+    wait: int = 0
+
+
+@dataclass(frozen=True)
+class Signals:
+    """The cheap signals of one loop turn."""
+    counts: PgCounts
+    #: Misplaced object copies / all object copies, 0 to 1.
+    misplaced_ratio: float = 0.0
+    slow_ops: int = 0
+    #: Health check code -> summary, muted checks left out.
+    health: Mapping[str, str] = field(default_factory=dict)
+    health_status: str = 'HEALTH_OK'
+    recovery_bytes_per_second: float = 0.0
+    #: Logical bytes by pool id: bytes of one copy (of all k data shards together).
+    pool_bytes: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the data of a PG shall be (up) and where it is served from now (acting)."""
+    up: OsdSet
+    acting: OsdSet
+
+
+def shard_bytes(pool: Pool, pool_bytes: int) -> int:
+    """Mean bytes that one OSD stores of one PG of the pool.
+
+    From the pool's totals, since the statistics of each single PG cost the mgr too much to read:
+    the PGs of a pool differ little when they hold many objects.
+    """
+    return pool_bytes // max(1, pool.pg_num) // max(1, pool.data_shards)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The one file that knows that Ceph releases differ. It asks for features, never for versions."""
+from typing import Any, Callable, List, Optional
+
+import mgr_module
+from mgr_module import NotifyType
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+#: The base class of a release's own command registry; None where commands register globally.
+_registry_base: Optional[Any] = getattr(mgr_module, 'CLICommandBase', None)
+
+if _registry_base is not None and hasattr(_registry_base, 'make_registry_subtype'):
+    # From Tentacle on each module owns its registry and names it in `Module.CLICommand`.
+    CLICommand: Any = _registry_base.make_registry_subtype('PerfguardCLICommand')
+
+    def read_command(prefix: str) -> Decorator:
+        return CLICommand.Read(prefix)
+
+    def write_command(prefix: str) -> Decorator:
+        return CLICommand.Write(prefix)
+else:
+    CLICommand = getattr(mgr_module, 'CLICommand')
+
+    def read_command(prefix: str) -> Decorator:
+        return getattr(mgr_module, 'CLIReadCommand')(prefix)
+
+    def write_command(prefix: str) -> Decorator:
+        return getattr(mgr_module, 'CLIWriteCommand')(prefix)
+
+
+def notify_types(*names: str) -> List[NotifyType]:
+    """The notifications among `names` that this release knows."""
+    return [NotifyType(name) for name in names if name in {t.value for t in NotifyType}]

@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The loop: observe, judge, act, publish. One turn at a time, in one thread.
+
+Commands run in other threads. They read `published`, which is replaced whole at the end of each
+turn, or leave a request in the queue.
+"""
+import logging
+import queue
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+from .cluster.types import OsdMap, Placement, Signals
+from .options import Options
+from .rebalance import report
+from .rebalance.executor import execute
+from .rebalance.holds import BALANCER, Settings
+from .rebalance.machine import is_settled, judge
+from .rebalance.moves import Move, move_between, release_move
+from .rebalance.pinbook import PinBook
+from .rebalance.requests import Refused, Request, apply, check
+from .rebalance.stop import unhealthy
+from .rebalance.turn import Event, Observation
+from .rebalance.types import (Campaign, Phase, PinRecord, campaign_from_json, campaign_to_json)
+from .store import Store
+from .upmap.crush import CrushRules
+from .upmap.semantics import out_osds
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+#: Oldest require_min_compat_client values under which the mon refuses upmaps.
+_BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
+                              'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
+#: Events are written to the store at most this often.
+EVENTS_SECONDS = 10.0
+#: A preview of more remapped PGs than this without a campaign costs too much for an idle turn.
+PREVIEW_PGS = 5000
+
+
+class View(Protocol):
+    @property
+    def osdmap(self) -> OsdMap: ...
+
+    @property
+    def crush_version(self) -> int: ...
+
+    def placement(self, pgid: str) -> Optional[Placement]: ...
+
+
+class Cluster(Protocol):
+    """What the loop needs of a cluster; cluster.mgr.MgrCluster is the real one."""
+
+    def map_view(self) -> View: ...
+
+    def crush(self, version: int) -> CrushRules: ...
+
+    def signals(self) -> Signals: ...
+
+    def degraded_pgs(self) -> Any: ...
+
+    def stats_period(self) -> float: ...
+
+    def balancer_active(self) -> Optional[str]: ...
+
+    def stored_option(self, option: str) -> Optional[str]: ...
+
+    def run(self, commands: Sequence[Any]) -> Any: ...
+
+    def health_checks(self, checks: Mapping[str, Any]) -> None: ...
+
+    def progress(self, event_id: str, message: str, share: float) -> None: ...
+
+    def progress_done(self, event_id: str) -> None: ...
+
+    def cluster_log(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Published:
+    """What commands see: the state at the end of one turn."""
+    status: Json = field(default_factory=lambda: {
+        'phase': 'IDLE', 'mode': 'off', 'health': [], 'signals': {}, 'pools': [],
+        'reasons': ['perfguard has just started']})
+    rebalance: Json = field(default_factory=dict)
+    plan: Json = field(default_factory=dict)
+    events: Tuple[Json, ...] = ()
+    history: Tuple[Json, ...] = ()
+    campaign: Optional[Campaign] = None
+    pins: int = 0
+    unhealthy: Tuple[str, ...] = ()
+
+
+class Loop:
+    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
+                 clock: Callable[[], float] = time.time) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._requests: 'queue.Queue[Request]' = queue.Queue()
+        self._wake = threading.Event()
+        self._campaign: Optional[Campaign] = None
+        self._saved: Optional[Campaign] = None
+        self._pins = PinBook(store)
+        self._moves: Dict[str, Move] = {}
+        self._moves_key: Optional[Tuple[Any, ...]] = None
+        self._history: List[Json] = []
+        self._events: List[Json] = []
+        self._event_id = 0
+        self._events_saved: Optional[float] = None
+        self._reasons: Tuple[str, ...] = ()
+        self._failures: List[str] = []
+        self._interrupted: List[str] = []
+        self.published = Published()
+
+    # ---- for commands: other threads
+
+    def request(self, request: Request) -> None:
+        """Queue a request for the next turn; Refused if the last turn's state speaks against it.
+
+        Where the state has changed by then, the loop checks again and notes the refusal.
+        """
+        seen = self.published
+        if seen.campaign is None and not seen.rebalance:
+            raise Refused(11, 'perfguard has just started: try again in a moment')
+        check(seen.campaign, request, seen.pins, seen.unhealthy)
+        self._requests.put(request)
+        self._wake.set()
+
+    def wait(self) -> None:
+        """Until the next turn is due, a request came in, or `wake`."""
+        options = self._options()
+        active = self._campaign is not None and self._campaign.active
+        self._wake.wait(options.campaign_interval if active else options.loop_interval)
+        self._wake.clear()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    # ---- life
+
+    def load(self) -> None:
+        """Take up what an earlier mgr left in the store."""
+        self._history = self._read_list('history')
+        self._events = self._read_list('events')
+        self._event_id = max((event.get('id', 0) for event in self._events), default=0)
+        lost = self._pins.load()
+        document = self._store.get('campaign')
+        if document is not None:
+            try:
+                self._campaign = self._saved = campaign_from_json(document)
+            except (KeyError, TypeError, ValueError) as error:
+                lost.append('campaign (%s)' % error)
+        self._interrupted = ['%s cannot be read and was set aside' % name for name in lost]
+        self._interrupted += ['%s: %s; a copy of it was set aside as damaged/%s'
+                              % (key, reason, key) for key, reason in self._store.damaged]
+        if self._campaign is not None and self._campaign.active:
+            self._note(Event('start', 'campaign %d goes on: %s' % (
+                self._campaign.id, self._campaign.phase.value), 'this mgr became active'))
+        for text in self._interrupted:
+            self._note(Event('store', text))
+
+    def _read_list(self, name: str) -> List[Json]:
+        document = self._store.get(name)
+        return list(document) if isinstance(document, list) else []
+
+    # ---- one turn
+
+    def turn(self) -> None:
+        options = self._options()
+        seen, view = self._observe()
+        self._take_requests(seen)
+        if self._campaign is not None and self._campaign.active:
+            self._update_moves(seen, view)
+            self._judge_and_act(seen, options)
+        self._publish(seen, options)
+
+    def _observe(self) -> Tuple[Observation, View]:
+        view = self._cluster.map_view()
+        campaign = self._campaign
+        signals = self._cluster.signals()
+        settling = campaign is None or not campaign.active or campaign.phase in (
+            Phase.PREPARED, Phase.FINISHING, Phase.ABORTING)
+        stored = None
+        if settling and (self._requests.qsize() or (campaign is not None and campaign.active)):
+            stored = self._cluster.stored_option(BALANCER)
+        scanning = campaign is not None and campaign.active and signals.counts.degraded > 0 \
+            and view.osdmap.pg_temp
+        return Observation(
+            now=self._clock(), signals=signals,
+            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored),
+            placement=view.placement, crush=self._cluster.crush(view.crush_version),
+            stats_period=self._cluster.stats_period(),
+            degraded=self._cluster.degraded_pgs() if scanning else frozenset()), view
+
+    def _take_requests(self, seen: Observation) -> None:
+        while True:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                check(self._campaign, request, self._held_back(), self._unhealthy(seen))
+            except Refused as refused:
+                self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
+                continue
+            self._note(Event('request', 'rebalance %s' % request.verb, 'asked for by command'))
+            if request.verb == 'prepare':
+                self._begin(seen)
+            else:
+                assert self._campaign is not None
+                self._campaign = apply(self._campaign, request, seen.now)
+
+    def _begin(self, seen: Observation) -> None:
+        last = max([entry['id'] for entry in self._history]
+                   + ([self._campaign.id] if self._campaign else [0]))
+        self._interrupted = []
+        self._store.damaged.clear()
+        for name in self._store.names('damaged/'):
+            self._store.remove(name)
+        # Pins that an aborted campaign left are this one's to release.
+        self._campaign = Campaign(
+            id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
+            target=self._options().target, total=len(self._pins),
+            first_epoch=seen.osdmap.epoch)
+
+    def _held_back(self) -> int:
+        flights = self._campaign.in_flight if self._campaign is not None else {}
+        return sum(1 for pgid in self._pins if pgid not in flights)
+
+    def _unhealthy(self, seen: Observation) -> List[str]:
+        reasons = unhealthy(seen.signals, tuple(seen.osdmap.pools.values()))
+        if seen.osdmap.min_compat_client in _BEFORE_LUMINOUS:
+            reasons.append('require_min_compat_client is %s: upmaps need luminous'
+                           % seen.osdmap.min_compat_client)
+        return reasons
+
+    def _update_moves(self, seen: Observation, view: View) -> None:
+        """Where each pin's release leads; worked out anew only when CRUSH or an upmap changed."""
+        osdmap = seen.osdmap
+        out = out_osds(osdmap.osds)
+        key = (view.crush_version, out,
+               tuple((pool.id, pool.pg_num, pool.pg_num_pending) for pool in
+                     osdmap.pools.values()))
+        if key != self._moves_key:
+            self._moves = {}
+            self._moves_key = key
+        for pgid in [pgid for pgid in self._moves if pgid not in self._pins]:
+            del self._moves[pgid]
+        for pgid, pin in self._pins.items():
+            if pgid not in self._moves and osdmap.entry(pgid) == pin.entry:
+                move = _move_of(pgid, pin, seen, out)
+                if move is not None:
+                    self._moves[pgid] = move
+
+    def _judge_and_act(self, seen: Observation, options: Options) -> None:
+        assert self._campaign is not None
+        decision = judge(self._campaign, self._pins, self._moves, seen, options)
+        # The intent goes to the store before anything is sent.
+        self._pins.note(decision.pins)
+        self._campaign = decision.campaign
+        self._save()
+        for event in decision.events:
+            self._note(event)
+        self._failures = execute(self._cluster, decision.actions)
+        for failure in self._failures[:5]:
+            log.warning('command failed: %s', failure)
+            self._note(Event('failed', failure))
+        self._pins.forget(decision.unpins)
+        for pgid in set(decision.pins) | decision.unpins:
+            self._moves.pop(pgid, None)
+        self._reasons = decision.reasons
+        if not self._campaign.active:
+            self._archive()
+
+    def _save(self) -> None:
+        """Write the campaign if it changed in more than its clocks."""
+        assert self._campaign is not None
+        if self._saved is None or _without_clocks(self._saved) != _without_clocks(self._campaign):
+            self._store.put('campaign', campaign_to_json(self._campaign))
+            self._saved = self._campaign
+
+    def _archive(self) -> None:
+        campaign = self._campaign
+        assert campaign is not None
+        self._cluster.progress_done(_progress_id(campaign))
+        self._history.append(report.summary(campaign))
+        self._history = self._history[-self._options().history:]
+        self._store.put('history', self._history)
+        if campaign.phase is Phase.DONE:
+            self._pins.clear()
+        self._store.remove('campaign')
+        self._saved = None
+
+    # ---- publishing
+
+    def _note(self, event: Event) -> None:
+        self._event_id += 1
+        self._events.append({'time': round(self._clock(), 3), 'kind': event.kind,
+                             'what': event.what, 'why': event.why, 'id': self._event_id})
+        del self._events[:-self._options().event_history]
+        log.info('%s: %s%s', event.kind, event.what, ' (%s)' % event.why if event.why else '')
+        if event.kind == 'phase':
+            self._cluster.cluster_log(
+                event.what + (' (%s)' % event.why if event.why else ''))
+
+    def save_events(self) -> None:
+        if self._events and self._events[-1]['id'] != self._events_saved:
+            self._store.put('events', self._events)
+            self._events_saved = self._events[-1]['id']
+
+    def _publish(self, seen: Observation, options: Options) -> None:
+        campaign = self._campaign
+        active = campaign is not None and campaign.active
+        settled = campaign is not None and (not active or is_settled(campaign, seen))
+        reasons = list(self._reasons if active else self._idle_reasons(seen))
+        reasons += ['a command failed: %s' % text for text in self._failures[:3] if active]
+        rebalance = report.status(campaign, self._pins, self._moves, reasons, options, settled)
+        checks = self._health(campaign)
+        self._cluster.health_checks(checks)
+        if active:
+            assert campaign is not None
+            self._cluster.progress(_progress_id(campaign), _progress_text(campaign),
+                                   report.progress_share(campaign))
+        self.published = Published(
+            status=self._status(seen, rebalance, checks), rebalance=rebalance,
+            plan=self._plan(seen, options), events=tuple(self._events),
+            history=tuple(self._history), campaign=campaign, pins=self._held_back(),
+            unhealthy=tuple(self._unhealthy(seen)))
+        if self._clock() - self._events_due > EVENTS_SECONDS:
+            self._events_due = self._clock()
+            self.save_events()
+
+    _events_due = 0.0
+
+    def _idle_reasons(self, seen: Observation) -> List[str]:
+        remapped = len(seen.osdmap.pg_temp)
+        if remapped:
+            return ['%d PGs are remapped and no campaign holds them: '
+                    '"rebalance prepare", then "rebalance pin"' % remapped]
+        return ['no campaign is under way']
+
+    def _status(self, seen: Observation, rebalance: Json, checks: Mapping[str, Any]) -> Json:
+        counts = seen.signals.counts
+        return {
+            'phase': rebalance['phase'], 'mode': 'off', 'health': sorted(checks),
+            'signals': {
+                'laggy_pgs': counts.laggy + counts.wait,
+                'misplaced_ratio': seen.signals.misplaced_ratio,
+                'slow_ops': seen.signals.slow_ops, 'pgs': counts.total,
+                'active_clean_pgs': counts.active_clean, 'inactive_pgs': counts.inactive,
+                'degraded_pgs': counts.degraded, 'remapped_pgs': counts.remapped,
+                'backfilling_pgs': counts.backfilling,
+                'backfill_wait_pgs': counts.backfill_wait,
+                'backfill_toofull_pgs': counts.backfill_toofull,
+                'recovery_bytes_per_second': seen.signals.recovery_bytes_per_second,
+                'osdmap_epoch': seen.osdmap.epoch, 'health_status': seen.signals.health_status},
+            'pools': [], 'rebalance': {key: rebalance[key] for key in (
+                'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
+                'eta_seconds')},
+            'reasons': rebalance['reasons']}
+
+    def _plan(self, seen: Observation, options: Options) -> Json:
+        campaign = self._campaign
+        active = campaign is not None and campaign.active
+        moves: Mapping[str, Move] = dict(self._moves) if active else {}
+        remapped = [pgid for pgid in seen.osdmap.pg_temp if pgid not in self._pins]
+        if len(remapped) <= PREVIEW_PGS:
+            moves = {**moves, **_moves_of_remapped(remapped, seen)}
+        return report.plan_json(report.preview(campaign, moves, options), len(remapped),
+                                campaign.unpinnable if campaign is not None else {})
+
+    def _health(self, campaign: Optional[Campaign]) -> Dict[str, Any]:
+        checks: Dict[str, Any] = {}
+        if self._interrupted:
+            checks['PERFGUARD_INTERRUPTED'] = _check(
+                'perfguard could not read all of its state', self._interrupted)
+        if campaign is not None and campaign.active and campaign.unpinnable:
+            checks['PERFGUARD_UNPINNABLE'] = _check(
+                '%d PGs cannot be pinned where their data is' % len(campaign.unpinnable),
+                ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
+        return checks
+
+
+def _move_of(pgid: str, pin: PinRecord, seen: Observation, out: Any) -> Optional[Move]:
+    place = seen.placement(pgid)
+    if place is None:
+        return None
+    pool = seen.osdmap.pools[int(pgid.split('.')[0])]
+    return release_move(pgid, pool, place.up, pin, out,
+                        seen.signals.pool_bytes.get(pool.id, 0))
+
+
+def _moves_of_remapped(pgids: Sequence[str], seen: Observation) -> Dict[str, Move]:
+    """The moves that PGs without a pin are making or will make."""
+    moves: Dict[str, Move] = {}
+    for pgid in pgids:
+        place = seen.placement(pgid)
+        if place is not None:
+            pool = seen.osdmap.pools[int(pgid.split('.')[0])]
+            moves[pgid] = move_between(pgid, pool, place.acting, place.up,
+                                       seen.signals.pool_bytes.get(pool.id, 0))
+    return moves
+
+
+def _without_clocks(campaign: Campaign) -> Campaign:
+    return replace(campaign, turned=0.0, moving_seconds=0.0, last_epoch=0)
+
+
+def _progress_id(campaign: Campaign) -> str:
+    return 'perfguard-rebalance-%d' % campaign.id
+
+
+def _progress_text(campaign: Campaign) -> str:
+    return 'perfguard rebalance %d: %s, %d of %d PGs released' % (
+        campaign.id, campaign.phase.value, campaign.released, campaign.total)
+
+
+def _check(summary: str, detail: Sequence[str]) -> Json:
+    return {'severity': 'warning', 'summary': summary, 'count': len(detail),
+            'detail': list(detail[:50])}

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The shell around perfguard: options, wiring, the serve loop. No logic."""
+import logging
+import threading
+from typing import Any
+
+from mgr_module import MgrModule, Option
+
+from .cli import Commands
+from .cluster.mgr import MgrCluster
+from .compat import CLICommand, notify_types
+from .loop import Loop
+from .options import OPTIONS, read_options
+from .store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Module(Commands, MgrModule):
+    CLICommand = CLICommand
+    MODULE_OPTIONS = [Option(**spec) for spec in OPTIONS]
+    NOTIFY_TYPES = notify_types()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stop = threading.Event()
+        self.loop = Loop(MgrCluster(self, self._stop.is_set), Store(self),
+                         lambda: read_options(self.get_module_option))
+
+    def serve(self) -> None:
+        self.loop.load()
+        while not self._stop.is_set():
+            try:
+                self.loop.turn()
+            except Exception:
+                # One bad turn must not end the watch; the next one starts from what is stored.
+                log.exception('a turn of the loop failed')
+            self.loop.wait()
+        self.loop.save_events()
+
+    def shutdown(self) -> None:
+        self._stop.set()
+        self.loop.wake()
+
+    def config_notify(self) -> None:
+        self.loop.wake()

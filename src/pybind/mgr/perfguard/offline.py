@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""perfguard-plan: perfguard's plans from dumps, for clusters that cannot load a module.
+
+Reads files, prints a plan, changes nothing.
+"""
+import argparse
+import contextlib
+import gc
+import json
+import os
+import sys
+from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence, TextIO
+
+from .cluster.dumps import (CLEAN, PgSets, WrongDump, keep_remapped, osdmap_from_dump, pg_rows,
+                            wrong_pg_dump)
+from .upmap.census import commands, plan_pins
+from .upmap.crush import CrushRules
+
+#: Exit status for input that is missing or is not what it should be; argparse uses it, too.
+BAD_INPUT = 2
+
+
+class BadInput(Exception):
+    """A file that cannot be used; the message is the one line that the user sees."""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The console script. Returns the exit status."""
+    args = _parser().parse_args(argv)
+    try:
+        if [args.osd_dump, args.pg_dump, args.crush_dump].count('-') > 1:
+            raise BadInput('only one of the dumps can come from standard input')
+        with _without_gc():
+            _pin(args, sys.stdout)
+        sys.stdout.flush()
+    except BadInput as e:
+        print('perfguard-plan: %s' % e, file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader, head for one, has had enough. Python flushes stdout once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog='perfguard-plan', description='Plans from dumps.')
+    subparsers = parser.add_subparsers(dest='command', required=True)
+    pin = subparsers.add_parser('pin', help='upmaps that hold every remapped PG where it is')
+    pin.add_argument('--osd-dump', required=True, metavar='F', help='ceph osd dump -f json')
+    pin.add_argument('--pg-dump', required=True, metavar='F',
+                     help='ceph pg dump pgs_brief -f json')
+    pin.add_argument('--crush-dump', metavar='F',
+                     help='ceph osd crush dump -f json; without it no pin is checked against '
+                          'its CRUSH rule, and the mons drop those that break it')
+    pin.add_argument('--format', choices=('commands', 'json'), default='commands')
+    return parser
+
+
+@contextlib.contextmanager
+def _without_gc() -> Iterator[None]:
+    """JSON makes no reference cycles, but each new object brings a search for them nearer.
+
+    On a large dump these searches, over all that was read so far, cost as much as the parsing.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _pin(args: argparse.Namespace, output: TextIO) -> None:
+    # First the largest, so that nothing else is in memory beside it.
+    pgs = _read(args.pg_dump, _remapped, keep_remapped)
+    osdmap = _read(args.osd_dump, osdmap_from_dump)
+    crush = None if args.crush_dump is None else _read(args.crush_dump, _crush)
+    plan = plan_pins(osdmap, pgs, crush)
+    if args.format == 'json':
+        json.dump(plan.as_json(), output)
+        output.write('\n')
+        return
+    output.writelines(line + '\n' for line in commands(osdmap, plan))
+    for pgid, reason in plan.unpinnable.items():
+        print('perfguard-plan: PG %s stays remapped: %s' % (pgid, reason), file=sys.stderr)
+
+
+def _remapped(dump: Any) -> List[PgSets]:
+    kept = [row for row in pg_rows(dump) if row is not CLEAN]
+    if not all(isinstance(row, PgSets) for row in kept):
+        raise wrong_pg_dump()
+    return kept
+
+
+def _crush(dump: Any) -> CrushRules:
+    try:
+        return CrushRules.from_dump(dump)
+    except (KeyError, TypeError) as e:
+        raise WrongDump('not the output of "ceph osd crush dump -f json"') from e
+
+
+def _read(path: str, convert: Callable[[Any], Any],
+          object_hook: Optional[Callable[[Any], Any]] = None) -> Any:
+    try:
+        with _opened(path) as f:
+            return convert(json.load(f, object_hook=object_hook))
+    except OSError as e:
+        raise BadInput('%s: %s' % (path, e.strerror)) from e
+    except WrongDump as e:
+        raise BadInput('%s: %s' % (path, e)) from e
+    except (ValueError, RecursionError) as e:
+        raise BadInput('%s: not JSON: %s' % (path, e)) from e
+
+
+def _opened(path: str) -> ContextManager[TextIO]:
+    if path == '-':
+        return contextlib.nullcontext(sys.stdin)
+    return open(path, encoding='utf-8')
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The module's options: one table for Ceph, one frozen object for the code."""
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Union
+
+#: An option as Ceph's MODULE_OPTIONS wants it.
+OptionSpec = Dict[str, Any]
+OptionValue = Union[bool, int, float, str]
+
+
+def _option(name: str, type_: str, default: OptionValue, desc: str, long_desc: str = '',
+            **limits: Any) -> OptionSpec:
+    spec: OptionSpec = {'name': name, 'type': type_, 'default': default, 'desc': desc,
+                        'runtime': True}
+    if long_desc:
+        spec['long_desc'] = long_desc
+    spec.update(limits)
+    return spec
+
+
+OPTIONS: List[OptionSpec] = [
+    _option('loop_interval', 'float', 5.0, 'seconds between two turns of the loop while idle',
+            min=1.0, max=60.0),
+    _option('campaign_interval', 'float', 1.0,
+            'seconds between two turns of the loop while a campaign is under way',
+            min=0.2, max=60.0),
+    _option('target', 'str', 'crush', 'what a rebalance ends in',
+            'crush: every pin is released, PGs end where CRUSH (and the upmaps from before the '
+            'campaign) put them.', enum_allowed=['crush']),
+    _option('pin_batch', 'uint', 512, 'PGs that are pinned in one batch of commands',
+            'The next batch waits until the PGs of the last one have peered.', min=1, max=10000),
+    _option('max_transition_ratio', 'float', 0.05,
+            'share of PGs that may be between two intervals (peering, activating) before pinning '
+            'or releasing more', min=0.0, max=1.0),
+    _option('max_pgs_in_flight', 'uint', 32, 'PGs that may be moving at the same time',
+            min=1, max=100000),
+    _option('max_bytes_in_flight', 'size', 4 << 40, 'bytes that may be moving at the same time',
+            'One PG may always move, however large it is.', min=1 << 20),
+    _option('max_backfills_source', 'uint', 2,
+            'PGs that may move away from one OSD at the same time', min=1, max=1000),
+    _option('max_backfills_primary', 'uint', 2,
+            'PGs that one OSD may lead (as their primary) through backfill at the same time',
+            min=1, max=1000),
+    _option('max_backfills_target', 'uint', 2,
+            'PGs that may move onto one OSD at the same time', min=1, max=1000),
+    _option('max_backfills_host', 'uint', 8,
+            'PGs that may move onto or away from one host at the same time', min=1, max=10000),
+    _option('readback_timeout', 'float', 20.0,
+            'seconds until an upmap that the OSDMap does not show counts as refused by the mon',
+            min=2.0, max=600.0),
+    _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
+    _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
+]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options' values; the fields are named as in OPTIONS, which holds the defaults."""
+    loop_interval: float
+    campaign_interval: float
+    target: str
+    pin_batch: int
+    max_transition_ratio: float
+    max_pgs_in_flight: int
+    max_bytes_in_flight: int
+    max_backfills_source: int
+    max_backfills_primary: int
+    max_backfills_target: int
+    max_backfills_host: int
+    readback_timeout: float
+    history: int
+    event_history: int
+
+
+def read_options(get: Callable[[str], Any]) -> Options:
+    """Options from a getter such as MgrModule.get_module_option; None stands for the default."""
+    values: Dict[str, Any] = {}
+    for spec in OPTIONS:
+        value = get(spec['name'])
+        values[spec['name']] = spec['default'] if value is None else value
+    return Options(**values)
+
+
+DEFAULTS = read_options(lambda name: None)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Flags, balancer and autoscaler: hold them during a campaign, give them back after it.
+
+The rule is: what somebody else set is never touched, and what somebody else changed after us is
+theirs from then on. Each hold goes through three states: absent -> wanted (journalled before the
+command is sent) -> seen (read back). Doing a step twice does no harm.
+"""
+from dataclasses import dataclass, replace
+from typing import AbstractSet, Dict, List, Optional, Tuple
+
+from ..cluster.types import OsdMap
+from .types import Action, Held, Holds, SetAutoscale, SetFlag, SetOption
+
+NOREBALANCE = 'norebalance'
+BALANCER = 'mgr/balancer/active'
+#: Flags of others under which nothing that was released could move.
+MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover', 'pause')
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the cluster shows now of the settings that a campaign may hold."""
+    osdmap: OsdMap
+    #: Value in force, None when not set anywhere.
+    balancer_active: Optional[str]
+    #: Value in the configuration database's mgr section, None when not set there.
+    balancer_stored: Optional[str]
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    holds: Holds
+    actions: Tuple[Action, ...] = ()
+    #: What somebody else changed under us, in words.
+    notices: Tuple[str, ...] = ()
+
+
+def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool) -> Reconciled:
+    """One step towards what the campaign wants.
+
+    `norebalance`: movement shall be stopped. `quiet`: balancer and autoscaler shall be off.
+    With both False everything is given back; the result's `holds` is false when that is complete.
+    """
+    flags = _flag(holds, settings.osdmap, norebalance)
+    options = _balancer(flags.holds, settings, quiet)
+    autoscale = _autoscale(options.holds, settings.osdmap, quiet)
+    return Reconciled(autoscale.holds,
+                      flags.actions + options.actions + autoscale.actions,
+                      flags.notices + options.notices + autoscale.notices)
+
+
+def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
+    flags = dict(holds.flags)
+    is_set = NOREBALANCE in osdmap.flags
+    if not wanted:
+        given_up = tuple(name for name in holds.given_up if name != NOREBALANCE)
+        if NOREBALANCE not in flags:
+            return Reconciled(replace(holds, given_up=given_up))
+        if is_set:
+            return Reconciled(replace(holds, given_up=given_up), (SetFlag(NOREBALANCE, False),))
+        del flags[NOREBALANCE]
+        return Reconciled(replace(holds, flags=flags, given_up=given_up))
+    if NOREBALANCE in holds.given_up:
+        return Reconciled(holds)
+    if NOREBALANCE not in flags:
+        if is_set:
+            return Reconciled(holds)  # somebody else's: it serves us as it is, and stays theirs
+        return Reconciled(replace(holds, flags={**flags, NOREBALANCE: False}),
+                          (SetFlag(NOREBALANCE, True),))
+    if is_set:
+        return Reconciled(replace(holds, flags={**flags, NOREBALANCE: True}))
+    if flags[NOREBALANCE]:
+        del flags[NOREBALANCE]
+        return Reconciled(
+            replace(holds, flags=flags, given_up=holds.given_up + (NOREBALANCE,)), (),
+            ('norebalance was cleared by somebody else: perfguard does not set it again',))
+    return Reconciled(holds, (SetFlag(NOREBALANCE, True),))
+
+
+def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
+    options = dict(holds.options)
+    held = options.get(BALANCER)
+    active = settings.balancer_active
+    if wanted:
+        if BALANCER in holds.given_up:
+            return Reconciled(holds)
+        if held is None:
+            if active == 'false':
+                return Reconciled(holds)
+            options[BALANCER] = Held(settings.balancer_stored, 'false')
+            return Reconciled(replace(holds, options=options), (SetOption(BALANCER, 'false'),))
+        if active == held.put:
+            options[BALANCER] = replace(held, seen=True)
+            return Reconciled(replace(holds, options=options))
+        if held.seen:
+            del options[BALANCER]
+            return Reconciled(
+                replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
+                ('the balancer was switched on by somebody else: it is theirs from now on',))
+        return Reconciled(holds, (SetOption(BALANCER, held.put),))
+    if held is None:
+        return Reconciled(holds)
+    if settings.balancer_stored == held.put and held.found != held.put:
+        return Reconciled(holds, (SetOption(BALANCER, held.found),))
+    del options[BALANCER]  # given back, or changed by somebody else meanwhile
+    return Reconciled(replace(holds, options=options))
+
+
+def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
+    held: Dict[int, Held] = dict(holds.autoscale)
+    actions: List[Action] = []
+    notices: List[str] = []
+    given_up: List[str] = list(holds.given_up)
+    if wanted:
+        for pool in osdmap.pools.values():
+            mark = f'pg_autoscale_mode of pool {pool.id}'
+            if pool.id not in held:
+                if pool.autoscale_mode == 'on' and mark not in given_up:
+                    held[pool.id] = Held('on', 'off')
+                    actions.append(SetAutoscale(pool.name, 'off'))
+            elif pool.autoscale_mode == held[pool.id].put:
+                held[pool.id] = replace(held[pool.id], seen=True)
+            elif held[pool.id].seen:
+                del held[pool.id]
+                given_up.append(mark)
+                notices.append(f'the autoscaler of pool {pool.name} was switched to '
+                               f'{pool.autoscale_mode} by somebody else')
+            else:
+                actions.append(SetAutoscale(pool.name, held[pool.id].put))
+    else:
+        for pool_id, hold in list(held.items()):
+            current = osdmap.pools.get(pool_id)
+            if current is not None and current.autoscale_mode == hold.put:
+                actions.append(SetAutoscale(current.name, hold.found or 'on'))
+            else:
+                del held[pool_id]
+    # A pool that is gone needs nothing back.
+    held = {pool_id: hold for pool_id, hold in held.items() if pool_id in osdmap.pools}
+    return Reconciled(replace(holds, autoscale=held, given_up=tuple(given_up)),
+                      tuple(actions), tuple(notices))
+
+
+def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool) -> bool:
+    """Every setting is seen as the campaign wants it, or is somebody else's."""
+    if norebalance and NOREBALANCE not in settings.osdmap.flags \
+            and NOREBALANCE not in holds.given_up:
+        return False
+    if not norebalance and NOREBALANCE in holds.flags:
+        return False
+    if quiet:
+        return (all(held.seen for held in holds.options.values())
+                and all(held.seen for held in holds.autoscale.values()))
+    return not holds.options and not holds.autoscale
+
+
+def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, ...]:
+    """Flags of somebody else that keep released PGs from moving."""
+    return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in holds.flags)

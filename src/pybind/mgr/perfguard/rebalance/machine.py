@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The campaign's state machine.
+
+IDLE -> PREPARED -> PINNING -> PINNED -> RELEASING <-> HOLDING -> FINISHING -> DONE, and from any
+of them ABORTING -> ABORTED. `judge` makes one turn of it: pure, from what was observed to what is
+to be done.
+"""
+from dataclasses import replace
+from typing import Callable, List, Mapping
+
+from ..options import Options
+from .holds import BALANCER, foreign_movement_flags, reconcile, settled
+from .moves import Move
+from .pinning import audit, pin_remapped
+from .releasing import adopt_unpinnable, follow_flights, pin_back, release_more
+from .stop import stop_conditions
+from .turn import Decision, Observation, Turn
+from .types import Campaign, Phase, PinRecord
+
+#: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
+#: what is still unclean then is not the campaign's doing.
+FINISH_PATIENCE_SECONDS = 60.0
+
+
+def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
+          seen: Observation, options: Options) -> Decision:
+    """One turn of an active campaign. `moves`: what the release of each pin would move."""
+    turn = Turn(campaign, pins, moves, seen, options)
+    audit(turn)
+    follow_flights(turn)
+    _STEPS[campaign.phase](turn)
+    turn.set(turned=seen.now, last_epoch=seen.osdmap.epoch)
+    return turn.decision()
+
+
+def is_settled(campaign: Campaign, seen: Observation) -> bool:
+    """The settings that the campaign's phase asks for are in force, as read back."""
+    norebalance = campaign.paused or campaign.phase in _STILL
+    return settled(campaign.holds, seen.settings, norebalance, quiet=True)
+
+
+#: Phases in which nothing shall move.
+_STILL = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED})
+
+
+def _hold(turn: Turn, norebalance: bool, quiet: bool = True) -> bool:
+    """One step towards the wanted settings; True when they are in force."""
+    holds = turn.campaign.holds
+    done = reconcile(holds, turn.seen.settings, norebalance, quiet)
+    turn.set(holds=done.holds)
+    turn.actions.extend(done.actions)
+    for notice in done.notices:
+        turn.event('settings', notice)
+    return settled(done.holds, turn.seen.settings, norebalance, quiet)
+
+
+def _prepared(turn: Turn) -> None:
+    _hold(turn, norebalance=True)
+    remapped = len(turn.seen.osdmap.pg_temp)
+    turn.reasons.append(
+        '%d PGs are remapped: "rebalance pin" keeps them where they are' % remapped if remapped
+        else 'waiting for the CRUSH change; after it, "rebalance pin"')
+
+
+def _pinning(turn: Turn) -> None:
+    _hold(turn, norebalance=True)
+    left = pin_remapped(turn)
+    counts = turn.seen.signals.counts
+    if left:
+        turn.reasons.append('%d PGs are still to be pinned' % left)
+    elif turn.campaign.pinning:
+        turn.reasons.append('%d pins are on their way into the OSDMap'
+                            % len(turn.campaign.pinning))
+    elif counts.in_transition:
+        turn.reasons.append('%d PGs are peering' % counts.in_transition)
+    elif turn.now - turn.campaign.pins_sent <= turn.seen.stats_period + 1:
+        turn.reasons.append('waiting for the PGs to report')
+    else:
+        turn.enter(Phase.PINNED, _pinned_summary(turn))
+
+
+def _pinned_summary(turn: Turn) -> str:
+    text = '%d PGs are pinned' % turn.pin_count
+    if turn.campaign.unpinnable:
+        text += ', %d cannot be' % len(turn.campaign.unpinnable)
+    return text
+
+
+def _pinned(turn: Turn) -> None:
+    _hold(turn, norebalance=True)
+    pin_remapped(turn)
+    turn.reasons.append(_pinned_summary(turn) + ': "rebalance start" releases them')
+
+
+def _releasing(turn: Turn) -> None:
+    pin_remapped(turn)
+    # Other hands changed CRUSH: nothing of that may move before it is pinned.
+    unguarded = bool(turn.campaign.pinning)
+    calm = _hold(turn, norebalance=turn.campaign.paused or unguarded)
+    stops = _stops(turn)
+    if turn.campaign.paused:
+        turn.enter(Phase.HOLDING, 'paused by the operator')
+        turn.reasons.append('paused by the operator: "rebalance resume" goes on')
+        turn.reasons.extend(stops)
+        return
+    if stops:
+        turn.enter(Phase.HOLDING, '; '.join(stops))
+        turn.reasons.extend(stops)
+        return
+    turn.enter(Phase.RELEASING)
+    adopt_unpinnable(turn)
+    if not calm or unguarded:
+        turn.reasons.append('waiting for flags and pins to be in force')
+        return
+    release_more(turn)
+    if not (turn.campaign.in_flight or turn.pin_count):
+        turn.enter(Phase.FINISHING, '%d PGs released' % turn.campaign.released)
+
+
+def _stops(turn: Turn) -> List[str]:
+    stops = stop_conditions(turn.seen.signals)
+    for flag in foreign_movement_flags(turn.campaign.holds, turn.seen.osdmap.flags):
+        stops.append('the flag %s is set, and not by perfguard: nothing can move' % flag)
+    if (turn.seen.settings.balancer_active != 'false' and BALANCER in turn.campaign.holds.given_up):
+        stops.append('the balancer is on and would change the pins: "ceph balancer off" goes on')
+    return stops
+
+
+def _finishing(turn: Turn) -> None:
+    campaign = turn.campaign
+    if campaign.keep:
+        _hand_over(turn)
+    if turn.campaign.in_flight:
+        _hold(turn, norebalance=False)
+        turn.reasons.append('%d PGs are still on their way' % len(turn.campaign.in_flight))
+        return
+    restored = _hold(turn, norebalance=False, quiet=False)
+    counts = turn.seen.signals.counts
+    unclean = counts.remapped or counts.in_transition
+    if unclean and turn.now - campaign.phase_since < FINISH_PATIENCE_SECONDS:
+        turn.reasons.append('waiting for %d PGs to become clean' % unclean)
+    elif restored:
+        _end(turn, Phase.DONE)
+    else:
+        turn.reasons.append('giving back flags, balancer and autoscaler')
+
+
+def _hand_over(turn: Turn) -> None:
+    """finish --keep: what is pinned stays in the OSDMap and is nobody's pin any more."""
+    handed = [pgid for pgid in turn.pinned()
+              if pgid not in turn.campaign.in_flight and pgid not in turn.unpins]
+    for pgid in handed:
+        turn.forget_pin(pgid)
+    turn.set(kept=turn.campaign.kept + len(handed), pinning={})
+
+
+def _aborting(turn: Turn) -> None:
+    pin_back(turn)
+    left = pin_remapped(turn)
+    campaign = turn.campaign
+    if left or campaign.pinning:
+        _hold(turn, norebalance=True)
+        turn.reasons.append('%d PGs are being pinned back' % (left + len(campaign.pinning)))
+        return
+    if turn.now - campaign.pins_sent <= turn.seen.stats_period + 1:
+        _hold(turn, norebalance=True)
+        turn.reasons.append('waiting for the PGs to report')
+        return
+    if _hold(turn, norebalance=False, quiet=False):
+        turn.set(kept=turn.pin_count)
+        _end(turn, Phase.ABORTED)
+    else:
+        turn.reasons.append('giving back flags, balancer and autoscaler')
+
+
+def _end(turn: Turn, phase: Phase) -> None:
+    campaign = turn.campaign
+    turn.enter(phase, '%d PGs released, %d left pinned' % (campaign.released, campaign.kept))
+    turn.set(ended=turn.now, paused=False, holds=replace(campaign.holds, given_up=()))
+
+
+_STEPS: Mapping[Phase, Callable[[Turn], None]] = {
+    Phase.PREPARED: _prepared,
+    Phase.PINNING: _pinning,
+    Phase.PINNED: _pinned,
+    Phase.RELEASING: _releasing,
+    Phase.HOLDING: _releasing,
+    Phase.FINISHING: _finishing,
+    Phase.ABORTING: _aborting,
+}

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Pinning PGs where their data is, and noticing what became of the pins."""
+from typing import Dict, List, Optional
+
+from ..cluster.types import UpmapEntry
+from ..upmap.pins import Unpinnable, plan_pin, skip_reason
+from ..upmap.semantics import raw_from_up
+from .turn import Turn
+from .types import PinRecord, SetEntry
+
+DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
+
+
+def audit(turn: Turn) -> None:
+    """Hold the pins against the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
+    _confirm(turn)
+    if turn.seen.osdmap.epoch != turn.campaign.last_epoch:
+        _find_lost(turn)
+
+
+def _confirm(turn: Turn) -> None:
+    pinning = dict(turn.campaign.pinning)
+    unpinnable = dict(turn.campaign.unpinnable)
+    for pgid, since in turn.campaign.pinning.items():
+        pin = turn.pin_of(pgid)
+        if pin is None or turn.pool(pgid) is None:
+            del pinning[pgid]
+        elif turn.seen.osdmap.entry(pgid) == pin.entry:
+            del pinning[pgid]
+        elif turn.now - since > turn.options.readback_timeout:
+            # The mon answers 0 for an upmap that its own clean-up then takes away.
+            del pinning[pgid]
+            unpinnable[pgid] = DROPPED_BY_MON
+            turn.forget_pin(pgid)
+            turn.event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
+    if len(pinning) != len(turn.campaign.pinning):
+        turn.set(pinning=pinning, unpinnable=unpinnable)
+
+
+def _find_lost(turn: Turn) -> None:
+    osdmap = turn.seen.osdmap
+    gone: List[str] = []
+    foreign: List[str] = []
+    for pgid, pin in turn.pinned().items():
+        if pgid in turn.campaign.in_flight or pgid in turn.campaign.pinning:
+            continue
+        now = osdmap.entry(pgid)
+        if now == pin.entry and turn.pool(pgid) is not None:
+            continue
+        if turn.pool(pgid) is None or now == pin.before:
+            gone.append(pgid)
+            turn.forget_pin(pgid)
+        elif now and _is_remnant(now, pin.entry):
+            # The mon dropped some pairs, as it does when CRUSH changes: what is left is ours.
+            turn.note_pin(pgid, PinRecord(pin.before, now, None))
+        elif not now:
+            gone.append(pgid)
+            turn.forget_pin(pgid)
+        else:
+            foreign.append(pgid)
+            turn.forget_pin(pgid)
+    if gone:
+        turn.event('pins', '%d pins are gone' % len(gone),
+                   'their pool, PG or upmap was removed: %s' % _some(gone))
+    if foreign:
+        turn.event('pins', '%d pins were replaced by somebody else' % len(foreign),
+                   'they are left alone: %s' % _some(foreign))
+
+
+def _is_remnant(now: UpmapEntry, ours: UpmapEntry) -> bool:
+    return now.vector == ours.vector and set(now.items) <= set(ours.items)
+
+
+def _some(pgids: List[str]) -> str:
+    shown = ', '.join(sorted(pgids)[:5])
+    return shown if len(pgids) <= 5 else '%s and %d more' % (shown, len(pgids) - 5)
+
+
+def pin_remapped(turn: Turn) -> int:
+    """Pin PGs that are remapped and not under way; returns how many are left for later turns.
+
+    PGs that cannot be pinned are noted in the campaign with the reason.
+    """
+    campaign, osdmap = turn.campaign, turn.seen.osdmap
+    room = min(turn.options.pin_batch, max(0, turn.peering_room() * PIN_ROOM_FACTOR))
+    pinning = dict(campaign.pinning)
+    unpinnable: Dict[str, str] = {}
+    fresh = later = 0
+    for pgid in osdmap.pg_temp:
+        if pgid in campaign.in_flight or pgid in pinning:
+            continue
+        if pgid in campaign.unpinnable:
+            unpinnable[pgid] = campaign.unpinnable[pgid]
+            continue
+        if fresh >= room:
+            later += 1
+            continue
+        reason = _pin_one(turn, pgid)
+        if reason is None:
+            continue
+        if reason:
+            unpinnable[pgid] = reason
+        else:
+            pinning[pgid] = turn.now
+            fresh += 1
+    _note_unpinnable(turn, unpinnable)
+    if fresh:
+        turn.set(pinning=pinning, pins_sent=turn.now, total=campaign.total + fresh)
+        turn.event('pin', 'pinning %d PGs' % fresh)
+    return later
+
+
+#: A pin ends a PG's remapping without moving data, so more of them may peer at once than of
+#: releases: eight times the share that max_transition_ratio allows.
+PIN_ROOM_FACTOR = 8
+
+
+def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
+    """Plan one pin. None: nothing to do; '': planned; text: why it cannot be pinned."""
+    pool = turn.pool(pgid)
+    place = turn.seen.placement(pgid)
+    if pool is None or place is None or place.up == place.acting:
+        return None
+    reason = skip_reason(pool, pgid)
+    if reason is None and pgid in turn.seen.degraded:
+        reason = 'the PG is degraded: recovery goes first'
+    if reason is not None:
+        return reason
+    present = turn.seen.osdmap.entry(pgid)
+    result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
+                      turn.seen.crush)
+    if isinstance(result, Unpinnable):
+        return result.reason
+    if not result.changed:
+        return None
+    old = turn.pin_of(pgid)
+    before = present if old is None else old.before
+    # A vector hides the raw set; whoever wants to know where its release leads needs it.
+    raw = None if result.entry.vector is None else raw_from_up(place.up, present, turn.out)
+    turn.note_pin(pgid, PinRecord(before, result.entry, raw))
+    turn.actions.append(SetEntry(pgid, result.entry, present))
+    return ''
+
+
+def _note_unpinnable(turn: Turn, unpinnable: Dict[str, str]) -> None:
+    fresh = {pgid: why for pgid, why in unpinnable.items()
+             if pgid not in turn.campaign.unpinnable}
+    for pgid, why in sorted(fresh.items())[:10]:
+        turn.event('unpinnable', 'PG %s' % pgid, why)
+    if len(fresh) > 10:
+        turn.event('unpinnable', '%d more PGs cannot be pinned' % (len(fresh) - 10))
+    if unpinnable != turn.campaign.unpinnable:
+        turn.set(unpinnable=unpinnable)

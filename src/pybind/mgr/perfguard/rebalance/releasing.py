@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
+from dataclasses import replace
+from typing import Dict, List, Mapping, Optional
+
+from ..upmap.pins import Pin, plan_pin
+from .choose import choose, load_of
+from .moves import Move, move_between
+from .throttle import limit
+from .turn import Turn
+from .types import Flight, PinRecord, SetEntry
+
+
+def follow_flights(turn: Turn) -> None:
+    """Confirm releases in the OSDMap, repeat lost ones, count those that have arrived."""
+    flights: Dict[str, Flight] = {}
+    released, bytes_done = turn.campaign.released, turn.campaign.bytes_done
+    for pgid, flight in turn.campaign.in_flight.items():
+        if turn.pool(pgid) is None:
+            turn.forget_pin(pgid)
+            turn.event('release', 'PG %s is gone' % pgid, 'its pool or the PG was removed')
+            continue
+        flight = _observe(turn, pgid, flight)
+        if _arrived(turn, pgid, flight):
+            released += 1
+            bytes_done += flight.bytes
+            turn.forget_pin(pgid)
+        else:
+            flights[pgid] = flight
+    moving = turn.campaign.moving_seconds
+    if turn.campaign.in_flight and turn.campaign.turned:
+        moving += min(max(0.0, turn.now - turn.campaign.turned), 30.0)
+    turn.set(in_flight=flights, released=released, bytes_done=bytes_done, moving_seconds=moving)
+
+
+def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
+    osdmap = turn.seen.osdmap
+    if flight.confirmed is None:
+        present = osdmap.entry(pgid)
+        # The mon may trim the entry from before, so any other entry than the pin will do.
+        if flight.pin is None or present != flight.pin.entry:
+            flight = replace(flight, confirmed=turn.now)
+        elif turn.now - flight.since > turn.options.readback_timeout:
+            turn.actions.append(SetEntry(pgid, flight.entry, present))
+            turn.event('release', 'PG %s is released once more' % pgid,
+                       'the OSDMap does not show the release')
+            flight = replace(flight, since=turn.now)
+    if flight.confirmed is not None and pgid in osdmap.pg_temp:
+        flight = replace(flight, seen_remapped=True)
+    return flight
+
+
+def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """Whether the PG is served from where it shall be.
+
+    Right after the release the OSDMap shows up = acting as well, until the primary has peered and
+    asked for its old acting set. So either that was seen to come and go, or two reports of the PG
+    states have passed and no PG is peering: a PG without data never asks.
+    """
+    if flight.confirmed is None or pgid in turn.seen.osdmap.pg_temp:
+        return False
+    place = turn.seen.placement(pgid)
+    if place is None or place.up != place.acting:
+        return False
+    if flight.seen_remapped:
+        return True
+    return (turn.now - flight.confirmed > 2 * turn.seen.stats_period
+            and turn.seen.signals.counts.in_transition == 0)
+
+
+def adopt_unpinnable(turn: Turn) -> None:
+    """PGs that are remapped but not pinnable move anyway: they count against the caps."""
+    flights = dict(turn.campaign.in_flight)
+    osdmap = turn.seen.osdmap
+    for pgid in turn.campaign.unpinnable:
+        pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+        if pgid in flights or pool is None or place is None or pgid not in osdmap.pg_temp:
+            continue
+        move = move_between(pgid, pool, place.acting, place.up,
+                            turn.seen.signals.pool_bytes.get(pool.id, 0))
+        flights[pgid] = Flight(turn.now, osdmap.entry(pgid), turn.now, True, move.sources,
+                               move.targets, move.primary, move.bytes)
+    if len(flights) != len(turn.campaign.in_flight):
+        turn.set(in_flight=flights)
+
+
+def release_more(turn: Turn) -> None:
+    """Release what fits under the caps; at most as many as may peer at once."""
+    campaign = turn.campaign
+    allowed = limit(turn.options)
+    turn.reasons.append(allowed.reason)
+    room = turn.peering_room()
+    if room <= 0:
+        turn.reasons.append('waiting for %d PGs to peer'
+                            % turn.seen.signals.counts.in_transition)
+        return
+    candidates = [move for pgid, move in turn.moves.items()
+                  if pgid not in campaign.in_flight and pgid not in campaign.pinning
+                  and turn.pin_of(pgid) is not None and _target_ready(turn, move)]
+    if not candidates:
+        return
+    load = load_of(campaign.in_flight, turn.seen.crush.host_of)
+    caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
+    chosen = choose(candidates, load, caps, start=campaign.released)
+    if not chosen:
+        turn.reasons.append('every path is at its cap')
+        return
+    flights: Dict[str, Flight] = dict(campaign.in_flight)
+    for move in chosen:
+        pin = turn.pin_of(move.pgid)
+        assert pin is not None
+        flights[move.pgid] = Flight(turn.now, pin.before, None, False, move.sources,
+                                    move.targets, move.primary, move.bytes, pin)
+        turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid)))
+    turn.set(in_flight=flights)
+    turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
+
+
+def _target_ready(turn: Turn, move: Move) -> bool:
+    osds = turn.seen.osdmap.osds
+    return all(osd in osds and osds[osd].up and not osds[osd].fullness for osd in move.targets)
+
+
+def pin_back(turn: Turn) -> None:
+    """Turn every PG that is under way back to where its data is."""
+    pinning = dict(turn.campaign.pinning)
+    stuck: List[str] = []
+    for pgid, flight in turn.campaign.in_flight.items():
+        if flight.pin is None:
+            continue
+        pin = _way_back(turn, pgid, flight, flight.pin)
+        if pin is None:
+            stuck.append(pgid)
+            continue
+        turn.note_pin(pgid, pin)
+        turn.actions.append(SetEntry(pgid, pin.entry, turn.seen.osdmap.entry(pgid)))
+        pinning[pgid] = turn.now
+    if turn.campaign.in_flight:
+        back = len(pinning) - len(turn.campaign.pinning)
+        turn.event('pin', 'pinning %d PGs back' % back)
+        if stuck:
+            turn.event('unpinnable', 'PGs %s go on to their target' % ', '.join(sorted(stuck)),
+                       'they cannot be pinned where they are')
+        turn.set(in_flight={}, pinning=pinning, pins_sent=turn.now)
+
+
+def _way_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Optional[PinRecord]:
+    """The pin for where the data of a flight is; None if there cannot be one."""
+    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    if pool is None or place is None:
+        return None
+    if pgid not in turn.seen.osdmap.pg_temp:
+        return pin  # not peered yet: its data is where the old pin says
+    present = turn.seen.osdmap.entry(pgid)
+    result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
+                      turn.seen.crush, raw=pin.raw)
+    if not isinstance(result, Pin):
+        return None
+    return PinRecord(pin.before, result.entry, pin.raw)
+
+
+def bytes_left(moves: Mapping[str, Move], flights: Mapping[str, Flight]) -> int:
+    waiting = sum(move.bytes for pgid, move in moves.items() if pgid not in flights)
+    return waiting + sum(flight.bytes for flight in flights.values())

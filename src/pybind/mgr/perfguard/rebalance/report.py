@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A campaign as the data that commands print; plain dictionaries that JSON can hold."""
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+from ..options import Options
+from .moves import Move, Plan, plan, remaining_seconds
+from .releasing import bytes_left
+from .throttle import limit
+from .types import Campaign, Phase, PinRecord
+
+Json = Dict[str, Any]
+
+_NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
+
+
+def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
+           moves: Mapping[str, Move], reasons: Sequence[str], options: Options,
+           settled: bool) -> Json:
+    """`rebalance status`. A campaign whose flags are not in force yet still shows IDLE."""
+    shown = campaign or _NOTHING
+    phase = shown.phase
+    if phase is Phase.PREPARED and not settled:
+        phase = Phase.IDLE
+    flights = shown.in_flight
+    left = bytes_left(moves, flights) if shown.active else 0
+    return {
+        'id': shown.id or None, 'phase': phase.value, 'paused': shown.paused,
+        'trigger': shown.trigger if campaign else None, 'target': shown.target,
+        'total': shown.total, 'pinned': len([p for p in pins if p not in flights]),
+        'in_flight': len(flights), 'released': shown.released, 'kept': shown.kept,
+        'unpinnable': [{'pgid': pgid, 'reason': reason}
+                       for pgid, reason in sorted(shown.unpinnable.items())],
+        'bytes_total': shown.bytes_done + left, 'bytes_done': shown.bytes_done,
+        'eta_seconds': eta_seconds(shown, left),
+        'limit': limit(options).caps.pgs, 'started': shown.started or None, 'ended': shown.ended,
+        'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': list(reasons)}
+
+
+def eta_seconds(campaign: Campaign, left: int) -> Optional[float]:
+    """Seconds until the last PG has arrived; None while that is anybody's guess."""
+    if campaign.phase not in (Phase.RELEASING, Phase.HOLDING) or campaign.paused:
+        return None
+    seconds = remaining_seconds(left, campaign.bytes_done, campaign.moving_seconds)
+    return None if seconds is None else round(seconds, 1)
+
+
+def progress_share(campaign: Campaign) -> float:
+    """0 to 1: PGs that have arrived of all PGs pinned."""
+    return min(1.0, campaign.released / campaign.total) if campaign.total else 0.0
+
+
+def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> Plan:
+    caps = limit(options).caps
+    rate = None
+    if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:
+        rate = campaign.bytes_done / campaign.moving_seconds
+    flights = campaign.in_flight if campaign is not None else {}
+    waiting = [move for pgid, move in moves.items() if pgid not in flights]
+    return plan(waiting, caps.pgs, caps.target, rate)
+
+
+def plan_json(preview_: Plan, remapped: int, unpinnable: Mapping[str, str]) -> Json:
+    """`rebalance plan`."""
+    return {
+        'pgs': preview_.pgs, 'shards': preview_.shards, 'bytes': preview_.bytes,
+        'primaries_moving': preview_.primaries_moving, 'remapped': remapped,
+        'estimated_seconds': round(preview_.estimated_seconds, 1),
+        'estimate_basis': preview_.basis,
+        'osds': [{'osd': load.osd, 'pgs_in': load.pgs_in, 'pgs_out': load.pgs_out,
+                  'bytes_in': load.bytes_in, 'bytes_out': load.bytes_out}
+                 for load in preview_.osds],
+        'unpinnable': [{'pgid': pgid, 'reason': reason}
+                       for pgid, reason in sorted(unpinnable.items())]}
+
+
+def summary(campaign: Campaign) -> Json:
+    """One line of `rebalance ls`, kept after the campaign has ended."""
+    return {'id': campaign.id, 'phase': campaign.phase.value, 'trigger': campaign.trigger,
+            'target': campaign.target, 'started': campaign.started, 'ended': campaign.ended,
+            'total': campaign.total, 'released': campaign.released, 'kept': campaign.kept,
+            'bytes_done': campaign.bytes_done, 'moving_seconds': round(campaign.moving_seconds, 1),
+            'epochs': max(0, campaign.last_epoch - campaign.first_epoch),
+            'unpinnable': len(campaign.unpinnable)}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the operator may ask of a campaign, when, and what it changes."""
+import errno
+from dataclasses import dataclass, replace
+from typing import FrozenSet, Optional, Sequence
+
+from .types import Campaign, Phase
+
+
+class Refused(Exception):
+    """A request that cannot be met; nothing was changed. `errno` is positive."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.errno = code
+
+
+@dataclass(frozen=True)
+class Request:
+    #: prepare, pin, start, pause, resume, abort or finish.
+    verb: str
+    force: bool = False
+    keep: bool = False
+
+
+#: Phases in which each verb changes something.
+_FROM = {
+    'pin': frozenset({Phase.PREPARED, Phase.PINNED}),
+    'start': frozenset({Phase.PINNED}),
+    'pause': frozenset({Phase.RELEASING, Phase.HOLDING}),
+    'resume': frozenset({Phase.HOLDING}),
+    'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING}),
+}
+#: What to do instead, by verb and phase.
+_ADVICE = {
+    ('pin', Phase.PINNING): 'it is pinning already',
+    ('pin', Phase.RELEASING): 'PGs that become remapped now are pinned without being asked',
+    ('pin', Phase.HOLDING): 'PGs that become remapped now are pinned without being asked',
+    ('start', Phase.PREPARED): 'first "rebalance pin"',
+    ('start', Phase.PINNING): 'wait until it is PINNED',
+    ('start', Phase.RELEASING): 'it is releasing already',
+    ('start', Phase.HOLDING): 'it has started: "rebalance resume" ends a pause',
+    ('pause', Phase.PREPARED): 'nothing is moving',
+    ('pause', Phase.PINNING): 'nothing is moving',
+    ('pause', Phase.PINNED): 'nothing is moving',
+    ('resume', Phase.PINNED): 'it has not started: "rebalance start"',
+    ('resume', Phase.RELEASING): 'it is not paused',
+    ('finish', Phase.PINNING): 'wait until it is PINNED, or "rebalance abort"',
+}
+
+
+def check(campaign: Optional[Campaign], request: Request, pins: int,
+          unhealthy: Sequence[str]) -> None:
+    """Raise Refused if `request` cannot be met now.
+
+    `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign.
+    """
+    verb = request.verb
+    running = campaign is not None and campaign.active
+    if verb == 'prepare':
+        if running:
+            assert campaign is not None
+            raise Refused(errno.EBUSY, 'campaign %d is %s: finish or abort it first'
+                          % (campaign.id, campaign.phase.value))
+        if unhealthy and not request.force:
+            raise Refused(errno.EPERM, 'the cluster is not fit to begin (--force overrides): %s'
+                          % '; '.join(unhealthy))
+        return
+    if not running:
+        raise Refused(errno.ENOENT, 'no campaign is under way: begin one with "rebalance prepare"')
+    assert campaign is not None
+    if verb == 'abort':
+        return
+    if campaign.phase not in _FROM[verb] or (verb == 'resume' and not campaign.paused):
+        advice = _ADVICE.get((verb, campaign.phase))
+        if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
+            advice = 'it is not paused; it goes on when what it waits for is over'
+        raise Refused(errno.EBUSY, 'campaign %d is %s%s' % (
+            campaign.id, campaign.phase.value, ': ' + advice if advice else ''))
+    if verb == 'finish' and pins and not request.keep:
+        raise Refused(errno.EBUSY, '%d PGs are still pinned: release them, or "finish --keep" '
+                      'to leave the pins as ordinary upmaps, or "rebalance abort"' % pins)
+
+
+def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
+    """The campaign after a request that `check` let through (not: prepare)."""
+    verb = request.verb
+    if verb == 'pause':
+        return replace(campaign, paused=True)
+    if verb == 'resume':
+        return replace(campaign, paused=False)
+    phase = _TO[verb]
+    if verb == 'abort' and campaign.phase is Phase.ABORTING:
+        return campaign
+    changes = {'keep': request.keep} if verb == 'finish' else {}
+    # The operator asks for pins again: what could not be pinned before gets another chance.
+    unpinnable = {} if verb == 'pin' else campaign.unpinnable
+    return replace(campaign, phase=phase, phase_since=now, paused=False, unpinnable=unpinnable,
+                   **changes)
+
+
+_TO = {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'finish': Phase.FINISHING,
+       'abort': Phase.ABORTING}
+
+VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort'}

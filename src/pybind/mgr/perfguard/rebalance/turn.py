@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The working sheet of one decision: what was observed, and what was decided so far."""
+from dataclasses import dataclass, field, replace
+from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+from ..cluster.types import OsdMap, Placement, Pool, Signals, pool_of, seed_of
+from ..options import Options
+from ..upmap.crush import CrushRules
+from ..upmap.semantics import out_osds
+from .holds import Settings
+from .moves import Move
+from .types import Action, Campaign, Phase, PinRecord
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the log of what was detected and done."""
+    kind: str
+    what: str
+    why: str = ''
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one turn of the loop saw."""
+    now: float
+    signals: Signals
+    settings: Settings
+    #: Up and acting sets of a PG in the observed OSDMap; None: no such PG.
+    placement: Callable[[str], Optional[Placement]]
+    crush: CrushRules
+    #: Seconds between two reports of an OSD's PG states (mgr_stats_period).
+    stats_period: float = 5.0
+    #: PGs whose state names them degraded.
+    degraded: FrozenSet[str] = frozenset()
+
+    @property
+    def osdmap(self) -> OsdMap:
+        return self.settings.osdmap
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do and the campaign's state once it is done."""
+    campaign: Campaign
+    actions: Tuple[Action, ...] = ()
+    #: Pins to note before the actions are sent, and pins to forget.
+    pins: Mapping[str, PinRecord] = field(default_factory=dict)
+    unpins: FrozenSet[str] = frozenset()
+    reasons: Tuple[str, ...] = ()
+    events: Tuple[Event, ...] = ()
+
+
+class Turn:
+    """Collects a Decision; the inputs stay untouched."""
+
+    def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord],
+                 moves: Mapping[str, Move], seen: Observation, options: Options) -> None:
+        self.campaign = campaign
+        self.moves = moves
+        self.seen = seen
+        self.options = options
+        self.out: AbstractSet[int] = out_osds(seen.osdmap.osds)
+        self.actions: List[Action] = []
+        self.reasons: List[str] = []
+        self.events: List[Event] = []
+        self.unpins: Dict[str, None] = {}
+        self.new_pins: Dict[str, PinRecord] = {}
+        self._pins = pins
+
+    @property
+    def now(self) -> float:
+        return self.seen.now
+
+    @property
+    def pin_count(self) -> int:
+        """PGs with a pin, those under way to the OSDMap included."""
+        fresh = sum(1 for pgid in self.new_pins if pgid not in self._pins)
+        return len(self._pins) + fresh - len(self.unpins)
+
+    def pin_of(self, pgid: str) -> Optional[PinRecord]:
+        if pgid in self.unpins:
+            return None
+        return self.new_pins.get(pgid) or self._pins.get(pgid)
+
+    def pinned(self) -> Mapping[str, PinRecord]:
+        """The pins from before this turn."""
+        return self._pins
+
+    def note_pin(self, pgid: str, pin: PinRecord) -> None:
+        self.unpins.pop(pgid, None)
+        self.new_pins[pgid] = pin
+
+    def forget_pin(self, pgid: str) -> None:
+        self.new_pins.pop(pgid, None)
+        if pgid in self._pins:
+            self.unpins[pgid] = None
+
+    def set(self, **changes: Any) -> None:
+        self.campaign = replace(self.campaign, **changes)
+
+    def enter(self, phase: Phase, why: str = '') -> None:
+        if phase is not self.campaign.phase:
+            self.event('phase', 'campaign %d: %s' % (self.campaign.id, phase.value), why)
+            self.set(phase=phase, phase_since=self.now)
+
+    def event(self, kind: str, what: str, why: str = '') -> None:
+        self.events.append(Event(kind, what, why))
+
+    def pool(self, pgid: str) -> Optional[Pool]:
+        """The pool of a PG that exists; None once the pool or the PG is gone."""
+        pool = self.seen.osdmap.pools.get(pool_of(pgid))
+        return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
+
+    def peering_room(self) -> int:
+        """PGs that may be sent through an interval change now.
+
+        Counts what the statistics show and the flights that they do not show yet.
+        """
+        counts = self.seen.signals.counts
+        allowed = max(8, int(self.options.max_transition_ratio * counts.total))
+        unseen = sum(1 for flight in self.campaign.in_flight.values()
+                     if flight.confirmed is None)
+        return allowed - max(counts.in_transition, unseen)
+
+    def decision(self) -> Decision:
+        return Decision(self.campaign, tuple(self.actions), self.new_pins,
+                        frozenset(self.unpins), tuple(self.reasons), tuple(self.events))

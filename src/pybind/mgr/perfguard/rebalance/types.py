@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The campaign's state and the actions it decides on: frozen data, JSON in and out."""
+import enum
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from ..cluster.types import OsdSet, UpmapEntry
+
+
+class Phase(str, enum.Enum):
+    IDLE = 'IDLE'
+    PREPARED = 'PREPARED'
+    PINNING = 'PINNING'
+    PINNED = 'PINNED'
+    RELEASING = 'RELEASING'
+    HOLDING = 'HOLDING'
+    FINISHING = 'FINISHING'
+    DONE = 'DONE'
+    ABORTING = 'ABORTING'
+    ABORTED = 'ABORTED'
+
+
+#: Phases in which a campaign waits for nothing any more.
+ENDED = frozenset({Phase.IDLE, Phase.DONE, Phase.ABORTED})
+#: Phases in which a PG that becomes remapped by other hands is pinned as well.
+GUARDING = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
+
+
+@dataclass(frozen=True)
+class PinRecord:
+    """One PG that perfguard holds back.
+
+    ``before`` is the PG's upmap entry from before the campaign, which a release puts back;
+    ``entry`` is ours. ``raw`` is the set CRUSH chose when the PG was pinned, if it was known.
+    """
+    before: UpmapEntry
+    entry: UpmapEntry
+    raw: Optional[OsdSet] = None
+
+
+@dataclass(frozen=True)
+class Flight:
+    """One PG on its way: released, or remapped and not pinnable."""
+    since: float
+    #: What it shall have in the OSDMap while it moves.
+    entry: UpmapEntry
+    #: When the entry was read back from the OSDMap.
+    confirmed: Optional[float] = None
+    #: The OSDMap showed the PG remapped: its primary has peered and asked for its acting set.
+    seen_remapped: bool = False
+    sources: OsdSet = ()
+    targets: OsdSet = ()
+    primary: int = -1
+    bytes: int = 0
+    #: What a crash or an abort falls back to; None for a PG that was never pinned.
+    pin: Optional[PinRecord] = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """A setting that the campaign changed: what it found, what it put, whether that was seen.
+
+    ``found`` None: the option was not set.
+    """
+    found: Optional[str]
+    put: str
+    seen: bool = False
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Everything outside the upmaps that the campaign changed and has to give back."""
+    #: Flag -> "we set it and the OSDMap showed it".
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    options: Mapping[str, Held] = field(default_factory=dict)
+    #: pg_autoscale_mode by pool id.
+    autoscale: Mapping[int, Held] = field(default_factory=dict)
+    #: What somebody else changed meanwhile; left alone from then on.
+    given_up: Tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.flags or self.options or self.autoscale)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    id: int
+    phase: Phase
+    started: float
+    trigger: str = 'operator'
+    target: str = 'crush'
+    #: Stopped by the operator, not by a stop condition.
+    paused: bool = False
+    #: finish --keep: the pins that are left become ordinary upmaps.
+    keep: bool = False
+    ended: Optional[float] = None
+    holds: Holds = Holds()
+    in_flight: Mapping[str, Flight] = field(default_factory=dict)
+    unpinnable: Mapping[str, str] = field(default_factory=dict)
+    #: Pins that were sent and not read back yet: PG -> since when.
+    pinning: Mapping[str, float] = field(default_factory=dict)
+    #: When the present phase began, when pins were last sent, when the last turn was.
+    phase_since: float = 0.0
+    pins_sent: float = 0.0
+    turned: float = 0.0
+    #: PGs pinned so far, released so far (arrived), left as upmaps.
+    total: int = 0
+    released: int = 0
+    kept: int = 0
+    bytes_done: int = 0
+    #: Seconds in which releases were under way; with bytes_done the measured rate.
+    moving_seconds: float = 0.0
+    first_epoch: int = 0
+    last_epoch: int = 0
+
+    @property
+    def active(self) -> bool:
+        return self.phase not in ENDED
+
+
+# ---- actions: what the executor is asked to do -------------------------------------------------
+
+@dataclass(frozen=True)
+class SetFlag:
+    flag: str
+    on: bool
+
+
+@dataclass(frozen=True)
+class SetOption:
+    """A configuration option of the mgr section; value None removes it."""
+    option: str
+    value: Optional[str]
+
+
+@dataclass(frozen=True)
+class SetAutoscale:
+    pool: str
+    mode: str
+
+
+@dataclass(frozen=True)
+class SetEntry:
+    """Make `entry` the whole upmap entry of a PG; `now` is what it has, to send the least."""
+    pgid: str
+    entry: UpmapEntry
+    now: UpmapEntry
+
+
+Action = Union[SetFlag, SetOption, SetAutoscale, SetEntry]
+
+
+# ---- JSON --------------------------------------------------------------------------------------
+
+def entry_to_json(entry: UpmapEntry) -> List[Any]:
+    return [[list(pair) for pair in entry.items],
+            None if entry.vector is None else list(entry.vector)]
+
+
+def entry_from_json(raw: List[Any]) -> UpmapEntry:
+    items, vector = raw
+    return UpmapEntry(tuple((pair[0], pair[1]) for pair in items),
+                      None if vector is None else tuple(vector))
+
+
+def pin_to_json(pin: PinRecord) -> List[Any]:
+    return [entry_to_json(pin.before), entry_to_json(pin.entry),
+            None if pin.raw is None else list(pin.raw)]
+
+
+def pin_from_json(raw: List[Any]) -> PinRecord:
+    before, entry, raw_set = raw
+    return PinRecord(entry_from_json(before), entry_from_json(entry),
+                     None if raw_set is None else tuple(raw_set))
+
+
+def _flight_to_json(flight: Flight) -> Dict[str, Any]:
+    return {'since': flight.since, 'entry': entry_to_json(flight.entry),
+            'confirmed': flight.confirmed, 'seen_remapped': flight.seen_remapped,
+            'sources': list(flight.sources),
+            'targets': list(flight.targets), 'primary': flight.primary, 'bytes': flight.bytes,
+            'pin': None if flight.pin is None else pin_to_json(flight.pin)}
+
+
+def _flight_from_json(raw: Mapping[str, Any]) -> Flight:
+    return Flight(
+        raw['since'], entry_from_json(raw['entry']), raw['confirmed'], raw['seen_remapped'],
+        tuple(raw['sources']), tuple(raw['targets']), raw['primary'], raw['bytes'],
+        None if raw['pin'] is None else pin_from_json(raw['pin']))
+
+
+def _held_to_json(held: Held) -> List[Any]:
+    return [held.found, held.put, held.seen]
+
+
+#: Fields of Campaign that JSON can hold as they are.
+_PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'trigger', 'target', 'paused',
+          'keep', 'ended', 'total', 'released', 'kept', 'bytes_done',
+          'moving_seconds', 'first_epoch', 'last_epoch')
+
+
+def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
+    holds = campaign.holds
+    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN}
+    document.update({
+        'phase': campaign.phase.value,
+        'unpinnable': dict(campaign.unpinnable),
+        'pinning': dict(campaign.pinning),
+        'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
+        'holds': {'flags': dict(holds.flags),
+                  'options': {k: _held_to_json(v) for k, v in holds.options.items()},
+                  'autoscale': {str(k): _held_to_json(v) for k, v in holds.autoscale.items()},
+                  'given_up': list(holds.given_up)}})
+    return document
+
+
+def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
+    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    holds = raw['holds']
+    campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
+    return replace(
+        campaign, **{name: raw[name] for name in _PLAIN},
+        unpinnable=dict(raw['unpinnable']), pinning=dict(raw['pinning']),
+        in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
+        holds=Holds(dict(holds['flags']),
+                    {k: Held(*v) for k, v in holds['options'].items()},
+                    {int(k): Held(*v) for k, v in holds['autoscale'].items()},
+                    tuple(holds['given_up'])))

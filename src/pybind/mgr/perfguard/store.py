@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""perfguard's documents in the mgr's key/value store.
+
+The mon refuses values over 64 KiB and nothing protects a value from damage, so each document is
+split into parts, carries a checksum and a sequence number, and is kept twice. Reading takes the
+newest intact copy; a copy that cannot be read is set aside (`damaged/...`) and reported, never
+raised. A crash between the two writes leaves the older copy, which every caller can continue from.
+"""
+import json
+import zlib
+from typing import Any, Dict, List, Optional, Protocol, Tuple
+
+#: Version of the documents' layout; a newer one is set aside, not guessed at.
+VERSION = 1
+#: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
+PART_BYTES = 60000
+COPIES = ('a', 'b')
+
+
+class KeyValue(Protocol):
+    """The part of MgrModule that the store needs."""
+
+    def get_store(self, key: str) -> Optional[str]: ...
+
+    def set_store(self, key: str, val: Optional[str]) -> None: ...
+
+    def get_store_prefix(self, key_prefix: str) -> Dict[str, str]: ...
+
+
+class Damaged(Exception):
+    """A stored copy that cannot be used; the text says why."""
+
+
+class Store:
+    """Documents (anything json can hold) by name. Not safe for use from several threads."""
+
+    def __init__(self, kv: KeyValue) -> None:
+        self._kv = kv
+        self._sequence: Dict[str, int] = {}
+        #: What was set aside since the module started: (key, reason).
+        self.damaged: List[Tuple[str, str]] = []
+
+    def put(self, name: str, document: Any) -> None:
+        """Write both copies of a document, one after the other."""
+        sequence = self._sequence.get(name, 0) + 1
+        self._sequence[name] = sequence
+        body = json.dumps(document, separators=(',', ':'))
+        parts = [body[i:i + PART_BYTES] for i in range(0, len(body), PART_BYTES)] or ['']
+        head = json.dumps({'version': VERSION, 'sequence': sequence, 'parts': len(parts),
+                           'crc': zlib.crc32(body.encode())})
+        for copy in COPIES:
+            # The head goes last: until then the copy's checksum fails and the other one counts.
+            for number, part in enumerate(parts):
+                self._kv.set_store(f'{name}/{copy}/{number:04d}', part)
+            self._kv.set_store(f'{name}/{copy}/head', head)
+            self._drop_parts(name, copy, keep=len(parts))
+
+    def get(self, name: str) -> Optional[Any]:
+        """The newest intact copy of a document; None when there is none."""
+        best: Optional[Tuple[int, Any]] = None
+        for copy in COPIES:
+            try:
+                found = self._read(name, copy)
+            except Damaged as reason:
+                self._set_aside(name, copy, str(reason))
+                continue
+            if found is not None and (best is None or found[0] > best[0]):
+                best = found
+        if best is None:
+            return None
+        self._sequence[name] = max(best[0], self._sequence.get(name, 0))
+        return best[1]
+
+    def remove(self, name: str) -> None:
+        for key in self._kv.get_store_prefix(name + '/'):
+            self._kv.set_store(key, None)
+
+    def names(self, prefix: str) -> List[str]:
+        """Names of the documents that begin with `prefix`, sorted."""
+        keys = self._kv.get_store_prefix(prefix)
+        return sorted({key.rsplit('/', 2)[0] for key in keys if key.count('/') >= 2})
+
+    def _read(self, name: str, copy: str) -> Optional[Tuple[int, Any]]:
+        raw = self._kv.get_store(f'{name}/{copy}/head')
+        if raw is None:
+            return None
+        try:
+            head = json.loads(raw)
+            if head['version'] > VERSION:
+                raise Damaged(f'written by a newer perfguard (layout {head["version"]})')
+            parts = [self._kv.get_store(f'{name}/{copy}/{number:04d}')
+                     for number in range(head['parts'])]
+            body = ''.join(part for part in parts if part is not None)
+            if zlib.crc32(body.encode()) != head['crc']:
+                raise Damaged('checksum does not match')
+            return head['sequence'], json.loads(body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Damaged(f'not readable: {error}') from None
+
+    def _set_aside(self, name: str, copy: str, reason: str) -> None:
+        prefix = f'{name}/{copy}/'
+        for key, value in self._kv.get_store_prefix(prefix).items():
+            self._kv.set_store('damaged/' + key, value)
+            self._kv.set_store(key, None)
+        self.damaged.append((prefix.rstrip('/'), reason))
+
+    def _drop_parts(self, name: str, copy: str, keep: int) -> None:
+        """Remove the parts of a longer document that was here before."""
+        number = keep
+        while self._kv.get_store(f'{name}/{copy}/{number:04d}') is not None:
+            self._kv.set_store(f'{name}/{copy}/{number:04d}', None)
+            number += 1

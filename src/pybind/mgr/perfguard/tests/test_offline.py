@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""perfguard-plan as a process, and the dumps it reads."""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfguard.cluster.dumps import WrongDump, osdmap_from_dump, pg_sets_from_dump
+from perfguard.cluster.types import NO_OSD, Osd, UpmapEntry
+from perfguard.upmap.census import entry_commands, plan_pins
+
+MODULES = Path(__file__).resolve().parents[2]
+
+CRUSH_DUMP = {
+    'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
+              {'type_id': 11, 'name': 'root'}],
+    'buckets': [{'id': -1, 'name': 'default', 'type_id': 11, 'items': [
+        {'id': -2 - i, 'weight': 65536, 'pos': 0} for i in range(10)]}] + [
+            {'id': -2 - i, 'name': 'h%d' % i, 'type_id': 1, 'items': [
+                {'id': i, 'weight': 0 if i == 9 else 65536, 'pos': 0}]} for i in range(10)],
+    'rules': [{'rule_id': 0, 'rule_name': 'r', 'steps': [
+        {'op': 'take', 'item': -1, 'item_name': 'default'},
+        {'op': 'chooseleaf_firstn', 'num': 0, 'type': 'host'}, {'op': 'emit'}]}],
+}
+
+
+def pool(pool_id, size, type_, **extra):
+    return {'pool': pool_id, 'pool_name': 'p%d' % pool_id, 'type': type_, 'size': size,
+            'min_size': 2, 'crush_rule': 0, 'pg_num': 256, 'pg_num_target': 256,
+            'pg_num_pending': 256, 'pg_autoscale_mode': 'on', 'erasure_code_profile': 'prof',
+            **extra}
+
+
+OSD_DUMP = {
+    'epoch': 77, 'fsid': 'f', 'flags': 'norebalance,sortbitwise',
+    'flags_set': ['norebalance', 'sortbitwise'],
+    'pools': [pool(1, 3, 1), pool(2, 4, 3), pool(3, 3, 1, pg_num_pending=255)],
+    'osds': [{'osd': i, 'up': 1, 'in': 1, 'weight': 1, 'state': ['exists', 'up']}
+             for i in range(10)],
+    'pg_upmap': [{'pgid': '1.4', 'osds': [0, 1, 3]}],
+    'pg_upmap_items': [{'pgid': '1.3', 'mappings': [{'from': 2, 'to': 5}]},
+                       {'pgid': '2.1', 'mappings': [{'from': 3, 'to': 7}]}],
+    'pg_temp': [{'pgid': '1.1', 'osds': [0, 1, 3]}],
+    'erasure_code_profiles': {'prof': {'k': '2', 'm': '2'}},
+}
+PGS = [
+    ('1.0', [0, 1, 2], [0, 1, 2]),
+    ('1.1', [0, 1, 2], [0, 1, 3]),
+    ('1.2', [0, 1, 2], [0, 1, 9]),              # CRUSH weight 0
+    ('1.3', [0, 1, 5], [0, 1, 2]),              # only the existing pair is in the way
+    ('1.4', [0, 1, 3], [0, 1, 4]),              # an existing vector
+    ('1.a', [0, 1, 2], [0, 1]),                 # undersized
+    ('2.0', [0, 1, 2, 3], [1, 0, 2, 3]),        # a swap of shards
+    ('2.1', [0, 1, 2, 7], [1, 0, 2, 3]),        # a swap, and items to take away
+    ('2.2', [0, 1, 2, 3], [0, 1, 2, 4]),
+    ('3.ff', [0, 1, 2], [0, 1, 3]),             # merging
+    ('9.0', [0, 1, 2], [0, 1, 3]),              # a pool that is gone
+]
+ROWS = [{'pgid': pgid, 'state': 'active', 'up': up, 'up_primary': up[0], 'acting': acting,
+         'acting_primary': acting[0]} for pgid, up, acting in PGS]
+
+
+def run(*argv, stdin=None):
+    """A process without any of Ceph's modules, as on an administrator's machine."""
+    return subprocess.run(
+        [sys.executable, '-S', '-m', 'perfguard.offline', *argv], input=stdin, text=True,
+        env={'PYTHONPATH': str(MODULES), 'PYTHONDONTWRITEBYTECODE': '1'}, capture_output=True,
+        check=False)
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = {}
+    for name, dump in (('osd', OSD_DUMP), ('pg', {'pg_stats': ROWS}), ('crush', CRUSH_DUMP)):
+        paths[name] = str(tmp_path / name)
+        Path(paths[name]).write_text(json.dumps(dump))
+    return paths
+
+
+def pin(files, *more, **kwargs):
+    return run('pin', '--osd-dump', files['osd'], '--pg-dump', files['pg'],
+               '--crush-dump', files['crush'], *more, **kwargs)
+
+
+def test_json(files):
+    result = pin(files, '--format', 'json')
+    assert (result.returncode, result.stderr) == (0, '')
+    plan = json.loads(result.stdout)
+    reasons = {row['pgid']: row['reason'] for row in plan.pop('unpinnable')}
+    assert plan == {
+        'items': {'1.1': [[2, 3]], '2.2': [[3, 4]]},
+        'pg_upmap': {'1.4': [0, 1, 4], '2.0': [1, 0, 2, 3], '2.1': [1, 0, 2, 3]},
+        'remove': ['1.3'],
+    }
+    assert list(reasons) == ['1.2', '1.a', '3.ff', '9.0']
+    assert 'osd.9 has CRUSH weight 0' in reasons['1.2'] and 'merge' in reasons['3.ff']
+
+
+def test_commands(files):
+    result = pin(files)
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == [
+        'ceph osd pg-upmap-items 1.1 2 3',
+        'ceph osd rm-pg-upmap-items 1.3',
+        'ceph osd pg-upmap 1.4 0 1 4',
+        'ceph osd pg-upmap 2.0 1 0 2 3',
+        'ceph osd rm-pg-upmap-items 2.1',
+        'ceph osd pg-upmap 2.1 1 0 2 3',
+        'ceph osd pg-upmap-items 2.2 3 4',
+    ]
+    assert len(result.stderr.splitlines()) == 4 and 'PG 1.2 stays remapped' in result.stderr
+
+
+@pytest.mark.parametrize('wrapped', [ROWS, {'pg_stats': ROWS}, {'pg_ready': True, 'pg_stats': ROWS},
+                                     {'pg_map': {'pg_stats': ROWS, 'osd_stats': [{'osd': 1}]}}])
+def test_every_release_s_pg_dump(files, wrapped):
+    expected = pin(files, '--format', 'json').stdout
+    Path(files['pg']).write_text(json.dumps(wrapped))
+    assert pin(files, '--format', 'json').stdout == expected
+    assert [pg.pgid for pg in pg_sets_from_dump(wrapped)] == [row['pgid'] for row in ROWS]
+
+
+def test_standard_input_and_no_crush_dump(files):
+    result = run('pin', '--osd-dump', files['osd'], '--pg-dump', '-', '--format', 'json',
+                 stdin=json.dumps(ROWS))
+    assert json.loads(result.stdout)['items']['1.2'] == [[2, 9]]
+    twice = run('pin', '--osd-dump', '-', '--pg-dump', '-', stdin='{}')
+    assert twice.returncode == 2 and len(twice.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize('name', ['osd', 'pg', 'crush'])
+@pytest.mark.parametrize('content, words', [
+    (None, 'No such file'), ('{"epoch": ', 'not JSON'), ('', 'not JSON'), ('[1, 2]', 'not the'),
+    ('{}', 'not the'), ('[' * 100000, 'not JSON'), ('\0\udcff', 'not JSON'),
+    ('"text"', 'not the'), ('7', 'not the'), ('{"pg_stats": {}, "pools": 3}', 'not the'),
+])
+def test_bad_input_is_one_line_and_status_2(files, name, content, words):
+    if content is None:
+        os.unlink(files[name])
+    else:
+        Path(files[name]).write_bytes(content.encode(errors='surrogateescape'))
+    result = pin(files)
+    assert (result.returncode, result.stdout) == (2, '')
+    assert len(result.stderr.splitlines()) == 1 and words in result.stderr
+    assert files[name] in result.stderr
+
+
+@pytest.mark.parametrize('name, other', [('osd', 'pg'), ('pg', 'osd'), ('crush', 'osd'),
+                                         ('osd', 'crush'), ('pg', 'crush')])
+def test_dumps_mixed_up(files, name, other):
+    result = pin({**files, name: files[other]})
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+
+
+def test_reader_that_stops_early(files):
+    command = '"$0" -S -m perfguard.offline pin --osd-dump "$1" --pg-dump "$2" 2>&1 >&3 | cat >&2'
+    result = subprocess.run(
+        ['bash', '-c', '{ %s; } 3>&1 | true' % command, sys.executable, files['osd'],
+         files['pg']], env={'PYTHONPATH': str(MODULES), 'PATH': os.environ['PATH']},
+        capture_output=True, text=True, check=False)
+    assert 'Traceback' not in result.stderr and 'Exception' not in result.stderr
+
+
+def test_osdmap_from_dump():
+    dump = dict(OSD_DUMP)
+    dump['osds'] = [{'osd': 0, 'up': 1, 'in': 1, 'weight': 0.5, 'state': ['exists', 'up']},
+                    {'osd': 1, 'up': 0, 'in': 0, 'weight': 0,
+                     'state': ['autoout', 'destroyed', 'exists']}]
+    dump['pg_temp'] = [{'pgid': '2.0', 'osds': [1, NO_OSD, 2, 3]}]
+    osdmap = osdmap_from_dump(dump)
+    assert osdmap.osds == {0: Osd(0, True, 0.5), 1: Osd(1, False, 0.0, destroyed=True)}
+    assert osdmap.epoch == 77 and osdmap.flags == {'norebalance', 'sortbitwise'}
+    assert (osdmap.pools[1].erasure, osdmap.pools[1].data_shards) == (False, 1)
+    assert (osdmap.pools[2].erasure, osdmap.pools[2].data_shards) == (True, 2)
+    assert osdmap.pools[3].pg_num_pending == 255 and osdmap.pools[1].autoscale_mode == 'on'
+    assert osdmap.entry('1.3') == UpmapEntry(((2, 5),))
+    assert osdmap.entry('1.4') == UpmapEntry((), (0, 1, 3)) and not osdmap.entry('1.0')
+    assert osdmap.pg_temp == {'2.0': (1, NO_OSD, 2, 3)}
+    del dump['flags_set']
+    assert osdmap_from_dump(dump).flags == osdmap.flags
+    with pytest.raises(WrongDump):
+        osdmap_from_dump({'epoch': 1})
+
+
+def test_entries_are_replaced_in_safe_order():
+    """A new vector with old items on it, or the reverse, might be illegal and cost both."""
+    items, vector = UpmapEntry(((1, 2),)), UpmapEntry(vector=(1, 2, 3))
+    assert entry_commands('1.0', items, vector) == [
+        'ceph osd rm-pg-upmap-items 1.0', 'ceph osd pg-upmap 1.0 1 2 3']
+    assert entry_commands('1.0', vector, items) == [
+        'ceph osd rm-pg-upmap 1.0', 'ceph osd pg-upmap-items 1.0 1 2']
+    assert entry_commands('1.0', items, items) == []
+
+
+def test_clean_pgs_and_pgs_pinned_already_are_not_in_the_plan():
+    osdmap = osdmap_from_dump(OSD_DUMP)
+    plan = plan_pins(osdmap, [('1.0', (0, 1, 2), (0, 1, 2)), ('1.1', (0, 1, 2), (1, 0, 2))], None)
+    assert not plan.entries and not plan.unpinnable
+
+
+def test_package_imports_without_ceph():
+    """And inside ceph-mgr an error in the module shell must not be hidden."""
+    code = ('import sys, types\n'
+            'import perfguard\n'
+            'assert "mgr_module" not in sys.modules and not hasattr(perfguard, "Module")\n'
+            'del sys.modules["perfguard"]\n'
+            'sys.modules["ceph_module"] = types.ModuleType("ceph_module")\n'
+            'class Finder:\n'
+            '    def find_spec(self, name, path=None, target=None):\n'
+            '        if name == "perfguard.module": raise RuntimeError("seen")\n'
+            'sys.meta_path.insert(0, Finder())\n'
+            'try:\n    import perfguard\n'
+            'except RuntimeError as e:\n    print(e)\n')
+    result = subprocess.run([sys.executable, '-S', '-c', code], capture_output=True, text=True,
+                            env={'PYTHONPATH': str(MODULES)}, check=False)
+    assert result.stdout.strip() == 'seen', result.stderr

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which sets the mon accepts under a CRUSH rule."""
+import pytest
+
+from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry
+from perfguard.upmap.crush import CrushRules
+from perfguard.upmap.pins import after_commit
+
+
+def bucket(id_, name, type_id, items):
+    return {'id': id_, 'name': name, 'type_id': type_id,
+            'items': [{'id': item, 'weight': weight, 'pos': 0} for item, weight in items]}
+
+
+def rule(rule_id, *steps):
+    return {'rule_id': rule_id, 'rule_name': 'rule%d' % rule_id, 'steps': list(steps)}
+
+
+def take(item):
+    return {'op': 'take', 'item': item, 'item_name': 'x'}
+
+
+def step(op, num, type_name):
+    return {'op': op, 'num': num, 'type': type_name}
+
+
+EMIT = {'op': 'emit'}
+W = 65536
+# default: rack r0 (h0: 0, 1; h1: 2, 3), rack r1 (h2: 4, 5; h3: 6, 7); other: h4: 8, 9 (weight 0).
+# The ssd shadow tree has the even OSDs of the racks.
+DUMP = {
+    'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
+              {'type_id': 3, 'name': 'rack'}, {'type_id': 11, 'name': 'root'}],
+    'buckets': [
+        bucket(-1, 'default', 11, [(-10, 4 * W), (-11, 4 * W)]),
+        bucket(-10, 'r0', 3, [(-20, 2 * W), (-21, 2 * W)]),
+        bucket(-11, 'r1', 3, [(-22, 2 * W), (-23, 2 * W)]),
+        *[bucket(-20 - h, 'h%d' % h, 1, [(2 * h, W), (2 * h + 1, W)]) for h in range(4)],
+        bucket(-2, 'other', 11, [(-24, W)]),
+        bucket(-24, 'h4', 1, [(8, W), (9, 0)]),
+        bucket(-101, 'default~ssd', 11, [(-110, 2 * W), (-111, 2 * W)]),
+        bucket(-110, 'r0~ssd', 3, [(-120, W), (-121, W)]),
+        bucket(-111, 'r1~ssd', 3, [(-122, W), (-123, W)]),
+        *[bucket(-120 - h, 'h%d~ssd' % h, 1, [(2 * h, W)]) for h in range(4)],
+    ],
+    'rules': [
+        rule(0, take(-1), step('chooseleaf_firstn', 0, 'host'), EMIT),
+        rule(1, take(-1), step('choose_indep', 2, 'rack'),
+             step('chooseleaf_indep', 2, 'host'), EMIT),
+        rule(2, take(-101), step('chooseleaf_firstn', 0, 'host'), EMIT),
+        rule(3, {'op': 'set_chooseleaf_tries', 'num': 5}, take(-1),
+             step('choose_firstn', 0, 'osd'), EMIT),
+        # One replica in each of two trees; the first emit wants one OSD below default.
+        rule(4, take(-1), step('chooseleaf_firstn', 1, 'host'), EMIT,
+             take(-2), step('chooseleaf_firstn', -1, 'host'), EMIT),
+        rule(5, {'op': 'set_msr_descents', 'num': 3}, take(-1), step('choosemsr', 4, 'host'),
+             step('choosemsr', 1, 'osd'), EMIT),
+        rule(6, take(-1), step('choose_indep', 1, 'rack'),
+             step('chooseleaf_indep', 0, 'host'), EMIT),
+        rule(7, take(8), EMIT),
+    ],
+}
+
+
+@pytest.fixture
+def crush():
+    return CrushRules.from_dump(DUMP)
+
+
+@pytest.mark.parametrize('rule_id, osds, words', [
+    (0, (0, 2, 4), None),
+    (0, (0, 2, 3), 'osd.2 and osd.3 are both in host h1'),
+    (0, (0, 2, 8), 'osd.8 is not in the CRUSH tree of rule rule0'),
+    (0, (0, 2, NO_OSD), 'hole'),
+    (0, (0, 2, 5), None),
+    (1, (0, 2, 4, 6), None),
+    (1, (0, 2, 4, 5), 'osd.4 and osd.5 are both in host h2'),
+    (2, (0, 2, 4), None),
+    (2, (0, 2, 5), 'osd.5 is not in the CRUSH tree of rule rule2'),
+    (3, (0, 1, 2), None),
+    (4, (0, 8), None),
+    (4, (8, 0), 'osd.8 is not below default'),
+    (4, (0, 9), 'osd.9 has CRUSH weight 0'),
+    (4, (0, 2), 'osd.2 is not below other'),
+    (5, (0, 1, 2, 3), None),
+    (5, (0, 1, 2, 8), 'osd.8 is not in the CRUSH tree'),
+    (6, (0, 2), None),
+    (6, (0, 4), '2 buckets of type rack (r0, r1), the rule allows 1'),
+    (7, (8,), None),
+    (99, (0, 2), 'CRUSH rule 99 does not exist'),
+])
+def test_violation(crush, rule_id, osds, words):
+    for _ in range(2):      # the second answer comes from the cache
+        reason = crush.violation(rule_id, len(osds), osds)
+        assert (reason is None) if words is None else (words in (reason or '')), reason
+
+
+def test_osds_that_are_out_are_illegal(crush):
+    assert crush.violation(0, 3, (0, 2, 4), {5}) is None
+    assert crush.violation(0, 3, (0, 2, 4), {4}) == 'osd.4 is out'
+
+
+def test_names(crush):
+    assert crush.host_of(5) == 'h2' and crush.domain_of(5, 'rack') == 'r1'
+    assert crush.domain_of(5, 'root') == 'default' and crush.domain_of(5, 'datacenter') is None
+    assert crush.host_of(77) is None
+    assert crush.weight_of(0, 3) == 1.0 and crush.weight_of(2, 3) == 0.0
+    assert [crush.failure_domain(r) for r in (0, 1, 3, 99)] == ['host', 'host', 'osd', None]
+
+
+def test_the_mon_s_verdict_on_a_set_is_the_verdict_on_the_entry(crush):
+    pool = Pool(1, 'p', False, 3, 2, 0, 8, 8, 8)
+    osds = {i: Osd(i, True, 1.0) for i in range(10)}
+    both = UpmapEntry(((0, 3), (2, 1)))
+    assert after_commit((0, 2, 4), both, pool, osds, crush) == both
+    assert after_commit((0, 2, 4), UpmapEntry(((0, 3),)), pool, osds, crush) == UpmapEntry()
+
+
+def test_not_a_crush_dump():
+    with pytest.raises((KeyError, TypeError)):
+        CrushRules.from_dump({'pools': []})

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What Ceph makes of upmap entries, and the way back to the raw set."""
+import pytest
+
+from perfguard.cluster.types import Osd, Pool, UpmapEntry
+from perfguard.upmap.semantics import apply_entry, merge_reason, out_osds, raw_from_up
+
+
+def items(*pairs):
+    return UpmapEntry(items=pairs)
+
+
+@pytest.mark.parametrize('entry, out, expected', [
+    (UpmapEntry(), (), (0, 1, 2)),
+    (items((1, 5)), (), (0, 5, 2)),
+    (items((1, 5)), {5}, (0, 1, 2)),
+    (items((1, 2)), (), (0, 1, 2)),             # stale: the target is there already
+    (items((7, 5)), (), (0, 1, 2)),             # the source is not there
+    (items((1, 5), (0, 1)), (), (1, 5, 2)),     # 1 leaves before it enters elsewhere
+    (items((0, 1), (1, 5)), (), (0, 5, 2)),     # in the other order the first pair is skipped
+    (items((0, 1), (1, 0)), (), (0, 1, 2)),     # no swap with items
+    (UpmapEntry(vector=(1, 0, 2)), (), (1, 0, 2)),
+    (UpmapEntry(vector=(1, 0, 9)), {9}, (0, 1, 2)),
+    (UpmapEntry(((1, 5),), (1, 0, 9)), {9}, (0, 1, 2)),     # the items go with the vector
+    (UpmapEntry(((9, 5),), (1, 0, 9)), (), (1, 0, 5)),
+])
+def test_apply_entry(entry, out, expected):
+    assert apply_entry((0, 1, 2), entry, out) == expected
+
+
+@pytest.mark.parametrize('up, entry, out, expected', [
+    ((0, 5, 2), items((1, 5)), (), (0, 1, 2)),
+    ((1, 5, 2), items((1, 5), (0, 1)), (), (0, 1, 2)),
+    ((0, 1, 2), items((1, 5)), {5}, (0, 1, 2)),
+    ((0, 1, 2), items((1, 2)), (), (0, 1, 2)),
+    ((1, 0, 2), UpmapEntry(vector=(1, 0, 2)), (), None),
+    ((0, 1, 2), UpmapEntry(((1, 5),), (1, 0, 9)), {9}, (0, 1, 2)),
+    # 1 -> 5 and 1 -> 6: the raw set was (1, 6) or (5, 1)
+    ((5, 6), items((1, 5), (1, 6)), (), None),
+    ((5, 2), items((1, 5), (1, 6)), (), (1, 2)),
+    # this up set cannot come from these items
+    ((0, 1, 2), items((7, 5)), (), None),
+])
+def test_raw_from_up(up, entry, out, expected):
+    assert raw_from_up(up, entry, out) == expected
+
+
+def test_out_is_reweight_zero_only():
+    osds = {0: Osd(0, True, 1.0), 1: Osd(1, True, 0.0), 2: Osd(2, False, 0.5)}
+    assert out_osds(osds) == {1}
+
+
+def pool(pg_num, pending):
+    return Pool(3, 'p', False, 3, 2, 0, pg_num, pending, pending)
+
+
+@pytest.mark.parametrize('pgid, merging', [
+    ('3.0', False), ('3.5', False), ('3.6', True), ('3.7', True),
+    ('3.2', True), ('3.3', True),       # 6 = 0b110 and 7 = 0b111 merge into them
+    ('3.8', True),                      # gone
+])
+def test_merging_pgs_and_their_partners(pgid, merging):
+    assert bool(merge_reason(pool(8, 6), pgid)) == merging
+    if pgid != '3.8':
+        assert merge_reason(pool(8, 8), pgid) is None

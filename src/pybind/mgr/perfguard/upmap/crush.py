@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which sets of OSDs the mon accepts under a CRUSH rule.
+
+Models CrushWrapper::verify_upmap and the weight check of OSDMap::check_pg_upmaps on the output
+of ``ceph osd crush dump``. It does not place PGs.
+"""
+from dataclasses import dataclass, field
+from typing import Any, Container, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+
+from ..cluster.types import NO_OSD, OsdSet
+
+_CHOOSELEAF = ('chooseleaf_firstn', 'chooseleaf_indep')
+_CHOOSE = ('choose_firstn', 'choose_indep')
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    id: int
+    name: str
+    type_id: int
+    #: (item, CRUSH weight in units of 1/65536)
+    items: Tuple[Tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A choose or chooseleaf step above the OSD level."""
+    leaf: bool
+    num: int
+    type_name: str
+    #: OSD -> bucket of that type in the rule's own trees
+    bucket_of: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class _Emit:
+    """An emit step: the OSDs below what was taken, and how many each choose step asked for."""
+    taken: str
+    #: None: an OSD was taken; the mon does not check it.
+    osds: Optional[FrozenSet[int]]
+    nums: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    name: str
+    choices: Tuple[_Choice, ...]
+    emits: Tuple[_Emit, ...]
+    #: OSD -> CRUSH weight, summed over the rule's takes
+    weights: Mapping[int, int]
+
+
+@dataclass
+class CrushRules:
+    """The trees and rules of a CRUSH map, shadow trees of device classes included."""
+    _buckets: Mapping[int, _Bucket]
+    _type_ids: Mapping[str, int]
+    _dumped_rules: Mapping[int, Mapping[str, Any]]
+    #: OSD or bucket -> its parent in the trees without a device class
+    _parents: Mapping[int, int] = field(init=False)
+    _compiled: Dict[int, _Rule] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._parents = {item: bucket.id for bucket in self._buckets.values()
+                         if '~' not in bucket.name for item, _ in bucket.items}
+
+    @classmethod
+    def from_dump(cls, crush_dump: Mapping[str, Any]) -> 'CrushRules':
+        """Reads the JSON of ``ceph osd crush dump``; KeyError or TypeError if it is not that."""
+        buckets = {b['id']: _Bucket(b['id'], b['name'], b['type_id'],
+                                    tuple((i['id'], i['weight']) for i in b['items']))
+                   for b in crush_dump['buckets']}
+        return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']},
+                   {r['rule_id']: r for r in crush_dump['rules']})
+
+    def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
+                  out: Container[int] = ()) -> Optional[str]:
+        """Why the mon would cancel an upmap entry that leads to ``osds``; None if it would not.
+
+        ``out``: OSDs whose reweight is 0. An msr rule has no choose step that the mon knows: like
+        the mon, this checks only that its OSDs are in its tree and have weight.
+        """
+        rule = self._rule(rule_id)
+        if rule is None:
+            return 'CRUSH rule %d does not exist' % rule_id
+        for osd in osds:
+            if not rule.weights.get(osd) or osd in out:
+                return _weight_reason(rule, osd)
+        for choice in rule.choices:
+            reason = self._choice_violation(choice, pool_size, osds)
+            if reason:
+                return reason
+        return _emit_violation(rule, pool_size, osds)
+
+    def domain_of(self, osd: int, type_name: str) -> Optional[str]:
+        """Name of the bucket of that type above an OSD, or None."""
+        type_id = self._type_ids.get(type_name)
+        item: Optional[int] = osd
+        while item is not None:
+            item = self._parents.get(item)
+            if item is not None and self._buckets[item].type_id == type_id:
+                return self._buckets[item].name
+        return None
+
+    def host_of(self, osd: int) -> Optional[str]:
+        """Name of the host bucket above an OSD, or None."""
+        return self.domain_of(osd, 'host')
+
+    def weight_of(self, rule_id: int, osd: int) -> float:
+        """CRUSH weight of an OSD in a rule's trees; 0.0 if it is not in them."""
+        rule = self._rule(rule_id)
+        return 0.0 if rule is None else rule.weights.get(osd, 0) / 0x10000
+
+    def failure_domain(self, rule_id: int) -> Optional[str]:
+        """Type that a rule spreads over: of its last choose or chooseleaf step above the OSDs.
+
+        'osd' where the rule has no such step, None where there is no such rule.
+        """
+        rule = self._rule(rule_id)
+        if rule is None:
+            return None
+        return rule.choices[-1].type_name if rule.choices else 'osd'
+
+    def _choice_violation(self, choice: _Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
+        seen: Dict[int, int] = {}
+        for osd in osds:
+            bucket = choice.bucket_of.get(osd)
+            if bucket is None:
+                continue
+            other = seen.setdefault(bucket, osd)
+            if choice.leaf and other != osd:
+                return 'osd.%d and osd.%d are both in %s %s' % (
+                    other, osd, choice.type_name, self._buckets[bucket].name)
+        limit = _wanted(choice.num, pool_size)
+        if not choice.leaf and len(seen) > limit:
+            names = sorted(self._buckets[bucket].name for bucket in seen)
+            return 'the OSDs are in %d buckets of type %s (%s), the rule allows %d' % (
+                len(seen), choice.type_name, ', '.join(names), limit)
+        return None
+
+    def _rule(self, rule_id: int) -> Optional[_Rule]:
+        if rule_id not in self._compiled:
+            if rule_id not in self._dumped_rules:
+                return None
+            self._compiled[rule_id] = self._compile(self._dumped_rules[rule_id])
+        return self._compiled[rule_id]
+
+    def _compile(self, dumped: Mapping[str, Any]) -> _Rule:
+        takes = [step['item'] for step in dumped['steps'] if step['op'] == 'take']
+        choices: List[_Choice] = []
+        emits: List[_Emit] = []
+        taken: Optional[int] = None
+        nums: Dict[str, int] = {}
+        for step in dumped['steps']:
+            if step['op'] == 'take':
+                taken = step['item']
+            elif step['op'] in _CHOOSELEAF + _CHOOSE:
+                # Of two steps of one type the mon counts the first.
+                nums.setdefault(step['type'], step['num'])
+                if self._type_ids[step['type']] != 0:
+                    choices.append(_Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
+                                           self._bucket_of(takes, self._type_ids[step['type']])))
+            elif step['op'] == 'emit' and taken is not None:
+                emits.append(self._emit(taken, tuple(nums.values())))
+                taken, nums = None, {}
+        return _Rule(dumped['rule_name'], tuple(choices), tuple(emits), self._weights(takes))
+
+    def _emit(self, taken: int, nums: Tuple[int, ...]) -> _Emit:
+        if taken >= 0:
+            return _Emit('osd.%d' % taken, None, nums)
+        return _Emit(self._buckets[taken].name, frozenset(self._tree(taken)), nums)
+
+    def _weights(self, takes: Sequence[int]) -> Mapping[int, int]:
+        weights: Dict[int, int] = {}
+        for take in takes:
+            tree = {take: 0x10000} if take >= 0 else self._tree(take)
+            for osd, weight in tree.items():
+                weights[osd] = weights.get(osd, 0) + weight
+        return weights
+
+    def _tree(self, root: int) -> Mapping[int, int]:
+        """OSD -> CRUSH weight below a bucket."""
+        weights: Dict[int, int] = {}
+        todo = [root]
+        while todo:
+            for item, weight in self._buckets[todo.pop()].items:
+                if item >= 0:
+                    weights[item] = weight
+                elif item in self._buckets:
+                    todo.append(item)
+        return weights
+
+    def _bucket_of(self, takes: Sequence[int], type_id: int) -> Mapping[int, int]:
+        """OSD -> its bucket of a type below the takes (CrushWrapper::get_parent_of_type)."""
+        found: Dict[int, int] = {}
+        for root in sorted(set(takes)):
+            for bucket in self._buckets_of_type(root, type_id):
+                for osd in self._tree(bucket):
+                    found.setdefault(osd, bucket)
+        return found
+
+    def _buckets_of_type(self, root: int, type_id: int) -> Set[int]:
+        found: Set[int] = set()
+        todo = [root]
+        while todo:
+            bucket = self._buckets.get(todo.pop())
+            if bucket is None or bucket.type_id < type_id:
+                continue
+            if bucket.type_id == type_id:
+                found.add(bucket.id)
+            else:
+                todo.extend(item for item, _ in bucket.items)
+        return found
+
+
+def _wanted(num: int, pool_size: int) -> int:
+    """How many a choose step asks for: its number counts from the pool's size if not positive."""
+    return num if num > 0 else num + pool_size
+
+
+def _weight_reason(rule: _Rule, osd: int) -> str:
+    if osd == NO_OSD:
+        return 'the set has a hole'
+    if osd not in rule.weights:
+        return 'osd.%d is not in the CRUSH tree of rule %s' % (osd, rule.name)
+    if not rule.weights[osd]:
+        return 'osd.%d has CRUSH weight 0' % osd
+    return 'osd.%d is out' % osd
+
+
+def _emit_violation(rule: _Rule, pool_size: int, osds: OsdSet) -> Optional[str]:
+    """Each emit step accounts for so many positions, and wants them below what it took."""
+    position = 0
+    for emit in rule.emits:
+        if emit.osds is None:
+            continue
+        count = 1
+        for num in emit.nums:
+            count *= _wanted(num, pool_size)
+        for osd in osds[position:position + max(count, 0)]:
+            if osd not in emit.osds:
+                return 'osd.%d is not below %s, which rule %s wants at its position' % (
+                    osd, emit.taken, rule.name)
+        position = min(position + max(count, 0), len(osds))
+    return None

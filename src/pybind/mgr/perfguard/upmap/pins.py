@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Pins: the upmap entry that makes a PG's up set its acting set, so that no data moves.
+
+A pin is always the complete new entry of its PG: existing pairs are merged through the raw CRUSH
+set, which they and the pin have in common.
+"""
+from dataclasses import dataclass
+from typing import Container, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ..cluster.types import NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry
+from .crush import CrushRules
+from .semantics import apply_entry, merge_reason, out_osds, raw_from_up, vector_applies
+
+
+@dataclass(frozen=True)
+class Pin:
+    #: The complete new entry of the PG; an empty one: remove what is there.
+    entry: UpmapEntry
+    #: False: the entry that is there does it already.
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Unpinnable:
+    reason: str
+
+
+def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
+             osds: Mapping[int, Osd], crush: Optional[CrushRules], *,
+             raw: Optional[OsdSet] = None, exact: bool = False,
+             out: Optional[FrozenSet[int]] = None) -> Union[Pin, Unpinnable]:
+    """The entry which makes up = acting; never raises.
+
+    Erasure coded pools compare by position, replicated ones as sets, unless ``exact`` asks for
+    acting's very order. ``entry`` is the PG's present one. ``crush`` None: legality under the
+    CRUSH rule is not checked. ``raw`` spares, or where a vector hides it makes possible, the
+    derivation of the raw set. ``out`` is out_osds(osds), for callers with many PGs.
+    """
+    if out is None:
+        out = out_osds(osds)
+    by_position = pool.erasure or exact
+    reason = _shape_reason(pool, up, acting)
+    if reason:
+        return Unpinnable(reason)
+    if up == acting or (not by_position and set(up) == set(acting)):
+        return Pin(entry, False)
+    reason = _target_reason(acting, osds)
+    if reason is None and crush is not None:
+        reason = crush.violation(pool.crush_rule, pool.size, acting, out)
+    if reason:
+        return Unpinnable(reason)
+    if raw is None:
+        raw = raw_from_up(up, entry, out)
+    if raw is None:
+        return Pin(UpmapEntry(vector=acting), True)
+    return _wanted_entry(raw, acting, entry, by_position, out)
+
+
+def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
+    """Why a PG must not be pinned at all, whatever its sets; None: go on."""
+    if pool is None:
+        return 'its pool is not in the OSDMap'
+    return merge_reason(pool, pgid)
+
+
+def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, Osd],
+                 crush: Optional[CrushRules], pgid: Optional[str] = None) -> UpmapEntry:
+    """What the mon leaves of an entry when it commits it (OSDMap::check_pg_upmaps).
+
+    The whole entry goes if the final set violates the CRUSH rule, if the PG is merging, if its
+    vector equals the raw set or has not the pool's size, or if no pair is left. Pairs go whose
+    source is not in the raw set or whose target is out. Pairs without effect for another reason
+    stay. ``pgid`` None: the PG is not merging. ``crush`` None: no violation.
+    """
+    out = out_osds(osds)
+    if pgid is not None and merge_reason(pool, pgid):
+        return UpmapEntry()
+    final = apply_entry(raw, entry, out)
+    if crush is not None and crush.violation(pool.crush_rule, pool.size, final, out):
+        return UpmapEntry()
+    if entry.vector is not None and (entry.vector == raw or len(entry.vector) != pool.size):
+        return UpmapEntry()
+    kept = tuple((source, target) for source, target in entry.items
+                 if source in raw and target not in out)
+    if entry.items and not kept:
+        return UpmapEntry()
+    return UpmapEntry(kept, entry.vector)
+
+
+def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before: UpmapEntry,
+                out: Container[int], raw: Optional[OsdSet] = None) -> Optional[OsdSet]:
+    """The set a PG gets when ``entry_now``, its pin, is replaced by ``entry_before``.
+
+    ``raw`` is the raw set as recorded when the PG was pinned. It serves only where the pin is a
+    vector, which hides the raw set, and is stale after the next CRUSH change. None: unknown, or
+    ``up_now`` is incomplete.
+    """
+    if vector_applies(entry_before, out):
+        return apply_entry((), entry_before, out)
+    if NO_OSD in up_now or len(up_now) != pool.size:
+        return None
+    known = raw_from_up(up_now, entry_now, out)
+    if known is None:
+        known = raw
+    return None if known is None else apply_entry(known, entry_before, out)
+
+
+def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
+    """Why the sets cannot be made equal whatever the OSDs are, or None."""
+    for name, osds in (('up', up), ('acting', acting)):
+        if NO_OSD in osds:
+            return 'the %s set has a hole at position %d' % (name, osds.index(NO_OSD))
+        if len(osds) != pool.size:
+            return 'the %s set has %d OSDs, the pool\'s size is %d' % (name, len(osds), pool.size)
+        if len(set(osds)) != len(osds):
+            return 'the %s set has an OSD twice: %s' % (name, list(osds))
+    return None
+
+
+def _target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
+    for osd_id in acting:
+        osd = osds.get(osd_id)
+        if osd is None or not osd.exists:
+            return 'osd.%d does not exist' % osd_id
+        if osd.destroyed:
+            return 'osd.%d is destroyed' % osd_id
+        if not osd.up:
+            return 'osd.%d is down' % osd_id
+        if osd.reweight == 0:
+            return 'osd.%d is out' % osd_id
+    return None
+
+
+def _wanted_entry(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bool,
+                  out: Container[int]) -> Union[Pin, Unpinnable]:
+    if raw == acting or (not by_position and set(raw) == set(acting)):
+        return _pin(UpmapEntry(), entry)
+    items = items_by_position(raw, acting)
+    if items is None:
+        # The positions of some OSDs are a permutation among themselves, which pairs cannot write.
+        if by_position:
+            return _pin(UpmapEntry(vector=acting), entry)
+        items = _items_as_set(raw, acting, entry.items)
+    wanted = UpmapEntry(items)
+    got = apply_entry(raw, wanted, out)
+    if got != acting and (by_position or set(got) != set(acting)):
+        return Unpinnable('pairs %s would lead to %s' % (list(items), list(got)))
+    return _pin(wanted, entry)
+
+
+def _pin(wanted: UpmapEntry, present: UpmapEntry) -> Pin:
+    return Pin(wanted, wanted != present)
+
+
+def items_by_position(raw: OsdSet, wanted: OsdSet) -> Optional[Items]:
+    """Pairs that turn ``raw`` into ``wanted``, position by position; None if no pairs can.
+
+    Each OSD leaves the set before it enters another position: a pair whose target is still in
+    the set would be skipped. Swaps and longer cycles have no first pair to begin with.
+    """
+    open_pairs = [(old, new) for old, new in zip(raw, wanted) if old != new]
+    present = set(raw)
+    ordered: List[Pair] = []
+    while open_pairs:
+        blocked = []
+        for old, new in open_pairs:
+            if new in present:
+                blocked.append((old, new))
+            else:
+                ordered.append((old, new))
+                present.remove(old)
+                present.add(new)
+        if len(blocked) == len(open_pairs):
+            return None
+        open_pairs = blocked
+    return tuple(ordered)
+
+
+def _items_as_set(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
+    """Pairs that turn ``raw`` into a permutation of ``acting`` with the same first OSD.
+
+    Only for sets that differ in at least one OSD. The primary of a replicated PG is the first of
+    its up set, and a primary that moves stalls clients: for its sake up to two OSDs which stay in
+    the set change their position, along the way leaving OSD -> raw's first -> acting's first ->
+    entering OSD.
+    """
+    leaving, entering = _matched(raw, acting, existing)
+    first_raw, first_acting = raw[0], acting[0]
+    if first_raw == first_acting:
+        return tuple(zip(leaving, entering))
+    if first_raw not in leaving:
+        way = [leaving[0], first_raw]
+    else:
+        way = [first_raw]
+    if first_acting in entering:
+        way.append(first_acting)
+    else:
+        way += [first_acting, entering[leaving.index(way[0])]]
+    rest = _without(leaving, entering, way[0], way[-1])
+    return tuple(reversed(list(zip(way, way[1:])))) + rest
+
+
+def _matched(raw: OsdSet, acting: OsdSet, existing: Items) -> Tuple[List[int], List[int]]:
+    """OSDs that leave and, in the same order, those that enter in their place.
+
+    Existing pairs that still serve are kept; then each position gets acting's OSD if it can.
+    """
+    leaving = [osd for osd in raw if osd not in acting]
+    entering = [osd for osd in acting if osd not in raw]
+    chosen: Dict[int, int] = {}
+    for source, target in existing + tuple(zip(raw, acting)):
+        if source in leaving and target in entering:
+            if source not in chosen and target not in chosen.values():
+                chosen[source] = target
+    spare = iter([osd for osd in entering if osd not in chosen.values()])
+    return leaving, [chosen[osd] if osd in chosen else next(spare) for osd in leaving]
+
+
+def _without(leaving: Sequence[int], entering: Sequence[int], source: int,
+             target: int) -> Items:
+    """The matched pairs but for one source and one target; their two partners form a pair."""
+    rest = [(a, b) for a, b in zip(leaving, entering) if a != source and b != target]
+    if entering[leaving.index(source)] != target:
+        rest.append((leaving[entering.index(target)], entering[leaving.index(source)]))
+    return tuple(rest)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What Ceph makes of a PG's raw CRUSH set and its upmap entry, and the way back.
+
+The same in Pacific, Reef and Tentacle. ``out`` is always the set of OSD ids whose reweight is 0;
+neither the CRUSH weight nor whether an OSD is up matters when an entry is applied.
+"""
+from typing import Container, FrozenSet, List, Mapping, Optional
+
+from ..cluster.types import Items, Osd, OsdSet, Pool, UpmapEntry, seed_of
+
+
+def out_osds(osds: Mapping[int, Osd]) -> FrozenSet[int]:
+    """Ids of the OSDs that are out: reweight 0 voids every upmap onto them."""
+    return frozenset(osd.id for osd in osds.values() if osd.reweight == 0)
+
+
+def vector_applies(entry: UpmapEntry, out: Container[int]) -> bool:
+    """Whether the entry's pg_upmap vector replaces the raw set.
+
+    One member that is out voids the vector (OSDMap::_apply_upmap).
+    """
+    return entry.vector is not None and not any(osd in out for osd in entry.vector)
+
+
+def apply_entry(raw: OsdSet, entry: UpmapEntry, out: Container[int]) -> OsdSet:
+    """The set that a PG gets from its raw CRUSH set and its entry (OSDMap::_apply_upmap).
+
+    A voided vector voids the items of the entry as well. Items apply in order; a pair whose
+    target is in the set already, or out, is skipped.
+    """
+    if entry.vector is not None and not vector_applies(entry, out):
+        return raw
+    result = list(raw if entry.vector is None else entry.vector)
+    for source, target in entry.items:
+        if source in result and target not in result and target not in out:
+            result[result.index(source)] = target
+    return tuple(result)
+
+
+def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[OsdSet]:
+    """The raw CRUSH set behind a complete up set, or None where it cannot be known.
+
+    ``up`` has no holes. The answer relies on what the mon guarantees of stored items: every
+    source is in the raw set. None: a vector that applies has replaced the raw set; or two pairs
+    share a source, and more than one raw set explains ``up``. Where a primary affinity or
+    pg_upmap_primaries reorders the up set of a replicated pool, so is the answer's order.
+    """
+    if entry.vector is not None:
+        return None if vector_applies(entry, out) else up
+    if not entry.items:
+        return up
+    sources = {source for source, _ in entry.items}
+    candidates = _undo(up, entry.items, len(sources) < len(entry.items))
+    fitting = {raw for raw in candidates
+               if sources.issubset(raw) and apply_entry(raw, entry, out) == up}
+    return fitting.pop() if len(fitting) == 1 else None
+
+
+def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:
+    """Sets that may have been there before ``items``, undone last to first.
+
+    With sources all different and in the raw set, a pair took effect exactly if its target is
+    there and its source is not. A source shared by two pairs may be missing because the other
+    pair replaced it: then both stories are followed.
+    """
+    stories = [up]
+    for source, target in reversed(items):
+        earlier = []
+        for osds in stories:
+            took_effect = target in osds and source not in osds
+            if took_effect:
+                position = osds.index(target)
+                earlier.append(osds[:position] + (source,) + osds[position + 1:])
+            if shared_source or not took_effect:
+                earlier.append(osds)
+        stories = earlier
+    return stories
+
+
+def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
+    """Why the mon cancels every upmap of this PG, or None.
+
+    PGs from pg_num_pending on are about to merge, each into the PG whose seed lacks its highest
+    bit; the mon cancels the entries of both (OSDMap::check_pg_upmaps,
+    pg_pool_t::is_pending_merge).
+    """
+    seed = seed_of(pgid)
+    if seed >= pool.pg_num:
+        return 'the pool has only %d PGs' % pool.pg_num
+    if seed >= pool.pg_num_pending:
+        return 'the PG is about to merge into another'
+    for source in range(pool.pg_num_pending, pool.pg_num):
+        if source & ~(1 << (source.bit_length() - 1)) == seed:
+            return 'PG %d.%x is about to merge into it' % (pool.id, source)
+    return None
