@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-from .cluster.types import OsdMap, Placement, Signals
+from .cluster.types import OsdMap, Placement, Signals, pool_of
 from .options import Options
-from .rebalance import report
+from .rebalance import moves, report
 from .rebalance.executor import execute
 from .rebalance.holds import BALANCER, Settings
 from .rebalance.machine import is_settled, judge
@@ -34,9 +34,11 @@ Json = Dict[str, Any]
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
+#: With more pins than PREVIEW_PGS the plan is worked out anew this often.
+PLAN_SECONDS = 10.0
 #: Events are written to the store at most this often.
 EVENTS_SECONDS = 10.0
-#: A preview of more remapped PGs than this without a campaign costs too much for an idle turn.
+#: More remapped PGs than this that nobody holds are not previewed: it costs too much in the loop.
 PREVIEW_PGS = 5000
 
 
@@ -57,7 +59,7 @@ class Cluster(Protocol):
 
     def crush(self, version: int) -> CrushRules: ...
 
-    def signals(self) -> Signals: ...
+    def signals(self, osdmap: OsdMap) -> Signals: ...
 
     def degraded_pgs(self) -> Any: ...
 
@@ -103,6 +105,7 @@ class Loop:
         self._requests: 'queue.Queue[Request]' = queue.Queue()
         self._wake = threading.Event()
         self._campaign: Optional[Campaign] = None
+        #: The campaign as it is in the store.
         self._saved: Optional[Campaign] = None
         self._pins = PinBook(store)
         self._moves: Dict[str, Move] = {}
@@ -110,7 +113,13 @@ class Loop:
         self._history: List[Json] = []
         self._events: List[Json] = []
         self._event_id = 0
-        self._events_saved: Optional[float] = None
+        self._events_saved = 0
+        self._events_due = 0.0
+        self._plan = moves.plan((), 1, 1, None)
+        self._plan_epoch = -1
+        self._plan_due = 0.0
+        #: Remapped PGs that are neither pinned nor released by the campaign.
+        self._unheld = 0
         self._reasons: Tuple[str, ...] = ()
         self._failures: List[str] = []
         self._interrupted: List[str] = []
@@ -181,7 +190,7 @@ class Loop:
     def _observe(self) -> Tuple[Observation, View]:
         view = self._cluster.map_view()
         campaign = self._campaign
-        signals = self._cluster.signals()
+        signals = self._cluster.signals(view.osdmap)
         settling = campaign is None or not campaign.active or campaign.phase in (
             Phase.PREPARED, Phase.FINISHING, Phase.ABORTING)
         stored = None
@@ -224,12 +233,11 @@ class Loop:
         # Pins that an aborted campaign left are this one's to release.
         self._campaign = Campaign(
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
-            target=self._options().target, total=len(self._pins),
-            first_epoch=seen.osdmap.epoch)
+            target=self._options().target, first_epoch=seen.osdmap.epoch,
+            last_epoch=seen.osdmap.epoch)
 
     def _held_back(self) -> int:
-        flights = self._campaign.in_flight if self._campaign is not None else {}
-        return sum(1 for pgid in self._pins if pgid not in flights)
+        return report.held_back(self._campaign, self._pins)
 
     def _unhealthy(self, seen: Observation) -> List[str]:
         reasons = unhealthy(seen.signals, tuple(seen.osdmap.pools.values()))
@@ -318,8 +326,10 @@ class Loop:
         settled = campaign is not None and (not active or is_settled(campaign, seen))
         reasons = list(self._reasons if active else self._idle_reasons(seen))
         reasons += ['a command failed: %s' % text for text in self._failures[:3] if active]
-        rebalance = report.status(campaign, self._pins, self._moves, reasons, options, settled)
-        checks = self._health(campaign)
+        self._update_plan(seen, options)
+        waiting = self._plan.bytes if active else 0
+        rebalance = report.status(campaign, self._pins, waiting, reasons, options, settled)
+        checks = self._health(campaign, seen.now, options)
         self._cluster.health_checks(checks)
         if active:
             assert campaign is not None
@@ -327,14 +337,13 @@ class Loop:
                                    report.progress_share(campaign))
         self.published = Published(
             status=self._status(seen, rebalance, checks), rebalance=rebalance,
-            plan=self._plan(seen, options), events=tuple(self._events),
+            plan=report.plan_json(self._plan, self._unheld,
+                                  campaign.unpinnable if campaign is not None else {}), events=tuple(self._events),
             history=tuple(self._history), campaign=campaign, pins=self._held_back(),
             unhealthy=tuple(self._unhealthy(seen)))
         if self._clock() - self._events_due > EVENTS_SECONDS:
             self._events_due = self._clock()
             self.save_events()
-
-    _events_due = 0.0
 
     def _idle_reasons(self, seen: Observation) -> List[str]:
         remapped = len(seen.osdmap.pg_temp)
@@ -363,18 +372,29 @@ class Loop:
                 'eta_seconds')},
             'reasons': rebalance['reasons']}
 
-    def _plan(self, seen: Observation, options: Options) -> Json:
+    def _update_plan(self, seen: Observation, options: Options) -> None:
+        """What is left to move. Costs time by the number of pins, so not in every turn."""
+        if (seen.osdmap.epoch == self._plan_epoch
+                or (len(self._moves) > PREVIEW_PGS and seen.now < self._plan_due)):
+            return
+        self._plan_epoch, self._plan_due = seen.osdmap.epoch, seen.now + PLAN_SECONDS
         campaign = self._campaign
         active = campaign is not None and campaign.active
-        moves: Mapping[str, Move] = dict(self._moves) if active else {}
-        remapped = [pgid for pgid in seen.osdmap.pg_temp if pgid not in self._pins]
+        waiting: Mapping[str, Move] = self._moves if active else {}
+        remapped = [pgid for pgid in seen.osdmap.pg_temp
+                    if pgid not in self._pins
+                    and (campaign is None or pgid not in campaign.in_flight)]
+        self._unheld = len(remapped)
         if len(remapped) <= PREVIEW_PGS:
-            moves = {**moves, **_moves_of_remapped(remapped, seen)}
-        return report.plan_json(report.preview(campaign, moves, options), len(remapped),
-                                campaign.unpinnable if campaign is not None else {})
+            waiting = {**waiting, **_moves_of_remapped(remapped, seen)}
+        self._plan = report.preview(campaign if active else None, waiting, options)
 
-    def _health(self, campaign: Optional[Campaign]) -> Dict[str, Any]:
+    def _health(self, campaign: Optional[Campaign], now: float,
+                options: Options) -> Dict[str, Any]:
         checks: Dict[str, Any] = {}
+        stall = report.stalled(campaign, now, options)
+        if stall is not None:
+            checks['PERFGUARD_STALLED'] = _check(stall, list(self._reasons) or [stall])
         if self._interrupted:
             checks['PERFGUARD_INTERRUPTED'] = _check(
                 'perfguard could not read all of its state', self._interrupted)
@@ -389,21 +409,21 @@ def _move_of(pgid: str, pin: PinRecord, seen: Observation, out: Any) -> Optional
     place = seen.placement(pgid)
     if place is None:
         return None
-    pool = seen.osdmap.pools[int(pgid.split('.')[0])]
+    pool = seen.osdmap.pools[pool_of(pgid)]
     return release_move(pgid, pool, place.up, pin, out,
                         seen.signals.pool_bytes.get(pool.id, 0))
 
 
 def _moves_of_remapped(pgids: Sequence[str], seen: Observation) -> Dict[str, Move]:
     """The moves that PGs without a pin are making or will make."""
-    moves: Dict[str, Move] = {}
+    found: Dict[str, Move] = {}
     for pgid in pgids:
         place = seen.placement(pgid)
         if place is not None:
-            pool = seen.osdmap.pools[int(pgid.split('.')[0])]
-            moves[pgid] = move_between(pgid, pool, place.acting, place.up,
+            pool = seen.osdmap.pools[pool_of(pgid)]
+            found[pgid] = move_between(pgid, pool, place.acting, place.up,
                                        seen.signals.pool_bytes.get(pool.id, 0))
-    return moves
+    return found
 
 
 def _without_clocks(campaign: Campaign) -> Campaign:

@@ -13,6 +13,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequ
 
 from .cluster.dumps import (CLEAN, PgSets, WrongDump, keep_remapped, osdmap_from_dump, pg_rows,
                             wrong_pg_dump)
+from .cluster.types import OsdMap
 from .upmap.census import commands, plan_pins
 from .upmap.crush import CrushRules
 
@@ -75,6 +76,7 @@ def _pin(args: argparse.Namespace, output: TextIO) -> None:
     pgs = _read(args.pg_dump, _remapped, keep_remapped)
     osdmap = _read(args.osd_dump, osdmap_from_dump)
     crush = None if args.crush_dump is None else _read(args.crush_dump, _crush)
+    _warn_if_apart(pgs, osdmap)
     plan = plan_pins(osdmap, pgs, crush)
     if args.format == 'json':
         json.dump(plan.as_json(), output)
@@ -83,6 +85,17 @@ def _pin(args: argparse.Namespace, output: TextIO) -> None:
     output.writelines(line + '\n' for line in commands(osdmap, plan))
     for pgid, reason in plan.unpinnable.items():
         print('perfguard-plan: PG %s stays remapped: %s' % (pgid, reason), file=sys.stderr)
+
+
+def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> None:
+    """The OSDMap holds the acting set of every remapped PG, so dumps of one moment agree.
+
+    PG stats lag: after a primary moved they show the interval before for some seconds.
+    """
+    apart = sum(osdmap.pg_temp.get(pg.pgid) != pg.acting for pg in pgs)
+    if apart:
+        print('perfguard-plan: %d PGs have another acting set in the PG dump than in the OSD dump; '
+              'unless the cluster is static, take both again' % apart, file=sys.stderr)
 
 
 def _remapped(dump: Any) -> List[PgSets]:

@@ -48,6 +48,9 @@ OPTIONS: List[OptionSpec] = [
     _option('readback_timeout', 'float', 20.0,
             'seconds until an upmap that the OSDMap does not show counts as refused by the mon',
             min=2.0, max=600.0),
+    _option('stalled_after', 'float', 1800.0,
+            'seconds without a release or an arrival until PERFGUARD_STALLED is raised',
+            min=10.0, max=7 * 86400.0),
     _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
     _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
 ]
@@ -68,6 +71,7 @@ class Options:
     max_backfills_target: int
     max_backfills_host: int
     readback_timeout: float
+    stalled_after: float
     history: int
     event_history: int
 

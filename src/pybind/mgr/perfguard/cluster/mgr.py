@@ -69,15 +69,15 @@ class MgrCluster:
             self._crush_version = version
         return self._crush
 
-    def signals(self) -> Signals:
+    def signals(self, osdmap: OsdMap) -> Signals:
         status = self._mgr.get('pg_status')
-        health = json.loads(self._mgr.get('health')['json'])
+        health = json.loads(self._mgr.get('health').get('json') or '{}')
         checks = {code: check.get('summary', {}).get('message', '')
                   for code, check in health.get('checks', {}).items() if not check.get('muted')}
         pool_bytes = {pool['id']: int(pool['stats'].get('stored', 0))
                       for pool in self._mgr.get('df').get('pools', [])}
         return Signals(
-            counts=pg_counts(status),
+            counts=pg_counts(status, sum(pool.pg_num for pool in osdmap.pools.values())),
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
             slow_ops=self._slow_ops(), health=checks,
             health_status=health.get('status', ''),
@@ -160,14 +160,18 @@ class MgrCluster:
         self._mgr.cluster_log('cluster', self._mgr.ClusterLogPrio.INFO, 'perfguard: ' + text)
 
 
-def pg_counts(status: Mapping[str, Any]) -> PgCounts:
-    """From MgrModule.get('pg_status'): how many PGs are in each condition."""
+def pg_counts(status: Mapping[str, Any], expected: int) -> PgCounts:
+    """From MgrModule.get('pg_status'): how many PGs are in each condition.
+
+    Of `expected` PGs those that no OSD has reported yet, as after an mgr failover, count as in
+    transition: what is not known is not fit to be built on.
+    """
     sums: Dict[str, int] = {}
     inactive = transition = clean = total = 0
     for row in status.get('pgs_by_state', []):
         count, words = row['count'], set(row['state_name'].split('+'))
         total += count
-        if 'active' not in words:
+        if 'active' not in words or 'stale' in words:
             inactive += count
         if words & _TRANSITION:
             transition += count
@@ -175,7 +179,9 @@ def pg_counts(status: Mapping[str, Any]) -> PgCounts:
             clean += count
         for word in words:
             sums[word] = sums.get(word, 0) + count
-    return PgCounts(total=total, active_clean=clean, inactive=inactive, in_transition=transition,
+    missing = max(0, expected - total)
+    return PgCounts(total=total + missing, active_clean=clean, inactive=inactive + missing,
+                    in_transition=transition + missing,
                     degraded=sums.get('degraded', 0), remapped=sums.get('remapped', 0),
                     backfilling=sums.get('backfilling', 0),
                     backfill_wait=sums.get('backfill_wait', 0),

@@ -72,17 +72,18 @@ def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str
     return load
 
 
-def choose(candidates: Sequence[Move], load: Load, caps: Caps, start: int = 0) -> List[Move]:
-    """The next batch; `load` is updated with it.
-
-    `candidates` are looked at from `start` on, wrapping around, so that a long list is seen in
-    slices and no PG starves.
-    """
+def window(candidates: Sequence[Move], start: int) -> List[Move]:
+    """At most SCAN candidates from `start` on, wrapping around: a long list is seen in slices,
+    and no PG starves."""
     count = len(candidates)
-    window = [candidates[(start + i) % count] for i in range(min(count, SCAN))]
-    window.sort(key=lambda move: (load.of_path(move), move.moves_primary, move.pgid))
+    return [candidates[(start + i) % count] for i in range(min(count, SCAN))]
+
+
+def choose(candidates: Sequence[Move], load: Load, caps: Caps) -> List[Move]:
+    """The next batch, least loaded paths first; `load` is updated with it."""
     chosen: List[Move] = []
-    for move in window:
+    for move in sorted(candidates,
+                       key=lambda move: (load.of_path(move), move.moves_primary, move.pgid)):
         if load.pgs >= caps.pgs:
             break
         if load.fits(move, caps):

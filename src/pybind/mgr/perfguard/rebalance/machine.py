@@ -29,8 +29,17 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     audit(turn)
     follow_flights(turn)
     _STEPS[campaign.phase](turn)
-    turn.set(turned=seen.now, last_epoch=seen.osdmap.epoch)
+    turn.set(turned=seen.now, last_epoch=seen.osdmap.epoch, total=_total(turn))
     return turn.decision()
+
+
+def _total(turn: Turn) -> int:
+    """PGs that the campaign has, had and let go; foreign changes may raise or lower it."""
+    campaign = turn.campaign
+    if not campaign.active:
+        return campaign.released + campaign.kept
+    adopted = sum(1 for flight in campaign.in_flight.values() if flight.pin is None)
+    return campaign.released + campaign.kept + turn.pin_count + adopted
 
 
 def is_settled(campaign: Campaign, seen: Observation) -> bool:
@@ -105,7 +114,12 @@ def _releasing(turn: Turn) -> None:
         return
     if stops:
         turn.enter(Phase.HOLDING, '; '.join(stops))
+        turn.set(stopped=turn.now)
         turn.reasons.extend(stops)
+        return
+    if turn.now - turn.campaign.stopped < turn.seen.stats_period:
+        # What has just gone may be back with the next report: no flapping.
+        turn.reasons.append('waiting whether what stopped the releases is over')
         return
     turn.enter(Phase.RELEASING)
     adopt_unpinnable(turn)

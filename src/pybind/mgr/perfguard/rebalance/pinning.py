@@ -82,8 +82,9 @@ def pin_remapped(turn: Turn) -> int:
     PGs that cannot be pinned are noted in the campaign with the reason.
     """
     campaign, osdmap = turn.campaign, turn.seen.osdmap
-    room = min(turn.options.pin_batch, max(0, turn.peering_room() * PIN_ROOM_FACTOR))
     pinning = dict(campaign.pinning)
+    # A pin ends a PG's remapping and moves nothing, so many may peer at once; but not all.
+    room = turn.options.pin_batch - max(len(pinning), turn.seen.signals.counts.in_transition)
     unpinnable: Dict[str, str] = {}
     fresh = later = 0
     for pgid in osdmap.pg_temp:
@@ -105,14 +106,9 @@ def pin_remapped(turn: Turn) -> int:
             fresh += 1
     _note_unpinnable(turn, unpinnable)
     if fresh:
-        turn.set(pinning=pinning, pins_sent=turn.now, total=campaign.total + fresh)
+        turn.set(pinning=pinning, pins_sent=turn.now)
         turn.event('pin', 'pinning %d PGs' % fresh)
     return later
-
-
-#: A pin ends a PG's remapping without moving data, so more of them may peer at once than of
-#: releases: eight times the share that max_transition_ratio allows.
-PIN_ROOM_FACTOR = 8
 
 
 def _pin_one(turn: Turn, pgid: str) -> Optional[str]:

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Optional
 
 from ..upmap.pins import Pin, plan_pin
-from .choose import choose, load_of
+from .choose import choose, load_of, window
 from .moves import Move, move_between
 from .throttle import limit
 from .turn import Turn
 from .types import Flight, PinRecord, SetEntry
+
+
+#: Report periods after which a PG that was never seen remapped has arrived even though others are
+#: peering: were it one of them, the OSDMap would have shown its acting set long before.
+PEERING_PATIENCE_PERIODS = 6
 
 
 def follow_flights(turn: Turn) -> None:
@@ -30,6 +35,8 @@ def follow_flights(turn: Turn) -> None:
     moving = turn.campaign.moving_seconds
     if turn.campaign.in_flight and turn.campaign.turned:
         moving += min(max(0.0, turn.now - turn.campaign.turned), 30.0)
+    if released > turn.campaign.released:
+        turn.set(progressed=turn.now)
     turn.set(in_flight=flights, released=released, bytes_done=bytes_done, moving_seconds=moving)
 
 
@@ -64,8 +71,10 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
         return False
     if flight.seen_remapped:
         return True
-    return (turn.now - flight.confirmed > 2 * turn.seen.stats_period
-            and turn.seen.signals.counts.in_transition == 0)
+    age = turn.now - flight.confirmed
+    peering = turn.seen.signals.counts.in_transition
+    return age > 2 * turn.seen.stats_period and (
+        peering == 0 or age > PEERING_PATIENCE_PERIODS * turn.seen.stats_period)
 
 
 def adopt_unpinnable(turn: Turn) -> None:
@@ -94,14 +103,13 @@ def release_more(turn: Turn) -> None:
         turn.reasons.append('waiting for %d PGs to peer'
                             % turn.seen.signals.counts.in_transition)
         return
-    candidates = [move for pgid, move in turn.moves.items()
-                  if pgid not in campaign.in_flight and pgid not in campaign.pinning
-                  and turn.pin_of(pgid) is not None and _target_ready(turn, move)]
+    candidates = [move for move in window(list(turn.moves.values()), start=campaign.released)
+                  if _releasable(turn, move)]
     if not candidates:
         return
     load = load_of(campaign.in_flight, turn.seen.crush.host_of)
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
-    chosen = choose(candidates, load, caps, start=campaign.released)
+    chosen = choose(candidates, load, caps)
     if not chosen:
         turn.reasons.append('every path is at its cap')
         return
@@ -112,12 +120,15 @@ def release_more(turn: Turn) -> None:
         flights[move.pgid] = Flight(turn.now, pin.before, None, False, move.sources,
                                     move.targets, move.primary, move.bytes, pin)
         turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid)))
-    turn.set(in_flight=flights)
+    turn.set(in_flight=flights, progressed=turn.now)
     turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
 
 
-def _target_ready(turn: Turn, move: Move) -> bool:
-    osds = turn.seen.osdmap.osds
+def _releasable(turn: Turn, move: Move) -> bool:
+    """Pinned, its pin in force, and its targets ready to take it."""
+    pgid, campaign, osds = move.pgid, turn.campaign, turn.seen.osdmap.osds
+    if pgid in campaign.in_flight or pgid in campaign.pinning or turn.pin_of(pgid) is None:
+        return False
     return all(osd in osds and osds[osd].up and not osds[osd].fullness for osd in move.targets)
 
 
@@ -157,8 +168,3 @@ def _way_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Optional
     if not isinstance(result, Pin):
         return None
     return PinRecord(pin.before, result.entry, pin.raw)
-
-
-def bytes_left(moves: Mapping[str, Move], flights: Mapping[str, Flight]) -> int:
-    waiting = sum(move.bytes for pgid, move in moves.items() if pgid not in flights)
-    return waiting + sum(flight.bytes for flight in flights.values())

@@ -4,7 +4,6 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ..options import Options
 from .moves import Move, Plan, plan, remaining_seconds
-from .releasing import bytes_left
 from .throttle import limit
 from .types import Campaign, Phase, PinRecord
 
@@ -14,7 +13,7 @@ _NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-           moves: Mapping[str, Move], reasons: Sequence[str], options: Options,
+           waiting_bytes: int, reasons: Sequence[str], options: Options,
            settled: bool) -> Json:
     """`rebalance status`. A campaign whose flags are not in force yet still shows IDLE."""
     shown = campaign or _NOTHING
@@ -22,11 +21,11 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
     if phase is Phase.PREPARED and not settled:
         phase = Phase.IDLE
     flights = shown.in_flight
-    left = bytes_left(moves, flights) if shown.active else 0
+    left = waiting_bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
     return {
         'id': shown.id or None, 'phase': phase.value, 'paused': shown.paused,
         'trigger': shown.trigger if campaign else None, 'target': shown.target,
-        'total': shown.total, 'pinned': len([p for p in pins if p not in flights]),
+        'total': shown.total, 'pinned': held_back(shown, pins),
         'in_flight': len(flights), 'released': shown.released, 'kept': shown.kept,
         'unpinnable': [{'pgid': pgid, 'reason': reason}
                        for pgid, reason in sorted(shown.unpinnable.items())],
@@ -34,6 +33,24 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         'eta_seconds': eta_seconds(shown, left),
         'limit': limit(options).caps.pgs, 'started': shown.started or None, 'ended': shown.ended,
         'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': list(reasons)}
+
+
+def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:
+    """PGs that are pinned and not under way; the pins of those under way are still known."""
+    flights = campaign.in_flight if campaign is not None else {}
+    return len(pins) - sum(1 for pgid in flights if pgid in pins)
+
+
+def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optional[str]:
+    """Why the campaign does not come forward, if that is so for stalled_after seconds."""
+    if campaign is None or campaign.paused or campaign.phase not in (
+            Phase.RELEASING, Phase.HOLDING, Phase.FINISHING, Phase.ABORTING):
+        return None
+    idle = now - max(campaign.progressed, campaign.phase_since)
+    if idle < options.stalled_after:
+        return None
+    return 'campaign %d is %s and no PG was released or arrived for %d s' % (
+        campaign.id, campaign.phase.value, idle)
 
 
 def eta_seconds(campaign: Campaign, left: int) -> Optional[float]:
@@ -50,6 +67,7 @@ def progress_share(campaign: Campaign) -> float:
 
 
 def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> Plan:
+    """What is still to be released, `moves`, less what is under way."""
     caps = limit(options).caps
     rate = None
     if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:

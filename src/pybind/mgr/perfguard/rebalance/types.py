@@ -103,7 +103,10 @@ class Campaign:
     phase_since: float = 0.0
     pins_sent: float = 0.0
     turned: float = 0.0
-    #: PGs pinned so far, released so far (arrived), left as upmaps.
+    #: When a PG last was released or arrived, when a stop condition last held.
+    progressed: float = 0.0
+    stopped: float = 0.0
+    #: PGs of this campaign in all, arrived at their target, left as upmaps.
     total: int = 0
     released: int = 0
     kept: int = 0
@@ -194,9 +197,9 @@ def _held_to_json(held: Held) -> List[Any]:
 
 
 #: Fields of Campaign that JSON can hold as they are.
-_PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'trigger', 'target', 'paused',
-          'keep', 'ended', 'total', 'released', 'kept', 'bytes_done',
-          'moving_seconds', 'first_epoch', 'last_epoch')
+_PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
+          'trigger', 'target', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
+          'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
 
 
 def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:

@@ -43,7 +43,6 @@ OSD_DUMP = {
     'pg_upmap': [{'pgid': '1.4', 'osds': [0, 1, 3]}],
     'pg_upmap_items': [{'pgid': '1.3', 'mappings': [{'from': 2, 'to': 5}]},
                        {'pgid': '2.1', 'mappings': [{'from': 3, 'to': 7}]}],
-    'pg_temp': [{'pgid': '1.1', 'osds': [0, 1, 3]}],
     'erasure_code_profiles': {'prof': {'k': '2', 'm': '2'}},
 }
 PGS = [
@@ -59,6 +58,7 @@ PGS = [
     ('3.ff', [0, 1, 2], [0, 1, 3]),             # merging
     ('9.0', [0, 1, 2], [0, 1, 3]),              # a pool that is gone
 ]
+OSD_DUMP['pg_temp'] = [{'pgid': pgid, 'osds': acting} for pgid, up, acting in PGS if up != acting]
 ROWS = [{'pgid': pgid, 'state': 'active', 'up': up, 'up_primary': up[0], 'acting': acting,
          'acting_primary': acting[0]} for pgid, up, acting in PGS]
 
@@ -162,6 +162,13 @@ def test_reader_that_stops_early(files):
          files['pg']], env={'PYTHONPATH': str(MODULES), 'PATH': os.environ['PATH']},
         capture_output=True, text=True, check=False)
     assert 'Traceback' not in result.stderr and 'Exception' not in result.stderr
+
+
+def test_dumps_of_different_moments_are_told(files):
+    Path(files['osd']).write_text(json.dumps({**OSD_DUMP, 'pg_temp': OSD_DUMP['pg_temp'][1:]}))
+    result = pin(files, '--format', 'json')
+    assert result.returncode == 0 and '1.1' in json.loads(result.stdout)['items']
+    assert len(result.stderr.splitlines()) == 1 and '1 PGs have another' in result.stderr
 
 
 def test_osdmap_from_dump():
