@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Makes and starts the daemons of a cluster."""
+
+import subprocess
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Dict, Iterable, List, Mapping
+
+from . import keyring
+from .daemons import Daemons
+from .errors import ClusterError
+from .releases import Release
+
+# Two cores are what a small machine has; more at once do not end sooner there.
+PARALLEL_MKFS = 2
+
+
+class Boot:
+    """Command lines of one release in one cluster's directory."""
+
+    def __init__(self, directory: Path, release: Release, daemons: Daemons,
+                 inherit: Iterable[int]) -> None:
+        self._directory = directory
+        self._release = release
+        self._daemons = daemons
+        self._inherit = list(inherit)
+
+    def make_mons(self, fsid: str, addresses: Mapping[str, str], mgrs: Iterable[str]) -> None:
+        """Make the mons' stores, with a keyring that already holds all but the OSDs' keys."""
+        admin_key = keyring.new_key()
+        mgr_keys = {mgr: keyring.new_key() for mgr in mgrs}
+        (self._directory / 'keyring').write_text(keyring.entry('client.admin', admin_key))
+        (self._directory / 'keyring').chmod(0o600)
+        initial = self._directory / 'data' / 'initial.keyring'
+        initial.write_text(keyring.monitor_keyring(mgr_keys, admin_key, keyring.new_key()))
+        for mgr, key in mgr_keys.items():
+            self._write_keyring(f'mgr.{mgr}', key)
+        monmap = self._directory / 'data' / 'monmap'
+        added = [word for mon, address in addresses.items() for word in ('--addv', mon, address)]
+        self.run(['monmaptool', '--create', '--fsid', fsid, *added, *self._ciphers(),
+                  str(monmap)])
+        for mon in addresses:
+            self._data(f'mon.{mon}').mkdir()
+            self.run([*self._daemon('ceph-mon', mon), '--mkfs', '--monmap', str(monmap),
+                      '--keyring', str(initial)])
+
+    def make_osds(self, osds: Iterable[int]) -> Dict[int, Dict[str, str]]:
+        """Make the OSDs' stores; returns the uuid and the key that the mons must be told."""
+        identities = {osd: {'uuid': str(uuid.uuid4()), 'key': keyring.new_key()} for osd in osds}
+
+        def mkfs(osd: int) -> None:
+            self._write_keyring(f'osd.{osd}', identities[osd]['key'])
+            # The mons may not be there yet, and are not needed.
+            self.run([*self._daemon('ceph-osd', str(osd)), '--mkfs', '--no-mon-config',
+                      '--osd-uuid', identities[osd]['uuid']])
+
+        with ThreadPoolExecutor(PARALLEL_MKFS) as pool:
+            list(pool.map(mkfs, identities))
+        return identities
+
+    def start(self, name: str) -> None:
+        """Start a daemon, ``osd.3``, whose store exists."""
+        kind, _, ident = name.partition('.')
+        command = [*self._daemon(f'ceph-{kind}', ident), '-f']
+        argv = self._release.argv(command, self._directory, mgr=kind == 'mgr')
+        self._daemons.spawn(name, argv, self._inherit)
+
+    def _ciphers(self) -> List[str]:
+        """Newer mons take AES-256 keys alone unless told; the machine's librados knows none."""
+        if '--auth-allowed-ciphers' not in self.run(['monmaptool', '--help'], check=False):
+            return []
+        return ['--auth-allowed-ciphers', 'aes,aes256k', '--auth-service-cipher', 'aes',
+                '--auth-preferred-cipher', 'aes']
+
+    def run(self, command: List[str], timeout: float = 60.0, check: bool = True) -> str:
+        """Run a tool of the release and return what it printed.
+
+        A failure is raised with the last line of that.
+        """
+        argv = self._release.argv(command, self._directory)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=timeout, cwd=self._directory)
+        output = done.stdout.decode(errors='replace')
+        if check and done.returncode != 0:
+            raise ClusterError(f'{command[0]} failed: {output.strip().rpartition(chr(10))[2]}')
+        return output
+
+    def _daemon(self, program: str, ident: str) -> List[str]:
+        return [program, '-i', ident, '-c', str(self._directory / 'ceph.conf')]
+
+    def _data(self, name: str) -> Path:
+        return self._directory / 'data' / name
+
+    def _write_keyring(self, name: str, key: str) -> None:
+        self._data(name).mkdir()
+        path = self._data(name) / 'keyring'
+        path.write_text(keyring.entry(name, key))
+        path.chmod(0o600)

@@ -1,0 +1,584 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A real Ceph cluster on the loopback address, for tests and benches.
+
+    with Cluster.up(osds=6) as c:
+        c.pool_create('p', 64)
+        c.wait_clean(30)
+        print(c.mon('osd df'))
+"""
+
+import atexit
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Type, cast
+
+from . import config, machine, modules, pools, ports, releases
+from .boot import Boot
+from .connection import DEFAULT_TIMEOUT, Connection, Handle, Reply, parse
+from .daemons import Daemons
+from .errors import ClusterError, CommandError, WaitTimeout
+from .load_control import Load
+from .placement import host_of_added, host_of_first, location
+from .pgstats import PgStats
+from .state import (State, directories, is_stopped, new_directory, process_identity,
+                    remove_empty_base)
+
+BOOT_TIMEOUT = 60.0
+POLL_SECONDS = 0.1
+
+# sockaddr_un has room for 108 bytes with the terminating zero.
+SOCKET_PATH_MAX = 107
+
+
+class Cluster:
+    """One cluster, in one directory that holds all it ever writes."""
+
+    def __init__(self, directory: Path, state: State, release: releases.Release,
+                 port_block: Optional[ports.PortBlock] = None) -> None:
+        """Use `up` or `attach`."""
+        self.directory = directory
+        self.release = release
+        self._state = state
+        self._ports = port_block
+        self._daemons = Daemons(directory, state.tied)
+        self._boot = Boot(directory, release, self._daemons,
+                          port_block.fds() if port_block else ())
+        self._connection = Connection(self.conf_path)
+        self._pg_stats = PgStats(self._connection)
+        self._loads: List[Load] = []
+        self._is_down = False
+
+    # -- life
+
+    @classmethod
+    def up(cls, release: str = 'pacific', osds: int = 6, hosts: int = 3, racks: int = 0,
+           mons: int = 1, mgrs: int = 1, store: str = 'memstore',
+           conf: Optional[Mapping[str, Any]] = None, directory: Optional[Path] = None,
+           module_dir: Optional[Path] = None, tied: bool = True,
+           keep_logs: bool = False) -> 'Cluster':
+        """Boot a cluster; returns when all its OSDs are up and its mgr is available.
+
+        `conf` is laid over the default settings, see config.merge. A `tied` cluster ends with
+        this process, however that ends; otherwise it stays until `down`. Nothing is left of a
+        cluster that does not come up.
+        """
+        if store not in machine.OSD_BYTES:
+            raise ClusterError(f'unknown store {store!r}: memstore or bluestore')
+        if min(osds, racks) < 0 or min(hosts, mons, mgrs) < 1 or max(mons, mgrs) > 9:
+            raise ClusterError('at least one host, and one to nine mons and mgrs')
+        remove_abandoned()
+        ready = releases.get(release)
+        directory = _new_directory(directory, ready.name)
+        cluster = None
+        try:
+            machine.check_room(directory, store, osds, mons, mgrs)
+            block = ports.claim(20 + ports.PORTS_PER_OSD * max(60, 2 * osds))
+            state = State(
+                release=release, store=store, fsid=str(uuid.uuid4()), tied=tied,
+                owner=cast(Tuple[int, int], process_identity(os.getpid())),
+                ports=(block.first, block.last), racks=racks,
+                mons=list('abcdefghi'[:mons]), mgrs=list('xyzuvwrst'[:mgrs]),
+                osds=host_of_first(osds, hosts), keep_logs=keep_logs)
+            state.save(directory)
+            cluster = cls(directory, state, ready, block)
+            if tied:
+                _end_with_this_process(cluster)
+            cluster._boot_all(conf, hosts, module_dir)
+            return cluster
+        except BaseException:
+            if cluster is not None:
+                cluster.down()
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+    @classmethod
+    def attach(cls, directory: Path) -> 'Cluster':
+        """Handle a cluster that another process has started."""
+        try:
+            state = State.load(directory)
+        except (OSError, ValueError) as e:
+            raise ClusterError(f'no cluster in {directory}: {e}')
+        return cls(directory, state, releases.get(state.release))
+
+    def down(self, keep_logs: bool = False) -> None:
+        """End every process of the cluster and remove its directory (all but logs, if kept)."""
+        if self._is_down:
+            return
+        self._is_down = True
+        _tied_clusters.discard(self)
+        try:
+            self._connection.close()
+        finally:
+            # Nothing is worth a clean shutdown here, and asked nicely an OSD waits five
+            # seconds for a mon that is gone.
+            self._daemons.end(self._daemons.names(), signal.SIGKILL)
+        if self._ports is not None:
+            self._ports.close()
+        _remove_directory(self.directory, keep_logs or self._state.keep_logs)
+
+    def __enter__(self) -> 'Cluster':
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.down()
+
+    def _boot_all(self, conf: Optional[Mapping[str, Any]], hosts: int,
+                  module_dir: Optional[Path]) -> None:
+        assert self._ports is not None
+        for name in ('data', 'run', 'log', 'crash'):
+            (self.directory / name).mkdir(exist_ok=True)
+        addresses = {mon: f'[v2:127.0.0.1:{port},v1:127.0.0.1:{port + 1}]'
+                     for mon, port in zip(self._state.mons, range(self._ports.first, 1 << 16, 2))}
+        # The mons' ports are at the lower end of the block, the dashboards' at the upper.
+        daemon_ports = (self._ports.first + 2 * len(addresses),
+                        self._ports.last - len(self._state.mgrs))
+        pool_size = min(3, hosts if hosts > 1 else max(1, len(self._state.osds)))
+        sections = config.default_conf(self.directory, self._state.fsid,
+                                       ' '.join(addresses.values()), daemon_ports,
+                                       self._state.store, hosts, pool_size)
+        config.merge(sections, conf)
+        self.conf_path.write_text(config.render(sections))
+        self.install_module(module_dir)
+        self._boot.make_mons(self._state.fsid, addresses, self._state.mgrs)
+        for mon in self._state.mons:
+            self._boot.start(f'mon.{mon}')
+        for mgr in self._state.mgrs:
+            self._boot.start(f'mgr.{mgr}')
+        self._make_osds(list(self._state.osds))
+        self.place(list(self._state.osds))
+        self._start_osds(list(self._state.osds))
+        self._mute_insecure_keys()
+        self._wait_mgr_available()
+        self._wait_standbys()
+        self._configure_dashboard()
+
+    def _mute_insecure_keys(self) -> None:
+        """Tentacle and later complain of the keys that the machine's librados understands."""
+        raised = [name for name in self.mon('health').get('checks', {})
+                  if name.startswith('AUTH_INSECURE_')]
+        for reply in self.burst([{'prefix': 'health mute', 'code': code, 'sticky': True}
+                                 for code in raised]):
+            parse(reply, 'health mute')
+
+    # -- files
+
+    @property
+    def conf_path(self) -> Path:
+        """The cluster's ceph.conf; it names the keyring of client.admin."""
+        return self.directory / 'ceph.conf'
+
+    def log_path(self, daemon: str) -> Path:
+        """The log of a daemon such as ``mgr.x``."""
+        return self.directory / 'log' / f'{daemon}.log'
+
+    def install_module(self, module_dir: Optional[Path] = None) -> None:
+        """Copy perfguard to where the mgrs find it; a restarted mgr loads the new copy."""
+        modules.install(self.directory / 'mgr-modules', self.release, module_dir)
+
+    # -- commands
+
+    def mon(self, prefix: str, **args: Any) -> Any:
+        """The parsed JSON output of a command to the mons; raises CommandError if refused."""
+        command = {'prefix': prefix, 'format': 'json', **args}
+        return parse(self._connection.command('mon', command), prefix)
+
+    def mgr(self, prefix: str, **args: Any) -> Reply:
+        """Send a command to the active mgr, through a failover if need be: (ret, out, status)."""
+        return self.command('mgr', {'prefix': prefix, **args})
+
+    def tell(self, daemon: str, prefix: str, **args: Any) -> Any:
+        """The parsed JSON output of a command to one daemon, such as ``osd.3``."""
+        command = {'prefix': prefix, 'format': 'json', **args}
+        return parse(self._connection.command(daemon, command), f'{daemon}: {prefix}')
+
+    def command(self, target: str, command: Dict[str, Any], inbuf: bytes = b'',
+                timeout: float = DEFAULT_TIMEOUT) -> Reply:
+        """Send a command to ``mon``, ``mgr`` or a daemon: (ret, output, status)."""
+        return self._connection.command(target, command, inbuf, timeout)
+
+    def burst(self, commands: Sequence[Dict[str, Any]],
+              inbufs: Optional[Sequence[bytes]] = None) -> List[Reply]:
+        """Send commands to the mons all at once, so that few epochs take them all."""
+        return self._connection.burst('mon', commands, inbufs)
+
+    def rados(self) -> Handle:
+        """The connected librados handle of client.admin."""
+        return self._connection.rados()
+
+    def ceph(self, *argv: str, check: bool = True,
+             timeout: float = 60) -> 'subprocess.CompletedProcess[str]':
+        """Run the release's own ceph command."""
+        command = self.release.argv(['ceph', '-c', str(self.conf_path), *argv], self.directory)
+        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, check=check,
+                              timeout=timeout)
+
+    # -- state
+
+    def osd_dump(self) -> Dict[str, Any]:
+        """The OSDMap as JSON."""
+        return cast(Dict[str, Any], self.mon('osd dump'))
+
+    def epoch(self) -> int:
+        """The epoch of the OSDMap."""
+        return cast(int, self.mon('osd stat')['epoch'])
+
+    def health(self) -> str:
+        """The health with its checks, in one line."""
+        health = self.mon('health')
+        checks = [f'{name}: {check["summary"]["message"]}'
+                  for name, check in health.get('checks', {}).items()
+                  if not check.get('muted')]
+        return '; '.join([health['status'], *checks])
+
+    def pgs(self) -> List[Dict[str, Any]]:
+        """``pgid``, ``state``, ``up``, ``acting`` and primaries of every PG, as the mgr has it."""
+        return self._pg_stats.brief()
+
+    def flush_pg_stats(self, timeout: float = 20.0) -> None:
+        """Return when the mgr has PG stats that are younger than this call."""
+        self._pg_stats.flush(timeout)
+
+    def osds(self) -> List[int]:
+        """The ids of all OSDs."""
+        return sorted(self._state.osds)
+
+    def osd_hosts(self) -> Dict[int, str]:
+        """The CRUSH host that each OSD belongs (or is meant) to."""
+        return dict(self._state.osds)
+
+    # -- waiting
+
+    def wait(self, predicate: Callable[[], Any], timeout: float, what: str) -> Any:
+        """Poll until `predicate` gives something true, and return that.
+
+        A command refused or unanswered counts as not yet.
+        """
+        deadline = time.monotonic() + timeout
+        problem = ''
+        while True:
+            try:
+                value = predicate()
+                if value:
+                    return value
+                problem = ''
+            except CommandError as e:
+                problem = f'; {e}'
+            if time.monotonic() > deadline:
+                raise WaitTimeout(f'not in {timeout:g} s: {what}{problem}; {self._last_health()}')
+            time.sleep(POLL_SECONDS)
+
+    def wait_clean(self, timeout: float) -> None:
+        """Wait until all PGs of all pools are active+clean in the newest OSDMap."""
+        self._wait_pgs(timeout, 'all PGs active+clean', lambda state: state in (
+            'active+clean', 'active+clean+scrubbing', 'active+clean+scrubbing+deep'))
+
+    def wait_active(self, timeout: float) -> None:
+        """Wait until all PGs of all pools are active, remapped or degraded as they may be."""
+        self._wait_pgs(timeout, 'all PGs active', lambda state: 'active' in state.split('+'))
+
+    def wait_health_ok(self, timeout: float) -> None:
+        """Wait for HEALTH_OK, which lags what it describes by some seconds."""
+        self.wait(lambda: self.mon('health')['status'] == 'HEALTH_OK', timeout, 'HEALTH_OK')
+
+    def _wait_pgs(self, timeout: float, what: str, good: Callable[[str], bool]) -> None:
+        deadline = time.monotonic() + timeout
+        self.flush_pg_stats(timeout)
+
+        def all_good() -> bool:
+            states = self._pg_stats.states()
+            wanted = sum(pool['pg_num'] for pool in self.osd_dump()['pools'])
+            if sum(states.values()) == wanted and all(good(state) for state in states):
+                return True
+            self._pg_stats.request()
+            return False
+
+        self.wait(all_good, max(0.0, deadline - time.monotonic()), what)
+
+    def _last_health(self) -> str:
+        try:
+            return self.health()
+        except ClusterError as e:
+            return f'no health: {e}'
+
+    # -- pools and objects
+
+    def pool_create(self, name: str, pg_num: int, size: int = 3,
+                    erasure: Optional[Tuple[int, int]] = None, failure_domain: str = 'host',
+                    timeout: float = 60.0) -> int:
+        """Create a pool and wait until its PGs are active; returns its id.
+
+        `erasure` is (k, m) and replaces `size`.
+        """
+        pool_id = pools.create(self.mon, name, pg_num, size, erasure, failure_domain)
+        self.wait_active(timeout)
+        return pool_id
+
+    def fill(self, pool: str, objects: int, size_bytes: int, prefix: str = 'obj',
+             timeout: float = 120.0) -> None:
+        """Write objects PREFIX0, PREFIX1, ... of `size_bytes` each."""
+        pools.fill(self.rados(), pool, objects, size_bytes, prefix, timeout)
+
+    def load(self, pool: str, rate: float = 200, read_fraction: float = 0.7,
+             runtime: float = 600, **options: Any) -> Load:
+        """Start an open-loop client in a process of its own; returns when it is prefilled.
+
+        `options` are those of load_control.Load.start.
+        """
+        load = Load.start(self.conf_path, self.directory, self._daemons, pool, rate=rate,
+                          read_fraction=read_fraction, runtime=runtime, **options)
+        self._loads.append(load)
+        return load
+
+    # -- OSDs
+
+    def add_osds(self, count: int, hosts: Optional[Sequence[str]] = None, weight: float = 1.0,
+                 in_crush: bool = True, timeout: float = BOOT_TIMEOUT) -> List[int]:
+        """Boot more OSDs and then place them all at once; returns their ids.
+
+        Without `hosts` they come in new hosts. Without `in_crush` they are up but nowhere in
+        CRUSH; `place` does that later.
+        """
+        machine.check_room(self.directory, self._state.store, count)
+        added = host_of_added(self._state.osds, count, hosts)
+        self._state.osds.update(added)
+        self._state.save(self.directory)
+        self._make_osds(list(added))
+        self._start_osds(list(added), timeout)
+        if in_crush:
+            self.place(list(added), weight)
+        return list(added)
+
+    def place(self, osds: Sequence[int], weight: float = 1.0) -> None:
+        """Put OSDs into CRUSH in their hosts, in one burst."""
+        commands = [{'prefix': 'osd crush add', 'id': osd, 'weight': weight,
+                     'args': location(self._state.osds[osd], self._state.racks)}
+                    for osd in osds]
+        for reply in self.burst(commands):
+            parse(reply, 'osd crush add')
+
+    def _make_osds(self, osds: Sequence[int]) -> None:
+        identities = self._boot.make_osds(osds)
+        commands = [{'prefix': 'osd new', 'uuid': identity['uuid'], 'id': osd}
+                    for osd, identity in identities.items()]
+        inbufs = [f'{{"cephx_secret": "{identity["key"]}"}}'.encode()
+                  for identity in identities.values()]
+        for reply in self.burst(commands, inbufs):
+            parse(reply, 'osd new')
+
+    def _start_osds(self, osds: Sequence[int], timeout: float = BOOT_TIMEOUT) -> None:
+        for osd in osds:
+            self._boot.start(f'osd.{osd}')
+        self.wait_up(osds, timeout)
+
+    def wait_up(self, osds: Sequence[int], timeout: float) -> None:
+        """Wait until these OSDs are up and in; one that has died ends the wait at once."""
+        def all_up() -> bool:
+            up = {osd['osd'] for osd in self.osd_dump()['osds'] if osd['up'] and osd['in']}
+            for osd in set(osds) - up:
+                if self._daemons.pid(f'osd.{osd}') is None:
+                    raise ClusterError(f'osd.{osd} has ended: {self._last_words(f"osd.{osd}")}')
+            return up.issuperset(osds)
+
+        self.wait(all_up, timeout, f'{len(osds)} OSDs up')
+
+    def _last_words(self, daemon: str) -> str:
+        with contextlib.suppress(OSError):
+            text = (self.directory / 'log' / f'{daemon}.out').read_text(errors='replace')
+            return text.strip().rpartition('\n')[2]
+        return 'no output'
+
+    # -- daemons
+
+    def kill(self, daemon: str, sig: int = signal.SIGKILL) -> None:
+        """Send a deadly signal and wait for the end. A killed memstore OSD comes back empty."""
+        self._daemons.kill(daemon, sig)
+
+    def stop(self, daemon: str) -> None:
+        """Halt a daemon (SIGSTOP): it hangs, its connections stay."""
+        self._daemons.signal(daemon, signal.SIGSTOP)
+        self.wait(lambda: is_stopped(self.pid(daemon) or 0), 5, f'{daemon} stopped')
+
+    def cont(self, daemon: str) -> None:
+        """Let a halted daemon go on."""
+        self._daemons.signal(daemon, signal.SIGCONT)
+
+    def start(self, daemon: str, timeout: float = BOOT_TIMEOUT) -> None:
+        """Start a daemon that was killed; returns for an OSD when it is up again."""
+        kind, _, ident = daemon.partition('.')
+        if kind != 'osd':
+            self._boot.start(daemon)
+            return
+        before = self._up_from(int(ident))
+        self._boot.start(daemon)
+        # The mons may not even have noticed its death, so `up` alone tells nothing.
+        self.wait(lambda: self._up_from(int(ident)) > before, timeout, f'{daemon} up again')
+
+    def _up_from(self, osd: int) -> int:
+        """The epoch in which an OSD last came up."""
+        return next(int(row['up_from']) for row in self.osd_dump()['osds'] if row['osd'] == osd)
+
+    def pid(self, daemon: str) -> Optional[int]:
+        """The pid of a living daemon."""
+        return self._daemons.pid(daemon)
+
+    def pids(self) -> Dict[str, int]:
+        """The pids of all living processes of the cluster."""
+        found = {name: self._daemons.pid(name) for name in self._daemons.names()}
+        return {name: pid for name, pid in found.items() if pid is not None}
+
+    # -- mgrs
+
+    def active_mgr(self) -> str:
+        """The id of the active and available mgr, '' while there is none."""
+        stat = self.mon('mgr stat')
+        return str(stat['active_name']) if stat['available'] else ''
+
+    def mgr_fail(self, timeout: float = 30.0) -> str:
+        """Fail the active mgr; returns the id of the one that took over, when it is available."""
+        before = self.mon('mgr dump')
+        self.mon('mgr fail', who=before['active_name'])
+        return self._wait_other_mgr(before['active_gid'], timeout)
+
+    def restart_mgr(self, timeout: float = 30.0) -> str:
+        """Kill the active mgr and start it again; returns the id of the active one after that."""
+        before = self.mon('mgr dump')
+        name = f'mgr.{before["active_name"]}'
+        self.kill(name)
+        with contextlib.suppress(CommandError):
+            # Nobody would notice its death for the length of the beacon's grace.
+            self.mon('mgr fail', who=before['active_name'])
+        self.start(name)
+        return self._wait_other_mgr(before['active_gid'], timeout)
+
+    def _wait_other_mgr(self, gid: int, timeout: float) -> str:
+        def other() -> str:
+            dump = self.mon('mgr dump')
+            if dump['available'] and dump['active_gid'] != gid:
+                return str(dump['active_name'])
+            return ''
+
+        return str(self.wait(other, timeout, 'another active mgr'))
+
+    def _wait_mgr_available(self) -> None:
+        def available() -> bool:
+            for mgr in self._state.mgrs:
+                if self._daemons.pid(f'mgr.{mgr}') is None:
+                    raise ClusterError(f'mgr.{mgr} has ended: {self._last_words(f"mgr.{mgr}")}')
+            return bool(self.active_mgr())
+
+        self.wait(available, BOOT_TIMEOUT, 'an available mgr')
+
+    def _wait_standbys(self) -> None:
+        wanted = len(self._state.mgrs) - 1
+        self.wait(lambda: len(self.mon('mgr dump')['standbys']) >= wanted, BOOT_TIMEOUT,
+                  f'{wanted} standby mgrs')
+
+    def dashboard_port(self, mgr: str) -> int:
+        """The port on which a dashboard of that mgr listens (plain HTTP) once it is enabled."""
+        return self._state.ports[1] - self._state.mgrs.index(mgr)
+
+    def _configure_dashboard(self) -> None:
+        """Two dashboards on one machine need their own ports; the module itself stays off."""
+        settings = {'mgr/dashboard/ssl': 'false', 'mgr/dashboard/server_addr': '127.0.0.1'}
+        settings.update({f'mgr/dashboard/{mgr}/server_port': str(self.dashboard_port(mgr))
+                         for mgr in self._state.mgrs})
+        self.burst([{'prefix': 'config set', 'who': 'mgr', 'name': name, 'value': value,
+                     'force': True} for name, value in settings.items()])
+
+
+# -- clusters that end with this process
+
+_tied_clusters: Set[Cluster] = set()
+_hooks_installed = False
+
+
+def _end_with_this_process(cluster: Cluster) -> None:
+    """Take the cluster down at exit; a kill is covered by the parent-death signal."""
+    global _hooks_installed
+    _tied_clusters.add(cluster)
+    if _hooks_installed:
+        return
+    _hooks_installed = True
+    atexit.register(_down_all_tied)
+    exit_on_signals()
+
+
+def exit_on_signals() -> None:
+    """Make SIGTERM run every `finally` and atexit hook: the default action runs none."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit_on_signal)
+
+
+def _exit_on_signal(number: int, frame: Optional[FrameType]) -> None:
+    raise SystemExit(128 + number)
+
+
+def _down_all_tied() -> None:
+    for cluster in list(_tied_clusters):
+        with contextlib.suppress(ClusterError):
+            cluster.down()
+
+
+def remove_abandoned() -> List[Path]:
+    """Remove what is left of tied clusters whose process was killed."""
+    removed = []
+    for directory in directories():
+        try:
+            state = State.load(directory)
+        except (OSError, ValueError):
+            continue
+        if state.abandoned():
+            end_cluster(directory)
+            removed.append(directory)
+    return removed
+
+
+def end_cluster(directory: Path, keep_logs: bool = False) -> None:
+    """Take down a cluster of which perhaps not even the release is there any more."""
+    daemons = Daemons(directory, tied=False)
+    daemons.end(daemons.names(), signal.SIGKILL)
+    _remove_directory(directory, keep_logs)
+
+
+def _remove_directory(directory: Path, keep_logs: bool) -> None:
+    for path in directory.iterdir():
+        if path.name == 'log' and keep_logs:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+    releases.forget(directory)
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+    remove_empty_base()
+
+
+def _new_directory(directory: Optional[Path], release: str) -> Path:
+    if directory is None:
+        directory = new_directory(release)
+    else:
+        directory = Path(directory).resolve()
+        try:
+            directory.mkdir(parents=True)
+        except OSError as e:
+            if e.errno != errno.EEXIST or any(directory.iterdir()):
+                raise ClusterError(f'{directory}: {e.strerror}')
+    longest = directory / 'run' / 'osd.9999.asok'
+    if len(str(longest)) > SOCKET_PATH_MAX:
+        directory.rmdir()
+        raise ClusterError(f'{directory} is too long for a socket path: set PERFGUARD_RUN')
+    return directory

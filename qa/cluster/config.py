@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The ceph.conf of a loopback cluster."""
+
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+Sections = Dict[str, Dict[str, str]]
+
+GiB = 1 << 30
+MiB = 1 << 20
+
+
+def default_conf(directory: Path, fsid: str, mon_host: str, ports: Tuple[int, int], store: str,
+                 hosts: int, pool_size: int) -> Sections:
+    """Settings that make a cluster of one machine behave as a large one does, only faster.
+
+    `ports` are the first and the last that daemons may bind; `pool_size` is the size of pools
+    for which none is asked, such as the mgr's own.
+    """
+    daemon = {
+        'log file': f'{directory}/log/$name.log',
+        'admin socket': f'{directory}/run/$name.asok',
+    }
+    return {
+        'global': {
+            'fsid': fsid,
+            'mon host': mon_host,
+            'public addr': '127.0.0.1',
+            'ms bind ipv6': 'false',
+            'ms bind port min': str(ports[0]),
+            'ms bind port max': str(ports[1]),
+            'run dir': f'{directory}/run',
+            'crash dir': f'{directory}/crash',
+            'auth cluster required': 'cephx',
+            'auth service required': 'cephx',
+            'auth client required': 'cephx',
+            'auth allow insecure global id reclaim': 'false',
+            'osd pool default pg autoscale mode': 'off',
+            'osd pool default size': str(pool_size),
+            'osd crush chooseleaf type': '1' if hosts > 1 else '0',
+        },
+        'client': {
+            'keyring': f'{directory}/keyring',
+        },
+        'mon': {
+            **daemon,
+            'mon data': f'{directory}/data/$type.$id',
+            'mon cluster log file': f'{directory}/log/cluster.log',
+            'mon allow pool delete': 'true',
+            'mon allow pool size one': 'true',
+            'mon max pg per osd': '2000',
+            # The disk of a developer's machine is seldom as empty as a mon wants it.
+            'mon data avail warn': '2',
+            'mon data avail crit': '1',
+            'mon warn on insecure global id reclaim allowed': 'false',
+            'mon warn on pool no redundancy': 'false',
+            'mon warn on pool no app': 'false',
+            'mon warn on too few osds': 'false',
+            # The default list names `restful`, which does not load everywhere.
+            'mgr initial modules': 'iostat',
+            # Reporters are counted by host: with two hosts there can be one at most.
+            'mon osd min down reporters': str(max(1, min(2, hosts - 1))),
+        },
+        'mgr': {
+            **daemon,
+            'mgr data': f'{directory}/data/$type.$id',
+            'mgr module path': f'{directory}/mgr-modules',
+            'mon max pg per osd': '2000',
+        },
+        'osd': {
+            **daemon,
+            'osd data': f'{directory}/data/$type.$id',
+            'osd objectstore': store,
+            'osd crush update on start': 'false',
+            'mon max pg per osd': '2000',
+            # On a young cluster the whole history of a PG fits into its log, and new OSDs would
+            # be filled by recovery (degraded, nothing remapped) and never by backfill.
+            'osd min pg log entries': '2',
+            'osd max pg log entries': '3',
+            'osd pg log trim min': '1',
+            # memstore and files count as rotational; without these, backfill moves ten objects
+            # a second (wpq) or is held to the 315 IOPS of a disk (mclock, Reef and later).
+            'osd recovery sleep': '0',
+            'osd recovery sleep hdd': '0',
+            'osd mclock skip benchmark': 'true',
+            'osd mclock max capacity iops hdd': '20000',
+            'osd mclock max sequential bandwidth hdd': str(GiB),
+            **_store_conf(store),
+        },
+    }
+
+
+def _store_conf(store: str) -> Dict[str, str]:
+    if store == 'memstore':
+        return {'memstore device bytes': str(8 * GiB)}
+    return {
+        'bluestore block size': str(8 * GiB),
+        'bluestore cache autotune': 'false',
+        'bluestore cache size': str(64 * MiB),
+        # The smallest value that the option takes.
+        'osd memory target': str(896 * MiB),
+    }
+
+
+def merge(conf: Sections, extra: Optional[Mapping[str, Any]]) -> None:
+    """Lay a caller's settings over `conf`.
+
+    `extra` maps a section to a mapping of options, or an option straight to its value: the
+    latter goes to [global] and, because a daemon's own section wins, replaces the same option
+    of every other section. A section may be that of one daemon (``osd.3``).
+    """
+    for key, value in (extra or {}).items():
+        if isinstance(value, Mapping):
+            conf.setdefault(key, {}).update(
+                {_spaced(option): _text(setting) for option, setting in value.items()})
+            continue
+        for section in conf.values():
+            section.pop(_spaced(key), None)
+        conf['global'][_spaced(key)] = _text(value)
+
+
+def _spaced(option: str) -> str:
+    """Ceph reads an option with spaces, dashes or underscores: one form, or they would clash."""
+    return option if '/' in option else option.replace('_', ' ').replace('-', ' ')
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def render(conf: Sections) -> str:
+    """The text of ceph.conf."""
+    lines = []
+    for section, options in conf.items():
+        lines.append(f'[{section}]')
+        lines.extend(f'{option} = {value}' for option, value in options.items())
+        lines.append('')
+    return '\n'.join(lines)

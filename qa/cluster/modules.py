@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The directory of mgr modules of a cluster: the release's own, and perfguard."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Optional
+
+from .errors import ClusterError
+from .releases import Release
+
+PACKAGED = '/usr/share/ceph/mgr'
+MODULE = 'perfguard'
+
+_SKIP = shutil.ignore_patterns('tests', '__pycache__', '*.pyc', '.mypy_cache', '.pytest_cache')
+
+
+def default_module_dir() -> Path:
+    """The module in the checkout that this file belongs to."""
+    return Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr' / MODULE
+
+
+def install(target: Path, release: Release, module_dir: Optional[Path]) -> None:
+    """Fill `target`, or refresh the copy of the module and of its dashboard controller in it.
+
+    The packaged modules are symlinks to the path they have inside the release, so they resolve
+    where the mgr runs. A module that does not exist (yet) is left out.
+    """
+    packaged = release.path(PACKAGED)
+    if not packaged.is_dir():
+        raise ClusterError(f'{packaged} not found: run ./install-deps.sh')
+    target.mkdir(exist_ok=True)
+    for entry in packaged.iterdir():
+        link = target / entry.name
+        if entry.name != '__pycache__' and not os.path.lexists(link):
+            link.symlink_to(f'{PACKAGED}/{entry.name}')
+    source = module_dir or default_module_dir()
+    _replace(source, target / MODULE)
+    controller = source.parent / 'dashboard' / 'controllers' / f'{MODULE}.py'
+    if controller.exists() and (packaged / 'dashboard').is_dir():
+        _install_controller(packaged / 'dashboard', target / 'dashboard', controller)
+
+
+def _replace(source: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=_SKIP)
+
+
+def _install_controller(packaged: Path, dashboard: Path, controller: Path) -> None:
+    """Replace the link to the dashboard by a copy with one controller more.
+
+    It has to be a copy: the dashboard does not import controllers that are symlinks. Only the
+    compiled frontend, which is most of it, is linked.
+    """
+    if dashboard.is_symlink():
+        dashboard.unlink()
+        skip = shutil.ignore_patterns('tests', '__pycache__', 'frontend')
+        shutil.copytree(packaged, dashboard, ignore=skip, symlinks=True)
+        (dashboard / 'frontend').symlink_to(f'{PACKAGED}/dashboard/frontend')
+    shutil.copy(controller, dashboard / 'controllers' / controller.name)

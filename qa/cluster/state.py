@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is remembered of a cluster in its directory, and where these directories are."""
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from .errors import ClusterError
+
+STATE_FILE = 'cluster.json'
+
+
+@dataclass
+class State:
+    """Enough to handle a running cluster from another process."""
+
+    release: str
+    store: str
+    fsid: str
+    tied: bool
+    # Pid and start time of the process that a tied cluster ends with.
+    owner: Tuple[int, int]
+    ports: Tuple[int, int]
+    mons: List[str]
+    mgrs: List[str]
+    racks: int = 0
+    # CRUSH host of each OSD.
+    osds: Dict[int, str] = field(default_factory=dict)
+    keep_logs: bool = False
+
+    def save(self, directory: Path) -> None:
+        """Write the state in one step, so that readers see the old or the new one."""
+        partial = directory / f'{STATE_FILE}.partial'
+        partial.write_text(json.dumps(asdict(self), indent=1))
+        partial.rename(directory / STATE_FILE)
+
+    @classmethod
+    def load(cls, directory: Path) -> 'State':
+        """Read it back; raises OSError or ValueError when there is none."""
+        fields = json.loads((directory / STATE_FILE).read_text())
+        fields['owner'] = tuple(fields['owner'])
+        fields['ports'] = tuple(fields['ports'])
+        fields['osds'] = {int(osd): host for osd, host in fields['osds'].items()}
+        return cls(**fields)
+
+    def abandoned(self) -> bool:
+        """Whether the process that this cluster was tied to is gone."""
+        return self.tied and process_identity(self.owner[0]) != self.owner
+
+
+def base_dir() -> Path:
+    """The directory of all clusters of this user; short, for the sake of socket paths."""
+    run = os.environ.get('PERFGUARD_RUN')
+    return Path(run).resolve() if run else \
+        Path(tempfile.gettempdir()).resolve() / f'perfguard-{os.getuid()}'
+
+
+def new_directory(release: str) -> Path:
+    """A new directory for a cluster."""
+    for _ in range(3):
+        base_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            return Path(tempfile.mkdtemp(prefix=f'{release}-', dir=base_dir()))
+        # The last cluster of another process has just gone, and the base with it.
+    raise ClusterError(f'cannot make a directory in {base_dir()}')
+
+
+def remove_empty_base() -> None:
+    """Remove the base directory after the last cluster, unless it is the user's own."""
+    if 'PERFGUARD_RUN' not in os.environ:
+        with contextlib.suppress(OSError):
+            base_dir().rmdir()
+
+
+def directories() -> Iterator[Path]:
+    """The directories of all clusters, running or left behind."""
+    if base_dir().is_dir():
+        for path in sorted(base_dir().iterdir()):
+            if (path / STATE_FILE).exists():
+                yield path
+
+
+def process_identity(pid: int) -> Optional[Tuple[int, int]]:
+    """The pid with the process's start time (which a reused pid does not share), None if gone."""
+    fields = _process_stat(pid)
+    return None if not fields or fields[0] in 'ZX' else (pid, int(fields[19]))
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has taken effect, which it does a moment after it was sent."""
+    return _process_stat(pid)[:1] == ['T']
+
+
+def _process_stat(pid: int) -> List[str]:
+    """The fields of /proc/PID/stat from the state on; empty when there is no such process."""
+    try:
+        with open(f'/proc/{pid}/stat') as f:
+            stat = f.read()
+    except OSError:
+        return []
+    return stat[stat.rindex(')') + 2:].split()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Fixtures of all tests that run on real clusters."""
+
+import subprocess
+from typing import Any, Callable, Generator, Iterator, List
+
+import pytest
+
+from qa.cluster import Cluster, ClusterError
+
+ClusterFactory = Callable[..., Cluster]
+
+LOG_LINES = 20
+
+_failed = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption('--release', default='pacific', metavar='NAMES',
+                     help='Ceph releases to test on, separated by commas (default: pacific)')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        'markers', 'releases(*names): the Ceph releases that a test runs on, whatever --release '
+        'says')
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that uses `release`, itself or through a fixture, runs once for each."""
+    if 'release' not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker('releases')
+    names = marker.args if marker else metafunc.config.getoption('--release').split(',')
+    metafunc.parametrize('release', names, scope='module')
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: 'pytest.CallInfo[None]'
+                              ) -> Generator[None, Any, None]:
+    """Tell the fixtures whether the test has failed."""
+    outcome = yield
+    if outcome.get_result().failed:
+        item.stash[_failed] = True
+
+
+def _factory() -> Iterator[ClusterFactory]:
+    clusters: List[Cluster] = []
+
+    def make(release: str = 'pacific', **options: Any) -> Cluster:
+        clusters.append(Cluster.up(release, **options))
+        return clusters[-1]
+
+    make.clusters = clusters  # type: ignore[attr-defined]
+    yield make
+    for cluster in clusters:
+        cluster.down()
+
+
+@pytest.fixture
+def make_cluster(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
+    """Cluster.up, and down after the test: ``make_cluster(release, osds=12)``."""
+    yield from _factory()
+
+
+@pytest.fixture(scope='module')
+def cluster_factory() -> Iterator[ClusterFactory]:
+    """Cluster.up for clusters that the tests of a module share."""
+    yield from _factory()
+
+
+@pytest.fixture(autouse=True)
+def _describe_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a failure, print what the clusters say of themselves."""
+    factories = [request.getfixturevalue(name) for name in ('make_cluster', 'cluster_factory')
+                 if name in request.fixturenames]
+    yield
+    if request.node.stash.get(_failed, False):
+        for factory in factories:
+            for cluster in factory.clusters:
+                print(_description(cluster))
+
+
+def _description(cluster: Cluster) -> str:
+    try:
+        status = cluster.ceph('-s', check=False, timeout=10).stdout
+    except (ClusterError, OSError, subprocess.SubprocessError) as e:
+        status = str(e)
+    lines = [status]
+    for path in sorted((cluster.directory / 'log').glob('mgr.*.log')):
+        with open(path, errors='replace') as log:
+            # The directory's own name would make every traceback a hit.
+            found = [line for line in log
+                     if 'perfguard' in line.replace(str(cluster.directory), '')]
+        lines.append(f'{path.name}:\n{"".join(found[-LOG_LINES:])}')
+    return '\n'.join(lines)
