@@ -58,6 +58,9 @@ DUMP = {
         rule(6, take(-1), step('choose_indep', 1, 'rack'),
              step('chooseleaf_indep', 0, 'host'), EMIT),
         rule(7, take(8), EMIT),
+        rule(8, take(-10), step('chooseleaf_firstn', 2, 'host'), EMIT,
+             take(-11), step('choose_firstn', 1, 'osd'), EMIT,
+             take(-2), step('chooseleaf_firstn', 1, 'host'), EMIT),
     ],
 }
 
@@ -87,6 +90,8 @@ def crush():
     (6, (0, 2), None),
     (6, (0, 4), '2 buckets of type rack (r0, r1), the rule allows 1'),
     (7, (8,), None),
+    (8, (0, 2, 4, 8), None),
+    (8, (0, 4, 2, 8), 'osd.4 is not below r0'),
     (99, (0, 2), 'CRUSH rule 99 does not exist'),
 ])
 def test_violation(crush, rule_id, osds, words):
@@ -103,6 +108,7 @@ def test_osds_that_are_out_are_illegal(crush):
 def test_names(crush):
     assert crush.host_of(5) == 'h2' and crush.domain_of(5, 'rack') == 'r1'
     assert crush.domain_of(5, 'root') == 'default' and crush.domain_of(5, 'datacenter') is None
+    assert crush.host_of(4) == 'h2', 'not h2~ssd'
     assert crush.host_of(77) is None
     assert crush.weight_of(0, 3) == 1.0 and crush.weight_of(2, 3) == 0.0
     assert [crush.failure_domain(r) for r in (0, 1, 3, 99)] == ['host', 'host', 'osd', None]

@@ -33,8 +33,9 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
 
     Erasure coded pools compare by position, replicated ones as sets, unless ``exact`` asks for
     acting's very order. ``entry`` is the PG's present one. ``crush`` None: legality under the
-    CRUSH rule is not checked. ``raw`` spares, or where a vector hides it makes possible, the
-    derivation of the raw set. ``out`` is out_osds(osds), for callers with many PGs.
+    CRUSH rule is not checked. ``raw`` is the raw set where the caller knows it; it serves only
+    where ``up`` does not tell, as behind a vector, and must be of this very CRUSH map. ``out`` is
+    out_osds(osds), for callers with many PGs.
     """
     if out is None:
         out = out_osds(osds)
@@ -49,11 +50,11 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
         reason = crush.violation(pool.crush_rule, pool.size, acting, out)
     if reason:
         return Unpinnable(reason)
-    if raw is None:
-        raw = raw_from_up(up, entry, out)
-    if raw is None:
+    derived = raw_from_up(up, entry, out)
+    known = raw if derived is None else derived
+    if known is None:
         return Pin(UpmapEntry(vector=acting), True)
-    return _wanted_entry(raw, acting, entry, by_position, out)
+    return _wanted_entry(known, acting, entry, by_position, out)
 
 
 def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
