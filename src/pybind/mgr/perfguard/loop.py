@@ -9,7 +9,8 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence,
+                    Tuple)
 
 from .cluster.types import OsdMap, Placement, Signals, pool_of
 from .options import Options
@@ -19,7 +20,7 @@ from .rebalance.holds import BALANCER, Settings
 from .rebalance.machine import is_settled, judge
 from .rebalance.moves import Move, move_between, release_move
 from .rebalance.pinbook import PinBook
-from .rebalance.requests import Refused, Request, apply, check
+from .rebalance.requests import Refused, Request, apply, check, from_json, to_json
 from .rebalance.stop import unhealthy
 from .rebalance.turn import Event, Observation
 from .rebalance.types import (Campaign, Phase, PinRecord, campaign_from_json, campaign_to_json)
@@ -36,9 +37,11 @@ _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', '
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
 #: With more pins than PREVIEW_PGS the plan is worked out anew this often.
 PLAN_SECONDS = 10.0
+#: Where requests wait in the store.
+REQUESTS = 'requests'
 #: Events are written to the store at most this often.
 EVENTS_SECONDS = 10.0
-#: More remapped PGs than this that nobody holds are not previewed: it costs too much in the loop.
+#: More remapped PGs than this that nobody holds are not previewed: it costs too much.
 PREVIEW_PGS = 5000
 
 
@@ -61,7 +64,7 @@ class Cluster(Protocol):
 
     def signals(self, osdmap: OsdMap) -> Signals: ...
 
-    def degraded_pgs(self) -> Any: ...
+    def degraded_osds(self) -> FrozenSet[int]: ...
 
     def stats_period(self) -> float: ...
 
@@ -70,6 +73,8 @@ class Cluster(Protocol):
     def stored_option(self, option: str) -> Optional[str]: ...
 
     def run(self, commands: Sequence[Any]) -> Any: ...
+
+    def switch_balancer(self, active: bool) -> Any: ...
 
     def health_checks(self, checks: Mapping[str, Any]) -> None: ...
 
@@ -102,7 +107,8 @@ class Loop:
         self._store = store
         self._options = options
         self._clock = clock
-        self._requests: 'queue.Queue[Request]' = queue.Queue()
+        #: Requests with their keys in the store.
+        self._requests: 'queue.Queue[Tuple[str, Request]]' = queue.Queue()
         self._wake = threading.Event()
         self._campaign: Optional[Campaign] = None
         #: The campaign as it is in the store.
@@ -136,7 +142,8 @@ class Loop:
         if seen.campaign is None and not seen.rebalance:
             raise Refused(11, 'perfguard has just started: try again in a moment')
         check(seen.campaign, request, seen.pins, seen.unhealthy)
-        self._requests.put(request)
+        # The answer is a promise: it must hold even if this mgr fails before the next turn.
+        self._requests.put((self._store.note(REQUESTS, to_json(request)), request))
         self._wake.set()
 
     def wait(self) -> None:
@@ -157,6 +164,12 @@ class Loop:
         self._events = self._read_list('events')
         self._event_id = max((event.get('id', 0) for event in self._events), default=0)
         lost = self._pins.load()
+        for key, raw in self._store.notes(REQUESTS):
+            try:
+                self._requests.put((key, from_json(raw)))
+            except (TypeError, ValueError) as error:
+                lost.append('%s (%s)' % (key, error))
+                self._store.drop_note(key)
         document = self._store.get('campaign')
         if document is not None:
             try:
@@ -181,10 +194,12 @@ class Loop:
     def turn(self) -> None:
         options = self._options()
         seen, view = self._observe()
-        self._take_requests(seen)
+        taken = self._take_requests(seen)
         if self._campaign is not None and self._campaign.active:
             self._update_moves(seen, view)
             self._judge_and_act(seen, options)
+        for key in taken:
+            self._store.drop_note(key)
         self._publish(seen, options)
 
     def _observe(self) -> Tuple[Observation, View]:
@@ -203,14 +218,17 @@ class Loop:
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored),
             placement=view.placement, crush=self._cluster.crush(view.crush_version),
             stats_period=self._cluster.stats_period(),
-            degraded=self._cluster.degraded_pgs() if scanning else frozenset()), view
+            degraded_osds=self._cluster.degraded_osds() if scanning else frozenset()), view
 
-    def _take_requests(self, seen: Observation) -> None:
+    def _take_requests(self, seen: Observation) -> List[str]:
+        """Apply what was asked for; returns the keys under which that is still in the store."""
+        taken: List[str] = []
         while True:
             try:
-                request = self._requests.get_nowait()
+                key, request = self._requests.get_nowait()
             except queue.Empty:
-                return
+                return taken
+            taken.append(key)
             try:
                 check(self._campaign, request, self._held_back(), self._unhealthy(seen))
             except Refused as refused:
@@ -338,7 +356,8 @@ class Loop:
         self.published = Published(
             status=self._status(seen, rebalance, checks), rebalance=rebalance,
             plan=report.plan_json(self._plan, self._unheld,
-                                  campaign.unpinnable if campaign is not None else {}), events=tuple(self._events),
+                                  campaign.unpinnable if campaign is not None else {}),
+            events=tuple(self._events),
             history=tuple(self._history), campaign=campaign, pins=self._held_back(),
             unhealthy=tuple(self._unhealthy(seen)))
         if self._clock() - self._events_due > EVENTS_SECONDS:

@@ -7,6 +7,7 @@ newest intact copy; a copy that cannot be read is set aside (`damaged/...`) and 
 raised. A crash between the two writes leaves the older copy, which every caller can continue from.
 """
 import json
+import time
 import zlib
 from typing import Any, Dict, List, Optional, Protocol, Tuple
 
@@ -32,7 +33,7 @@ class Damaged(Exception):
 
 
 class Store:
-    """Documents (anything json can hold) by name. Not safe for use from several threads."""
+    """Documents (anything json can hold) by name. For one thread, but for `note`."""
 
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
@@ -74,6 +75,30 @@ class Store:
     def remove(self, name: str) -> None:
         for key in self._kv.get_store_prefix(name + '/'):
             self._kv.set_store(key, None)
+
+    def note(self, prefix: str, document: Any) -> str:
+        """Write a small document once, under a new name; returns the key.
+
+        One write, and safe from any thread: for what has to survive the moment between a
+        command's answer and the next turn of the loop.
+        """
+        key = '%s/%020d' % (prefix, time.time_ns())
+        self._kv.set_store(key, json.dumps(document))
+        return key
+
+    def notes(self, prefix: str) -> List[Tuple[str, Any]]:
+        """Notes in the order they were written; unreadable ones are dropped and reported."""
+        found: List[Tuple[str, Any]] = []
+        for key, value in sorted(self._kv.get_store_prefix(prefix + '/').items()):
+            try:
+                found.append((key, json.loads(value)))
+            except ValueError as error:
+                self.damaged.append((key, 'not readable: %s' % error))
+                self.drop_note(key)
+        return found
+
+    def drop_note(self, key: str) -> None:
+        self._kv.set_store(key, None)
 
     def names(self, prefix: str) -> List[str]:
         """Names of the documents that begin with `prefix`, sorted."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The cluster as seen and changed through MgrModule. Nothing else touches the mgr's API."""
+import errno
 import json
 import logging
 import time
@@ -90,16 +91,11 @@ class MgrCluster:
                    for metrics in self._mgr.get_daemon_health_metrics().values()
                    for metric in metrics if metric.get('type') == 'SLOW_OPS')
 
-    def degraded_pgs(self) -> FrozenSet[str]:
-        """PGs whose state names them degraded. The answer's size grows with their number only."""
-        retval, out, error = self._mgr.rados.mgr_command(json.dumps(
-            {'prefix': 'pg ls', 'states': ['degraded'], 'format': 'json'}), b'', timeout=10)
-        if retval != 0:
-            log.warning('pg ls degraded: %s', error)
-            return frozenset()
-        rows = json.loads(out)
-        rows = rows.get('pg_stats', []) if isinstance(rows, dict) else rows
-        return frozenset(row['pgid'] for row in rows)
+    def degraded_osds(self) -> FrozenSet[int]:
+        """OSDs with a degraded PG. Which PGs these are would cost a dump of all PGs."""
+        by_osd = self._mgr.get('pg_summary').get('by_osd', {})
+        return frozenset(int(osd) for osd, states in by_osd.items()
+                         if any('degraded' in state.split('+') for state in states))
 
     def stats_period(self) -> float:
         return float(self._mgr.get_ceph_option('mgr_stats_period'))
@@ -130,6 +126,18 @@ class MgrCluster:
             results.append(result)
         deadline = time.monotonic() + timeout
         return [self._wait(result, deadline) for result in results]
+
+    def switch_balancer(self, active: bool) -> Reply:
+        """The command `balancer on` or `off`.
+
+        Handed to the module itself: an mgr's own key has no right to send commands to mgrs.
+        """
+        command = {'prefix': 'balancer on' if active else 'balancer off'}
+        try:
+            retval, out, error = self._mgr.remote('balancer', '_handle_command', '', command)
+        except (ImportError, RuntimeError) as failure:
+            return Reply(-errno.ENOENT, error='balancer: %s' % failure)
+        return Reply(retval, out, error)
 
     def _wait(self, result: CommandResult, deadline: float) -> Reply:
         # In short steps: a disabled module must not wait for mons that have no quorum.

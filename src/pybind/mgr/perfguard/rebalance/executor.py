@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Turns actions into mon commands and sends them all at once."""
+"""Turns actions into commands and sends them, those for the mons all at once."""
 from typing import Any, Dict, List, Protocol, Sequence
 
-from .types import Action, SetAutoscale, SetEntry, SetFlag, SetOption
+from .holds import BALANCER
+from .types import Action, SetAutoscale, SetBalancer, SetEntry, SetFlag
 
 Command = Dict[str, Any]
 
@@ -15,34 +16,45 @@ class Reply(Protocol):
     def error(self) -> str: ...
 
 
-class Mons(Protocol):
+class Cluster(Protocol):
     def run(self, commands: Sequence[Command]) -> Sequence[Reply]: ...
 
+    def switch_balancer(self, active: bool) -> Reply: ...
 
-def execute(mons: Mons, actions: Sequence[Action]) -> List[str]:
+
+def execute(cluster: Cluster, actions: Sequence[Action]) -> List[str]:
     """Carry out all actions; returns what failed, one line each.
 
     Failures need no other handling: what was asked for is read back in the next turn, and
     repeated or given up there.
     """
-    commands = [command for action in actions for command in commands_of(action)]
-    if not commands:
-        return []
     failures: List[str] = []
-    for command, reply in zip(commands, mons.run(commands)):
-        if reply.retval != 0:
-            failures.append('%s: %s' % (describe(command), reply.error or 'no answer'))
+    for action in actions:
+        if isinstance(action, SetBalancer):
+            # The balancer's own command, so that it takes effect at once and not after its nap.
+            reply = cluster.switch_balancer(action.active)
+            failures += _failure({'prefix': 'balancer', 'active': action.active}, reply)
+    commands = [command for action in actions for command in commands_of(action)]
+    if commands:
+        for command, reply in zip(commands, cluster.run(commands)):
+            failures += _failure(command, reply)
     return failures
 
 
+def _failure(command: Command, reply: Reply) -> List[str]:
+    if reply.retval == 0:
+        return []
+    return ['%s: %s' % (describe(command), reply.error or 'no answer')]
+
+
 def commands_of(action: Action) -> List[Command]:
+    """The mon commands of an action."""
     if isinstance(action, SetFlag):
         return [{'prefix': 'osd set' if action.on else 'osd unset', 'key': action.flag}]
-    if isinstance(action, SetOption):
-        if action.value is None:
-            return [{'prefix': 'config rm', 'who': 'mgr', 'name': action.option}]
-        return [{'prefix': 'config set', 'who': 'mgr', 'name': action.option,
-                 'value': action.value}]
+    if isinstance(action, SetBalancer):
+        if action.stored is None:
+            return [{'prefix': 'config rm', 'who': 'mgr', 'name': BALANCER}]
+        return [{'prefix': 'config set', 'who': 'mgr', 'name': BALANCER, 'value': action.stored}]
     if isinstance(action, SetAutoscale):
         return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'pg_autoscale_mode',
                  'val': action.mode}]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Optional, Tuple
 
 from ..cluster.types import OsdMap
-from .types import Action, Held, Holds, SetAutoscale, SetFlag, SetOption
+from .types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
 
 NOREBALANCE = 'norebalance'
 BALANCER = 'mgr/balancer/active'
@@ -88,7 +88,7 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
             if active == 'false':
                 return Reconciled(holds)
             options[BALANCER] = Held(settings.balancer_stored, 'false')
-            return Reconciled(replace(holds, options=options), (SetOption(BALANCER, 'false'),))
+            return Reconciled(replace(holds, options=options), (SetBalancer(False, 'false'),))
         if active == held.put:
             options[BALANCER] = replace(held, seen=True)
             return Reconciled(replace(holds, options=options))
@@ -97,11 +97,11 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
             return Reconciled(
                 replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
                 ('the balancer was switched on by somebody else: it is theirs from now on',))
-        return Reconciled(holds, (SetOption(BALANCER, held.put),))
+        return Reconciled(holds, (SetBalancer(False, held.put),))
     if held is None:
         return Reconciled(holds)
     if settings.balancer_stored == held.put and held.found != held.put:
-        return Reconciled(holds, (SetOption(BALANCER, held.found),))
+        return Reconciled(holds, (SetBalancer(True, held.found),))
     del options[BALANCER]  # given back, or changed by somebody else meanwhile
     return Reconciled(replace(holds, options=options))
 

@@ -8,6 +8,9 @@ from ..upmap.semantics import raw_from_up
 from .turn import Turn
 from .types import PinRecord, SetEntry
 
+#: Each OSD of its acting set has a degraded PG; whether it is this one is not known here, and
+#: norebalance keeps it from moving meanwhile. Tried again in every turn.
+DEGRADED = 'degraded, or on OSDs with degraded PGs: recovery goes first'
 DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
 
 
@@ -27,6 +30,10 @@ def _confirm(turn: Turn) -> None:
             del pinning[pgid]
         elif turn.seen.osdmap.entry(pgid) == pin.entry:
             del pinning[pgid]
+        elif turn.now - since > turn.options.readback_timeout and _in_place(turn, pgid):
+            # A vector that only says what CRUSH says anyway is not kept, and not missed.
+            del pinning[pgid]
+            turn.forget_pin(pgid)
         elif turn.now - since > turn.options.readback_timeout:
             # The mon answers 0 for an upmap that its own clean-up then takes away.
             del pinning[pgid]
@@ -35,6 +42,11 @@ def _confirm(turn: Turn) -> None:
             turn.event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
     if len(pinning) != len(turn.campaign.pinning):
         turn.set(pinning=pinning, unpinnable=unpinnable)
+
+
+def _in_place(turn: Turn, pgid: str) -> bool:
+    place = turn.seen.placement(pgid)
+    return place is not None and place.up == place.acting and pgid not in turn.seen.osdmap.pg_temp
 
 
 def _find_lost(turn: Turn) -> None:
@@ -90,7 +102,7 @@ def pin_remapped(turn: Turn) -> int:
     for pgid in osdmap.pg_temp:
         if pgid in campaign.in_flight or pgid in pinning:
             continue
-        if pgid in campaign.unpinnable:
+        if campaign.unpinnable.get(pgid, DEGRADED) != DEGRADED:
             unpinnable[pgid] = campaign.unpinnable[pgid]
             continue
         if fresh >= room:
@@ -118,8 +130,8 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
     if pool is None or place is None or place.up == place.acting:
         return None
     reason = skip_reason(pool, pgid)
-    if reason is None and pgid in turn.seen.degraded:
-        reason = 'the PG is degraded: recovery goes first'
+    if reason is None and turn.seen.degraded_osds.issuperset(place.acting):
+        reason = DEGRADED
     if reason is not None:
         return reason
     present = turn.seen.osdmap.entry(pgid)

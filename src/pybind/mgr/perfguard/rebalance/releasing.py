@@ -134,29 +134,35 @@ def _releasable(turn: Turn, move: Move) -> bool:
 
 def pin_back(turn: Turn) -> None:
     """Turn every PG that is under way back to where its data is."""
-    pinning = dict(turn.campaign.pinning)
+    campaign = turn.campaign
+    if not campaign.in_flight:
+        return
+    pinning = dict(campaign.pinning)
+    released = campaign.released
     stuck: List[str] = []
-    for pgid, flight in turn.campaign.in_flight.items():
+    for pgid, flight in campaign.in_flight.items():
         if flight.pin is None:
             continue
-        pin = _way_back(turn, pgid, flight, flight.pin)
+        pin = _way_back(turn, pgid, flight.pin)
         if pin is None:
             stuck.append(pgid)
-            continue
-        turn.note_pin(pgid, pin)
-        turn.actions.append(SetEntry(pgid, pin.entry, turn.seen.osdmap.entry(pgid)))
-        pinning[pgid] = turn.now
-    if turn.campaign.in_flight:
-        back = len(pinning) - len(turn.campaign.pinning)
-        turn.event('pin', 'pinning %d PGs back' % back)
-        if stuck:
-            turn.event('unpinnable', 'PGs %s go on to their target' % ', '.join(sorted(stuck)),
-                       'they cannot be pinned where they are')
-        turn.set(in_flight={}, pinning=pinning, pins_sent=turn.now)
+            turn.forget_pin(pgid)
+        elif pin.entry == pin.before:
+            released += 1  # it has just arrived: the entry from before serves it
+            turn.forget_pin(pgid)
+        else:
+            turn.note_pin(pgid, pin)
+            turn.actions.append(SetEntry(pgid, pin.entry, turn.seen.osdmap.entry(pgid)))
+            pinning[pgid] = turn.now
+    turn.event('pin', 'pinning %d PGs back' % (len(pinning) - len(campaign.pinning)))
+    if stuck:
+        turn.event('unpinnable', 'PGs %s go on to their target' % ', '.join(sorted(stuck)),
+                   'they cannot be pinned where they are')
+    turn.set(in_flight={}, pinning=pinning, pins_sent=turn.now, released=released)
 
 
-def _way_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Optional[PinRecord]:
-    """The pin for where the data of a flight is; None if there cannot be one."""
+def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
+    """The pin for where the data of a PG under way is; None if there cannot be one."""
     pool, place = turn.pool(pgid), turn.seen.placement(pgid)
     if pool is None or place is None:
         return None
@@ -164,7 +170,7 @@ def _way_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Optional
         return pin  # not peered yet: its data is where the old pin says
     present = turn.seen.osdmap.entry(pgid)
     result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
-                      turn.seen.crush, raw=pin.raw)
+                      turn.seen.crush)
     if not isinstance(result, Pin):
         return None
     return PinRecord(pin.before, result.entry, pin.raw)

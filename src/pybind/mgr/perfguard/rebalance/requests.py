@@ -2,7 +2,7 @@
 """What the operator may ask of a campaign, when, and what it changes."""
 import errno
 from dataclasses import dataclass, replace
-from typing import FrozenSet, Optional, Sequence
+from typing import Any, Dict, FrozenSet, Optional, Sequence
 
 from .types import Campaign, Phase
 
@@ -21,6 +21,18 @@ class Request:
     verb: str
     force: bool = False
     keep: bool = False
+
+
+def to_json(request: Request) -> Dict[str, Any]:
+    return dict(vars(request))
+
+
+def from_json(raw: Any) -> Request:
+    """Raises TypeError or ValueError on what is none of ours."""
+    request = Request(**raw)
+    if request.verb not in VERBS:
+        raise ValueError('unknown verb %r' % request.verb)
+    return request
 
 
 #: Phases in which each verb changes something.

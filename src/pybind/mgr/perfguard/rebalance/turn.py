@@ -31,8 +31,8 @@ class Observation:
     crush: CrushRules
     #: Seconds between two reports of an OSD's PG states (mgr_stats_period).
     stats_period: float = 5.0
-    #: PGs whose state names them degraded.
-    degraded: FrozenSet[str] = frozenset()
+    #: OSDs that have a degraded PG.
+    degraded_osds: FrozenSet[int] = frozenset()
 
     @property
     def osdmap(self) -> OsdMap:

@@ -130,10 +130,10 @@ class SetFlag:
 
 
 @dataclass(frozen=True)
-class SetOption:
-    """A configuration option of the mgr section; value None removes it."""
-    option: str
-    value: Optional[str]
+class SetBalancer:
+    """Switch the balancer and leave `stored` in the configuration database (None: no entry)."""
+    active: bool
+    stored: Optional[str]
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class SetEntry:
     now: UpmapEntry
 
 
-Action = Union[SetFlag, SetOption, SetAutoscale, SetEntry]
+Action = Union[SetFlag, SetBalancer, SetAutoscale, SetEntry]
 
 
 # ---- JSON --------------------------------------------------------------------------------------

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Drives perfguard on a test cluster as an operator does, and notes what must not change."""
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+
+from qa.cluster import Cluster
+
+#: What lets a campaign on a loopback cluster take seconds instead of minutes.
+FAST_CONF = {'mon': {'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period': '1'}}
+FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',
+                'max_backfills_primary': '8', 'max_backfills_target': '8',
+                'max_backfills_host': '32', 'max_transition_ratio': '0.2'}
+
+Json = Dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What perfguard must give back as it was."""
+    flags: FrozenSet[str]
+    balancer: Tuple[str, ...]
+    autoscale: Tuple[Tuple[str, str], ...]
+    config: Tuple[Tuple[str, str, str], ...]
+
+
+class Guard:
+    def __init__(self, cluster: Cluster, options: Optional[Dict[str, str]] = None) -> None:
+        self.cluster = cluster
+        cluster.mon('mgr module enable', module='perfguard')
+        for name, value in {**FAST_OPTIONS, **(options or {})}.items():
+            self.option(name, value)
+        # On, as operators have it, but with nothing to do: what it moves is not to be tested.
+        cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='100')
+        self.wait_ready()
+
+    def option(self, name: str, value: str) -> None:
+        self.cluster.mon('config set', who='mgr', name='mgr/perfguard/' + name, value=value)
+
+    def wait_ready(self) -> None:
+        def ready() -> bool:
+            retval, out, _ = self.ask('status')
+            return retval == 0 and bool(json.loads(out)['signals'])
+
+        self.cluster.wait(ready, 30, 'perfguard to answer')
+
+    def ask(self, command: str, **args: Any) -> Tuple[int, str, str]:
+        return self.cluster.mgr('perfguard ' + command, **{'format': 'json', **args})
+
+    def get(self, command: str, **args: Any) -> Any:
+        retval, out, error = self.ask(command, **args)
+        assert retval == 0, (command, retval, error)
+        return json.loads(out)
+
+    def do(self, verb: str, timeout: float = 20, **args: Any) -> None:
+        """A rebalance command that must be let in; repeated while the cluster settles."""
+        deadline = time.monotonic() + timeout
+        while True:
+            retval, _, error = self.ask('rebalance ' + verb, **args)
+            if retval == 0:
+                return
+            assert time.monotonic() < deadline, (verb, retval, error)
+            time.sleep(0.3)
+
+    def refused(self, verb: str, **args: Any) -> str:
+        """The error of a rebalance command that must not be let in."""
+        retval, out, error = self.ask('rebalance ' + verb, **args)
+        assert retval < 0 and not out and error and '\n' not in error, (verb, retval, out, error)
+        return error
+
+    def status(self) -> Json:
+        found: Json = self.get('rebalance status')
+        return found
+
+    def wait_phase(self, *phases: str, timeout: float = 90) -> Json:
+        seen: List[Json] = []
+
+        def there() -> bool:
+            retval, out, _ = self.ask('rebalance status')
+            if retval == 0:
+                seen.append(json.loads(out))
+            return bool(seen) and seen[-1]['phase'] in phases
+
+        try:
+            self.cluster.wait(there, timeout, 'phase %s' % '/'.join(phases))
+        except Exception as error:
+            raise AssertionError('%s; status: %s' % (error, seen[-1:])) from error
+        return seen[-1]
+
+    def wait_moving(self, at_least: int = 1, timeout: float = 60) -> Json:
+        """Until PGs have been released and others still wait."""
+        def moving() -> bool:
+            status = self.status()
+            return status['released'] >= at_least and status['in_flight'] > 0
+        self.cluster.wait(moving, timeout, 'PGs in flight')
+        return self.status()
+
+    def prepare(self) -> None:
+        self.do('prepare')
+        self.wait_phase('PREPARED')
+
+    def hold(self, change: Any) -> Json:
+        """prepare, change CRUSH, pin: the campaign is PINNED afterwards."""
+        self.prepare()
+        change()
+        self.wait_remapped()
+        self.do('pin')
+        return self.wait_phase('PINNED')
+
+    def wait_remapped(self) -> int:
+        """Until CRUSH's change shows and the PGs have peered; returns how many are remapped."""
+        self.cluster.wait(lambda: self.cluster.osd_dump()['pg_temp'], 30, 'remapped PGs')
+        self.cluster.wait_active(30)
+        return len(self.cluster.osd_dump()['pg_temp'])
+
+    def events(self) -> List[Json]:
+        found: List[Json] = self.get('events', count=500)['events']
+        return found
+
+    def foreign(self) -> Foreign:
+        dump = self.cluster.osd_dump()
+        return Foreign(
+            flags=frozenset(dump['flags_set']),
+            balancer=tuple(str(self.balancer()[key]) for key in ('active', 'mode')),
+            autoscale=tuple((p['pool_name'], p['pg_autoscale_mode']) for p in dump['pools']),
+            config=tuple(sorted((e['section'], e['name'], e['value'])
+                                for e in self.cluster.mon('config dump')
+                                if not e['name'].startswith('mgr/perfguard'))))
+
+    def balancer(self) -> Json:
+        retval, out, error = self.cluster.mgr('balancer status', format='json')
+        assert retval == 0, error
+        found: Json = json.loads(out)
+        return found
+
+    def upmaps(self) -> Dict[str, Any]:
+        """Every upmap of the cluster."""
+        dump = self.cluster.osd_dump()
+        found: Dict[str, Any] = {e['pgid']: [(m['from'], m['to']) for m in e['mappings']]
+                                 for e in dump['pg_upmap_items']}
+        found.update({e['pgid'] + ' vector': e['osds'] for e in dump['pg_upmap']})
+        return found
+
+    def store_keys(self) -> List[str]:
+        keys: List[str] = self.cluster.mon('config-key ls')
+        return sorted(key[len('mgr/perfguard/'):] for key in keys
+                      if key.startswith('mgr/perfguard/'))
+
+    def tracebacks(self) -> List[str]:
+        """Lines of the mgr logs that tell of an exception in perfguard."""
+        lines: List[str] = []
+        for path in (self.cluster.directory / 'log').glob('mgr.*.log'):
+            with open(path, errors='replace') as log:
+                lines += [line for line in log if 'perfguard' in line
+                          and ('Traceback' in line or 'a turn of the loop failed' in line)]
+        return lines

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Campaigns on every release: the expansion, and an mgr that fails in each phase of it."""
+import json
+import time
+from typing import Any, Callable, List
+
+import pytest
+
+from qa.cluster import Cluster
+
+from .guard import FAST_CONF, Guard
+
+ClusterFactory = Callable[..., Cluster]
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+
+def small_cluster(make: ClusterFactory, release: str, **options: Any) -> Cluster:
+    """8 OSDs on 4 hosts with a replicated and an erasure coded pool."""
+    cluster = make(release, osds=8, hosts=4, conf=FAST_CONF, **options)
+    cluster.pool_create('rep', 64, size=3)
+    cluster.pool_create('ec', 32, erasure=(2, 1))
+    cluster.fill('rep', 1000, 4096)
+    cluster.fill('ec', 500, 4096)
+    cluster.wait_clean(60)
+    return cluster
+
+
+def with_foreign_settings(cluster: Cluster) -> None:
+    """What an operator may have set, and perfguard has to respect."""
+    cluster.mon('osd set', key='noscrub')
+    cluster.mon('osd pool set', pool='rep', var='pg_autoscale_mode', val='on')
+    cluster.mon('osd pool set', pool='rep', var='pg_num_min', val='64')
+    cluster.mon('osd pool set', pool='ec', var='pg_autoscale_mode', val='warn')
+
+
+def own_upmap(cluster: Cluster) -> str:
+    """Give one replicated PG an upmap by hand, as a balancer would; returns the PG."""
+    cluster.wait_clean(30)
+    hosts = cluster.osd_hosts()
+    for pg in cluster.pgs():
+        if pg['pgid'].startswith(pool_id(cluster, 'rep')):
+            free = [osd for osd in cluster.osds()
+                    if hosts[osd] not in {hosts[o] for o in pg['up']}]
+            if free:
+                cluster.mon('osd pg-upmap-items', pgid=pg['pgid'], id=[pg['up'][1], free[0]])
+                cluster.wait_clean(30)
+                return str(pg['pgid'])
+    raise AssertionError('no PG can be upmapped')
+
+
+def pool_id(cluster: Cluster, name: str) -> str:
+    return next('%d.' % p['pool'] for p in cluster.osd_dump()['pools'] if p['pool_name'] == name)
+
+
+def test_expansion(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release)
+    with_foreign_settings(cluster)
+    guard = Guard(cluster)
+    mine = own_upmap(cluster)
+    before = guard.foreign()
+    upmap_before = guard.upmaps()[mine]
+
+    guard.prepare()
+    assert 'norebalance' in cluster.osd_dump()['flags_set']
+    assert not guard.balancer()['active']
+    assert dict(guard.foreign().autoscale)['rep'] == 'off'
+    added = cluster.add_osds(4)
+    remapped = guard.wait_remapped()
+    plan = guard.get('rebalance plan')
+    assert plan['remapped'] <= remapped + 8 and plan['bytes'] > 0
+    assert {row['osd'] for row in plan['osds'] if row['pgs_in']} >= set(added)
+
+    epoch, begin = cluster.epoch(), time.monotonic()
+    guard.do('pin')
+    status = guard.wait_phase('PINNED')
+    cluster.flush_pg_stats()
+    assert not [pg for pg in cluster.pgs() if pg['state'] != 'active+clean']
+    assert status['pinned'] >= remapped and not status['unpinnable']
+    print('%s: %d PGs pinned in %.1f s and %d epochs' % (
+        release, status['pinned'], time.monotonic() - begin, cluster.epoch() - epoch))
+    assert guard.get('rebalance plan')['pgs'] == status['pinned']
+
+    answers_fast(guard)
+    guard.do('start')
+    guard.wait_moving()
+    assert 'norebalance' not in cluster.osd_dump()['flags_set']
+    assert progress_events(cluster)
+    done = guard.wait_phase('DONE', timeout=180)
+    assert done['released'] == done['total'] and done['pinned'] == 0
+
+    cluster.wait_clean(20)
+    assert guard.foreign() == before
+    # The pins are gone; the upmap from before is as it was, if CRUSH's change left it a sense.
+    assert set(guard.upmaps()) <= {mine}
+    assert guard.upmaps().get(mine, upmap_before) == upmap_before
+    assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)
+    assert {key.split('/')[0] for key in guard.store_keys()} <= {'events', 'history'}
+    cluster.wait(lambda: not progress_events(cluster), 10, 'the progress event to end')
+    assert guard.get('rebalance ls')['campaigns'][-1]['phase'] == 'DONE'
+    assert not guard.tracebacks()
+
+
+def progress_events(cluster: Cluster) -> List[str]:
+    retval, out, error = cluster.mgr('progress json')
+    assert retval == 0, error
+    return [event['message'] for event in json.loads(out)['events']
+            if 'perfguard' in event['message']]
+
+
+def answers_fast(guard: Guard) -> None:
+    """Every command that only shows answers from the snapshot: 100 ms, in every format."""
+    for command in ('status', 'events', 'rebalance status', 'rebalance plan', 'rebalance ls'):
+        for format_ in ('plain', 'json', 'json-pretty'):
+            times = []
+            for _ in range(5):
+                begin = time.monotonic()
+                retval, out, error = guard.ask(command, format=format_)
+                times.append(time.monotonic() - begin)
+                assert retval == 0 and out.strip(), (command, error)
+            assert min(times) < 0.1, (command, times)
+
+
+def test_mgr_failover_in_each_phase(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, mgrs=2)
+    guard = Guard(cluster)
+    before = guard.foreign()
+
+    def fail_mgr(*phases: str) -> None:
+        cluster.mgr_fail()
+        guard.wait_ready()
+        assert guard.wait_phase(*phases, timeout=60)['id'] == 1
+
+    guard.prepare()
+    fail_mgr('PREPARED')
+    cluster.add_osds(4)
+    remapped = guard.wait_remapped()
+    guard.do('pin')
+    fail_mgr('PINNING', 'PINNED')
+    assert guard.wait_phase('PINNED')['pinned'] >= remapped
+    assert not guard.status()['unpinnable']
+    fail_mgr('PINNED')
+    guard.do('start')
+    guard.wait_moving()
+    fail_mgr('RELEASING', 'HOLDING')
+    guard.do('pause')
+    guard.wait_phase('HOLDING')
+    cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 20, 'norebalance')
+    fail_mgr('HOLDING')
+    assert guard.status()['paused']
+    guard.do('resume')
+    guard.wait_moving(at_least=2)
+    guard.do('abort')
+    fail_mgr('ABORTING', 'ABORTED')
+    guard.wait_phase('ABORTED')
+    cluster.wait_clean(60)
+    assert guard.foreign() == before
+    assert guard.upmaps()
+
+    # A second campaign takes up the pins that the first one left.
+    guard.prepare()
+    guard.do('pin')
+    guard.wait_phase('PINNED')
+    guard.do('start')
+    done = guard.wait_phase('DONE', timeout=180)
+    assert done['id'] == 2 and done['pinned'] == 0
+    cluster.wait_clean(30)
+    assert guard.upmaps() == {} and guard.foreign() == before
+    assert not guard.tracebacks()
