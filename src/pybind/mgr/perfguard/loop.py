@@ -110,6 +110,8 @@ class Loop:
         #: Requests with their keys in the store.
         self._requests: 'queue.Queue[Tuple[str, Request]]' = queue.Queue()
         self._wake = threading.Event()
+        #: Held while `published` and the queue of requests change.
+        self._publishing = threading.Lock()
         self._campaign: Optional[Campaign] = None
         #: The campaign as it is in the store.
         self._saved: Optional[Campaign] = None
@@ -143,8 +145,29 @@ class Loop:
             raise Refused(11, 'perfguard has just started: try again in a moment')
         check(seen.campaign, request, seen.pins, seen.unhealthy)
         # The answer is a promise: it must hold even if this mgr fails before the next turn.
-        self._requests.put((self._store.note(REQUESTS, to_json(request)), request))
+        key = self._store.note(REQUESTS, to_json(request))
+        with self._publishing:
+            self._requests.put((key, request))
+            self.published = self._foreseen(self.published, request)
         self._wake.set()
+
+    def _foreseen(self, published: Published, request: Request) -> Published:
+        """What commands shall see of a request that waits for the next turn.
+
+        Without it, whoever asks to pin and then waits for PINNED could be shown the phase from
+        before.
+        """
+        if published.campaign is None or request.verb == 'prepare':
+            return published
+        try:
+            check(published.campaign, request, published.pins, published.unhealthy)
+        except Refused:
+            return published
+        campaign = apply(published.campaign, request, self._clock())
+        rebalance = {**published.rebalance, 'phase': campaign.phase.value,
+                     'paused': campaign.paused}
+        return replace(published, campaign=campaign, rebalance=rebalance,
+                       status={**published.status, 'phase': campaign.phase.value})
 
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
@@ -182,6 +205,10 @@ class Loop:
         if self._campaign is not None and self._campaign.active:
             self._note(Event('start', 'campaign %d goes on: %s' % (
                 self._campaign.id, self._campaign.phase.value), 'this mgr became active'))
+        if self._interrupted and self._campaign is None:
+            self._interrupted.append('if a campaign was under way, its pins are still in the '
+                                     'OSDMap; check the flag norebalance, the balancer and '
+                                     'pg_autoscale_mode')
         for text in self._interrupted:
             self._note(Event('store', text))
 
@@ -206,16 +233,17 @@ class Loop:
         view = self._cluster.map_view()
         campaign = self._campaign
         signals = self._cluster.signals(view.osdmap)
-        settling = campaign is None or not campaign.active or campaign.phase in (
-            Phase.PREPARED, Phase.FINISHING, Phase.ABORTING)
-        stored = None
-        if settling and (self._requests.qsize() or (campaign is not None and campaign.active)):
-            stored = self._cluster.stored_option(BALANCER)
+        # Reading the configuration database costs a mon command: only where settings are about
+        # to be held or given back.
+        reading = self._requests.qsize() > 0 or (
+            campaign is not None and campaign.phase in (
+                Phase.PREPARED, Phase.FINISHING, Phase.ABORTING))
+        stored = self._cluster.stored_option(BALANCER) if reading else None
         scanning = campaign is not None and campaign.active and signals.counts.degraded > 0 \
             and view.osdmap.pg_temp
         return Observation(
             now=self._clock(), signals=signals,
-            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored),
+            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, reading),
             placement=view.placement, crush=self._cluster.crush(view.crush_version),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset()), view
@@ -353,13 +381,17 @@ class Loop:
             assert campaign is not None
             self._cluster.progress(_progress_id(campaign), _progress_text(campaign),
                                    report.progress_share(campaign))
-        self.published = Published(
+        published = Published(
             status=self._status(seen, rebalance, checks), rebalance=rebalance,
             plan=report.plan_json(self._plan, self._unheld,
                                   campaign.unpinnable if campaign is not None else {}),
             events=tuple(self._events),
             history=tuple(self._history), campaign=campaign, pins=self._held_back(),
             unhealthy=tuple(self._unhealthy(seen)))
+        with self._publishing:
+            for _, request in list(self._requests.queue):
+                published = self._foreseen(published, request)
+            self.published = published
         if self._clock() - self._events_due > EVENTS_SECONDS:
             self._events_due = self._clock()
             self.save_events()

@@ -24,7 +24,9 @@ class Settings:
     #: Value in force, None when not set anywhere.
     balancer_active: Optional[str]
     #: Value in the configuration database's mgr section, None when not set there.
-    balancer_stored: Optional[str]
+    balancer_stored: Optional[str] = None
+    #: The configuration database was read; otherwise `balancer_stored` says nothing.
+    stored_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
         if BALANCER in holds.given_up:
             return Reconciled(holds)
         if held is None:
-            if active == 'false':
+            if active == 'false' or not settings.stored_read:
                 return Reconciled(holds)
             options[BALANCER] = Held(settings.balancer_stored, 'false')
             return Reconciled(replace(holds, options=options), (SetBalancer(False, 'false'),))
@@ -98,7 +100,7 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
                 replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
                 ('the balancer was switched on by somebody else: it is theirs from now on',))
         return Reconciled(holds, (SetBalancer(False, held.put),))
-    if held is None:
+    if held is None or not settings.stored_read:
         return Reconciled(holds)
     if settings.balancer_stored == held.put and held.found != held.put:
         return Reconciled(holds, (SetBalancer(True, held.found),))
@@ -148,6 +150,8 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool) ->
     if not norebalance and NOREBALANCE in holds.flags:
         return False
     if quiet:
+        if settings.balancer_active != 'false' and BALANCER not in holds.given_up:
+            return False
         return (all(held.seen for held in holds.options.values())
                 and all(held.seen for held in holds.autoscale.values()))
     return not holds.options and not holds.autoscale

@@ -75,6 +75,15 @@ class ToyMon:
         self._refuse(items, vector)
         self.stored = self._cleaned(Stored(list(items), None if vector is None else list(vector)))
 
+    def put_items(self, items: Sequence[Tuple[int, int]]) -> None:
+        """One command; the mon cleans when it proposes (`next_epoch`), maybe after others."""
+        self._refuse(items, None)
+        self.stored = Stored(list(items), self.stored.vector)
+
+    def put_vector(self, vector: Optional[Sequence[int]]) -> None:
+        self._refuse((), vector)
+        self.stored = Stored(self.stored.items, None if vector is None else list(vector))
+
     def next_epoch(self) -> None:
         """The mon cleans with every proposal.
 

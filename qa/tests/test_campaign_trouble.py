@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What may come in a campaign's way on a real cluster, one trouble a test.
+
+The tests share one cluster. Its CRUSH weights change by turns, so each campaign has PGs to hold.
+"""
+import itertools
+import json
+import threading
+import time
+from dataclasses import replace
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from qa.cluster import Cluster
+
+from .guard import FAST_CONF, Foreign, Guard
+
+ClusterFactory = Callable[..., Cluster]
+
+_weights = itertools.cycle(((0, 1), (4, 5), (2, 3), (6, 7)))
+
+
+@pytest.fixture(scope='module')
+def shared(cluster_factory: ClusterFactory) -> Guard:
+    cluster = cluster_factory('pacific', osds=8, hosts=4, conf=FAST_CONF)
+    cluster.pool_create('rep', 64, size=3)
+    cluster.pool_create('ec', 32, erasure=(2, 1))
+    cluster.fill('rep', 1000, 4096)
+    cluster.fill('ec', 300, 4096)
+    return Guard(cluster)
+
+
+@pytest.fixture
+def guard(shared: Guard) -> Iterator[Guard]:
+    """The shared cluster, clean and without a campaign, before the test and after it."""
+    tidy(shared)
+    yield shared
+    assert not shared.tracebacks()
+
+
+def tidy(guard: Guard) -> None:
+    cluster = guard.cluster
+    if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
+        guard.do('abort')
+        guard.wait_phase('ABORTED')
+    dump = cluster.osd_dump()
+    cluster.burst([{'prefix': 'osd rm-pg-upmap-items', 'pgid': e['pgid']}
+                   for e in dump['pg_upmap_items']]
+                  + [{'prefix': 'osd rm-pg-upmap', 'pgid': e['pgid']} for e in dump['pg_upmap']])
+    for flag in {'norebalance', 'nobackfill', 'noscrub', 'noout'} & set(dump['flags_set']):
+        cluster.mon('osd unset', key=flag)
+    cluster.wait_clean(90)
+    # Pins of an aborted campaign that are gone from the OSDMap are forgotten by the next one.
+    guard.wait_ready()
+
+
+def change_crush(guard: Guard, weight: float = 2.5) -> None:
+    """Make CRUSH want many PGs elsewhere."""
+    heavy = next(_weights)
+    guard.cluster.burst([
+        {'prefix': 'osd crush reweight', 'name': 'osd.%d' % osd,
+         'weight': weight if osd in heavy else 1.0} for osd in guard.cluster.osds()])
+
+
+def wait_check(guard: Guard, code: str, raised: bool = True) -> None:
+    """Until the mons show a health check, or show it no more."""
+    guard.cluster.wait(lambda: (code in guard.cluster.mon('health')['checks']) == raised, 20,
+                       '%s %s' % (code, 'raised' if raised else 'gone'))
+
+
+def finish(guard: Guard, before: Foreign) -> None:
+    """Let the campaign end by itself and check that it leaves nothing behind."""
+    done = guard.wait_phase('DONE', timeout=150)
+    assert done['pinned'] == 0 and done['in_flight'] == 0
+    guard.cluster.wait_clean(30)
+    assert guard.upmaps() == {}
+    assert guard.foreign() == before
+
+
+def test_pause_and_resume(guard: Guard) -> None:
+    before = guard.foreign()
+    guard.hold(lambda: change_crush(guard))
+    guard.do('start')
+    guard.wait_moving()
+    guard.do('pause')
+    guard.wait_phase('HOLDING')
+    cluster = guard.cluster
+    cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 10, 'norebalance')
+    time.sleep(3)
+    paused = guard.status()
+    time.sleep(4)
+    later = guard.status()
+    assert later['paused'] and later['phase'] == 'HOLDING'
+    assert (later['pinned'], later['in_flight']) == (paused['pinned'], paused['in_flight'])
+    assert any('paused' in reason for reason in later['reasons'])
+    guard.do('resume')
+    guard.wait_phase('RELEASING')
+    assert 'norebalance' not in cluster.osd_dump()['flags_set']
+    finish(guard, before)
+
+
+def test_abort_half_way(guard: Guard) -> None:
+    before = guard.foreign()
+    total = guard.hold(lambda: change_crush(guard))['total']
+    guard.do('start')
+    guard.wait_moving(at_least=2)
+    guard.do('abort')
+    ended = guard.wait_phase('ABORTED')
+    guard.cluster.flush_pg_stats()
+    assert {pg['state'] for pg in guard.cluster.pgs()} == {'active+clean'}
+    assert 0 < len(guard.upmaps()) < total
+    assert ended['kept'] == len(guard.upmaps())
+    assert guard.foreign() == before
+
+
+def test_abort_before_the_start(guard: Guard) -> None:
+    before = guard.foreign()
+    guard.prepare()
+    change_crush(guard)
+    guard.wait_remapped()
+    guard.do('abort')
+    guard.wait_phase('ABORTED')
+    guard.cluster.wait_clean(20)
+    assert guard.upmaps() and guard.foreign() == before
+
+
+def test_osd_killed_while_releasing(guard: Guard) -> None:
+    cluster = guard.cluster
+    before = guard.foreign()
+    guard.hold(lambda: change_crush(guard))
+    guard.do('start')
+    guard.wait_moving()
+    cluster.kill('osd.3')
+    guard.wait_phase('HOLDING')
+    held = guard.status()
+    assert any('degraded' in r or 'inactive' in r or 'peer' in r for r in held['reasons'])
+    time.sleep(3)
+    assert guard.status()['pinned'] == held['pinned'], 'released while PGs are degraded'
+    cluster.start('osd.3')
+    finish(guard, before)
+
+
+def test_osds_added_while_releasing(make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster('pacific', osds=8, hosts=4, conf=FAST_CONF)
+    cluster.pool_create('rep', 64, size=3)
+    cluster.fill('rep', 800, 4096)
+    cluster.wait_clean(30)
+    guard = Guard(cluster)
+    before = guard.foreign()
+    first = guard.hold(lambda: cluster.add_osds(2))['total']
+    guard.do('start')
+    guard.wait_moving()
+    cluster.add_osds(2)
+    # What the second change remapped is pinned without being asked, then released as well.
+    cluster.wait(lambda: guard.status()['total'] > first, 30, 'more PGs pinned')
+    assert guard.status()['phase'] in ('RELEASING', 'HOLDING')
+    finish(guard, before)
+    assert {osd for pg in cluster.pgs() for osd in pg['up']} == set(range(12))
+    assert not guard.tracebacks()
+
+
+def test_pool_deleted(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.pool_create('doomed', 32, size=3)
+    cluster.fill('doomed', 200, 4096)
+    cluster.wait_clean(30)
+    before = guard.foreign()
+    guard.hold(lambda: change_crush(guard))
+    guard.do('start')
+    guard.wait_moving()
+    cluster.mon('osd pool delete', pool='doomed', pool2='doomed',
+                yes_i_really_really_mean_it=True)
+    left = tuple(row for row in before.autoscale if row[0] != 'doomed')
+    finish(guard, replace(before, autoscale=left))
+
+
+def test_pg_num_changed(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.pool_create('splits', 16, size=3)
+    cluster.fill('splits', 200, 4096)
+    before = guard.foreign()
+    guard.hold(lambda: change_crush(guard))
+    guard.do('start')
+    guard.wait_moving()
+    cluster.mon('osd pool set', pool='splits', var='pg_num', val='32')
+    cluster.mon('osd pool set', pool='splits', var='pgp_num', val='32')
+    finish(guard, before)
+    cluster.mon('osd pool delete', pool='splits', pool2='splits',
+                yes_i_really_really_mean_it=True)
+
+
+def test_balancer_switched_on(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.hold(lambda: change_crush(guard))
+    assert not guard.balancer()['active']
+    retval, _, error = cluster.mgr('balancer on')
+    assert retval == 0, error
+    guard.do('start')
+
+    def says_why() -> bool:
+        return any('balancer' in reason for reason in guard.status()['reasons'])
+
+    cluster.wait(says_why, 15, 'the balancer to be noticed')
+    assert guard.status()['released'] == 0
+    retval, _, error = cluster.mgr('balancer off')
+    assert retval == 0, error
+    guard.wait_phase('DONE', timeout=150)
+    # It was switched by hand meanwhile, so it stays as the operator left it.
+    assert not guard.balancer()['active']
+    cluster.mgr('balancer on')
+    cluster.mon('config rm', who='mgr', name='mgr/balancer/active')
+
+
+def test_norebalance_of_the_operator(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.mon('osd set', key='norebalance')
+    before = guard.foreign()
+    guard.hold(lambda: change_crush(guard))
+    guard.do('start')
+    held = guard.wait_phase('HOLDING')
+    assert any('norebalance' in reason for reason in held['reasons'])
+    assert held['released'] == held['in_flight'] == 0
+    guard.do('abort')
+    guard.wait_phase('ABORTED')
+    assert 'norebalance' in cluster.osd_dump()['flags_set'] and guard.foreign() == before
+
+    guard.prepare()
+    guard.do('pin')
+    guard.wait_phase('PINNED')
+    guard.do('start')
+    guard.wait_phase('HOLDING')
+    cluster.mon('osd unset', key='norebalance')
+    guard.wait_phase('DONE', timeout=150)
+    assert guard.upmaps() == {}
+
+
+def test_pin_dropped_without_a_word(guard: Guard) -> None:
+    """The mon answers 0 and the OSDMap does not show the upmap: so it looks when it is removed."""
+    cluster = guard.cluster
+    guard.option('readback_timeout', '4')
+    guard.prepare()
+    change_crush(guard)
+    guard.wait_remapped()
+    victim = cluster.osd_dump()['pg_temp'][0]['pgid']
+    stop = threading.Event()
+
+    def remove() -> None:
+        while not stop.is_set():
+            cluster.command('mon', {'prefix': 'osd rm-pg-upmap-items', 'pgid': victim})
+            cluster.command('mon', {'prefix': 'osd rm-pg-upmap', 'pgid': victim})
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        guard.do('pin')
+        cluster.wait(lambda: guard.status()['unpinnable'], 40, 'the dropped pin to be noticed')
+    finally:
+        stop.set()
+        remover.join()
+        guard.option('readback_timeout', '20')
+    dropped = {row['pgid']: row['reason'] for row in guard.status()['unpinnable']}
+    assert 'did not keep' in dropped[victim]
+    guard.wait_phase('PINNED')
+    wait_check(guard, 'PERFGUARD_UNPINNABLE')
+    # Asked once more it gets its pin.
+    guard.do('pin')
+    assert not guard.wait_phase('PINNED')['unpinnable'] and victim in guard.upmaps()
+    guard.do('start')
+    guard.wait_phase('DONE', timeout=150)
+
+
+def test_damaged_store(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.hold(lambda: change_crush(guard))
+    pins = guard.upmaps()
+
+    def damage(copies: str) -> None:
+        for key in guard.store_keys():
+            if key.startswith('campaign/') and key.split('/')[1] in copies:
+                cluster.mon('config-key set', key='mgr/perfguard/' + key, val='{"broken')
+        cluster.mgr_fail()
+        guard.wait_ready()
+
+    damage('a')  # one copy: the other one serves
+    assert guard.wait_phase('PINNED')['pinned'] == len(pins)
+    wait_check(guard, 'PERFGUARD_INTERRUPTED')
+    damage('ab')  # both: the campaign is lost, and said to be; nothing moves by that
+    assert guard.status()['phase'] == 'IDLE'
+    wait_check(guard, 'PERFGUARD_INTERRUPTED')
+    assert guard.upmaps() == pins
+    assert any(key.startswith('damaged/campaign') for key in guard.store_keys())
+    # The next campaign takes the pins over and tidies up.
+    guard.do('prepare', force=True)
+    guard.wait_phase('PREPARED')
+    guard.do('pin')
+    guard.wait_phase('PINNED')
+    guard.do('start')
+    guard.cluster.mon('osd unset', key='norebalance')  # left by the lost campaign
+    guard.wait_phase('DONE', timeout=150)
+    assert guard.upmaps() == {}
+    assert not any(key.startswith('damaged/') for key in guard.store_keys())
+    wait_check(guard, 'PERFGUARD_INTERRUPTED', raised=False)
+    cluster.mgr('balancer on')
+    cluster.mon('config rm', who='mgr', name='mgr/balancer/active')
+
+
+def test_nothing_remapped(guard: Guard) -> None:
+    before = guard.foreign()
+    guard.prepare()
+    guard.do('pin')
+    assert guard.wait_phase('PINNED')['total'] == 0
+    assert guard.get('rebalance plan')['pgs'] == 0
+    guard.do('start')
+    finish(guard, before)
+
+
+def test_finish_keep_hands_the_pins_over(guard: Guard) -> None:
+    before = guard.foreign()
+    guard.hold(lambda: change_crush(guard))
+    pins = guard.upmaps()
+    assert 'still pinned' in guard.refused('finish')
+    guard.do('finish', keep=True)
+    done = guard.wait_phase('DONE')
+    assert done['kept'] == len(pins) and guard.upmaps() == pins
+    assert guard.foreign() == before
+    assert not any(key.startswith('pins/') for key in guard.store_keys())
+    # They are nobody's pins now: the next campaign does not touch them.
+    guard.prepare()
+    guard.do('pin')
+    assert guard.wait_phase('PINNED')['total'] == 0
+    guard.do('start')
+    guard.wait_phase('DONE')
+    assert guard.upmaps() == pins
+
+
+#: Verbs that are let in, by phase; all others must be refused with one line.
+LET_IN = {
+    'IDLE': {'prepare'},
+    'PREPARED': {'pin', 'abort', 'finish'},
+    'PINNED': {'pin', 'start', 'abort'},
+    'HOLDING': {'pause', 'resume', 'abort'},
+    'DONE': {'prepare'},
+}
+
+
+def check_verbs(guard: Guard, phase: str) -> None:
+    assert guard.status()['phase'] == phase
+    for verb in ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish'):
+        if verb not in LET_IN[phase]:
+            error = guard.refused(verb)
+            assert 'campaign' in error or 'pinned' in error, (phase, verb, error)
+    for command in ('status', 'events', 'rebalance status', 'rebalance plan', 'rebalance ls'):
+        for format_ in ('plain', 'json', 'json-pretty'):
+            retval, out, error = guard.ask(command, format=format_)
+            assert retval == 0 and out.strip() and not error, (phase, command)
+            if format_ != 'plain':
+                json.loads(out)
+
+
+def test_every_command_in_every_phase(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.prepare()
+    check_verbs(guard, 'PREPARED')
+    assert 'is PREPARED' in guard.refused('prepare')
+    change_crush(guard)
+    guard.wait_remapped()
+    guard.do('pin')
+    guard.wait_phase('PINNED')
+    check_verbs(guard, 'PINNED')
+    guard.do('start')
+    guard.wait_moving()
+    guard.do('pause')
+    guard.wait_phase('HOLDING')
+    check_verbs(guard, 'HOLDING')
+    guard.do('resume')
+    guard.wait_phase('DONE', timeout=150)
+    check_verbs(guard, 'DONE')
+    for arguments in ({'format': 'yaml'}, {'format': ''}):
+        retval, out, error = guard.ask('status', **arguments)
+        assert retval == -22 and not out and 'format' in error and '\n' not in error
+    assert guard.ask('rebalance show', campaign=4711)[0] == -2
+    assert guard.ask('events', count=0)[0] == -22
+    done = cluster.ceph('perfguard', 'rebalance', 'nonesuch', check=False)
+    assert done.returncode == 22 and not done.stdout
+
+
+def test_refuses_an_unhealthy_cluster(guard: Guard) -> None:
+    cluster = guard.cluster
+    before = guard.foreign()
+    cluster.mon('osd set', key='noout')
+    cluster.kill('osd.1')
+
+    def refused() -> bool:
+        retval, _, error = guard.ask('rebalance prepare')
+        return bool(retval == -1 and 'degraded' in error)
+
+    cluster.wait(refused, 30, 'the refusal')
+    assert guard.foreign().flags == before.flags | {'noout'}
+    cluster.start('osd.1')
+    cluster.mon('osd unset', key='noout')
+    cluster.wait_clean(60)
+
+
+def test_enable_disable(guard: Guard) -> None:
+    """Disabled in the middle, nothing moves and nothing is lost; enabled again it goes on."""
+    cluster = guard.cluster
+    before = guard.foreign()
+    guard.hold(lambda: change_crush(guard))
+    pins: Any = guard.upmaps()
+    cluster.mon('mgr module disable', module='perfguard')
+    cluster.wait(lambda: 'perfguard' not in cluster.mon('mgr module ls')['enabled_modules'], 10,
+                 'the module to go')
+    cluster.wait_clean(30)
+    assert guard.upmaps() == pins
+    cluster.mon('mgr module enable', module='perfguard')
+    guard.wait_ready()
+    assert guard.wait_phase('PINNED')['pinned'] == len(pins)
+    guard.do('start')
+    finish(guard, before)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The next batch: under every cap, least loaded paths first."""
+from collections import Counter
+from typing import Counter as CounterType
+from typing import Dict, List, Optional, Tuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfguard.cluster.types import UpmapEntry
+from perfguard.rebalance import choose as module
+from perfguard.rebalance.choose import Caps, Load, choose, load_of, window
+from perfguard.rebalance.moves import Move
+from perfguard.rebalance.types import Flight
+
+OSDS = st.integers(0, 7)
+WIDE = Caps(pgs=100, bytes=1 << 50, source=100, primary=100, target=100, host=100)
+
+
+def host_of(osd: int) -> Optional[str]:
+    """Two OSDs a host; osd.7 is in none."""
+    return None if osd == 7 else 'h%d' % (osd // 2)
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> List[Move]:
+    found = []
+    for number in range(draw(st.integers(0, 25))):
+        osds = draw(st.lists(OSDS, min_size=2, max_size=4, unique=True))
+        half = len(osds) // 2
+        found.append(Move('1.%x' % number, tuple(osds[:half]), tuple(osds[half:]), draw(OSDS),
+                          draw(st.integers(0, 50)), draw(st.booleans())))
+    return found
+
+
+CAPS = st.builds(Caps, pgs=st.integers(1, 12), bytes=st.integers(1, 200),
+                 source=st.integers(1, 4), primary=st.integers(1, 4), target=st.integers(1, 4),
+                 host=st.integers(1, 6))
+
+
+def flights_of(under_way: List[Move]) -> Dict[str, Flight]:
+    return {'2.%x' % i: Flight(0.0, UpmapEntry(), sources=m.sources, targets=m.targets,
+                               primary=m.primary, bytes=m.bytes)
+            for i, m in enumerate(under_way)}
+
+
+def tally(found: List[Move]) -> Tuple[CounterType, CounterType, CounterType, CounterType]:
+    """Counted apart from Load: sources, targets, primaries, hosts."""
+    sources = Counter(osd for m in found for osd in m.sources)
+    targets = Counter(osd for m in found for osd in m.targets)
+    primaries = Counter(m.primary for m in found)
+    hosts = Counter(host for m in found
+                    for host in {host_of(osd) for osd in m.sources + m.targets} - {None})
+    return sources, targets, primaries, hosts
+
+
+@settings(max_examples=300, deadline=None)
+@given(moves(), moves(), CAPS)
+def test_caps_are_never_exceeded_by_what_is_added(under_way: List[Move], candidates: List[Move],
+                                                  caps: Caps) -> None:
+    load = load_of(flights_of(under_way), host_of)
+    chosen = choose(candidates, load, caps)
+    together = under_way + chosen
+    assert len(set(chosen)) == len(chosen) and set(chosen) <= set(candidates)
+    if chosen:
+        assert len(together) <= caps.pgs
+        size = sum(m.bytes for m in together)
+        assert size <= caps.bytes or len(together) == 1
+    before, after = tally(under_way), tally(together)
+    for was, now, cap in zip(before, after, (caps.source, caps.target, caps.primary, caps.host)):
+        for key in now:
+            assert now[key] <= max(cap, was[key])
+
+
+@settings(max_examples=200, deadline=None)
+@given(moves(), moves(), CAPS)
+def test_nothing_that_fits_is_left_out(under_way: List[Move], candidates: List[Move],
+                                       caps: Caps) -> None:
+    load = load_of(flights_of(under_way), host_of)
+    chosen = choose(candidates, load, caps)
+    left = [m for m in candidates if m not in chosen]
+    assert not any(load.fits(m, caps) for m in left)
+
+
+@given(moves(), CAPS)
+def test_load_after_is_the_load_of_all(candidates: List[Move], caps: Caps) -> None:
+    load = Load(host_of)
+    chosen = choose(candidates, load, caps)
+    sources, targets, primaries, hosts = tally(chosen)
+    assert (load.source, load.target, load.primary, load.host) == (
+        dict(sources), dict(targets), dict(primaries), dict(hosts))
+    assert load.pgs == len(chosen) and load.bytes == sum(m.bytes for m in chosen)
+
+
+def test_the_first_pg_may_have_any_size_and_only_the_first() -> None:
+    big = [Move('1.%d' % i, (i,), (i + 2,), i, 1000) for i in range(2)]
+    caps = Caps(pgs=5, bytes=10, source=5, primary=5, target=5, host=5)
+    assert choose(big, Load(host_of), caps) == big[:1]
+
+
+def test_least_loaded_path_first() -> None:
+    busy = Move('1.0', (0,), (2,), 0, 1)
+    idle = Move('1.1', (4,), (6,), 4, 1)
+    load = load_of(flights_of([busy]), host_of)
+    one = Caps(pgs=2, bytes=100, source=9, primary=9, target=9, host=9)
+    assert choose([busy, idle], load, one) == [idle]
+
+
+def test_of_equal_paths_those_that_keep_the_primary_come_first() -> None:
+    moving = Move('1.0', (0,), (2,), 0, 1, moves_primary=True)
+    staying = Move('1.1', (4,), (6,), 4, 1)
+    assert choose([moving, staying], Load(host_of), WIDE) == [staying, moving]
+
+
+def test_one_host_is_counted_once_a_pg() -> None:
+    load = Load(host_of)
+    load.add((0,), (1,), 0, 5)
+    assert load.host == {'h0': 1}
+
+
+@given(st.integers(0, 30), st.integers(0, 100))
+def test_window_is_everything_once_when_it_fits(count: int, start: int) -> None:
+    candidates = [Move('1.%x' % i, (), (), 0, 0) for i in range(count)]
+    seen = window(candidates, start)
+    assert sorted(m.pgid for m in seen) == sorted(m.pgid for m in candidates)
+    if count:
+        assert seen[0] is candidates[start % count]
+
+
+def test_window_wraps_and_reaches_all() -> None:
+    candidates = [Move('1.%x' % i, (), (), 0, 0) for i in range(module.SCAN + 10)]
+    last = window(candidates, module.SCAN + 5)
+    assert len(last) == module.SCAN
+    assert last[0] is candidates[module.SCAN + 5] and last[5] is candidates[0]
+    assert {m.pgid for m in window(candidates, 0) + last} == {m.pgid for m in candidates}

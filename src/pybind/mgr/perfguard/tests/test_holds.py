@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a campaign holds and gives back; what is somebody else's stays theirs."""
+from dataclasses import replace
+from typing import List, Optional
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfguard.cluster.types import OsdMap, Pool
+from perfguard.rebalance.holds import (BALANCER, NOREBALANCE, Settings, foreign_movement_flags,
+                                       reconcile, settled)
+from perfguard.rebalance.types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
+
+
+class World:
+    """Settings that actions change at once."""
+
+    def __init__(self, flag: bool = False, stored: Optional[str] = 'true',
+                 mode: str = 'on') -> None:
+        self.flag, self.stored, self.mode = flag, stored, mode
+        self.pools = True
+
+    def settings(self) -> Settings:
+        pools = {1: Pool(1, 'p', False, 3, 2, 0, 8, 8, 8, self.mode)} if self.pools else {}
+        osdmap = OsdMap(1, frozenset({NOREBALANCE} if self.flag else ()), pools, {}, {}, {}, {})
+        return Settings(osdmap, self.stored or 'true', self.stored, True)
+
+    def act(self, actions: List[Action]) -> None:
+        for action in actions:
+            if isinstance(action, SetFlag):
+                self.flag = action.on
+            elif isinstance(action, SetBalancer):
+                self.stored = action.stored
+            elif isinstance(action, SetAutoscale):
+                self.mode = action.mode
+
+    def shows(self) -> tuple:
+        return self.flag, self.stored, self.mode
+
+    def drive(self, holds: Holds, wanted: bool, turns: int = 4) -> Holds:
+        for _ in range(turns):
+            done = reconcile(holds, self.settings(), wanted, wanted)
+            holds = done.holds
+            self.act(list(done.actions))
+        return holds
+
+
+WORLDS = st.builds(World, st.booleans(), st.sampled_from([None, 'true', 'false']),
+                   st.sampled_from(['on', 'off', 'warn']))
+
+
+@given(WORLDS)
+def test_hold_and_give_back_leaves_everything_as_found(world: World) -> None:
+    found = world.shows()
+    holds = world.drive(Holds(), True)
+    assert world.flag and world.settings().balancer_active == 'false' and world.mode != 'on'
+    assert settled(holds, world.settings(), True, True)
+    holds = world.drive(holds, False)
+    assert world.shows() == found
+    assert not holds and settled(holds, world.settings(), NOREBALANCE in world.settings()
+                                 .osdmap.flags, False)
+
+
+@given(WORLDS, st.integers(0, 3))
+def test_a_lost_command_is_sent_again(world: World, lost: int) -> None:
+    """The intent is journalled, the command never sent: the next turn sends it."""
+    found, holds = world.shows(), Holds()
+    for turn in range(6):
+        done = reconcile(holds, world.settings(), True, True)
+        holds = done.holds
+        if turn != lost:
+            world.act(list(done.actions))
+    assert settled(holds, world.settings(), True, True)
+    world.drive(holds, False)
+    assert world.shows() == found
+
+
+def test_what_others_set_before_is_never_held() -> None:
+    world = World(flag=True, stored='false', mode='warn')
+    done = reconcile(Holds(), world.settings(), True, True)
+    assert not done.holds and done.actions == () and done.notices == ()
+
+
+def test_what_others_change_later_is_theirs() -> None:
+    world = World()
+    holds = world.drive(Holds(), True)
+    world.flag, world.stored, world.mode = False, 'true', 'warn'
+    done = reconcile(holds, world.settings(), True, True)
+    assert done.actions == () and len(done.notices) == 3
+    assert not done.holds and len(done.holds.given_up) == 3
+    # Not taken again in the next turn, and not given back at the end.
+    assert reconcile(done.holds, world.settings(), True, True).actions == ()
+    world.drive(done.holds, False)
+    assert world.shows() == (False, 'true', 'warn')
+
+
+def test_settled_only_when_seen() -> None:
+    world = World()
+    first = reconcile(Holds(), world.settings(), True, True)
+    assert not settled(first.holds, world.settings(), True, True)
+    world.act(list(first.actions))
+    assert not settled(first.holds, world.settings(), True, True)
+    second = reconcile(first.holds, world.settings(), True, True)
+    assert settled(second.holds, world.settings(), True, True)
+    assert not settled(second.holds, world.settings(), False, False)
+
+
+def test_norebalance_given_up_is_taken_again_after_it_was_not_wanted() -> None:
+    world = World()
+    holds = world.drive(Holds(), True)
+    world.flag = False
+    holds = world.drive(holds, True)
+    assert not world.flag
+    holds = reconcile(holds, world.settings(), False, True).holds
+    world.drive(holds, True)
+    assert world.flag
+
+
+def test_a_pool_that_is_gone_needs_nothing_back() -> None:
+    world = World()
+    holds = world.drive(Holds(), True)
+    world.pools = False
+    done = reconcile(holds, world.settings(), False, False)
+    assert not any(isinstance(action, SetAutoscale) for action in done.actions)
+    assert not world.drive(done.holds, False)
+
+
+def test_balancer_goes_back_to_no_entry_at_all() -> None:
+    holds = Holds(options={BALANCER: Held(None, 'false', True)})
+    done = reconcile(holds, World(stored='false').settings(), False, False)
+    assert SetBalancer(True, None) in done.actions
+
+
+def test_foreign_movement_flags_are_those_that_we_did_not_set() -> None:
+    ours = Holds(flags={NOREBALANCE: True})
+    flags = frozenset({NOREBALANCE, 'nobackfill', 'noscrub'})
+    assert foreign_movement_flags(ours, flags) == ('nobackfill',)
+    assert foreign_movement_flags(Holds(), flags) == (NOREBALANCE, 'nobackfill')
+
+
+def test_inputs_stay_as_they_were() -> None:
+    holds = Holds({NOREBALANCE: True}, {BALANCER: Held('true', 'false', True)},
+                  {1: Held('on', 'off', True)})
+    copy = replace(holds, flags=dict(holds.flags), options=dict(holds.options),
+                   autoscale=dict(holds.autoscale))
+    for world in (World(), World(True, 'false', 'off'), World(True, 'true', 'on')):
+        for wanted in (True, False):
+            reconcile(holds, world.settings(), wanted, wanted)
+    assert holds == copy

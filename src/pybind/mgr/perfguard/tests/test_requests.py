@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every verb in every phase."""
+import errno
+from typing import Any, Optional
+
+import pytest
+
+from perfguard.rebalance.requests import (VERBS, Refused, Request, apply, check, from_json,
+                                          to_json)
+from perfguard.rebalance.types import Campaign, Phase
+
+#: Verb -> phases in which it is accepted -> the phase it leads to.
+TABLE = {
+    'pin': {Phase.PREPARED: Phase.PINNING, Phase.PINNED: Phase.PINNING},
+    'start': {Phase.PINNED: Phase.RELEASING},
+    'pause': {Phase.RELEASING: Phase.RELEASING, Phase.HOLDING: Phase.HOLDING},
+    'resume': {Phase.HOLDING: Phase.HOLDING},
+    'abort': {phase: Phase.ABORTING for phase in Phase
+              if phase not in (Phase.IDLE, Phase.DONE, Phase.ABORTED)},
+    'finish': {phase: Phase.FINISHING for phase in (
+        Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING)},
+}
+ENDED = (Phase.IDLE, Phase.DONE, Phase.ABORTED)
+
+
+def campaign(phase: Phase, **changes: Any) -> Campaign:
+    return Campaign(id=7, phase=phase, started=1.0, **changes)
+
+
+def refusal(subject: Optional[Campaign], request: Request, pins: int = 0,
+            unhealthy: tuple = ()) -> Refused:
+    with pytest.raises(Refused) as raised:
+        check(subject, request, pins, unhealthy)
+    return raised.value
+
+
+def test_the_table_names_every_verb() -> None:
+    assert VERBS == set(TABLE) | {'prepare'}
+
+
+@pytest.mark.parametrize('phase', Phase)
+@pytest.mark.parametrize('verb', sorted(TABLE))
+def test_verb_in_phase(verb: str, phase: Phase) -> None:
+    subject = campaign(phase, paused=verb == 'resume')
+    if phase in TABLE[verb]:
+        check(subject, Request(verb), 0, ())
+        after = apply(subject, Request(verb), 50.0)
+        assert after.phase is TABLE[verb][phase]
+        if after.phase is not phase:
+            assert after.phase_since == 50.0 and not after.paused
+    else:
+        refused = refusal(subject, Request(verb))
+        assert refused.errno == (errno.ENOENT if phase in ENDED else errno.EBUSY)
+        assert phase in ENDED or ('campaign 7 is %s' % phase.value) in str(refused)
+
+
+@pytest.mark.parametrize('phase', Phase)
+def test_prepare_in_phase(phase: Phase) -> None:
+    if phase in ENDED:
+        check(campaign(phase), Request('prepare'), 3, ())
+    else:
+        assert refusal(campaign(phase), Request('prepare', force=True)).errno == errno.EBUSY
+
+
+def test_without_any_campaign() -> None:
+    check(None, Request('prepare'), 0, ())
+    for verb in TABLE:
+        assert refusal(None, Request(verb)).errno == errno.ENOENT
+
+
+def test_prepare_on_an_unhealthy_cluster_needs_force() -> None:
+    refused = refusal(None, Request('prepare'), 0, ('3 PGs are degraded', 'OSDs are down'))
+    assert refused.errno == errno.EPERM and '3 PGs are degraded; OSDs are down' in str(refused)
+    check(None, Request('prepare', force=True), 0, ('3 PGs are degraded',))
+
+
+def test_resume_needs_a_pause() -> None:
+    refused = refusal(campaign(Phase.HOLDING), Request('resume'))
+    assert refused.errno == errno.EBUSY and 'not paused' in str(refused)
+
+
+def test_finish_with_pins_needs_keep() -> None:
+    subject = campaign(Phase.PINNED)
+    refused = refusal(subject, Request('finish'), pins=5)
+    assert refused.errno == errno.EBUSY and '5 PGs' in str(refused) and '--keep' in str(refused)
+    check(subject, Request('finish', keep=True), 5, ())
+    assert apply(subject, Request('finish', keep=True), 9.0).keep
+    assert not apply(subject, Request('finish'), 9.0).keep
+
+
+def test_pause_and_resume() -> None:
+    paused = apply(campaign(Phase.RELEASING), Request('pause'), 9.0)
+    assert paused.paused
+    assert not apply(paused, Request('resume'), 9.0).paused
+
+
+def test_abort_twice_keeps_its_clock() -> None:
+    aborting = campaign(Phase.ABORTING, phase_since=5.0)
+    assert apply(aborting, Request('abort'), 9.0) == aborting
+
+
+def test_pin_again_gives_another_chance() -> None:
+    subject = campaign(Phase.PINNED, unpinnable={'1.0': 'why'})
+    assert apply(subject, Request('pin'), 9.0).unpinnable == {}
+    assert apply(subject, Request('start'), 9.0).unpinnable == {'1.0': 'why'}
+    assert subject.unpinnable == {'1.0': 'why'}
+
+
+@pytest.mark.parametrize('verb', sorted(VERBS))
+def test_json_round_trip(verb: str) -> None:
+    request = Request(verb, force=True, keep=True)
+    assert from_json(to_json(request)) == request
+
+
+@pytest.mark.parametrize('raw', [None, 3, 'pin', [], {}, {'verb': 'dance'},
+                                 {'verb': 'pin', 'more': 1}, {'verb': ['pin']}])
+def test_foreign_json_is_refused(raw: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        from_json(raw)
