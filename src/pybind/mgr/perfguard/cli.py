@@ -3,11 +3,12 @@
 import errno
 import functools
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import render
 from .compat import read_command, write_command
 from .loop import Loop, Published
+from .rebalance.report import summary
 from .rebalance.requests import Refused, Request
 
 CommandResult = Tuple[int, str, str]
@@ -70,14 +71,21 @@ class Commands:
     @_command
     def rebalance_ls(self, format: Optional[str] = None) -> CommandResult:
         """List campaigns, newest last"""
-        return _show({'campaigns': self._campaigns()}, format, render.history)
+        published = self._ready()
+        campaigns = list(published.history)
+        if published.campaign is not None and published.campaign.active:
+            campaigns.append(summary(published.campaign))
+        return _show({'campaigns': campaigns}, format, render.history)
 
     @read_command('perfguard rebalance show')
     @_command
     def rebalance_show(self, campaign: int,
                        format: Optional[str] = None) -> CommandResult:
         """Show one campaign"""
-        for entry in self._campaigns():
+        published = self._ready()
+        if published.rebalance['id'] == campaign:
+            return _show(published.rebalance, format, render.rebalance_status)
+        for entry in published.history:
             if entry['id'] == campaign:
                 return _show(entry, format, render.campaign)
         raise Refused(errno.ENOENT,
@@ -139,10 +147,3 @@ class Commands:
         if not published.rebalance:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
         return published
-
-    def _campaigns(self) -> List[Dict[str, Any]]:
-        published = self.loop.published
-        campaigns = list(published.history)
-        if published.campaign is not None and published.campaign.active:
-            campaigns.append(published.rebalance)
-        return campaigns

@@ -4,6 +4,8 @@
 Commands run in other threads. They read `published`, which is replaced whole at the end of each
 turn, or leave a request in the queue.
 """
+import contextlib
+import errno
 import logging
 import queue
 import threading
@@ -109,6 +111,9 @@ class Loop:
         self._clock = clock
         #: Requests with their keys in the store.
         self._requests: 'queue.Queue[Tuple[str, Request]]' = queue.Queue()
+        #: Off the queue and to be applied; applied and still noted in the store.
+        self._taken: List[Tuple[str, Request]] = []
+        self._applied: List[str] = []
         self._wake = threading.Event()
         #: Held while `published` and the queue of requests change.
         self._publishing = threading.Lock()
@@ -117,6 +122,8 @@ class Loop:
         self._saved: Optional[Campaign] = None
         self._pins = PinBook(store)
         self._moves: Dict[str, Move] = {}
+        #: The last OSDMap that the pins were held against, by this process.
+        self._audited_epoch = -1
         self._moves_key: Optional[Tuple[Any, ...]] = None
         self._history: List[Json] = []
         self._events: List[Json] = []
@@ -142,7 +149,7 @@ class Loop:
         """
         seen = self.published
         if seen.campaign is None and not seen.rebalance:
-            raise Refused(11, 'perfguard has just started: try again in a moment')
+            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
         check(seen.campaign, request, seen.pins, seen.unhealthy)
         # The answer is a promise: it must hold even if this mgr fails before the next turn.
         key = self._store.note(REQUESTS, to_json(request))
@@ -185,59 +192,73 @@ class Loop:
         """Take up what an earlier mgr left in the store."""
         self._history = self._read_list('history')
         self._events = self._read_list('events')
-        self._event_id = max((event.get('id', 0) for event in self._events), default=0)
-        lost = self._pins.load()
-        for key, raw in self._store.notes(REQUESTS):
-            try:
-                self._requests.put((key, from_json(raw)))
-            except (TypeError, ValueError) as error:
-                lost.append('%s (%s)' % (key, error))
-                self._store.drop_note(key)
-        document = self._store.get('campaign')
-        if document is not None:
-            try:
-                self._campaign = self._saved = campaign_from_json(document)
-            except (KeyError, TypeError, ValueError) as error:
-                lost.append('campaign (%s)' % error)
-        self._interrupted = ['%s cannot be read and was set aside' % name for name in lost]
-        self._interrupted += ['%s: %s; a copy of it was set aside as damaged/%s'
-                              % (key, reason, key) for key, reason in self._store.damaged]
-        if self._campaign is not None and self._campaign.active:
-            self._note(Event('start', 'campaign %d goes on: %s' % (
-                self._campaign.id, self._campaign.phase.value), 'this mgr became active'))
+        self._event_id = max((int(event['id']) for event in self._events), default=0)
+        lost = self._pins.load() + self._load_requests() + self._load_campaign()
+        self._interrupted = ['%s cannot be read' % text for text in lost]
+        for key, reason in self._store.damaged:
+            text = '%s: %s; set aside as damaged/%s' % (key, reason, key)
+            self._note(Event('store', text))
+            if key.rsplit('/', 1)[0] in self._store.unreadable:
+                self._interrupted.append(text)
         if self._interrupted and self._campaign is None:
             self._interrupted.append('if a campaign was under way, its pins are still in the '
                                      'OSDMap; check the flag norebalance, the balancer and '
                                      'pg_autoscale_mode')
         for text in self._interrupted:
             self._note(Event('store', text))
+        if self._campaign is not None and self._campaign.active:
+            self._note(Event('start', 'campaign %d goes on: %s' % (
+                self._campaign.id, self._campaign.phase.value), 'this mgr became active'))
+
+    def _load_requests(self) -> List[str]:
+        lost: List[str] = []
+        for key, raw in self._store.notes(REQUESTS):
+            try:
+                self._requests.put((key, from_json(raw)))
+            except (TypeError, ValueError) as error:
+                lost.append('the request %s (%s)' % (key, error))
+                self._store.drop_note(key)
+        return lost
+
+    def _load_campaign(self) -> List[str]:
+        document = self._store.get('campaign')
+        if document is None:
+            return []
+        try:
+            self._campaign = self._saved = campaign_from_json(document)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            return ['the campaign (%s)' % error]
+        if not self._campaign.active:
+            self._archive()  # the mgr died between its end and this
+        return []
 
     def _read_list(self, name: str) -> List[Json]:
+        """A list of entries with an id each; others are not ours."""
         document = self._store.get(name)
-        return list(document) if isinstance(document, list) else []
+        if not isinstance(document, list):
+            return []
+        return [entry for entry in document if isinstance(entry, dict) and 'id' in entry]
 
     # ---- one turn
 
     def turn(self) -> None:
         options = self._options()
+        self._take_requests()
         seen, view = self._observe()
-        taken = self._take_requests(seen)
+        self._apply_requests(seen)
         if self._campaign is not None and self._campaign.active:
             self._update_moves(seen, view)
             self._judge_and_act(seen, options)
-        for key in taken:
+        for key in self._applied:
             self._store.drop_note(key)
+        self._applied.clear()
         self._publish(seen, options)
 
     def _observe(self) -> Tuple[Observation, View]:
         view = self._cluster.map_view()
         campaign = self._campaign
         signals = self._cluster.signals(view.osdmap)
-        # Reading the configuration database costs a mon command: only where settings are about
-        # to be held or given back.
-        reading = self._requests.qsize() > 0 or (
-            campaign is not None and campaign.phase in (
-                Phase.PREPARED, Phase.FINISHING, Phase.ABORTING))
+        reading = self._wants_stored_options()
         stored = self._cluster.stored_option(BALANCER) if reading else None
         scanning = campaign is not None and campaign.active and signals.counts.degraded > 0 \
             and view.osdmap.pg_temp
@@ -246,17 +267,33 @@ class Loop:
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, reading),
             placement=view.placement, crush=self._cluster.crush(view.crush_version),
             stats_period=self._cluster.stats_period(),
-            degraded_osds=self._cluster.degraded_osds() if scanning else frozenset()), view
+            degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
+            new_map=view.osdmap.epoch != self._audited_epoch), view
 
-    def _take_requests(self, seen: Observation) -> List[str]:
-        """Apply what was asked for; returns the keys under which that is still in the store."""
-        taken: List[str] = []
-        while True:
-            try:
-                key, request = self._requests.get_nowait()
-            except queue.Empty:
-                return taken
-            taken.append(key)
+    def _wants_stored_options(self) -> bool:
+        """Whether settings are about to be held or given back.
+
+        Reading the configuration database costs a mon command, so it is not done in every turn.
+        """
+        if any(request.verb == 'prepare' for _, request in self._taken):
+            return True
+        campaign = self._campaign
+        if campaign is None:
+            return False
+        if campaign.phase is Phase.PREPARED:
+            return BALANCER not in campaign.holds.options
+        return bool(self._taken) or campaign.phase in (Phase.FINISHING, Phase.ABORTING)
+
+    def _take_requests(self) -> None:
+        """Off the queue before anything is observed, so that what they need is."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._taken.append(self._requests.get_nowait())
+
+    def _apply_requests(self, seen: Observation) -> None:
+        while self._taken:
+            key, request = self._taken.pop(0)
+            self._applied.append(key)
             try:
                 check(self._campaign, request, self._held_back(), self._unhealthy(seen))
             except Refused as refused:
@@ -274,6 +311,7 @@ class Loop:
                    + ([self._campaign.id] if self._campaign else [0]))
         self._interrupted = []
         self._store.damaged.clear()
+        self._store.unreadable.clear()
         for name in self._store.names('damaged/'):
             self._store.remove(name)
         # Pins that an aborted campaign left are this one's to release.
@@ -326,6 +364,7 @@ class Loop:
         self._pins.forget(decision.unpins)
         for pgid in set(decision.pins) | decision.unpins:
             self._moves.pop(pgid, None)
+        self._audited_epoch = seen.osdmap.epoch
         self._reasons = decision.reasons
         if not self._campaign.active:
             self._archive()
@@ -341,6 +380,7 @@ class Loop:
         campaign = self._campaign
         assert campaign is not None
         self._cluster.progress_done(_progress_id(campaign))
+        self._history = [entry for entry in self._history if entry['id'] != campaign.id]
         self._history.append(report.summary(campaign))
         self._history = self._history[-self._options().history:]
         self._store.put('history', self._history)
@@ -478,7 +518,7 @@ def _moves_of_remapped(pgids: Sequence[str], seen: Observation) -> Dict[str, Mov
 
 
 def _without_clocks(campaign: Campaign) -> Campaign:
-    return replace(campaign, turned=0.0, moving_seconds=0.0, last_epoch=0)
+    return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0)
 
 
 def _progress_id(campaign: Campaign) -> str:

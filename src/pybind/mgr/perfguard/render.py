@@ -116,7 +116,8 @@ def rebalance_status(data: Json) -> str:
 
 def plan(data: Json) -> str:
     if not data['pgs']:
-        return 'nothing to move'
+        return ('%d PGs are remapped: pin them for a preview' % data['remapped']
+                if data['remapped'] else 'nothing to move')
     rows = [('PGs to move', data['pgs']), ('shards to copy', data['shards']),
             ('bytes to copy', bytes_text(data['bytes'])),
             ('primaries that move', data['primaries_moving']),

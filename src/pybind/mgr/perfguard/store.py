@@ -9,7 +9,7 @@ raised. A crash between the two writes leaves the older copy, which every caller
 import json
 import time
 import zlib
-from typing import Any, Dict, List, Optional, Protocol, Tuple
+from typing import Any, Dict, List, Optional, Protocol, Set, Tuple
 
 #: Version of the documents' layout; a newer one is set aside, not guessed at.
 VERSION = 1
@@ -38,8 +38,11 @@ class Store:
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
         self._sequence: Dict[str, int] = {}
-        #: What was set aside since the module started: (key, reason).
+        #: What was set aside since the module started: (key, reason). One copy of a document
+        #: may be damaged by a crash between two writes: then the other one serves.
         self.damaged: List[Tuple[str, str]] = []
+        #: Documents of which no copy was left.
+        self.unreadable: Set[str] = set()
 
     def put(self, name: str, document: Any) -> None:
         """Write both copies of a document, one after the other."""
@@ -59,21 +62,27 @@ class Store:
     def get(self, name: str) -> Optional[Any]:
         """The newest intact copy of a document; None when there is none."""
         best: Optional[Tuple[int, Any]] = None
+        damaged = False
         for copy in COPIES:
             try:
                 found = self._read(name, copy)
             except Damaged as reason:
                 self._set_aside(name, copy, str(reason))
+                damaged = True
                 continue
             if found is not None and (best is None or found[0] > best[0]):
                 best = found
         if best is None:
+            if damaged:
+                self.unreadable.add(name)
             return None
         self._sequence[name] = max(best[0], self._sequence.get(name, 0))
         return best[1]
 
     def remove(self, name: str) -> None:
-        for key in self._kv.get_store_prefix(name + '/'):
+        # Heads first: a copy without its head is no copy, a head without its parts is damage.
+        for key in sorted(self._kv.get_store_prefix(name + '/'),
+                          key=lambda key: not key.endswith('/head')):
             self._kv.set_store(key, None)
 
     def note(self, prefix: str, document: Any) -> str:
@@ -87,14 +96,15 @@ class Store:
         return key
 
     def notes(self, prefix: str) -> List[Tuple[str, Any]]:
-        """Notes in the order they were written; unreadable ones are dropped and reported."""
+        """Notes in the order they were written; unreadable ones are set aside and reported."""
         found: List[Tuple[str, Any]] = []
         for key, value in sorted(self._kv.get_store_prefix(prefix + '/').items()):
             try:
                 found.append((key, json.loads(value)))
             except ValueError as error:
-                self.damaged.append((key, 'not readable: %s' % error))
+                self._kv.set_store('damaged/' + key, value)
                 self.drop_note(key)
+                self.damaged.append((key, 'not readable: %s' % error))
         return found
 
     def drop_note(self, key: str) -> None:
@@ -118,8 +128,8 @@ class Store:
             body = ''.join(part for part in parts if part is not None)
             if zlib.crc32(body.encode()) != head['crc']:
                 raise Damaged('checksum does not match')
-            return head['sequence'], json.loads(body)
-        except (ValueError, KeyError, TypeError) as error:
+            return int(head['sequence']), json.loads(body)
+        except (ValueError, LookupError, TypeError) as error:
             raise Damaged(f'not readable: {error}') from None
 
     def _set_aside(self, name: str, copy: str, reason: str) -> None:

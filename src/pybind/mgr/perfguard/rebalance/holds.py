@@ -14,7 +14,7 @@ from .types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
 NOREBALANCE = 'norebalance'
 BALANCER = 'mgr/balancer/active'
 #: Flags of others under which nothing that was released could move.
-MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover', 'pause')
+MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,17 @@ class Reconciled:
     notices: Tuple[str, ...] = ()
 
 
-def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool) -> Reconciled:
+def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
+              begin: bool) -> Reconciled:
     """One step towards what the campaign wants.
 
-    `norebalance`: movement shall be stopped. `quiet`: balancer and autoscaler shall be off.
-    With both False everything is given back; the result's `holds` is false when that is complete.
+    `norebalance`: movement shall be stopped. `quiet`: balancer and autoscaler shall be off;
+    `begin`: they may be taken now, later their being on is somebody's wish. With `norebalance` and
+    `quiet` False everything is given back; the result's `holds` is false when that is complete.
     """
     flags = _flag(holds, settings.osdmap, norebalance)
-    options = _balancer(flags.holds, settings, quiet)
-    autoscale = _autoscale(options.holds, settings.osdmap, quiet)
+    options = _balancer(flags.holds, settings, quiet, begin)
+    autoscale = _autoscale(options.holds, settings.osdmap, quiet, begin)
     return Reconciled(autoscale.holds,
                       flags.actions + options.actions + autoscale.actions,
                       flags.notices + options.notices + autoscale.notices)
@@ -58,8 +60,11 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         given_up = tuple(name for name in holds.given_up if name != NOREBALANCE)
         if NOREBALANCE not in flags:
             return Reconciled(replace(holds, given_up=given_up))
-        if is_set:
-            return Reconciled(replace(holds, given_up=given_up), (SetFlag(NOREBALANCE, False),))
+        if is_set or not flags[NOREBALANCE]:
+            # Not seen yet, it may still be on its way into the map: taken back in any case.
+            flags[NOREBALANCE] = True
+            return Reconciled(replace(holds, flags=flags, given_up=given_up),
+                              (SetFlag(NOREBALANCE, False),))
         del flags[NOREBALANCE]
         return Reconciled(replace(holds, flags=flags, given_up=given_up))
     if NOREBALANCE in holds.given_up:
@@ -79,7 +84,7 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
     return Reconciled(holds, (SetFlag(NOREBALANCE, True),))
 
 
-def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
+def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:
     options = dict(holds.options)
     held = options.get(BALANCER)
     active = settings.balancer_active
@@ -87,7 +92,11 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
         if BALANCER in holds.given_up:
             return Reconciled(holds)
         if held is None:
-            if active == 'false' or not settings.stored_read:
+            if active == 'false':
+                return Reconciled(holds)
+            if not begin:
+                return _theirs(holds)
+            if not settings.stored_read:
                 return Reconciled(holds)
             options[BALANCER] = Held(settings.balancer_stored, 'false')
             return Reconciled(replace(holds, options=options), (SetBalancer(False, 'false'),))
@@ -95,20 +104,26 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool) -> Reconciled:
             options[BALANCER] = replace(held, seen=True)
             return Reconciled(replace(holds, options=options))
         if held.seen:
-            del options[BALANCER]
-            return Reconciled(
-                replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
-                ('the balancer was switched on by somebody else: it is theirs from now on',))
+            return _theirs(holds)
         return Reconciled(holds, (SetBalancer(False, held.put),))
     if held is None or not settings.stored_read:
         return Reconciled(holds)
-    if settings.balancer_stored == held.put and held.found != held.put:
-        return Reconciled(holds, (SetBalancer(True, held.found),))
+    if held.found != held.put and (settings.balancer_stored == held.put or not held.seen):
+        options[BALANCER] = replace(held, seen=True)
+        return Reconciled(replace(holds, options=options), (SetBalancer(True, held.found),))
     del options[BALANCER]  # given back, or changed by somebody else meanwhile
     return Reconciled(replace(holds, options=options))
 
 
-def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
+def _theirs(holds: Holds) -> Reconciled:
+    """Somebody switched the balancer on in the middle of the campaign."""
+    options = {name: held for name, held in holds.options.items() if name != BALANCER}
+    return Reconciled(
+        replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
+        ('the balancer was switched on by somebody else: it is theirs from now on',))
+
+
+def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool, begin: bool) -> Reconciled:
     held: Dict[int, Held] = dict(holds.autoscale)
     actions: List[Action] = []
     notices: List[str] = []
@@ -117,7 +132,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         for pool in osdmap.pools.values():
             mark = f'pg_autoscale_mode of pool {pool.id}'
             if pool.id not in held:
-                if pool.autoscale_mode == 'on' and mark not in given_up:
+                if begin and pool.autoscale_mode == 'on' and mark not in given_up:
                     held[pool.id] = Held('on', 'off')
                     actions.append(SetAutoscale(pool.name, 'off'))
             elif pool.autoscale_mode == held[pool.id].put:
@@ -132,7 +147,8 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
     else:
         for pool_id, hold in list(held.items()):
             current = osdmap.pools.get(pool_id)
-            if current is not None and current.autoscale_mode == hold.put:
+            if current is not None and (current.autoscale_mode == hold.put or not hold.seen):
+                held[pool_id] = replace(hold, seen=True)
                 actions.append(SetAutoscale(current.name, hold.found or 'on'))
             else:
                 del held[pool_id]

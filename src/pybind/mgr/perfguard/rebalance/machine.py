@@ -55,7 +55,8 @@ _STILL = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED})
 def _hold(turn: Turn, norebalance: bool, quiet: bool = True) -> bool:
     """One step towards the wanted settings; True when they are in force."""
     holds = turn.campaign.holds
-    done = reconcile(holds, turn.seen.settings, norebalance, quiet)
+    begin = turn.campaign.phase is Phase.PREPARED
+    done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin)
     turn.set(holds=done.holds)
     turn.actions.extend(done.actions)
     for notice in done.notices:
@@ -82,10 +83,17 @@ def _pinning(turn: Turn) -> None:
                             % len(turn.campaign.pinning))
     elif counts.in_transition:
         turn.reasons.append('%d PGs are peering' % counts.in_transition)
-    elif turn.now - turn.campaign.pins_sent <= turn.seen.stats_period + 1:
+    elif not _reported(turn):
         turn.reasons.append('waiting for the PGs to report')
     else:
         turn.enter(Phase.PINNED, _pinned_summary(turn))
+        turn.reasons.append(_pinned_summary(turn))
+
+
+def _reported(turn: Turn) -> bool:
+    """The PG states are younger than the phase and than the last pins."""
+    last = max(turn.campaign.pins_sent, turn.campaign.phase_since)
+    return turn.now - last > turn.seen.stats_period + 1
 
 
 def _pinned_summary(turn: Turn) -> str:
@@ -102,9 +110,9 @@ def _pinned(turn: Turn) -> None:
 
 
 def _releasing(turn: Turn) -> None:
-    pin_remapped(turn)
+    left = pin_remapped(turn)
     # Other hands changed CRUSH: nothing of that may move before it is pinned.
-    unguarded = bool(turn.campaign.pinning)
+    unguarded = bool(left or turn.campaign.pinning)
     calm = _hold(turn, norebalance=turn.campaign.paused or unguarded)
     stops = _stops(turn)
     if turn.campaign.paused:
@@ -127,7 +135,9 @@ def _releasing(turn: Turn) -> None:
         turn.reasons.append('waiting for flags and pins to be in force')
         return
     release_more(turn)
-    if not (turn.campaign.in_flight or turn.pin_count):
+    counts = turn.seen.signals.counts
+    moving = turn.campaign.in_flight or counts.remapped or counts.in_transition
+    if not moving and not turn.pin_count and _reported(turn):
         turn.enter(Phase.FINISHING, '%d PGs released' % turn.campaign.released)
 
 
@@ -165,7 +175,8 @@ def _hand_over(turn: Turn) -> None:
               if pgid not in turn.campaign.in_flight and pgid not in turn.unpins]
     for pgid in handed:
         turn.forget_pin(pgid)
-    turn.set(kept=turn.campaign.kept + len(handed), pinning={})
+    # Counted once: after a crash the pins may be handed over again.
+    turn.set(kept=turn.campaign.kept or len(handed), pinning={})
 
 
 def _aborting(turn: Turn) -> None:
@@ -176,7 +187,7 @@ def _aborting(turn: Turn) -> None:
         _hold(turn, norebalance=True)
         turn.reasons.append('%d PGs are being pinned back' % (left + len(campaign.pinning)))
         return
-    if turn.now - campaign.pins_sent <= turn.seen.stats_period + 1:
+    if not _reported(turn):
         _hold(turn, norebalance=True)
         turn.reasons.append('waiting for the PGs to report')
         return

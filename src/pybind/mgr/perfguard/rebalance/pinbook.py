@@ -35,10 +35,10 @@ class PinBook(Mapping[str, PinRecord]):
         lost: List[str] = []
         for name in self._store.names(PREFIX):
             document = self._store.get(name)
-            self._next = max(self._next, int(name[len(PREFIX):]) + 1)
             try:
+                self._next = max(self._next, int(name[len(PREFIX):]) + 1)
                 pins = {pgid: pin_from_json(raw) for pgid, raw in (document or {}).items()}
-            except (AttributeError, TypeError, ValueError):
+            except (AttributeError, LookupError, TypeError, ValueError):
                 lost.append(name)
                 continue
             self._adopt(name, pins)

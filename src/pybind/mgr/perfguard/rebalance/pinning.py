@@ -6,42 +6,51 @@ from ..cluster.types import UpmapEntry
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import raw_from_up
 from .turn import Turn
-from .types import PinRecord, SetEntry
+from .types import PinRecord, Sent, SetEntry
 
 #: Each OSD of its acting set has a degraded PG; whether it is this one is not known here, and
 #: norebalance keeps it from moving meanwhile. Tried again in every turn.
 DEGRADED = 'degraded, or on OSDs with degraded PGs: recovery goes first'
+#: A pin that the OSDMap does not show is sent so often before it counts as refused.
+SEND_TIMES = 2
+#: Seconds without a new pin after which PGs that are stuck in peering hold up the others no more.
+STUCK_SECONDS = 30.0
 DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
 
 
 def audit(turn: Turn) -> None:
     """Hold the pins against the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
     _confirm(turn)
-    if turn.seen.osdmap.epoch != turn.campaign.last_epoch:
+    if turn.seen.new_map:
         _find_lost(turn)
 
 
 def _confirm(turn: Turn) -> None:
-    pinning = dict(turn.campaign.pinning)
-    unpinnable = dict(turn.campaign.unpinnable)
-    for pgid, since in turn.campaign.pinning.items():
+    pinning: Dict[str, Sent] = {}
+    for pgid, sent in turn.campaign.pinning.items():
         pin = turn.pin_of(pgid)
         if pin is None or turn.pool(pgid) is None:
-            del pinning[pgid]
-        elif turn.seen.osdmap.entry(pgid) == pin.entry:
-            del pinning[pgid]
-        elif turn.now - since > turn.options.readback_timeout and _in_place(turn, pgid):
+            continue
+        present = turn.seen.osdmap.entry(pgid)
+        if present == pin.entry:
+            continue
+        if turn.now - sent.since <= turn.options.readback_timeout:
+            pinning[pgid] = sent
+        elif _in_place(turn, pgid):
             # A vector that only says what CRUSH says anyway is not kept, and not missed.
-            del pinning[pgid]
             turn.forget_pin(pgid)
-        elif turn.now - since > turn.options.readback_timeout:
+        elif sent.times < SEND_TIMES:
+            # Perhaps it never left: this mgr may have taken over from one that died sending it.
+            turn.actions.append(SetEntry(pgid, pin.entry, present))
+            pinning[pgid] = Sent(turn.now, sent.times + 1)
+        else:
             # The mon answers 0 for an upmap that its own clean-up then takes away.
-            del pinning[pgid]
-            unpinnable[pgid] = DROPPED_BY_MON
+            turn.actions.append(SetEntry(pgid, pin.before, present))
+            turn.set(unpinnable={**turn.campaign.unpinnable, pgid: DROPPED_BY_MON})
             turn.forget_pin(pgid)
             turn.event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
-    if len(pinning) != len(turn.campaign.pinning):
-        turn.set(pinning=pinning, unpinnable=unpinnable)
+    if pinning != turn.campaign.pinning:
+        turn.set(pinning=pinning)
 
 
 def _in_place(turn: Turn, pgid: str) -> bool:
@@ -59,7 +68,9 @@ def _find_lost(turn: Turn) -> None:
         now = osdmap.entry(pgid)
         if now == pin.entry and turn.pool(pgid) is not None:
             continue
-        if turn.pool(pgid) is None or now == pin.before:
+        if now == pin.before:
+            turn.forget_pin(pgid)  # released; a restart may bring its record back
+        elif turn.pool(pgid) is None:
             gone.append(pgid)
             turn.forget_pin(pgid)
         elif now and _is_remnant(now, pin.entry):
@@ -97,6 +108,8 @@ def pin_remapped(turn: Turn) -> int:
     pinning = dict(campaign.pinning)
     # A pin ends a PG's remapping and moves nothing, so many may peer at once; but not all.
     room = turn.options.pin_batch - max(len(pinning), turn.seen.signals.counts.in_transition)
+    if room <= 0 and not pinning and turn.now - campaign.pins_sent > STUCK_SECONDS:
+        room = turn.options.pin_batch
     unpinnable: Dict[str, str] = {}
     fresh = later = 0
     for pgid in osdmap.pg_temp:
@@ -114,7 +127,7 @@ def pin_remapped(turn: Turn) -> int:
         if reason:
             unpinnable[pgid] = reason
         else:
-            pinning[pgid] = turn.now
+            pinning[pgid] = Sent(turn.now)
             fresh += 1
     _note_unpinnable(turn, unpinnable)
     if fresh:
@@ -143,6 +156,10 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
         return None
     old = turn.pin_of(pgid)
     before = present if old is None else old.before
+    if result.entry == before:
+        turn.forget_pin(pgid)  # what was there before is all it takes
+        turn.actions.append(SetEntry(pgid, before, present))
+        return None
     # A vector hides the raw set; whoever wants to know where its release leads needs it.
     raw = None if result.entry.vector is None else raw_from_up(place.up, present, turn.out)
     turn.note_pin(pgid, PinRecord(before, result.entry, raw))

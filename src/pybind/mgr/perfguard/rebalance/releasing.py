@@ -4,16 +4,18 @@ from dataclasses import replace
 from typing import Dict, List, Optional
 
 from ..upmap.pins import Pin, plan_pin
-from .choose import choose, load_of, window
+from .choose import SCAN, choose, load_of, window
 from .moves import Move, move_between
 from .throttle import limit
 from .turn import Turn
-from .types import Flight, PinRecord, SetEntry
+from .types import Flight, PinRecord, Sent, SetEntry
 
 
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
 #: peering: were it one of them, the OSDMap would have shown its acting set long before.
 PEERING_PATIENCE_PERIODS = 6
+#: Seconds within which both halves of a release (items and vector) are in the OSDMap.
+SETTLE_SECONDS = 3.0
 
 
 def follow_flights(turn: Turn) -> None:
@@ -33,7 +35,7 @@ def follow_flights(turn: Turn) -> None:
         else:
             flights[pgid] = flight
     moving = turn.campaign.moving_seconds
-    if turn.campaign.in_flight and turn.campaign.turned:
+    if turn.campaign.in_flight and turn.campaign.turned and not turn.campaign.paused:
         moving += min(max(0.0, turn.now - turn.campaign.turned), 30.0)
     if released > turn.campaign.released:
         turn.set(progressed=turn.now)
@@ -43,18 +45,28 @@ def follow_flights(turn: Turn) -> None:
 def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
     osdmap = turn.seen.osdmap
     if flight.confirmed is None:
-        present = osdmap.entry(pgid)
-        # The mon may trim the entry from before, so any other entry than the pin will do.
-        if flight.pin is None or present != flight.pin.entry:
-            flight = replace(flight, confirmed=turn.now)
-        elif turn.now - flight.since > turn.options.readback_timeout:
-            turn.actions.append(SetEntry(pgid, flight.entry, present))
-            turn.event('release', 'PG %s is released once more' % pgid,
-                       'the OSDMap does not show the release')
-            flight = replace(flight, since=turn.now)
+        flight = _confirm(turn, pgid, flight)
     if flight.confirmed is not None and pgid in osdmap.pg_temp:
         flight = replace(flight, seen_remapped=True)
     return flight
+
+
+def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
+    """Look for the release in the OSDMap, and send it again where it is not there whole."""
+    present = turn.seen.osdmap.entry(pgid)
+    if flight.pin is None or present == flight.entry:
+        return replace(flight, confirmed=turn.now)
+    pinned = present == flight.pin.entry
+    patience = turn.options.readback_timeout if pinned else SETTLE_SECONDS
+    if turn.now - flight.since <= patience:
+        return flight
+    if not pinned and flight.sent > 1:
+        # Sent twice and still not what it was before: the mon keeps only this much of it.
+        return replace(flight, confirmed=turn.now)
+    turn.actions.append(SetEntry(pgid, flight.entry, present))
+    turn.event('release', 'PG %s is released once more' % pgid,
+               'the OSDMap does not show the release')
+    return replace(flight, since=turn.now, sent=flight.sent + 1)
 
 
 def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
@@ -87,7 +99,7 @@ def adopt_unpinnable(turn: Turn) -> None:
             continue
         move = move_between(pgid, pool, place.acting, place.up,
                             turn.seen.signals.pool_bytes.get(pool.id, 0))
-        flights[pgid] = Flight(turn.now, osdmap.entry(pgid), turn.now, True, move.sources,
+        flights[pgid] = Flight(turn.now, osdmap.entry(pgid), 1, turn.now, True, move.sources,
                                move.targets, move.primary, move.bytes)
     if len(flights) != len(turn.campaign.in_flight):
         turn.set(in_flight=flights)
@@ -103,7 +115,7 @@ def release_more(turn: Turn) -> None:
         turn.reasons.append('waiting for %d PGs to peer'
                             % turn.seen.signals.counts.in_transition)
         return
-    candidates = [move for move in window(list(turn.moves.values()), start=campaign.released)
+    candidates = [move for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
                   if _releasable(turn, move)]
     if not candidates:
         return
@@ -117,7 +129,7 @@ def release_more(turn: Turn) -> None:
     for move in chosen:
         pin = turn.pin_of(move.pgid)
         assert pin is not None
-        flights[move.pgid] = Flight(turn.now, pin.before, None, False, move.sources,
+        flights[move.pgid] = Flight(turn.now, pin.before, 1, None, False, move.sources,
                                     move.targets, move.primary, move.bytes, pin)
         turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid)))
     turn.set(in_flight=flights, progressed=turn.now)
@@ -152,8 +164,11 @@ def pin_back(turn: Turn) -> None:
             turn.forget_pin(pgid)
         else:
             turn.note_pin(pgid, pin)
-            turn.actions.append(SetEntry(pgid, pin.entry, turn.seen.osdmap.entry(pgid)))
-            pinning[pgid] = turn.now
+            # A release that the OSDMap does not show yet may be in it a moment later.
+            unseen = flight.confirmed is None
+            present = flight.entry if unseen else turn.seen.osdmap.entry(pgid)
+            turn.actions.append(SetEntry(pgid, pin.entry, present))
+            pinning[pgid] = Sent(turn.now)
     turn.event('pin', 'pinning %d PGs back' % (len(pinning) - len(campaign.pinning)))
     if stuck:
         turn.event('unpinnable', 'PGs %s go on to their target' % ', '.join(sorted(stuck)),

@@ -33,6 +33,8 @@ class Observation:
     stats_period: float = 5.0
     #: OSDs that have a degraded PG.
     degraded_osds: FrozenSet[int] = frozenset()
+    #: The pins have not been held against this OSDMap yet.
+    new_map: bool = True
 
     @property
     def osdmap(self) -> OsdMap:
@@ -119,8 +121,11 @@ class Turn:
         """
         counts = self.seen.signals.counts
         allowed = max(8, int(self.options.max_transition_ratio * counts.total))
-        unseen = sum(1 for flight in self.campaign.in_flight.values()
-                     if flight.confirmed is None)
+        unseen = sum(
+            1 for flight in self.campaign.in_flight.values()
+            if flight.confirmed is None or (
+                not flight.seen_remapped
+                and self.now - flight.confirmed < self.seen.stats_period))
         return allowed - max(counts.in_transition, unseen)
 
     def decision(self) -> Decision:

@@ -44,6 +44,8 @@ class Flight:
     since: float
     #: What it shall have in the OSDMap while it moves.
     entry: UpmapEntry
+    #: How often the release was sent.
+    sent: int = 1
     #: When the entry was read back from the OSDMap.
     confirmed: Optional[float] = None
     #: The OSDMap showed the PG remapped: its primary has peered and asked for its acting set.
@@ -54,6 +56,13 @@ class Flight:
     bytes: int = 0
     #: What a crash or an abort falls back to; None for a PG that was never pinned.
     pin: Optional[PinRecord] = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A pin on its way into the OSDMap: sent last at `since`, `times` times in all."""
+    since: float
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -97,8 +106,8 @@ class Campaign:
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
     unpinnable: Mapping[str, str] = field(default_factory=dict)
-    #: Pins that were sent and not read back yet: PG -> since when.
-    pinning: Mapping[str, float] = field(default_factory=dict)
+    #: Pins that were sent and not read back yet.
+    pinning: Mapping[str, Sent] = field(default_factory=dict)
     #: When the present phase began, when pins were last sent, when the last turn was.
     phase_since: float = 0.0
     pins_sent: float = 0.0
@@ -178,18 +187,18 @@ def pin_from_json(raw: List[Any]) -> PinRecord:
 
 
 def _flight_to_json(flight: Flight) -> Dict[str, Any]:
-    return {'since': flight.since, 'entry': entry_to_json(flight.entry),
+    return {'since': flight.since, 'entry': entry_to_json(flight.entry), 'sent': flight.sent,
             'confirmed': flight.confirmed, 'seen_remapped': flight.seen_remapped,
-            'sources': list(flight.sources),
-            'targets': list(flight.targets), 'primary': flight.primary, 'bytes': flight.bytes,
+            'sources': list(flight.sources), 'targets': list(flight.targets),
+            'primary': flight.primary, 'bytes': flight.bytes,
             'pin': None if flight.pin is None else pin_to_json(flight.pin)}
 
 
 def _flight_from_json(raw: Mapping[str, Any]) -> Flight:
     return Flight(
-        raw['since'], entry_from_json(raw['entry']), raw['confirmed'], raw['seen_remapped'],
-        tuple(raw['sources']), tuple(raw['targets']), raw['primary'], raw['bytes'],
-        None if raw['pin'] is None else pin_from_json(raw['pin']))
+        raw['since'], entry_from_json(raw['entry']), raw['sent'], raw['confirmed'],
+        raw['seen_remapped'], tuple(raw['sources']), tuple(raw['targets']), raw['primary'],
+        raw['bytes'], None if raw['pin'] is None else pin_from_json(raw['pin']))
 
 
 def _held_to_json(held: Held) -> List[Any]:
@@ -208,7 +217,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     document.update({
         'phase': campaign.phase.value,
         'unpinnable': dict(campaign.unpinnable),
-        'pinning': dict(campaign.pinning),
+        'pinning': {pgid: [s.since, s.times] for pgid, s in campaign.pinning.items()},
         'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
         'holds': {'flags': dict(holds.flags),
                   'options': {k: _held_to_json(v) for k, v in holds.options.items()},
@@ -223,7 +232,8 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
     campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
     return replace(
         campaign, **{name: raw[name] for name in _PLAIN},
-        unpinnable=dict(raw['unpinnable']), pinning=dict(raw['pinning']),
+        unpinnable=dict(raw['unpinnable']),
+        pinning={pgid: Sent(*sent) for pgid, sent in raw['pinning'].items()},
         in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
         holds=Holds(dict(holds['flags']),
                     {k: Held(*v) for k, v in holds['options'].items()},
