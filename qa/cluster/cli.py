@@ -54,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument('pool')
     load_client.add_options(verb)
     verb.set_defaults(run=_load)
+    verb = verbs.add_parser('build', help='build the chroots of releases, where they are not yet')
+    verb.add_argument('releases', nargs='+', choices=releases.NAMES, metavar='RELEASE')
+    verb.set_defaults(run=_build)
     verb = _verb(verbs, 'down', 'end a cluster and remove its directory')
     verb.add_argument('--all', action='store_true', help='all clusters')
     verb.add_argument('--keep-logs', action='store_true', help='leave DIRECTORY/log')
@@ -166,6 +169,11 @@ def _load(args: argparse.Namespace) -> int:
     options = {name: getattr(args, name) for name in names}
     return subprocess.run(tied_argv(client_argv(cluster.conf_path, args.pool, options)),
                           cwd=TOP_DIR).returncode
+
+
+def _build(args: argparse.Namespace) -> None:
+    for name in args.releases:
+        releases.get(name)
 
 
 def _down(args: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 from .errors import ClusterError, CommandError
 
 try:
-    import rados  # type: ignore
+    import rados
     # A name of its own, because the classes have methods called `rados`.
     from rados import Rados as Handle
 except ImportError:

@@ -284,7 +284,7 @@ def test_damaged_store(guard: Guard) -> None:
 
     damage('a')  # one copy: the other one serves
     assert guard.wait_phase('PINNED')['pinned'] == len(pins)
-    wait_check(guard, 'PERFGUARD_INTERRUPTED')
+    assert any(event['kind'] == 'store' for event in guard.events())
     damage('ab')  # both: the campaign is lost, and said to be; nothing moves by that
     assert guard.status()['phase'] == 'IDLE'
     wait_check(guard, 'PERFGUARD_INTERRUPTED')
@@ -395,7 +395,8 @@ def test_refuses_an_unhealthy_cluster(guard: Guard) -> None:
         retval, _, error = guard.ask('rebalance prepare')
         return bool(retval == -1 and 'degraded' in error)
 
-    cluster.wait(refused, 30, 'the refusal')
+    cluster.wait(lambda: guard.get('status')['signals']['degraded_pgs'], 30, 'degraded PGs')
+    assert refused()
     assert guard.foreign().flags == before.flags | {'noout'}
     cluster.start('osd.1')
     cluster.mon('osd unset', key='noout')

@@ -237,7 +237,8 @@ def pin_and_check(c: Cluster, before: Seen) -> None:
     burst(c, [command for pgid, entry in plan.entries.items()
               for command in replace_commands(before.map.entry(pgid), entry, pgid, 'set')])
     after = Seen(c)
-    wrong, forms = [], Counter()
+    wrong: List[Tuple[Any, ...]] = []
+    forms: "Counter[str]" = Counter()
     for pgid, entry in plan.entries.items():
         erasure = after.map.pools[pool_of(pgid)].erasure
         up, acting = after.up[pgid], before.acting[pgid]

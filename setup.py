@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Installs perfguard.
+
+    pip install .                                              the module and perfguard-plan
+    python3 setup.py install --install-lib /usr/share/ceph/mgr  where ceph-mgr looks for modules
+"""
+import os
+from typing import Any, List
+
+from setuptools import find_packages, setup
+from setuptools.command.install import install
+
+SOURCE = 'src/pybind/mgr'
+#: The dashboard imports every file of this folder, so the drop-in goes into its package.
+DROP_IN = 'dashboard/controllers/perfguard.py'
+
+
+def drop_ins() -> List[str]:
+    if not os.path.exists(os.path.join(SOURCE, DROP_IN)):
+        return []
+    return [DROP_IN[:-len('.py')].replace('/', '.')]
+
+
+class Install(install):
+    """Files side by side where --install-lib says, as ceph-mgr wants them, and never an egg."""
+
+    def finalize_options(self) -> Any:
+        if not self.root and not self.record:
+            self.single_version_externally_managed = True
+            os.makedirs('build', exist_ok=True)
+            self.record: str = os.path.join('build', 'installed-files.txt')
+        super().finalize_options()
+
+
+setup(
+    name='perfguard',
+    version='0.1.0',
+    description='Ceph manager module that keeps client I/O fast while the cluster changes',
+    long_description='See README.md and doc/mgr/perfguard.rst.',
+    license='LGPL-2.1-or-later',
+    python_requires='>=3.9',
+    install_requires=['prettytable'],
+    package_dir={'': SOURCE},
+    packages=find_packages(SOURCE, include=['perfguard', 'perfguard.*'],
+                           exclude=['perfguard.tests', 'perfguard.tests.*']),
+    py_modules=drop_ins(),
+    entry_points={'console_scripts': ['perfguard-plan = perfguard.offline:main']},
+    cmdclass={'install': Install},
+    classifiers=['Programming Language :: Python :: 3',
+                 'License :: OSI Approved :: '
+                 'GNU Lesser General Public License v2 or later (LGPLv2+)'])
