@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The manual names every option with its default, and every command."""
+import re
+from pathlib import Path
+from typing import Dict
+
+import pytest
+
+from perfguard.options import OPTIONS
+
+CHECKOUT = Path(__file__).resolve().parents[5]
+MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
+
+
+def documented_options() -> Dict[str, str]:
+    return dict(re.findall(r'^``([a-z_]+)`` {2,}(\S+)\s', MANUAL.read_text(), re.MULTILINE))
+
+
+def test_options_and_defaults() -> None:
+    def text(value: object) -> str:
+        return '%g' % value if isinstance(value, float) else str(value)
+
+    assert documented_options() == {spec['name']: text(spec['default']) for spec in OPTIONS}
+
+
+@pytest.mark.parametrize('command', re.findall(
+    r"_command\('perfguard ([a-z ]+)'\)", (Path(__file__).parents[1] / 'cli.py').read_text()))
+def test_commands(command: str) -> None:
+    manual = MANUAL.read_text()
+    words = command.split()
+    verb = words[-1]
+    assert ('perfguard ' + command) in manual or '/ ``%s``' % verb in manual
