@@ -19,9 +19,10 @@ from .options import Options
 from .rebalance import moves, report
 from .rebalance.executor import execute
 from .rebalance.holds import BALANCER, Settings
-from .rebalance.machine import is_settled, judge
+from .rebalance.machine import judge
 from .rebalance.moves import Move, move_between, release_move
 from .rebalance.pinbook import PinBook
+from .rebalance.pinning import count_again
 from .rebalance.requests import Refused, Request, apply, check, from_json, to_json
 from .rebalance.stop import unhealthy
 from .rebalance.turn import Event, Observation
@@ -136,7 +137,7 @@ class Loop:
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self._unheld = 0
         self._reasons: Tuple[str, ...] = ()
-        self._failures: List[str] = []
+        self._failures: Tuple[str, ...] = ()
         self._interrupted: List[str] = []
         self.published = Published()
 
@@ -198,9 +199,9 @@ class Loop:
         for key, reason in self._store.damaged:
             text = '%s: %s; set aside as damaged/%s' % (key, reason, key)
             self._note(Event('store', text))
-            if key.rsplit('/', 1)[0] in self._store.unreadable:
+            if key.rsplit('/', 1)[0] in self._store.unreadable or key.startswith(REQUESTS):
                 self._interrupted.append(text)
-        if self._interrupted and self._campaign is None:
+        if 'campaign' in self._store.unreadable:
             self._interrupted.append('if a campaign was under way, its pins are still in the '
                                      'OSDMap; check the flag norebalance, the balancer and '
                                      'pg_autoscale_mode')
@@ -225,11 +226,12 @@ class Loop:
         if document is None:
             return []
         try:
-            self._campaign = self._saved = campaign_from_json(document)
+            self._saved = campaign_from_json(document)
+            # Whether the last mgr's commands ever left is not known.
+            self._campaign = count_again(self._saved, self._saved.pinning)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
+            self._store.unreadable.add('campaign')
             return ['the campaign (%s)' % error]
-        if not self._campaign.active:
-            self._archive()  # the mgr died between its end and this
         return []
 
     def _read_list(self, name: str) -> List[Json]:
@@ -249,6 +251,7 @@ class Loop:
         if self._campaign is not None and self._campaign.active:
             self._update_moves(seen, view)
             self._judge_and_act(seen, options)
+        self._archive_ended()
         for key in self._applied:
             self._store.drop_note(key)
         self._applied.clear()
@@ -357,7 +360,10 @@ class Loop:
         self._save()
         for event in decision.events:
             self._note(event)
-        self._failures = execute(self._cluster, decision.actions)
+        outcome = execute(self._cluster, decision.actions)
+        if outcome.unanswered:
+            self._campaign = count_again(self._campaign, outcome.unanswered)
+        self._failures = outcome.failures
         for failure in self._failures[:5]:
             log.warning('command failed: %s', failure)
             self._note(Event('failed', failure))
@@ -366,8 +372,6 @@ class Loop:
             self._moves.pop(pgid, None)
         self._audited_epoch = seen.osdmap.epoch
         self._reasons = decision.reasons
-        if not self._campaign.active:
-            self._archive()
 
     def _save(self) -> None:
         """Write the campaign if it changed in more than its clocks."""
@@ -376,9 +380,11 @@ class Loop:
             self._store.put('campaign', campaign_to_json(self._campaign))
             self._saved = self._campaign
 
-    def _archive(self) -> None:
+    def _archive_ended(self) -> None:
+        """File a campaign that has ended; again if the last attempt was cut short."""
         campaign = self._campaign
-        assert campaign is not None
+        if campaign is None or campaign.active or self._saved is None:
+            return
         self._cluster.progress_done(_progress_id(campaign))
         self._history = [entry for entry in self._history if entry['id'] != campaign.id]
         self._history.append(report.summary(campaign))
@@ -409,12 +415,11 @@ class Loop:
     def _publish(self, seen: Observation, options: Options) -> None:
         campaign = self._campaign
         active = campaign is not None and campaign.active
-        settled = campaign is not None and (not active or is_settled(campaign, seen))
         reasons = list(self._reasons if active else self._idle_reasons(seen))
         reasons += ['a command failed: %s' % text for text in self._failures[:3] if active]
         self._update_plan(seen, options)
         waiting = self._plan.bytes if active else 0
-        rebalance = report.status(campaign, self._pins, waiting, reasons, options, settled)
+        rebalance = report.status(campaign, self._pins, waiting, reasons, options)
         checks = self._health(campaign, seen.now, options)
         self._cluster.health_checks(checks)
         if active:

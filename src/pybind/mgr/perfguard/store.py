@@ -38,6 +38,8 @@ class Store:
     def __init__(self, kv: KeyValue) -> None:
         self._kv = kv
         self._sequence: Dict[str, int] = {}
+        #: Copy that was written or read last, by document.
+        self._newest: Dict[str, str] = {}
         #: What was set aside since the module started: (key, reason). One copy of a document
         #: may be damaged by a crash between two writes: then the other one serves.
         self.damaged: List[Tuple[str, str]] = []
@@ -52,16 +54,18 @@ class Store:
         parts = [body[i:i + PART_BYTES] for i in range(0, len(body), PART_BYTES)] or ['']
         head = json.dumps({'version': VERSION, 'sequence': sequence, 'parts': len(parts),
                            'crc': zlib.crc32(body.encode())})
-        for copy in COPIES:
+        # The newest copy is overwritten last, so that there always is one that is whole.
+        for copy in sorted(COPIES, key=lambda copy: copy == self._newest.get(name)):
             # The head goes last: until then the copy's checksum fails and the other one counts.
             for number, part in enumerate(parts):
                 self._kv.set_store(f'{name}/{copy}/{number:04d}', part)
             self._kv.set_store(f'{name}/{copy}/head', head)
+            self._newest[name] = copy
             self._drop_parts(name, copy, keep=len(parts))
 
     def get(self, name: str) -> Optional[Any]:
         """The newest intact copy of a document; None when there is none."""
-        best: Optional[Tuple[int, Any]] = None
+        best: Optional[Tuple[int, Any, str]] = None
         damaged = False
         for copy in COPIES:
             try:
@@ -71,13 +75,14 @@ class Store:
                 damaged = True
                 continue
             if found is not None and (best is None or found[0] > best[0]):
-                best = found
+                best = (*found, copy)
         if best is None:
             if damaged:
                 self.unreadable.add(name)
             return None
-        self._sequence[name] = max(best[0], self._sequence.get(name, 0))
-        return best[1]
+        sequence, document, self._newest[name] = best
+        self._sequence[name] = max(sequence, self._sequence.get(name, 0))
+        return document
 
     def remove(self, name: str) -> None:
         # Heads first: a copy without its head is no copy, a head without its parts is damage.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Turns actions into commands and sends them, those for the mons all at once."""
-from typing import Any, Dict, List, Protocol, Sequence
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, List, Protocol, Sequence, Set, Tuple
 
 from .holds import BALANCER
 from .types import Action, SetAutoscale, SetBalancer, SetEntry, SetFlag
@@ -22,23 +23,33 @@ class Cluster(Protocol):
     def switch_balancer(self, active: bool) -> Reply: ...
 
 
-def execute(cluster: Cluster, actions: Sequence[Action]) -> List[str]:
-    """Carry out all actions; returns what failed, one line each.
+@dataclass(frozen=True)
+class Outcome:
+    #: What failed, one line each.
+    failures: Tuple[str, ...] = ()
+    #: PGs of which a command was not answered: nobody knows whether it was carried out.
+    unanswered: FrozenSet[str] = frozenset()
+
+
+def execute(cluster: Cluster, actions: Sequence[Action]) -> Outcome:
+    """Carry out all actions.
 
     Failures need no other handling: what was asked for is read back in the next turn, and
     repeated or given up there.
     """
     failures: List[str] = []
+    unanswered: Set[str] = set()
     for action in actions:
         if isinstance(action, SetBalancer):
             # The balancer's own command, so that it takes effect at once and not after its nap.
             reply = cluster.switch_balancer(action.active)
             failures += _failure({'prefix': 'balancer', 'active': action.active}, reply)
     commands = [command for action in actions for command in commands_of(action)]
-    if commands:
-        for command, reply in zip(commands, cluster.run(commands)):
-            failures += _failure(command, reply)
-    return failures
+    for command, reply in zip(commands, cluster.run(commands) if commands else ()):
+        failures += _failure(command, reply)
+        if reply.retval is None and 'pgid' in command:
+            unanswered.add(command['pgid'])
+    return Outcome(tuple(failures), frozenset(unanswered))
 
 
 def _failure(command: Command, reply: Reply) -> List[str]:

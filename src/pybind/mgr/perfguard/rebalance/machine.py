@@ -42,20 +42,10 @@ def _total(turn: Turn) -> int:
     return campaign.released + campaign.kept + turn.pin_count + adopted
 
 
-def is_settled(campaign: Campaign, seen: Observation) -> bool:
-    """The settings that the campaign's phase asks for are in force, as read back."""
-    norebalance = campaign.paused or campaign.phase in _STILL
-    return settled(campaign.holds, seen.settings, norebalance, quiet=True)
-
-
-#: Phases in which nothing shall move.
-_STILL = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED})
-
-
 def _hold(turn: Turn, norebalance: bool, quiet: bool = True) -> bool:
     """One step towards the wanted settings; True when they are in force."""
     holds = turn.campaign.holds
-    begin = turn.campaign.phase is Phase.PREPARED
+    begin = not turn.campaign.prepared
     done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin)
     turn.set(holds=done.holds)
     turn.actions.extend(done.actions)
@@ -65,7 +55,11 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True) -> bool:
 
 
 def _prepared(turn: Turn) -> None:
-    _hold(turn, norebalance=True)
+    if _hold(turn, norebalance=True):
+        turn.set(prepared=True)
+    elif not turn.campaign.prepared:
+        turn.reasons.append('waiting until norebalance is set and the balancer is off')
+        return
     remapped = len(turn.seen.osdmap.pg_temp)
     turn.reasons.append(
         '%d PGs are remapped: "rebalance pin" keeps them where they are' % remapped if remapped
@@ -135,10 +129,19 @@ def _releasing(turn: Turn) -> None:
         turn.reasons.append('waiting for flags and pins to be in force')
         return
     release_more(turn)
-    counts = turn.seen.signals.counts
-    moving = turn.campaign.in_flight or counts.remapped or counts.in_transition
-    if not moving and not turn.pin_count and _reported(turn):
+    if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
         turn.enter(Phase.FINISHING, '%d PGs released' % turn.campaign.released)
+
+
+def _quiet(turn: Turn) -> bool:
+    """All PGs have reported to be where they shall be, or have had time enough."""
+    counts = turn.seen.signals.counts
+    unclean = counts.remapped + counts.in_transition
+    if not unclean:
+        return _reported(turn)
+    turn.reasons.append('waiting for %d PGs to become clean' % unclean)
+    last = max(turn.campaign.phase_since, turn.campaign.progressed)
+    return turn.now - last > FINISH_PATIENCE_SECONDS
 
 
 def _stops(turn: Turn) -> List[str]:
@@ -159,14 +162,10 @@ def _finishing(turn: Turn) -> None:
         turn.reasons.append('%d PGs are still on their way' % len(turn.campaign.in_flight))
         return
     restored = _hold(turn, norebalance=False, quiet=False)
-    counts = turn.seen.signals.counts
-    unclean = counts.remapped or counts.in_transition
-    if unclean and turn.now - campaign.phase_since < FINISH_PATIENCE_SECONDS:
-        turn.reasons.append('waiting for %d PGs to become clean' % unclean)
-    elif restored:
-        _end(turn, Phase.DONE)
-    else:
+    if not restored:
         turn.reasons.append('giving back flags, balancer and autoscaler')
+    elif _quiet(turn):
+        _end(turn, Phase.DONE)
 
 
 def _hand_over(turn: Turn) -> None:

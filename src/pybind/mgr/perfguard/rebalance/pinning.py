@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pinning PGs where their data is, and noticing what became of the pins."""
-from typing import Dict, List, Optional
+from dataclasses import replace
+from typing import Dict, Iterable, List, Optional
 
 from ..cluster.types import UpmapEntry
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import raw_from_up
 from .turn import Turn
-from .types import PinRecord, Sent, SetEntry
+from .types import Campaign, PinRecord, Sent, SetEntry
 
 #: Each OSD of its acting set has a degraded PG; whether it is this one is not known here, and
 #: norebalance keeps it from moving meanwhile. Tried again in every turn.
@@ -27,6 +28,7 @@ def audit(turn: Turn) -> None:
 
 def _confirm(turn: Turn) -> None:
     pinning: Dict[str, Sent] = {}
+    refused: Dict[str, str] = {}
     for pgid, sent in turn.campaign.pinning.items():
         pin = turn.pin_of(pgid)
         if pin is None or turn.pool(pgid) is None:
@@ -39,6 +41,10 @@ def _confirm(turn: Turn) -> None:
         elif _in_place(turn, pgid):
             # A vector that only says what CRUSH says anyway is not kept, and not missed.
             turn.forget_pin(pgid)
+        elif not is_mixture(present, pin.entry, pin.before):
+            turn.forget_pin(pgid)
+            turn.event('pins', 'the pin of PG %s was replaced by somebody else' % pgid,
+                       'it is left alone')
         elif sent.times < SEND_TIMES:
             # Perhaps it never left: this mgr may have taken over from one that died sending it.
             turn.actions.append(SetEntry(pgid, pin.entry, present))
@@ -46,11 +52,32 @@ def _confirm(turn: Turn) -> None:
         else:
             # The mon answers 0 for an upmap that its own clean-up then takes away.
             turn.actions.append(SetEntry(pgid, pin.before, present))
-            turn.set(unpinnable={**turn.campaign.unpinnable, pgid: DROPPED_BY_MON})
+            refused[pgid] = DROPPED_BY_MON
             turn.forget_pin(pgid)
             turn.event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
+    if refused:
+        turn.set(unpinnable={**turn.campaign.unpinnable, **refused})
     if pinning != turn.campaign.pinning:
         turn.set(pinning=pinning)
+
+
+def is_mixture(present: UpmapEntry, one: UpmapEntry, other: UpmapEntry) -> bool:
+    """`present` may be what is left between two entries of ours.
+
+    Items and vector are set by commands of their own, and the mon drops pairs; an entry with
+    anything else in it was set by somebody else.
+    """
+    return (present.vector in (None, one.vector, other.vector)
+            and set(present.items) <= set(one.items) | set(other.items))
+
+
+def count_again(campaign: Campaign, unanswered: Iterable[str]) -> Campaign:
+    """The campaign after some of its pins were sent without an answer: these do not count."""
+    pinning = dict(campaign.pinning)
+    for pgid in unanswered:
+        if pgid in pinning:
+            pinning[pgid] = replace(pinning[pgid], times=pinning[pgid].times - 1)
+    return replace(campaign, pinning=pinning)
 
 
 def _in_place(turn: Turn, pgid: str) -> bool:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
+from ..cluster.types import UpmapEntry
 from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, window
 from .moves import Move, move_between
+from .pinning import is_mixture
 from .throttle import limit
 from .turn import Turn
 from .types import Flight, PinRecord, Sent, SetEntry
@@ -56,6 +58,10 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
     present = turn.seen.osdmap.entry(pgid)
     if flight.pin is None or present == flight.entry:
         return replace(flight, confirmed=turn.now)
+    if not is_mixture(present, flight.entry, flight.pin.entry):
+        turn.event('release', 'the upmap of PG %s was changed by somebody else' % pgid,
+                   'it is left alone')
+        return replace(flight, confirmed=turn.now)
     pinned = present == flight.pin.entry
     patience = turn.options.readback_timeout if pinned else SETTLE_SECONDS
     if turn.now - flight.since <= patience:
@@ -99,8 +105,8 @@ def adopt_unpinnable(turn: Turn) -> None:
             continue
         move = move_between(pgid, pool, place.acting, place.up,
                             turn.seen.signals.pool_bytes.get(pool.id, 0))
-        flights[pgid] = Flight(turn.now, osdmap.entry(pgid), 1, turn.now, True, move.sources,
-                               move.targets, move.primary, move.bytes)
+        flights[pgid] = _flight(turn, move, osdmap.entry(pgid), confirmed=turn.now,
+                                seen_remapped=True)
     if len(flights) != len(turn.campaign.in_flight):
         turn.set(in_flight=flights)
 
@@ -129,11 +135,15 @@ def release_more(turn: Turn) -> None:
     for move in chosen:
         pin = turn.pin_of(move.pgid)
         assert pin is not None
-        flights[move.pgid] = Flight(turn.now, pin.before, 1, None, False, move.sources,
-                                    move.targets, move.primary, move.bytes, pin)
+        flights[move.pgid] = _flight(turn, move, pin.before, pin=pin)
         turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid)))
     turn.set(in_flight=flights, progressed=turn.now)
     turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
+
+
+def _flight(turn: Turn, move: Move, entry: UpmapEntry, **more: Any) -> Flight:
+    return Flight(since=turn.now, entry=entry, sources=move.sources, targets=move.targets,
+                  primary=move.primary, bytes=move.bytes, **more)
 
 
 def _releasable(turn: Turn, move: Move) -> bool:

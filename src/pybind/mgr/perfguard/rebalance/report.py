@@ -13,12 +13,11 @@ _NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-           waiting_bytes: int, reasons: Sequence[str], options: Options,
-           settled: bool) -> Json:
+           waiting_bytes: int, reasons: Sequence[str], options: Options) -> Json:
     """`rebalance status`. A campaign whose flags are not in force yet still shows IDLE."""
     shown = campaign or _NOTHING
     phase = shown.phase
-    if phase is Phase.PREPARED and not settled:
+    if phase is Phase.PREPARED and not shown.prepared:
         phase = Phase.IDLE
     flights = shown.in_flight
     left = waiting_bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0

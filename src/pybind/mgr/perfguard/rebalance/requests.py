@@ -83,6 +83,8 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     assert campaign is not None
     if verb == 'abort':
         return
+    if verb == 'pin' and not campaign.prepared:
+        raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet' % campaign.id)
     if campaign.phase not in _FROM[verb] or (verb == 'resume' and not campaign.paused):
         advice = _ADVICE.get((verb, campaign.phase))
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:

@@ -98,6 +98,8 @@ class Campaign:
     started: float
     trigger: str = 'operator'
     target: str = 'crush'
+    #: Flag, balancer and autoscaler were seen as the campaign wants them.
+    prepared: bool = False
     #: Stopped by the operator, not by a stop condition.
     paused: bool = False
     #: finish --keep: the pins that are left become ordinary upmaps.
@@ -207,7 +209,7 @@ def _held_to_json(held: Held) -> List[Any]:
 
 #: Fields of Campaign that JSON can hold as they are.
 _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
-          'trigger', 'target', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
+          'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
           'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import List, Optional
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,9 +38,9 @@ class World:
     def shows(self) -> tuple:
         return self.flag, self.stored, self.mode
 
-    def drive(self, holds: Holds, wanted: bool, turns: int = 4) -> Holds:
-        for _ in range(turns):
-            done = reconcile(holds, self.settings(), wanted, wanted)
+    def drive(self, holds: Holds, wanted: bool, begin: bool = True) -> Holds:
+        for _ in range(4):
+            done = reconcile(holds, self.settings(), wanted, wanted, begin)
             holds = done.holds
             self.act(list(done.actions))
         return holds
@@ -66,7 +67,7 @@ def test_a_lost_command_is_sent_again(world: World, lost: int) -> None:
     """The intent is journalled, the command never sent: the next turn sends it."""
     found, holds = world.shows(), Holds()
     for turn in range(6):
-        done = reconcile(holds, world.settings(), True, True)
+        done = reconcile(holds, world.settings(), True, True, True)
         holds = done.holds
         if turn != lost:
             world.act(list(done.actions))
@@ -77,7 +78,7 @@ def test_a_lost_command_is_sent_again(world: World, lost: int) -> None:
 
 def test_what_others_set_before_is_never_held() -> None:
     world = World(flag=True, stored='false', mode='warn')
-    done = reconcile(Holds(), world.settings(), True, True)
+    done = reconcile(Holds(), world.settings(), True, True, True)
     assert not done.holds and done.actions == () and done.notices == ()
 
 
@@ -85,24 +86,63 @@ def test_what_others_change_later_is_theirs() -> None:
     world = World()
     holds = world.drive(Holds(), True)
     world.flag, world.stored, world.mode = False, 'true', 'warn'
-    done = reconcile(holds, world.settings(), True, True)
+    done = reconcile(holds, world.settings(), True, True, True)
     assert done.actions == () and len(done.notices) == 3
     assert not done.holds and len(done.holds.given_up) == 3
     # Not taken again in the next turn, and not given back at the end.
-    assert reconcile(done.holds, world.settings(), True, True).actions == ()
+    assert reconcile(done.holds, world.settings(), True, True, True).actions == ()
     world.drive(done.holds, False)
     assert world.shows() == (False, 'true', 'warn')
 
 
+def test_what_is_switched_on_in_mid_campaign_is_not_taken() -> None:
+    """Off when the campaign began, so nothing was held; later being on is somebody's wish."""
+    world = World(stored='false', mode='off')
+    holds = world.drive(Holds(), True)
+    world.stored, world.mode = 'true', 'on'
+    done = reconcile(holds, world.settings(), True, True, False)
+    assert done.actions == () and len(done.notices) == 1 and BALANCER in done.holds.given_up
+    assert world.drive(done.holds, True, begin=False).given_up == (BALANCER,)
+    assert (world.stored, world.mode) == ('true', 'on')
+
+
+def test_the_balancer_is_not_taken_before_its_stored_value_is_known() -> None:
+    blind = replace(World().settings(), balancer_stored=None, stored_read=False)
+    done = reconcile(Holds(), blind, True, True, True)
+    assert not done.holds.options
+    assert not any(isinstance(action, SetBalancer) for action in done.actions)
+    assert not settled(replace(done.holds, flags={NOREBALANCE: True}), blind, False, True)
+
+
+def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
+    """The mgr's OSDMap may be older than the command that was just answered."""
+    world = World()
+    first = reconcile(Holds(), world.settings(), True, True, True)
+    back = reconcile(first.holds, world.settings(), False, False, True)
+    assert set(back.actions) == {SetFlag(NOREBALANCE, False), SetBalancer(True, 'true'),
+                                 SetAutoscale('p', 'on')}
+    assert not world.drive(back.holds, False)
+    assert world.shows() == (False, 'true', 'on')
+
+
 def test_settled_only_when_seen() -> None:
     world = World()
-    first = reconcile(Holds(), world.settings(), True, True)
+    first = reconcile(Holds(), world.settings(), True, True, True)
     assert not settled(first.holds, world.settings(), True, True)
     world.act(list(first.actions))
     assert not settled(first.holds, world.settings(), True, True)
-    second = reconcile(first.holds, world.settings(), True, True)
+    second = reconcile(first.holds, world.settings(), True, True, True)
     assert settled(second.holds, world.settings(), True, True)
     assert not settled(second.holds, world.settings(), False, False)
+
+
+@pytest.mark.parametrize('holds', [Holds(options={BALANCER: Held('true', 'false')}),
+                                   Holds(autoscale={1: Held('on', 'off')})])
+def test_one_hold_that_was_not_seen_is_enough_to_wait(holds: Holds) -> None:
+    world = World(flag=True, stored='false', mode='off')
+    assert not settled(holds, world.settings(), True, True)
+    assert settled(reconcile(holds, world.settings(), True, True, True).holds,
+                   world.settings(), True, True)
 
 
 def test_norebalance_given_up_is_taken_again_after_it_was_not_wanted() -> None:
@@ -111,7 +151,7 @@ def test_norebalance_given_up_is_taken_again_after_it_was_not_wanted() -> None:
     world.flag = False
     holds = world.drive(holds, True)
     assert not world.flag
-    holds = reconcile(holds, world.settings(), False, True).holds
+    holds = reconcile(holds, world.settings(), False, True, True).holds
     world.drive(holds, True)
     assert world.flag
 
@@ -120,14 +160,14 @@ def test_a_pool_that_is_gone_needs_nothing_back() -> None:
     world = World()
     holds = world.drive(Holds(), True)
     world.pools = False
-    done = reconcile(holds, world.settings(), False, False)
+    done = reconcile(holds, world.settings(), False, False, True)
     assert not any(isinstance(action, SetAutoscale) for action in done.actions)
     assert not world.drive(done.holds, False)
 
 
 def test_balancer_goes_back_to_no_entry_at_all() -> None:
     holds = Holds(options={BALANCER: Held(None, 'false', True)})
-    done = reconcile(holds, World(stored='false').settings(), False, False)
+    done = reconcile(holds, World(stored='false').settings(), False, False, True)
     assert SetBalancer(True, None) in done.actions
 
 
@@ -145,5 +185,5 @@ def test_inputs_stay_as_they_were() -> None:
                    autoscale=dict(holds.autoscale))
     for world in (World(), World(True, 'false', 'off'), World(True, 'true', 'on')):
         for wanted in (True, False):
-            reconcile(holds, world.settings(), wanted, wanted)
+            reconcile(holds, world.settings(), wanted, wanted, True)
     assert holds == copy

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Every verb in every phase."""
 import errno
+from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -24,7 +25,7 @@ ENDED = (Phase.IDLE, Phase.DONE, Phase.ABORTED)
 
 
 def campaign(phase: Phase, **changes: Any) -> Campaign:
-    return Campaign(id=7, phase=phase, started=1.0, **changes)
+    return replace(Campaign(id=7, phase=phase, started=1.0, prepared=True), **changes)
 
 
 def refusal(subject: Optional[Campaign], request: Request, pins: int = 0,
@@ -41,7 +42,7 @@ def test_the_table_names_every_verb() -> None:
 @pytest.mark.parametrize('phase', Phase)
 @pytest.mark.parametrize('verb', sorted(TABLE))
 def test_verb_in_phase(verb: str, phase: Phase) -> None:
-    subject = campaign(phase, paused=verb == 'resume')
+    subject = campaign(phase, paused=verb != 'pause')
     if phase in TABLE[verb]:
         check(subject, Request(verb), 0, ())
         after = apply(subject, Request(verb), 50.0)
@@ -72,6 +73,13 @@ def test_prepare_on_an_unhealthy_cluster_needs_force() -> None:
     refused = refusal(None, Request('prepare'), 0, ('3 PGs are degraded', 'OSDs are down'))
     assert refused.errno == errno.EPERM and '3 PGs are degraded; OSDs are down' in str(refused)
     check(None, Request('prepare', force=True), 0, ('3 PGs are degraded',))
+
+
+def test_pin_waits_until_the_settings_are_in_force() -> None:
+    refused = refusal(campaign(Phase.PREPARED, prepared=False), Request('pin'))
+    assert refused.errno == errno.EBUSY and 'not PREPARED yet' in str(refused)
+    for verb in ('abort', 'finish'):
+        check(campaign(Phase.PREPARED, prepared=False), Request(verb), 0, ())
 
 
 def test_resume_needs_a_pause() -> None:

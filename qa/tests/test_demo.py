@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The demonstration: it runs, tells what it measured, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Iterator, List
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+SMALLEST = ['--osds', '6', '--pgs', '16', '--objects', '500', '--seconds', '4', '--rate', '100']
+
+
+@pytest.fixture
+def run_dir(tmp_path_factory: pytest.TempPathFactory,
+            monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the demonstration's clusters are; emptied in any case."""
+    path = tmp_path_factory.mktemp('run')
+    monkeypatch.setenv('PERFGUARD_RUN', str(path))
+    yield path
+    subprocess.run(['/usr/bin/python3', '-m', 'qa.cluster', 'down', '--all'], cwd=CHECKOUT,
+                   timeout=60, check=True)
+
+
+def run_demo(*argv: str, timeout: float = 240) -> 'subprocess.CompletedProcess[str]':
+    return subprocess.run([str(CHECKOUT / 'demo.sh'), *argv], timeout=timeout,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True)
+
+
+def left_behind(run_dir: Path) -> List[str]:
+    """Files below the clusters' directory and processes that name it."""
+    found = [str(path) for path in run_dir.iterdir()]
+    for path in Path('/proc').glob('[0-9]*/cmdline'):
+        try:
+            if os.fsencode(f'{run_dir}/') in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def cells(output: str, title: str) -> List[str]:
+    """The cells of the table's row of that title."""
+    match = re.search(rf'^ *{re.escape(title)}  +(.*)$', output, re.MULTILINE)
+    assert match, (title, output)
+    return re.split(r'  +', match.group(1))
+
+
+def test_smallest_demonstration(run_dir: Path) -> None:
+    done = run_demo(*SMALLEST)
+    assert done.returncode == 0, done
+    assert done.stderr == ''
+    for command in ('prepare', 'pin', 'start'):
+        assert f'$ ceph perfguard rebalance {command}\n' in done.stdout
+    assert cells(done.stdout, 'client latency, ms') == ['before', 'join, pin', 'release', 'in all']
+    p50, p99, longest = ([float(cell) for cell in cells(done.stdout, title)]
+                         for title in ('p50', 'p99', 'max'))
+    assert all(0 < a <= b <= c for a, b, c in zip(p50, p99, longest)), done.stdout
+    counts = [int(cell) for cell in cells(done.stdout, 'operations')]
+    assert counts[0] == pytest.approx(400, abs=50)
+    assert counts[3] == pytest.approx(counts[1] + counts[2], abs=50)
+    pinned, released = cells(done.stdout, 'PGs pinned, then released')[0].split(', ')
+    assert int(pinned) == int(released) > 0
+    assert cells(done.stdout, 'client errors') == ['0']
+    assert left_behind(run_dir) == []
+
+
+def test_interrupted_demonstration(run_dir: Path) -> None:
+    """ctrl-C reaches the whole group of processes, as from a terminal."""
+    demo = subprocess.Popen([str(CHECKOUT / 'demo.sh'), '--keep', *SMALLEST],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            universal_newlines=True, start_new_session=True)
+    try:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if 'client operations a second' in line:
+                break
+        assert left_behind(run_dir)
+        time.sleep(1)
+        os.killpg(demo.pid, signal.SIGINT)
+        _, errors = demo.communicate(timeout=30)
+        assert demo.returncode == 130
+        assert errors == 'interrupted; the cluster is gone\n'
+        assert left_behind(run_dir) == []
+    finally:
+        demo.kill()
+        demo.wait()
+
+
+@pytest.mark.parametrize('argv', [
+    ['--osds', '7'], ['--osds', '4'], ['--osds', 'many'], ['--release', 'luminous'],
+    ['--compare', 'nothing'], ['--seconds', '0'], ['--objects', '-1'],
+    ['--propose-interval', 'nan'], ['--nonesuch'], ['surplus']], ids=' '.join)
+def test_bad_arguments(argv: List[str], run_dir: Path) -> None:
+    done = subprocess.run(['/usr/bin/python3', '-m', 'qa.demo', *argv], cwd=CHECKOUT, timeout=20,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True)
+    assert done.returncode == 2
+    assert done.stdout == ''
+    assert re.fullmatch(r'demo\.sh: .+\n', done.stderr) and argv[-1] in done.stderr, done.stderr
+    assert left_behind(run_dir) == []

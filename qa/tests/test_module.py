@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The module as Ceph and an operator meet it, through the ceph command of each release."""
+import json
+import subprocess
+from typing import Callable, Tuple
+
+import pytest
+
+from qa.cluster import Cluster
+
+from .guard import Guard
+
+ClusterFactory = Callable[..., Cluster]
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+
+@pytest.fixture(scope='module')
+def guard(release: str, cluster_factory: ClusterFactory) -> Guard:
+    return Guard(cluster_factory(release, osds=3, hosts=3))
+
+
+def ceph(guard: Guard, *argv: str) -> Tuple[int, str, str]:
+    done: 'subprocess.CompletedProcess[str]' = guard.cluster.ceph(*argv, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_options_are_documented_and_bounded(guard: Guard) -> None:
+    retval, out, _ = ceph(guard, 'config', 'help', 'mgr/perfguard/pin_batch')
+    assert retval == 0 and 'Minimum: 1' in out and 'PGs that are pinned' in out
+    for option, value in (('pin_batch', '0'), ('pin_batch', 'abc'), ('target', 'nonsense'),
+                          ('campaign_interval', '0.001'), ('max_bytes_in_flight', '1'),
+                          ('max_transition_ratio', '2')):
+        retval, _, error = ceph(guard, 'config', 'set', 'mgr', 'mgr/perfguard/' + option, value)
+        assert retval == 22, (option, value, error)
+
+
+@pytest.mark.parametrize('argv', [
+    ('status', '--format', 'xml'), ('events', '-5'), ('rebalance', 'show'),
+    ('rebalance', 'show', 'first'), ('rebalance', 'nonesuch'), ('nonesuch',)])
+def test_bad_arguments(guard: Guard, argv: Tuple[str, ...]) -> None:
+    before = guard.cluster.osd_dump()['flags_set']
+    retval, out, error = ceph(guard, 'perfguard', *argv)
+    assert retval == 22 and not out and 'Traceback' not in error
+    assert guard.cluster.osd_dump()['flags_set'] == before
+
+
+def test_refusals_are_one_line_with_an_errno(guard: Guard) -> None:
+    for verb in ('pin', 'start', 'pause', 'resume', 'abort', 'finish'):
+        retval, out, error = ceph(guard, 'perfguard', 'rebalance', verb)
+        assert retval == 2 and not out, verb
+        assert error.strip() == 'Error ENOENT: no campaign is under way: begin one with ' \
+                                '"rebalance prepare"'
+
+
+def test_formats(guard: Guard) -> None:
+    for command in (('status',), ('events',), ('rebalance', 'status'), ('rebalance', 'plan'),
+                    ('rebalance', 'ls')):
+        retval, out, error = ceph(guard, 'perfguard', *command, '--format', 'json')
+        assert retval == 0 and json.loads(out), (command, error)
+        retval, pretty, _ = ceph(guard, 'perfguard', *command, '--format', 'json-pretty')
+        assert retval == 0 and '\n' in pretty.strip()
+        retval, plain, _ = ceph(guard, 'perfguard', *command)
+        assert retval == 0 and plain.strip() and not plain.startswith('{')
+        assert all(len(line) <= 120 for line in plain.splitlines()), plain
+
+
+def test_prepare_by_hand_and_abort(guard: Guard) -> None:
+    retval, out, error = ceph(guard, 'perfguard', 'rebalance', 'prepare', '--force')
+    assert retval == 0 and 'PREPARED' in out, error
+    guard.wait_phase('PREPARED')
+    retval, out, _ = ceph(guard, 'perfguard', 'rebalance', 'show', '1')
+    assert retval == 0 and 'PREPARED' in out
+    retval, _, error = ceph(guard, 'perfguard', 'rebalance', 'prepare')
+    assert retval == 16 and 'campaign 1 is PREPARED' in error
+    assert ceph(guard, 'perfguard', 'rebalance', 'abort')[0] == 0
+    guard.wait_phase('ABORTED')
+    assert 'norebalance' not in guard.cluster.osd_dump()['flags_set']
+
+
+def test_disable_and_enable(guard: Guard) -> None:
+    """Last in this file: what the module wrote is there after it was away."""
+    assert ceph(guard, 'mgr', 'module', 'disable', 'perfguard')[0] == 0
+
+    def gone() -> bool:
+        return guard.cluster.mgr('perfguard status')[0] != 0
+
+    guard.cluster.wait(gone, 20, 'the commands to go')
+    assert ceph(guard, 'mgr', 'module', 'enable', 'perfguard')[0] == 0
+    guard.wait_ready()
+    campaigns = guard.get('rebalance ls')['campaigns']
+    assert [entry['phase'] for entry in campaigns] == ['ABORTED']
+    assert 'MGR_MODULE_ERROR' not in guard.cluster.mon('health')['checks']
+    assert not guard.tracebacks()

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands and the adapter to ceph-mgr, with a stub in place of what only ceph-mgr has."""
+import enum
+import errno
+import inspect
+import json
+import sys
+import threading
+import types
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import pytest
+
+from .driver import Driver
+
+COMMANDS: Dict[str, Tuple[str, Callable[..., Any]]] = {}
+
+
+def _register(permission: str) -> Callable[[str], Callable[..., Any]]:
+    def with_prefix(prefix: str) -> Callable[..., Any]:
+        def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
+            COMMANDS[prefix] = (permission, handler)
+            return handler
+        return decorate
+    return with_prefix
+
+
+class _Result:
+    """mgr_module.CommandResult: filled by the mgr, waited for by the module."""
+
+    def __init__(self, tag: str) -> None:
+        self.ev = threading.Event()
+        self.r, self.outb, self.outs = 0, '', ''
+
+
+@pytest.fixture(scope='module')
+def stub() -> Iterator[types.ModuleType]:
+    """A mgr_module as before Tentacle, as far as cli, compat and cluster.mgr need it."""
+    module = types.ModuleType('mgr_module')
+    for name, value in {
+            'CLICommand': object, 'CLIReadCommand': _register('r'),
+            'CLIWriteCommand': _register('w'), 'CommandResult': _Result, 'MgrModule': object,
+            'NotifyType': enum.Enum('NotifyType', {'osd_map': 'osd_map'})}.items():
+        setattr(module, name, value)
+    mine = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.mgr')
+    saved = {name: sys.modules.pop(name, None) for name in (*mine, 'mgr_module')}
+    sys.modules['mgr_module'] = module
+    yield module
+    for name, before in saved.items():
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
+
+
+class Shell:
+    """`ceph perfguard ...`, by the name of the command."""
+
+    def __init__(self, driver: Driver) -> None:
+        import perfguard.cli
+        self.driver = driver
+        self.module = perfguard.cli.Commands()
+        self.module.loop = driver.loop
+
+    def __call__(self, command: str, **kwargs: Any) -> Tuple[int, str, str]:
+        retval, out, error = COMMANDS['perfguard ' + command][1](self.module, **kwargs)
+        return retval, out, error
+
+    def json(self, command: str, **kwargs: Any) -> Any:
+        retval, out, error = self(command, format='json', **kwargs)
+        assert (retval, error) == (0, '')
+        return json.loads(out)
+
+
+@pytest.fixture()
+def shell(stub: types.ModuleType) -> Shell:
+    return Shell(Driver())
+
+
+READ = ('status', 'events', 'rebalance status', 'rebalance plan', 'rebalance ls')
+WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
+
+
+def test_permissions(shell: Shell) -> None:
+    assert {name for name, (way, _) in COMMANDS.items() if way == 'w'} == {
+        'perfguard rebalance ' + verb for verb in WRITE}
+
+
+def test_every_command_has_help_and_annotations(shell: Shell) -> None:
+    """Ceph makes the command's description and arguments of them."""
+    for name, (_, handler) in COMMANDS.items():
+        signature = inspect.signature(handler)
+        assert handler.__doc__ and '\n' not in handler.__doc__.strip(), name
+        assert list(signature.parameters)[-1] == 'format', name
+        for parameter in list(signature.parameters.values())[1:]:
+            assert parameter.annotation is not inspect.Parameter.empty, name
+            assert parameter.name != 'name', name
+
+
+@pytest.mark.parametrize('command', READ)
+def test_reading_in_every_format(shell: Shell, command: str) -> None:
+    shell.driver.to_releasing()
+    for plain in (None, 'plain'):
+        retval, out, error = shell(command, format=plain)
+        assert (retval, error) == (0, '') and out and not out.startswith('{')
+    data = shell.json(command)
+    assert json.loads(shell(command, format='json-pretty')[1]) == data
+    retval, out, error = shell(command, format='xml')
+    assert (retval, out) == (-errno.EINVAL, '') and "'xml'" in error
+
+
+def test_a_whole_campaign_by_command(shell: Shell) -> None:
+    driver = shell.driver
+    retval, out, error = shell('rebalance prepare')
+    assert retval == 0 and 'PREPARED' in out and error == ''
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
+    assert shell.json('rebalance pin')['verb'] == 'pin'
+    driver.run_to('PINNED')
+    for verb, phase in (('start', 'RELEASING'), ('pause', 'HOLDING'), ('resume', 'RELEASING')):
+        assert shell('rebalance ' + verb)[0] == 0
+        driver.run_to(phase)
+    assert shell('rebalance finish')[0] == -errno.EBUSY
+    assert shell('rebalance finish', keep=True)[0] == 0
+    driver.run_to('DONE')
+    assert [row['phase'] for row in shell.json('rebalance ls')['campaigns']] == ['DONE']
+    assert shell.json('rebalance show', campaign=1)['kept'] > 0
+
+
+def test_abort_by_command(shell: Shell) -> None:
+    assert shell('rebalance abort') == (
+        -errno.ENOENT, '', 'no campaign is under way: begin one with "rebalance prepare"')
+    shell('rebalance prepare')
+    shell.driver.run_to('PREPARED')
+    assert shell('rebalance abort')[0] == 0
+    shell.driver.run_to('ABORTED')
+
+
+def test_force(shell: Shell) -> None:
+    shell.driver.cluster.trouble = {'laggy': 1}
+    shell.driver.turn()
+    retval, _, error = shell('rebalance prepare')
+    assert retval == -errno.EPERM and '--force' in error and 'laggy' in error
+    assert shell('rebalance prepare', force=True)[0] == 0
+
+
+def test_show(shell: Shell) -> None:
+    assert shell('rebalance show', campaign=3)[0] == -errno.ENOENT
+    shell.driver.to_pinned()
+    assert shell.json('rebalance show', campaign=1)['phase'] == 'PINNED'
+    assert 'PINNED' in shell('rebalance show', campaign=1)[1]
+
+
+def test_events(shell: Shell) -> None:
+    shell.driver.to_pinned()
+    events = shell.json('events', count=2)['events']
+    assert len(events) == 2 and events[0]['id'] + 1 == events[1]['id']
+    assert len(shell.json('events')['events']) > 2
+    assert shell('events', count=0)[0] == -errno.EINVAL
+
+
+def test_before_the_first_turn(shell: Shell) -> None:
+    shell.driver.restart()
+    shell.module.loop = shell.driver.loop
+    assert shell('status')[0] == 0
+    for command in ('rebalance status', 'rebalance plan', 'rebalance ls', 'rebalance prepare'):
+        assert shell(command)[0] == -errno.EAGAIN
+
+
+# ---- cluster.mgr
+
+class Mgr:
+    """MgrModule, as far as MgrCluster uses it."""
+
+    class ClusterLogPrio:
+        INFO = 1
+
+    def __init__(self) -> None:
+        self.sent: List[Dict[str, Any]] = []
+        self.answers: Dict[str, Tuple[int, str, str]] = {}
+        self.silent = False
+        self.remotes: List[Tuple[Any, ...]] = []
+        self.data: Dict[str, Any] = {
+            'pg_status': {'pgs_by_state': [
+                {'state_name': 'active+clean', 'count': 5},
+                {'state_name': 'active+clean+laggy', 'count': 1},
+                {'state_name': 'stale+active+clean', 'count': 2},
+                {'state_name': 'active+remapped+backfilling', 'count': 3},
+                {'state_name': 'peering', 'count': 4},
+                {'state_name': 'unknown', 'count': 1}], 'misplaced_ratio': 0.25},
+            'health': {'json': json.dumps({'status': 'HEALTH_WARN', 'checks': {
+                'OSD_DOWN': {'summary': {'message': '1 osds down'}},
+                'SLOW_OPS': {'muted': True, 'summary': {'message': 'x'}}}})},
+            'df': {'pools': [{'id': 1, 'stats': {'stored': 77}}]},
+            'pg_summary': {'by_osd': {'3': {'active+undersized+degraded': 1},
+                                      '4': {'active+clean': 9}}}}
+
+    def get(self, what: str) -> Any:
+        return self.data[what]
+
+    def get_daemon_health_metrics(self) -> Any:
+        return {'osd.0': [{'type': 'SLOW_OPS', 'value': 2}, {'type': 'PENDING', 'value': 9}],
+                'mon.a': [{'type': 'SLOW_OPS', 'value': 1}]}
+
+    def get_module_option_ex(self, module: str, option: str) -> Any:
+        return {('balancer', 'active'): True}[module, option]
+
+    def send_command(self, result: _Result, service: str, target: str, command: str,
+                     tag: str) -> None:
+        assert (service, target) == ('mon', '')
+        parsed = json.loads(command)
+        self.sent.append(parsed)
+        if not self.silent:
+            result.r, result.outb, result.outs = self.answers.get(parsed['prefix'], (0, '', ''))
+            result.ev.set()
+
+    def remote(self, *args: Any) -> Any:
+        self.remotes.append(args)
+        if args[0] == 'progress':
+            raise ImportError('no module progress')
+        return 0, 'out', ''
+
+
+def mgr_cluster(mgr: Mgr, stopping: bool = False) -> Any:
+    from perfguard.cluster.mgr import MgrCluster
+    cluster: Any = MgrCluster
+    return cluster(mgr, lambda: stopping)
+
+
+def test_signals(stub: types.ModuleType) -> None:
+    from perfguard.cluster.types import OsdMap, Pool
+    pool = Pool(1, 'p', False, 3, 2, 0, 18, 18, 18)
+    osdmap = OsdMap(1, frozenset(), {1: pool}, {}, {}, {}, {})
+    signals = mgr_cluster(Mgr()).signals(osdmap)
+    counts = signals.counts
+    # Two of the 18 PGs are in no report.
+    assert (counts.total, counts.active_clean, counts.laggy) == (18, 8, 1)
+    assert (counts.inactive, counts.in_transition) == (9, 7)
+    assert (counts.remapped, counts.backfilling) == (3, 3)
+    assert signals.health == {'OSD_DOWN': '1 osds down'}
+    assert (signals.health_status, signals.slow_ops) == ('HEALTH_WARN', 3)
+    assert (signals.misplaced_ratio, signals.pool_bytes) == (0.25, {1: 77})
+
+
+def test_degraded_osds_and_balancer(stub: types.ModuleType) -> None:
+    cluster = mgr_cluster(Mgr())
+    assert cluster.degraded_osds() == {3} and cluster.balancer_active() == 'true'
+
+
+def test_stored_option(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    name = 'mgr/balancer/active'
+    mgr.answers['config dump'] = (0, json.dumps([
+        {'section': 'global', 'name': name, 'value': 'no'},
+        {'section': 'mgr', 'name': name, 'mask': 'host:x', 'value': 'no'},
+        {'section': 'mgr', 'name': name, 'mask': '', 'value': 'true'}]), '')
+    assert mgr_cluster(mgr).stored_option(name) == 'true'
+    assert mgr_cluster(mgr).stored_option('mgr/balancer/mode') is None
+    mgr.answers['config dump'] = (-13, '', 'EACCES')
+    with pytest.raises(RuntimeError, match='EACCES'):
+        mgr_cluster(mgr).stored_option(name)
+
+
+def test_all_commands_are_sent_before_any_answer_is_awaited(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    mgr.silent = True
+    replies = mgr_cluster(mgr, stopping=True).run([{'prefix': 'a'}, {'prefix': 'b'}])
+    assert [command['prefix'] for command in mgr.sent] == ['a', 'b']
+    assert [reply.retval for reply in replies] == [None, None]
+    assert 'no answer' in replies[0].error
+
+
+def test_answers(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    mgr.answers['b'] = (-22, '', 'EINVAL')
+    replies = mgr_cluster(mgr).run([{'prefix': 'a'}, {'prefix': 'b'}])
+    assert [(reply.retval, reply.error) for reply in replies] == [(0, ''), (-22, 'EINVAL')]
+
+
+def test_a_missing_progress_module_does_no_harm(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    cluster = mgr_cluster(mgr)
+    cluster.progress('id', 'text', 0.5)
+    cluster.progress_done('id')
+    assert mgr.remotes == [('progress', 'update', 'id', 'text', 0.5, [], True),
+                           ('progress', 'complete', 'id')]
+
+
+def test_the_balancer_is_switched_by_its_own_command(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    assert mgr_cluster(mgr).switch_balancer(False).retval == 0
+    assert mgr.remotes == [('balancer', '_handle_command', '', {'prefix': 'balancer off'})]
+
+
+def test_notify_types_are_those_that_the_release_knows(stub: types.ModuleType) -> None:
+    from perfguard.compat import notify_types
+    assert [kind.value for kind in notify_types('osd_map', 'not_yet')] == ['osd_map']

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One mgr after the other dies, at any write or command."""
+from typing import Any, List, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfguard.store import Store
+
+from .fake_cluster import Crash, MemoryKv
+from .test_loop import Story
+
+
+class ManyCrashes(Story):
+    """A story whose next mgrs crash as well, each after so many steps."""
+    more: Tuple[int, ...] = ()
+
+    def _failed(self, error: Any) -> None:
+        super()._failed(error)
+        if self.faults <= len(self.more):
+            self.cluster.fault.at = self.cluster.fault.count + self.more[self.faults - 1]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=5))
+def test_many_crashes_change_nothing_in_the_end(gaps: List[int]) -> None:
+    story = ManyCrashes(gaps[0])
+    story.more = tuple(gaps[1:])
+    story.play().check()
+    assert story.faults >= 2
+
+
+@pytest.mark.parametrize('first', range(1, 5))
+@pytest.mark.parametrize('second', range(1, 5))
+def test_two_crashes_leave_what_was_read(first: int, second: int) -> None:
+    kv = MemoryKv()
+    Store(kv).put('x', 1)
+    store = Store(kv)
+    store.get('x')
+    kv.fault.count, kv.fault.at = 0, first
+    with pytest.raises(Crash):
+        store.put('x', 2)
+    store = Store(kv)
+    seen = store.get('x')
+    kv.fault.count, kv.fault.at = 0, second
+    with pytest.raises(Crash):
+        store.put('x', 3)
+    assert Store(kv).get('x') in (seen, 3)

@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The loop with a store and a cluster in memory: campaigns, crashes at any point, damage."""
+import errno
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+
+from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
+from perfguard.rebalance.requests import Refused
+from perfguard.store import Store
+
+from .driver import OPTIONS, Driver
+from .fake_cluster import BALANCER, Crash, FakeCluster
+
+
+def refusal(driver: Driver, verb: str, **kwargs: bool) -> Refused:
+    with pytest.raises(Refused) as raised:
+        driver.ask(verb, **kwargs)
+    return raised.value
+
+
+def whats(driver: Driver, kind: str) -> List[str]:
+    return [event['what'] for event in driver.loop.published.events if event['kind'] == kind]
+
+
+# ---- one campaign
+
+def test_idle() -> None:
+    driver = Driver()
+    published = driver.loop.published
+    assert driver.phase == 'IDLE' and driver.status['id'] is None
+    assert published.status['phase'] == 'IDLE' and published.status['health'] == []
+    assert published.status['signals']['pgs'] == 24
+    assert driver.cluster.sent == [] and driver.cluster.fault.count <= 4
+
+
+def test_a_campaign_from_idle_to_done() -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    found = cluster.foreign()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    assert 'norebalance' in cluster.flags and cluster.config == {BALANCER: 'false'}
+    cluster.expand()
+    driver.run_until(lambda: len(cluster.remapped()) == 12)
+    driver.turn()
+    assert driver.loop.published.plan['remapped'] == 12
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.turn()
+    assert driver.status['pinned'] == 12 and driver.loop.published.plan['remapped'] == 0
+    assert driver.loop.published.plan['pgs'] == 12
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert cluster.foreign() == found and cluster.clean() and cluster.entries() == {}
+    assert driver.status['released'] == driver.status['total'] == 12
+    assert driver.status['bytes_done'] == driver.status['bytes_total'] > 0
+    (row,) = driver.loop.published.history
+    assert (row['id'], row['phase'], row['released']) == (1, 'DONE', 12)
+    assert not [key for key in driver.kv.data if key.startswith(('campaign', 'pins', 'requests'))]
+    assert cluster.progress_events == {} and cluster.checks == {}
+    assert [text.split(' (')[0] for text in cluster.logged] == [
+        'campaign 1: %s' % phase for phase in ('PINNED', 'FINISHING', 'DONE')]
+    assert 1 <= cluster.most_moving <= OPTIONS.max_pgs_in_flight
+
+
+def test_progress_grows_to_its_end() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    shares = []
+    while driver.phase == 'RELEASING':
+        shares += list(driver.cluster.progress_events.values())
+        driver.turn()
+    assert shares == sorted(shares) and 0 <= shares[0] < 0.5 <= shares[-1] <= 1
+
+
+def test_pause_and_resume() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    driver.ask('pause')
+    driver.run(15)
+    assert driver.phase == 'HOLDING' and driver.status['paused']
+    assert driver.status['eta_seconds'] is None and driver.cluster.moved == []
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert len(driver.cluster.moved) == 12
+
+
+def test_abort_then_a_second_campaign_releases_what_is_left() -> None:
+    driver = Driver()
+    found = driver.cluster.foreign()
+    driver.to_releasing()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.cluster.foreign() == found and driver.cluster.clean()
+    assert driver.loop.published.history[-1]['kept'] == 12
+    driver.restart()
+    driver.turn()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    assert driver.status['id'] == 2 and driver.status['pinned'] == 12
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert driver.cluster.entries() == {} and driver.status['released'] == 12
+
+
+def test_history_is_limited() -> None:
+    driver = Driver(options=replace(OPTIONS, history=2))
+    for _ in range(3):
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    assert [row['id'] for row in driver.loop.published.history] == [2, 3]
+    driver.restart()
+    driver.turn()
+    driver.ask('prepare')
+    driver.turn()
+    assert driver.status['id'] == 4
+
+
+def test_stalled_is_raised_and_cleared() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.to_releasing()
+    driver.cluster.flags.add('nobackfill')
+    driver.run(25)
+    assert 'PERFGUARD_STALLED' not in driver.cluster.checks
+    driver.run(15)
+    check = driver.cluster.checks['PERFGUARD_STALLED']
+    assert 'nobackfill' in ' '.join(check['detail'])
+    assert driver.loop.published.status['health'] == ['PERFGUARD_STALLED']
+    driver.cluster.flags.discard('nobackfill')
+    driver.run(15)
+    assert driver.cluster.checks == {}
+
+
+def test_unpinnable_pgs_are_a_health_check() -> None:
+    driver = Driver()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'
+    driver.to_pinned()
+    check = driver.cluster.checks['PERFGUARD_UNPINNABLE']
+    assert check['count'] == 12 and len(check['detail']) == 12
+    assert len(driver.status['unpinnable']) == 12
+
+
+def test_failed_commands_are_told() -> None:
+    driver = Driver()
+    driver.cluster.refuse['osd set'] = 'EPERM: not now'
+    driver.ask('prepare')
+    driver.run(3)
+    assert any('osd set norebalance: EPERM: not now' in reason
+               for reason in driver.status['reasons'])
+    assert 'osd set norebalance: EPERM: not now' in whats(driver, 'failed')
+    driver.cluster.refuse.clear()
+    driver.run_to('PREPARED')
+
+
+# ---- requests
+
+def test_nothing_is_promised_before_the_first_turn() -> None:
+    driver = Driver()
+    driver.restart()
+    assert refusal(driver, 'prepare').errno == errno.EAGAIN
+    driver.turn()
+    driver.ask('prepare')
+
+
+def test_a_refused_request_leaves_nothing() -> None:
+    driver = Driver()
+    before = dict(driver.kv.data)
+    assert refusal(driver, 'start').errno == errno.ENOENT
+    assert driver.kv.data == before
+
+
+def test_unhealthy_cluster_needs_force() -> None:
+    driver = Driver()
+    driver.cluster.trouble = {'degraded': 3}
+    driver.run(2)
+    assert refusal(driver, 'prepare').errno == errno.EPERM
+    driver.ask('prepare', force=True)
+    driver.run_to('PREPARED')
+
+
+def test_requests_noted_before_the_answer_survive() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('start')
+    driver.restart()
+    driver.turn()
+    assert driver.phase == 'RELEASING'
+    assert not [key for key in driver.kv.data if key.startswith('requests')]
+
+
+def test_a_request_that_no_longer_fits_is_noted() -> None:
+    """It was answered by what the last turn had shown."""
+    driver = Driver()
+    driver.ask('prepare')
+    driver.ask('prepare')
+    driver.turn()
+    assert whats(driver, 'request') == ['rebalance prepare']
+    assert whats(driver, 'refused') == ['rebalance prepare']
+    driver.run_to('PREPARED')
+    assert driver.status['id'] == 1
+
+
+def test_an_unreadable_request_is_reported_and_dropped() -> None:
+    driver = Driver()
+    driver.kv.data['requests/1'] = '{"verb": "dance"}'
+    driver.kv.data['requests/2'] = 'nonsense'
+    driver.restart()
+    driver.turn()
+    detail = ' '.join(driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail'])
+    assert 'requests/1' in detail and 'requests/2' in detail
+    assert 'norebalance' not in detail, 'nothing of a campaign is lost'
+    assert not [key for key in driver.kv.data if key.startswith('requests')]
+
+
+def test_a_request_that_comes_while_the_turn_looks_is_not_taken_blindly() -> None:
+    """The balancer's stored value is what the campaign has to give back."""
+    driver = Driver()
+    cluster = driver.cluster
+    look = cluster.signals
+
+    def look_and_be_asked(osdmap: OsdMap) -> Signals:
+        setattr(cluster, 'signals', look)
+        driver.ask('prepare')
+        return look(osdmap)
+
+    setattr(cluster, 'signals', look_and_be_asked)
+    driver.turn()
+    driver.run_to('PREPARED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert cluster.config == {BALANCER: 'true'}
+
+
+# ---- crashes: an mgr may fail between any two writes or commands
+
+@dataclass
+class Story:
+    """An operator's whole rebalance, with one fault somewhere in it."""
+    fault_at: Optional[int] = None
+    error: BaseException = field(default_factory=Crash)
+    abort_in: str = ''
+
+    def play(self) -> 'Story':
+        cluster = FakeCluster(pgs=6)
+        cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 6)
+        cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+        self.cluster, self.driver = cluster, Driver(cluster)
+        self.found = cluster.foreign()
+        self.upmaps = cluster.entries()
+        self.faults = 0
+        cluster.fault.count, cluster.fault.at = 0, self.fault_at
+        cluster.fault.error = self.error
+        self.expanded = self.over = False
+        for _ in range(400):
+            try:
+                self._step()
+            except (Crash, RuntimeError) as error:
+                self._failed(error)
+            if self.over:
+                break
+        else:
+            raise AssertionError('never over: %s %s' % (
+                self.driver.phase, self.driver.status.get('reasons')))
+        self.count, cluster.fault.at = cluster.fault.count, None
+        self.driver.run(8)
+        return self
+
+    def _failed(self, error: BaseException) -> None:
+        self.faults += 1
+        if isinstance(error, Crash):
+            self.driver.restart()
+        self.cluster.tick()
+
+    def _step(self) -> None:
+        driver, cluster = self.driver, self.cluster
+        driver.turn()
+        phase = driver.phase
+        # After a crash at the very end only the history tells.
+        self.over = phase in ('DONE', 'ABORTED') or bool(driver.loop.published.history)
+        if self.over:
+            return
+        if phase == self.abort_in:
+            driver.ask('abort')
+        elif phase == 'IDLE' and not driver.status['id']:
+            driver.ask('prepare')
+        elif phase == 'PREPARED' and not self.expanded:
+            cluster.expand()
+            # A swap: pinned by a vector.
+            for pgid in ('2.1', '2.3'):
+                raw = cluster.pg[pgid].mon.raw
+                cluster.set_raw(pgid, (raw[1], raw[0], raw[2]))
+            self.expanded = True
+        elif phase == 'PREPARED' and len(cluster.remapped()) == 8:
+            driver.ask('pin')
+        elif phase == 'PINNED':
+            driver.ask('start')
+
+    def check(self) -> None:
+        cluster, driver = self.cluster, self.driver
+        assert cluster.foreign() == self.found
+        assert cluster.clean()
+        rows = [(row['id'], row['phase']) for row in driver.loop.published.history]
+        assert rows == [(1, 'ABORTED' if self.abort_in else 'DONE')]
+        moved = [one.pgid for one in cluster.moved]
+        assert len(moved) == len(set(moved)), 'a PG has moved twice'
+        assert cluster.most_moving <= OPTIONS.max_pgs_in_flight
+        assert cluster.progress_events == {} and cluster.checks == {}
+        # A copy that a crash left half written is set aside, and goes with the next campaign.
+        left = {key.split('/')[0] for key in driver.kv.data
+                if key.endswith('/head') or key.startswith('requests')} - {'damaged'}
+        if self.abort_in:
+            assert cluster.entries() == {**self.upmaps, **{
+                pgid: pin.entry for pgid, pin in driver.loop._pins.items()}}
+            assert left <= {'history', 'events', 'pins'}
+        else:
+            assert cluster.entries() == self.upmaps and len(moved) == 8
+            assert left <= {'history', 'events'}
+
+
+def points(**kwargs: Any) -> int:
+    """How many writes and commands a story without a fault has."""
+    story = Story(**kwargs).play()
+    story.check()
+    return story.count
+
+
+def faults(error: BaseException, **kwargs: Any) -> Dict[int, str]:
+    """Point -> what was wrong in the end, for a fault at each single point of a story."""
+    wrong: Dict[int, str] = {}
+    for fault_at in range(1, points(**kwargs) + 1):
+        story = Story(fault_at, error, **kwargs)
+        try:
+            story.play().check()
+            assert story.faults == 1
+        except AssertionError as assertion:
+            wrong[fault_at] = repr(assertion)
+    return wrong
+
+
+def test_a_crash_at_any_point_changes_nothing_in_the_end() -> None:
+    assert faults(Crash()) == {}
+
+
+def test_an_error_at_any_point_changes_nothing_in_the_end() -> None:
+    """The same mgr goes on: a turn that raises does not lose state."""
+    assert faults(RuntimeError('the mgr API failed')) == {}
+
+
+@pytest.mark.parametrize('phase', ['PREPARED', 'PINNING', 'PINNED', 'RELEASING'])
+def test_a_crash_at_any_point_of_an_aborted_campaign(phase: str) -> None:
+    assert faults(Crash(), abort_in=phase) == {}
+
+
+def test_a_failover_in_every_turn() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    for number in range(200):
+        driver.restart()
+        driver.turn()
+        if driver.phase == 'PREPARED' and number == 5:
+            driver.cluster.expand()
+        if driver.phase == 'PREPARED' and len(driver.cluster.remapped()) == 12:
+            driver.ask('pin')
+        if driver.phase == 'PINNED':
+            driver.ask('start')
+        if driver.phase == 'DONE':
+            break
+    assert [row['released'] for row in driver.loop.published.history] == [12]
+    assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.clean()
+
+
+def test_a_restart_says_that_the_campaign_goes_on() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.restart()
+    driver.turn()
+    assert whats(driver, 'start') == ['campaign 1 goes on: PINNED']
+    assert driver.phase == 'PINNED' and driver.status['pinned'] == 12
+
+
+# ---- damage
+
+def damage(driver: Driver, name: str) -> None:
+    for key in driver.kv.data:
+        if key.startswith(name + '/') and key.endswith('/0000'):
+            driver.kv.data[key] = '{}'
+
+
+@pytest.mark.parametrize('name', ['campaign', 'pins/000001', 'history', 'events'])
+def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.loop.save_events()
+    upmaps = driver.cluster.entries()
+    damage(driver, name)
+    driver.restart()
+    driver.run(3)
+    check = driver.cluster.checks['PERFGUARD_INTERRUPTED']
+    assert any(name in line for line in check['detail'])
+    assert driver.cluster.entries() == upmaps, 'no pin is lost'
+    assert [key for key in driver.kv.data if key.startswith('damaged/' + name)]
+    if driver.phase == 'PREPARED':
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    # The next campaign clears the report.
+    driver.ask('prepare', force=True)
+    driver.run(3)
+    assert driver.cluster.checks == {}
+    assert not [key for key in driver.kv.data if key.startswith('damaged/')]
+
+
+def test_one_damaged_copy_is_no_loss() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.kv.data['campaign/a/0000'] = 'x'
+    driver.kv.data['pins/000001/b/0000'] = 'y'
+    driver.restart()
+    driver.turn()
+    assert driver.phase == 'PINNED' and driver.status['pinned'] == 12
+
+
+@pytest.mark.parametrize('document', [[], 3, 'x', {'id': 1}, {'holds': []}])
+def test_a_campaign_that_is_none_is_reported(document: Any) -> None:
+    driver = Driver()
+    Store(driver.kv).put('campaign', document)
+    driver.restart()
+    driver.turn()
+    assert driver.phase == 'IDLE'
+    assert 'campaign' in driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail'][0]
+
+
+# ---- cost
+
+def test_a_quiet_turn_writes_and_sends_nothing() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.run(15)  # events are on their way into the store
+    driver.cluster.fault.count = 0
+    asked: Dict[str, int] = {}
+    view = driver.cluster.map_view()
+
+    @dataclass
+    class Counting:
+        osdmap: OsdMap = view.osdmap
+        crush_version: int = view.crush_version
+
+        def placement(self, pgid: str) -> Any:
+            asked[pgid] = asked.get(pgid, 0) + 1
+            return view.placement(pgid)
+
+    setattr(driver.cluster, 'map_view', Counting)
+    driver.run(5)
+    assert driver.cluster.fault.count == 0 and asked == {}
+
+
+def test_published_is_plain_json() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    published = driver.loop.published
+    for data in (published.status, published.rebalance, published.plan, published.events,
+                 published.history):
+        json.dumps(data)
+
+
+def test_upmaps_of_others_are_not_touched() -> None:
+    cluster = FakeCluster()
+    cluster.add_upmap('1.3', cluster.pg['1.3'].data[0], 4)
+    mine: Tuple[str, UpmapEntry] = ('1.3', cluster.entries()['1.3'])
+    driver = Driver(cluster)
+    driver.to_pinned()
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert not [command for command in cluster.sent if command.get('pgid') == '1.3']
+    assert cluster.entries() == dict([mine])

@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The state machine against a cluster in memory, without a loop or a store."""
+import copy
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+import pytest
+
+from perfguard.cluster.types import UpmapEntry, pool_of
+from perfguard.options import DEFAULTS, Options
+from perfguard.rebalance.executor import execute
+from perfguard.rebalance.holds import Settings
+from perfguard.rebalance.machine import judge
+from perfguard.rebalance.moves import release_move
+from perfguard.rebalance.requests import Request, apply
+from perfguard.rebalance.turn import Decision, Event, Observation
+from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry,
+                                       campaign_from_json, campaign_to_json)
+from perfguard.upmap.semantics import out_osds
+
+from .fake_cluster import BALANCER, FakeCluster
+
+OPTIONS = replace(DEFAULTS, max_pgs_in_flight=4, readback_timeout=6.0)
+
+
+class Machine:
+    """Feeds `judge` with what the cluster shows and carries out what it decides."""
+
+    def __init__(self, cluster: Optional[FakeCluster] = None,
+                 options: Options = OPTIONS) -> None:
+        self.cluster = cluster or FakeCluster()
+        self.options = options
+        now = self.cluster.now
+        self.campaign = Campaign(1, Phase.PREPARED, now, phase_since=now)
+        self.pins: Dict[str, PinRecord] = {}
+        self.phases: List[Phase] = []
+        self.events: List[Event] = []
+        self.decision = Decision(self.campaign)
+
+    def observe(self) -> Observation:
+        view = self.cluster.map_view()
+        return Observation(
+            self.cluster.now, self.cluster.signals(view.osdmap),
+            Settings(view.osdmap, self.cluster.balancer_active(),
+                     self.cluster.stored_option(BALANCER), True),
+            view.placement, self.cluster.crush(view.crush_version), self.cluster.period)
+
+    def judge(self) -> Decision:
+        seen = self.observe()
+        out = out_osds(seen.osdmap.osds)
+        moves = {}
+        for pgid, pin in self.pins.items():
+            place, pool = seen.placement(pgid), seen.osdmap.pools[pool_of(pgid)]
+            if place is not None and seen.osdmap.entry(pgid) == pin.entry:
+                moves[pgid] = release_move(pgid, pool, place.up, pin, out, 1 << 30)
+        before = copy.deepcopy((self.campaign, self.pins, moves))
+        decision = judge(self.campaign, self.pins, moves, seen, self.options)
+        assert (self.campaign, self.pins, moves) == before, 'an input was changed'
+        return decision
+
+    def turn(self) -> List[Action]:
+        decision = self.decision = self.judge()
+        # What is kept between two turns must survive JSON.
+        self.campaign = campaign_from_json(campaign_to_json(decision.campaign))
+        assert self.campaign == decision.campaign
+        if not self.phases or self.phases[-1] is not self.campaign.phase:
+            self.phases.append(self.campaign.phase)
+        self.events += decision.events
+        self.pins.update(decision.pins)
+        execute(self.cluster, decision.actions)
+        for pgid in decision.unpins:
+            del self.pins[pgid]
+        self.cluster.tick()
+        return list(decision.actions)
+
+    def ask(self, verb: str, **kwargs: bool) -> None:
+        self.campaign = apply(self.campaign, Request(verb, **kwargs), self.cluster.now)
+
+    def until(self, done: Callable[[], bool], turns: int = 200) -> None:
+        for _ in range(turns):
+            if done():
+                return
+            self.turn()
+        raise AssertionError('not reached: %s %s' % (self.campaign.phase, self.reasons))
+
+    def to(self, phase: Phase) -> None:
+        self.until(lambda: self.campaign.phase is phase)
+
+    @property
+    def reasons(self) -> str:
+        return '; '.join(self.decision.reasons)
+
+
+def prepared(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
+    machine = Machine(cluster, options)
+    machine.until(lambda: machine.campaign.prepared)
+    return machine
+
+
+def expanded(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
+    machine = prepared(cluster, options)
+    machine.cluster.expand()
+    machine.until(lambda: len(machine.cluster.remapped()) == 12)
+    return machine
+
+
+def pinned(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
+    machine = expanded(cluster, options)
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    return machine
+
+
+def releasing(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = pinned(cluster)
+    machine.ask('start')
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    return machine
+
+
+def paused(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = releasing(cluster)
+    machine.ask('pause')
+    machine.turn()
+    return machine
+
+
+def pinning(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = expanded(cluster)
+    machine.ask('pin')
+    machine.turn()
+    return machine
+
+
+def finishing(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = releasing(cluster)
+    machine.ask('finish', keep=True)
+    machine.turn()
+    return machine
+
+
+STATES: List[Tuple[Phase, Callable[..., Machine]]] = [
+    (Phase.PREPARED, prepared), (Phase.PREPARED, expanded), (Phase.PINNING, pinning),
+    (Phase.PINNED, pinned), (Phase.RELEASING, releasing), (Phase.HOLDING, paused),
+    (Phase.FINISHING, finishing)]
+EVERY_STATE = pytest.mark.parametrize('phase, make', STATES,
+                                      ids=[make.__name__ for _, make in STATES])
+
+
+# ---- the straight way
+
+def test_the_whole_way() -> None:
+    cluster = FakeCluster()
+    found = cluster.foreign()
+    machine = releasing(cluster)
+    assert cluster.moved == []
+    machine.to(Phase.DONE)
+    assert [phase.value for phase in machine.phases] == [
+        'PREPARED', 'PINNING', 'PINNED', 'RELEASING', 'FINISHING', 'DONE']
+    assert cluster.clean() and cluster.entries() == {} and cluster.foreign() == found
+    assert sorted(moved.pgid for moved in cluster.moved) == sorted(
+        {moved.pgid for moved in cluster.moved})
+    assert 1 <= cluster.most_moving <= 4
+    ended = machine.campaign
+    assert (ended.released, ended.total, ended.kept) == (12, 12, 0)
+    assert ended.bytes_done > 0 and ended.ended and not machine.pins
+
+
+def test_prepared_holds_the_settings_and_waits() -> None:
+    machine = prepared()
+    cluster = machine.cluster
+    assert 'norebalance' in cluster.flags
+    assert cluster.config == {BALANCER: 'false'} and cluster.modes == {1: 'off', 2: 'warn'}
+    assert [machine.turn() for _ in range(5)] == [[]] * 5
+    assert machine.campaign.phase is Phase.PREPARED and 'waiting for the CRUSH' in machine.reasons
+    machine.cluster.expand()
+    machine.until(lambda: bool(cluster.remapped()))
+    machine.turn()
+    assert machine.turn() == [] and '12 PGs are remapped' in machine.reasons
+
+
+def test_pinning_makes_every_pg_clean_and_moves_nothing() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    assert cluster.clean() and cluster.moved == [] and len(machine.pins) == 12
+    assert machine.campaign.unpinnable == {} and not machine.campaign.pinning
+    assert [machine.turn() for _ in range(5)] == [[]] * 5
+    assert machine.campaign.phase is Phase.PINNED and '12 PGs are pinned' in machine.reasons
+
+
+def test_pins_go_in_batches() -> None:
+    machine = expanded(options=replace(OPTIONS, pin_batch=5))
+    machine.ask('pin')
+    most = 0
+    while machine.campaign.phase is not Phase.PINNED:
+        most = max(most, sum(isinstance(action, SetEntry) for action in machine.turn()))
+    assert most == 5 and len(machine.pins) == 12
+
+
+def test_releases_wait_while_pgs_peer() -> None:
+    machine = pinned()
+    machine.cluster.trouble = {'in_transition': 8, 'inactive': 8}
+    machine.ask('start')
+    for _ in range(10):
+        machine.turn()
+    assert not machine.campaign.in_flight and 'peer' in machine.reasons
+    machine.cluster.trouble = {}
+    machine.to(Phase.DONE)
+
+
+def test_items_from_before_are_kept() -> None:
+    cluster = FakeCluster()
+    cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 2)
+    cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+    found = cluster.entries()
+    machine = pinned(cluster)
+    assert len(cluster.entries()['1.2'].items) == 2
+    assert machine.pins['1.2'].before == found['1.2'] and '1.1' not in machine.pins
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.entries() == found
+
+
+def test_a_pinned_pg_that_crush_moves_again_keeps_what_was_before() -> None:
+    cluster = FakeCluster()
+    cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+    found = cluster.entries()
+    machine = pinned(cluster)
+    first = machine.pins['1.2'].entry
+    raw = cluster.pg['1.2'].mon.raw
+    cluster.set_raw('1.2', (raw[0], 9, raw[2]))
+    machine.until(lambda: machine.pins['1.2'].entry != first and not machine.campaign.pinning)
+    assert machine.pins['1.2'].before == found['1.2']
+    assert set(first.items) < set(cluster.entries()['1.2'].items)
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.entries() == found
+
+
+def test_a_swap_is_pinned_by_a_vector_and_released() -> None:
+    machine = prepared()
+    cluster = machine.cluster
+    here = cluster.pg['2.1'].data
+    cluster.set_raw('2.1', (here[1], here[0], here[2]))
+    machine.until(lambda: bool(cluster.remapped()))
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    assert cluster.entries() == {'2.1': UpmapEntry(vector=here)}
+    assert machine.pins['2.1'].raw == (here[1], here[0], here[2])
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.entries() == {} and cluster.pg['2.1'].data == (here[1], here[0], here[2])
+
+
+# ---- holding
+
+@pytest.mark.parametrize('trouble', [
+    {'trouble': {'laggy': 1}}, {'trouble': {'degraded': 2}}, {'slow_ops': 1},
+    {'health': {'MON_DOWN': '1/3 mons down'}}, {'trouble': {'inactive': 1}}])
+def test_a_stop_condition_stops_releases_until_it_is_over(trouble: Dict[str, Any]) -> None:
+    machine = releasing()
+    cluster = machine.cluster
+    for name, value in trouble.items():
+        setattr(cluster, name, value)
+    for _ in range(12):
+        assert not any(isinstance(action, SetEntry) for action in machine.turn())
+        assert 'norebalance' not in cluster.flags
+    assert machine.campaign.phase is Phase.HOLDING and machine.reasons
+    under_way = machine.campaign.released
+    assert under_way == 4 and not machine.campaign.in_flight, 'what is under way goes on'
+    cluster.trouble, cluster.health, cluster.slow_ops = {}, {}, 0
+    machine.turn()
+    assert machine.campaign.phase is Phase.HOLDING, 'it may be back with the next report'
+    machine.to(Phase.DONE)
+
+
+@pytest.mark.parametrize('flag', ['nobackfill', 'norebalance', 'norecover'])
+def test_a_foreign_flag_holds_and_is_never_cleared(flag: str) -> None:
+    machine = releasing()
+    machine.cluster.flags.add(flag)
+    for _ in range(8):
+        machine.turn()
+    assert flag in machine.cluster.flags
+    assert machine.campaign.phase is Phase.HOLDING
+    assert 'the flag %s is set, and not by perfguard' % flag in machine.reasons
+    machine.cluster.flags.discard(flag)
+    machine.to(Phase.DONE)
+
+
+def test_a_flag_from_before_the_campaign_stays() -> None:
+    cluster = FakeCluster()
+    cluster.flags.add('norebalance')
+    machine = pinned(cluster)
+    machine.ask('abort')
+    machine.to(Phase.ABORTED)
+    assert 'norebalance' in cluster.flags
+
+
+def test_pause_stops_all_movement_and_resume_goes_on() -> None:
+    machine = paused()
+    cluster = machine.cluster
+    assert 'norebalance' in cluster.flags and machine.campaign.phase is Phase.HOLDING
+    flights = set(machine.campaign.in_flight)
+    for _ in range(10):
+        machine.turn()
+    assert cluster.moved == [] and set(machine.campaign.in_flight) == flights
+    assert 'paused by the operator' in machine.reasons
+    machine.ask('resume')
+    machine.to(Phase.DONE)
+    assert len(cluster.moved) == 12
+
+
+def test_the_balancer_switched_on_by_others_holds() -> None:
+    machine = releasing()
+    machine.cluster.config[BALANCER] = 'true'
+    machine.turn()
+    machine.turn()
+    assert machine.campaign.phase is Phase.HOLDING and 'ceph balancer off' in machine.reasons
+    assert machine.cluster.config[BALANCER] == 'true'
+    machine.cluster.config[BALANCER] = 'false'
+    machine.to(Phase.DONE)
+    assert machine.cluster.config[BALANCER] == 'false', 'theirs from then on'
+
+
+def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
+    machine = pinned()
+    full = machine.cluster.hosts
+    machine.cluster.fullness = {full: 'nearfull'}
+    machine.ask('start')
+    for _ in range(60):
+        machine.turn()
+        assert all(full not in flight.targets for flight in machine.campaign.in_flight.values())
+    assert 0 < machine.campaign.released < 12
+    machine.cluster.fullness = {}
+    machine.to(Phase.DONE)
+
+
+# ---- others change things
+
+def test_a_second_crush_change_is_pinned_while_releasing() -> None:
+    machine = releasing()
+    cluster = machine.cluster
+    guarded: Set[str] = set(machine.campaign.in_flight)
+    cluster.set_raw('1.1', (9, 8, 10))
+    machine.until(lambda: '1.1' in machine.pins)
+    assert '1.1' not in guarded and machine.pins['1.1'].entry
+    machine.to(Phase.DONE)
+    assert set(cluster.pg['1.1'].data) == {9, 8, 10} and cluster.clean()
+    assert machine.campaign.released == 13
+
+
+def test_an_upmap_of_somebody_else_replaces_a_pin_and_stays() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    pgid = sorted(machine.pins)[-1]
+    raw = cluster.pg[pgid].mon.raw
+    other = next(osd for osd in range(8) if osd not in raw and osd not in cluster.pg[pgid].data)
+    theirs = ((raw[0], other),)
+    cluster.run([{'prefix': 'osd pg-upmap-items', 'pgid': pgid, 'id': list(theirs[0])}])
+    machine.turn()
+    assert pgid not in machine.pins
+    assert any('replaced by somebody else' in event.what for event in machine.events)
+
+
+def test_pins_that_others_removed_are_pinned_again() -> None:
+    machine = pinned()
+    pgid = sorted(machine.pins)[0]
+    entry = machine.pins[pgid].entry
+    machine.cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}])
+    machine.turn()
+    assert pgid not in machine.pins
+    machine.until(lambda: pgid in machine.pins and not machine.campaign.pinning)
+    assert machine.cluster.entries()[pgid] == entry and machine.cluster.moved == []
+
+
+def test_what_the_mon_refuses_is_unpinnable_and_moves_under_the_caps() -> None:
+    machine = expanded()
+    machine.cluster.refuse['osd pg-upmap-items'] = 'no'
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    assert len(machine.campaign.unpinnable) == 12 and not machine.pins
+    assert '12 cannot be' in machine.reasons
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert machine.cluster.clean() and machine.campaign.released == 12
+
+
+# ---- finish and abort
+
+def test_finish_keep_leaves_the_pins_as_upmaps() -> None:
+    machine = releasing()
+    cluster = machine.cluster
+    flights = set(machine.campaign.in_flight)
+    kept = {pgid: pin.entry for pgid, pin in machine.pins.items() if pgid not in flights}
+    machine.ask('finish', keep=True)
+    machine.to(Phase.DONE)
+    assert cluster.entries() == kept and not machine.pins and cluster.clean()
+    assert (machine.campaign.kept, machine.campaign.released) == (8, 4)
+
+
+def test_finish_does_not_wait_for_ever_for_what_is_not_its_doing() -> None:
+    machine = prepared()
+    machine.cluster.trouble = {'remapped': 3}
+    machine.ask('finish')
+    begun = machine.cluster.now
+    machine.to(Phase.DONE)
+    assert 60 <= machine.cluster.now - begun < 70
+
+
+@EVERY_STATE
+def test_abort_works_in_every_state(phase: Phase, make: Callable[..., Machine]) -> None:
+    cluster = FakeCluster()
+    cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+    found, mine = cluster.foreign(), cluster.entries()
+    machine = make(cluster)
+    assert machine.campaign.phase is phase
+    moved = len(cluster.moved)
+    machine.ask('abort')
+    machine.to(Phase.ABORTED)
+    assert cluster.foreign() == found and not machine.campaign.in_flight
+    for _ in range(15):
+        cluster.tick()
+    assert cluster.clean() and len(cluster.moved) == moved, 'nothing more has moved'
+    entries = cluster.entries()
+    assert all(entries[pgid] == pin.entry for pgid, pin in machine.pins.items())
+    assert set(entries['1.2'].items) >= set(mine['1.2'].items)
+
+
+@EVERY_STATE
+def test_abort_works_on_a_sick_cluster(phase: Phase, make: Callable[..., Machine]) -> None:
+    machine = make()
+    found = FakeCluster().foreign()
+    machine.cluster.trouble = {'degraded': 5, 'laggy': 3, 'inactive': 2}
+    machine.cluster.health = {'MON_DOWN': 'x', 'SLOW_OPS': 'y'}
+    machine.ask('abort')
+    machine.to(Phase.ABORTED)
+    assert machine.cluster.foreign() == found
+
+
+@EVERY_STATE
+def test_judging_twice_decides_the_same(phase: Phase, make: Callable[..., Machine]) -> None:
+    machine = make()
+    assert machine.judge() == machine.judge()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What releases move, and how long they take."""
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfguard.cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
+from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
+                                       RELEASE_OVERHEAD_SECONDS, Move, move_between, plan,
+                                       release_move, remaining_seconds)
+from perfguard.rebalance.types import PinRecord
+
+REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
+EC = Pool(2, 'ec', True, 3, 2, 0, 8, 8, 8, data_shards=2)
+SIZE = 800
+SETS = st.lists(st.integers(0, 9), min_size=3, max_size=3, unique=True).map(
+    lambda osds: tuple(osds))
+
+
+def test_replicated_move() -> None:
+    move = move_between('1.0', REP, (1, 2, 3), (1, 5, 4), SIZE)
+    assert move == Move('1.0', (2, 3), (5, 4), 1, 2 * 100, False)
+
+
+def test_order_is_no_move_in_a_replicated_pool_but_in_an_erasure_coded_one() -> None:
+    assert move_between('1.0', REP, (1, 2, 3), (2, 1, 3), SIZE) == Move('1.0', (), (), 1, 0, True)
+    move = move_between('2.0', EC, (1, 2, 3), (2, 1, 3), SIZE)
+    assert (move.sources, move.targets, move.bytes) == ((1, 2), (2, 1), 2 * 50)
+
+
+def test_holes_are_no_osds() -> None:
+    move = move_between('2.0', EC, (NO_OSD, 2, 3), (1, 2, NO_OSD), SIZE)
+    assert (move.sources, move.targets, move.primary) == ((3,), (1,), 2)
+
+
+def test_unknown_target() -> None:
+    assert move_between('1.0', REP, (1, 2, 3), None, SIZE) == Move('1.0', (), (), 1, 0)
+
+
+@given(SETS, SETS)
+def test_move_leads_from_here_to_there(here: OsdSet, there: OsdSet) -> None:
+    move = move_between('1.0', REP, here, there, SIZE)
+    assert (set(here) - set(move.sources)) | set(move.targets) == set(there)
+    assert move.moves_primary == (here[0] != there[0])
+    shards = move_between('2.0', EC, here, there, SIZE)
+    assert len(shards.targets) == len(shards.sources) == sum(
+        1 for a, b in zip(here, there) if a != b)
+
+
+def test_release_goes_to_what_was_before() -> None:
+    pin = PinRecord(before=UpmapEntry(((3, 9),)), entry=UpmapEntry(((3, 4), (2, 5))))
+    # raw (1, 2, 3), pinned to (1, 5, 4), released to (1, 2, 9)
+    move = release_move('1.0', REP, (1, 5, 4), pin, frozenset(), SIZE)
+    assert (move.sources, move.targets) == ((5, 4), (2, 9))
+
+
+def test_release_of_a_vector_needs_the_recorded_raw_set() -> None:
+    pin = PinRecord(UpmapEntry(), UpmapEntry(vector=(2, 1, 3)), raw=(1, 2, 3))
+    assert release_move('2.0', EC, (2, 1, 3), pin, frozenset(), SIZE).targets == (1, 2)
+    blind = PinRecord(UpmapEntry(), UpmapEntry(vector=(2, 1, 3)))
+    assert release_move('2.0', EC, (2, 1, 3), blind, frozenset(), SIZE).targets == ()
+
+
+MOVES = [Move('1.0', (1,), (5,), 1, 100), Move('1.1', (2, 3), (5, 6), 9, 200, True)]
+
+
+def test_plan_sums_up() -> None:
+    found = plan(MOVES, 4, 2, None)
+    assert (found.pgs, found.shards, found.bytes, found.primaries_moving) == (2, 3, 300, 1)
+    assert {load.osd: (load.pgs_in, load.pgs_out, load.bytes_in, load.bytes_out)
+            for load in found.osds} == {1: (0, 1, 0, 100), 2: (0, 1, 0, 100),
+                                        3: (0, 1, 0, 100), 5: (2, 0, 200, 0),
+                                        6: (1, 0, 100, 0)}
+    assert [load.osd for load in found.osds] == [1, 2, 3, 5, 6]
+
+
+def test_measured_speed_wins() -> None:
+    found = plan(MOVES, 4, 2, 10.0)
+    assert (found.estimated_seconds, found.basis) == (30.0, 'measured')
+
+
+@pytest.mark.parametrize('parallel, per_target, pgs, at_a_time', [(100, 2, 2, 2), (1, 2, 2, 1)])
+def test_assumed_time_is_that_of_the_narrowest_place(parallel: int, per_target: int, pgs: int,
+                                                     at_a_time: int) -> None:
+    size = int(ASSUMED_BACKFILL_BYTES_PER_SECOND)
+    found = plan([Move('1.%d' % i, (i,), (9,), i, size) for i in range(pgs)],
+                 parallel, per_target, None)
+    assert found.basis == 'assumed'
+    assert found.estimated_seconds == pytest.approx(
+        pgs * (RELEASE_OVERHEAD_SECONDS + 1.0) / at_a_time)
+
+
+def test_nothing_to_move() -> None:
+    found = plan([], 4, 2, None)
+    assert (found.pgs, found.osds, found.estimated_seconds) == (0, (), 0.0)
+
+
+def test_remaining_seconds() -> None:
+    assert remaining_seconds(0, 0, 0.0) == 0.0
+    assert remaining_seconds(10, 0, 5.0) is None
+    assert remaining_seconds(10, 5, 0.0) is None
+    assert remaining_seconds(100, 50, 10.0) == 20.0

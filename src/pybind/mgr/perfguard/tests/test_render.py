@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What people and programs are shown."""
+import json
+from typing import Any, Dict, Optional
+
+import pytest
+
+from perfguard import render
+from perfguard.loop import Published
+
+from .driver import Driver
+
+
+@pytest.mark.parametrize('size, text', [
+    (0, '0 B'), (1023, '1023 B'), (1024, '1.0 KiB'), (1536, '1.5 KiB'), (5 << 30, '5.0 GiB'),
+    (3000 << 40, '3000.0 TiB'), (-2048, '-2.0 KiB')])
+def test_bytes_text(size: int, text: str) -> None:
+    assert render.bytes_text(size) == text
+
+
+@pytest.mark.parametrize('seconds, text', [
+    (None, 'not known yet'), (0, '0 s'), (119.4, '119 s'), (120, '2 min'), (7199, '120 min'),
+    (7200, '2.0 h'), (2 * 86400 - 1, '48.0 h'), (2 * 86400, '2.0 days')])
+def test_seconds_text(seconds: Optional[float], text: str) -> None:
+    assert render.seconds_text(seconds) == text
+
+
+def test_time_text() -> None:
+    assert render.time_text(None) == '' and render.time_text(0) == ''
+    assert len(render.time_text(1e9)) == 19
+
+
+def test_formats() -> None:
+    data = {'b': [1], 'a': 'ä'}
+    assert json.loads(render.render(data, 'json', str)) == data
+    pretty = render.render(data, 'json-pretty', str)
+    assert json.loads(pretty) == data and '\n    "b"' in pretty
+    assert render.render(data, 'plain', lambda shown: shown['a']) == 'ä'
+
+
+def test_table_aligns_numbers_right_and_words_left() -> None:
+    text = render.table(('OSD', 'why'), [(1, 'x'), (100, 'longer')], left=('why',))
+    assert text.splitlines()[1] == '  1  x' and text.splitlines()[2] == '100  longer'
+
+
+@pytest.fixture(scope='module')
+def moving() -> Published:
+    driver = Driver()
+    driver.to_releasing()
+    driver.run(2)
+    return driver.loop.published
+
+
+def test_status_of_a_module_that_has_just_started() -> None:
+    text = render.status(Published().status)
+    assert 'IDLE' in text and '- perfguard has just started' in text
+
+
+def test_status(moving: Published) -> None:
+    text = render.status(moving.status)
+    assert 'RELEASING' in text and 'PGs          24, ' in text and 'rebalance 1' in text
+    assert '4 in flight' in text and '- up to 4 PGs in flight' in text
+
+
+def test_status_names_health_checks(moving: Published) -> None:
+    data = {**moving.status, 'health': ['PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE']}
+    assert 'PERFGUARD_STALLED, PERFGUARD_UNPINNABLE' in render.status(data)
+
+
+def test_rebalance_status(moving: Published) -> None:
+    text = render.rebalance_status(moving.rebalance)
+    assert '0 of 12 released, 4 in flight (at most 4), 8 pinned' in text
+    assert '(paused)' not in text and 'kept as upmaps' not in text and 'ended' not in text
+
+
+def changed(published: Published, **changes: Any) -> str:
+    return render.rebalance_status({**published.rebalance, **changes})
+
+
+def test_rebalance_status_shows_what_is_there(moving: Published) -> None:
+    assert 'RELEASING (paused)' in changed(moving, paused=True)
+    assert 'kept as upmaps  3' in changed(moving, kept=3)
+    ended = changed(moving, ended=1e9)
+    assert 'ended' in ended and 'time left' not in ended
+    assert '[%s]' % ('=' * 15 + ' ' * 15) in changed(moving, released=6)
+    assert '[%s]' % (' ' * 30) in changed(moving, total=0)
+
+
+def test_many_unpinnable_pgs_are_cut_short(moving: Published) -> None:
+    rows = [{'pgid': '1.%x' % i, 'reason': 'reason %d' % i} for i in range(25)]
+    text = changed(moving, unpinnable=rows)
+    assert 'reason 19' in text and 'reason 20' not in text and '... and 5 more' in text
+    assert 'more' not in changed(moving, unpinnable=rows[:20])
+
+
+def test_no_campaign() -> None:
+    driver = Driver()
+    text = render.rebalance_status(driver.status)
+    assert text.splitlines() == ['no campaign', '', '- no campaign is under way']
+
+
+def test_plan(moving: Published) -> None:
+    text = render.plan(moving.plan)
+    assert 'PGs to move          8' in text and '(speed assumed)' in text
+    assert 'not pinned yet' not in text
+    assert 'not pinned yet       7' in render.plan({**moving.plan, 'remapped': 7})
+    assert [line.split()[0] for line in text.splitlines()[-len(moving.plan['osds']):]] == [
+        str(row['osd']) for row in moving.plan['osds']]
+
+
+def test_an_empty_plan() -> None:
+    assert render.plan(Driver().loop.published.plan) == 'nothing to move'
+
+
+def test_history_and_one_campaign(moving: Published) -> None:
+    assert render.history({'campaigns': []}) == 'no campaigns'
+    text = render.history({'campaigns': [moving.rebalance]})
+    assert text.splitlines()[1].split()[:2] == ['1', 'RELEASING']
+    one = render.campaign(moving.rebalance)
+    assert 'in flight' in one and 'bytes done' in one and 'reasons' not in one
+
+
+def test_events(moving: Published) -> None:
+    assert render.events({'events': []}) == 'no events'
+    text = render.events({'events': moving.events})
+    assert 'releasing 4 PGs' in text and text.splitlines()[0].split() == [
+        'time', 'kind', 'what', 'why']
+
+
+def test_accepted() -> None:
+    data: Dict[str, Any] = {'verb': 'pin', 'message': 'pinning'}
+    assert render.accepted(data) == 'pinning'

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Documents that survive damage and a crash between any two writes."""
+import json
+from typing import Any, Callable, List
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfguard import store as module
+from perfguard.store import VERSION, Store
+
+from .fake_cluster import Crash, MemoryKv
+
+DOCUMENTS = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+                         lambda inner: st.lists(inner, max_size=4)
+                         | st.dictionaries(st.text(max_size=5), inner, max_size=4))
+
+
+def long(letter: str, parts: int) -> List[str]:
+    return [letter * 1000] * (60 * (parts - 1) + 5)
+
+
+@given(DOCUMENTS)
+def test_round_trip(document: Any) -> None:
+    kv = MemoryKv()
+    Store(kv).put('x', document)
+    fresh = Store(kv)
+    assert fresh.get('x') == document and fresh.damaged == []
+
+
+def test_long_documents_are_split_and_shrink_again() -> None:
+    kv = MemoryKv()  # refuses values over 64 KiB
+    store = Store(kv)
+    store.put('x', long('a', 3))
+    assert len(kv.data) == 2 * (3 + 1)
+    store.put('x', 'short')
+    assert len(kv.data) == 2 * (1 + 1)
+    assert Store(kv).get('x') == 'short'
+
+
+def test_what_is_not_there() -> None:
+    store = Store(MemoryKv())
+    assert store.get('x') is None and store.damaged == []
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 25))
+def test_a_crash_between_any_two_writes(old_parts: int, new_parts: int, at: int) -> None:
+    """What is read afterwards is one of the two documents, and the next put counts."""
+    kv = MemoryKv()
+    old, new = long('a', old_parts), long('b', new_parts)
+    Store(kv).put('x', 'even older')
+    Store(kv).put('x', old)
+    survivor = Store(kv)
+    assert survivor.get('x') == old
+    kv.fault.count, kv.fault.at = 0, at
+    try:
+        survivor.put('x', new)
+    except Crash:
+        pass
+    kv.fault.at = None
+    fresh = Store(kv)
+    assert fresh.get('x') in (old, new)
+    fresh.put('x', 'newest')
+    last = Store(kv)
+    assert last.get('x') == 'newest' and last.damaged == []
+
+
+@pytest.mark.parametrize('copies, kept', [('a', True), ('b', True), ('ab', False)])
+@pytest.mark.parametrize('damage', [
+    lambda kv, copy: kv.data.update({'x/%s/0000' % copy: '[2]'}),
+    lambda kv, copy: kv.data.pop('x/%s/0000' % copy),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: 'no json'}),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: '[]'}),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: '{"version": 1}'}),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: json.dumps(
+        {**json.loads(kv.data['x/%s/head' % copy]), 'version': VERSION + 1})}),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: json.dumps(
+        {**json.loads(kv.data['x/%s/head' % copy]), 'crc': 1})}),
+])
+def test_damage_is_set_aside_and_reported(damage: Callable[[MemoryKv, str], Any], copies: str,
+                                          kept: bool) -> None:
+    kv = MemoryKv()
+    Store(kv).put('x', [1])
+    for copy in copies:
+        damage(kv, copy)
+    store = Store(kv)
+    assert store.get('x') == ([1] if kept else None)
+    if not kept:
+        assert [key for key, _ in store.damaged] == ['x/a', 'x/b']
+        assert any(key.startswith('damaged/x/') for key in kv.data)
+    # Set aside once: nothing is reported again, and writing goes on.
+    again = Store(kv)
+    again.get('x')
+    assert again.damaged == []
+    again.put('x', [3])
+    assert Store(kv).get('x') == [3]
+
+
+def test_the_newer_of_two_intact_copies_counts() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    store.put('x', 'old')
+    older = {key: value for key, value in kv.data.items() if key.startswith('x/a/')}
+    store.put('x', 'new')
+    kv.data.update(older)
+    assert Store(kv).get('x') == 'new'
+
+
+def test_remove_and_names() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    for name in ('pins/2', 'pins/1', 'pinsandmore', 'x'):
+        store.put(name, name)
+    assert store.names('pins/') == ['pins/1', 'pins/2']
+    store.remove('pins/1')
+    assert store.names('pins/') == ['pins/2']
+    assert store.get('pins/1') is None and store.get('pinsandmore') == 'pinsandmore'
+
+
+def test_notes_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    kv = MemoryKv()
+    times = iter([9, 10, 11])
+    monkeypatch.setattr(module.time, 'time_ns', lambda: next(times))
+    store = Store(kv)
+    keys = [store.note('requests', {'n': n}) for n in range(3)]
+    store.drop_note(keys[1])
+    assert Store(kv).notes('requests') == [(keys[0], {'n': 0}), (keys[2], {'n': 2})]
+    assert Store(kv).notes('other') == []
+
+
+def test_an_unreadable_note_is_dropped_and_reported() -> None:
+    kv = MemoryKv()
+    kv.data['requests/00001'] = 'no json'
+    store = Store(kv)
+    good = store.note('requests', 1)
+    assert store.notes('requests') == [(good, 1)]
+    assert [key for key, _ in store.damaged] == ['requests/00001']
+    assert 'requests/00001' not in kv.data
