@@ -9,6 +9,7 @@ from typing import Any, List
 
 from setuptools import find_packages, setup
 from setuptools.command.install import install
+from setuptools.command.install_scripts import install_scripts
 
 SOURCE = 'src/pybind/mgr'
 #: The dashboard imports every file of this folder, so the drop-in goes into its package.
@@ -19,6 +20,19 @@ def drop_ins() -> List[str]:
     if not os.path.exists(os.path.join(SOURCE, DROP_IN)):
         return []
     return [DROP_IN[:-len('.py')].replace('/', '.')]
+
+
+class InstallScripts(install_scripts):
+    """Scripts that find the package also where Python does not look for packages by itself."""
+
+    def run(self) -> None:
+        super().run()
+        library = os.path.abspath(self.get_finalized_command('install').install_lib)
+        for path in self.get_outputs():
+            with open(path) as script:
+                shebang, body = script.read().split('\n', 1)
+            with open(path, 'w') as script:
+                script.write('%s\nimport sys\nsys.path.append(%r)\n%s' % (shebang, library, body))
 
 
 class Install(install):
@@ -45,7 +59,7 @@ setup(
                            exclude=['perfguard.tests', 'perfguard.tests.*']),
     py_modules=drop_ins(),
     entry_points={'console_scripts': ['perfguard-plan = perfguard.offline:main']},
-    cmdclass={'install': Install},
+    cmdclass={'install': Install, 'install_scripts': InstallScripts},
     classifiers=['Programming Language :: Python :: 3',
                  'License :: OSI Approved :: '
                  'GNU Lesser General Public License v2 or later (LGPLv2+)'])

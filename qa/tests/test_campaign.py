@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Campaigns on every release: the expansion, and an mgr that fails in each phase of it."""
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
 
 from qa.cluster import Cluster
 
-from .guard import FAST_CONF, Guard
+from .guard import FAST_CONF, Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
+
+SOURCE = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr'
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
 
@@ -167,3 +172,42 @@ def test_mgr_failover_in_each_phase(release: str, make_cluster: ClusterFactory) 
     cluster.wait_clean(30)
     assert guard.upmaps() == {} and guard.foreign() == before
     assert not guard.tracebacks()
+
+
+def test_offline_pins(release: str, make_cluster: ClusterFactory) -> None:
+    """The offline planner's commands make a real cluster active+clean."""
+    cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
+    cluster.pool_create('rep', 64, size=3)
+    cluster.pool_create('ec', 32, erasure=(2, 1))
+    cluster.fill('rep', 500, 4096)
+    cluster.fill('ec', 300, 4096)
+    cluster.mon('osd set', key='norebalance')
+    cluster.add_osds(4)
+    cluster.wait(lambda: cluster.osd_dump()['pg_temp'], 30, 'remapped PGs')
+    cluster.wait_active(30)
+    cluster.flush_pg_stats()
+    argv = [sys.executable, '-m', 'perfguard.offline', 'pin']
+    for option, command in (('osd', ('osd', 'dump')), ('pg', ('pg', 'dump', 'pgs_brief')),
+                            ('crush', ('osd', 'crush', 'dump'))):
+        path = cluster.directory / f'{option}.json'
+        path.write_text(cluster.ceph(*command, '-f', 'json').stdout)
+        argv += [f'--{option}-dump', str(path)]
+    env = {'PYTHONPATH': str(SOURCE)}
+    done = subprocess.run(argv, env=env, check=True, stdout=subprocess.PIPE, timeout=60,
+                          universal_newlines=True)
+    plan = json.loads(subprocess.run([*argv, '--format', 'json'], env=env, check=True,
+                                     stdout=subprocess.PIPE, timeout=60).stdout)
+    assert not plan['unpinnable']
+    commands = [as_command(line) for line in done.stdout.splitlines()]
+    assert len(commands) >= len(plan['items']) + len(plan['pg_upmap']) > 20
+    cluster.burst(commands)
+    cluster.wait_clean(30)
+    assert 'norebalance' in cluster.osd_dump()['flags_set']
+
+
+def as_command(line: str) -> Json:
+    """A line such as "ceph osd pg-upmap-items 1.2 3 4" as a mon command."""
+    ceph, osd, verb, pgid, *osds = line.split()
+    assert (ceph, osd) == ('ceph', 'osd')
+    command: Json = {'prefix': 'osd ' + verb, 'pgid': pgid}
+    return {**command, 'id': [int(osd) for osd in osds]} if osds else command

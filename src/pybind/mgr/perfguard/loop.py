@@ -40,6 +40,8 @@ _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', '
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
 #: With more pins than PREVIEW_PGS the plan is worked out anew this often.
 PLAN_SECONDS = 10.0
+#: Share of its time that the loop may be at work, waiting for the mons included.
+BUSY_SHARE = 0.5
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 #: Events are written to the store at most this often.
@@ -139,6 +141,7 @@ class Loop:
         self._reasons: Tuple[str, ...] = ()
         self._failures: Tuple[str, ...] = ()
         self._interrupted: List[str] = []
+        self._turn_seconds = 0.0
         self.published = Published()
 
     # ---- for commands: other threads
@@ -181,7 +184,9 @@ class Loop:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
         active = self._campaign is not None and self._campaign.active
-        self._wake.wait(options.campaign_interval if active else options.loop_interval)
+        interval = options.campaign_interval if active else options.loop_interval
+        # A turn holds the interpreter's lock; where the OSDMap is huge, other modules come first.
+        self._wake.wait(max(interval, self._turn_seconds / BUSY_SHARE))
         self._wake.clear()
 
     def wake(self) -> None:
@@ -244,6 +249,13 @@ class Loop:
     # ---- one turn
 
     def turn(self) -> None:
+        begin = time.monotonic()
+        try:
+            self._turn()
+        finally:
+            self._turn_seconds = time.monotonic() - begin
+
+    def _turn(self) -> None:
         options = self._options()
         self._take_requests()
         seen, view = self._observe()
