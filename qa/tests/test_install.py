@@ -27,7 +27,8 @@ def test_installed_module_and_script(tmp_path: Path, make_cluster: Callable[...,
     assert not (library / 'perfguard' / 'tests').exists()
 
     script = subprocess.run(
-        [str(scripts / 'perfguard-plan'), 'pin', '--osd-dump', '/nonesuch', '--pg-dump', '/nonesuch'],
+        [str(scripts / 'perfguard-plan'), 'pin', '--osd-dump', '/nonesuch',
+         '--pg-dump', '/nonesuch'],
         cwd=tmp_path, env={'PATH': '/usr/bin:/bin'}, timeout=30, stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE, universal_newlines=True)
     assert script.returncode == 2 and '/nonesuch' in script.stderr
