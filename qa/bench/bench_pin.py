@@ -93,10 +93,7 @@ def unpin(cluster: Cluster, guard: Guard) -> None:
         guard.wait_phase('PINNED')
         guard.do('abort')
         guard.wait_phase('ABORTED')
-    dump = cluster.osd_dump()
-    cluster.burst([{'prefix': 'osd rm-pg-upmap-items', 'pgid': e['pgid']}
-                   for e in dump['pg_upmap_items']]
-                  + [{'prefix': 'osd rm-pg-upmap', 'pgid': e['pgid']} for e in dump['pg_upmap']])
+    guard.remove_upmaps()
     guard.wait_remapped()
     cluster.flush_pg_stats()
     time.sleep(6)  # two reports of the PG states

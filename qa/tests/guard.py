@@ -142,6 +142,14 @@ class Guard:
         found.update({e['pgid'] + ' vector': e['osds'] for e in dump['pg_upmap']})
         return found
 
+    def remove_upmaps(self) -> None:
+        """Remove every upmap of the cluster."""
+        dump = self.cluster.osd_dump()
+        self.cluster.burst(
+            [{'prefix': 'osd rm-pg-upmap-items', 'pgid': e['pgid']}
+             for e in dump['pg_upmap_items']]
+            + [{'prefix': 'osd rm-pg-upmap', 'pgid': e['pgid']} for e in dump['pg_upmap']])
+
     def store_keys(self) -> List[str]:
         keys: List[str] = self.cluster.mon('config-key ls')
         return sorted(key[len('mgr/perfguard/'):] for key in keys

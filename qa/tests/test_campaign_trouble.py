@@ -44,11 +44,9 @@ def tidy(guard: Guard) -> None:
     if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
         guard.do('abort')
         guard.wait_phase('ABORTED')
-    dump = cluster.osd_dump()
-    cluster.burst([{'prefix': 'osd rm-pg-upmap-items', 'pgid': e['pgid']}
-                   for e in dump['pg_upmap_items']]
-                  + [{'prefix': 'osd rm-pg-upmap', 'pgid': e['pgid']} for e in dump['pg_upmap']])
-    for flag in {'norebalance', 'nobackfill', 'noscrub', 'noout'} & set(dump['flags_set']):
+    guard.remove_upmaps()
+    flags = set(cluster.osd_dump()['flags_set'])
+    for flag in {'norebalance', 'nobackfill', 'noscrub', 'noout'} & flags:
         cluster.mon('osd unset', key=flag)
     cluster.wait_clean(90)
     # Pins of an aborted campaign that are gone from the OSDMap are forgotten by the next one.

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
-from perfguard.cluster.dumps import PgSets, osdmap_from_dump
-from perfguard.cluster.types import Items, OsdMap, OsdSet, UpmapEntry, pool_of
+from perfguard.cluster.dumps import osdmap_from_dump
+from perfguard.cluster.types import Items, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of
 from perfguard.upmap.census import plan_pins
 from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.pins import Pin, after_commit, plan_pin

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence, TextIO
 
-from .cluster.dumps import (CLEAN, PgSets, WrongDump, keep_remapped, osdmap_from_dump, pg_rows,
+from .cluster.dumps import (CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows,
                             wrong_pg_dump)
-from .cluster.types import OsdMap
+from .cluster.types import OsdMap, PgSets
 from .upmap.census import commands, plan_pins
 from .upmap.crush import CrushRules
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Reads what Ceph prints as JSON, and what ceph-mgr's get() returns, into the frozen types."""
-from typing import Any, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Union
+from typing import Any, Dict, FrozenSet, Mapping, Union
 
-from .types import Osd, OsdMap, OsdSet, Pool
+from .types import Osd, OsdMap, PgSets, Pool
 
 #: pg_pool_t::TYPE_ERASURE
 _ERASURE = 3
@@ -12,13 +12,6 @@ _FULLNESS = ('full', 'backfillfull', 'nearfull')
 
 class WrongDump(ValueError):
     """The data is well-formed, but not the output of the command it should be from."""
-
-
-class PgSets(NamedTuple):
-    """Where CRUSH and the upmaps want a PG, and which OSDs serve it now."""
-    pgid: str
-    up: OsdSet
-    acting: OsdSet
 
 
 def osdmap_from_dump(dump: Mapping[str, Any]) -> OsdMap:
@@ -73,18 +66,6 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         data_shards=int(profile.get('k', 1)))
 
 
-def pg_sets_from_dump(dump: Any) -> Iterator[PgSets]:
-    """Every PG of ``ceph pg dump pgs_brief -f json``, or of the whole ``ceph pg dump -f json``.
-
-    WrongDump if it is neither.
-    """
-    try:
-        for row in pg_rows(dump):
-            yield PgSets(row['pgid'], tuple(row['up']), tuple(row['acting']))
-    except (KeyError, TypeError) as e:
-        raise wrong_pg_dump() from e
-
-
 def pg_rows(dump: Any) -> Any:
     """The list of PGs in a PG dump; releases differ in what is around it. WrongDump if none."""
     if isinstance(dump, dict):
@@ -115,4 +96,4 @@ def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
         return row
     if up == acting:
         return CLEAN
-    return PgSets(row['pgid'], tuple(up), tuple(acting))
+    return PgSets(row['pgid'], tuple(up), tuple(acting), row.get('state', ''))

@@ -5,7 +5,7 @@ The pure packages (upmap, rebalance, watch) take these and nothing else, so the 
 ceph-mgr, offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
-from typing import FrozenSet, Mapping, Optional, Tuple
+from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
@@ -127,6 +127,15 @@ class Placement:
     """Where the data of a PG shall be (up) and where it is served from now (acting)."""
     up: OsdSet
     acting: OsdSet
+
+
+class PgSets(NamedTuple):
+    """One PG as a PG dump shows it. A tuple, since a large cluster has many of them."""
+    pgid: str
+    up: OsdSet
+    acting: OsdSet
+    #: Words joined by "+".
+    state: str = ''
 
 
 def shard_bytes(pool: Pool, pool_bytes: int) -> int:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Turns actions into commands and sends them, those for the mons all at once."""
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Protocol, Sequence, Set, Tuple
+from typing import Any, FrozenSet, List, Protocol, Sequence, Set, Tuple
 
+from ..upmap.commands import Command, entry_commands
 from .holds import BALANCER
-from .types import Action, SetAutoscale, SetBalancer, SetEntry, SetFlag
-
-Command = Dict[str, Any]
+from .types import Action, SetAutoscale, SetBalancer, SetFlag
 
 
 class Reply(Protocol):
@@ -69,23 +68,7 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetAutoscale):
         return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'pg_autoscale_mode',
                  'val': action.mode}]
-    return _entry_commands(action)
-
-
-def _entry_commands(action: SetEntry) -> List[Command]:
-    """Removals come first: a vector must not meet the items that it replaces."""
-    entry, now, pgid = action.entry, action.now, action.pgid
-    commands: List[Command] = []
-    if now.items and not entry.items:
-        commands.append({'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid})
-    if now.vector is not None and entry.vector is None:
-        commands.append({'prefix': 'osd rm-pg-upmap', 'pgid': pgid})
-    if entry.vector is not None and entry.vector != now.vector:
-        commands.append({'prefix': 'osd pg-upmap', 'pgid': pgid, 'id': list(entry.vector)})
-    if entry.items and entry.items != now.items:
-        commands.append({'prefix': 'osd pg-upmap-items', 'pgid': pgid,
-                         'id': [osd for pair in entry.items for osd in pair]})
-    return commands
+    return entry_commands(action.pgid, action.now, action.entry)
 
 
 def describe(command: Command) -> str:

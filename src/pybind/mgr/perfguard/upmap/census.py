@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins for a whole cluster, as data and as ceph commands."""
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
-from ..cluster.types import OsdMap, OsdSet, UpmapEntry, pool_of, seed_of
+from ..cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
+from .commands import as_line, entry_commands
 from .crush import CrushRules
 from .pins import Unpinnable, plan_pin, skip_reason
 from .semantics import out_osds
@@ -29,20 +30,21 @@ class PinPlan:
         }
 
 
-def plan_pins(osdmap: OsdMap, pgs: Iterable[Tuple[str, OsdSet, OsdSet]],
-              crush: Optional[CrushRules]) -> PinPlan:
-    """Plans the pins of many PGs, each a (PG id, up set, acting set).
+def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]) -> PinPlan:
+    """Plans the pins of many PGs.
 
     PGs which need no change are left out of the plan, so ``pgs`` may hold clean ones.
     """
     out = out_osds(osdmap.osds)
     entries: Dict[str, UpmapEntry] = {}
     unpinnable: Dict[str, str] = {}
-    for pgid, up, acting in sorted(pgs, key=_by_pgid):
+    for pgid, up, acting, state in sorted(pgs, key=_by_pgid):
         if up == acting:
             continue
         pool = osdmap.pools.get(pool_of(pgid))
         reason = skip_reason(pool, pgid)
+        if reason is None and 'degraded' in state:
+            reason = 'the PG is degraded: recovery goes first'
         if pool is None or reason:
             unpinnable[pgid] = reason or ''
             continue
@@ -54,30 +56,11 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[Tuple[str, OsdSet, OsdSet]],
     return PinPlan(entries, unpinnable)
 
 
-def _by_pgid(pg: Tuple[str, OsdSet, OsdSet]) -> Tuple[int, int]:
+def _by_pgid(pg: PgSets) -> Tuple[int, int]:
     return pool_of(pg[0]), seed_of(pg[0])
 
 
 def commands(osdmap: OsdMap, plan: PinPlan) -> Iterator[str]:
-    """The ceph commands of a plan, in safe order."""
+    """The ceph commands of a plan, one a line of a shell script, in safe order."""
     for pgid, wanted in plan.entries.items():
-        yield from entry_commands(pgid, osdmap.entry(pgid), wanted)
-
-
-def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[str]:
-    """The ceph commands that turn one entry into another.
-
-    Removals come first: a new vector with old items on top of it, or the reverse, is a third
-    set, and if that one is illegal the mon cancels both.
-    """
-    lines = []
-    if present.items and not wanted.items:
-        lines.append('ceph osd rm-pg-upmap-items %s' % pgid)
-    if present.vector is not None and wanted.vector is None:
-        lines.append('ceph osd rm-pg-upmap %s' % pgid)
-    if wanted.vector is not None and wanted.vector != present.vector:
-        lines.append('ceph osd pg-upmap %s %s' % (pgid, ' '.join(map(str, wanted.vector))))
-    if wanted.items and wanted.items != present.items:
-        pairs = ' '.join('%d %d' % pair for pair in wanted.items)
-        lines.append('ceph osd pg-upmap-items %s %s' % (pgid, pairs))
-    return lines
+        yield from map(as_line, entry_commands(pgid, osdmap.entry(pgid), wanted))
