@@ -7,7 +7,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import render
 from .compat import read_command, write_command
-from .loop import Loop, Published
+from .loop import Loop
+from .overview import Published
 from .rebalance.report import summary
 from .rebalance.requests import Refused, Request
 

@@ -84,6 +84,14 @@ class Store:
         self._sequence[name] = max(sequence, self._sequence.get(name, 0))
         return document
 
+    def get_entries(self, name: str) -> List[Dict[str, Any]]:
+        """A document that is a list of entries with an id each; what else it holds is not ours."""
+        document = self.get(name)
+        if not isinstance(document, list):
+            return []
+        return [entry for entry in document
+                if isinstance(entry, dict) and isinstance(entry.get('id'), int)]
+
     def remove(self, name: str) -> None:
         # Heads first: a copy without its head is no copy, a head without its parts is damage.
         for key in sorted(self._kv.get_store_prefix(name + '/'),

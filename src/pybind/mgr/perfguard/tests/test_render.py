@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from perfguard import render
-from perfguard.loop import Published
+from perfguard.overview import Published
 
 from .driver import Driver
 

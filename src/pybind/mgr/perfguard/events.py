@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The log of what was detected and done: bounded, kept across restarts."""
+import logging
+from typing import Any, Dict, List, Tuple
+
+from .rebalance.turn import Event
+from .store import Store
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+DOCUMENT = 'events'
+#: Seconds between two writes of the log: a crash may cost so much of it.
+SAVE_SECONDS = 10.0
+
+
+class EventLog:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._events: List[Json] = []
+        self._last_id = 0
+        self._saved_id = 0
+        self._saved_at = 0.0
+
+    def load(self) -> None:
+        self._events = self._store.get_entries(DOCUMENT)
+        self._last_id = max((event['id'] for event in self._events), default=0)
+        self._saved_id = self._last_id
+
+    def note(self, event: Event, now: float, keep: int) -> None:
+        """Add an event, of which the last `keep` are kept."""
+        self._last_id += 1
+        self._events.append({'time': round(now, 3), 'kind': event.kind, 'what': event.what,
+                             'why': event.why, 'id': self._last_id})
+        del self._events[:-keep]
+        log.info('%s: %s%s', event.kind, event.what, ' (%s)' % event.why if event.why else '')
+
+    def save(self) -> None:
+        if self._saved_id != self._last_id:
+            self._store.put(DOCUMENT, self._events)
+            self._saved_id = self._last_id
+
+    def save_now_and_then(self, now: float) -> None:
+        if now - self._saved_at > SAVE_SECONDS:
+            self._saved_at = now
+            self.save()
+
+    def all(self) -> Tuple[Json, ...]:
+        return tuple(self._events)
