@@ -118,8 +118,7 @@ def release_more(turn: Turn) -> None:
     turn.reasons.append(allowed.reason)
     room = turn.peering_room()
     if room <= 0:
-        turn.reasons.append('waiting for %d PGs to peer'
-                            % turn.seen.signals.counts.in_transition)
+        turn.reasons.append('waiting for PGs to peer')
         return
     candidates = [move for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
                   if _releasable(turn, move)]
@@ -129,7 +128,8 @@ def release_more(turn: Turn) -> None:
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
     chosen = choose(candidates, load, caps)
     if not chosen:
-        turn.reasons.append('every path is at its cap')
+        if load.pgs < caps.pgs:
+            turn.reasons.append('every path is at its cap (max_backfills_*)')
         return
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
