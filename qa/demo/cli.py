@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The demonstration's command line."""
+
+import argparse
+import os
+import signal
+import sys
+from types import FrameType
+from typing import List, NoReturn, Optional
+
+from qa.cluster import ClusterError, releases
+
+from . import report
+from .expansion import PERFGUARD, STOCK, Outcome, expand
+from .screen import Screen
+from .settings import OSDS_MAX, OSDS_MIN, Settings, usual_pg_num
+
+DESCRIPTION = '''\
+Boots a Ceph cluster on this machine, lets clients read and write, adds hosts to the cluster
+under perfguard, and shows how fast the clients were served before and meanwhile.'''
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line is enough; --help has the rest."""
+        self.exit(2, f'{self.prog}: {message} (see --help)\n')
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run the demonstration; 0 if every campaign came to its end and no client saw an error."""
+    args = _parse(argv)
+    screen = Screen(sys.stdout)
+    _exit_on_signals()
+    try:
+        return _run(args, screen)
+    except ClusterError as e:
+        screen.end_line()
+        print(f'demo: {e}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        screen.end_line()
+        print('interrupted; the cluster is gone', file=sys.stderr)
+        return 130
+
+
+def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
+    p = _Parser(prog='demo.sh', description=DESCRIPTION)
+    p.add_argument('--release', default='pacific', choices=releases.NAMES,
+                   help='Ceph release; all but pacific take root and, once, minutes to '
+                        'install (default: %(default)s)')
+    p.add_argument('--osds', type=int, default=8, metavar='N',
+                   help='OSDs to begin with, two a host; at least two hosts are added '
+                        '(default: %(default)s)')
+    p.add_argument('--compare', choices=('stock',),
+                   help='first expand another such cluster without perfguard')
+    p.add_argument('--keep', action='store_true', help='leave the cluster up')
+    size = p.add_argument_group('the size of it')
+    size.add_argument('--seconds', type=int, default=20, help='length of the quiet phase '
+                      '(default: %(default)s)')
+    size.add_argument('--rate', type=int, default=300, help='client operations a '
+                      'second (default: %(default)s)')
+    size.add_argument('--objects', type=int, default=20000, help='objects of 16 KiB to '
+                      'fill in (default: %(default)s)')
+    size.add_argument('--pgs', type=int, help='PGs of the pool (default: by the OSDs)')
+    size.add_argument('--propose-interval', type=float, default=1.0, metavar='SECONDS',
+                      help='the mons\' paxos_propose_interval; Ceph\'s own default, and '
+                      'this one\'s, is 1')
+    args = p.parse_args(argv)
+    if not OSDS_MIN <= args.osds <= OSDS_MAX or args.osds % 2:
+        p.error(f'--osds {args.osds}: an even number from {OSDS_MIN} to {OSDS_MAX}')
+    if args.pgs is None:
+        args.pgs = usual_pg_num(args.osds)
+    if not 0.05 <= args.propose_interval <= 5:
+        p.error(f'--propose-interval {args.propose_interval:g}: a number from 0.05 to 5')
+    for name, most in (('seconds', 600), ('rate', 2000), ('objects', 100000), ('pgs', 1024)):
+        if not 1 <= getattr(args, name) <= most:
+            p.error(f'--{name} {getattr(args, name)}: a number from 1 to {most}')
+    if args.release != 'pacific' and os.getuid() != 0:
+        p.error(f'--release {args.release} runs in a chroot, which takes root')
+    return args
+
+
+def _run(args: argparse.Namespace, screen: Screen) -> int:
+    settings = Settings(args.release, args.osds, args.seconds, args.rate, args.objects, args.pgs,
+                        args.propose_interval)
+    screen.say(report.introduction(settings))
+    outcomes: List[Outcome] = []
+    # What is kept comes last, for it would take its share of the machine from the other.
+    if args.compare:
+        outcomes.append(expand(settings, STOCK, screen))
+    outcomes.append(expand(settings, PERFGUARD, screen, keep=args.keep))
+    outcomes.reverse()
+    screen.say(report.tables(outcomes))
+    if outcomes[0].kept is not None:
+        screen.say(report.how_to_go_on(outcomes[0].kept))
+    problems = [problem for outcome in outcomes for problem in outcome.problems()]
+    for problem in problems:
+        print(f'demo: {problem}', file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _exit_on_signals() -> None:
+    """The default action of these signals would run no `finally` and leave a directory."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, frame: Optional[FrameType]) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One expansion from boot to end, with perfguard or without, and what was measured of it."""
+
+import contextlib
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from qa.cluster import Cluster, WaitTimeout
+
+from .gauge import Gauge, Latency
+from .operator import Operator
+from .screen import Screen
+from .settings import (CLIENT_OBJECTS, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL,
+                       READ_FRACTION, Settings)
+from .text import bytes_text, progress_text
+
+PERFGUARD = 'perfguard'
+STOCK = 'stock'
+
+# The steps, each of which has its time.
+QUIET = 'quiet'
+PREPARING = 'preparing'
+ADDING = 'adding OSDs'
+PINNING = 'pinning'
+RELEASING = 'releasing'
+MOVING = 'moving'
+
+# The stretches of time for which the clients' latency is told.
+BEFORE = 'before'
+JOINING = 'join, pin'
+RELEASE = 'release'
+DURING = 'in all'
+
+# Longer than any demonstration: the client ends when it is told to.
+LOAD_SECONDS = 3600
+STEP_SECONDS = 900.0
+POLL_SECONDS = 1.0
+
+# How long operations that began in time may take; librados repeats lost ones after 10 s.
+LAST_OPERATIONS_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one expansion was like."""
+    arm: str
+    #: Of the clients: BEFORE, DURING and, with perfguard, its two parts.
+    latency: Mapping[str, Latency]
+    #: Lengths of the steps, in their order.
+    seconds: Mapping[str, float]
+    #: The last answer of ``perfguard rebalance status``.
+    campaign: Optional[Mapping[str, Any]]
+    pushed_bytes: int
+    epochs: int
+    misplaced_max: float
+    #: The directory of the cluster if it is left up.
+    kept: Optional[Path]
+
+    @property
+    def errors(self) -> int:
+        return self.latency[BEFORE].errors + self.latency[DURING].errors
+
+    @property
+    def unfinished(self) -> int:
+        return self.latency[BEFORE].unfinished + self.latency[DURING].unfinished
+
+    def problems(self) -> List[str]:
+        """What makes this a failed demonstration."""
+        found = []
+        if self.campaign is not None and self.campaign['phase'] != 'DONE':
+            found.append(f'the campaign ended in {self.campaign["phase"]}')
+        for count, what in ((self.errors, 'failed'), (self.unfinished, 'did not end')):
+            if count:
+                found.append(f'{self.arm}: {count} client operations {what}')
+        return found
+
+
+def expand(settings: Settings, arm: str, screen: Screen, keep: bool = False) -> Outcome:
+    """Boot a cluster, expand it under load, and take it down unless it is to be kept."""
+    screen.step(f'A cluster of {settings.osds} OSDs on {settings.hosts} hosts boots'
+                + (' (for the expansion without perfguard)' if arm == STOCK else ''))
+    # A cluster that shall outlive this process cannot be tied to it.
+    cluster = Cluster.up(settings.release, osds=settings.osds, hosts=settings.hosts,
+                         conf=settings.conf, tied=not keep)
+    kept = False
+    try:
+        outcome = _Expansion(settings, arm, screen, cluster).run(keep)
+        kept = keep
+        return outcome
+    finally:
+        if not kept:
+            with _undisturbed():
+                cluster.down()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second ctrl-C must not stop the clearing up after the first."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Expansion:
+    def __init__(self, settings: Settings, arm: str, screen: Screen, cluster: Cluster) -> None:
+        self._settings = settings
+        self._arm = arm
+        self._screen = screen
+        self._cluster = cluster
+        self._operator = Operator(cluster, screen)
+        #: Begin and end of each step, in seconds since the epoch.
+        self._steps: Dict[str, Tuple[float, float]] = {}
+
+    def run(self, keep: bool) -> Outcome:
+        settings, cluster = self._settings, self._cluster
+        self._fill()
+        if self._arm == PERFGUARD:
+            self._set_up_perfguard()
+        cluster.wait_clean(60)
+        cluster.wait_health_ok(60)
+        load = cluster.load(POOL, rate=settings.rate, read_fraction=READ_FRACTION,
+                            runtime=LOAD_SECONDS, objects=CLIENT_OBJECTS, size=OPERATION_BYTES)
+        gauge = self._gauge = Gauge(cluster, load)
+        self._quiet()
+        pushed, epoch = gauge.pushed_bytes(), cluster.epoch()
+        campaign = None
+        if self._arm == PERFGUARD:
+            campaign = self._under_perfguard()
+        else:
+            self._at_once()
+        epochs = cluster.epoch() - epoch
+        self._wait_for_last_operations()
+        load.stop()
+        return Outcome(
+            self._arm, self._latency(), {step: b - a for step, (a, b) in self._steps.items()},
+            campaign, gauge.pushed_bytes() - pushed, epochs, gauge.misplaced_max,
+            cluster.directory if keep else None)
+
+    def _latency(self) -> Mapping[str, Latency]:
+        steps = self._steps
+        spans = {BEFORE: steps[QUIET]}
+        if self._arm == PERFGUARD:
+            spans[JOINING] = (steps[PREPARING][0], steps[PINNING][1])
+            spans[RELEASE] = steps[RELEASING]
+        spans[DURING] = (steps[QUIET][1], max(end for _, end in steps.values()))
+        return {name: self._gauge.latency(*span) for name, span in spans.items()}
+
+    def _fill(self) -> None:
+        settings = self._settings
+        self._screen.step(
+            f'A pool of {settings.pg_num} PGs with 3 copies is filled with {settings.objects} '
+            f'objects, {bytes_text(settings.objects * OBJECT_BYTES)}')
+        # The balancer is on, as it mostly is, but has nothing to do: its moves of a young pool
+        # would be taken for the expansion's.
+        self._cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation',
+                          value='100')
+        self._cluster.pool_create(POOL, settings.pg_num)
+        self._cluster.fill(POOL, settings.objects, OBJECT_BYTES)
+
+    def _set_up_perfguard(self) -> None:
+        self._screen.step('perfguard is switched on, with the options of a small cluster')
+        self._operator.type('mgr module enable', module='perfguard')
+        for name, value in OPTIONS.items():
+            self._operator.type('config set', who='mgr', name=f'mgr/perfguard/{name}',
+                                value=value)
+        self._operator.wait_ready()
+
+    # -- steps
+
+    @contextlib.contextmanager
+    def _step(self, name: str, text: str) -> Iterator[None]:
+        self._screen.step(text)
+        begin = time.time()
+        yield
+        self._screen.end_line()
+        self._steps[name] = (begin, time.time())
+
+    def _quiet(self) -> None:
+        seconds = self._settings.quiet_seconds
+        with self._step(QUIET, f'{self._settings.rate} client operations a second (open loop), '
+                               f'{seconds} s without any change'):
+            end = time.time() + seconds
+            while time.time() < end:
+                self._screen.progress(f'quiet | {self._gauge.recent_p99()}')
+                time.sleep(max(0.0, min(POLL_SECONDS, end - time.time())))
+
+    def _under_perfguard(self) -> Mapping[str, Any]:
+        with self._step(PREPARING, 'The expansion is announced: from now on nothing moves'):
+            self._operator.type('perfguard rebalance prepare')
+            self._follow_campaign('PREPARED')
+        with self._adding():
+            self._cluster.wait_active(60)
+        with self._step(PINNING, 'Every PG that shall move is pinned where its data is'):
+            self._operator.type('perfguard rebalance pin')
+            self._follow_campaign('PINNED')
+        with self._step(RELEASING, 'PG by PG the pins are taken off, and the data moves'):
+            self._operator.type('perfguard rebalance start')
+            return self._follow_campaign('DONE', 'ABORTED')
+
+    def _at_once(self) -> None:
+        with self._adding():
+            pass
+        with self._step(MOVING, 'Everything moves as Ceph alone has it'):
+            self._poll(self._is_settled, 'all PGs active+clean')
+
+    @contextlib.contextmanager
+    def _adding(self) -> Iterator[None]:
+        settings = self._settings
+        with self._step(ADDING, f'{settings.added_osds} OSDs on {settings.added_hosts} new hosts '
+                                'boot and join'):
+            for osd in self._cluster.add_osds(settings.added_osds):
+                host = self._cluster.osd_hosts()[osd]
+                self._screen.command(f'ceph osd crush add osd.{osd} 1.0 root=default host={host}')
+            # The PGs' own reports are seconds apart, and the peak is now.
+            self._cluster.flush_pg_stats()
+            self._gauge.misplaced_ratio()
+            yield
+
+    # -- waiting
+
+    def _poll(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + STEP_SECONDS
+        while not done():
+            if time.monotonic() > deadline:
+                raise WaitTimeout(f'not in {STEP_SECONDS:g} s: {what}; {self._cluster.health()}')
+            time.sleep(POLL_SECONDS)
+
+    def _follow_campaign(self, *phases: str) -> Mapping[str, Any]:
+        seen: List[Dict[str, Any]] = []
+
+        def there() -> bool:
+            seen[:] = [self._operator.campaign()]
+            arrived = seen[0]['phase'] in phases
+            self._screen.progress(progress_text(seen[0], self._gauge.misplaced_ratio(),
+                                                self._gauge.recent_p99()), at_once=arrived)
+            return arrived
+
+        self._poll(there, f'the campaign to be {phases[0]}')
+        return seen[0]
+
+    def _is_settled(self) -> bool:
+        waiting = len(self._cluster.osd_dump()['pg_temp'])
+        self._screen.progress(f'{waiting} PGs to go | {self._gauge.misplaced_ratio():.1%} '
+                              f'misplaced | {self._gauge.recent_p99()}')
+        if waiting:
+            return False
+        with contextlib.suppress(WaitTimeout):
+            self._cluster.wait_clean(10)
+            return True
+        return False
+
+    def _wait_for_last_operations(self) -> None:
+        """Slow operations shall count with all the time that they take."""
+        begin, end = self._steps[QUIET][0], max(end for _, end in self._steps.values())
+        deadline = time.monotonic() + LAST_OPERATIONS_SECONDS
+        # One interval of the client's reports later it is known what is under way.
+        time.sleep(2.0)
+        while self._gauge.latency(begin, end).unfinished and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is measured: the clients' latency by their own clocks, the rest by the cluster."""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List
+
+from qa.cluster import Cluster, CommandError, Load
+from qa.cluster.samples import Sample, summarise
+
+RECENT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Client operations that were due in one stretch of time; milliseconds."""
+    operations: int
+    errors: int
+    unfinished: int
+    p50: float
+    p95: float
+    p99: float
+    max: float
+    read_p99: float
+    write_p99: float
+    over_100_ms: int
+    over_1_s: int
+    seconds: float
+
+
+class Gauge:
+    def __init__(self, cluster: Cluster, load: Load) -> None:
+        self._cluster = cluster
+        self._load = load
+        #: The highest that `misplaced_ratio` has found.
+        self.misplaced_max = 0.0
+
+    def latency(self, begin: float, end: float) -> Latency:
+        """Of the operations that were due from `begin` to `end` (seconds since the epoch)."""
+        samples = [s for s in self._load.samples() if begin <= s.scheduled < end]
+        return _latency(samples, begin, end)
+
+    def recent_p99(self) -> str:
+        """The p99 of the last seconds, in words."""
+        # The client writes its samples once a second.
+        end = time.time() - 1.5
+        p99 = self._load.percentiles(end - RECENT_SECONDS, end).get('p99')
+        return 'client p99 -' if p99 is None else f'client p99 {p99:.0f} ms'
+
+    def misplaced_ratio(self) -> float:
+        """Misplaced copies of objects of all copies, as ``ceph -s`` shows it."""
+        retval, out, error = self._cluster.mgr('pg dump', dumpcontents=['sum'], format='json')
+        if retval != 0:
+            raise CommandError(-retval, error, 'pg dump')
+        counts: Dict[str, Any] = json.loads(out)['pg_map']['pg_stats_sum']['stat_sum']
+        ratio = float(counts['num_objects_misplaced'] / max(1, counts['num_object_copies']))
+        self.misplaced_max = max(self.misplaced_max, ratio)
+        return ratio
+
+    def pushed_bytes(self) -> int:
+        """What all OSDs have sent to others in recovery and backfill since they started."""
+        return sum(self._cluster.tell(f'osd.{osd}', 'perf dump')['osd']['push_out_bytes']
+                   for osd in self._cluster.osds())
+
+
+def _latency(samples: List[Sample], begin: float, end: float) -> Latency:
+    both = summarise(samples, begin, end)
+    values = {name: both.get(name, 0.0) for name in ('p50', 'p95', 'p99', 'max')}
+    return Latency(
+        operations=int(both['count']), errors=int(both['errors']),
+        unfinished=int(both['unfinished']),
+        read_p99=summarise(samples, begin, end, 'read').get('p99', 0.0),
+        write_p99=summarise(samples, begin, end, 'write').get('p99', 0.0),
+        over_100_ms=sum(s.latency_ms > 100 for s in samples),
+        over_1_s=sum(s.latency_ms > 1000 for s in samples), seconds=end - begin, **values)

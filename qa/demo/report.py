@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The texts at the beginning and at the end."""
+
+from pathlib import Path
+from typing import List, Sequence
+
+from .expansion import PERFGUARD, STOCK, Outcome
+from .gauge import Latency
+from .settings import OPERATION_BYTES, READ_FRACTION, Settings
+from .text import bytes_text, columns
+
+_TITLES = {PERFGUARD: 'with perfguard', STOCK: 'without'}
+
+
+def introduction(settings: Settings) -> str:
+    """What will happen, and on what."""
+    return '\n'.join([
+        f'A Ceph cluster ({settings.release}) of {settings.osds} OSDs grows by '
+        f'{settings.added_osds} while clients read and write.',
+        'All its daemons run on this machine and keep the data in memory: that shows the',
+        'mechanism, not the speed of hardware.'])
+
+
+def tables(outcomes: Sequence[Outcome]) -> str:
+    """Client latency by phase, and below it what the expansion took."""
+    return '\n'.join(['', *_latency_table(outcomes), '', *_facts_table(outcomes)])
+
+
+def _latency_table(outcomes: Sequence[Outcome]) -> List[str]:
+    spans = [(outcome, name) for outcome in outcomes for name in outcome.latency]
+    found = [outcome.latency[name] for outcome, name in spans]
+
+    def times(title: str, field: str) -> List[str]:
+        return _row(title, [_ms(latency, field) for latency in found])
+
+    def counts(title: str, field: str) -> List[str]:
+        return _row(title, [str(getattr(latency, field)) for latency in found])
+
+    lines = columns([
+        _row('', [_TITLES[outcome.arm] if name == next(iter(outcome.latency)) else ''
+                  for outcome, name in spans]),
+        _row('client latency, ms', [name for _, name in spans]),
+        times('p50', 'p50'), times('p95', 'p95'), times('p99', 'p99'), times('max', 'max'),
+        times('p99 of reads', 'read_p99'), times('p99 of writes', 'write_p99'),
+        counts('operations', 'operations'), counts('  over 100 ms', 'over_100_ms'),
+        counts('  over 1 s', 'over_1_s'),
+        _row('seconds', [f'{latency.seconds:.0f}' for latency in found])])
+    return [*lines, f'({OPERATION_BYTES // 1024} KiB operations, {READ_FRACTION:.0%} of them '
+                    'reads, at a fixed rate; latency counts from when each was due)']
+
+
+def _row(title: str, values: Sequence[str]) -> List[str]:
+    return [title, *values]
+
+
+def _ms(latency: Latency, field: str) -> str:
+    if not latency.operations:
+        return '-'
+    value = getattr(latency, field)
+    return f'{value:.1f}' if value < 100 else f'{value:.0f}'
+
+
+def _facts_table(outcomes: Sequence[Outcome]) -> List[str]:
+    steps: List[str] = []
+    for outcome in outcomes:
+        steps += [step for step in outcome.seconds if step not in steps]
+    rows = [_row('', [_TITLES[outcome.arm] for outcome in outcomes])]
+    rows.append(_row('PGs pinned, then released', [_pinned(outcome) for outcome in outcomes]))
+    rows.append(_row('bytes moved (counted by the OSDs)',
+                     [bytes_text(outcome.pushed_bytes) for outcome in outcomes]))
+    for step in steps:
+        rows.append(_row(f'time: {step}', [
+            f'{outcome.seconds[step]:.0f} s' if step in outcome.seconds else '-'
+            for outcome in outcomes]))
+    rows.append(_row('osdmap epochs', [str(outcome.epochs) for outcome in outcomes]))
+    rows.append(_row('misplaced at most (PGs report each 5 s)',
+                     [f'{outcome.misplaced_max:.1%}' for outcome in outcomes]))
+    rows.append(_row('client errors', [str(outcome.errors) for outcome in outcomes]))
+    return columns(rows)
+
+
+def _pinned(outcome: Outcome) -> str:
+    if outcome.campaign is None:
+        return '-'
+    return f'{outcome.campaign["total"]}, {outcome.campaign["released"]}'
+
+
+def how_to_go_on(directory: Path) -> str:
+    """What can be done with a cluster that was left up."""
+    name, verb = directory.name, '/usr/bin/python3 -m qa.cluster'
+    return '\n'.join([
+        '', 'The cluster is still up, without the clients. From this directory:',
+        f'  ceph -c {directory}/ceph.conf perfguard status',
+        f'  {verb} ceph --name {name} perfguard rebalance ls   (the release\'s own ceph command)',
+        f'  {verb} load --name {name} demo',
+        'To end it and remove all that it wrote:',
+        f'  {verb} down --name {name}'])
