@@ -38,8 +38,10 @@ Json = Dict[str, Any]
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
-#: Share of its time that the loop may be at work, waiting for the mons included.
-BUSY_SHARE = 0.5
+#: Seconds between two turns at least.
+REST_SECONDS = 0.2
+#: Share of its time that the loop may compute.
+BUSY_SHARE = 0.1
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 
@@ -57,6 +59,7 @@ class Loop:
         self._taken: List[Tuple[str, Request]] = []
         self._applied: List[str] = []
         self._wake = threading.Event()
+        self._resting = threading.Event()
         #: Held while `published` and the queue of requests change.
         self._publishing = threading.Lock()
         self._campaign: Optional[Campaign] = None
@@ -72,6 +75,7 @@ class Loop:
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.
         self._interrupted: List[str] = []
+        #: CPU time of the last turn.
         self._turn_seconds = 0.0
         self.published = Published()
 
@@ -99,10 +103,23 @@ class Loop:
         active = self._campaign is not None and self._campaign.active
         interval = options.campaign_interval if active else options.loop_interval
         # A turn holds the interpreter's lock; where the OSDMap is huge, other modules come first.
-        self._wake.wait(max(interval, self._turn_seconds / BUSY_SHARE))
+        rest = max(REST_SECONDS, self._turn_seconds / BUSY_SHARE)
+        self._resting.wait(rest)
+        self._wake.wait(max(0.0, interval - rest))
         self._wake.clear()
 
     def wake(self) -> None:
+        self._wake.set()
+
+    def wake_for_map(self) -> None:
+        """A new OSDMap: while PGs are under way it may tell that one has peered or arrived."""
+        campaign = self.published.campaign
+        if campaign is not None and campaign.active and campaign.in_flight:
+            self._wake.set()
+
+    def stop(self) -> None:
+        """End `wait` at once, now and from now on."""
+        self._resting.set()
         self._wake.set()
 
     # ---- life
@@ -154,11 +171,11 @@ class Loop:
     # ---- one turn
 
     def turn(self) -> None:
-        begin = time.monotonic()
+        begin = time.thread_time()
         try:
             self._turn()
         finally:
-            self._turn_seconds = time.monotonic() - begin
+            self._turn_seconds = time.thread_time() - begin
 
     def _turn(self) -> None:
         options = self._options()
@@ -307,7 +324,7 @@ class Loop:
     def _publish(self, seen: Observation, options: Options) -> None:
         campaign = self._campaign
         active = campaign is not None and campaign.active
-        reasons = list(self._reasons if active else overview.idle_reasons(seen))
+        reasons = list(self._reasons if active else overview.idle_reasons(seen, campaign))
         reasons += ['a command failed: %s' % text for text in self._failures[:3] if active]
         self._forecast.update_plan(campaign, self._pins, seen, options)
         plan = self._forecast.plan

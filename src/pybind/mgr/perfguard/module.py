@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Module(Commands, MgrModule):
     CLICommand = CLICommand
     MODULE_OPTIONS = [Option(**spec) for spec in OPTIONS]
-    NOTIFY_TYPES = notify_types()
+    NOTIFY_TYPES = notify_types('osd_map')
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -40,7 +40,10 @@ class Module(Commands, MgrModule):
 
     def shutdown(self) -> None:
         self._stop.set()
-        self.loop.wake()
+        self.loop.stop()
 
     def config_notify(self) -> None:
         self.loop.wake()
+
+    def notify(self, notify_type: Any, notify_id: str) -> None:
+        self.loop.wake_for_map()

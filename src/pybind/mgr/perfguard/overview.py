@@ -42,17 +42,22 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
     except Refused:
         return published
     campaign = apply(published.campaign, request, now)
-    phase = campaign.phase.value
+    changes = {'phase': campaign.phase.value,
+               'reasons': ['"rebalance %s" was asked for' % request.verb]}
     return replace(published, campaign=campaign,
-                   rebalance={**published.rebalance, 'phase': phase, 'paused': campaign.paused},
-                   status={**published.status, 'phase': phase})
+                   rebalance={**published.rebalance, **changes, 'paused': campaign.paused},
+                   status={**published.status, **changes})
 
 
-def idle_reasons(seen: Observation) -> List[str]:
+def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
+    """`campaign`: the last one, if this mgr knows it."""
     remapped = len(seen.osdmap.pg_temp)
     if remapped:
         return ['%d PGs are remapped and no campaign holds them: '
                 '"rebalance prepare", then "rebalance pin"' % remapped]
+    if campaign is not None:
+        return ['campaign %d is %s: %d PGs released, %d left pinned' % (
+            campaign.id, campaign.phase.value, campaign.released, campaign.kept)]
     return ['no campaign is under way']
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which PGs to release next: as many as fit under every cap, least loaded paths first."""
 from dataclasses import dataclass
-from typing import AbstractSet, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, Optional, Sequence,
+                    Tuple)
 
 from .moves import Move
 from .types import Flight
@@ -80,10 +81,22 @@ def window(candidates: Sequence[Move], start: int) -> List[Move]:
 
 
 def choose(candidates: Sequence[Move], load: Load, caps: Caps) -> List[Move]:
-    """The next batch, least loaded paths first; `load` is updated with it."""
+    """The next batch, least loaded paths first; `load` is updated with it.
+
+    Among equals those go first whose path has the longest queue: otherwise the last PGs would be
+    left on a few OSDs, and take their turns one by one. Then those that keep their primary.
+    """
+    queue: Dict[int, int] = {}
+    for move in candidates:
+        for osd in (*move.sources, *move.targets):
+            queue[osd] = queue.get(osd, 0) + 1
+
+    def order(move: Move) -> Tuple[int, int, bool, str]:
+        longest = max((queue[osd] for osd in (*move.sources, *move.targets)), default=0)
+        return load.of_path(move), -longest, move.moves_primary, move.pgid
+
     chosen: List[Move] = []
-    for move in sorted(candidates,
-                       key=lambda move: (load.of_path(move), move.moves_primary, move.pgid)):
+    for move in sorted(candidates, key=order):
         if load.pgs >= caps.pgs:
             break
         if load.fits(move, caps):

@@ -137,11 +137,14 @@ def _quiet(turn: Turn) -> bool:
     """All PGs have reported to be where they shall be, or have had time enough."""
     counts = turn.seen.signals.counts
     unclean = counts.remapped + counts.in_transition
-    if not unclean:
-        return _reported(turn)
-    turn.reasons.append('waiting for %d PGs to become clean' % unclean)
-    last = max(turn.campaign.phase_since, turn.campaign.progressed)
-    return turn.now - last > FINISH_PATIENCE_SECONDS
+    since = turn.now - max(turn.campaign.pins_sent, turn.campaign.progressed)
+    if unclean:
+        turn.reasons.append('waiting for %d PGs to become clean' % unclean)
+        return min(since, turn.now - turn.campaign.phase_since) > FINISH_PATIENCE_SECONDS
+    if since <= turn.seen.stats_period + 1:
+        turn.reasons.append('waiting for the PGs to report')
+        return False
+    return True
 
 
 def _stops(turn: Turn) -> List[str]:
