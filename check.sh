@@ -9,8 +9,8 @@ cd "$(dirname "$0")"
 
 python=/usr/bin/python3
 units=src/pybind/mgr/perfguard/tests
-# The option is known to pytest only where qa/tests is named.
-clusters='--release pacific,reef,tentacle qa/tests'
+# The option is known to pytest only where qa/tests is named, and before it.
+clusters='qa/tests --release=pacific,reef,tentacle'
 export PYTHONPATH="$PWD/src/pybind/mgr:$PWD" PYTHONDONTWRITEBYTECODE=1
 
 lint() {
