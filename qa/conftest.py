@@ -2,6 +2,8 @@
 """Fixtures of all tests that run on real clusters."""
 
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any, Callable, Generator, Iterator, List
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from qa.cluster import Cluster, ClusterError
 
 ClusterFactory = Callable[..., Cluster]
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 LOG_LINES = 20
 
@@ -67,6 +71,17 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
 def cluster_factory() -> Iterator[ClusterFactory]:
     """Cluster.up for clusters that the tests of a module share."""
     yield from _factory()
+
+
+@pytest.fixture
+def run_dir(tmp_path_factory: pytest.TempPathFactory,
+            monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A base directory for clusters of other processes, emptied in any case."""
+    path = tmp_path_factory.mktemp('run')
+    monkeypatch.setenv('PERFGUARD_RUN', str(path))
+    yield path
+    subprocess.run([sys.executable, '-m', 'qa.cluster', 'down', '--all'], cwd=CHECKOUT,
+                   timeout=60, check=True)
 
 
 @pytest.fixture(autouse=True)

@@ -7,24 +7,13 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Iterator, List
+from typing import List
 
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 SMALLEST = ['--osds', '6', '--pgs', '16', '--objects', '500', '--seconds', '4', '--rate', '100']
-
-
-@pytest.fixture
-def run_dir(tmp_path_factory: pytest.TempPathFactory,
-            monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the demonstration's clusters are; emptied in any case."""
-    path = tmp_path_factory.mktemp('run')
-    monkeypatch.setenv('PERFGUARD_RUN', str(path))
-    yield path
-    subprocess.run(['/usr/bin/python3', '-m', 'qa.cluster', 'down', '--all'], cwd=CHECKOUT,
-                   timeout=60, check=True)
 
 
 def run_demo(*argv: str, timeout: float = 240) -> 'subprocess.CompletedProcess[str]':

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, List
 
 import pytest
 
@@ -28,16 +28,6 @@ def pacific(cluster_factory: ClusterFactory) -> Cluster:
     cluster.pool_create('p', 64)
     cluster.fill('p', 500, 4096)
     return cluster
-
-
-@pytest.fixture
-def run_dir(tmp_path_factory: pytest.TempPathFactory,
-            monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A base directory for clusters of other processes, emptied in any case."""
-    path = tmp_path_factory.mktemp('run')
-    monkeypatch.setenv('PERFGUARD_RUN', str(path))
-    yield path
-    _run_cli('down', '--all')
 
 
 def _run_cli(*argv: str) -> 'subprocess.CompletedProcess[str]':

@@ -176,7 +176,7 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
         return reason
     present = turn.seen.osdmap.entry(pgid)
     result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
-                      turn.seen.crush)
+                      turn.seen.crush, out=turn.out)
     if isinstance(result, Unpinnable):
         return result.reason
     if not result.changed:

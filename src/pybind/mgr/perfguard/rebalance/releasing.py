@@ -120,16 +120,17 @@ def release_more(turn: Turn) -> None:
     if room <= 0:
         turn.reasons.append('waiting for PGs to peer')
         return
+    load = load_of(campaign.in_flight, turn.seen.crush.host_of)
+    if load.pgs >= allowed.caps.pgs:
+        return
     candidates = [move for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
                   if _releasable(turn, move)]
     if not candidates:
         return
-    load = load_of(campaign.in_flight, turn.seen.crush.host_of)
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
     chosen = choose(candidates, load, caps)
     if not chosen:
-        if load.pgs < caps.pgs:
-            turn.reasons.append('every path is at its cap (max_backfills_*)')
+        turn.reasons.append('every path is at its cap (max_backfills_*)')
         return
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
@@ -195,7 +196,7 @@ def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
         return pin  # not peered yet: its data is where the old pin says
     present = turn.seen.osdmap.entry(pgid)
     result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
-                      turn.seen.crush)
+                      turn.seen.crush, out=turn.out)
     if not isinstance(result, Pin):
         return None
     return PinRecord(pin.before, result.entry, pin.raw)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The working sheet of one decision: what was observed, and what was decided so far."""
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap, Placement, Pool, Signals, pool_of, seed_of
 from ..options import Options
@@ -62,7 +62,7 @@ class Turn:
         self.moves = moves
         self.seen = seen
         self.options = options
-        self.out: AbstractSet[int] = out_osds(seen.osdmap.osds)
+        self.out = out_osds(seen.osdmap.osds)
         self.actions: List[Action] = []
         self.reasons: List[str] = []
         self.events: List[Event] = []

@@ -22,8 +22,6 @@ class Phase(str, enum.Enum):
 
 #: Phases in which a campaign waits for nothing any more.
 ENDED = frozenset({Phase.IDLE, Phase.DONE, Phase.ABORTED})
-#: Phases in which a PG that becomes remapped by other hands is pinned as well.
-GUARDING = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
 
 
 @dataclass(frozen=True)
