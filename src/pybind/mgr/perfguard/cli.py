@@ -11,6 +11,7 @@ from .loop import Loop
 from .overview import Published
 from .rebalance.report import summary
 from .rebalance.requests import Refused, Request
+from .watch.report import history_json
 
 CommandResult = Tuple[int, str, str]
 
@@ -55,6 +56,36 @@ class Commands:
         if count < 1:
             raise Refused(errno.EINVAL, 'count must be 1 or more, not %d' % count)
         return _show({'events': list(self.loop.published.events[-count:])}, format, render.events)
+
+    @read_command('perfguard osds')
+    @_command
+    def osds(self, format: Optional[str] = None) -> CommandResult:
+        """Show latency and slowdown of each OSD against its peers"""
+        return _show({'osds': list(self._ready().watched.osds)}, format, render.osds)
+
+    @read_command('perfguard pools')
+    @_command
+    def pools(self, format: Optional[str] = None) -> CommandResult:
+        """Show what clients of each pool feel, against what they usually feel"""
+        return _show({'pools': list(self._ready().watched.pools)}, format, render.pools)
+
+    @read_command('perfguard laggy')
+    @_command
+    def laggy(self, format: Optional[str] = None) -> CommandResult:
+        """Show laggy PGs and which OSD is to blame"""
+        return _show(self._ready().watched.laggy, format, render.laggy)
+
+    @read_command('perfguard history')
+    @_command
+    def history(self, what: str = 'cluster', week: bool = False,
+                format: Optional[str] = None) -> CommandResult:
+        """Show latency over the last hour (--week: week) of the cluster, a pool, or osd.<id>"""
+        self._ready()
+        points = self.loop.history_of(what, week, 0)
+        if points is None:
+            raise Refused(errno.ENOENT, 'there is no history of %r: cluster, a pool, or osd.<id>'
+                          % what)
+        return _show(history_json(what, points), format, render.watch_history)
 
     @read_command('perfguard rebalance status')
     @_command

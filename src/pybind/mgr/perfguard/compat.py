@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The one file that knows that Ceph releases differ. It asks for features, never for versions."""
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import mgr_module
 from mgr_module import NotifyType
@@ -32,3 +32,15 @@ else:
 def notify_types(*names: str) -> List[NotifyType]:
     """The notifications among `names` that this release knows."""
     return [NotifyType(name) for name in names if name in {t.value for t in NotifyType}]
+
+
+#: What the latency until a store's commit is called; a store that has neither does not tell.
+COMMIT_COUNTERS: Tuple[str, ...] = ('bluestore.txc_commit_lat', 'bluestore.commit_lat')
+
+
+def latest_counter(mgr: Any) -> Callable[[str, str, str], Any]:
+    """The function (daemon type, daemon id, counter) -> {counter: [time, value(, count)]}.
+
+    Where counters can have labels, the name that older releases use belongs to those that do.
+    """
+    return getattr(mgr, 'get_latest_unlabeled_counter', None) or mgr.get_latest_counter

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The log of what was detected and done: bounded, kept across restarts."""
 import logging
+from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
-from .rebalance.turn import Event
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -13,6 +13,14 @@ Json = Dict[str, Any]
 DOCUMENT = 'events'
 #: Seconds between two writes of the log: a crash may cost so much of it.
 SAVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the log of what was detected and done."""
+    kind: str
+    what: str
+    why: str = ''
 
 
 class EventLog:

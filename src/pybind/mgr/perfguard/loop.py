@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import overview
 from .cluster.ports import Cluster, View
-from .events import EventLog
+from .events import Event, EventLog
 from .options import Options
 from .overview import Published
 from .rebalance import report
@@ -27,9 +27,12 @@ from .rebalance.pinbook import PinBook
 from .rebalance.pinning import count_again
 from .rebalance.requests import Refused, Request, apply, check, from_json, to_json
 from .rebalance.stop import unhealthy
-from .rebalance.turn import Event, Observation
+from .rebalance.turn import Observation
 from .rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from .store import Store
+from .watch.checks import KINDS
+from .watch.series import Point
+from .watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,8 @@ _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', '
 REST_SECONDS = 0.2
 #: Share of its time that the loop may compute.
 BUSY_SHARE = 0.1
+#: Kinds of events that the cluster log tells as well.
+LOGGED = frozenset({'phase', *KINDS.values()})
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 
@@ -71,6 +76,7 @@ class Loop:
         self._audited_epoch = -1
         self._history: List[Json] = []
         self._events = EventLog(store)
+        self._watching = Watching(cluster, store, self._note)
         self._reasons: Tuple[str, ...] = ()
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.
@@ -128,6 +134,7 @@ class Loop:
         """Take up what an earlier mgr left in the store."""
         self._history = self._store.get_entries('history')
         self._events.load()
+        self._watching.load(self._options(), self._clock())
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
         self._interrupted = ['%s cannot be read' % text for text in lost]
         for key, reason in self._store.damaged:
@@ -181,6 +188,7 @@ class Loop:
         options = self._options()
         self._take_requests()
         seen, view = self._observe()
+        self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
         self._apply_requests(seen)
         if self._campaign is not None and self._campaign.active:
             self._forecast.update_moves(self._pins, seen, view.crush_version)
@@ -314,12 +322,18 @@ class Loop:
 
     def _note(self, event: Event) -> None:
         self._events.note(event, self._clock(), self._options().event_history)
-        if event.kind == 'phase':
+        if event.kind in LOGGED:
             self._cluster.cluster_log(
                 event.what + (' (%s)' % event.why if event.why else ''))
 
-    def save_events(self) -> None:
+    def close(self) -> None:
+        """After the last turn: write what is not written yet, leave nothing in the OSDs."""
         self._events.save()
+        self._cluster.close()
+
+    def history_of(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
+        """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
+        return self._watching.history(what, condensed, last)
 
     def _publish(self, seen: Observation, options: Options) -> None:
         campaign = self._campaign
@@ -330,7 +344,9 @@ class Loop:
         plan = self._forecast.plan
         rebalance = report.status(campaign, self._pins, plan.bytes if active else 0, reasons,
                                   options)
-        checks = overview.health_checks(campaign, seen.now, options, reasons, self._interrupted)
+        watched = self._watching.watched
+        checks = {**watched.checks, **overview.health_checks(
+            campaign, seen.now, options, reasons, self._interrupted)}
         self._cluster.health_checks(checks)
         if active:
             assert campaign is not None
@@ -338,7 +354,8 @@ class Loop:
                                    overview.progress_text(campaign),
                                    report.progress_share(campaign))
         published = Published(
-            status=overview.status(seen, rebalance, checks), rebalance=rebalance,
+            status=overview.status(seen, rebalance, checks, watched), rebalance=rebalance,
+            watched=watched,
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),
             events=self._events.all(), history=tuple(self._history), campaign=campaign,

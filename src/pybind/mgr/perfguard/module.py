@@ -36,7 +36,7 @@ class Module(Commands, MgrModule):
                 # One bad turn must not end the watch; the next one starts from what is stored.
                 log.exception('a turn of the loop failed')
             self.loop.wait()
-        self.loop.save_events()
+        self.loop.close()
 
     def shutdown(self) -> None:
         self._stop.set()

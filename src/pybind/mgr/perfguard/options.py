@@ -51,6 +51,21 @@ OPTIONS: List[OptionSpec] = [
     _option('stalled_after', 'float', 1800.0,
             'seconds without a release or an arrival until PERFGUARD_STALLED is raised',
             min=10.0, max=7 * 86400.0),
+    _option('slow_osd_ratio', 'float', 1.5,
+            'times as slow as its peers from which an OSD is called slow',
+            'Peers are the OSDs of the same CRUSH root and device class (and drive model, where '
+            'enough are known), at the same load.', min=1.2, max=100.0),
+    _option('slow_osd_seconds', 'float', 60.0,
+            'seconds that an OSD must be slow, or well again', min=5.0, max=3600.0),
+    _option('latency_factor', 'float', 1.5,
+            'latency that clients may feel, in baselines of their pool', min=1.0, max=100.0),
+    _option('latency_alarm_factor', 'float', 3.0,
+            'latency from which on PERFGUARD_LATENCY is raised, in baselines of the pool',
+            min=1.1, max=1000.0),
+    _option('baseline_seconds', 'float', 600.0,
+            "seconds of quiet that make one point of a pool's baseline",
+            'Quiet: all PGs are active+clean and no operation is slow. A pool without such a '
+            'point has no baseline yet.', min=5.0, max=86400.0),
     _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
     _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
 ]
@@ -72,6 +87,11 @@ class Options:
     max_backfills_host: int
     readback_timeout: float
     stalled_after: float
+    slow_osd_ratio: float
+    slow_osd_seconds: float
+    latency_factor: float
+    latency_alarm_factor: float
+    baseline_seconds: float
     history: int
     event_history: int
 

@@ -3,16 +3,15 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .health import warning
 from .options import Options
 from .rebalance import report
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign
+from .watching import Watched
 
 Json = Dict[str, Any]
-
-#: Ceph keeps so many lines of a health check's detail.
-DETAIL_LINES = 50
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class Published:
         'reasons': ['perfguard has just started']})
     rebalance: Json = field(default_factory=dict)
     plan: Json = field(default_factory=dict)
+    watched: Watched = field(default_factory=Watched)
     events: Tuple[Json, ...] = ()
     history: Tuple[Json, ...] = ()
     campaign: Optional[Campaign] = None
@@ -61,24 +61,43 @@ def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
     return ['no campaign is under way']
 
 
-def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any]) -> Json:
+def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
+           watched: Watched) -> Json:
     """`perfguard status`; `rebalance` is that of report.status."""
     signals, counts = seen.signals, seen.signals.counts
     return {
         'phase': rebalance['phase'], 'mode': 'off', 'health': sorted(checks),
         'signals': {
-            'laggy_pgs': counts.laggy + counts.wait, 'misplaced_ratio': signals.misplaced_ratio,
-            'slow_ops': signals.slow_ops, 'pgs': counts.total,
+            'laggy_pgs': counts.laggy, 'wait_pgs': counts.wait,
+            'misplaced_ratio': signals.misplaced_ratio,
+            'slow_ops': signals.slow_ops, 'slow_ops_by_daemon': dict(signals.slow_daemons),
+            'pgs': counts.total,
             'active_clean_pgs': counts.active_clean, 'inactive_pgs': counts.inactive,
             'degraded_pgs': counts.degraded, 'remapped_pgs': counts.remapped,
             'backfilling_pgs': counts.backfilling, 'backfill_wait_pgs': counts.backfill_wait,
             'backfill_toofull_pgs': counts.backfill_toofull,
+            'recovering_pgs': counts.recovering, 'deep_scrubbing_pgs': counts.deep_scrubbing,
             'recovery_bytes_per_second': signals.recovery_bytes_per_second,
-            'osdmap_epoch': seen.osdmap.epoch, 'health_status': signals.health_status},
-        'pools': [], 'rebalance': {key: rebalance[key] for key in (
+            'osdmap_epoch': seen.osdmap.epoch, 'health_status': signals.health_status,
+            **watched.signals},
+        'pools': list(watched.pools), 'rebalance': {key: rebalance[key] for key in (
             'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
             'eta_seconds')},
-        'reasons': rebalance['reasons']}
+        'reasons': rebalance['reasons'] + watch_reasons(signals.misplaced_ratio, rebalance,
+                                                        checks)}
+
+
+def watch_reasons(misplaced_ratio: float, rebalance: Json,
+                  checks: Mapping[str, Any]) -> List[str]:
+    """What the watch has found, and whose doing it is that objects are misplaced."""
+    found = ['%s (%s)' % (check['summary'], code) for code, check in sorted(checks.items())]
+    if misplaced_ratio > 0.0 and rebalance['in_flight']:
+        found.append('%.2f %% of the objects are misplaced: campaign %d moves %d PGs' % (
+            100 * misplaced_ratio, rebalance['id'], rebalance['in_flight']))
+    elif misplaced_ratio > 0.0:
+        found.append('%.2f %% of the objects are misplaced, and no campaign moves them'
+                     % (100 * misplaced_ratio))
+    return found
 
 
 def health_checks(campaign: Optional[Campaign], now: float, options: Options,
@@ -87,20 +106,15 @@ def health_checks(campaign: Optional[Campaign], now: float, options: Options,
     checks: Dict[str, Any] = {}
     stall = report.stalled(campaign, now, options)
     if stall is not None:
-        checks['PERFGUARD_STALLED'] = _warning(stall, reasons or [stall])
+        checks['PERFGUARD_STALLED'] = warning(stall, reasons or [stall])
     if interrupted:
-        checks['PERFGUARD_INTERRUPTED'] = _warning(
+        checks['PERFGUARD_INTERRUPTED'] = warning(
             'perfguard could not read all of its state', interrupted)
     if campaign is not None and campaign.active and campaign.unpinnable:
-        checks['PERFGUARD_UNPINNABLE'] = _warning(
+        checks['PERFGUARD_UNPINNABLE'] = warning(
             '%d PGs cannot be pinned where their data is' % len(campaign.unpinnable),
             ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
     return checks
-
-
-def _warning(summary: str, detail: Sequence[str]) -> Json:
-    return {'severity': 'warning', 'summary': summary, 'count': len(detail),
-            'detail': list(detail[:DETAIL_LINES])}
 
 
 def progress_id(campaign: Campaign) -> str:

@@ -73,6 +73,7 @@ def status(data: Json) -> str:
     if signals:
         rows += [
             ('PGs', '%(pgs)d, %(active_clean_pgs)d active+clean' % signals),
+            ('clients', _clients(signals)),
             ('trouble', '%(laggy_pgs)d laggy, %(inactive_pgs)d inactive, '
                         '%(degraded_pgs)d degraded, %(slow_ops)d slow operations' % signals),
             ('movement', '%.2f %% misplaced, %d remapped, %d backfilling, %s/s' % (
@@ -84,6 +85,76 @@ def status(data: Json) -> str:
                      '%(released)d of %(total)d PGs released, %(in_flight)d in flight, '
                      '%(pinned)d pinned' % campaign))
     return '\n'.join([_pairs(rows), *_reasons(data)])
+
+
+def _clients(signals: Json) -> str:
+    """In the last minute."""
+    parts = []
+    for kind in ('read', 'write'):
+        if signals.get(kind + '_rate'):
+            tail = signals[kind + '_p99_ms']
+            parts.append('%ss %.2f ms%s at %.0f/s' % (
+                kind, signals[kind + '_ms'], '' if tail is None else ' (p99 %.1f)' % tail,
+                signals[kind + '_rate']))
+    return ', '.join(parts) or 'no operations'
+
+
+def _number(value: Optional[float], text: str = '%.2f') -> str:
+    return '-' if value is None else text % value
+
+
+def _trouble(row: Json) -> str:
+    return ', '.join('%d %s' % (count, name) for name, count in row['pgs'].items())
+
+
+def osds(data: Json) -> str:
+    if not data['osds']:
+        return 'no OSD has reported yet'
+    rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], _number(row['read_rate']),
+             _number(row['read_ms']), _number(row['write_rate']), _number(row['write_ms']),
+             _number(row['store_ms']), _number(row['write_p99_ms']), _number(row['ping_ms']),
+             _number(row['score']), row['why'] if row['slow'] else _trouble(row))
+            for row in data['osds']]
+    return table(('OSD', 'host', 'class', 'reads/s', 'ms', 'writes/s', 'ms ', 'store ms',
+                  'write p99', 'ping ms', 'slowdown', 'remarks'), rows,
+                 left=('OSD', 'host', 'class', 'remarks'))
+
+
+def pools(data: Json) -> str:
+    if not data['pools']:
+        return 'no pools'
+    rows = [(row['pool'], _number(row['read_rate']), _number(row['read_ms']),
+             _number(row['read_baseline_ms']), _number(row['write_rate']),
+             _number(row['write_ms']), _number(row['write_baseline_ms']),
+             '; '.join([kind + ' slower than usual' for kind in row['slow']]
+                       + ([_trouble(row)] if row['pgs'] else [])))
+            for row in data['pools']]
+    return table(('pool', 'reads/s', 'read ms', 'usually', 'writes/s', 'write ms', 'usually ',
+                  'remarks'), rows, left=('pool', 'remarks'))
+
+
+def laggy(data: Json) -> str:
+    if not data.get('laggy_pgs') and not data.get('wait_pgs'):
+        return 'no PG is laggy'
+    text = ['%(laggy_pgs)d PGs laggy, %(wait_pgs)d waiting for read leases to end' % data]
+    if data['suspects']:
+        text += ['', table(('suspect', 'score', 'why', 'what to do'), [
+            ('osd.%d' % row['osd'], _number(row['score']), row['why'], row['advice'])
+            for row in data['suspects']], left=('suspect', 'why', 'what to do'))]
+    if data['pgs']:
+        text += ['', table(('PG', 'acting', 'waiting since'), [
+            (row['pgid'], ','.join(str(osd) for osd in row['acting']), time_text(row['since']))
+            for row in data['pgs']], left=('PG', 'acting', 'waiting since'))]
+    return '\n'.join(text)
+
+
+def watch_history(data: Json) -> str:
+    if not data['points']:
+        return 'nothing yet'
+    return table(('time', 'reads/s', 'read ms', 'writes/s', 'write ms'), [
+        (time_text(row['time']), _number(row['read_rate']), _number(row['read_ms']),
+         _number(row['write_rate']), _number(row['write_ms']))
+        for row in data['points']], left=('time',))
 
 
 def rebalance_status(data: Json) -> str:

@@ -11,16 +11,15 @@ from mgr_module import CommandResult, MgrModule
 
 from ..upmap.crush import CrushRules
 from .dumps import osdmap_from_dump
-from .types import OsdMap, PgCounts, Placement, Signals, pool_of, seed_of
+from .pgstates import count_states, pool_counts
+from .ports import View
+from .sensors import Sensors
+from .types import OsdMap, Placement, Readings, Signals, pool_of, seed_of
 
 log = logging.getLogger(__name__)
 
 #: A mon command; `prefix` and the command's own arguments.
 Command = Mapping[str, Any]
-
-#: Words in a PG's state that say that it is between two intervals. "unknown": no OSD reported yet.
-_TRANSITION = frozenset({'peering', 'activating', 'creating', 'unknown'})
-
 
 @dataclass(frozen=True)
 class Reply:
@@ -54,6 +53,7 @@ class MgrCluster:
         self._view: Optional[MapView] = None
         self._crush: Optional[CrushRules] = None
         self._crush_version = -1
+        self._sensors = Sensors(mgr)
 
     # ---- reading
 
@@ -77,19 +77,36 @@ class MgrCluster:
                   for code, check in health.get('checks', {}).items() if not check.get('muted')}
         pool_bytes = {pool['id']: int(pool['stats'].get('stored', 0))
                       for pool in self._mgr.get('df').get('pools', [])}
+        slow = self._slow_daemons()
         return Signals(
-            counts=pg_counts(status, sum(pool.pg_num for pool in osdmap.pools.values())),
+            counts=count_states(((row['state_name'], row['count'])
+                                 for row in status.get('pgs_by_state', [])),
+                                sum(pool.pg_num for pool in osdmap.pools.values())),
+            pool_counts=pool_counts(status, osdmap.pools),
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
-            slow_ops=self._slow_ops(), health=checks,
+            slow_ops=sum(slow.values()), slow_daemons=slow, health=checks,
             health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
             pool_bytes=pool_bytes)
 
-    def _slow_ops(self) -> int:
-        """Operations in flight for too long, as OSDs and mons report them."""
-        return sum(int(metric.get('value', 0))
-                   for metrics in self._mgr.get_daemon_health_metrics().values()
-                   for metric in metrics if metric.get('type') == 'SLOW_OPS')
+    def _slow_daemons(self) -> Dict[str, int]:
+        """Operations in flight for too long, by the OSD or mon that reports them."""
+        slow: Dict[str, int] = {}
+        for daemon, metrics in self._mgr.get_daemon_health_metrics().items():
+            count = sum(int(metric.get('value', 0)) for metric in metrics
+                        if metric.get('type') == 'SLOW_OPS')
+            if count:
+                slow[daemon] = count
+        return slow
+
+    def readings(self, view: View, signals: Signals) -> Readings:
+        """What the watch needs to know of the OSDs; once every stats_period."""
+        return self._sensors.read(view.osdmap, signals, self.crush(view.crush_version),
+                                  view.crush_version, self.stats_period())
+
+    def close(self) -> None:
+        """Leave nothing behind in the OSDs."""
+        self._sensors.close()
 
     def degraded_osds(self) -> FrozenSet[int]:
         """OSDs with a degraded PG. Which PGs these are would cost a dump of all PGs."""
@@ -166,32 +183,3 @@ class MgrCluster:
 
     def cluster_log(self, text: str) -> None:
         self._mgr.cluster_log('cluster', self._mgr.ClusterLogPrio.INFO, 'perfguard: ' + text)
-
-
-def pg_counts(status: Mapping[str, Any], expected: int) -> PgCounts:
-    """From MgrModule.get('pg_status'): how many PGs are in each condition.
-
-    Of `expected` PGs those that no OSD has reported yet, as after an mgr failover, count as in
-    transition: what is not known is not fit to be built on.
-    """
-    sums: Dict[str, int] = {}
-    inactive = transition = clean = total = 0
-    for row in status.get('pgs_by_state', []):
-        count, words = row['count'], set(row['state_name'].split('+'))
-        total += count
-        if 'active' not in words or 'stale' in words:
-            inactive += count
-        if words & _TRANSITION:
-            transition += count
-        if {'active', 'clean'} <= words:
-            clean += count
-        for word in words:
-            sums[word] = sums.get(word, 0) + count
-    missing = max(0, expected - total)
-    return PgCounts(total=total + missing, active_clean=clean, inactive=inactive + missing,
-                    in_transition=transition + missing,
-                    degraded=sums.get('degraded', 0), remapped=sums.get('remapped', 0),
-                    backfilling=sums.get('backfilling', 0),
-                    backfill_wait=sums.get('backfill_wait', 0),
-                    backfill_toofull=sums.get('backfill_toofull', 0),
-                    laggy=sums.get('laggy', 0), wait=sums.get('wait', 0))

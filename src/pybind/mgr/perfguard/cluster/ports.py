@@ -3,7 +3,7 @@
 from typing import Any, FrozenSet, Mapping, Optional, Protocol, Sequence
 
 from ..upmap.crush import CrushRules
-from .types import OsdMap, Placement, Signals
+from .types import OsdMap, Placement, Readings, Signals
 
 
 class View(Protocol):
@@ -22,6 +22,8 @@ class Cluster(Protocol):
     def crush(self, version: int) -> CrushRules: ...
 
     def signals(self, osdmap: OsdMap) -> Signals: ...
+
+    def readings(self, view: View, signals: Signals) -> Readings: ...
 
     def degraded_osds(self) -> FrozenSet[int]: ...
 
@@ -42,3 +44,5 @@ class Cluster(Protocol):
     def progress_done(self, event_id: str) -> None: ...
 
     def cluster_log(self, text: str) -> None: ...
+
+    def close(self) -> None: ...

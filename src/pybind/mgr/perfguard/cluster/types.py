@@ -105,21 +105,108 @@ class PgCounts:
     backfill_toofull: int = 0
     laggy: int = 0
     wait: int = 0
+    recovering: int = 0
+    deep_scrubbing: int = 0
+    #: Of the PGs in transition those that no OSD has reported to this mgr.
+    unreported: int = 0
 
 
 @dataclass(frozen=True)
 class Signals:
     """The cheap signals of one loop turn."""
     counts: PgCounts
+    #: The same by pool id, of the pools whose PGs are reported.
+    pool_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: Misplaced object copies / all object copies, 0 to 1.
     misplaced_ratio: float = 0.0
     slow_ops: int = 0
+    #: Daemon ("osd.3") -> its slow operations, of those that have any.
+    slow_daemons: Mapping[str, int] = field(default_factory=dict)
     #: Health check code -> summary, muted checks left out.
     health: Mapping[str, str] = field(default_factory=dict)
     health_status: str = 'HEALTH_OK'
     recovery_bytes_per_second: float = 0.0
     #: Logical bytes by pool id: bytes of one copy (of all k data shards together).
     pool_bytes: Mapping[int, int] = field(default_factory=dict)
+
+
+class Ops(NamedTuple):
+    """Operations counted, and the sum of their latencies."""
+    sum_ns: int = 0
+    number: int = 0
+
+
+class OsdCounters(NamedTuple):
+    """Counters of one OSD since it started, as of its last report to the mgr."""
+    #: When the OSD reported, by its own clock; it reports every mgr_stats_period (5 s).
+    time: float
+    #: Client operations by arrival (op_r_latency, op_w_latency), and writes by dequeuing
+    #: (op_w_process_latency) and until they go to store and replicas (op_w_prepare_latency).
+    read: Ops
+    write: Ops
+    write_process: Ops
+    write_prepare: Ops
+    #: Of the store; zero where it does not measure them.
+    commit: Ops = Ops()
+    store_read: Ops = Ops()
+    #: PGs of which the OSD holds anything.
+    pgs: int = 0
+
+
+class ClientOps(NamedTuple):
+    """What clients did on the PGs of one pool that one OSD leads, since the last reading."""
+    pool: int
+    osd: int
+    read: Ops
+    write: Ops
+
+
+class OsdPlace(NamedTuple):
+    """Where an OSD stands in CRUSH, and with it who its peers are."""
+    osd: int
+    host: str
+    root: str
+    device_class: str
+    #: Model of its drive; '' where not known.
+    model: str = ''
+
+
+class BlockedPg(NamedTuple):
+    """A PG with client operations that wait until it is readable: its read lease has run out."""
+    pgid: str
+    primary: int
+    #: Age of the oldest of them, in seconds.
+    age: float
+    ops: int
+
+
+class LatencyCounts(NamedTuple):
+    """Client operations of one OSD by latency, over some seconds."""
+    osd: int
+    seconds: float
+    #: Upper bounds in ns of the buckets, the last one open.
+    bounds: Tuple[int, ...]
+    read: Tuple[int, ...]
+    write: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What the watch sees of the OSDs. None: not read this time, the last reading stands."""
+    #: Seconds that `clients` cover.
+    seconds: float
+    counters: Mapping[int, OsdCounters]
+    clients: Tuple[ClientOps, ...]
+    places: Mapping[int, OsdPlace]
+    #: OSD -> its PGs by acting set.
+    osd_counts: Optional[Mapping[int, PgCounts]] = None
+    #: OSD -> slowest heartbeat among its peers' (average of a minute), in ms.
+    ping_ms: Optional[Mapping[int, float]] = None
+    #: OSD that was asked -> the PGs it leads that are not readable.
+    unreadable: Mapping[int, Tuple[BlockedPg, ...]] = field(default_factory=dict)
+    latencies: Tuple[LatencyCounts, ...] = ()
+    #: OSDMap epochs that are not trimmed yet.
+    untrimmed_epochs: Optional[int] = None
 
 
 @dataclass(frozen=True)

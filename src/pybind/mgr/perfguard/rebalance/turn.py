@@ -4,20 +4,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap, Placement, Pool, Signals, pool_of, seed_of
+from ..events import Event
 from ..options import Options
 from ..upmap.crush import CrushRules
 from ..upmap.semantics import out_osds
 from .holds import Settings
 from .moves import Move
 from .types import Action, Campaign, Phase, PinRecord
-
-
-@dataclass(frozen=True)
-class Event:
-    """One line of the log of what was detected and done."""
-    kind: str
-    what: str
-    why: str = ''
 
 
 @dataclass(frozen=True)

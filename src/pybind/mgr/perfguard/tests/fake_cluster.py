@@ -7,8 +7,8 @@ the tests let an mgr crash between any two steps.
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Signals,
-                                     UpmapEntry, pool_of)
+from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Readings,
+                                     Signals, UpmapEntry, pool_of)
 from perfguard.upmap.crush import CrushRules
 
 from .mon_model import Refused, ToyMon, ToyOsd
@@ -114,6 +114,10 @@ class FakeCluster:
     trouble: Dict[str, int] = field(default_factory=dict)
     fullness: Dict[int, str] = field(default_factory=dict)
     slow_ops: int = 0
+    #: What the OSDs report.
+    read: Readings = Readings(seconds=0.0, counters={}, clients=(), places={})
+    #: The module has given up what it had in the OSDs.
+    closed: bool = False
     #: Commands of this prefix are answered with this error and do nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
 
@@ -266,6 +270,12 @@ class FakeCluster:
         counts = replace(self._stats, **self.trouble)
         return Signals(counts, slow_ops=self.slow_ops, health=dict(self.health),
                        pool_bytes={1: self.pgs << 30, 2: self.pgs << 31})
+
+    def readings(self, view: object, signals: Signals) -> Readings:
+        return self.read
+
+    def close(self) -> None:
+        self.closed = True
 
     def degraded_osds(self) -> FrozenSet[int]:
         return frozenset()

@@ -202,6 +202,9 @@ class Mgr:
         return {'osd.0': [{'type': 'SLOW_OPS', 'value': 2}, {'type': 'PENDING', 'value': 9}],
                 'mon.a': [{'type': 'SLOW_OPS', 'value': 1}]}
 
+    def get_latest_counter(self, kind: str, daemon: str, counter: str) -> Any:
+        return {counter: []}
+
     def get_module_option_ex(self, module: str, option: str) -> Any:
         return {('balancer', 'active'): True}[module, option]
 

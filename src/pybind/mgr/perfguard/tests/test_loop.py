@@ -401,7 +401,7 @@ def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
     driver.run_to('ABORTED')
     driver.ask('prepare')
     driver.run_to('PREPARED')
-    driver.loop.save_events()
+    driver.loop.close()
     upmaps = driver.cluster.entries()
     damage(driver, name)
     driver.restart()

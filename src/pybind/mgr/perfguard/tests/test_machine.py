@@ -13,7 +13,8 @@ from perfguard.rebalance.holds import Settings
 from perfguard.rebalance.machine import judge
 from perfguard.rebalance.moves import release_move
 from perfguard.rebalance.requests import Request, apply
-from perfguard.rebalance.turn import Decision, Event, Observation
+from perfguard.events import Event
+from perfguard.rebalance.turn import Decision, Observation
 from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry,
                                        campaign_from_json, campaign_to_json)
 from perfguard.upmap.semantics import out_osds

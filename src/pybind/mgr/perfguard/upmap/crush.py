@@ -56,6 +56,8 @@ class CrushRules:
     _buckets: Mapping[int, _Bucket]
     _type_ids: Mapping[str, int]
     _dumped_rules: Mapping[int, Mapping[str, Any]]
+    #: OSD -> device class, of those that have one
+    _classes: Mapping[int, str] = field(default_factory=dict)
     #: OSD or bucket -> its parent in the trees without a device class
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, _Rule] = field(init=False, default_factory=dict)
@@ -71,7 +73,8 @@ class CrushRules:
                                     tuple((i['id'], i['weight']) for i in b['items']))
                    for b in crush_dump['buckets']}
         return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']},
-                   {r['rule_id']: r for r in crush_dump['rules']})
+                   {r['rule_id']: r for r in crush_dump['rules']},
+                   {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')})
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
                   out: Container[int] = ()) -> Optional[str]:
@@ -105,6 +108,17 @@ class CrushRules:
     def host_of(self, osd: int) -> Optional[str]:
         """Name of the host bucket above an OSD, or None."""
         return self.domain_of(osd, 'host')
+
+    def root_of(self, osd: int) -> str:
+        """Name of the topmost bucket above an OSD; '' for one that is nowhere in CRUSH."""
+        item = osd
+        while item in self._parents:
+            item = self._parents[item]
+        return '' if item == osd else self._buckets[item].name
+
+    def class_of(self, osd: int) -> str:
+        """Device class of an OSD; '' if it has none."""
+        return self._classes.get(osd, '')
 
     def weight_of(self, rule_id: int, osd: int) -> float:
         """CRUSH weight of an OSD in a rule's trees; 0.0 if it is not in them."""

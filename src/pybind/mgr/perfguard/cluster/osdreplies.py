@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What OSDs answer to commands, and what the mgr knows of them, as plain data."""
+import json
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from .types import BlockedPg
+
+Json = Mapping[str, Any]
+
+READ_HISTOGRAM = 'op_r_latency_out_bytes_histogram'
+WRITE_HISTOGRAM = 'op_w_latency_in_bytes_histogram'
+
+
+class Histograms(NamedTuple):
+    """Client operations since the OSD started, by latency. Buckets as in LatencyCounts."""
+    bounds: Tuple[int, ...]
+    read: Tuple[int, ...]
+    write: Tuple[int, ...]
+
+    def since(self, before: 'Histograms') -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...]]]:
+        """(read, write) counts that came after `before`; None if the OSD started anew."""
+        if before.bounds != self.bounds:
+            return None
+        counts = [tuple([b - a for a, b in zip(old, new)])
+                  for old, new in ((before.read, self.read), (before.write, self.write))]
+        return (counts[0], counts[1]) if min(min(row) for row in counts) >= 0 else None
+
+
+def histograms(out: str) -> Histograms:
+    """From ``perf histogram dump``; KeyError, TypeError or ValueError if it is not that.
+
+    The histograms have two axes, latency and size; the sizes are summed up. The latency's name
+    says usec, but its numbers are nanoseconds (PerfHistogramCommon.h, OSD.cc).
+    """
+    osd = json.loads(out)['osd']
+    bounds, read = _by_latency(osd[READ_HISTOGRAM])
+    other, write = _by_latency(osd[WRITE_HISTOGRAM])
+    if other != bounds:
+        raise ValueError('reads and writes are counted in different buckets')
+    return Histograms(bounds, read, write)
+
+
+def _by_latency(histogram: Json) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    ranges = histogram['axes'][0]['ranges']
+    rows = histogram['values']
+    if len(rows) != len(ranges):
+        raise ValueError('%d buckets, %d rows' % (len(ranges), len(rows)))
+    bounds = [int(bucket['max']) + 1 for bucket in ranges[:-1]]
+    return tuple(bounds), tuple([sum(row) for row in rows])
+
+
+def drive_model(metadata: Json) -> str:
+    """Model of an OSD's main drive; '' where Ceph does not know it, as of virtual disks.
+
+    From ``device_ids``, "sda=VENDOR_MODEL_SERIAL,nvme0n1=...": all but the serial number.
+    """
+    ids = dict(pair.split('=', 1) for pair in metadata.get('device_ids', '').split(',')
+               if '=' in pair)
+    main = metadata.get('bluestore_bdev_devices', '').split(',')[0]
+    name = ids.get(main) or next(iter(ids.values()), '')
+    return str(name).rpartition('_')[0]
+
+
+#: "osd_op(client.4123.0:55 2.1fs0 2:f8a1...", as a tracked operation describes itself.
+_CLIENT_OP = re.compile(r'osd_op\(\S+ (\d+\.[0-9a-f]+)(?:s\d+)? ')
+#: What operations of a laggy PG, or of one in state wait, are marked with.
+_WAITS = 'waiting for readable'
+
+
+def unreadable_pgs(osd: int, out: str) -> List[BlockedPg]:
+    """From ``dump_ops_in_flight``: PGs led by the OSD whose operations wait for a read lease."""
+    found: Dict[str, List[float]] = {}
+    for op in json.loads(out)['ops']:
+        match = _CLIENT_OP.match(op['description'])
+        events = op['type_data'].get('events', [])
+        if match and events and events[-1]['event'] == _WAITS:
+            found.setdefault(match.group(1), []).append(float(op['age']))
+    return [BlockedPg(pgid, osd, max(ages), len(ages)) for pgid, ages in found.items()]
+
+
+def slowest_pings(pings: Json) -> Dict[int, float]:
+    """From MgrModule.get('osd_ping_times'): how slowly each OSD answers heartbeats, in ms.
+
+    The median over its peers of the slower interface: one peer in trouble must not accuse all.
+    """
+    found: Dict[int, List[float]] = {}
+    for row in pings.get('osd_ping_times', []):
+        for peer in row['network_ping_times']:
+            times = [interface['last'] for interface in peer['interfaces']]
+            if times:
+                found.setdefault(peer['osd'], []).append(max(times))
+    return {osd: sorted(times)[len(times) // 2] for osd, times in found.items()}
+
+
+def untrimmed_epochs(osd: int, out: str) -> int:
+    """From an OSD's ``status``: OSDMap epochs that are kept, because PGs are not clean."""
+    status = json.loads(out)
+    return int(status['newest_map']) - int(status['oldest_map']) + 1

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the watch reads of the OSDs, each thing as often as it is worth its cost."""
+import logging
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mgr_module import MgrModule
+
+from ..compat import COMMIT_COUNTERS, latest_counter
+from ..upmap.crush import CrushRules
+from . import osdreplies
+from .asking import Asking
+from .pgstates import count_states
+from .sampler import Sampler
+from .types import (BlockedPg, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts, Readings,
+                    Signals)
+
+log = logging.getLogger(__name__)
+
+#: By pool and by the OSD that answers.
+CLIENT_QUERY = {
+    'key_descriptor': [{'type': 'pool_id', 'regex': '^(.*)$'},
+                       {'type': 'osd_id', 'regex': '^(.*)$'}],
+    'performance_counter_descriptors': ['read_latency', 'write_latency']}
+#: Seconds between two readings where nothing is wrong; a drive is seldom exchanged.
+PLACES_SECONDS = 600.0
+PINGS_SECONDS = 60.0
+COUNTS_SECONDS = 15.0
+EPOCHS_SECONDS = 60.0
+#: Share of its time that a costly reading may take.
+COSTLY_SHARE = 0.005
+#: OSDs that are asked at the same time for the operations that wait.
+ASKED_FOR_OPS = 4
+#: An OSD has died or hangs when its last report is so many periods old.
+SILENT_PERIODS = 3.0
+#: Topics of what OSDs are asked.
+OPS = 'ops in flight'
+STATUS = 'status'
+
+
+class Paced:
+    """Lets something costly happen rarely enough."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = 0.0
+
+    def due(self, now: float, urgent: bool = False) -> bool:
+        return now >= self._next or urgent
+
+    def done(self, now: float, cost_seconds: float = 0.0) -> None:
+        self._next = now + max(self._seconds, cost_seconds / COSTLY_SHARE)
+
+
+class Sensors:
+    def __init__(self, mgr: MgrModule, clock: Callable[[], float] = time.monotonic) -> None:
+        self._mgr = mgr
+        self._clock = clock
+        self._latest = latest_counter(mgr)
+        self._query: Optional[int] = None
+        self._read_at: Optional[float] = None
+        self._asking = Asking(mgr, clock)
+        self._sampler = Sampler(self._asking)
+        self._places: Dict[int, OsdPlace] = {}
+        self._places_of = -1
+        self._places_pace = Paced(PLACES_SECONDS)
+        self._counts_pace = Paced(COUNTS_SECONDS)
+        self._pings_pace = Paced(PINGS_SECONDS)
+        self._epochs_pace = Paced(EPOCHS_SECONDS)
+
+    def close(self) -> None:
+        if self._query is not None:
+            self._mgr.remove_osd_perf_query(self._query)
+            self._query = None
+
+    def read(self, osdmap: OsdMap, signals: Signals, crush: CrushRules, crush_version: int,
+             period: float) -> Readings:
+        """`period`: seconds between two reports of an OSD (mgr_stats_period)."""
+        now = self._clock()
+        seconds = 0.0 if self._read_at is None else now - self._read_at
+        self._read_at = now
+        up = [osd.id for osd in osdmap.osds.values() if osd.up]
+        counters = self._counters(up)
+        alive = _alive(counters, period)
+        laggy = signals.counts.laggy + signals.counts.wait > 0
+        counts = self._osd_counts(now, signals, laggy)
+        return Readings(
+            seconds=seconds, counters=counters, clients=self._clients(),
+            places=self._osd_places(now, up, crush, crush_version), osd_counts=counts,
+            ping_ms=self._pings(now, laggy), unreadable=self._unreadable(counts, alive),
+            latencies=self._sampler.take(now, alive), untrimmed_epochs=self._epochs(now, alive))
+
+    # ---- counters
+
+    def _counters(self, up: List[int]) -> Dict[int, OsdCounters]:
+        found: Dict[int, OsdCounters] = {}
+        for osd in up:
+            name = str(osd)
+            read = self._ops(name, 'osd.op_r_latency')
+            if read is None:
+                continue
+            numpg = self._latest('osd', name, 'osd.numpg').get('osd.numpg')
+            found[osd] = OsdCounters(
+                read[0], read[1], self._sum(name, 'osd.op_w_latency'),
+                self._sum(name, 'osd.op_w_process_latency'),
+                self._sum(name, 'osd.op_w_prepare_latency'), self._commit(name),
+                self._sum(name, 'bluestore.read_lat'), int(numpg[1]) if numpg else 0)
+        return found
+
+    def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, Ops]]:
+        """None: the OSD has not reported such a counter."""
+        point = self._latest('osd', osd, counter).get(counter)
+        return (float(point[0]), Ops(int(point[1]), int(point[2]))) if point else None
+
+    def _sum(self, osd: str, counter: str) -> Ops:
+        found = self._ops(osd, counter)
+        return found[1] if found else Ops()
+
+    def _commit(self, osd: str) -> Ops:
+        for counter in COMMIT_COUNTERS:
+            found = self._ops(osd, counter)
+            if found:
+                return found[1]
+        return Ops()
+
+    def _clients(self) -> Tuple[ClientOps, ...]:
+        if self._query is None:
+            self._query = self._mgr.add_osd_perf_query(CLIENT_QUERY)
+            return ()
+        # Reading empties them: each holds what came since the last time.
+        rows = (self._mgr.get_osd_perf_counters(self._query) or {}).get('counters', [])
+        return tuple([ClientOps(int(row['k'][0][0]), int(row['k'][1][0]),
+                                Ops(*row['c'][0]), Ops(*row['c'][1])) for row in rows])
+
+    # ---- what is read now and then
+
+    def _osd_places(self, now: float, up: List[int], crush: CrushRules,
+                    version: int) -> Mapping[int, OsdPlace]:
+        if version != self._places_of or self._places_pace.due(now):
+            self._places = {}
+            self._places_of = version
+            self._places_pace.done(now)
+        for osd in up:
+            if osd not in self._places:
+                metadata = self._mgr.get_metadata('osd', str(osd)) or {}
+                self._places[osd] = OsdPlace(
+                    osd, crush.host_of(osd) or str(metadata.get('hostname', '')), crush.root_of(osd),
+                    crush.class_of(osd), osdreplies.drive_model(metadata))
+        return self._places
+
+    def _osd_counts(self, now: float, signals: Signals,
+                    urgent: bool) -> Optional[Mapping[int, PgCounts]]:
+        """ceph-mgr goes through all PGs for this, so it is asked for only if there is news."""
+        whole = signals.counts
+        if whole.active_clean == whole.total and not (whole.deep_scrubbing or urgent):
+            return {}
+        if not self._counts_pace.due(now, urgent):
+            return None
+        begin = time.thread_time()
+        by_osd = self._mgr.get('pg_summary').get('by_osd', {})
+        counts = {int(osd): count_states(states.items()) for osd, states in by_osd.items()}
+        self._counts_pace.done(now, time.thread_time() - begin)
+        return counts
+
+    def _pings(self, now: float, urgent: bool) -> Optional[Mapping[int, float]]:
+        if not self._pings_pace.due(now, urgent):
+            return None
+        begin = time.thread_time()
+        slowest = osdreplies.slowest_pings(self._mgr.get('osd_ping_times'))
+        self._pings_pace.done(now, time.thread_time() - begin)
+        return slowest
+
+    # ---- what OSDs are asked
+
+    def _unreadable(self, counts: Optional[Mapping[int, PgCounts]],
+                    alive: Sequence[int]) -> Mapping[int, Tuple[BlockedPg, ...]]:
+        """Which PGs are laggy is known to the OSDs that lead them, and to no cheap call."""
+        if counts:
+            waiting = {osd: counts[osd].laggy + counts[osd].wait for osd in alive
+                       if osd in counts}
+            laggy = sorted((osd for osd in waiting if waiting[osd]),
+                           key=lambda osd: -waiting[osd])
+            room = ASKED_FOR_OPS - len(self._asking.asked(OPS))
+            self._asking.ask(OPS, laggy[:max(0, room)], {'prefix': 'dump_ops_in_flight'})
+        return {osd: tuple(self._parsed(osdreplies.unreadable_pgs, osd, out) or ())
+                for osd, _, out in self._asking.answers(OPS)}
+
+    def _epochs(self, now: float, alive: Sequence[int]) -> Optional[int]:
+        if alive and self._epochs_pace.due(now):
+            self._asking.ask(STATUS, alive[:1], {'prefix': 'status'})
+            self._epochs_pace.done(now)
+        found = [self._parsed(osdreplies.untrimmed_epochs, osd, out)
+                 for osd, _, out in self._asking.answers(STATUS)]
+        return found[-1] if found else None
+
+    @staticmethod
+    def _parsed(parse: Callable[[int, str], Any], osd: int, out: str) -> Any:
+        try:
+            return parse(osd, out)
+        except (LookupError, TypeError, ValueError) as error:
+            log.warning('osd.%d: an answer cannot be read: %r', osd, error)
+            return None
+
+
+def _alive(counters: Mapping[int, OsdCounters], period: float) -> List[int]:
+    """OSDs that report; those that have died or hang would not answer."""
+    newest = max((read.time for read in counters.values()), default=0.0)
+    return sorted(osd for osd, read in counters.items()
+                  if newest - read.time < SILENT_PERIODS * period)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is wrong, in words: health checks, and events when something begins and ends."""
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+
+from ..events import Event
+from ..health import warning
+from .pools import PoolLatency
+from .watch import Sight, Watch
+
+LAGGY = 'PERFGUARD_LAGGY_PGS'
+SLOW = 'PERFGUARD_SLOW_OSD'
+LATENCY = 'PERFGUARD_LATENCY'
+#: Suspects and PGs in the text of a health check.
+SUSPECTS_IN_TEXT = 3
+PGS_IN_TEXT = 20
+#: Kinds of events that begin and end, which the cluster log tells as well.
+KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', LATENCY: 'latency'}
+
+
+def health_checks(watch: Watch, sight: Sight) -> Dict[str, Any]:
+    """As MgrModule.set_health_checks takes them."""
+    checks: Dict[str, Any] = {}
+    if watch.laggy.raised:
+        checks[LAGGY] = warning(_laggy_summary(watch, sight), _laggy_detail(watch, sight))
+    slow = _slow_lines(watch)
+    if slow:
+        checks[SLOW] = warning(_slow_summary(watch), slow)
+    late = _late_pools(watch, sight)
+    if late:
+        checks[LATENCY] = warning(
+            '%d pool%s slower than usual' % (len(late), ' is' if len(late) == 1 else 's are'),
+            ['; '.join(lines) for lines in late.values()])
+    return checks
+
+
+def _laggy_summary(watch: Watch, sight: Sight) -> str:
+    counts = sight.signals.counts
+    text = '%d PGs laggy' % counts.laggy
+    if counts.wait:
+        text += ', %d waiting for read leases to end' % counts.wait
+    if not counts.laggy + counts.wait:
+        text = 'PGs were laggy a moment ago'
+    if watch.laggy.suspects:
+        text += '; first suspect: osd.%d' % watch.laggy.suspects[0].osd
+    return text
+
+
+def _laggy_detail(watch: Watch, sight: Sight) -> List[str]:
+    lines = []
+    for suspect in watch.laggy.suspects[:SUSPECTS_IN_TEXT]:
+        lines.append('osd.%d: %s%s' % (suspect.osd, suspect.why,
+                                       '; ' + suspect.advice if suspect.advice else ''))
+    for pg in watch.laggy.pgs.all()[:PGS_IN_TEXT]:
+        lines.append('PG %s, acting %s: clients wait for %.0f s' % (
+            pg.pgid, list(pg.acting), sight.now - pg.since))
+    return lines or ['no OSD has told yet which PGs they are']
+
+
+def _slow_summary(watch: Watch) -> str:
+    hosts = watch.slow.hosts()
+    members = {osd for host in hosts for osd in host.osds}
+    single = [osd for osd, verdict in sorted(watch.slow.verdicts.items())
+              if verdict.slow and osd not in members]
+    parts = []
+    if hosts:
+        parts.append('host%s %s' % ('s' if len(hosts) > 1 else '',
+                                    ', '.join(host.host for host in hosts)))
+    if single:
+        parts.append(', '.join('osd.%d' % osd for osd in single[:5])
+                     + (' and %d more' % (len(single) - 5) if len(single) > 5 else ''))
+    many = len(hosts) + len(single) > 1
+    return '%s %s slower than %s peers' % (' and '.join(parts), 'are' if many else 'is',
+                                           'their' if many else 'its')
+
+
+def _slow_lines(watch: Watch) -> List[str]:
+    lines = ['host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()]
+    for osd, verdict in sorted(watch.slow.verdicts.items()):
+        if verdict.slow:
+            place = watch.places.get(osd)
+            lines.append('osd.%d%s: %s' % (osd, ' on ' + place.host if place else '',
+                                           verdict.why))
+    return lines
+
+
+def _late_pools(watch: Watch, sight: Sight) -> Dict[int, List[str]]:
+    found: Dict[int, List[str]] = {}
+    for pool_id, kind, since in watch.pools.slow():
+        pool = sight.osdmap.pools.get(pool_id)
+        if pool is not None:
+            found.setdefault(pool_id, []).append('pool %s: %s for %.0f s' % (
+                pool.name, _late_text(watch.pools.latency(pool_id), kind), sight.now - since))
+    return found
+
+
+def _late_text(seen: PoolLatency, kind: str) -> str:
+    now, usual = (seen.read, seen.read_baseline_ms) if kind == 'reads' else \
+        (seen.write, seen.write_baseline_ms)
+    return '%s take %.1f ms, usually %.1f' % (kind, now.ms, usual or 0.0)
+
+
+# ---- what begins and ends
+
+class _Trouble(NamedTuple):
+    check: str
+    #: What it is about, such as "osd.3".
+    subject: str
+    since: float
+    why: str
+    #: The host of an OSD that is slow like the rest of it: then only the host is told of.
+    host: str = ''
+
+
+class Announcer:
+    """Tells of each trouble when it begins, and when it ends."""
+
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[str, str], _Trouble] = {}
+
+    def take_up(self, watch: Watch, pool_names: Mapping[int, str]) -> None:
+        """What an earlier mgr has told of already."""
+        self._known = {(each.check, each.subject): each for each in _troubles(watch, pool_names)}
+
+    def events(self, watch: Watch, sight: Sight) -> List[Event]:
+        names = {pool.id: pool.name for pool in sight.osdmap.pools.values()}
+        now = {(each.check, each.subject): each for each in _troubles(watch, names)}
+        events = [Event(KINDS[each.check], _begin(each, watch, sight), each.why)
+                  for key, each in now.items() if key not in self._known and not each.host]
+        events += [Event(KINDS[each.check], _end(each),
+                         'after %.0f s' % max(0.0, sight.now - each.since))
+                   for key, each in self._known.items() if key not in now and not each.host]
+        self._known = now
+        return events
+
+
+def _troubles(watch: Watch, pool_names: Mapping[int, str]) -> List[_Trouble]:
+    found: List[_Trouble] = []
+    if watch.laggy.raised:
+        first = watch.laggy.suspects[0] if watch.laggy.suspects else None
+        found.append(_Trouble(LAGGY, 'PGs', watch.laggy.since,
+                              'osd.%d: %s' % (first.osd, first.why) if first else ''))
+    host_of: Dict[int, str] = {}
+    for host in watch.slow.hosts():
+        found.append(_Trouble(SLOW, 'host ' + host.host, host.since, host.why))
+        host_of.update({osd: host.host for osd in host.osds})
+    for osd, verdict in sorted(watch.slow.verdicts.items()):
+        if verdict.slow:
+            found.append(_Trouble(SLOW, 'osd.%d' % osd, verdict.since, verdict.why,
+                                  host_of.get(osd, '')))
+    for pool_id, kind, since in watch.pools.slow():
+        if pool_id in pool_names:
+            found.append(_Trouble(LATENCY, '%s of pool %s' % (kind, pool_names[pool_id]), since,
+                                  _late_text(watch.pools.latency(pool_id), kind)))
+    return found
+
+
+def _begin(trouble: _Trouble, watch: Watch, sight: Sight) -> str:
+    if trouble.check == LAGGY:
+        return _laggy_summary(watch, sight)
+    return trouble.subject + (' is slow' if trouble.check == SLOW
+                              else ' are slower than usual')
+
+
+def _end(trouble: _Trouble) -> str:
+    if trouble.check == LAGGY:
+        return 'no PG is laggy any more'
+    return trouble.subject + (' is not slow any more' if trouble.check == SLOW
+                              else ' are as usual again')

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Laggy PGs: which they are, and which OSD is to blame.
+
+A PG is laggy when a client operation finds its read lease run out, because an OSD of its acting
+set did not acknowledge the renewal in time. So the OSD that hangs is in the acting set of all
+laggy PGs, and leads none of them: the PGs that it leads keep the state it reported last.
+"""
+from dataclasses import dataclass, field
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..cluster.types import BlockedPg, NO_OSD, OsdSet, PgCounts
+
+#: Suspects and PGs that are worth a look.
+MOST_SUSPECTS = 5
+MOST_PGS = 200
+#: An OSD answers heartbeats slowly from so many ms on, and so many times the median.
+SLOW_PING_MS = 10.0
+SLOW_PING_FACTOR = 5.0
+#: Share of the known laggy PGs that one OSD must lead to look like a lost lease renewal.
+WEDGE_SHARE = 0.8
+
+
+class LaggyPg(NamedTuple):
+    pgid: str
+    primary: int
+    acting: OsdSet
+    #: When its oldest waiting operation came, in seconds since the epoch.
+    since: float
+
+
+class Suspect(NamedTuple):
+    osd: int
+    #: 0 to 1
+    score: float
+    why: str
+    #: A command or a place to look; '' if there is none better than for the others.
+    advice: str = ''
+
+
+@dataclass(frozen=True)
+class LaggySignals:
+    """What is known while PGs are laggy."""
+    #: Laggy and waiting PGs, whole.
+    total: int
+    #: OSD -> its PGs by acting set.
+    osd_counts: Mapping[int, PgCounts]
+    pgs: Sequence[LaggyPg] = ()
+    #: OSD -> seconds since its last report to the mgr, of those that should have reported.
+    silent: Mapping[int, float] = field(default_factory=dict)
+    #: OSD -> heartbeat time, in ms.
+    ping_ms: Mapping[int, float] = field(default_factory=dict)
+
+
+class LaggyPgs:
+    """The PGs that OSDs have named, until their primaries do not name them any more."""
+
+    def __init__(self) -> None:
+        self._by_primary: Dict[int, Dict[str, LaggyPg]] = {}
+
+    def update(self, now: float, answers: Mapping[int, Sequence[BlockedPg]],
+               acting_of: Callable[[str], Optional[OsdSet]]) -> None:
+        for osd, blocked in answers.items():
+            before = self._by_primary.pop(osd, {})
+            named: Dict[str, LaggyPg] = {}
+            for pg in blocked:
+                acting = acting_of(pg.pgid)
+                if acting is not None:
+                    known = before.get(pg.pgid)
+                    named[pg.pgid] = LaggyPg(pg.pgid, osd, acting,
+                                             known.since if known else now - pg.age)
+            if named:
+                self._by_primary[osd] = named
+
+    def clear(self) -> None:
+        self._by_primary.clear()
+
+    def all(self) -> Tuple[LaggyPg, ...]:
+        """Longest waiting first."""
+        pgs = [pg for named in self._by_primary.values() for pg in named.values()]
+        return tuple(sorted(pgs, key=lambda pg: (pg.since, pg.pgid))[:MOST_PGS])
+
+
+def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
+    """OSDs that may be the cause, the most likely first.
+
+    Score: how many of the laggy PGs have the OSD in their acting set counts 0.5, how many of the
+    OSD's PGs are laggy 0.2; that it is silent 0.3, or that it answers heartbeats slowly 0.2. The
+    weights only order the suspects: in a small cluster every OSD shares PGs with the culprit.
+    """
+    usual_ping = _median(list(seen.ping_ms.values()))
+    found = []
+    for osd, counts in seen.osd_counts.items():
+        laggy = counts.laggy + counts.wait
+        if not laggy and osd not in seen.silent:
+            continue
+        coverage = min(1.0, laggy / max(1, seen.total))
+        score = 0.5 * coverage + 0.2 * laggy / max(1, counts.total)
+        why = ['in the acting set of %d of %d laggy PGs' % (laggy, seen.total)]
+        led = sum(1 for pg in seen.pgs if pg.primary == osd)
+        if seen.pgs:
+            why.append('leads %s of the %d known' % (led or 'none', len(seen.pgs)))
+        ping = seen.ping_ms.get(osd, 0.0)
+        slow_ping = ping > max(SLOW_PING_MS, SLOW_PING_FACTOR * usual_ping)
+        if osd in seen.silent:
+            score += 0.3
+            why.append('has not reported for %.0f s' % seen.silent[osd])
+        elif slow_ping:
+            score += 0.2
+            why.append('answers heartbeats in %.0f ms, others in %.1f' % (ping, usual_ping))
+        wedged = _wedged(seen, osd, led, slow_ping)
+        if wedged:
+            why.append('answers heartbeats and reports: looks like a lost renewal of read leases')
+        found.append(Suspect(osd, round(score, 3), ', '.join(why),
+                             _advice(osd, seen, wedged, slow_ping)))
+    return tuple(sorted(found, key=lambda suspect: (-suspect.score, suspect.osd))[:MOST_SUSPECTS])
+
+
+def _wedged(seen: LaggySignals, osd: int, led: int, slow_ping: bool) -> bool:
+    """One primary whose PGs are laggy while it and its peers live: its renewals got lost."""
+    if seen.silent or slow_ping or len(seen.pgs) < 2:
+        return False
+    return led >= WEDGE_SHARE * len(seen.pgs)
+
+
+def _advice(osd: int, seen: LaggySignals, wedged: bool, slow_ping: bool) -> str:
+    if osd in seen.silent:
+        return 'osd.%d hangs or its host is cut off: look at both; "ceph osd down %d" makes ' \
+            'its PGs peer without it' % (osd, osd)
+    if wedged:
+        led = next(pg.pgid for pg in seen.pgs if pg.primary == osd)
+        return 'a new interval gives out new leases: "ceph pg repeer %s", and so on' % led
+    if slow_ping:
+        return 'look at the network and the load of the host of osd.%d' % osd
+    return ''
+
+
+def acting_osds(acting: OsdSet) -> List[int]:
+    """The OSDs of an acting set; the holes of an erasure coded PG left out."""
+    return [osd for osd in acting if osd != NO_OSD]
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else 0.0

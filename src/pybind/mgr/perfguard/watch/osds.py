@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What each OSD does: its flows from report to report, and their history."""
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+
+from ..cluster.types import ClientOps, OsdCounters, PgCounts
+from .flows import sample
+from .pools import mean_flow, recent
+from .series import CONDENSED_POINTS, DETAILED_POINTS, History
+from .types import Flow, NO_FLOW, OsdSample, SCRUB, SOURCE, TARGET
+
+#: Columns of an OSD's history.
+READS, READ_NS, WRITES, WRITE_NS, COMMITS, COMMIT_NS = range(6)
+#: All OSDs together keep so many points: beyond 1,000 OSDs, each keeps less than an hour.
+ALL_POINTS = 1000 * DETAILED_POINTS
+#: An OSD hangs, or is cut off from the mgr, when its last report is so many periods old.
+SILENT_PERIODS = 3.0
+#: Reads of erasure coded pools wait for other OSDs; above this share they would accuse the wrong
+#: one.
+ERASURE_SHARE = 0.1
+
+
+class OsdFlows(NamedTuple):
+    """One OSD in the last minute."""
+    read: Flow = NO_FLOW
+    write: Flow = NO_FLOW
+    commit: Flow = NO_FLOW
+
+
+NO_FLOWS = OsdFlows()
+
+
+class OsdWatch:
+    def __init__(self) -> None:
+        self._last: Dict[int, OsdCounters] = {}
+        self._histories: Dict[int, History] = {}
+
+    def update(self, now: float, counters: Mapping[int, OsdCounters]) -> List[OsdSample]:
+        """The samples of those OSDs that have reported since the last time."""
+        samples: List[OsdSample] = []
+        for osd, after in counters.items():
+            before = self._last.get(osd)
+            found = sample(osd, before, after) if before is not None else None
+            self._last[osd] = after
+            if found is not None:
+                samples.append(found)
+                self._remember(now, found, len(counters))
+        for osd in set(self._last) - set(counters):
+            del self._last[osd]
+            self._histories.pop(osd, None)
+        return samples
+
+    def _remember(self, now: float, found: OsdSample, osds: int) -> None:
+        history = self._histories.get(found.osd)
+        if history is None:
+            points = max(12, min(DETAILED_POINTS, ALL_POINTS // max(1, osds)))
+            history = self._histories[found.osd] = History(
+                6, points, max(12, CONDENSED_POINTS * points // DETAILED_POINTS))
+        sums: List[float] = []
+        for flow in (found.read, found.write, found.commit):
+            number = flow.rate * found.seconds
+            sums += [number, number * flow.ms * 1e6]
+        history.add(now, found.seconds, sums)
+
+    def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
+        """None: it has not reported twice yet."""
+        history = self._histories.get(osd)
+        if history is None:
+            return None
+        points = recent(history.detailed, now, period)
+        return OsdFlows(mean_flow(points, READS, READ_NS), mean_flow(points, WRITES, WRITE_NS),
+                        mean_flow(points, COMMITS, COMMIT_NS))
+
+    def history(self, osd: int) -> Optional[History]:
+        return self._histories.get(osd)
+
+    def silent(self, period: float) -> Dict[int, float]:
+        """OSD -> seconds since its last report, of those that owe one. By the mgr's clock."""
+        newest = max((read.time for read in self._last.values()), default=0.0)
+        return {osd: newest - read.time for osd, read in self._last.items()
+                if newest - read.time > SILENT_PERIODS * period}
+
+
+def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
+                    erasure: Set[int]) -> List[OsdSample]:
+    """The samples without client reads where many of these went to erasure coded pools."""
+    if not erasure:
+        return list(samples)
+    reads: Dict[int, List[int]] = {}
+    for row in clients:
+        sums = reads.setdefault(row.osd, [0, 0])
+        sums[row.pool in erasure] += row.read.number
+    found = []
+    for each in samples:
+        replicated, coded = reads.get(each.osd, (0, 0))
+        accuses = coded <= ERASURE_SHARE * (replicated + coded)
+        found.append(each if accuses else each._replace(read=NO_FLOW))
+    return found
+
+
+def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) -> Dict[int, str]:
+    """OSDs that have other work than clients', and which.
+
+    An OSD that holds PGs without being in their acting set is being filled, or about to be
+    emptied of what others have taken over.
+    """
+    moving = any(count.backfilling or count.backfill_wait for count in counts.values())
+    found: Dict[int, str] = {}
+    for osd, read in counters.items():
+        count = counts.get(osd, PgCounts())
+        if moving and read.pgs > count.total:
+            found[osd] = TARGET
+        elif count.backfilling or count.recovering:
+            found[osd] = SOURCE
+        elif count.deep_scrubbing:
+            found[osd] = SCRUB
+    return found

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What clients of each pool feel, against what they usually feel."""
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..cluster.types import ClientOps, Ops
+from .alarm import Alarm
+from .series import History, Point, Series
+from .types import Flow
+
+#: Columns of a pool's history.
+READS, READ_NS, WRITES, WRITE_NS = range(4)
+#: What counts as now.
+WINDOW_SECONDS = 60.0
+#: Points of a pool's baseline that are kept (a week of quiet), and that survive an mgr's end.
+BASELINE_POINTS = 1008
+STORED_POINTS = 144
+#: A point of fewer operations says nothing.
+LEAST_OPS = 100
+#: Fewer operations in a minute are nobody's workload.
+LEAST_OPS_NOW = 30
+KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    #: Latency that clients may feel, in baselines; above `alarm_factor` baselines it is trouble,
+    #: if it is `least_excess_ms` above the baseline as well.
+    target_factor: float
+    alarm_factor: float
+    #: Quiet seconds (nothing moves, nothing is wrong) that make a point of the baseline.
+    baseline_seconds: float
+    least_excess_ms: float = 2.0
+    #: How long latency must be high until it is trouble, and normal until it is none.
+    raise_seconds: float = 60.0
+    clear_seconds: float = 60.0
+
+
+class PoolLatency(NamedTuple):
+    """One pool in the last minute. Latencies in ms; None: no operations, or no baseline yet."""
+    pool: int
+    read: Flow
+    write: Flow
+    read_baseline_ms: Optional[float]
+    write_baseline_ms: Optional[float]
+
+    @property
+    def baseline_ms(self) -> Optional[float]:
+        """Mean latency to be expected of the reads and writes that there are now."""
+        parts = [(flow.rate, usual) for flow, usual in (
+            (self.read, self.read_baseline_ms), (self.write, self.write_baseline_ms))
+            if usual is not None]
+        rate = sum(rate for rate, _ in parts)
+        if parts and not rate:
+            return max(usual for _, usual in parts)
+        return sum(rate * usual for rate, usual in parts) / rate if parts else None
+
+
+class _Pool:
+    def __init__(self, baseline_seconds: float) -> None:
+        self.history = History(4)
+        self.quiet = Series(4, BASELINE_POINTS, baseline_seconds)
+        #: The points of the last minute.
+        self.recent: List[Point] = []
+        self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
+        #: Points of `quiet` when the baselines were computed.
+        self.computed_at = -1.0
+        self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
+
+    def learn(self) -> None:
+        points = self.quiet.points()
+        newest = points[-1].end if points else 0.0
+        if newest != self.computed_at:
+            self.computed_at = newest
+            self.baselines = {kind: _median_ms(points, number, total, LEAST_OPS)
+                              for kind, number, total in KINDS}
+
+
+class PoolWatch:
+    def __init__(self) -> None:
+        self._pools: Dict[int, _Pool] = {}
+        #: Pools whose baseline has grown since it was stored.
+        self._unsaved: List[int] = []
+        self._seconds = 0.0
+
+    def update(self, now: float, seconds: float, clients: Sequence[ClientOps],
+               pools: Mapping[int, Any], quiet: bool, settings: PoolSettings) -> None:
+        """`quiet`: nothing moves and nothing is wrong, so what is seen now is how it should be."""
+        self._forget_others(pools, settings)
+        for pool_id, sums in _by_pool(clients, pools).items():
+            pool = self._pools.setdefault(pool_id, _Pool(settings.baseline_seconds))
+            pool.history.add(now, seconds, sums)
+            pool.recent = recent(pool.history.detailed, now, seconds)
+            if quiet:
+                before = len(pool.quiet), pool.computed_at
+                pool.quiet.add(now, seconds, sums)
+                pool.learn()
+                if before != (len(pool.quiet), pool.computed_at):
+                    self._unsaved.append(pool_id)
+            self._judge(now, seconds, pool, settings)
+
+    def _forget_others(self, pools: Mapping[int, Any], settings: PoolSettings) -> None:
+        for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
+            del self._pools[pool_id]
+        if settings.baseline_seconds != self._seconds:
+            self._seconds = settings.baseline_seconds
+            for pool in self._pools.values():
+                pool.quiet.point_seconds = settings.baseline_seconds
+
+    def _judge(self, now: float, seconds: float, pool: _Pool, settings: PoolSettings) -> None:
+        for kind, number, total in KINDS:
+            usual = pool.baselines[kind]
+            ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
+            holds = None
+            if usual is not None:
+                limit = max(settings.alarm_factor * usual, usual + settings.least_excess_ms)
+                holds = ms is not None and ms > limit
+            pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds,
+                                     settings.clear_seconds)
+
+    def latency(self, pool_id: int) -> PoolLatency:
+        pool = self._pools.get(pool_id)
+        if pool is None:
+            return PoolLatency(pool_id, Flow(), Flow(), None, None)
+        return PoolLatency(pool_id, mean_flow(pool.recent, READS, READ_NS),
+                           mean_flow(pool.recent, WRITES, WRITE_NS),
+                           pool.baselines['reads'], pool.baselines['writes'])
+
+    def slow(self) -> List[Tuple[int, str, float]]:
+        """(pool, "reads" or "writes", since) of what is slower than usual."""
+        return [(pool_id, kind, alarm.since) for pool_id, pool in sorted(self._pools.items())
+                for kind, alarm in pool.alarms.items() if alarm.raised]
+
+    def history(self, pool_id: int) -> Optional[History]:
+        pool = self._pools.get(pool_id)
+        return pool.history if pool is not None else None
+
+    # ---- what survives the mgr
+
+    def take_unsaved(self) -> Optional[Tuple[int, Any]]:
+        """One pool whose baseline is to be stored, with what to store."""
+        while self._unsaved:
+            pool = self._pools.get(self._unsaved[0])
+            pool_id = self._unsaved.pop(0)
+            if pool is not None:
+                return pool_id, pool.quiet.to_json()[-STORED_POINTS:]
+        return None
+
+    def load(self, pool_id: int, rows: Any, settings: PoolSettings) -> None:
+        self._seconds = settings.baseline_seconds
+        pool = self._pools.setdefault(pool_id, _Pool(settings.baseline_seconds))
+        pool.quiet.load(rows)
+        pool.learn()
+
+    def load_alarms(self, rows: Any, now: float) -> None:
+        """Take up the rows of `slow`."""
+        for row in rows if isinstance(rows, list) else []:
+            if isinstance(row, list) and len(row) == 3 and isinstance(row[2], (int, float)):
+                pool = self._pools.get(row[0])
+                if pool is not None and row[1] in pool.alarms:
+                    pool.alarms[row[1]] = Alarm(True, min(float(row[2]), now))
+
+
+def _by_pool(clients: Sequence[ClientOps], pools: Mapping[int, Any]) -> Dict[int, List[float]]:
+    """Pool -> columns; of every pool, since silence is part of its history."""
+    sums: Dict[int, List[float]] = {pool_id: [0.0] * 4 for pool_id in pools}
+    for row in clients:
+        if row.pool in sums and sane(row.read) and sane(row.write):
+            columns = sums[row.pool]
+            columns[READS] += row.read.number
+            columns[READ_NS] += row.read.sum_ns
+            columns[WRITES] += row.write.number
+            columns[WRITE_NS] += row.write.sum_ns
+    return sums
+
+
+def sane(ops: Ops) -> bool:
+    """No OSD that is right in its mind reports an operation of a week, or a negative one."""
+    return ops.number >= 0 and 0 <= ops.sum_ns <= ops.number * 7 * 86400 * 10 ** 9
+
+
+def recent(series: Series, now: float, seconds: float) -> List[Point]:
+    """The points of the last minute, of some `seconds` each.
+
+    A point of the future was written before a clock jumped.
+    """
+    number = int(WINDOW_SECONDS / max(1.0, seconds)) + 2
+    return [point for point in series.points(last=number)
+            if 0.0 <= now - point.end < WINDOW_SECONDS]
+
+
+def mean_flow(points: Sequence[Point], number: int, total_ns: int) -> Flow:
+    ops = sum(point.sums[number] for point in points)
+    seconds = sum(point.seconds for point in points)
+    if not ops or not seconds:
+        return Flow()
+    return Flow(ops / seconds, sum(point.sums[total_ns] for point in points) / ops / 1e6)
+
+
+def _median_ms(points: Sequence[Point], number: int, total_ns: int,
+               least: int) -> Optional[float]:
+    """Median of the points' mean latencies, each as often as it has operations.
+
+    One point with a stall in it (an OSD that restarts, a PG that peers) does not count.
+    """
+    means = sorted((point.sums[total_ns] / point.sums[number] / 1e6, point.sums[number])
+                   for point in points if point.sums[number] > 0)
+    ops = sum(weight for _, weight in means)
+    if ops < least:
+        return None
+    below = 0.0
+    for ms, weight in means:
+        below += weight
+        if below >= ops / 2:
+            return ms
+    return None

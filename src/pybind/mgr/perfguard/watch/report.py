@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the watch shows: the data of commands."""
+from typing import Any, Dict, List, Optional, Sequence
+
+from ..cluster.types import PgCounts
+from ..options import Options
+from .osds import NO_FLOWS
+from .pools import READ_NS, READS, WRITE_NS, WRITES, mean_flow, recent
+from .series import Point
+from .types import Flow, Verdict
+from .watch import Sight, Watch
+
+Json = Dict[str, Any]
+
+#: Conditions of PGs that are worth a word.
+_TROUBLE = ('laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling', 'backfill_wait',
+            'backfill_toofull', 'recovering')
+
+
+def ms(flow: Flow) -> Optional[float]:
+    return round(flow.ms, 3) if flow.rate > 0.0 else None
+
+
+def rounded(value: Optional[float], digits: int = 3) -> Optional[float]:
+    return None if value is None else round(value, digits)
+
+
+def trouble(counts: PgCounts) -> Json:
+    """The conditions that at least one PG is in."""
+    return {name: getattr(counts, name) for name in _TROUBLE if getattr(counts, name)}
+
+
+def signals(watch: Watch, sight: Sight) -> Json:
+    """Of the whole cluster, in the last minute."""
+    points = recent(watch.cluster.detailed, sight.now, sight.period)
+    read = mean_flow(points, READS, READ_NS)
+    write = mean_flow(points, WRITES, WRITE_NS)
+    tail = watch.tails.of_cluster(sight.now)
+    return {'read_ms': ms(read), 'write_ms': ms(write),
+            'read_rate': round(read.rate, 1), 'write_rate': round(write.rate, 1),
+            'read_p99_ms': rounded(tail.read_ms), 'write_p99_ms': rounded(tail.write_ms),
+            'untrimmed_osdmaps': watch.untrimmed_epochs}
+
+
+def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
+    slow = {(pool, kind) for pool, kind, _ in watch.pools.slow()}
+    rows = []
+    for pool in sorted(sight.osdmap.pools.values(), key=lambda pool: pool.id):
+        seen = watch.pools.latency(pool.id)
+        factor = options.latency_factor
+        usual = {'baseline_ms': seen.baseline_ms, 'read_baseline_ms': seen.read_baseline_ms,
+                 'write_baseline_ms': seen.write_baseline_ms}
+        rows.append({
+            'pool': pool.name, 'id': pool.id, 'read_ms': ms(seen.read),
+            'write_ms': ms(seen.write), 'read_rate': round(seen.read.rate, 1),
+            'write_rate': round(seen.write.rate, 1),
+            **{key: rounded(value) for key, value in usual.items()},
+            **{key.replace('baseline', 'target'): rounded(value and value * factor)
+               for key, value in usual.items()},
+            'slow': sorted(kind for pool_id, kind in slow if pool_id == pool.id),
+            'pgs': trouble(sight.signals.pool_counts.get(pool.id, PgCounts()))})
+    return rows
+
+
+def osds(watch: Watch, sight: Sight) -> List[Json]:
+    rows = []
+    silent = watch.osds.silent(sight.period)
+    for osd, place in sorted(watch.places.items()):
+        flows = watch.osds.flows(osd, sight.now, sight.period) or NO_FLOWS
+        verdict = watch.slow.verdicts.get(osd, Verdict(osd))
+        tail = watch.tails.of_osd(osd)
+        rows.append({
+            'osd': osd, 'host': place.host, 'device_class': place.device_class,
+            'read_ms': ms(flows.read), 'write_ms': ms(flows.write), 'store_ms': ms(flows.commit),
+            'score': rounded(verdict.score, 2), 'slow': verdict.slow, 'why': verdict.why,
+            'since': verdict.since or None, 'read_rate': round(flows.read.rate, 1),
+            'write_rate': round(flows.write.rate, 1), 'read_p99_ms': rounded(tail.read_ms),
+            'write_p99_ms': rounded(tail.write_ms), 'ping_ms': rounded(watch.ping_ms.get(osd)),
+            'silent_seconds': rounded(silent.get(osd), 1),
+            'pgs': trouble(watch.osd_counts.get(osd, PgCounts()))})
+    return rows
+
+
+def laggy(watch: Watch, sight: Sight) -> Json:
+    counts = sight.signals.counts
+    return {
+        'laggy_pgs': counts.laggy, 'wait_pgs': counts.wait,
+        'since': watch.laggy.since or None,
+        'pgs': [{'pgid': pg.pgid, 'acting': list(pg.acting), 'since': round(pg.since, 3),
+                 'primary': pg.primary} for pg in watch.laggy.pgs.all()],
+        'suspects': [{'osd': suspect.osd, 'score': suspect.score, 'why': suspect.why,
+                      'advice': suspect.advice} for suspect in watch.laggy.suspects]}
+
+
+def history_json(what: str, points: Sequence[Point]) -> Json:
+    """All kinds of history begin with the same four columns."""
+    rows = []
+    for point in points:
+        read, write = (mean_flow([point], number, total) for number, total in (
+            (READS, READ_NS), (WRITES, WRITE_NS)))
+        rows.append({'time': round(point.end, 1), 'seconds': round(point.seconds, 1),
+                     'read_ms': ms(read), 'write_ms': ms(write),
+                     'read_rate': round(read.rate, 1), 'write_rate': round(write.rate, 1)})
+    return {'of': what, 'points': rows}

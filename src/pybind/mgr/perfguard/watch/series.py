@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Rolling history: an hour of readings as they came, a week of them summed up.
+
+Every column is a sum over the point's time (operations, nanoseconds, PG-seconds), so summing up
+loses nothing but detail, and whoever reads divides.
+"""
+from array import array
+from typing import Any, List, NamedTuple, Sequence, Tuple
+
+#: An hour of points 5 s apart (mgr_stats_period), and a week of points of ten minutes.
+DETAILED_POINTS = 720
+CONDENSED_POINTS = 1008
+CONDENSED_SECONDS = 600.0
+
+
+class Point(NamedTuple):
+    #: When it ended, in seconds since the epoch.
+    end: float
+    seconds: float
+    sums: Tuple[float, ...]
+
+
+class Series:
+    """The last `length` points of `width` columns each, in as much memory as they take.
+
+    Readings are summed up until a point has `seconds`; 0 makes each reading a point.
+    """
+
+    def __init__(self, width: int, length: int, seconds: float = 0.0) -> None:
+        self._width = width
+        self._length = length
+        self.point_seconds = seconds
+        #: Rows of end, seconds, sums; a ring.
+        self._rows = array('d')
+        self._oldest = 0
+        self._open = [0.0] * (width + 1)
+
+    def add(self, now: float, seconds: float, sums: Sequence[float]) -> None:
+        self._open[0] += seconds
+        for column, value in enumerate(sums, 1):
+            self._open[column] += value
+        if self._open[0] >= self.point_seconds:
+            self._close(now)
+
+    def _close(self, now: float) -> None:
+        row = array('d', [now, *self._open])
+        size = self._width + 2
+        if len(self._rows) < self._length * size:
+            self._rows.extend(row)
+        else:
+            self._rows[self._oldest * size:(self._oldest + 1) * size] = row
+            self._oldest = (self._oldest + 1) % self._length
+        self._open = [0.0] * (self._width + 1)
+
+    def __len__(self) -> int:
+        return len(self._rows) // (self._width + 2)
+
+    def points(self, last: int = 0) -> List[Point]:
+        """The last so many points (0: all that are kept), newest last."""
+        size, have = self._width + 2, len(self)
+        numbers = range(have - last if 0 < last < have else 0, have)
+        found = []
+        for number in numbers:
+            begin = (self._oldest + number) % max(1, have) * size
+            end, seconds, *sums = self._rows[begin:begin + size]
+            found.append(Point(end, seconds, tuple(sums)))
+        return found
+
+    def to_json(self) -> List[List[float]]:
+        return [[round(point.end, 1), round(point.seconds, 1),
+                 *(round(value, 3) for value in point.sums)] for point in self.points()]
+
+    def load(self, rows: Any) -> None:
+        """Take up what `to_json` gave; rows that are not points of this series are left out."""
+        for row in rows if isinstance(rows, list) else []:
+            if isinstance(row, list) and len(row) == self._width + 2 \
+                    and all(isinstance(value, (int, float)) for value in row):
+                self._open = [float(value) for value in row[1:]]
+                self._close(float(row[0]))
+
+
+class History:
+    """One thing's hour in detail and week in short."""
+
+    def __init__(self, width: int, detailed: int = DETAILED_POINTS,
+                 condensed: int = CONDENSED_POINTS) -> None:
+        self.detailed = Series(width, detailed)
+        self.condensed = Series(width, condensed, CONDENSED_SECONDS)
+
+    def add(self, now: float, seconds: float, sums: Sequence[float]) -> None:
+        self.detailed.add(now, seconds, sums)
+        self.condensed.add(now, seconds, sums)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Slow OSDs and slow hosts, named when it lasts.
+
+An OSD is compared with its peers at the same load (peers.py, judge.py). This is what time adds:
+how long until it is called slow, and until it is well again.
+"""
+import math
+from dataclasses import dataclass
+from typing import AbstractSet, Any, Dict, Mapping, Sequence, Tuple
+
+from .hosts import hosts_of, too_many
+from .judge import Finding, judge, worst
+from .text import describe
+from .types import OsdPlace, OsdSample, SlowHost, Verdict
+from .window import Window
+
+#: Seconds without evidence after which a flag is dropped.
+FORGET_SECONDS = 600.0
+#: How much longer an OSD must be slow that backfills or deep scrubs.
+BUSY_PATIENCE = 3.0
+#: Part of the seconds that the window's median must stay high; the median itself takes half of
+#: them to rise. A compaction of a minute is so passed over.
+HOLD = 1.0
+
+
+@dataclass(frozen=True)
+class SlowSettings:
+    #: Times as slow as its peers from which an OSD is slow.
+    ratio: float = 1.5
+    #: Times as slow under which it is well again.
+    clear_ratio: float = 1.25
+    #: Length of the window that is judged, and time until an OSD is called slow.
+    seconds: float = 60.0
+
+
+@dataclass
+class _State:
+    """What is remembered of one OSD."""
+    window: Window
+    #: Seconds that it has been over the ratio, less those that it has not.
+    heat: float = 0.0
+    #: When the heat began to rise, or the trouble where slow.
+    since: float = 0.0
+    slow: bool = False
+    #: Last time that there was evidence while slow.
+    evidence: float = 0.0
+    #: Its work beside the clients', and when it was last seen.
+    kind: str = ''
+    kind_at: float = 0.0
+    verdict: Verdict = Verdict(-1)
+
+
+class SlowOsds:
+    """Finds slow OSDs in what update() is given; nothing else has an effect."""
+
+    def __init__(self) -> None:
+        self._states: Dict[int, _State] = {}
+        self._hosts: Tuple[SlowHost, ...] = ()
+        self._now = -math.inf
+
+    @property
+    def verdicts(self) -> Dict[int, Verdict]:
+        """By OSD, of all that have a place."""
+        return {osd: state.verdict for osd, state in self._states.items()}
+
+    def hosts(self) -> Tuple[SlowHost, ...]:
+        return self._hosts
+
+    def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
+               busy: Mapping[int, str], settings: SlowSettings) -> None:
+        """Take in one interval's samples. OSDs without a place are forgotten.
+
+        `now` are seconds of a clock that outlives the mgr. `busy` gives types.TARGET, SOURCE or
+        SCRUB of those OSDs that have work beside the clients'.
+        """
+        if not math.isfinite(now) or not self._take_places(now, places):
+            return
+        # A gap, or a clock set forwards, is not time that anybody has seen.
+        passed = min(max(now - self._now, 0.0), settings.seconds / 4)
+        if now < self._now:
+            self._turn_back(now)
+        self._now = now
+        for sample in samples:
+            if sample.osd in places:
+                self._states[sample.osd].window.add(now, sample, settings.seconds)
+        windows = {osd: state.window for osd, state in self._states.items()
+                   if state.window.expire(now, settings.seconds)}
+        findings = judge(windows, places, self._kinds(now, busy, settings))
+        chosen: Dict[int, Finding] = {}
+        for osd, state in self._states.items():
+            _warm(state, findings.get(osd, ()), now, passed, settings)
+            best, score = worst(findings.get(osd, ()), settings.ratio)
+            state.verdict = state.verdict._replace(score=score if best else None)
+            if best is not None:
+                chosen[osd] = best
+        self._raise(findings.keys(), places, settings)
+        self._conclude(now, chosen, places)
+
+    def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
+        """Forget the OSDs that are gone; False: no OSD is known, as before the first map."""
+        if not places:
+            if now - self._now > FORGET_SECONDS:
+                self._states, self._hosts = {}, ()
+            return False
+        for osd in [osd for osd in self._states if osd not in places]:
+            del self._states[osd]
+        for osd in places:
+            if osd not in self._states:
+                self._states[osd] = _State(Window(), verdict=Verdict(osd))
+        return True
+
+    def _turn_back(self, now: float) -> None:
+        """The clock was set back."""
+        for state in self._states.values():
+            state.since = min(state.since, now)
+            state.evidence = min(state.evidence, now)
+            state.kind_at = min(state.kind_at, now)
+
+    def _kinds(self, now: float, busy: Mapping[int, str],
+               settings: SlowSettings) -> Dict[int, str]:
+        """Who is busy, or was within the window."""
+        kinds: Dict[int, str] = {}
+        for osd, state in self._states.items():
+            if osd in busy:
+                state.kind, state.kind_at = busy[osd], now
+            elif now - state.kind_at > settings.seconds:
+                state.kind = ''
+            if state.kind:
+                kinds[osd] = state.kind
+        return kinds
+
+    def _raise(self, judged: AbstractSet[int], places: Mapping[int, OsdPlace],
+               settings: SlowSettings) -> None:
+        """Call those slow that have been over the ratio for long, unless they are a crowd."""
+        warm = {osd for osd, state in self._states.items()
+                if state.slow or state.heat >= 0.5 * _hold(state, settings)}
+        for osd in warm - too_many(warm, judged, places):
+            state = self._states[osd]
+            if not state.slow and state.heat >= _hold(state, settings):
+                state.slow = True
+                state.evidence = self._now
+                state.heat = settings.seconds * HOLD
+
+    def _conclude(self, now: float, chosen: Mapping[int, Finding],
+                  places: Mapping[int, OsdPlace]) -> None:
+        """Write the verdicts."""
+        slow: Dict[int, Verdict] = {}
+        for osd, state in self._states.items():
+            if not state.slow:
+                state.verdict = Verdict(osd, state.verdict.score)
+                continue
+            why = state.verdict.why
+            if osd in chosen:
+                why = describe(chosen[osd], now - state.since)
+            slow[osd] = Verdict(osd, state.verdict.score, True, state.since, why)
+        self._hosts = hosts_of(slow, chosen.keys(), places)
+        of_host = {osd: host for host in self._hosts for osd in host.osds}
+        for osd, verdict in slow.items():
+            if osd in of_host:
+                host = of_host[osd]
+                verdict = verdict._replace(why='%s; so is its host %s' % (verdict.why, host.host))
+            self._states[osd].verdict = verdict
+
+    def to_json(self) -> Dict[str, Any]:
+        """What a new mgr must know: the flags."""
+        return {str(osd): {'since': state.since, 'why': state.verdict.why}
+                for osd, state in self._states.items() if state.slow}
+
+    def from_json(self, value: Any, now: float) -> None:
+        """Take up the flags of to_json(); what is nonsense there is passed over."""
+        if not isinstance(value, dict):
+            return
+        for key, flag in value.items():
+            if not (isinstance(key, str) and key.isdecimal() and len(key) < 10
+                    and isinstance(flag, dict)):
+                continue
+            since, why = flag.get('since'), flag.get('why')
+            if isinstance(since, (int, float)) and math.isfinite(since) and isinstance(why, str):
+                osd, begun = int(key), min(float(since), now)
+                self._states[osd] = _State(Window(), math.inf, begun, True, now,
+                                           verdict=Verdict(osd, None, True, begun, why))
+
+
+def _hold(state: _State, settings: SlowSettings) -> float:
+    """Seconds over the ratio after which an OSD is slow."""
+    return settings.seconds * HOLD * (BUSY_PATIENCE if state.kind else 1.0)
+
+
+def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
+          settings: SlowSettings) -> None:
+    """Count the time for or against an OSD; no evidence is neither."""
+    if not findings:
+        if state.slow and now - state.evidence > FORGET_SECONDS:
+            state.slow, state.heat = False, 0.0
+        return
+    if state.slow:
+        bad = any(each.above(settings.clear_ratio) for each in findings)
+        state.evidence = now
+    else:
+        bad = any(each.over(settings.ratio) for each in findings)
+    if bad and state.heat <= 0.0:
+        # The median has risen when half of the window is slow.
+        state.since = now - settings.seconds / 2
+    state.heat += passed if bad else -passed
+    state.heat = min(max(state.heat, 0.0), _hold(state, settings))
+    if state.slow and state.heat <= 0.0:
+        state.slow = False

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the watch works with: flows of operations, and what it concludes from them."""
+from typing import NamedTuple, Optional, Tuple
+
+from ..cluster.types import OsdPlace
+
+__all__ = ['Flow', 'NO_FLOW', 'OsdPlace', 'OsdSample', 'SCRUB', 'SOURCE', 'SlowHost', 'TARGET',
+           'Verdict']
+
+
+class Flow(NamedTuple):
+    """Operations of one kind in one interval."""
+    #: Operations per second.
+    rate: float = 0.0
+    #: Mean latency in milliseconds; means nothing where the rate is 0.
+    ms: float = 0.0
+
+
+NO_FLOW = Flow()
+
+
+class OsdSample(NamedTuple):
+    """What one OSD did in one interval (about mgr_stats_period, 5 s)."""
+    osd: int
+    #: Length of the interval.
+    seconds: float
+    #: Client operations on PGs that this OSD leads, from their arrival to their answer. For
+    #: writes that includes the slowest replica, and for erasure coded pools the other shards.
+    read: Flow = NO_FLOW
+    write: Flow = NO_FLOW
+    #: The part of the client writes that is spent in this OSD alone: from arrival until they go
+    #: to its store and to the replicas (queue and preparation).
+    own_write: Flow = NO_FLOW
+    #: Transactions of the OSD's store until they are committed, those of replicas and of
+    #: backfill included. No flow with stores that do not measure it (memstore).
+    commit: Flow = NO_FLOW
+    #: Reads of the OSD's store.
+    store_read: Flow = NO_FLOW
+
+
+#: Why an OSD has other work than its peers.
+TARGET = 'backfill target'
+SOURCE = 'backfill'
+SCRUB = 'deep scrub'
+
+
+class Verdict(NamedTuple):
+    """What is concluded of one OSD."""
+    osd: int
+    #: Times as slow as its peers at the same load, in the kind of operation where it is worst;
+    #: about 1.0 for a healthy OSD, None without evidence (no peers, too few operations).
+    score: Optional[float] = None
+    slow: bool = False
+    #: When the trouble began; 0.0 when not slow.
+    since: float = 0.0
+    #: "writes 3.1 ms against 0.4 +- 0.05 of 11 peers for 90 s at the same load"
+    why: str = ''
+
+
+class SlowHost(NamedTuple):
+    """A host of which all OSDs (but a few) are slow: one cause, named once."""
+    host: str
+    osds: Tuple[int, ...]
+    score: float
+    since: float
+    why: str

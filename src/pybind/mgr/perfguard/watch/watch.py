@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The watch as a whole: takes in readings, concludes, remembers."""
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from ..cluster.types import OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
+from ..options import Options
+from .alarm import Alarm
+from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
+from .osds import OsdWatch, busy, without_erasure
+from .pools import PoolSettings, PoolWatch, sane
+from .series import History, Point
+from .slow import SlowOsds, SlowSettings
+from .tails import Tails
+
+#: Columns of the cluster's history; states count by the second.
+(READS, READ_NS, WRITES, WRITE_NS, LAGGY_SECONDS, DEGRADED_SECONDS, BACKFILL_SECONDS,
+ SLOW_OP_SECONDS, MISPLACED_SECONDS, RECOVERED_BYTES) = range(10)
+#: How long PGs may wait for the leases of their last interval: it takes up to
+#: osd_heartbeat_grace x osd_pool_default_read_lease_ratio (16 s), and belongs to peering.
+WAIT_SECONDS = 30.0
+#: How long no PG may be laggy until the trouble is over.
+CLEAR_SECONDS = 15.0
+#: Readings further apart are not one interval: the mgr was busy, or the module was off.
+LONGEST_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one update is given, beside the readings."""
+    now: float
+    signals: Signals
+    osdmap: OsdMap
+    placement: Callable[[str], Optional[Placement]]
+    #: Seconds between two reports of an OSD (mgr_stats_period).
+    period: float
+    #: Nothing is moved by a campaign.
+    idle: bool = True
+
+
+@dataclass
+class LaggyState:
+    alarm: Alarm = field(default_factory=Alarm)
+    waiting: Alarm = field(default_factory=Alarm)
+    pgs: LaggyPgs = field(default_factory=LaggyPgs)
+    suspects: Tuple[Suspect, ...] = ()
+
+    @property
+    def raised(self) -> bool:
+        return self.alarm.raised or self.waiting.raised
+
+    @property
+    def since(self) -> float:
+        raised = [alarm.since for alarm in (self.alarm, self.waiting) if alarm.raised]
+        return min(raised, default=0.0)
+
+
+class Watch:
+    """Updated by the loop alone; `history_of` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self.pools = PoolWatch()
+        self.osds = OsdWatch()
+        self.slow = SlowOsds()
+        self.tails = Tails()
+        self.laggy = LaggyState()
+        self.cluster = History(10)
+        self.osd_counts: Mapping[int, PgCounts] = {}
+        self.ping_ms: Mapping[int, float] = {}
+        self.places: Mapping[int, OsdPlace] = {}
+        self.untrimmed_epochs: Optional[int] = None
+        self._lock = threading.Lock()
+
+    def update(self, sight: Sight, readings: Readings, options: Options) -> None:
+        seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
+        if readings.osd_counts is not None:
+            self.osd_counts = readings.osd_counts
+        if readings.ping_ms is not None:
+            self.ping_ms = readings.ping_ms
+        if readings.untrimmed_epochs is not None:
+            self.untrimmed_epochs = readings.untrimmed_epochs
+        self.places = readings.places
+        with self._lock:
+            samples = self.osds.update(sight.now, readings.counters)
+            if seconds:
+                self.pools.update(sight.now, seconds, readings.clients, sight.osdmap.pools,
+                                  _quiet(sight), pool_settings(options))
+                self.cluster.add(sight.now, seconds, _columns(sight, readings, seconds))
+        erasure = {pool.id for pool in sight.osdmap.pools.values() if pool.erasure}
+        self.slow.update(
+            sight.now, without_erasure(samples, readings.clients, erasure),
+            readings.places, busy(self.osd_counts, readings.counters),
+            SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds))
+        self.tails.update(sight.now, readings.latencies, list(readings.counters))
+        self._judge_laggy(sight, readings, seconds)
+
+    def _judge_laggy(self, sight: Sight, readings: Readings, seconds: float) -> None:
+        counts = sight.signals.counts
+        known = counts.unreported == 0
+        self.laggy.alarm.update(sight.now, seconds, _holds(counts.laggy, known), 0.0,
+                                CLEAR_SECONDS)
+        self.laggy.waiting.update(sight.now, seconds, _holds(counts.wait, known), WAIT_SECONDS,
+                                  0.0)
+        if not counts.laggy + counts.wait:
+            self.laggy.pgs.clear()
+            self.laggy.suspects = ()
+            return
+
+        def acting_of(pgid: str) -> Optional[Tuple[int, ...]]:
+            placement = sight.placement(pgid)
+            return placement.acting if placement is not None else None
+
+        self.laggy.pgs.update(sight.now, readings.unreadable, acting_of)
+        pgs = self.laggy.pgs.all()
+        self.laggy.suspects = suspects(LaggySignals(
+            counts.laggy + counts.wait, self.osd_counts, pgs,
+            self.osds.silent(sight.period), self.ping_ms))
+
+    def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
+                   last: int) -> Optional[List[Point]]:
+        """Points of "cluster", "osd.N" or a pool's name; None: there is no such thing."""
+        with self._lock:
+            history: Optional[History] = None
+            if what == 'cluster':
+                history = self.cluster
+            elif what in pools:
+                history = self.pools.history(pools[what])
+            elif what.startswith('osd.') and what[4:].isdigit():
+                history = self.osds.history(int(what[4:]))
+            if history is None:
+                return None
+            return (history.condensed if condensed else history.detailed).points(last)
+
+    # ---- what survives the mgr
+
+    def to_json(self) -> Dict[str, Any]:
+        return {'slow': self.slow.to_json(),
+                'laggy_since': self.laggy.since if self.laggy.raised else None,
+                'latency': [list(row) for row in self.pools.slow()]}
+
+    def load(self, document: Any, now: float) -> None:
+        """Take up what an earlier mgr knew; what cannot be read is passed over."""
+        if not isinstance(document, dict):
+            return
+        self.slow.from_json(document.get('slow'), now)
+        since = document.get('laggy_since')
+        if isinstance(since, (int, float)):
+            self.laggy.alarm = Alarm(True, min(float(since), now))
+        self.pools.load_alarms(document.get('latency'), now)
+
+
+def pool_settings(options: Options) -> PoolSettings:
+    return PoolSettings(options.latency_factor, options.latency_alarm_factor,
+                        options.baseline_seconds)
+
+
+def _holds(number: int, known: bool) -> Optional[bool]:
+    """After a failover the mgr does not know of all PGs for some seconds: that clears nothing."""
+    return True if number else (False if known else None)
+
+
+def _quiet(sight: Sight) -> bool:
+    counts = sight.signals.counts
+    return sight.idle and counts.active_clean == counts.total and not counts.laggy \
+        and not sight.signals.slow_ops and not sight.signals.recovery_bytes_per_second
+
+
+def _columns(sight: Sight, readings: Readings, seconds: float) -> List[float]:
+    sums = [0.0] * 10
+    for row in readings.clients:
+        if sane(row.read) and sane(row.write):
+            sums[READS] += row.read.number
+            sums[READ_NS] += row.read.sum_ns
+            sums[WRITES] += row.write.number
+            sums[WRITE_NS] += row.write.sum_ns
+    counts = sight.signals.counts
+    sums[LAGGY_SECONDS] = counts.laggy * seconds
+    sums[DEGRADED_SECONDS] = counts.degraded * seconds
+    sums[BACKFILL_SECONDS] = (counts.backfilling + counts.backfill_wait) * seconds
+    sums[SLOW_OP_SECONDS] = sight.signals.slow_ops * seconds
+    sums[MISPLACED_SECONDS] = sight.signals.misplaced_ratio * seconds
+    sums[RECOVERED_BYTES] = sight.signals.recovery_bytes_per_second * seconds
+    return sums
+

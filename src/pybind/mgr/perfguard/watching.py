@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The watch at work: fed from the cluster every stats period, kept in the store, published."""
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from .cluster.ports import Cluster, View
+from .cluster.types import Signals
+from .events import Event
+from .options import Options
+from .rebalance.types import Campaign
+from .store import Store
+from .watch import checks, report
+from .watch.series import Point
+from .watch.watch import Sight, Watch, pool_settings
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+#: Documents in the store: what is raised, and a baseline for each pool.
+DOCUMENT = 'watch'
+BASELINES = 'baseline/'
+#: Readings may come so much before a period is over: the loop is not on the dot.
+EARLY = 0.9
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What commands see of the watch."""
+    signals: Json = field(default_factory=dict)
+    pools: Tuple[Json, ...] = ()
+    osds: Tuple[Json, ...] = ()
+    laggy: Json = field(default_factory=dict)
+    checks: Mapping[str, Any] = field(default_factory=dict)
+    pool_ids: Mapping[str, int] = field(default_factory=dict)
+
+
+class Watching:
+    def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._note = note
+        self._watch = Watch()
+        self._announcer = checks.Announcer()
+        self._saved: Any = None
+        self._updated: Optional[float] = None
+        self.watched = Watched()
+
+    def load(self, options: Options, now: float) -> None:
+        """Take up what an earlier mgr left in the store."""
+        for name in self._store.names(BASELINES):
+            pool_id = name[len(BASELINES):]
+            if pool_id.isdigit():
+                self._watch.pools.load(int(pool_id), self._store.get(name),
+                                       pool_settings(options))
+        self._saved = self._store.get(DOCUMENT) or self._watch.to_json()
+        self._watch.load(self._saved, now)
+
+    def turn(self, now: float, view: View, signals: Signals, options: Options,
+             campaign: Optional[Campaign]) -> None:
+        """Read and conclude, if a stats period has passed since the last time."""
+        period = self._cluster.stats_period()
+        if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
+            return
+        first = self._updated is None
+        self._updated = now
+        moving = campaign is not None and campaign.active and bool(campaign.in_flight)
+        sight = Sight(now, signals, view.osdmap, view.placement, period, not moving)
+        try:
+            if first:
+                self._announcer.take_up(self._watch, {
+                    pool.id: pool.name for pool in view.osdmap.pools.values()})
+            self._watch.update(sight, self._cluster.readings(view, signals), options)
+            for event in self._announcer.events(self._watch, sight):
+                self._note(event)
+            self.watched = _watched(self._watch, sight, options)
+        except Exception:
+            # Whatever an OSD reports: a campaign under way has to go on.
+            log.exception('the watch cannot make sense of what it reads')
+        self._save()
+
+    def _save(self) -> None:
+        document = self._watch.to_json()
+        if document != self._saved:
+            self._store.put(DOCUMENT, document)
+            self._saved = document
+        # One in a turn: a write takes the mon some milliseconds.
+        grown = self._watch.pools.take_unsaved()
+        if grown is not None:
+            self._store.put(BASELINES + str(grown[0]), grown[1])
+
+    def history(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
+        """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
+        return self._watch.history_of(what, self.watched.pool_ids, condensed, last)
+
+
+def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
+    return Watched(
+        signals=report.signals(watch, sight), pools=tuple(report.pools(watch, sight, options)),
+        osds=tuple(report.osds(watch, sight)), laggy=report.laggy(watch, sight),
+        checks=checks.health_checks(watch, sight),
+        pool_ids={pool.name: pool.id for pool in sight.osdmap.pools.values()})
