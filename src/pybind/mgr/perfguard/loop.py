@@ -354,7 +354,8 @@ class Loop:
                                    overview.progress_text(campaign),
                                    report.progress_share(campaign))
         published = Published(
-            status=overview.status(seen, rebalance, checks, watched), rebalance=rebalance,
+            status=overview.status(seen, rebalance, checks, watched, self._turn_seconds),
+            rebalance=rebalance,
             watched=watched,
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),

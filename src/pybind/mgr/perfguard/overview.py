@@ -62,8 +62,9 @@ def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
 
 
 def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
-           watched: Watched) -> Json:
-    """`perfguard status`; `rebalance` is that of report.status."""
+           watched: Watched, turn_seconds: float) -> Json:
+    """`perfguard status`; `rebalance` is that of report.status, `turn_seconds` the CPU time of
+    the last turn of the loop."""
     signals, counts = seen.signals, seen.signals.counts
     return {
         'phase': rebalance['phase'], 'mode': 'off', 'health': sorted(checks),
@@ -83,6 +84,7 @@ def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
         'pools': list(watched.pools), 'rebalance': {key: rebalance[key] for key in (
             'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
             'eta_seconds')},
+        'turn_cpu_ms': round(1000 * turn_seconds, 2),
         'reasons': rebalance['reasons'] + watch_reasons(signals.misplaced_ratio, rebalance,
                                                         checks)}
 

@@ -31,7 +31,8 @@ class Watched:
     signals: Json = field(default_factory=dict)
     pools: Tuple[Json, ...] = ()
     osds: Tuple[Json, ...] = ()
-    laggy: Json = field(default_factory=dict)
+    laggy: Json = field(default_factory=lambda: {
+        'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [], 'suspects': []})
     checks: Mapping[str, Any] = field(default_factory=dict)
     pool_ids: Mapping[str, int] = field(default_factory=dict)
 

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 #: A mon command; `prefix` and the command's own arguments.
 Command = Mapping[str, Any]
 
+
 @dataclass(frozen=True)
 class Reply:
     #: 0 or a negative errno; None: no answer in time.

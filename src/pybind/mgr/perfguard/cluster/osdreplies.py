@@ -64,12 +64,19 @@ def drive_model(metadata: Json) -> str:
 
 #: "osd_op(client.4123.0:55 2.1fs0 2:f8a1...", as a tracked operation describes itself.
 _CLIENT_OP = re.compile(r'osd_op\(\S+ (\d+\.[0-9a-f]+)(?:s\d+)? ')
+#: An operation takes some 800 characters; a thousand of them cost about 5 ms to read.
+MOST_CHARS = 1 << 20
 #: What operations of a laggy PG, or of one in state wait, are marked with.
 _WAITS = 'waiting for readable'
 
 
 def unreadable_pgs(osd: int, out: str) -> List[BlockedPg]:
-    """From ``dump_ops_in_flight``: PGs led by the OSD whose operations wait for a read lease."""
+    """From ``dump_ops_in_flight``: PGs led by the OSD whose operations wait for a read lease.
+
+    Of a long answer only the beginning is read: the oldest operations tell enough.
+    """
+    if len(out) > MOST_CHARS:
+        out = out[:out.rindex('{"description"', 0, MOST_CHARS)].rstrip(', ') + ']}'
     found: Dict[str, List[float]] = {}
     for op in json.loads(out)['ops']:
         match = _CLIENT_OP.match(op['description'])
@@ -79,18 +86,16 @@ def unreadable_pgs(osd: int, out: str) -> List[BlockedPg]:
     return [BlockedPg(pgid, osd, max(ages), len(ages)) for pgid, ages in found.items()]
 
 
-def slowest_pings(pings: Json) -> Dict[int, float]:
-    """From MgrModule.get('osd_ping_times'): how slowly each OSD answers heartbeats, in ms.
+def ping_times(out: str) -> Dict[int, float]:
+    """From ``dump_osd_network``: how fast the peers of an OSD answer its heartbeats, in ms.
 
-    The median over its peers of the slower interface: one peer in trouble must not accuse all.
+    By the slower of their interfaces (front and back).
     """
-    found: Dict[int, List[float]] = {}
-    for row in pings.get('osd_ping_times', []):
-        for peer in row['network_ping_times']:
-            times = [interface['last'] for interface in peer['interfaces']]
-            if times:
-                found.setdefault(peer['osd'], []).append(max(times))
-    return {osd: sorted(times)[len(times) // 2] for osd, times in found.items()}
+    found: Dict[int, float] = {}
+    for entry in json.loads(out)['entries']:
+        peer = int(entry['to osd'])
+        found[peer] = max(found.get(peer, 0.0), float(entry['last']))
+    return found
 
 
 def untrimmed_epochs(osd: int, out: str) -> int:

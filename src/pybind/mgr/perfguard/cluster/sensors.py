@@ -11,6 +11,7 @@ from ..upmap.crush import CrushRules
 from . import osdreplies
 from .asking import Asking
 from .pgstates import count_states
+from .pings import Pings
 from .sampler import Sampler
 from .types import (BlockedPg, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts, Readings,
                     Signals)
@@ -24,13 +25,14 @@ CLIENT_QUERY = {
     'performance_counter_descriptors': ['read_latency', 'write_latency']}
 #: Seconds between two readings where nothing is wrong; a drive is seldom exchanged.
 PLACES_SECONDS = 600.0
-PINGS_SECONDS = 60.0
 COUNTS_SECONDS = 15.0
 EPOCHS_SECONDS = 60.0
 #: Share of its time that a costly reading may take.
 COSTLY_SHARE = 0.005
-#: OSDs that are asked at the same time for the operations that wait.
+#: OSDs that are asked at the same time for the operations that wait, and how often each: where
+#: clients are stuck, the answer is long.
 ASKED_FOR_OPS = 4
+OPS_SECONDS = 10.0
 #: An OSD has died or hangs when its last report is so many periods old.
 SILENT_PERIODS = 3.0
 #: Topics of what OSDs are asked.
@@ -61,12 +63,14 @@ class Sensors:
         self._read_at: Optional[float] = None
         self._asking = Asking(mgr, clock)
         self._sampler = Sampler(self._asking)
+        self._pings = Pings(self._asking)
         self._places: Dict[int, OsdPlace] = {}
         self._places_of = -1
         self._places_pace = Paced(PLACES_SECONDS)
         self._counts_pace = Paced(COUNTS_SECONDS)
-        self._pings_pace = Paced(PINGS_SECONDS)
         self._epochs_pace = Paced(EPOCHS_SECONDS)
+        #: OSD -> when it was last asked for its operations.
+        self._ops_asked: Dict[int, float] = {}
 
     def close(self) -> None:
         if self._query is not None:
@@ -84,10 +88,12 @@ class Sensors:
         alive = _alive(counters, period)
         laggy = signals.counts.laggy + signals.counts.wait > 0
         counts = self._osd_counts(now, signals, laggy)
+        waiting = _with_waiting(counts or {}, alive)
         return Readings(
             seconds=seconds, counters=counters, clients=self._clients(),
             places=self._osd_places(now, up, crush, crush_version), osd_counts=counts,
-            ping_ms=self._pings(now, laggy), unreadable=self._unreadable(counts, alive),
+            ping_ms=self._pings.take(now, alive, waiting),
+            unreadable=self._unreadable(now, waiting),
             latencies=self._sampler.take(now, alive), untrimmed_epochs=self._epochs(now, alive))
 
     # ---- counters
@@ -143,9 +149,9 @@ class Sensors:
         for osd in up:
             if osd not in self._places:
                 metadata = self._mgr.get_metadata('osd', str(osd)) or {}
-                self._places[osd] = OsdPlace(
-                    osd, crush.host_of(osd) or str(metadata.get('hostname', '')), crush.root_of(osd),
-                    crush.class_of(osd), osdreplies.drive_model(metadata))
+                host = crush.host_of(osd) or str(metadata.get('hostname', ''))
+                self._places[osd] = OsdPlace(osd, host, crush.root_of(osd), crush.class_of(osd),
+                                             osdreplies.drive_model(metadata))
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,
@@ -162,26 +168,18 @@ class Sensors:
         self._counts_pace.done(now, time.thread_time() - begin)
         return counts
 
-    def _pings(self, now: float, urgent: bool) -> Optional[Mapping[int, float]]:
-        if not self._pings_pace.due(now, urgent):
-            return None
-        begin = time.thread_time()
-        slowest = osdreplies.slowest_pings(self._mgr.get('osd_ping_times'))
-        self._pings_pace.done(now, time.thread_time() - begin)
-        return slowest
-
     # ---- what OSDs are asked
 
-    def _unreadable(self, counts: Optional[Mapping[int, PgCounts]],
-                    alive: Sequence[int]) -> Mapping[int, Tuple[BlockedPg, ...]]:
+    def _unreadable(self, now: float,
+                    waiting: Sequence[int]) -> Mapping[int, Tuple[BlockedPg, ...]]:
         """Which PGs are laggy is known to the OSDs that lead them, and to no cheap call."""
-        if counts:
-            waiting = {osd: counts[osd].laggy + counts[osd].wait for osd in alive
-                       if osd in counts}
-            laggy = sorted((osd for osd in waiting if waiting[osd]),
-                           key=lambda osd: -waiting[osd])
-            room = ASKED_FOR_OPS - len(self._asking.asked(OPS))
-            self._asking.ask(OPS, laggy[:max(0, room)], {'prefix': 'dump_ops_in_flight'})
+        if not waiting:
+            self._ops_asked.clear()
+        room = ASKED_FOR_OPS - len(self._asking.asked(OPS))
+        chosen = [osd for osd in waiting
+                  if now - self._ops_asked.get(osd, -OPS_SECONDS) >= OPS_SECONDS][:max(0, room)]
+        self._asking.ask(OPS, chosen, {'prefix': 'dump_ops_in_flight'})
+        self._ops_asked.update({osd: now for osd in chosen})
         return {osd: tuple(self._parsed(osdreplies.unreadable_pgs, osd, out) or ())
                 for osd, _, out in self._asking.answers(OPS)}
 
@@ -207,3 +205,9 @@ def _alive(counters: Mapping[int, OsdCounters], period: float) -> List[int]:
     newest = max((read.time for read in counters.values()), default=0.0)
     return sorted(osd for osd, read in counters.items()
                   if newest - read.time < SILENT_PERIODS * period)
+
+
+def _with_waiting(counts: Mapping[int, PgCounts], alive: Sequence[int]) -> List[int]:
+    """OSDs with laggy or waiting PGs, the most first."""
+    number = {osd: counts[osd].laggy + counts[osd].wait for osd in alive if osd in counts}
+    return sorted((osd for osd in number if number[osd]), key=lambda osd: -number[osd])

@@ -200,7 +200,7 @@ class Readings:
     places: Mapping[int, OsdPlace]
     #: OSD -> its PGs by acting set.
     osd_counts: Optional[Mapping[int, PgCounts]] = None
-    #: OSD -> slowest heartbeat among its peers' (average of a minute), in ms.
+    #: OSD -> time to answer a heartbeat, median of what some of its peers tell, in ms.
     ping_ms: Optional[Mapping[int, float]] = None
     #: OSD that was asked -> the PGs it leads that are not readable.
     unreadable: Mapping[int, Tuple[BlockedPg, ...]] = field(default_factory=dict)

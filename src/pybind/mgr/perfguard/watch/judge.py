@@ -1,22 +1,32 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How each OSD compares with its peers now, before any question of how long."""
+import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from .peers import MIN_PEERS, Comparison, GroupKey, Peers, Point, compare, groups_of, loads_of
+from .peers import BEYOND_SLOPE, MIN_PEERS, Comparison, GroupKey, Peers, Point, compare, groups_of, loads_of
 from .types import OsdPlace
-from .window import CHANNELS, Window
+from .window import CHANNELS, STORE_READS, Window
 
 #: Milliseconds by which a slow OSD must exceed what is expected: 0.12 against 0.05 is nobody's
 #: trouble, though more than twice as slow.
 MIN_EXCESS_MS = 0.2
 #: Standard deviations, of which a day of 60 OSDs has some 350,000 independent ones.
 MIN_DEVIATIONS = 5.0
-#: How much slower an OSD may be that backfills or deep scrubs than others that do the same, not all
-#: as much, and than others that do not.
+#: How much slower an OSD may be that backfills or deep scrubs than others that do the same, not
+#: all as much; and the load that this adds where it must be compared with others.
 ALIKE_ALLOWANCE = 2.0
-BUSY_ALLOWANCE = 3.0
+BUSY_LOAD = 1.75
+BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
+#: No two OSDs of a group can do the same: by so much a healthy one may be nearer to saturation than
+#: its load tells. Near to it this is all the difference.
+CAPACITY = 1.15
 #: How much slower an OSD may be of a model that its group are not.
 STRANGER_ALLOWANCE = 2.0
+
+
+#: Times as slow as expected from which no more time is needed than the window's. Half as slow takes
+#: twice as long: log-likelihoods add up like this (Page's CUSUM, 1954).
+SURE = 10.0
 
 
 class Finding(NamedTuple):
@@ -43,6 +53,10 @@ class Finding(NamedTuple):
     def now(self) -> float:
         """The score of the window's end; of what is over it falls at once."""
         return self.comparison.recent_ms / self.comparison.expected_ms
+
+    def weight(self) -> float:
+        """What a second of it tells: 1 from SURE on, less the less slow it is."""
+        return min(1.0, math.log(self.score / self.allowance) / math.log(SURE))
 
     def matters(self, factor: float = 1.0) -> bool:
         found = self.comparison
@@ -81,16 +95,22 @@ def _judge_group(channel: int, points: List[Point], judged: List[Point], busy: M
     alike = _by_kind(points, busy)
     for point in judged:
         kind = busy.get(point.osd)
+        if kind and channel == STORE_READS:
+            # Deep scrub and backfill read more at once than clients do.
+            continue
         peers, allowance = alike.get(kind), STRANGER_ALLOWANCE if strangers[point.osd] else 1.0
+        factor = CAPACITY
         if peers is not None and peers.count > MIN_PEERS:
             allowance *= ALIKE_ALLOWANCE if kind else 1.0
         else:
             # The quiet are quicker, the busy slower than all: an allowance for these alone.
             quiet = alike.get(None) if kind else None
             peers = quiet if quiet and quiet.count >= MIN_PEERS else alike.get('all')
-            allowance *= BUSY_ALLOWANCE if kind else 1.0
             if peers is None:
                 peers = alike['all'] = Peers(points)
+            if kind:
+                factor, allowance = BUSY_LOAD, BUSY_ALLOWANCE * allowance
+        allowance = max(allowance, peers.allowance(point.loads, factor))
         found = compare(point, peers, peers is not alike.get(None) or not kind)
         if found is not None:
             findings.setdefault(point.osd, []).append(Finding(channel, found, allowance))

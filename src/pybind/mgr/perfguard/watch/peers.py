@@ -20,9 +20,10 @@ SLOPE_MEMBERS = 9
 FEW_MEMBERS = 30
 #: Spread of the loads between the lower and the upper third that a slope can be seen in.
 SLOPE_SPREAD = math.log(1.15)
-#: A queue's latency grows at most so much steeper than its load, short of saturation: M/M/1 has
-#: rho / (1 - rho), 3 at a utilisation of three quarters.
-MAX_SLOPE = 3.0
+#: Greatest slope that is believed; a queue has it at a utilisation of nine tenths.
+MAX_SLOPE = 9.0
+#: Beyond this utilisation any latency is possible.
+SATURATION = 0.98
 #: Beyond the peers' loads nothing is known, and the latency may grow with at least the square.
 BEYOND_SLOPE = 2.0
 #: Least spread of healthy OSDs (PGs differ in what is asked of them), as a standard deviation.
@@ -78,7 +79,10 @@ class Peers:
         last = self.count - 1 - self.count // 10
         self._top = [column[last] for column in loads]
         self.slope = self._slope()
-        residuals = sorted(point.reading.log_ms - self.slope * (point.loads[0] - self._middle)
+        #: Utilisation at the median load: M/M/1's latency, 1 / (1 - utilisation), there has the
+        #: slope utilisation / (1 - utilisation).
+        self.utilisation = self.slope / (1.0 + self.slope)
+        residuals = sorted(point.reading.log_ms - self._growth(point.loads[0] - self._middle)
                            for point in points)
         self._center = median(residuals)
         self.spread = MAD_SIGMA * median(sorted(abs(each - self._center) for each in residuals))
@@ -96,11 +100,24 @@ class Peers:
         rise = median(sorted(y for _, y in high)) - median(sorted(y for _, y in low))
         return min(max(rise / run, 0.0), MAX_SLOPE)
 
+    def _growth(self, load: float) -> float:
+        """Logarithm of the latency by that of the load, both relative to those at the median."""
+        if not self.utilisation:
+            return 0.0
+        utilisation = min(self.utilisation * math.exp(min(load, 10.0)), SATURATION)
+        return math.log((1.0 - self.utilisation) / (1.0 - utilisation))
+
     def expected(self, loads: Loads) -> float:
         """Logarithm of the milliseconds; a low load does not lower it."""
         within = max(0.0, min(loads[0], self._top[0]) - self._middle)
         beyond = max(0.0, max(load - top for load, top in zip(loads, self._top)))
-        return self._center + self.slope * within + max(self.slope, BEYOND_SLOPE) * beyond
+        return self._center + max(self._growth(within + beyond),
+                                  self._growth(within) + BEYOND_SLOPE * beyond)
+
+    def allowance(self, loads: Loads, factor: float) -> float:
+        """How much slower an OSD may be with `factor` times these loads, in a queue's view."""
+        load = loads[0] - self._middle
+        return math.exp(self._growth(load + math.log(factor)) - self._growth(load))
 
     def compare(self, point: Point) -> Comparison:
         expected = self.expected(point.loads)

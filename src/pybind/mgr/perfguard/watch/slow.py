@@ -197,7 +197,10 @@ def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
         bad = any(each.above(settings.clear_ratio) for each in findings)
         state.evidence = now
     else:
-        bad = any(each.over(settings.ratio) for each in findings)
+        over = [each for each in findings if each.over(settings.ratio)]
+        bad = bool(over)
+        if bad:
+            passed *= max(each.weight() for each in over)
     if bad and state.heat <= 0.0:
         # The median has risen when half of the window is slow.
         state.since = now - settings.seconds / 2

@@ -182,4 +182,3 @@ def _columns(sight: Sight, readings: Readings, seconds: float) -> List[float]:
     sums[MISPLACED_SECONDS] = sight.signals.misplaced_ratio * seconds
     sums[RECOVERED_BYTES] = sight.signals.recovery_bytes_per_second * seconds
     return sums
-

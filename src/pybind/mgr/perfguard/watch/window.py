@@ -9,6 +9,7 @@ from .types import Flow, OsdSample
 #: replica inflates them on all the primaries that write to it. In their place is what a write
 #: costs in this OSD: queue and preparation, and a commit.
 CHANNELS = ('reads', 'writes', 'store commits', 'store reads')
+STORE_READS = 3
 #: A window has this many slots of equal length.
 SLOTS = 12
 #: Operations that a mean is made of; slots with fewer are merged. A median of means is as robust

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How fast OSDs answer heartbeats, as told by a few of their peers at a time.
+
+ceph-mgr has the times of all pairs at hand, but makes Python objects of them all at once: 50 ms
+at 60 OSDs, and far more than a module may take at 1,000.
+"""
+import logging
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .asking import Asking
+from .osdreplies import ping_times
+
+log = logging.getLogger(__name__)
+
+TOPIC = 'pings'
+COMMAND = {'prefix': 'dump_osd_network', 'value': 0}
+#: OSDs that are asked at the same time, and seconds between two rounds; the shorter while PGs are
+#: laggy.
+ASKED = 4
+ROUND_SECONDS = 60.0
+URGENT_SECONDS = 10.0
+#: Older times are forgotten.
+KEEP_SECONDS = 600.0
+
+
+class Pings:
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        #: OSD -> reporter -> (when, ms)
+        self._told: Dict[int, Dict[int, Tuple[float, float]]] = {}
+        self._asked_at = float('-inf')
+        self._last = -1
+
+    def take(self, now: float, alive: Sequence[int],
+             laggy: Sequence[int]) -> Optional[Mapping[int, float]]:
+        """Milliseconds by OSD, median of its reporters; None if nothing new has come.
+
+        `laggy`: OSDs with laggy PGs. They share PGs with the culprit, so they ping it.
+        """
+        fresh = self._collect()
+        if now - self._asked_at >= (URGENT_SECONDS if laggy else ROUND_SECONDS):
+            self._asked_at = now
+            self._asking.ask(TOPIC, self._next(laggy or alive), COMMAND)
+        return self._medians(now) if fresh else None
+
+    def _next(self, osds: Sequence[int]) -> List[int]:
+        waiting = sorted(osds, key=lambda osd: (osd <= self._last, osd))
+        chosen = waiting[:max(0, ASKED - len(self._asking.asked(TOPIC)))]
+        if chosen:
+            self._last = chosen[-1]
+        return chosen
+
+    def _collect(self) -> bool:
+        fresh = False
+        for answer in self._asking.answers(TOPIC):
+            try:
+                told = ping_times(answer.out)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                log.warning('osd.%d: heartbeat times cannot be read: %r', answer.osd, error)
+                continue
+            fresh = True
+            for osd, ms in told.items():
+                self._told.setdefault(osd, {})[answer.osd] = (answer.asked, ms)
+        return fresh
+
+    def _medians(self, now: float) -> Dict[int, float]:
+        found: Dict[int, float] = {}
+        for osd, told in list(self._told.items()):
+            for reporter, (when, _) in list(told.items()):
+                if now - when > KEEP_SECONDS:
+                    del told[reporter]
+            if not told:
+                del self._told[osd]
+                continue
+            times = sorted(ms for _, ms in told.values())
+            found[osd] = times[len(times) // 2]
+        return found
