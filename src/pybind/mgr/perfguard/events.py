@@ -50,7 +50,7 @@ class EventLog:
             self._saved_id = self._last_id
 
     def save_now_and_then(self, now: float) -> None:
-        if now - self._saved_at > SAVE_SECONDS:
+        if not 0.0 <= now - self._saved_at <= SAVE_SECONDS:
             self._saved_at = now
             self.save()
 

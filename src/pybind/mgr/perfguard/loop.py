@@ -328,8 +328,10 @@ class Loop:
 
     def close(self) -> None:
         """After the last turn: write what is not written yet, leave nothing in the OSDs."""
-        self._events.save()
-        self._cluster.close()
+        try:
+            self._events.save()
+        finally:
+            self._cluster.close()
 
     def history_of(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""

@@ -86,13 +86,16 @@ def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
             'eta_seconds')},
         'turn_cpu_ms': round(1000 * turn_seconds, 2),
         'reasons': rebalance['reasons'] + watch_reasons(signals.misplaced_ratio, rebalance,
-                                                        checks)}
+                                                        checks, watched.failure)}
 
 
 def watch_reasons(misplaced_ratio: float, rebalance: Json,
-                  checks: Mapping[str, Any]) -> List[str]:
+                  checks: Mapping[str, Any], failure: str) -> List[str]:
     """What the watch has found, and whose doing it is that objects are misplaced."""
     found = ['%s (%s)' % (check['summary'], code) for code, check in sorted(checks.items())]
+    if failure:
+        found.append('the watch cannot make sense of what it reads (the mgr log has more): '
+                     + failure)
     if misplaced_ratio > 0.0 and rebalance['in_flight']:
         found.append('%.2f %% of the objects are misplaced: campaign %d moves %d PGs' % (
             100 * misplaced_ratio, rebalance['id'], rebalance['in_flight']))

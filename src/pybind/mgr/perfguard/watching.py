@@ -2,7 +2,7 @@
 """The watch at work: fed from the cluster every stats period, kept in the store, published."""
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from .cluster.ports import Cluster, View
 from .cluster.types import Signals
@@ -34,6 +34,8 @@ class Watched:
     laggy: Json = field(default_factory=lambda: {
         'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [], 'suspects': []})
     checks: Mapping[str, Any] = field(default_factory=dict)
+    #: Why there is nothing to see.
+    failure: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -46,6 +48,10 @@ class Watching:
         self._announcer = checks.Announcer()
         self._saved: Any = None
         self._updated: Optional[float] = None
+        #: Pools with a baseline in the store.
+        self._stored: Set[int] = set()
+        #: Why the last turn failed.
+        self._failure = ''
         self.watched = Watched()
 
     def load(self, options: Options, now: float) -> None:
@@ -55,8 +61,13 @@ class Watching:
             if pool_id.isdigit():
                 self._watch.pools.load(int(pool_id), self._store.get(name),
                                        pool_settings(options))
-        self._saved = self._store.get(DOCUMENT) or self._watch.to_json()
-        self._watch.load(self._saved, now)
+                self._stored.add(int(pool_id))
+        document = self._store.get(DOCUMENT)
+        try:
+            self._watch.load(document, now)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self._note(Event('store', '%s cannot be read: %r' % (DOCUMENT, error)))
+        self._saved = _gist(document or self._watch.to_json())
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
              campaign: Optional[Campaign]) -> None:
@@ -76,20 +87,28 @@ class Watching:
             for event in self._announcer.events(self._watch, sight):
                 self._note(event)
             self.watched = _watched(self._watch, sight, options)
-        except Exception:
+            self._failure = ''
+        except Exception as error:
             # Whatever an OSD reports: a campaign under way has to go on.
-            log.exception('the watch cannot make sense of what it reads')
-        self._save()
+            if repr(error) != self._failure:
+                self._failure = repr(error)
+                log.exception('the watch cannot make sense of what it reads')
+            self.watched = Watched(failure=self._failure)
+        self._save(set(view.osdmap.pools))
 
-    def _save(self) -> None:
+    def _save(self, pools: Set[int]) -> None:
         document = self._watch.to_json()
-        if document != self._saved:
+        if _gist(document) != self._saved:
             self._store.put(DOCUMENT, document)
-            self._saved = document
+            self._saved = _gist(document)
+        for pool_id in self._stored - pools:
+            self._store.remove(BASELINES + str(pool_id))
+            self._stored.discard(pool_id)
         # One in a turn: a write takes the mon some milliseconds.
         grown = self._watch.pools.take_unsaved()
         if grown is not None:
             self._store.put(BASELINES + str(grown[0]), grown[1])
+            self._stored.add(grown[0])
 
     def history(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
@@ -102,3 +121,10 @@ def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
         osds=tuple(report.osds(watch, sight)), laggy=report.laggy(watch, sight),
         checks=checks.health_checks(watch, sight),
         pool_ids={pool.name: pool.id for pool in sight.osdmap.pools.values()})
+
+
+def _gist(document: Any) -> Any:
+    """What is worth a write: which OSDs are slow, but not for how long the text says they are."""
+    if isinstance(document, dict) and isinstance(document.get('slow'), dict):
+        return {**document, 'slow': sorted(document['slow'])}
+    return document

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Commands to OSDs that nobody waits for: an OSD that hangs must not stop the loop."""
 import json
+import logging
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Set, Tuple
 
 from mgr_module import CommandResult, MgrModule
+
+log = logging.getLogger(__name__)
 
 #: Seconds until an answer is not expected any more.
 PATIENCE_SECONDS = 60.0
@@ -13,10 +16,16 @@ class Answer(NamedTuple):
     osd: int
     #: When it was asked, by the clock of Asking.
     asked: float
-    out: str
+    parsed: Any
 
 
 class Asking:
+    """For the module's own thread only.
+
+    Up to Reef at least, ceph-mgr keeps the Python state of the thread that sends a command until
+    the answer comes. A command handler's is gone by then: the whole mgr hangs.
+    """
+
     def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
         self._mgr = mgr
         self._clock = clock
@@ -35,17 +44,26 @@ class Asking:
         """OSDs that owe an answer."""
         return {osd for open_topic, osd in self._open if open_topic == topic}
 
-    def answers(self, topic: str) -> List[Answer]:
-        """What has come in since the last call; refusals and late answers are dropped."""
+    def answers(self, topic: str, parse: Callable[[str], Any]) -> List[Answer]:
+        """What has come in since the last call; refusals and late answers are dropped.
+
+        So is what `parse` cannot make sense of, with a line in the log.
+        """
         found: List[Answer] = []
         now = self._clock()
         for key, (asked, result) in list(self._open.items()):
             if key[0] != topic:
                 continue
             if result.ev.is_set():
-                if result.r == 0:
-                    found.append(Answer(key[1], asked, result.outb))
                 del self._open[key]
+                if result.r != 0:
+                    continue
+                try:
+                    found.append(Answer(key[1], asked, parse(result.outb)))
+                except (ArithmeticError, AttributeError, LookupError, TypeError,
+                        ValueError) as error:
+                    log.warning('osd.%d: what it says of %s cannot be read: %r', key[1], topic,
+                                error)
             elif now - asked > PATIENCE_SECONDS:
                 del self._open[key]
         return found

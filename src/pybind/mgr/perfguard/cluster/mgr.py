@@ -14,7 +14,7 @@ from .dumps import osdmap_from_dump
 from .pgstates import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import OsdMap, Placement, Readings, Signals, pool_of, seed_of
+from .types import NO_OSD, OsdMap, Placement, Readings, Signals, pool_of, seed_of
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,8 @@ class MgrCluster:
         """OSDs with a degraded PG. Which PGs these are would cost a dump of all PGs."""
         by_osd = self._mgr.get('pg_summary').get('by_osd', {})
         return frozenset(int(osd) for osd, states in by_osd.items()
-                         if any('degraded' in state.split('+') for state in states))
+                         if int(osd) != NO_OSD
+                         and any('degraded' in state.split('+') for state in states))
 
     def stats_period(self) -> float:
         return float(self._mgr.get_ceph_option('mgr_stats_period'))

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from .types import BlockedPg
+from .types import LONGEST_OP_SECONDS, UnreadablePg
 
 Json = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def histograms(out: str) -> Histograms:
 def _by_latency(histogram: Json) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     ranges = histogram['axes'][0]['ranges']
     rows = histogram['values']
-    if len(rows) != len(ranges):
+    if len(rows) != len(ranges) or len(ranges) < 2:
         raise ValueError('%d buckets, %d rows' % (len(ranges), len(rows)))
     bounds = [int(bucket['max']) + 1 for bucket in ranges[:-1]]
     return tuple(bounds), tuple([sum(row) for row in rows])
@@ -70,7 +70,7 @@ MOST_CHARS = 1 << 20
 _WAITS = 'waiting for readable'
 
 
-def unreadable_pgs(osd: int, out: str) -> List[BlockedPg]:
+def unreadable_pgs(out: str) -> List[UnreadablePg]:
     """From ``dump_ops_in_flight``: PGs led by the OSD whose operations wait for a read lease.
 
     Of a long answer only the beginning is read: the oldest operations tell enough.
@@ -82,8 +82,10 @@ def unreadable_pgs(osd: int, out: str) -> List[BlockedPg]:
         match = _CLIENT_OP.match(op['description'])
         events = op['type_data'].get('events', [])
         if match and events and events[-1]['event'] == _WAITS:
-            found.setdefault(match.group(1), []).append(float(op['age']))
-    return [BlockedPg(pgid, osd, max(ages), len(ages)) for pgid, ages in found.items()]
+            age = float(op['age'])
+            if 0.0 <= age <= LONGEST_OP_SECONDS:
+                found.setdefault(match.group(1), []).append(age)
+    return [UnreadablePg(pgid, max(ages), len(ages)) for pgid, ages in found.items()]
 
 
 def ping_times(out: str) -> Dict[int, float]:
@@ -94,11 +96,14 @@ def ping_times(out: str) -> Dict[int, float]:
     found: Dict[int, float] = {}
     for entry in json.loads(out)['entries']:
         peer = int(entry['to osd'])
-        found[peer] = max(found.get(peer, 0.0), float(entry['last']))
+        ms = float(entry['last'])
+        if 0.0 <= ms <= 1000.0 * LONGEST_OP_SECONDS:
+            found[peer] = max(found.get(peer, 0.0), ms)
     return found
 
 
-def untrimmed_epochs(osd: int, out: str) -> int:
+def untrimmed_epochs(out: str) -> Optional[int]:
     """From an OSD's ``status``: OSDMap epochs that are kept, because PGs are not clean."""
     status = json.loads(out)
-    return int(status['newest_map']) - int(status['oldest_map']) + 1
+    epochs = int(status['newest_map']) - int(status['oldest_map']) + 1
+    return epochs if epochs >= 0 else None

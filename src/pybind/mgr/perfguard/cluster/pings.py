@@ -4,13 +4,10 @@
 ceph-mgr has the times of all pairs at hand, but makes Python objects of them all at once: 50 ms
 at 60 OSDs, and far more than a module may take at 1,000.
 """
-import logging
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .asking import Asking
 from .osdreplies import ping_times
-
-log = logging.getLogger(__name__)
 
 TOPIC = 'pings'
 COMMAND = {'prefix': 'dump_osd_network', 'value': 0}
@@ -52,14 +49,9 @@ class Pings:
 
     def _collect(self) -> bool:
         fresh = False
-        for answer in self._asking.answers(TOPIC):
-            try:
-                told = ping_times(answer.out)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                log.warning('osd.%d: heartbeat times cannot be read: %r', answer.osd, error)
-                continue
+        for answer in self._asking.answers(TOPIC, ping_times):
             fresh = True
-            for osd, ms in told.items():
+            for osd, ms in answer.parsed.items():
                 self._told.setdefault(osd, {})[answer.osd] = (answer.asked, ms)
         return fresh
 

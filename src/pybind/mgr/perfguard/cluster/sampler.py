@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Latency histograms of a few OSDs at a time, all in turn: the mean of all hides the tail."""
-import logging
 from typing import Dict, List, Sequence, Tuple
 
 from .asking import Asking
 from .osdreplies import Histograms, histograms
 from .types import LatencyCounts
-
-log = logging.getLogger(__name__)
 
 #: OSDs that are sampled at the same time, and over how many seconds: a dump of some 15 KB at the
 #: beginning, one at the end.
@@ -36,13 +33,8 @@ class Sampler:
 
     def _collect(self) -> List[LatencyCounts]:
         done: List[LatencyCounts] = []
-        for answer in self._asking.answers(TOPIC):
-            try:
-                found = histograms(answer.out)
-            except (KeyError, LookupError, TypeError, ValueError) as error:
-                log.warning('osd.%d: histograms cannot be read: %r', answer.osd, error)
-                self._first.pop(answer.osd, None)
-                continue
+        for answer in self._asking.answers(TOPIC, histograms):
+            found: Histograms = answer.parsed
             begin = self._first.pop(answer.osd, None)
             if begin is None:
                 self._first[answer.osd] = (answer.asked, found)

@@ -2,19 +2,19 @@
 """What the watch reads of the OSDs, each thing as often as it is worth its cost."""
 import logging
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mgr_module import MgrModule
 
 from ..compat import COMMIT_COUNTERS, latest_counter
 from ..upmap.crush import CrushRules
-from . import osdreplies
 from .asking import Asking
+from .osdreplies import drive_model, unreadable_pgs, untrimmed_epochs
 from .pgstates import count_states
 from .pings import Pings
 from .sampler import Sampler
-from .types import (BlockedPg, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts, Readings,
-                    Signals)
+from .types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts, Readings,
+                    Signals, UnreadablePg)
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,10 @@ class Sensors:
         self._places_pace = Paced(PLACES_SECONDS)
         self._counts_pace = Paced(COUNTS_SECONDS)
         self._epochs_pace = Paced(EPOCHS_SECONDS)
+        #: OSD -> (stamp of its last report, when that was first seen).
+        self._reported: Dict[int, Tuple[float, float]] = {}
+        #: OSDs that report nonsense, which will be nonsense again the next time.
+        self._odd: Set[int] = set()
         #: OSD -> when it was last asked for its operations.
         self._ops_asked: Dict[int, float] = {}
 
@@ -85,7 +89,8 @@ class Sensors:
         self._read_at = now
         up = [osd.id for osd in osdmap.osds.values() if osd.up]
         counters = self._counters(up)
-        alive = _alive(counters, period)
+        silent = self._silent(now, up, counters, period)
+        alive = sorted(set(counters) - set(silent))
         laggy = signals.counts.laggy + signals.counts.wait > 0
         counts = self._osd_counts(now, signals, laggy)
         waiting = _with_waiting(counts or {}, alive)
@@ -94,29 +99,58 @@ class Sensors:
             places=self._osd_places(now, up, crush, crush_version), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
-            latencies=self._sampler.take(now, alive), untrimmed_epochs=self._epochs(now, alive))
+            latencies=self._sampler.take(now, alive), silent=silent,
+            untrimmed_epochs=self._epochs(now, alive))
 
     # ---- counters
 
     def _counters(self, up: List[int]) -> Dict[int, OsdCounters]:
         found: Dict[int, OsdCounters] = {}
         for osd in up:
-            name = str(osd)
-            read = self._ops(name, 'osd.op_r_latency')
-            if read is None:
+            try:
+                counters = self._counters_of(str(osd))
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                if osd not in self._odd:
+                    self._odd.add(osd)
+                    log.warning('osd.%d: counters cannot be read: %r', osd, error)
                 continue
-            numpg = self._latest('osd', name, 'osd.numpg').get('osd.numpg')
-            found[osd] = OsdCounters(
-                read[0], read[1], self._sum(name, 'osd.op_w_latency'),
-                self._sum(name, 'osd.op_w_process_latency'),
-                self._sum(name, 'osd.op_w_prepare_latency'), self._commit(name),
-                self._sum(name, 'bluestore.read_lat'), int(numpg[1]) if numpg else 0)
+            if counters is not None:
+                found[osd] = counters
         return found
+
+    def _counters_of(self, name: str) -> Optional[OsdCounters]:
+        read = self._ops(name, 'osd.op_r_latency')
+        if read is None:
+            return None
+        numpg = self._latest('osd', name, 'osd.numpg').get('osd.numpg')
+        return OsdCounters(
+            read[0], read[1], self._sum(name, 'osd.op_w_latency'),
+            self._sum(name, 'osd.op_w_process_latency'),
+            self._sum(name, 'osd.op_w_prepare_latency'), self._commit(name),
+            self._sum(name, 'bluestore.read_lat'), int(numpg[1]) if numpg else 0)
+
+    def _silent(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
+                period: float) -> Dict[int, float]:
+        """OSD -> seconds since its last report, of those that owe one.
+
+        By when its report's stamp last changed, as neither clock need be right.
+        """
+        self._reported = {osd: self._reported.get(osd, (0.0, now)) for osd in up}
+        for osd, read in counters.items():
+            if self._reported[osd][0] != read.time:
+                self._reported[osd] = (read.time, now)
+        return {osd: now - when for osd, (_, when) in self._reported.items()
+                if now - when > SILENT_PERIODS * period}
 
     def _ops(self, osd: str, counter: str) -> Optional[Tuple[float, Ops]]:
         """None: the OSD has not reported such a counter."""
         point = self._latest('osd', osd, counter).get(counter)
-        return (float(point[0]), Ops(int(point[1]), int(point[2]))) if point else None
+        if not point:
+            return None
+        ops = Ops(int(point[1]), int(point[2]))
+        if not ops.sane:
+            raise ValueError('%s: %d operations took %d ns' % (counter, ops.number, ops.sum_ns))
+        return float(point[0]), ops
 
     def _sum(self, osd: str, counter: str) -> Ops:
         found = self._ops(osd, counter)
@@ -134,9 +168,15 @@ class Sensors:
             self._query = self._mgr.add_osd_perf_query(CLIENT_QUERY)
             return ()
         # Reading empties them: each holds what came since the last time.
-        rows = (self._mgr.get_osd_perf_counters(self._query) or {}).get('counters', [])
-        return tuple([ClientOps(int(row['k'][0][0]), int(row['k'][1][0]),
-                                Ops(*row['c'][0]), Ops(*row['c'][1])) for row in rows])
+        found: List[ClientOps] = []
+        for row in (self._mgr.get_osd_perf_counters(self._query) or {}).get('counters', []):
+            try:
+                (pool,), (osd,) = row['k']
+                read, write = row['c']
+                found.append(ClientOps(int(pool), int(osd), Ops(*read), Ops(*write)))
+            except (LookupError, TypeError, ValueError) as error:
+                log.debug('client operations cannot be read: %r in %r', error, row)
+        return tuple(found)
 
     # ---- what is read now and then
 
@@ -151,7 +191,7 @@ class Sensors:
                 metadata = self._mgr.get_metadata('osd', str(osd)) or {}
                 host = crush.host_of(osd) or str(metadata.get('hostname', ''))
                 self._places[osd] = OsdPlace(osd, host, crush.root_of(osd), crush.class_of(osd),
-                                             osdreplies.drive_model(metadata))
+                                             drive_model(metadata))
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,
@@ -164,14 +204,16 @@ class Sensors:
             return None
         begin = time.thread_time()
         by_osd = self._mgr.get('pg_summary').get('by_osd', {})
-        counts = {int(osd): count_states(states.items()) for osd, states in by_osd.items()}
+        # A hole in the acting set of an erasure coded PG is counted like an OSD.
+        counts = {int(osd): count_states(states.items()) for osd, states in by_osd.items()
+                  if int(osd) != NO_OSD}
         self._counts_pace.done(now, time.thread_time() - begin)
         return counts
 
     # ---- what OSDs are asked
 
     def _unreadable(self, now: float,
-                    waiting: Sequence[int]) -> Mapping[int, Tuple[BlockedPg, ...]]:
+                    waiting: Sequence[int]) -> Mapping[int, Tuple[UnreadablePg, ...]]:
         """Which PGs are laggy is known to the OSDs that lead them, and to no cheap call."""
         if not waiting:
             self._ops_asked.clear()
@@ -180,31 +222,15 @@ class Sensors:
                   if now - self._ops_asked.get(osd, -OPS_SECONDS) >= OPS_SECONDS][:max(0, room)]
         self._asking.ask(OPS, chosen, {'prefix': 'dump_ops_in_flight'})
         self._ops_asked.update({osd: now for osd in chosen})
-        return {osd: tuple(self._parsed(osdreplies.unreadable_pgs, osd, out) or ())
-                for osd, _, out in self._asking.answers(OPS)}
+        return {answer.osd: tuple(answer.parsed)
+                for answer in self._asking.answers(OPS, unreadable_pgs)}
 
     def _epochs(self, now: float, alive: Sequence[int]) -> Optional[int]:
         if alive and self._epochs_pace.due(now):
             self._asking.ask(STATUS, alive[:1], {'prefix': 'status'})
             self._epochs_pace.done(now)
-        found = [self._parsed(osdreplies.untrimmed_epochs, osd, out)
-                 for osd, _, out in self._asking.answers(STATUS)]
+        found = [answer.parsed for answer in self._asking.answers(STATUS, untrimmed_epochs)]
         return found[-1] if found else None
-
-    @staticmethod
-    def _parsed(parse: Callable[[int, str], Any], osd: int, out: str) -> Any:
-        try:
-            return parse(osd, out)
-        except (LookupError, TypeError, ValueError) as error:
-            log.warning('osd.%d: an answer cannot be read: %r', osd, error)
-            return None
-
-
-def _alive(counters: Mapping[int, OsdCounters], period: float) -> List[int]:
-    """OSDs that report; those that have died or hang would not answer."""
-    newest = max((read.time for read in counters.values()), default=0.0)
-    return sorted(osd for osd, read in counters.items()
-                  if newest - read.time < SILENT_PERIODS * period)
 
 
 def _with_waiting(counts: Mapping[int, PgCounts], alive: Sequence[int]) -> List[int]:

@@ -130,15 +130,23 @@ class Signals:
     pool_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
+#: No operation takes more than a week, whatever an OSD says.
+LONGEST_OP_SECONDS = 7 * 86400
+
+
 class Ops(NamedTuple):
     """Operations counted, and the sum of their latencies."""
     sum_ns: int = 0
     number: int = 0
 
+    @property
+    def sane(self) -> bool:
+        return self.number >= 0 and 0 <= self.sum_ns <= self.number * LONGEST_OP_SECONDS * 10 ** 9
+
 
 class OsdCounters(NamedTuple):
     """Counters of one OSD since it started, as of its last report to the mgr."""
-    #: When the OSD reported, by its own clock; it reports every mgr_stats_period (5 s).
+    #: When the report came, by the mgr's clock; one comes every mgr_stats_period (5 s).
     time: float
     #: Client operations by arrival (op_r_latency, op_w_latency), and writes by dequeuing
     #: (op_w_process_latency) and until they go to store and replicas (op_w_prepare_latency).
@@ -171,10 +179,9 @@ class OsdPlace(NamedTuple):
     model: str = ''
 
 
-class BlockedPg(NamedTuple):
+class UnreadablePg(NamedTuple):
     """A PG with client operations that wait until it is readable: its read lease has run out."""
     pgid: str
-    primary: int
     #: Age of the oldest of them, in seconds.
     age: float
     ops: int
@@ -203,8 +210,10 @@ class Readings:
     #: OSD -> time to answer a heartbeat, median of what some of its peers tell, in ms.
     ping_ms: Optional[Mapping[int, float]] = None
     #: OSD that was asked -> the PGs it leads that are not readable.
-    unreadable: Mapping[int, Tuple[BlockedPg, ...]] = field(default_factory=dict)
+    unreadable: Mapping[int, Tuple[UnreadablePg, ...]] = field(default_factory=dict)
     latencies: Tuple[LatencyCounts, ...] = ()
+    #: OSD that is up -> seconds since its last report, of those that owe one.
+    silent: Mapping[int, float] = field(default_factory=dict)
     #: OSDMap epochs that are not trimmed yet.
     untrimmed_epochs: Optional[int] = None
 

@@ -51,8 +51,8 @@ def _laggy_detail(watch: Watch, sight: Sight) -> List[str]:
         lines.append('osd.%d: %s%s' % (suspect.osd, suspect.why,
                                        '; ' + suspect.advice if suspect.advice else ''))
     for pg in watch.laggy.pgs.all()[:PGS_IN_TEXT]:
-        lines.append('PG %s, acting %s: clients wait for %.0f s' % (
-            pg.pgid, list(pg.acting), sight.now - pg.since))
+        lines.append('PG %s, acting %s: clients wait for %s' % (
+            pg.pgid, list(pg.acting), _ago(sight, pg.since)))
     return lines or ['no OSD has told yet which PGs they are']
 
 
@@ -88,9 +88,14 @@ def _late_pools(watch: Watch, sight: Sight) -> Dict[int, List[str]]:
     for pool_id, kind, since in watch.pools.slow():
         pool = sight.osdmap.pools.get(pool_id)
         if pool is not None:
-            found.setdefault(pool_id, []).append('pool %s: %s for %.0f s' % (
-                pool.name, _late_text(watch.pools.latency(pool_id), kind), sight.now - since))
+            found.setdefault(pool_id, []).append('pool %s: %s for %s' % (
+                pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(sight, since)))
     return found
+
+
+def _ago(sight: Sight, since: float) -> str:
+    """Never negative: clocks are set back."""
+    return '%.0f s' % max(0.0, sight.now - since)
 
 
 def _late_text(seen: PoolLatency, kind: str) -> str:
@@ -115,22 +120,24 @@ class Announcer:
     """Tells of each trouble when it begins, and when it ends."""
 
     def __init__(self) -> None:
-        self._known: Dict[Tuple[str, str], _Trouble] = {}
+        #: What was told of when it began, and has not ended.
+        self._told: Dict[Tuple[str, str], _Trouble] = {}
 
     def take_up(self, watch: Watch, pool_names: Mapping[int, str]) -> None:
         """What an earlier mgr has told of already."""
-        self._known = {(each.check, each.subject): each for each in _troubles(watch, pool_names)}
+        self._told = {(each.check, each.subject): each for each in _troubles(watch, pool_names)}
 
     def events(self, watch: Watch, sight: Sight) -> List[Event]:
         names = {pool.id: pool.name for pool in sight.osdmap.pools.values()}
         now = {(each.check, each.subject): each for each in _troubles(watch, names)}
-        events = [Event(KINDS[each.check], _begin(each, watch, sight), each.why)
-                  for key, each in now.items() if key not in self._known and not each.host]
-        events += [Event(KINDS[each.check], _end(each),
-                         'after %.0f s' % max(0.0, sight.now - each.since))
-                   for key, each in self._known.items() if key not in now and not each.host]
-        self._known = now
-        return events
+        begun = {key: each for key, each in now.items()
+                 if key not in self._told and not each.host}
+        ended = {key: each for key, each in self._told.items() if key not in now}
+        self._told = {**{key: each for key, each in self._told.items() if key in now}, **begun}
+        return [Event(KINDS[each.check], _begin(each, watch, sight), each.why)
+                for each in begun.values()] + \
+            [Event(KINDS[each.check], _end(each), 'after %s' % _ago(sight, each.since))
+             for each in ended.values()]
 
 
 def _troubles(watch: Watch, pool_names: Mapping[int, str]) -> List[_Trouble]:

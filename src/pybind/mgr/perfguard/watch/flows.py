@@ -12,14 +12,14 @@ LONGEST_SECONDS = 120.0
 def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSample]:
     """What an OSD did between two reports.
 
-    None where that cannot be told: it started anew in between, a clock jumped, or the reports are
-    one and the same.
+    None where that cannot be told: it started anew in between, reports nonsense, a clock jumped,
+    or the reports are one and the same.
     """
     seconds = after.time - before.time
     if not 0.0 < seconds <= LONGEST_SECONDS:
         return None
     pairs = [(a, b) for a, b in zip(before, after) if isinstance(a, Ops) and isinstance(b, Ops)]
-    if any(b.number < a.number or b.sum_ns < a.sum_ns for a, b in pairs):
+    if not all(difference(a, b).sane for a, b in pairs):
         return None
     write = difference(before.write, after.write)
     # From arrival to dequeuing, and from there until it is sent to the store and the replicas.

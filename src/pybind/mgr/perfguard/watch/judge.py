@@ -3,9 +3,11 @@
 import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from .peers import BEYOND_SLOPE, MIN_PEERS, Comparison, GroupKey, Peers, Point, compare, groups_of, loads_of
+from .habit import Habit
+from .peers import (BEYOND_SLOPE, MIN_PEERS, Comparison, GroupKey, Peers, Point, compare,
+                    groups_of, loads_of)
 from .types import OsdPlace
-from .window import CHANNELS, STORE_READS, Window
+from .window import CHANNELS, STORE_READS, Window, rates
 
 #: Milliseconds by which a slow OSD must exceed what is expected: 0.12 against 0.05 is nobody's
 #: trouble, though more than twice as slow.
@@ -17,15 +19,17 @@ MIN_DEVIATIONS = 5.0
 ALIKE_ALLOWANCE = 2.0
 BUSY_LOAD = 1.75
 BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
-#: No two OSDs of a group can do the same: by so much a healthy one may be nearer to saturation than
-#: its load tells. Near to it this is all the difference.
+#: No two OSDs of a group can do the same: by so much a healthy one may be nearer to saturation
+#: than its load tells. Near to it this is all the difference.
 CAPACITY = 1.15
 #: How much slower an OSD may be of a model that its group are not.
 STRANGER_ALLOWANCE = 2.0
-
-
-#: Times as slow as expected from which no more time is needed than the window's. Half as slow takes
-#: twice as long: log-likelihoods add up like this (Page's CUSUM, 1954).
+#: In place of a kind of work: the whole group.
+EVERYONE = '*'
+#: Scores up to this accuse nobody, whatever the allowance.
+LEAST_SCORE = 1.1
+#: Times as slow as expected from which no more time is needed than the window's. The less slow, the
+#: longer: evidence adds up by its logarithm (Page's CUSUM, 1954).
 SURE = 10.0
 
 
@@ -40,11 +44,20 @@ class Finding(NamedTuple):
     def score(self) -> float:
         return self.comparison.score
 
-    def over(self, ratio: float) -> bool:
-        """Whether it is slow, if it lasts."""
-        return (self.score >= ratio * self.allowance and self.matters()
-                and self.comparison.deviations >= MIN_DEVIATIONS
-                and self.now() >= ratio * self.allowance)
+    def over(self, ratio: float, usual: Optional[Habit] = None) -> bool:
+        """Whether it is slow, if it lasts: it stands out of its peers, or of what is usual for it
+        among them."""
+        least = ratio * self.allowance
+        if self.score < least or not self.matters() or self.now() < least:
+            return False
+        found = self.comparison
+        if found.deviations >= MIN_DEVIATIONS:
+            return True
+        if usual is None or not usual.known:
+            return False
+        change = math.log(self.score) - usual.mean
+        sigma = max(usual.sigma(), found.op_sigma)
+        return change >= math.log(least) and change >= MIN_DEVIATIONS * sigma
 
     def above(self, ratio: float) -> bool:
         """Whether what is slow still is."""
@@ -70,12 +83,13 @@ def judge(windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
           busy: Mapping[int, str]) -> Findings:
     """The findings of every OSD that has any; `busy` names the kind of an OSD's other work."""
     groups, strangers = groups_of(places)
-    loads = {osd: loads_of(*windows[osd].rates()) for osd in windows if osd in places}
+    totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
+    loads = {osd: loads_of(*rates(each, osd in busy)) for osd, each in totals.items()}
     findings: Findings = {}
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[Point]] = {}
         for osd, load in loads.items():
-            reading = windows[osd].reading(channel)
+            reading = windows[osd].reading(channel, totals[osd])
             if reading is not None:
                 point = Point(osd, reading, load)
                 root, device_class, model = groups[osd]
@@ -92,47 +106,54 @@ def judge(windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
 def _judge_group(channel: int, points: List[Point], judged: List[Point], busy: Mapping[int, str],
                  strangers: Mapping[int, bool], findings: Findings) -> None:
     """Compare some of a group's members with those of it that do the same work."""
-    alike = _by_kind(points, busy)
+    kinds = _by_kind(points, busy)
     for point in judged:
-        kind = busy.get(point.osd)
+        kind = busy.get(point.osd, '')
         if kind and channel == STORE_READS:
             # Deep scrub and backfill read more at once than clients do.
             continue
-        peers, allowance = alike.get(kind), STRANGER_ALLOWANCE if strangers[point.osd] else 1.0
-        factor = CAPACITY
-        if peers is not None and peers.count > MIN_PEERS:
-            allowance *= ALIKE_ALLOWANCE if kind else 1.0
-        else:
-            # The quiet are quicker, the busy slower than all: an allowance for these alone.
-            quiet = alike.get(None) if kind else None
-            peers = quiet if quiet and quiet.count >= MIN_PEERS else alike.get('all')
-            if peers is None:
-                peers = alike['all'] = Peers(points)
-            if kind:
-                factor, allowance = BUSY_LOAD, BUSY_ALLOWANCE * allowance
-        allowance = max(allowance, peers.allowance(point.loads, factor))
-        found = compare(point, peers, peers is not alike.get(None) or not kind)
-        if found is not None:
-            findings.setdefault(point.osd, []).append(Finding(channel, found, allowance))
+        chosen = _choose(kind, kinds)
+        if chosen not in kinds:
+            kinds[chosen] = Peers(points)
+        peers = kinds[chosen]
+        found = compare(point, peers, chosen in (kind, EVERYONE))
+        if found is None:
+            continue
+        allowance = STRANGER_ALLOWANCE if strangers[point.osd] else 1.0
+        if kind:
+            allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
+        if found.score > LEAST_SCORE:
+            more = BUSY_LOAD if kind and chosen != kind else CAPACITY
+            allowance = max(allowance, peers.allowance(point.loads, more))
+        findings.setdefault(point.osd, []).append(Finding(channel, found, allowance))
 
 
-def _by_kind(points: Iterable[Point], busy: Mapping[int, str]) -> Dict[Optional[str], Peers]:
-    """The members by their work, None: client operations only."""
-    kinds: Dict[Optional[str], List[Point]] = {}
+def _by_kind(points: Iterable[Point], busy: Mapping[int, str]) -> Dict[str, Peers]:
+    """The members by their work, '': client operations only."""
+    kinds: Dict[str, List[Point]] = {}
     for point in points:
-        kinds.setdefault(busy.get(point.osd), []).append(point)
+        kinds.setdefault(busy.get(point.osd, ''), []).append(point)
     return {kind: Peers(members) for kind, members in kinds.items()}
+
+
+def _choose(kind: str, kinds: Mapping[str, Peers]) -> str:
+    """Whom to compare with: those with the same work, else the quiet (who are quicker), else
+    all."""
+    if kind in kinds and kinds[kind].count > MIN_PEERS:
+        return kind
+    return '' if kind and '' in kinds and kinds[''].count >= MIN_PEERS else EVERYONE
 
 
 def worst(findings: Iterable[Finding], ratio: float) -> Tuple[Optional[Finding], float]:
     """The finding that says most, and its score, in which trifles count for little."""
     best: Optional[Finding] = None
-    order: Tuple[bool, float] = (False, -1.0)
+    most = (False, -1.0)
     for each in findings:
-        found = (each.over(ratio), score_of(each, ratio))
-        if found > order:
-            best, order = each, found
-    return best, order[1]
+        # What stands out goes before a mean of few operations that is higher by chance.
+        found = (each.comparison.deviations >= MIN_DEVIATIONS, score_of(each, ratio))
+        if found > most:
+            best, most = each, found
+    return best, most[1]
 
 
 def score_of(finding: Finding, ratio: float) -> float:

@@ -6,9 +6,9 @@ set did not acknowledge the renewal in time. So the OSD that hangs is in the act
 laggy PGs, and leads none of them: the PGs that it leads keep the state it reported last.
 """
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import BlockedPg, NO_OSD, OsdSet, PgCounts
+from ..cluster.types import OsdSet, PgCounts, UnreadablePg
 
 #: Suspects and PGs that are worth a look.
 MOST_SUSPECTS = 5
@@ -16,8 +16,10 @@ MOST_PGS = 200
 #: An OSD answers heartbeats slowly from so many ms on, and so many times the median.
 SLOW_PING_MS = 10.0
 SLOW_PING_FACTOR = 5.0
-#: Share of the known laggy PGs that one OSD must lead to look like a lost lease renewal.
+#: Share of the laggy PGs that one OSD must lead to look like a lost lease renewal, and share that
+#: must be known to say so.
 WEDGE_SHARE = 0.8
+KNOWN_SHARE = 0.5
 
 
 class LaggyPg(NamedTuple):
@@ -57,8 +59,10 @@ class LaggyPgs:
     def __init__(self) -> None:
         self._by_primary: Dict[int, Dict[str, LaggyPg]] = {}
 
-    def update(self, now: float, answers: Mapping[int, Sequence[BlockedPg]],
+    def update(self, now: float, answers: Mapping[int, Sequence[UnreadablePg]],
                acting_of: Callable[[str], Optional[OsdSet]]) -> None:
+        """`answers`: OSD that was asked -> the PGs it leads that are not readable."""
+        self._drop_moved(acting_of)
         for osd, blocked in answers.items():
             before = self._by_primary.pop(osd, {})
             named: Dict[str, LaggyPg] = {}
@@ -70,6 +74,13 @@ class LaggyPgs:
                                              known.since if known else now - pg.age)
             if named:
                 self._by_primary[osd] = named
+
+    def _drop_moved(self, acting_of: Callable[[str], Optional[OsdSet]]) -> None:
+        """A PG with other OSDs than before is in a new interval, with new leases."""
+        for named in self._by_primary.values():
+            for pgid, pg in list(named.items()):
+                if acting_of(pgid) != pg.acting:
+                    del named[pgid]
 
     def clear(self) -> None:
         self._by_primary.clear()
@@ -84,7 +95,8 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
     """OSDs that may be the cause, the most likely first.
 
     Score: how many of the laggy PGs have the OSD in their acting set counts 0.5, how many of the
-    OSD's PGs are laggy 0.2; that it is silent 0.3, or that it answers heartbeats slowly 0.2. The
+    OSD's PGs are laggy 0.1, and that it leads none of those that are known 0.1; that it is silent
+    0.3, or that it leads nearly all and lives, or that it answers heartbeats slowly, 0.2. The
     weights only order the suspects: in a small cluster every OSD shares PGs with the culprit.
     """
     usual_ping = _median(list(seen.ping_ms.values()))
@@ -94,10 +106,11 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
         if not laggy and osd not in seen.silent:
             continue
         coverage = min(1.0, laggy / max(1, seen.total))
-        score = 0.5 * coverage + 0.2 * laggy / max(1, counts.total)
+        score = 0.5 * coverage + 0.1 * laggy / max(1, counts.total)
         why = ['in the acting set of %d of %d laggy PGs' % (laggy, seen.total)]
         led = sum(1 for pg in seen.pgs if pg.primary == osd)
         if seen.pgs:
+            score += 0.1 * coverage * (1 - led / len(seen.pgs))
             why.append('leads %s of the %d known' % (led or 'none', len(seen.pgs)))
         ping = seen.ping_ms.get(osd, 0.0)
         slow_ping = ping > max(SLOW_PING_MS, SLOW_PING_FACTOR * usual_ping)
@@ -109,6 +122,7 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
             why.append('answers heartbeats in %.0f ms, others in %.1f' % (ping, usual_ping))
         wedged = _wedged(seen, osd, led, slow_ping)
         if wedged:
+            score += 0.2
             why.append('answers heartbeats and reports: looks like a lost renewal of read leases')
         found.append(Suspect(osd, round(score, 3), ', '.join(why),
                              _advice(osd, seen, wedged, slow_ping)))
@@ -117,7 +131,9 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
 
 def _wedged(seen: LaggySignals, osd: int, led: int, slow_ping: bool) -> bool:
     """One primary whose PGs are laggy while it and its peers live: its renewals got lost."""
-    if seen.silent or slow_ping or len(seen.pgs) < 2:
+    if slow_ping or len(seen.pgs) < max(2.0, KNOWN_SHARE * min(seen.total, MOST_PGS)):
+        return False
+    if any(other in seen.silent for pg in seen.pgs for other in pg.acting):
         return False
     return led >= WEDGE_SHARE * len(seen.pgs)
 
@@ -132,11 +148,6 @@ def _advice(osd: int, seen: LaggySignals, wedged: bool, slow_ping: bool) -> str:
     if slow_ping:
         return 'look at the network and the load of the host of osd.%d' % osd
     return ''
-
-
-def acting_osds(acting: OsdSet) -> List[int]:
-    """The OSDs of an acting set; the holes of an erasure coded PG left out."""
-    return [osd for osd in acting if osd != NO_OSD]
 
 
 def _median(values: Sequence[float]) -> float:

@@ -12,8 +12,6 @@ from .types import Flow, NO_FLOW, OsdSample, SCRUB, SOURCE, TARGET
 READS, READ_NS, WRITES, WRITE_NS, COMMITS, COMMIT_NS = range(6)
 #: All OSDs together keep so many points: beyond 1,000 OSDs, each keeps less than an hour.
 ALL_POINTS = 1000 * DETAILED_POINTS
-#: An OSD hangs, or is cut off from the mgr, when its last report is so many periods old.
-SILENT_PERIODS = 3.0
 #: Reads of erasure coded pools wait for other OSDs; above this share they would accuse the wrong
 #: one.
 ERASURE_SHARE = 0.1
@@ -73,12 +71,6 @@ class OsdWatch:
     def history(self, osd: int) -> Optional[History]:
         return self._histories.get(osd)
 
-    def silent(self, period: float) -> Dict[int, float]:
-        """OSD -> seconds since its last report, of those that owe one. By the mgr's clock."""
-        newest = max((read.time for read in self._last.values()), default=0.0)
-        return {osd: newest - read.time for osd, read in self._last.items()
-                if newest - read.time > SILENT_PERIODS * period}
-
 
 def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
                     erasure: Set[int]) -> List[OsdSample]:
@@ -91,7 +83,8 @@ def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
         sums[row.pool in erasure] += row.read.number
     found = []
     for each in samples:
-        replicated, coded = reads.get(each.osd, (0, 0))
+        # Where nothing is known of an OSD's reads, they are not held against it.
+        replicated, coded = reads.get(each.osd, (0, 1))
         accuses = coded <= ERASURE_SHARE * (replicated + coded)
         found.append(each if accuses else each._replace(read=NO_FLOW))
     return found

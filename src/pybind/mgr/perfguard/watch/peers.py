@@ -58,6 +58,8 @@ class Comparison(NamedTuple):
     spread_ms: float
     #: Logarithm of ms / expected_ms in standard deviations.
     deviations: float
+    #: Standard deviation of the logarithm of ms, for the number of operations.
+    op_sigma: float
     #: This OSD's load / the peers' median.
     load_ratio: float
     peers: int
@@ -115,21 +117,25 @@ class Peers:
                                   self._growth(within) + BEYOND_SLOPE * beyond)
 
     def allowance(self, loads: Loads, factor: float) -> float:
-        """How much slower an OSD may be with `factor` times these loads, in a queue's view."""
+        """How much slower an OSD may be with `factor` times these loads, in a queue's view; where
+        it may be saturated no latency is too much."""
         load = loads[0] - self._middle
+        if self.utilisation * math.exp(min(load, 10.0)) * factor * factor >= SATURATION:
+            return math.inf
         return math.exp(self._growth(load + math.log(factor)) - self._growth(load))
 
-    def compare(self, point: Point) -> Comparison:
+    def compare(self, point: Point, others: int) -> Comparison:
+        """A point against this group, in which it has `others` beside it."""
         expected = self.expected(point.loads)
         # Of few peers the median deviation is a guess; of few operations so is the mean.
         spread = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
-        sigma = max(spread, math.sqrt(OP_VARIANCE / point.reading.ops))
+        op_sigma = math.sqrt(OP_VARIANCE / point.reading.ops)
         expected_ms = math.exp(expected)
         return Comparison(math.exp(point.reading.log_ms),
                           math.exp(point.reading.recent_log_ms), expected_ms,
                           expected_ms * math.expm1(self.spread),
-                          (point.reading.log_ms - expected) / sigma,
-                          math.exp(point.loads[0] - self._middle), self.count)
+                          (point.reading.log_ms - expected) / max(spread, op_sigma), op_sigma,
+                          math.exp(point.loads[0] - self._middle), others)
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
@@ -137,13 +143,14 @@ class Peers:
 
 def compare(point: Point, peers: Peers, member: bool) -> Optional[Comparison]:
     """A point against its peers; `member`: it is one of those given. None: too few of them."""
-    if peers.count - member < MIN_PEERS:
+    others = peers.count - member
+    if others < MIN_PEERS:
         return None
-    found = peers.compare(point)
+    found = peers.compare(point, others)
     if member and peers.count <= FEW_MEMBERS and found.score > 1.15:
         # Only where it matters, since it costs: without its own vote.
-        found = peers.without(point.osd).compare(point)
-    return found._replace(peers=peers.count - member)
+        found = peers.without(point.osd).compare(point, others)
+    return found
 
 
 def loads_of(reads: float, writes: float) -> Loads:

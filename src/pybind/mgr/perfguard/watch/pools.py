@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import ClientOps, Ops
+from ..cluster.types import ClientOps
 from .alarm import Alarm
-from .series import History, Point, Series
+from .series import LARGEST, History, Point, Series
 from .types import Flow
 
 #: Columns of a pool's history.
@@ -19,6 +19,10 @@ STORED_POINTS = 144
 LEAST_OPS = 100
 #: Fewer operations in a minute are nobody's workload.
 LEAST_OPS_NOW = 30
+#: Without operations for so long, an alarm is dropped.
+FORGET_SECONDS = 600.0
+#: Latency that has been high for a day is how this pool is used now.
+ACCEPT_SECONDS = 86400.0
 KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
 
 
@@ -63,24 +67,24 @@ class _Pool:
         #: The points of the last minute.
         self.recent: List[Point] = []
         self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
-        #: Points of `quiet` when the baselines were computed.
-        self.computed_at = -1.0
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
 
     def learn(self) -> None:
         points = self.quiet.points()
-        newest = points[-1].end if points else 0.0
-        if newest != self.computed_at:
-            self.computed_at = newest
-            self.baselines = {kind: _median_ms(points, number, total, LEAST_OPS)
-                              for kind, number, total in KINDS}
+        self.baselines = {kind: _median_ms(points, number, total, LEAST_OPS)
+                          for kind, number, total in KINDS}
+
+    def normal(self, now: float) -> bool:
+        """What is high now must not become what is usual, unless it lasts and lasts."""
+        return all(not alarm.since or now - alarm.since > ACCEPT_SECONDS
+                   for alarm in self.alarms.values())
 
 
 class PoolWatch:
     def __init__(self) -> None:
         self._pools: Dict[int, _Pool] = {}
-        #: Pools whose baseline has grown since it was stored.
-        self._unsaved: List[int] = []
+        #: Pools whose baseline has grown since it was stored, in order; each once.
+        self._unsaved: Dict[int, None] = {}
         self._seconds = 0.0
 
     def update(self, now: float, seconds: float, clients: Sequence[ClientOps],
@@ -91,13 +95,10 @@ class PoolWatch:
             pool = self._pools.setdefault(pool_id, _Pool(settings.baseline_seconds))
             pool.history.add(now, seconds, sums)
             pool.recent = recent(pool.history.detailed, now, seconds)
-            if quiet:
-                before = len(pool.quiet), pool.computed_at
-                pool.quiet.add(now, seconds, sums)
-                pool.learn()
-                if before != (len(pool.quiet), pool.computed_at):
-                    self._unsaved.append(pool_id)
             self._judge(now, seconds, pool, settings)
+            if quiet and pool.normal(now) and pool.quiet.add(now, seconds, sums):
+                pool.learn()
+                self._unsaved[pool_id] = None
 
     def _forget_others(self, pools: Mapping[int, Any], settings: PoolSettings) -> None:
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
@@ -112,11 +113,13 @@ class PoolWatch:
             usual = pool.baselines[kind]
             ms = _median_ms(pool.recent, number, total, LEAST_OPS_NOW)
             holds = None
-            if usual is not None:
-                limit = max(settings.alarm_factor * usual, usual + settings.least_excess_ms)
-                holds = ms is not None and ms > limit
-            pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds,
-                                     settings.clear_seconds)
+            clear_seconds = settings.clear_seconds
+            if usual is not None and ms is not None:
+                holds = ms > max(settings.alarm_factor * usual, usual + settings.least_excess_ms)
+            elif usual is not None:
+                # No operations: nobody works, or none completes.
+                holds, clear_seconds = False, FORGET_SECONDS
+            pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds, clear_seconds)
 
     def latency(self, pool_id: int) -> PoolLatency:
         pool = self._pools.get(pool_id)
@@ -140,8 +143,9 @@ class PoolWatch:
     def take_unsaved(self) -> Optional[Tuple[int, Any]]:
         """One pool whose baseline is to be stored, with what to store."""
         while self._unsaved:
-            pool = self._pools.get(self._unsaved[0])
-            pool_id = self._unsaved.pop(0)
+            pool_id = next(iter(self._unsaved))
+            del self._unsaved[pool_id]
+            pool = self._pools.get(pool_id)
             if pool is not None:
                 return pool_id, pool.quiet.to_json()[-STORED_POINTS:]
         return None
@@ -155,28 +159,25 @@ class PoolWatch:
     def load_alarms(self, rows: Any, now: float) -> None:
         """Take up the rows of `slow`."""
         for row in rows if isinstance(rows, list) else []:
-            if isinstance(row, list) and len(row) == 3 and isinstance(row[2], (int, float)):
-                pool = self._pools.get(row[0])
-                if pool is not None and row[1] in pool.alarms:
-                    pool.alarms[row[1]] = Alarm(True, min(float(row[2]), now))
+            if not (isinstance(row, list) and len(row) == 3 and isinstance(row[0], int)
+                    and isinstance(row[1], str) and isinstance(row[2], (int, float))):
+                continue
+            pool = self._pools.get(row[0])
+            if pool is not None and row[1] in pool.alarms and 0.0 < row[2] < LARGEST:
+                pool.alarms[row[1]] = Alarm(True, min(float(row[2]), now))
 
 
 def _by_pool(clients: Sequence[ClientOps], pools: Mapping[int, Any]) -> Dict[int, List[float]]:
     """Pool -> columns; of every pool, since silence is part of its history."""
     sums: Dict[int, List[float]] = {pool_id: [0.0] * 4 for pool_id in pools}
     for row in clients:
-        if row.pool in sums and sane(row.read) and sane(row.write):
+        if row.pool in sums and row.read.sane and row.write.sane:
             columns = sums[row.pool]
             columns[READS] += row.read.number
             columns[READ_NS] += row.read.sum_ns
             columns[WRITES] += row.write.number
             columns[WRITE_NS] += row.write.sum_ns
     return sums
-
-
-def sane(ops: Ops) -> bool:
-    """No OSD that is right in its mind reports an operation of a week, or a negative one."""
-    return ops.number >= 0 and 0 <= ops.sum_ns <= ops.number * 7 * 86400 * 10 ** 9
 
 
 def recent(series: Series, now: float, seconds: float) -> List[Point]:

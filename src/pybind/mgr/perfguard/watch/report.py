@@ -64,10 +64,10 @@ def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
 
 def osds(watch: Watch, sight: Sight) -> List[Json]:
     rows = []
-    silent = watch.osds.silent(sight.period)
+    verdicts = watch.slow.verdicts
     for osd, place in sorted(watch.places.items()):
         flows = watch.osds.flows(osd, sight.now, sight.period) or NO_FLOWS
-        verdict = watch.slow.verdicts.get(osd, Verdict(osd))
+        verdict = verdicts.get(osd, Verdict(osd))
         tail = watch.tails.of_osd(osd)
         rows.append({
             'osd': osd, 'host': place.host, 'device_class': place.device_class,
@@ -76,7 +76,7 @@ def osds(watch: Watch, sight: Sight) -> List[Json]:
             'since': verdict.since or None, 'read_rate': round(flows.read.rate, 1),
             'write_rate': round(flows.write.rate, 1), 'read_p99_ms': rounded(tail.read_ms),
             'write_p99_ms': rounded(tail.write_ms), 'ping_ms': rounded(watch.ping_ms.get(osd)),
-            'silent_seconds': rounded(silent.get(osd), 1),
+            'silent_seconds': rounded(watch.silent.get(osd), 1),
             'pgs': trouble(watch.osd_counts.get(osd, PgCounts()))})
     return rows
 

@@ -11,6 +11,8 @@ from typing import Any, List, NamedTuple, Sequence, Tuple
 DETAILED_POINTS = 720
 CONDENSED_POINTS = 1008
 CONDENSED_SECONDS = 600.0
+#: No sum of a week is larger; neither are times.
+LARGEST = 1e24
 
 
 class Point(NamedTuple):
@@ -35,12 +37,15 @@ class Series:
         self._oldest = 0
         self._open = [0.0] * (width + 1)
 
-    def add(self, now: float, seconds: float, sums: Sequence[float]) -> None:
+    def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
+        """True where this completed a point."""
         self._open[0] += seconds
         for column, value in enumerate(sums, 1):
             self._open[column] += value
-        if self._open[0] >= self.point_seconds:
-            self._close(now)
+        if self._open[0] < self.point_seconds:
+            return False
+        self._close(now)
+        return True
 
     def _close(self, now: float) -> None:
         row = array('d', [now, *self._open])
@@ -74,7 +79,8 @@ class Series:
         """Take up what `to_json` gave; rows that are not points of this series are left out."""
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, list) and len(row) == self._width + 2 \
-                    and all(isinstance(value, (int, float)) for value in row):
+                    and all(isinstance(value, (int, float)) and abs(value) < LARGEST
+                            for value in row):
                 self._open = [float(value) for value in row[1:]]
                 self._close(float(row[0]))
 

@@ -6,21 +6,19 @@ how long until it is called slow, and until it is well again.
 """
 import math
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Dict, Mapping, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, List, Mapping, Sequence, Tuple
 
+from .habit import Habit
 from .hosts import hosts_of, too_many
 from .judge import Finding, judge, worst
 from .text import describe
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
-from .window import Window
+from .window import CHANNELS, Window
 
 #: Seconds without evidence after which a flag is dropped.
 FORGET_SECONDS = 600.0
 #: How much longer an OSD must be slow that backfills or deep scrubs.
 BUSY_PATIENCE = 3.0
-#: Part of the seconds that the window's median must stay high; the median itself takes half of
-#: them to rise. A compaction of a minute is so passed over.
-HOLD = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,8 @@ class SlowSettings:
     ratio: float = 1.5
     #: Times as slow under which it is well again.
     clear_ratio: float = 1.25
-    #: Length of the window that is judged, and time until an OSD is called slow.
+    #: Length of the window that is judged, whose median takes half of it to rise; and how long it
+    #: must then stay high. A compaction of a minute is so passed over.
     seconds: float = 60.0
 
 
@@ -42,12 +41,16 @@ class _State:
     #: When the heat began to rise, or the trouble where slow.
     since: float = 0.0
     slow: bool = False
+    #: In what it was slow when there was evidence last.
+    why: str = ''
     #: Last time that there was evidence while slow.
     evidence: float = 0.0
     #: Its work beside the clients', and when it was last seen.
     kind: str = ''
     kind_at: float = 0.0
     verdict: Verdict = Verdict(-1)
+    #: By channel, what is usual for it without other work.
+    habits: Tuple[Habit, ...] = ()
 
 
 class SlowOsds:
@@ -106,7 +109,8 @@ class SlowOsds:
             del self._states[osd]
         for osd in places:
             if osd not in self._states:
-                self._states[osd] = _State(Window(), verdict=Verdict(osd))
+                self._states[osd] = _State(Window(), verdict=Verdict(osd),
+                                           habits=_habits())
         return True
 
     def _turn_back(self, now: float) -> None:
@@ -139,7 +143,7 @@ class SlowOsds:
             if not state.slow and state.heat >= _hold(state, settings):
                 state.slow = True
                 state.evidence = self._now
-                state.heat = settings.seconds * HOLD
+                state.heat = settings.seconds
 
     def _conclude(self, now: float, chosen: Mapping[int, Finding],
                   places: Mapping[int, OsdPlace]) -> None:
@@ -149,10 +153,9 @@ class SlowOsds:
             if not state.slow:
                 state.verdict = Verdict(osd, state.verdict.score)
                 continue
-            why = state.verdict.why
             if osd in chosen:
-                why = describe(chosen[osd], now - state.since)
-            slow[osd] = Verdict(osd, state.verdict.score, True, state.since, why)
+                state.why = describe(chosen[osd], now - state.since)
+            slow[osd] = Verdict(osd, state.verdict.score, True, state.since, state.why)
         self._hosts = hosts_of(slow, chosen.keys(), places)
         of_host = {osd: host for host in self._hosts for osd in host.osds}
         for osd, verdict in slow.items():
@@ -163,13 +166,14 @@ class SlowOsds:
 
     def to_json(self) -> Dict[str, Any]:
         """What a new mgr must know: the flags."""
-        return {str(osd): {'since': state.since, 'why': state.verdict.why}
+        return {str(osd): {'since': state.since, 'why': state.why}
                 for osd, state in self._states.items() if state.slow}
 
     def from_json(self, value: Any, now: float) -> None:
         """Take up the flags of to_json(); what is nonsense there is passed over."""
         if not isinstance(value, dict):
             return
+        self._now = now
         for key, flag in value.items():
             if not (isinstance(key, str) and key.isdecimal() and len(key) < 10
                     and isinstance(flag, dict)):
@@ -177,13 +181,33 @@ class SlowOsds:
             since, why = flag.get('since'), flag.get('why')
             if isinstance(since, (int, float)) and math.isfinite(since) and isinstance(why, str):
                 osd, begun = int(key), min(float(since), now)
-                self._states[osd] = _State(Window(), math.inf, begun, True, now,
-                                           verdict=Verdict(osd, None, True, begun, why))
+                self._states[osd] = _State(Window(), math.inf, begun, True, why, now,
+                                           verdict=Verdict(osd, None, True, begun, why),
+                                           habits=_habits())
+
+
+def _over(state: _State, findings: Sequence[Finding], passed: float,
+          settings: SlowSettings) -> List[Finding]:
+    """The findings that accuse an OSD; from the others is learnt what is usual."""
+    if state.kind:
+        return [each for each in findings if each.over(settings.ratio)]
+    over = []
+    for each in findings:
+        habit = state.habits[each.channel]
+        if each.over(settings.ratio, habit):
+            over.append(each)
+        else:
+            habit.learn(math.log(each.score), passed)
+    return over
+
+
+def _habits() -> Tuple[Habit, ...]:
+    return tuple(Habit() for _ in CHANNELS)
 
 
 def _hold(state: _State, settings: SlowSettings) -> float:
     """Seconds over the ratio after which an OSD is slow."""
-    return settings.seconds * HOLD * (BUSY_PATIENCE if state.kind else 1.0)
+    return settings.seconds * (BUSY_PATIENCE if state.kind else 1.0)
 
 
 def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
@@ -197,7 +221,7 @@ def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
         bad = any(each.above(settings.clear_ratio) for each in findings)
         state.evidence = now
     else:
-        over = [each for each in findings if each.over(settings.ratio)]
+        over = _over(state, findings, passed, settings)
         bad = bool(over)
         if bad:
             passed *= max(each.weight() for each in over)

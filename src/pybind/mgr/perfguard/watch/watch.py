@@ -9,8 +9,8 @@ from ..options import Options
 from .alarm import Alarm
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdWatch, busy, without_erasure
-from .pools import PoolSettings, PoolWatch, sane
-from .series import History, Point
+from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch
+from .series import LARGEST, History, Point
 from .slow import SlowOsds, SlowSettings
 from .tails import Tails
 
@@ -22,6 +22,9 @@ from .tails import Tails
 WAIT_SECONDS = 30.0
 #: How long no PG may be laggy until the trouble is over.
 CLEAR_SECONDS = 15.0
+#: After a failover the mgr does not know of all PGs for some seconds, which clears nothing; PGs
+#: whose OSDs are dead it will never know of.
+UNKNOWN_SECONDS = 300.0
 #: Readings further apart are not one interval: the mgr was busy, or the module was off.
 LONGEST_SECONDS = 120.0
 
@@ -69,7 +72,11 @@ class Watch:
         self.osd_counts: Mapping[int, PgCounts] = {}
         self.ping_ms: Mapping[int, float] = {}
         self.places: Mapping[int, OsdPlace] = {}
+        #: OSD -> seconds since its last report, of those that owe one.
+        self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
+        #: How long some PGs have not been reported to this mgr.
+        self._unknown_seconds = 0.0
         self._lock = threading.Lock()
 
     def update(self, sight: Sight, readings: Readings, options: Options) -> None:
@@ -80,12 +87,12 @@ class Watch:
             self.ping_ms = readings.ping_ms
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
-        self.places = readings.places
+        self.places, self.silent = readings.places, readings.silent
         with self._lock:
             samples = self.osds.update(sight.now, readings.counters)
             if seconds:
                 self.pools.update(sight.now, seconds, readings.clients, sight.osdmap.pools,
-                                  _quiet(sight), pool_settings(options))
+                                  self._quiet(sight), pool_settings(options))
                 self.cluster.add(sight.now, seconds, _columns(sight, readings, seconds))
         erasure = {pool.id for pool in sight.osdmap.pools.values() if pool.erasure}
         self.slow.update(
@@ -97,7 +104,8 @@ class Watch:
 
     def _judge_laggy(self, sight: Sight, readings: Readings, seconds: float) -> None:
         counts = sight.signals.counts
-        known = counts.unreported == 0
+        self._unknown_seconds = self._unknown_seconds + seconds if counts.unreported else 0.0
+        known = not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
         self.laggy.alarm.update(sight.now, seconds, _holds(counts.laggy, known), 0.0,
                                 CLEAR_SECONDS)
         self.laggy.waiting.update(sight.now, seconds, _holds(counts.wait, known), WAIT_SECONDS,
@@ -112,10 +120,19 @@ class Watch:
             return placement.acting if placement is not None else None
 
         self.laggy.pgs.update(sight.now, readings.unreadable, acting_of)
-        pgs = self.laggy.pgs.all()
         self.laggy.suspects = suspects(LaggySignals(
-            counts.laggy + counts.wait, self.osd_counts, pgs,
-            self.osds.silent(sight.period), self.ping_ms))
+            counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(), self.silent,
+            self.ping_ms))
+
+    def _quiet(self, sight: Sight) -> bool:
+        """Nothing moves and nothing is wrong."""
+        counts = sight.signals.counts
+        return (sight.idle and counts.active_clean == counts.total
+                and not counts.laggy + counts.wait and not sight.signals.slow_ops
+                and not sight.signals.recovery_bytes_per_second
+                and not self.laggy.raised
+                and not any(verdict.slow and sight.now - verdict.since < ACCEPT_SECONDS
+                            for verdict in self.slow.verdicts.values()))
 
     def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
                    last: int) -> Optional[List[Point]]:
@@ -145,7 +162,7 @@ class Watch:
             return
         self.slow.from_json(document.get('slow'), now)
         since = document.get('laggy_since')
-        if isinstance(since, (int, float)):
+        if isinstance(since, (int, float)) and 0.0 < since < LARGEST:
             self.laggy.alarm = Alarm(True, min(float(since), now))
         self.pools.load_alarms(document.get('latency'), now)
 
@@ -156,20 +173,14 @@ def pool_settings(options: Options) -> PoolSettings:
 
 
 def _holds(number: int, known: bool) -> Optional[bool]:
-    """After a failover the mgr does not know of all PGs for some seconds: that clears nothing."""
+    """None: PGs that are not known of may be laggy."""
     return True if number else (False if known else None)
-
-
-def _quiet(sight: Sight) -> bool:
-    counts = sight.signals.counts
-    return sight.idle and counts.active_clean == counts.total and not counts.laggy \
-        and not sight.signals.slow_ops and not sight.signals.recovery_bytes_per_second
 
 
 def _columns(sight: Sight, readings: Readings, seconds: float) -> List[float]:
     sums = [0.0] * 10
     for row in readings.clients:
-        if sane(row.read) and sane(row.write):
+        if row.read.sane and row.write.sane:
             sums[READS] += row.read.number
             sums[READ_NS] += row.read.sum_ns
             sums[WRITES] += row.write.number

@@ -80,30 +80,19 @@ class Window:
             slots[:] = [slot for slot in slots if oldest <= slot[_END] <= now][-SLOTS:]
         return bool(slots) and slots[-1][_END] >= now - max(seconds / 4, 2 * beat)
 
-    def rates(self) -> Tuple[float, float]:
-        """Reads and writes per second, as clients or as the store count them: the greater."""
-        seconds = read = own = commit = store = write = 0.0
-        for slot in self._slots:
-            seconds += slot[_SECONDS]
-            write += slot[_WRITES]
-            read += slot[_FIRST]
-            own += slot[_FIRST + 2]
-            commit += slot[_FIRST + 4]
-            store += slot[_FIRST + 6]
-        return max(read, store) / seconds, max(write, own, commit) / seconds
+    def totals(self) -> List[float]:
+        """The columns' sums, which rates() and reading() are made of."""
+        return [sum(column) for column in zip(*self._slots)]
 
-    def reading(self, channel: int) -> Optional[Reading]:
+    def reading(self, channel: int, totals: List[float]) -> Optional[Reading]:
         """The median of means of a kind of operation; None without evidence."""
         column = _FIRST + 2 * channel
-        means: List[float] = []
-        ops = spent = total = 0.0
-        for slot in self._slots:
-            ops += slot[column]
-            spent += slot[column + 1]
-            if ops >= BLOCK_OPS:
-                means.append(spent / ops)
-                total += ops
-                ops = spent = 0.0
+        if totals[column] < MIN_BLOCKS * BLOCK_OPS:
+            return None
+        means = [slot[column + 1] / slot[column] for slot in self._slots
+                 if slot[column] >= BLOCK_OPS]
+        if len(means) < len(self._slots):
+            means = self._merged(column)
         count = len(means)
         if count < MIN_BLOCKS:
             return None
@@ -112,7 +101,29 @@ class Window:
         middle = means[count // 2]
         if count % 2 == 0:
             middle = 0.5 * (middle + means[count // 2 - 1])
-        return Reading(math.log(middle), math.log(recent), total)
+        return Reading(math.log(middle), math.log(recent), totals[column])
+
+    def _merged(self, column: int) -> List[float]:
+        """Means of as many operations as one needs."""
+        means: List[float] = []
+        ops = spent = 0.0
+        for slot in self._slots:
+            ops += slot[column]
+            spent += slot[column + 1]
+            if ops >= BLOCK_OPS:
+                means.append(spent / ops)
+                ops = spent = 0.0
+        return means
+
+
+def rates(totals: List[float], busy: bool) -> Tuple[float, float]:
+    """Reads and writes per second, as clients or as the store count them: the greater, but the
+    clients' reads where the store has others, of a deep scrub or backfill."""
+    read, own, commit, store = totals[_FIRST::2]
+    if not (busy and read):
+        read = max(read, store)
+    seconds = totals[_SECONDS]
+    return read / seconds, max(totals[_WRITES], own, commit) / seconds
 
 
 def _ops(flow: Flow) -> float:
