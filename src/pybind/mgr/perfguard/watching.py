@@ -65,9 +65,10 @@ class Watching:
         document = self._store.get(DOCUMENT)
         try:
             self._watch.load(document, now)
+            self._announcer.load(document.get('told') if isinstance(document, dict) else None)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._note(Event('store', '%s cannot be read: %r' % (DOCUMENT, error)))
-        self._saved = _gist(document or self._watch.to_json())
+        self._saved = _gist(document or self._document())
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
              campaign: Optional[Campaign]) -> None:
@@ -75,14 +76,10 @@ class Watching:
         period = self._cluster.stats_period()
         if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
             return
-        first = self._updated is None
         self._updated = now
         moving = campaign is not None and campaign.active and bool(campaign.in_flight)
         sight = Sight(now, signals, view.osdmap, view.placement, period, not moving)
         try:
-            if first:
-                self._announcer.take_up(self._watch, {
-                    pool.id: pool.name for pool in view.osdmap.pools.values()})
             self._watch.update(sight, self._cluster.readings(view, signals), options)
             for event in self._announcer.events(self._watch, sight):
                 self._note(event)
@@ -96,12 +93,16 @@ class Watching:
             self.watched = Watched(failure=self._failure)
         self._save(set(view.osdmap.pools))
 
+    def _document(self) -> Json:
+        return {**self._watch.to_json(), 'told': self._announcer.to_json()}
+
     def _save(self, pools: Set[int]) -> None:
-        document = self._watch.to_json()
+        document = self._document()
         if _gist(document) != self._saved:
             self._store.put(DOCUMENT, document)
             self._saved = _gist(document)
-        for pool_id in self._stored - pools:
+        # Not by an OSDMap of a cluster without any: it could be the first, empty one.
+        for pool_id in self._stored - pools if pools else ():
             self._store.remove(BASELINES + str(pool_id))
             self._stored.discard(pool_id)
         # One in a turn: a write takes the mon some milliseconds.

@@ -102,8 +102,8 @@ class MgrCluster:
 
     def readings(self, view: View, signals: Signals) -> Readings:
         """What the watch needs to know of the OSDs; once every stats_period."""
-        return self._sensors.read(view.osdmap, signals, self.crush(view.crush_version),
-                                  view.crush_version, self.stats_period())
+        return self._sensors.read(view, signals, self.crush(view.crush_version),
+                                  self.stats_period())
 
     def close(self) -> None:
         """Leave nothing behind in the OSDs."""

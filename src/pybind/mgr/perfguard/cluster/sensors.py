@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the watch reads of the OSDs, each thing as often as it is worth its cost."""
 import logging
+import math
 import time
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -10,19 +11,16 @@ from ..compat import COMMIT_COUNTERS, latest_counter
 from ..upmap.crush import CrushRules
 from .asking import Asking
 from .osdreplies import drive_model, unreadable_pgs, untrimmed_epochs
+from .perfqueries import PerfQueries
 from .pgstates import count_states
 from .pings import Pings
+from .ports import View
 from .sampler import Sampler
-from .types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdMap, OsdPlace, PgCounts, Readings,
-                    Signals, UnreadablePg)
+from .types import (NO_OSD, Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals,
+                    UnreadablePg)
 
 log = logging.getLogger(__name__)
 
-#: By pool and by the OSD that answers.
-CLIENT_QUERY = {
-    'key_descriptor': [{'type': 'pool_id', 'regex': '^(.*)$'},
-                       {'type': 'osd_id', 'regex': '^(.*)$'}],
-    'performance_counter_descriptors': ['read_latency', 'write_latency']}
 #: Seconds between two readings where nothing is wrong; a drive is seldom exchanged.
 PLACES_SECONDS = 600.0
 COUNTS_SECONDS = 15.0
@@ -59,7 +57,7 @@ class Sensors:
         self._mgr = mgr
         self._clock = clock
         self._latest = latest_counter(mgr)
-        self._query: Optional[int] = None
+        self._queries = PerfQueries(mgr)
         self._read_at: Optional[float] = None
         self._asking = Asking(mgr, clock)
         self._sampler = Sampler(self._asking)
@@ -77,26 +75,25 @@ class Sensors:
         self._ops_asked: Dict[int, float] = {}
 
     def close(self) -> None:
-        if self._query is not None:
-            self._mgr.remove_osd_perf_query(self._query)
-            self._query = None
+        self._queries.close()
 
-    def read(self, osdmap: OsdMap, signals: Signals, crush: CrushRules, crush_version: int,
-             period: float) -> Readings:
+    def read(self, view: View, signals: Signals, crush: CrushRules, period: float) -> Readings:
         """`period`: seconds between two reports of an OSD (mgr_stats_period)."""
         now = self._clock()
         seconds = 0.0 if self._read_at is None else now - self._read_at
         self._read_at = now
-        up = [osd.id for osd in osdmap.osds.values() if osd.up]
+        up = [osd.id for osd in view.osdmap.osds.values() if osd.up]
         counters = self._counters(up)
         silent = self._silent(now, up, counters, period)
         alive = sorted(set(counters) - set(silent))
         laggy = signals.counts.laggy + signals.counts.wait > 0
         counts = self._osd_counts(now, signals, laggy)
         waiting = _with_waiting(counts or {}, alive)
+        pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
-            seconds=seconds, counters=counters, clients=self._clients(),
-            places=self._osd_places(now, up, crush, crush_version), osd_counts=counts,
+            seconds=seconds, counters=counters, clients=self._queries.clients(),
+            pg_seconds=pg_seconds, pg_writes=pg_writes,
+            places=self._osd_places(now, up, crush, view.crush_version), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
             latencies=self._sampler.take(now, alive), silent=silent,
@@ -163,21 +160,6 @@ class Sensors:
                 return found[1]
         return Ops()
 
-    def _clients(self) -> Tuple[ClientOps, ...]:
-        if self._query is None:
-            self._query = self._mgr.add_osd_perf_query(CLIENT_QUERY)
-            return ()
-        # Reading empties them: each holds what came since the last time.
-        found: List[ClientOps] = []
-        for row in (self._mgr.get_osd_perf_counters(self._query) or {}).get('counters', []):
-            try:
-                (pool,), (osd,) = row['k']
-                read, write = row['c']
-                found.append(ClientOps(int(pool), int(osd), Ops(*read), Ops(*write)))
-            except (LookupError, TypeError, ValueError) as error:
-                log.debug('client operations cannot be read: %r in %r', error, row)
-        return tuple(found)
-
     # ---- what is read now and then
 
     def _osd_places(self, now: float, up: List[int], crush: CrushRules,
@@ -218,8 +200,11 @@ class Sensors:
         if not waiting:
             self._ops_asked.clear()
         room = ASKED_FOR_OPS - len(self._asking.asked(OPS))
-        chosen = [osd for osd in waiting
-                  if now - self._ops_asked.get(osd, -OPS_SECONDS) >= OPS_SECONDS][:max(0, room)]
+        # Those that were never asked, or longest ago, come first.
+        due = sorted((osd for osd in waiting
+                      if now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
+                     key=lambda osd: self._ops_asked.get(osd, -math.inf))
+        chosen = due[:max(0, room)]
         self._asking.ask(OPS, chosen, {'prefix': 'dump_ops_in_flight'})
         self._ops_asked.update({osd: now for osd in chosen})
         return {answer.osd: tuple(answer.parsed)

@@ -169,6 +169,14 @@ class ClientOps(NamedTuple):
     write: Ops
 
 
+class PgWrites(NamedTuple):
+    """What clients wrote to one PG since the last reading."""
+    pgid: str
+    #: The primary first.
+    acting: OsdSet
+    write: Ops
+
+
 class OsdPlace(NamedTuple):
     """Where an OSD stands in CRUSH, and with it who its peers are."""
     osd: int
@@ -205,6 +213,9 @@ class Readings:
     counters: Mapping[int, OsdCounters]
     clients: Tuple[ClientOps, ...]
     places: Mapping[int, OsdPlace]
+    #: Seconds that `pg_writes` cover, and the PGs with the most writes of each OSD.
+    pg_seconds: float = 0.0
+    pg_writes: Optional[Tuple[PgWrites, ...]] = None
     #: OSD -> its PGs by acting set.
     osd_counts: Optional[Mapping[int, PgCounts]] = None
     #: OSD -> time to answer a heartbeat, median of what some of its peers tell, in ms.

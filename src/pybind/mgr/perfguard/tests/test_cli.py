@@ -11,6 +11,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
+from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
+
 from .driver import Driver
 
 COMMANDS: Dict[str, Tuple[str, Callable[..., Any]]] = {}
@@ -76,7 +78,8 @@ def shell(stub: types.ModuleType) -> Shell:
     return Shell(Driver())
 
 
-READ = ('status', 'events', 'rebalance status', 'rebalance plan', 'rebalance ls')
+READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'rebalance status',
+        'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
 
 
@@ -159,11 +162,42 @@ def test_events(shell: Shell) -> None:
     assert shell('events', count=0)[0] == -errno.EINVAL
 
 
+def test_what_the_watch_shows(shell: Shell) -> None:
+    driver = shell.driver
+    driver.cluster.read = Readings(
+        seconds=2.0, counters={}, clients=(ClientOps(1, 0, Ops(8 * 10 ** 6, 4), Ops()),),
+        places={0: OsdPlace(0, 'a', 'default', 'ssd')})
+    driver.cluster.trouble = {'laggy': 2}
+    driver.run(6)
+    (osd,) = shell.json('osds')['osds']
+    assert (osd['osd'], osd['host'], osd['device_class'], osd['slow']) == (0, 'a', 'ssd', False)
+    pools = shell.json('pools')['pools']
+    assert [(row['pool'], row['read_ms'], row['write_ms']) for row in pools] == [
+        ('rep', 2.0, None), ('ec', None, None)]
+    assert shell.json('laggy')['laggy_pgs'] == 2
+    status = shell.json('status')
+    assert status['pools'] == pools and status['health'] == ['PERFGUARD_LAGGY_PGS']
+
+
+def test_history(shell: Shell) -> None:
+    driver = shell.driver
+    driver.cluster.read = Readings(seconds=2.0, counters={}, clients=(
+        ClientOps(1, 0, Ops(8 * 10 ** 6, 4), Ops()),), places={})
+    driver.run(6)
+    for what in ('cluster', 'rep'):
+        shown = shell.json('history', what=what)
+        assert shown['of'] == what and shown['points'][-1]['read_ms'] == 2.0
+    assert shell.json('history', week=True)['points'] == []
+    retval, _, error = shell('history', what='osd.99')
+    assert retval == -errno.ENOENT and "'osd.99'" in error
+
+
 def test_before_the_first_turn(shell: Shell) -> None:
     shell.driver.restart()
     shell.module.loop = shell.driver.loop
     assert shell('status')[0] == 0
-    for command in ('rebalance status', 'rebalance plan', 'rebalance ls', 'rebalance prepare'):
+    for command in ('osds', 'pools', 'laggy', 'history', 'rebalance status', 'rebalance plan',
+                    'rebalance ls', 'rebalance prepare'):
         assert shell(command)[0] == -errno.EAGAIN
 
 

@@ -130,3 +130,61 @@ def test_events(moving: Published) -> None:
 def test_accepted() -> None:
     data: Dict[str, Any] = {'verb': 'pin', 'message': 'pinning'}
     assert render.accepted(data) == 'pinning'
+
+
+# ---- the watch
+
+def osd_row(**changes: Any) -> Dict[str, Any]:
+    return {**{'osd': 3, 'host': 'a', 'device_class': 'ssd', 'read_ms': 0.412, 'write_ms': None,
+               'store_ms': 0.2, 'score': None, 'slow': False, 'why': '', 'since': None,
+               'read_rate': 12.0, 'write_rate': 0.0, 'read_p99_ms': None, 'write_p99_ms': None,
+               'ping_ms': None, 'silent_seconds': None, 'pgs': {}}, **changes}
+
+
+def test_osds() -> None:
+    assert render.osds({'osds': []}) == 'no OSD has reported yet'
+    text = render.osds({'osds': [
+        osd_row(), osd_row(osd=12, score=7.75, slow=True, why='store commits 3.1 ms'),
+        osd_row(osd=13, pgs={'laggy': 2, 'degraded': 1})]}).splitlines()
+    assert text[1].split() == ['osd.3', 'a', 'ssd', '12.00', '0.41', '0.00', '-', '0.20', '-', '-',
+                               '-']
+    assert text[2].endswith('7.75  store commits 3.1 ms')
+    assert text[3].endswith('2 laggy, 1 degraded')
+
+
+def test_pools() -> None:
+    assert render.pools({'pools': []}) == 'no pools'
+    row = {'pool': 'rbd', 'read_rate': 10.0, 'read_ms': 5.0, 'read_baseline_ms': 1.0,
+           'write_rate': 0.0, 'write_ms': None, 'write_baseline_ms': None, 'slow': [], 'pgs': {}}
+    text = render.pools({'pools': [row, {**row, 'slow': ['reads'], 'pgs': {'laggy': 3}}]})
+    assert text.splitlines()[1].split() == ['rbd', '10.00', '5.00', '1.00', '0.00', '-', '-']
+    assert text.splitlines()[2].endswith('reads slower than usual; 3 laggy')
+
+
+def test_laggy() -> None:
+    data: Dict[str, Any] = {'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [],
+                            'suspects': []}
+    assert render.laggy(data) == 'no PG is laggy'
+    data.update(laggy_pgs=2, wait_pgs=1)
+    assert render.laggy(data) == '2 PGs laggy, 1 waiting for read leases to end'
+    data['suspects'] = [{'osd': 4, 'score': 0.85, 'why': 'leads none', 'advice': 'look at it'}]
+    data['pgs'] = [{'pgid': '1.a', 'acting': [1, 4], 'since': 1e9, 'primary': 1}]
+    lines = render.laggy(data).splitlines()
+    assert lines[3].split() == ['osd.4', '0.85', 'leads', 'none', 'look', 'at', 'it']
+    assert lines[-1].split()[:2] == ['1.a', '1,4']
+
+
+def test_watch_history() -> None:
+    assert render.watch_history({'of': 'cluster', 'points': []}) == 'nothing yet'
+    text = render.watch_history({'of': 'cluster', 'points': [
+        {'time': 1e9, 'seconds': 5.0, 'read_ms': 0.5, 'write_ms': None, 'read_rate': 40.0,
+         'write_rate': 0.0}]})
+    assert text.splitlines()[1].split()[2:] == ['40.00', '0.50', '0.00', '-']
+
+
+def test_clients_in_status(moving: Published) -> None:
+    assert 'no operations' in render.status(moving.status)
+    data = {**moving.status, 'signals': {
+        **moving.status['signals'], 'read_rate': 120.0, 'read_ms': 0.5, 'read_p99_ms': 2.25,
+        'write_rate': 3.0, 'write_ms': 9.0, 'write_p99_ms': None}}
+    assert 'reads 0.50 ms (p99 2.2) at 120/s, writes 9.00 ms at 3/s' in render.status(data)

@@ -123,15 +123,28 @@ class Announcer:
         #: What was told of when it began, and has not ended.
         self._told: Dict[Tuple[str, str], _Trouble] = {}
 
-    def take_up(self, watch: Watch, pool_names: Mapping[int, str]) -> None:
-        """What an earlier mgr has told of already."""
-        self._told = {(each.check, each.subject): each for each in _troubles(watch, pool_names)}
+    def to_json(self) -> List[List[Any]]:
+        return [[each.check, each.subject, each.since] for each in self._told.values()]
+
+    def load(self, rows: Any) -> None:
+        """Take up what an earlier mgr has told of: the rows of `to_json`."""
+        for row in rows if isinstance(rows, list) else []:
+            if isinstance(row, list) and len(row) == 3 and row[0] in KINDS \
+                    and isinstance(row[1], str) and isinstance(row[2], (int, float)):
+                self._told[row[0], row[1]] = _Trouble(row[0], row[1], float(row[2]), '')
 
     def events(self, watch: Watch, sight: Sight) -> List[Event]:
         names = {pool.id: pool.name for pool in sight.osdmap.pools.values()}
         now = {(each.check, each.subject): each for each in _troubles(watch, names)}
+        # As long as one of its OSDs is slow, a host that was told of is not told of again, nor
+        # are its OSDs: they come and go one by one.
+        hosts = {(SLOW, 'host ' + place.host) for osd, place in watch.places.items()
+                 if (SLOW, 'osd.%d' % osd) in now}
+        of_told = {(SLOW, 'osd.%d' % osd) for osd, place in watch.places.items()
+                   if (SLOW, 'host ' + place.host) in self._told}
+        now.update({key: self._told[key] for key in hosts if key in self._told and key not in now})
         begun = {key: each for key, each in now.items()
-                 if key not in self._told and not each.host}
+                 if key not in self._told and not each.host and key not in of_told}
         ended = {key: each for key, each in self._told.items() if key not in now}
         self._told = {**{key: each for key, each in self._told.items() if key in now}, **begun}
         return [Event(KINDS[each.check], _begin(each, watch, sight), each.why)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs together: whole hosts, and crowds that are no fault of single OSDs."""
-from typing import AbstractSet, Dict, Iterable, Mapping, Set, Tuple
+from typing import AbstractSet, Collection, Dict, Iterable, Mapping, Set, Tuple
 
 from .peers import median
 from .types import OsdPlace, SlowHost, Verdict
@@ -25,16 +25,15 @@ def by_host(osds: Iterable[int],
     return found
 
 
-def whole_hosts(slow: Iterable[int], judged: Iterable[int],
+def whole_hosts(slow: Collection[int], judged: Iterable[int],
                 places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
     """The slow OSDs of those hosts that are slow as a whole in a class, other hosts not being."""
     found: Dict[Tuple[Class, str], Set[int]] = {}
-    everyone = by_host(judged, places)
+    every, known = by_host(places, places), by_host({*judged, *slow}, places)
     for key, hosts in by_host(slow, places).items():
-        others = everyone.get(key, {})
         whole = {host: osds for host, osds in hosts.items()
-                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(others.get(host, osds))}
-        if 2 * len(whole) < len(others):
+                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(known[key][host])}
+        if 2 * len(whole) < len(every[key]):
             found.update({(key, host): osds for host, osds in whole.items()})
     return found
 
@@ -57,15 +56,14 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
 def hosts_of(slow: Mapping[int, Verdict], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
     """The slow hosts, in order of their names."""
-    everyone = by_host(judged, places)
+    known = by_host({*judged, *slow}, places)
     found = []
     for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
         scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
         since = median(sorted(slow[osd].since for osd in osds))
         score = median(scores) if scores else 1.0
-        total = max(len(osds), len(everyone.get(key, {}).get(host, ())))
         worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
         why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
-            len(osds), total, key[1] or 'classless', worst, slow[worst].why)
+            len(osds), len(known[key][host]), key[1] or 'classless', worst, slow[worst].why)
         found.append(SlowHost(host, tuple(sorted(osds)), score, since, why))
     return tuple(found)

@@ -4,8 +4,8 @@ import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .habit import Habit
-from .peers import (BEYOND_SLOPE, MIN_PEERS, Comparison, GroupKey, Peers, Point, compare,
-                    groups_of, loads_of)
+from .peers import (BEYOND_SLOPE, CAPACITY, MIN_PEERS, SLOPE_MEMBERS, Comparison, GroupKey,
+                    Peers, Point, compare, groups_of, loads_of, queue_allowance)
 from .types import OsdPlace
 from .window import CHANNELS, STORE_READS, Window, rates
 
@@ -19,9 +19,6 @@ MIN_DEVIATIONS = 5.0
 ALIKE_ALLOWANCE = 2.0
 BUSY_LOAD = 1.75
 BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
-#: No two OSDs of a group can do the same: by so much a healthy one may be nearer to saturation
-#: than its load tells. Near to it this is all the difference.
-CAPACITY = 1.15
 #: How much slower an OSD may be of a model that its group are not.
 STRANGER_ALLOWANCE = 2.0
 #: In place of a kind of work: the whole group.
@@ -86,6 +83,8 @@ def judge(windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
     totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
     loads = {osd: loads_of(*rates(each, osd in busy)) for osd, each in totals.items()}
     findings: Findings = {}
+    groups_peers: Dict[Tuple[GroupKey, int], Dict[str, Peers]] = {}
+    points_of: Dict[Tuple[GroupKey, int], List[Point]] = {}
     for channel in range(len(CHANNELS)):
         members: Dict[GroupKey, List[Point]] = {}
         for osd, load in loads.items():
@@ -97,16 +96,30 @@ def judge(windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
                 if model != '*':
                     members.setdefault(groups[osd], []).append(point)
         for key, points in members.items():
-            judged = [point for point in points if groups[point.osd] == key]
-            if judged:
-                _judge_group(channel, points, judged, busy, strangers, findings)
+            groups_peers[key, channel] = _by_kind(points, busy)
+            points_of[key, channel] = points
+    utilisation = _utilisations(groups_peers)
+    for (key, channel), kinds in groups_peers.items():
+        points = points_of[key, channel]
+        judged = [point for point in points if groups[point.osd] == key]
+        _judge_group(channel, points, judged, kinds, utilisation[key], busy, strangers, findings)
     return findings
 
 
-def _judge_group(channel: int, points: List[Point], judged: List[Point], busy: Mapping[int, str],
-                 strangers: Mapping[int, bool], findings: Findings) -> None:
+def _utilisations(peers: Mapping[Tuple[GroupKey, int], Mapping[str, Peers]]
+                  ) -> Dict[GroupKey, float]:
+    """Of each group's OSDs without other work, as the kind of operation shows it that shows most:
+    all wait in the same queues."""
+    found: Dict[GroupKey, float] = {}
+    for (key, _), kinds in peers.items():
+        found[key] = max(found.get(key, 0.0), kinds[''].utilisation if '' in kinds else 0.0)
+    return found
+
+
+def _judge_group(channel: int, points: List[Point], judged: List[Point], kinds: Dict[str, Peers],
+                 utilisation: float, busy: Mapping[int, str], strangers: Mapping[int, bool],
+                 findings: Findings) -> None:
     """Compare some of a group's members with those of it that do the same work."""
-    kinds = _by_kind(points, busy)
     for point in judged:
         kind = busy.get(point.osd, '')
         if kind and channel == STORE_READS:
@@ -123,8 +136,11 @@ def _judge_group(channel: int, points: List[Point], judged: List[Point], busy: M
         if kind:
             allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
         if found.score > LEAST_SCORE:
-            more = BUSY_LOAD if kind and chosen != kind else CAPACITY
-            allowance = max(allowance, peers.allowance(point.loads, more))
+            # The queues of few busy ones do not show how long they are.
+            unseen = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
+            factor = BUSY_LOAD if unseen else CAPACITY
+            allowance = max(allowance, queue_allowance(
+                max(utilisation, peers.utilisation), found.load_ratio, factor))
         findings.setdefault(point.osd, []).append(Finding(channel, found, allowance))
 
 

@@ -60,9 +60,15 @@ class LaggyPgs:
         self._by_primary: Dict[int, Dict[str, LaggyPg]] = {}
 
     def update(self, now: float, answers: Mapping[int, Sequence[UnreadablePg]],
-               acting_of: Callable[[str], Optional[OsdSet]]) -> None:
+               acting_of: Callable[[str], Optional[OsdSet]],
+               osd_counts: Mapping[int, PgCounts]) -> None:
         """`answers`: OSD that was asked -> the PGs it leads that are not readable."""
         self._drop_moved(acting_of)
+        # Who has no laggy PG any more is not asked again.
+        for osd in list(self._by_primary):
+            counts = osd_counts.get(osd, PgCounts())
+            if not counts.laggy + counts.wait:
+                del self._by_primary[osd]
         for osd, blocked in answers.items():
             before = self._by_primary.pop(osd, {})
             named: Dict[str, LaggyPg] = {}

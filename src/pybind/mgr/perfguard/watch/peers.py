@@ -24,6 +24,9 @@ SLOPE_SPREAD = math.log(1.15)
 MAX_SLOPE = 9.0
 #: Beyond this utilisation any latency is possible.
 SATURATION = 0.98
+#: No two OSDs of a group can do the same: by so much a healthy one may be nearer to saturation
+#: than its load tells. Near to it this is all the difference.
+CAPACITY = 1.15
 #: Beyond the peers' loads nothing is known, and the latency may grow with at least the square.
 BEYOND_SLOPE = 2.0
 #: Least spread of healthy OSDs (PGs differ in what is asked of them), as a standard deviation.
@@ -103,26 +106,15 @@ class Peers:
         return min(max(rise / run, 0.0), MAX_SLOPE)
 
     def _growth(self, load: float) -> float:
-        """Logarithm of the latency by that of the load, both relative to those at the median."""
-        if not self.utilisation:
-            return 0.0
-        utilisation = min(self.utilisation * math.exp(min(load, 10.0)), SATURATION)
-        return math.log((1.0 - self.utilisation) / (1.0 - utilisation))
+        return growth(self.utilisation, load)
 
     def expected(self, loads: Loads) -> float:
         """Logarithm of the milliseconds; a low load does not lower it."""
         within = max(0.0, min(loads[0], self._top[0]) - self._middle)
-        beyond = max(0.0, max(load - top for load, top in zip(loads, self._top)))
+        top = self._top
+        beyond = max(0.0, loads[0] - top[0], loads[1] - top[1], loads[2] - top[2])
         return self._center + max(self._growth(within + beyond),
                                   self._growth(within) + BEYOND_SLOPE * beyond)
-
-    def allowance(self, loads: Loads, factor: float) -> float:
-        """How much slower an OSD may be with `factor` times these loads, in a queue's view; where
-        it may be saturated no latency is too much."""
-        load = loads[0] - self._middle
-        if self.utilisation * math.exp(min(load, 10.0)) * factor * factor >= SATURATION:
-            return math.inf
-        return math.exp(self._growth(load + math.log(factor)) - self._growth(load))
 
     def compare(self, point: Point, others: int) -> Comparison:
         """A point against this group, in which it has `others` beside it."""
@@ -131,10 +123,10 @@ class Peers:
         spread = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
         op_sigma = math.sqrt(OP_VARIANCE / point.reading.ops)
         expected_ms = math.exp(expected)
-        return Comparison(math.exp(point.reading.log_ms),
-                          math.exp(point.reading.recent_log_ms), expected_ms,
+        reading = point.reading
+        return Comparison(reading.ms, reading.recent_ms, expected_ms,
                           expected_ms * math.expm1(self.spread),
-                          (point.reading.log_ms - expected) / max(spread, op_sigma), op_sigma,
+                          (reading.log_ms - expected) / max(spread, op_sigma), op_sigma,
                           math.exp(point.loads[0] - self._middle), others)
 
     def without(self, osd: int) -> 'Peers':
@@ -151,6 +143,24 @@ def compare(point: Point, peers: Peers, member: bool) -> Optional[Comparison]:
         # Only where it matters, since it costs: without its own vote.
         found = peers.without(point.osd).compare(point, others)
     return found
+
+
+def growth(utilisation: float, load: float) -> float:
+    """Logarithm of a queue's latency by that of its load, both relative to those at a
+    utilisation."""
+    if not utilisation:
+        return 0.0
+    grown = min(utilisation * math.exp(min(load, 10.0)), SATURATION)
+    return math.log((1.0 - utilisation) / (1.0 - grown))
+
+
+def queue_allowance(utilisation: float, load_ratio: float, factor: float) -> float:
+    """How much slower an OSD may be with `factor` times its load; where it may be saturated no
+    latency is too much. It has `load_ratio` times the load that makes its peers' utilisation."""
+    if utilisation * load_ratio * factor * CAPACITY >= SATURATION:
+        return math.inf
+    load = math.log(load_ratio)
+    return math.exp(growth(utilisation, load + math.log(factor)) - growth(utilisation, load))
 
 
 def loads_of(reads: float, writes: float) -> Loads:

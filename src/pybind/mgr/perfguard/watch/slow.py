@@ -13,6 +13,7 @@ from .hosts import hosts_of, too_many
 from .judge import Finding, judge, worst
 from .text import describe
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
+from .victims import without_victims
 from .window import CHANNELS, Window
 
 #: Seconds without evidence after which a flag is dropped.
@@ -88,7 +89,8 @@ class SlowOsds:
                 self._states[sample.osd].window.add(now, sample, settings.seconds)
         windows = {osd: state.window for osd, state in self._states.items()
                    if state.window.expire(now, settings.seconds)}
-        findings = judge(windows, places, self._kinds(now, busy, settings))
+        findings = without_victims(judge(windows, places, self._kinds(now, busy, settings)),
+                                   settings.ratio)
         chosen: Dict[int, Finding] = {}
         for osd, state in self._states.items():
             _warm(state, findings.get(osd, ()), now, passed, settings)

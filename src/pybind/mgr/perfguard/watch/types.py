@@ -36,6 +36,8 @@ class OsdSample(NamedTuple):
     commit: Flow = NO_FLOW
     #: Reads of the OSD's store.
     store_read: Flow = NO_FLOW
+    #: Client writes that it replicates, as long as they take because of it (replicas.py).
+    replica: Flow = NO_FLOW
 
 
 #: Why an OSD has other work than its peers.

@@ -10,9 +10,11 @@ from .alarm import Alarm
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdWatch, busy, without_erasure
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch
+from .replicas import replica_flows
 from .series import LARGEST, History, Point
 from .slow import SlowOsds, SlowSettings
 from .tails import Tails
+from .types import NO_FLOW, Flow
 
 #: Columns of the cluster's history; states count by the second.
 (READS, READ_NS, WRITES, WRITE_NS, LAGGY_SECONDS, DEGRADED_SECONDS, BACKFILL_SECONDS,
@@ -75,6 +77,8 @@ class Watch:
         #: OSD -> seconds since its last report, of those that owe one.
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
+        #: OSD -> writes that it replicated, as of the last reading by PG.
+        self._replicas: Dict[int, Flow] = {}
         #: How long some PGs have not been reported to this mgr.
         self._unknown_seconds = 0.0
         self._lock = threading.Lock()
@@ -95,8 +99,12 @@ class Watch:
                                   self._quiet(sight), pool_settings(options))
                 self.cluster.add(sight.now, seconds, _columns(sight, readings, seconds))
         erasure = {pool.id for pool in sight.osdmap.pools.values() if pool.erasure}
+        if readings.pg_writes is not None:
+            self._replicas = replica_flows(readings.pg_writes, readings.pg_seconds)
+        samples = [each._replace(replica=self._replicas.get(each.osd, NO_FLOW))
+                   for each in without_erasure(samples, readings.clients, erasure)]
         self.slow.update(
-            sight.now, without_erasure(samples, readings.clients, erasure),
+            sight.now, samples,
             readings.places, busy(self.osd_counts, readings.counters),
             SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds))
         self.tails.update(sight.now, readings.latencies, list(readings.counters))
@@ -119,7 +127,7 @@ class Watch:
             placement = sight.placement(pgid)
             return placement.acting if placement is not None else None
 
-        self.laggy.pgs.update(sight.now, readings.unreadable, acting_of)
+        self.laggy.pgs.update(sight.now, readings.unreadable, acting_of, self.osd_counts)
         self.laggy.suspects = suspects(LaggySignals(
             counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(), self.silent,
             self.ping_ms))

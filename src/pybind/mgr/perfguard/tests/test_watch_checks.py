@@ -1,0 +1,486 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The watch as a whole over a cluster of OSDs that report: what it concludes, and its words."""
+import json
+import random
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import pytest
+
+from perfguard.cluster.types import (ClientOps, LatencyCounts, Ops, Osd, OsdCounters,
+                                     OsdMap, OsdPlace, PgCounts, Placement, Pool, Readings,
+                                     Signals, UnreadablePg)
+from perfguard.health import DETAIL_LINES, warning
+from perfguard.options import DEFAULTS
+from perfguard.watch import report
+from perfguard.watch.checks import (Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks)
+from perfguard.watch.watch import Sight, Watch
+
+MS = 1000000
+NAN = float('nan')
+OPTIONS = replace(DEFAULTS, baseline_seconds=60.0)
+RATE = 200
+NO_COUNTERS = OsdCounters(0.0, Ops(), Ops(), Ops(), Ops())
+PGS = PgCounts(total=64, active_clean=64)
+
+
+class Osds:
+    """OSDs under an even load that report every five seconds; four to a host."""
+
+    def __init__(self, osds: int = 48, erasure: bool = False) -> None:
+        self.rnd = random.Random(4)
+        self.now = 1e9
+        self.watch = Watch()
+        self.announcer = Announcer()
+        self.told: List[Tuple[str, str]] = []
+        self.pools = {1: Pool(1, 'rbd', erasure, 3, 2, 0, 64, 64, 64)}
+        self.places = {osd: OsdPlace(osd, 'h%d' % (osd // 4), 'default', 'ssd')
+                       for osd in range(osds)}
+        self.counters = {osd: NO_COUNTERS for osd in range(osds)}
+        #: OSD -> times as slow as the others.
+        self.slow: Dict[int, float] = {}
+        #: They hang: they do not report.
+        self.hang: Sequence[int] = ()
+        self.signals = Signals(PGS)
+        self.extra: Dict[str, Any] = {}
+        self.idle = True
+
+    def run(self, seconds: float) -> None:
+        for _ in range(int(seconds / 5)):
+            self.turn()
+
+    def sight(self) -> Sight:
+        osdmap = OsdMap(9, frozenset(), self.pools, {osd: Osd(osd, True, 1.0)
+                                                     for osd in self.places}, {}, {}, {})
+        return Sight(self.now, self.signals, osdmap,
+                     lambda pgid: Placement((1, 2, 3), (1, 2, 3)) if pgid < '2' else None, 5.0,
+                     self.idle)
+
+    def turn(self, change: Optional[Mapping[str, Any]] = None) -> None:
+        """`change`: what the readings of this turn have in place of what the OSDs do."""
+        self.now += 5.0
+        clients = []
+        for osd in self.counters:
+            if osd not in self.hang:
+                clients.append(self._report(osd))
+        readings = Readings(5.0, dict(self.counters), tuple(clients), dict(self.places))
+        sight = self.sight()
+        self.watch.update(sight, replace(readings, **{**self.extra, **(change or {})}), OPTIONS)
+        self.told += [(event.kind, event.what)
+                      for event in self.announcer.events(self.watch, sight)]
+
+    def _report(self, osd: int) -> ClientOps:
+        own = 0.5 * self.slow.get(osd, 1.0) * self.rnd.uniform(0.9, 1.1)
+        number = int(RATE * self.rnd.uniform(0.8, 1.2))
+        old = self.counters[osd]
+
+        def grown(ops: Ops, ms: float) -> Ops:
+            return Ops(ops.sum_ns + int(number * ms * MS), ops.number + number)
+        self.counters[osd] = OsdCounters(
+            self.now, grown(old.read, own), grown(old.write, 2 * own),
+            grown(old.write_process, 1.8 * own), grown(old.write_prepare, 0.1 * own),
+            grown(old.commit, own), grown(old.store_read, own / 2), 10)
+        return ClientOps(1, osd, Ops(int(number * own * MS), number),
+                         Ops(int(number * 2 * own * MS), number))
+
+    @property
+    def checks(self) -> Dict[str, Any]:
+        return health_checks(self.watch, self.sight())
+
+    def detail(self, code: str) -> str:
+        return '\n'.join(self.checks[code]['detail'])
+
+
+def restarted(before: Osds) -> Osds:
+    """Another mgr takes over, with what the last one wrote."""
+    after = Osds(len(before.places))
+    after.now, after.counters, after.slow = before.now, before.counters, before.slow
+    after.signals = before.signals
+    after.watch.load(json.loads(json.dumps(before.watch.to_json())), after.now)
+    after.announcer.load(json.loads(json.dumps(before.announcer.to_json())))
+    return after
+
+
+# ---- nothing is wrong
+
+def test_a_healthy_cluster_raises_nothing() -> None:
+    cluster = Osds()
+    for _ in range(120):
+        cluster.turn()
+        assert cluster.checks == {}
+    assert cluster.told == []
+
+
+def test_an_empty_cluster() -> None:
+    cluster = Osds(0)
+    cluster.pools = {}
+    cluster.signals = Signals(PgCounts())
+    cluster.run(60)
+    sight = cluster.sight()
+    assert cluster.checks == {} and cluster.told == []
+    assert report.osds(cluster.watch, sight) == report.pools(cluster.watch, sight, OPTIONS) == []
+    assert report.signals(cluster.watch, sight)['read_ms'] is None
+    laggy = report.laggy(cluster.watch, sight)
+    assert (laggy['laggy_pgs'], laggy['pgs'], laggy['suspects']) == (0, [], [])
+
+
+# ---- laggy
+
+def laggy_signals(laggy: int = 4, wait: int = 0, **more: int) -> Signals:
+    return Signals(PgCounts(total=64, active_clean=64, laggy=laggy, wait=wait, **more))
+
+
+def test_laggy_pgs_are_told_at_once_and_forgiven_after_a_while() -> None:
+    cluster = Osds()
+    cluster.run(20)
+    cluster.signals = laggy_signals()
+    cluster.extra = {
+        'osd_counts': {osd: PgCounts(total=4, laggy=4 if osd == 2 else 1) for osd in (1, 2, 3)},
+        'unreadable': {1: [UnreadablePg('1.a', 7.0, 3), UnreadablePg('1.b', 2.0, 1),
+                           UnreadablePg('2.0', 2.0, 1)]}, 'ping_ms': {2: 500.0, 1: 0.4, 3: 0.4}}
+    cluster.turn()
+    check = cluster.checks[LAGGY]
+    assert check['severity'] == 'warning'
+    assert check['summary'] == '4 PGs laggy; first suspect: osd.2'
+    assert cluster.told == [('laggy', '4 PGs laggy; first suspect: osd.2')]
+    detail = cluster.detail(LAGGY)
+    assert detail.startswith('osd.2: in the acting set of 4 of 4 laggy PGs')
+    assert 'PG 1.a, acting [1, 2, 3]: clients wait for 7 s' in detail and '2.0' not in detail
+    shown = report.laggy(cluster.watch, cluster.sight())
+    assert shown['laggy_pgs'] == 4 and shown['since'] == cluster.now - 5
+    assert shown['pgs'][0] == {'pgid': '1.a', 'acting': [1, 2, 3], 'since': cluster.now - 7,
+                               'primary': 1}
+    assert shown['suspects'][0]['osd'] == 2 and set(shown['suspects'][0]) == {
+        'osd', 'score', 'why', 'advice'}
+    cluster.signals, cluster.extra = Signals(PGS), {}
+    cluster.run(10)
+    assert LAGGY in cluster.checks and 'a moment ago' in cluster.checks[LAGGY]['summary']
+    cluster.run(10)
+    assert cluster.checks == {}
+    assert cluster.told[1:] == [('laggy', 'no PG is laggy any more')]
+    assert report.laggy(cluster.watch, cluster.sight())['pgs'] == []
+
+
+def test_pgs_that_wait_after_peering_are_no_trouble_unless_it_lasts() -> None:
+    cluster = Osds()
+    for _ in range(20):
+        cluster.signals = laggy_signals(0, 5)
+        cluster.run(20)
+        cluster.signals = Signals(PGS)
+        cluster.turn()
+    assert cluster.told == []
+    cluster.signals = laggy_signals(0, 5)
+    cluster.run(35)
+    assert '5 waiting for read leases' in cluster.checks[LAGGY]['summary']
+    cluster.signals = Signals(PGS)
+    cluster.turn()
+    assert cluster.checks == {}
+
+
+def test_the_osd_that_hangs_is_told_from_its_silence() -> None:
+    cluster = Osds()
+    cluster.run(30)
+    cluster.hang = (7,)
+    cluster.signals = laggy_signals()
+    cluster.extra = {'osd_counts': {osd: PgCounts(total=4, laggy=4) for osd in (1, 5, 7)},
+                     'silent': {7: 25.0}}
+    cluster.run(5)
+    assert cluster.checks[LAGGY]['summary'].endswith('first suspect: osd.7')
+    assert 'osd.7: ' in cluster.detail(LAGGY) and 'has not reported for 25 s' in \
+        cluster.detail(LAGGY)
+    rows = {row['osd']: row for row in report.osds(cluster.watch, cluster.sight())}
+    assert rows[7]['silent_seconds'] == 25.0 and rows[5]['silent_seconds'] is None
+    assert rows[7]['pgs'] == {'laggy': 4}
+
+
+def test_pgs_that_nobody_has_reported_clear_nothing() -> None:
+    cluster = Osds()
+    cluster.signals = laggy_signals()
+    cluster.run(10)
+    after = restarted(cluster)
+    assert LAGGY in after.checks
+    after.signals = Signals(PgCounts(total=64, unreported=60, inactive=60, in_transition=60))
+    after.run(60)
+    assert LAGGY in after.checks
+    after.signals = laggy_signals()
+    after.run(10)
+    assert after.told == []
+    after.signals = Signals(PGS)
+    after.run(20)
+    assert after.checks == {} and after.told == [('laggy', 'no PG is laggy any more')]
+
+
+# ---- slow OSDs
+
+def test_a_slow_osd_is_named_and_nobody_else() -> None:
+    cluster = Osds()
+    cluster.run(300)
+    cluster.slow = {13: 8.0}
+    cluster.run(600)
+    assert list(cluster.checks) == [SLOW]
+    assert cluster.checks[SLOW]['summary'] == 'osd.13 is slower than its peers'
+    (line,) = cluster.checks[SLOW]['detail']
+    assert line.startswith('osd.13 on h3: ') and ' ms against ' in line and ' peers for ' in line
+    assert cluster.told == [('slow-osd', 'osd.13 is slow')]
+    rows = {row['osd']: row for row in report.osds(cluster.watch, cluster.sight())}
+    assert [osd for osd, row in rows.items() if row['slow']] == [13]
+    assert rows[13]['score'] > 3.0 > 1.5 > rows[12]['score'] and rows[13]['why'] in line
+    assert rows[13]['since'] > 0.0 and rows[12]['since'] is None
+    assert set(rows[13]) >= {'osd', 'host', 'device_class', 'read_ms', 'write_ms', 'store_ms',
+                             'score', 'slow'}
+    cluster.slow = {}
+    cluster.run(900)
+    assert cluster.checks == {}
+    assert cluster.told[1:] == [('slow-osd', 'osd.13 is not slow any more')]
+
+
+def test_a_slow_host_is_named_once() -> None:
+    cluster = Osds()
+    cluster.run(300)
+    cluster.slow = {osd: 8.0 for osd in (8, 9, 10, 11)}
+    cluster.run(600)
+    assert cluster.checks[SLOW]['summary'] == 'host h2 is slower than its peers'
+    lines = cluster.checks[SLOW]['detail']
+    assert lines[0].startswith('host h2: ') and len(lines) == 5
+    assert [what for kind, what in cluster.told if kind == 'slow-osd'][-1] == 'host h2 is slow'
+
+
+def test_whatever_begins_ends() -> None:
+    """OSDs of one host become slow one by one, until it is the host, and recover one by one."""
+    cluster = Osds()
+    cluster.run(300)
+    for osd in (8, 9, 10, 11):
+        cluster.slow[osd] = 8.0
+        cluster.run(150)
+    cluster.run(300)
+    assert cluster.checks[SLOW]['summary'] == 'host h2 is slower than its peers'
+    for osd in (8, 9, 10, 11):
+        del cluster.slow[osd]
+        cluster.run(400)
+    assert cluster.checks == {}
+    whats = [what for _, what in cluster.told]
+    begun = [what[:-len(' is slow')] for what in whats if what.endswith(' is slow')]
+    ended = [what[:-len(' is not slow any more')] for what in whats
+             if what.endswith(' is not slow any more')]
+    assert 'host h2' in begun and sorted(begun) == sorted(ended)
+    assert len(begun) == len(set(begun)) and len(whats) == 2 * len(begun)
+
+
+def test_a_slow_host_is_not_announced_again_by_the_next_mgr() -> None:
+    cluster = Osds()
+    cluster.run(300)
+    cluster.slow = {osd: 8.0 for osd in (8, 9, 10, 11)}
+    cluster.run(600)
+    after = restarted(cluster)
+    after.run(300)
+    assert after.told == []
+    after.slow = {}
+    after.run(900)
+    assert after.checks == {} and after.told == [('slow-osd', 'host h2 is not slow any more')]
+
+
+def test_a_slow_osd_is_not_announced_again_by_the_next_mgr() -> None:
+    cluster = Osds()
+    cluster.run(300)
+    cluster.slow = {13: 8.0}
+    cluster.run(600)
+    after = restarted(cluster)
+    assert after.checks[SLOW]['summary'] == 'osd.13 is slower than its peers'
+    after.run(300)
+    assert SLOW in after.checks and after.told == []
+    after.slow = {}
+    after.run(900)
+    assert after.checks == {} and after.told == [('slow-osd', 'osd.13 is not slow any more')]
+
+
+def test_reads_of_erasure_coded_pools_accuse_nobody() -> None:
+    """They wait for other OSDs; here the reads are all that is slow."""
+    for erasure in (False, True):
+        cluster = Osds(erasure=erasure)
+        cluster.run(300)
+        for _ in range(120):
+            before = cluster.counters[13].read
+            cluster.turn()
+            read = cluster.counters[13].read
+            late = Ops(before.sum_ns + 20 * (read.sum_ns - before.sum_ns), read.number)
+            cluster.counters[13] = cluster.counters[13]._replace(read=late)
+        assert (SLOW in cluster.checks) != erasure
+
+
+# ---- pools
+
+def test_a_pool_that_is_slower_than_usual() -> None:
+    cluster = Osds()
+    cluster.run(180)
+    (row,) = report.pools(cluster.watch, cluster.sight(), OPTIONS)
+    assert row['read_baseline_ms'] == pytest.approx(0.5, rel=0.1)
+    assert row['read_target_ms'] == pytest.approx(row['read_baseline_ms'] * 1.5, abs=0.002)
+    assert row['baseline_ms'] == pytest.approx(0.75, rel=0.1)
+    assert row['target_ms'] == pytest.approx(1.5 * row['baseline_ms'], abs=0.002)
+    assert row['slow'] == [] and row['pgs'] == {}
+    begin = cluster.now
+    cluster.idle = False
+    cluster.slow = {osd: 10.0 for osd in cluster.places}
+    cluster.signals = Signals(PGS, pool_counts={1: PgCounts(total=64, degraded=3, backfilling=2)})
+    cluster.run(180)
+    assert list(cluster.checks) == [LATENCY]
+    assert cluster.checks[LATENCY]['summary'] == '1 pool is slower than usual'
+    detail = cluster.detail(LATENCY)
+    assert detail.startswith('pool rbd: reads take 5.') and ', usually 0.5 for 1' in detail
+    assert 'writes take 10.' in detail or 'writes take 9.' in detail
+    assert sorted(cluster.told) == [('latency', 'reads of pool rbd are slower than usual'),
+                                    ('latency', 'writes of pool rbd are slower than usual')]
+    (row,) = report.pools(cluster.watch, cluster.sight(), OPTIONS)
+    assert row['slow'] == ['reads', 'writes'] and row['pgs'] == {'degraded': 3, 'backfilling': 2}
+    assert begin < cluster.watch.pools.slow()[0][2] <= begin + 60
+    cluster.slow = {}
+    cluster.run(240)
+    assert cluster.checks == {} and len(cluster.told) == 4
+    assert cluster.told[-1] == ('latency', 'writes of pool rbd are as usual again')
+
+
+@pytest.mark.parametrize('noisy', [
+    Signals(replace(PGS, active_clean=60)), Signals(PGS, slow_ops=1),
+    Signals(replace(PGS, laggy=1)), Signals(PGS, recovery_bytes_per_second=1e6)])
+def test_no_baseline_where_something_moves_or_is_wrong(noisy: Signals) -> None:
+    cluster = Osds(4)
+    cluster.signals = noisy
+    cluster.run(180)
+    assert cluster.watch.pools.latency(1).read_baseline_ms is None
+    cluster.signals, cluster.idle = Signals(PGS), False
+    cluster.run(180)
+    assert cluster.watch.pools.latency(1).read_baseline_ms is None
+    cluster.idle = True
+    cluster.run(180)
+    assert cluster.watch.pools.latency(1).read_baseline_ms is not None
+
+
+# ---- what is shown
+
+def test_signals_of_the_whole_cluster() -> None:
+    cluster = Osds(4)
+    bounds = (MS, 2 * MS)
+    cluster.turn({'latencies': (LatencyCounts(1, 30.0, bounds, (0, 100, 0), (100, 0, 0)),),
+                  'untrimmed_epochs': 512})
+    cluster.run(55)
+    shown = report.signals(cluster.watch, cluster.sight())
+    assert shown['read_ms'] == pytest.approx(0.5, rel=0.1)
+    assert shown['write_rate'] == pytest.approx(4 * RATE / 5, rel=0.1)
+    assert (shown['read_p99_ms'], shown['write_p99_ms']) == (1.99, 0.99)
+    assert shown['untrimmed_osdmaps'] == 512
+    rows = report.osds(cluster.watch, cluster.sight())
+    assert rows[1]['read_p99_ms'] == 1.99 and rows[2]['read_p99_ms'] is None
+    cluster.run(120)
+    assert report.signals(cluster.watch, cluster.sight())['read_p99_ms'] is None
+
+
+def test_a_reading_that_was_not_taken_leaves_the_last_one() -> None:
+    cluster = Osds(4)
+    cluster.turn({'ping_ms': {1: 2.5}, 'osd_counts': {1: PgCounts(total=3, degraded=1)},
+                  'untrimmed_epochs': 7})
+    cluster.run(30)
+    row = report.osds(cluster.watch, cluster.sight())[1]
+    assert row['ping_ms'] == 2.5 and row['pgs'] == {'degraded': 1}
+    assert cluster.watch.untrimmed_epochs == 7
+
+
+def test_history() -> None:
+    cluster = Osds(4)
+    cluster.run(1200)
+    pools = {'rbd': 1}
+    for what in ('cluster', 'rbd', 'osd.3'):
+        points = cluster.watch.history_of(what, pools, False, 3)
+        assert points is not None and [point.end for point in points] == [
+            cluster.now - 10, cluster.now - 5, cluster.now]
+        shown = report.history_json(what, points)
+        assert shown['of'] == what and shown['points'][0]['read_ms'] == pytest.approx(0.5, rel=0.2)
+        week = cluster.watch.history_of(what, pools, True, 0)
+        assert week is not None and week[0].seconds == pytest.approx(600.0)
+    for nothing in ('osd.9', 'osd.', 'osd.x', 'rgw', '', 'osd.-1'):
+        assert cluster.watch.history_of(nothing, pools, False, 0) is None
+
+
+def test_health_checks_keep_ceph_s_limit() -> None:
+    check = warning('many', ['line %d' % number for number in range(500)])
+    assert check['count'] == 500 and len(check['detail']) == DETAIL_LINES
+    assert set(KINDS) == {LAGGY, SLOW, LATENCY}
+
+
+# ---- bad input
+
+def garbage(rnd: random.Random, osds: int) -> Dict[str, Any]:
+    """Readings of OSDs that have lost their minds."""
+    def number() -> Any:
+        return rnd.choice((0, 1, -1, 77, 2 ** 64 - 1, -2 ** 63, 10 ** 25))
+
+    def ops() -> Ops:
+        return Ops(number(), number())
+    times = (0.0, 1e9, -1.0, 1e300, NAN, float('inf'))
+    anybody = [rnd.randrange(-2, 2 * osds) for _ in range(10)]
+    return {
+        'seconds': rnd.choice((5.0, 0.0, -5.0, 1e9, NAN)),
+        'counters': {osd: OsdCounters(rnd.choice(times), ops(), ops(), ops(), ops(), ops(), ops(),
+                                      number()) for osd in anybody},
+        'clients': tuple(ClientOps(rnd.choice((1, 99, -1)), osd, ops(), ops()) for osd in anybody),
+        'osd_counts': rnd.choice((None, {}, {osd: PgCounts(laggy=number(), wait=number())
+                                             for osd in anybody})),
+        'ping_ms': rnd.choice((None, {}, {osd: rnd.choice(times) for osd in anybody})),
+        'latencies': tuple(LatencyCounts(osd, 30.0, (MS, MS // 2, 7), (1, 2, 3, number()),
+                                         (number(), 1, 1, 1)) for osd in anybody[:2]),
+        'unreadable': {osd: [UnreadablePg('1.%x' % osd, 3.0, number())]
+                       for osd in anybody if osd >= 0},
+        'untrimmed_epochs': number()}
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_nonsense_raises_nothing(seed: int) -> None:
+    rnd = random.Random(seed)
+    cluster = Osds(8)
+    for number in range(300):
+        if number % 3 == 0:
+            cluster.turn()
+            continue
+        cluster.turn(garbage(rnd, 8))
+        if number % 50 == 1:
+            cluster.now += rnd.choice((1e6, -1e6))
+        sight = cluster.sight()
+        assert cluster.checks == {} and cluster.told == []
+        report.osds(cluster.watch, sight), report.pools(cluster.watch, sight, OPTIONS)
+        report.laggy(cluster.watch, sight), report.signals(cluster.watch, sight)
+
+
+def test_osds_that_vanish_and_counters_that_are_missing() -> None:
+    cluster = Osds(12)
+    cluster.run(120)
+    cluster.turn({'counters': {}, 'clients': (), 'places': {}})
+    cluster.run(60)
+    for osd in range(6):
+        del cluster.counters[osd], cluster.places[osd]
+    cluster.run(300)
+    assert cluster.checks == {} and cluster.told == []
+    rows = report.osds(cluster.watch, cluster.sight())
+    assert [row['osd'] for row in rows] == list(range(6, 12))
+    assert cluster.watch.history_of('osd.3', {}, False, 0) is None
+    assert cluster.watch.tails.of_osd(3).read_ms is None
+
+
+@pytest.mark.parametrize('jump', [3600.0, -3600.0])
+def test_clocks_that_jump_raise_nothing(jump: float) -> None:
+    cluster = Osds(12)
+    cluster.run(300)
+    cluster.now += jump
+    cluster.run(600)
+    assert cluster.checks == {} and cluster.told == []
+    row = report.osds(cluster.watch, cluster.sight())[0]
+    assert row['read_rate'] == pytest.approx(RATE / 5, rel=0.2)
+
+
+@pytest.mark.parametrize('document', [
+    None, [], 'x', {'slow': []}, {'slow': {'x': {}, '1': None, '2': {'since': 'a', 'why': 1}}},
+    {'laggy_since': 'yesterday'}, {'latency': {'a': 1}}, {'latency': [[1, 'reads', 5.0]]}])
+def test_a_document_that_cannot_be_read_raises_nothing(document: Any) -> None:
+    cluster = Osds(12)
+    cluster.watch.load(document, cluster.now)
+    cluster.announcer.load(document)
+    cluster.run(60)
+    assert cluster.checks == {} and cluster.told == []

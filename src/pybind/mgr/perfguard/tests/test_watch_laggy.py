@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Laggy PGs: which they are, and which OSD is to blame."""
+import random
+from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+
+import pytest
+
+from perfguard.cluster.types import OsdSet, PgCounts, UnreadablePg
+from perfguard.watch.laggy import (LaggyPg, LaggyPgs, LaggySignals, MOST_PGS, MOST_SUSPECTS,
+                                   suspects)
+
+NAN = float('nan')
+
+
+class Osds:
+    """A replicated pool of which some PGs are laggy, as the OSDs would report it."""
+
+    def __init__(self, osds: int, pgs: int, size: int = 3, seed: int = 1) -> None:
+        rnd = random.Random(seed)
+        self.acting = {'1.%x' % number: tuple(rnd.sample(range(osds), size))
+                       for number in range(pgs)}
+        self.osds = osds
+
+    def stopped(self, culprit: int) -> List[str]:
+        """PGs in whose acting set an OSD hangs; those that it leads keep their last state."""
+        return [pgid for pgid, acting in self.acting.items() if culprit in acting[1:]]
+
+    def wedged(self, primary: int) -> List[str]:
+        return [pgid for pgid, acting in self.acting.items() if acting[0] == primary]
+
+    def seen(self, laggy: Iterable[str], known: Optional[Iterable[str]] = None,
+             silent: Mapping[int, float] = {}, ping_ms: Mapping[int, float] = {}) -> LaggySignals:
+        laggy = list(laggy)
+        counts: Dict[int, PgCounts] = {}
+        for osd in range(self.osds):
+            mine = [pgid for pgid, acting in self.acting.items() if osd in acting]
+            counts[osd] = PgCounts(total=len(mine), laggy=len(set(mine) & set(laggy)))
+        return LaggySignals(len(laggy), counts, [
+            LaggyPg(pgid, self.acting[pgid][0], self.acting[pgid], 100.0)
+            for pgid in (laggy if known is None else known)], silent, ping_ms)
+
+
+@pytest.mark.parametrize('osds, size', [(6, 3), (12, 3), (60, 3), (12, 2), (20, 6)])
+def test_the_osd_that_hangs_is_named_first(osds: int, size: int) -> None:
+    for culprit in range(0, osds, 5):
+        cluster = Osds(osds, 16 * osds, size, seed=culprit)
+        laggy = cluster.stopped(culprit)
+        # At first it only looks like this, later it is known not to report.
+        both: Tuple[Mapping[int, float], ...] = ({}, {culprit: 21.0})
+        for silent in both:
+            found = suspects(cluster.seen(laggy, silent=silent))
+            assert found[0].osd == culprit
+            assert 'in the acting set of %d of %d laggy' % (len(laggy), len(laggy)) in found[0].why
+            assert 'leads none of the' in found[0].why
+            assert [each.score for each in found] == sorted(
+                (each.score for each in found), reverse=True)
+        assert 'has not reported for 21 s' in found[0].why
+        assert '"ceph osd down %d"' % culprit in found[0].advice
+
+
+@pytest.mark.parametrize('culprit', range(3))
+def test_where_every_osd_has_every_pg(culprit: int) -> None:
+    """Then it is who leads them that tells."""
+    cluster = Osds(3, 64)
+    cases: List[Tuple[List[str], Mapping[int, float]]] = [
+        (cluster.stopped(culprit), {}), (cluster.wedged(culprit), {}),
+        (cluster.stopped(culprit), {culprit: 30.0})]
+    for laggy, silent in cases:
+        found = suspects(cluster.seen(laggy, silent=silent))
+        assert found[0].osd == culprit and found[0].score > found[1].score
+
+
+def test_a_slow_answer_to_heartbeats_is_a_hint() -> None:
+    cluster = Osds(6, 96)
+    pings = {osd: 0.5 for osd in range(6)}
+    plain = suspects(cluster.seen(cluster.stopped(4), ping_ms=pings))[0]
+    slow = suspects(cluster.seen(cluster.stopped(4), ping_ms={**pings, 4: 900.0}))[0]
+    assert (plain.osd, slow.osd) == (4, 4) and slow.score > plain.score
+    assert 'answers heartbeats in 900 ms, others in 0.5' in slow.why and 'network' in slow.advice
+    assert 'heartbeats' not in plain.why and plain.advice == ''
+    # On a slow network all are slow.
+    equal = suspects(cluster.seen(cluster.stopped(4), ping_ms={osd: 900.0 for osd in range(6)}))
+    assert 'heartbeats in' not in equal[0].why
+
+
+def test_a_lost_lease_renewal_is_named_as_such() -> None:
+    cluster = Osds(12, 192)
+    laggy = cluster.wedged(5)
+    found = suspects(cluster.seen(laggy, ping_ms={osd: 0.5 for osd in range(12)}))
+    assert found[0].osd == 5 and 'lost renewal of read leases' in found[0].why
+    assert '"ceph pg repeer ' in found[0].advice
+    assert found[0].advice.split('"')[1].split()[-1] in laggy
+    assert not any('lost renewal' in each.why for each in found[1:])
+
+
+@pytest.mark.parametrize('silent, ping_ms', [({5: 20.0}, {}), ({}, {5: 5000.0})])
+def test_no_lost_renewal_where_the_osd_itself_is_in_trouble(
+        silent: Mapping[int, float], ping_ms: Mapping[int, float]) -> None:
+    cluster = Osds(12, 192)
+    pings = {**{osd: 0.5 for osd in range(12)}, **ping_ms}
+    found = suspects(cluster.seen(cluster.wedged(5), silent=silent, ping_ms=pings))
+    assert found[0].osd == 5 and 'lost renewal' not in found[0].why
+
+
+def test_a_lost_renewal_is_told_though_some_other_osd_is_silent() -> None:
+    cluster = Osds(60, 600)
+    laggy = cluster.wedged(5)
+    (other, *_) = set(range(60)) - {osd for pgid in laggy for osd in cluster.acting[pgid]}
+    found = suspects(cluster.seen(laggy, silent={other: 99.0}))
+    assert found[0].osd == 5 and 'lost renewal' in found[0].why
+
+
+def test_a_stopped_osd_is_no_lost_renewal_of_others() -> None:
+    cluster = Osds(6, 96)
+    laggy = cluster.stopped(4)
+    assert not any('lost renewal' in each.why for each in suspects(cluster.seen(laggy)))
+    # At first only one primary has answered.
+    for osd in set(range(6)) - {4}:
+        known = [pgid for pgid in laggy if cluster.acting[pgid][0] == osd]
+        assert len(known) >= 2
+        found = suspects(cluster.seen(laggy, known))
+        assert found[0].osd == 4 and not any('lost renewal' in each.why for each in found)
+
+
+def test_not_more_suspects_than_anybody_reads() -> None:
+    cluster = Osds(60, 2048)
+    assert len(suspects(cluster.seen(cluster.acting))) == MOST_SUSPECTS
+
+
+def test_nothing_known_and_nonsense() -> None:
+    assert suspects(LaggySignals(0, {})) == ()
+    assert suspects(LaggySignals(5, {1: PgCounts(total=4)})) == ()
+    # Counts of different moments do not add up.
+    (only,) = suspects(LaggySignals(0, {1: PgCounts(laggy=4)}, ping_ms={1: NAN, 2: -1.0}))
+    assert only.osd == 1
+
+
+# ---- which PGs
+
+#: OSDs that still have laggy PGs.
+LAGGY = {osd: PgCounts(total=9, laggy=3) for osd in range(9)}
+
+
+def acting(pgid: str) -> Optional[OsdSet]:
+    return {'1.0': (1, 2), '1.1': (1, 3), '1.2': (2, 1)}.get(pgid)
+
+
+def named(pgs: LaggyPgs) -> List[Tuple[str, float]]:
+    return [(pg.pgid, pg.since) for pg in pgs.all()]
+
+
+def test_pgs_are_known_until_their_primary_names_them_no_more() -> None:
+    pgs = LaggyPgs()
+    pgs.update(100.0, {1: [UnreadablePg('1.0', 10.0, 2), UnreadablePg('1.1', 3.0, 1)],
+                       2: [UnreadablePg('1.2', 20.0, 1)]}, acting, LAGGY)
+    assert named(pgs) == [('1.2', 80.0), ('1.0', 90.0), ('1.1', 97.0)]
+    assert (pgs.all()[0].primary, pgs.all()[0].acting) == (2, (2, 1))
+    # Its oldest operation is another now, the PG is as long laggy as before.
+    pgs.update(110.0, {1: [UnreadablePg('1.0', 5.0, 2)]}, acting, LAGGY)
+    assert named(pgs) == [('1.2', 80.0), ('1.0', 90.0)]
+    pgs.update(115.0, {2: []}, acting, LAGGY)
+    assert named(pgs) == [('1.0', 90.0)]
+    pgs.clear()
+    assert named(pgs) == []
+
+
+def test_a_pg_in_a_new_interval_is_another_matter() -> None:
+    pgs = LaggyPgs()
+    pgs.update(100.0, {1: [UnreadablePg('1.0', 10.0, 2), UnreadablePg('1.1', 3.0, 1)]}, acting, LAGGY)
+    moved = {'1.0': (2, 1), '1.1': (1, 3)}
+    pgs.update(105.0, {}, moved.get, LAGGY)
+    assert named(pgs) == [('1.1', 97.0)]
+    pgs.update(110.0, {2: [UnreadablePg('1.0', 1.0, 2)]}, moved.get, LAGGY)
+    assert named(pgs) == [('1.1', 97.0), ('1.0', 109.0)]
+
+
+def test_pgs_of_a_primary_without_laggy_pgs_are_readable_again() -> None:
+    pgs = LaggyPgs()
+    pgs.update(100.0, {1: [UnreadablePg('1.0', 10.0, 2)], 2: [UnreadablePg('1.2', 9.0, 1)]},
+               acting, LAGGY)
+    pgs.update(105.0, {}, acting, {1: PgCounts(total=9), 2: PgCounts(total=9, wait=1)})
+    assert named(pgs) == [('1.2', 91.0)]
+
+
+def test_a_pg_that_does_not_exist_is_no_pg() -> None:
+    pgs = LaggyPgs()
+    pgs.update(100.0, {1: [UnreadablePg('9.9', 1.0, 1)]}, acting, LAGGY)
+    assert named(pgs) == []
+
+
+def test_not_more_pgs_than_anybody_reads() -> None:
+    pgs = LaggyPgs()
+    pgs.update(1000.0, {osd: [UnreadablePg('1.%x' % (100 * osd + number), float(number), 1)
+                              for number in range(90)] for osd in range(5)},
+               lambda pgid: (int(pgid[2:], 16) // 100, 7), LAGGY)
+    assert len(pgs.all()) == MOST_PGS
+    assert pgs.all()[0].since == 911.0

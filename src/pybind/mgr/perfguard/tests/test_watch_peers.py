@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is expected of an OSD: by its peers, at their load."""
+import math
+from typing import Dict, List, Sequence
+
+import pytest
+
+from perfguard.watch.peers import Peers, Point, compare, groups_of, loads_of, queue_allowance
+from perfguard.watch.types import OsdPlace
+from perfguard.watch.window import Reading
+
+
+def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> Point:
+    return Point(osd, Reading(ms, ms, math.log(ms), ops), loads_of(0.6 * rate, 0.4 * rate))
+
+
+def alike(count: int, ms: float = 10.0) -> List[Point]:
+    """Within some percent of each other in latency and load."""
+    return [point(osd, ms * (0.95 + 0.1 * (osd * 7 % count) / count),
+                  95 + 10 * (osd * 3 % count) / count) for osd in range(count)]
+
+
+def queue(rates: Sequence[float], capacity: float = 200.0) -> List[Point]:
+    """M/M/1: all alike but for their load."""
+    return [point(osd, 1000 / (capacity - rate), rate) for osd, rate in enumerate(rates)]
+
+
+def test_the_slow_do_not_move_what_is_expected() -> None:
+    healthy = Peers(alike(12)).expected(loads_of(60, 40))
+    some_slow = alike(12)[:8] + [point(osd, 500.0) for osd in range(8, 12)]
+    assert Peers(some_slow).expected(loads_of(60, 40)) == pytest.approx(healthy, abs=0.05)
+
+
+@pytest.mark.parametrize('others, judged', [(2, False), (3, True)])
+def test_three_others_are_needed(others: int, judged: bool) -> None:
+    points = alike(others) + [point(99, 30.0)]
+    found = compare(points[-1], Peers(points), True)
+    assert (found is not None) == judged
+    if found is not None:
+        assert found.peers == 3 and found.score == pytest.approx(3.0, rel=0.1)
+
+
+def test_in_a_small_group_an_osd_does_not_vouch_for_itself() -> None:
+    points = alike(3) + [point(99, 30.0)]
+    found = compare(points[-1], Peers(points), True)
+    assert found is not None and found.spread_ms < 1.0
+
+
+def test_load_explains_latency_within_the_range_of_the_peers() -> None:
+    peers = Peers(queue([60 + 5 * i for i in range(16)]))  # 60 to 135 of 200
+    assert math.exp(peers.expected(loads_of(0.6 * 130, 0.4 * 130))) == pytest.approx(
+        1000 / 70, rel=0.15)
+
+
+def test_a_low_load_lowers_nothing() -> None:
+    peers = Peers(queue([60 + 5 * i for i in range(16)]))
+    assert peers.expected(loads_of(1, 1)) == peers.expected(loads_of(0.6 * 97, 0.4 * 97))
+
+
+@pytest.mark.parametrize('ratio', [1.2, 1.5, 1.8])
+def test_a_hot_osd_is_not_slow(ratio: float) -> None:
+    peers = Peers(queue([80 + 2.5 * i for i in range(16)]))  # about half utilised
+    hot = point(99, 1000 / (200 - 100 * ratio), 100 * ratio)
+    found = peers.compare(hot, 16)
+    allowed = queue_allowance(peers.utilisation, found.load_ratio, 1.15)
+    assert found.score < 1.5 * allowed
+
+
+def test_where_an_osd_may_be_saturated_no_latency_is_too_much() -> None:
+    assert queue_allowance(0.6, 1.3, 1.15) == math.inf
+    assert queue_allowance(0.6, 1.0, 1.15) == pytest.approx(0.4 / (1 - 0.6 * 1.15))
+
+
+def test_a_load_of_other_composition_counts_as_load() -> None:
+    """As many operations, but writes, which may cost more than reads."""
+    peers = Peers([point(osd, 10.0) for osd in range(12)])
+    assert peers.expected(loads_of(0, 100)) > peers.expected(loads_of(60, 40)) + math.log(2)
+
+
+def test_few_operations_prove_little() -> None:
+    points = alike(12)
+    many, few = point(99, 20.0), point(99, 20.0, ops=24)
+    assert Peers(points).compare(many, 12).deviations > 5 > Peers(points).compare(
+        few, 12).deviations
+
+
+def places(models: Dict[str, int]) -> Dict[int, OsdPlace]:
+    names = [model for model, count in models.items() for _ in range(count)]
+    return {osd: OsdPlace(osd, 'h', 'default', 'ssd', model) for osd, model in enumerate(names)}
+
+
+@pytest.mark.parametrize('models, groups, strangers', [
+    ({'a': 6, 'b': 5}, 'aaaaaabbbbb', []),
+    ({'a': 6, 'b': 4}, 'aaaaaa****', [6, 7, 8, 9]),
+    ({'a': 4}, '****', []),
+])
+def test_a_model_is_a_group_when_it_has_members_enough(
+        models: Dict[str, int], groups: str, strangers: List[int]) -> None:
+    found, strange = groups_of(places(models))
+    assert ''.join(found[osd][2] for osd in sorted(found)) == groups
+    assert [osd for osd, is_strange in strange.items() if is_strange] == strangers

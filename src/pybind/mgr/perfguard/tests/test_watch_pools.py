@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What clients of each pool feel, against what they usually feel."""
+import json
+import random
+from typing import Any, List, Optional, Sequence
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, Ops
+from perfguard.watch.pools import (PoolLatency, PoolSettings, PoolWatch, STORED_POINTS, mean_flow,
+                                   recent)
+from perfguard.watch.series import Point, Series
+from perfguard.watch.types import Flow
+
+MS = 1000000
+SETTINGS = PoolSettings(target_factor=1.5, alarm_factor=3.0, baseline_seconds=60.0)
+POOL = 7
+NAN = float('nan')
+
+
+def ops(number: int, ms: float) -> Ops:
+    return Ops(int(number * ms * MS), number)
+
+
+class Clients:
+    """Feeds one pool every five seconds."""
+
+    def __init__(self, settings: PoolSettings = SETTINGS) -> None:
+        self.watch = PoolWatch()
+        self.settings = settings
+        self.now = 1e9
+        self.pools: Sequence[int] = (POOL,)
+
+    def rows(self, seconds: float, rows: Sequence[ClientOps], quiet: bool = True) -> None:
+        for _ in range(int(seconds / 5)):
+            self.now += 5.0
+            self.watch.update(self.now, 5.0, rows, {pool: None for pool in self.pools}, quiet,
+                              self.settings)
+
+    def feel(self, seconds: float, read_ms: Optional[float] = None,
+             write_ms: Optional[float] = None, quiet: bool = True, number: int = 100) -> None:
+        """`number` operations of each kind that has a latency, in each reading."""
+        read = Ops() if read_ms is None else ops(number, read_ms)
+        write = Ops() if write_ms is None else ops(number, write_ms)
+        self.rows(seconds, [ClientOps(POOL, 1, read, write)], quiet)
+
+    @property
+    def slow(self) -> List[str]:
+        return [kind for pool, kind, _ in self.watch.slow()]
+
+    @property
+    def latency(self) -> PoolLatency:
+        return self.watch.latency(POOL)
+
+
+# ---- what is felt now
+
+def test_latency_is_the_mean_of_the_last_minute() -> None:
+    clients = Clients()
+    clients.feel(60, read_ms=9.0)
+    clients.feel(30, read_ms=1.0)
+    clients.feel(30, read_ms=3.0, write_ms=5.0)
+    assert clients.latency.read == Flow(20.0, 2.0)
+    assert clients.latency.write == Flow(10.0, 5.0)
+
+
+def test_osds_of_a_pool_are_summed_up() -> None:
+    clients = Clients()
+    clients.rows(5, [ClientOps(POOL, 1, ops(10, 1.0), Ops()),
+                     ClientOps(POOL, 2, ops(30, 2.0), Ops()),
+                     ClientOps(8, 2, ops(50, 100.0), Ops())])
+    assert clients.latency.read == Flow(8.0, 1.75)
+
+
+def test_a_pool_nobody_has_heard_of() -> None:
+    assert PoolWatch().latency(3) == PoolLatency(3, Flow(), Flow(), None, None)
+    assert PoolWatch().history(3) is None
+
+
+def test_expected_latency_of_the_mix_that_there_is_now() -> None:
+    def expected(read: float, write: float, read_ms: Optional[float],
+                 write_ms: Optional[float]) -> Optional[float]:
+        return PoolLatency(1, Flow(read, 9.0), Flow(write, 9.0), read_ms, write_ms).baseline_ms
+    assert expected(30.0, 10.0, 1.0, 5.0) == 2.0
+    assert expected(30.0, 10.0, None, 5.0) == 5.0
+    assert expected(0.0, 0.0, 1.0, 5.0) == 5.0
+    assert expected(30.0, 10.0, None, None) is None
+    assert expected(0.0, 10.0, 1.0, None) == 1.0
+
+
+# ---- baseline
+
+def test_the_baseline_is_learned_while_it_is_quiet() -> None:
+    clients = Clients()
+    clients.feel(55, read_ms=1.0)
+    assert clients.latency.read_baseline_ms is None
+    clients.feel(300, read_ms=50.0, quiet=False)
+    assert clients.latency.read_baseline_ms is None
+    clients.feel(5, read_ms=1.0)
+    assert clients.latency.read_baseline_ms == 1.0
+    assert clients.latency.write_baseline_ms is None
+
+
+def test_a_few_operations_make_no_baseline() -> None:
+    clients = Clients()
+    clients.feel(60, read_ms=1.0, number=8)
+    assert clients.latency.read_baseline_ms is None
+
+
+def test_the_baseline_is_a_median() -> None:
+    clients = Clients()
+    for ms in (1.0, 2.9, 2.0, 1.5, 1.8):
+        clients.feel(60, read_ms=ms)
+    assert clients.latency.read_baseline_ms == 1.8
+
+
+def test_another_length_of_the_points_holds_at_once() -> None:
+    clients = Clients()
+    clients.feel(30, read_ms=1.0)
+    clients.settings = PoolSettings(1.5, 3.0, baseline_seconds=10.0)
+    clients.feel(5, read_ms=1.0)
+    assert clients.latency.read_baseline_ms == 1.0
+
+
+# ---- alarms
+
+def learned(read_ms: float = 1.0, write_ms: float = 1.0) -> Clients:
+    clients = Clients()
+    clients.feel(600, read_ms, write_ms)
+    assert clients.slow == []
+    return clients
+
+
+def test_reads_and_writes_are_judged_apart() -> None:
+    clients = learned()
+    clients.feel(180, read_ms=1.0, write_ms=20.0, quiet=False)
+    assert clients.slow == ['writes']
+    clients.feel(180, read_ms=20.0, write_ms=1.0, quiet=False)
+    assert clients.slow == ['reads']
+
+
+def test_raised_within_two_minutes_and_not_within_one() -> None:
+    clients = learned()
+    begin = clients.now
+    clients.feel(60, read_ms=20.0, quiet=False)
+    assert clients.slow == []
+    clients.feel(60, read_ms=20.0, quiet=False)
+    ((pool, kind, since),) = clients.watch.slow()
+    assert (pool, kind) == (POOL, 'reads') and begin < since <= begin + 60
+    clients.feel(180, read_ms=1.0, quiet=False)
+    assert clients.slow == []
+
+
+@pytest.mark.parametrize('usual, now, slow', [
+    (0.4, 2.3, False),      # six times as slow, but by less than 2 ms
+    (0.4, 2.5, True),
+    (10.0, 29.0, False),    # not three times as slow
+    (10.0, 31.0, True)])
+def test_limits_on_flash_and_on_disks(usual: float, now: float, slow: bool) -> None:
+    clients = learned(read_ms=usual)
+    clients.feel(180, read_ms=now, quiet=False)
+    assert bool(clients.slow) == slow
+
+
+def test_a_stall_of_some_seconds_is_no_alarm() -> None:
+    clients = learned()
+    for _ in range(10):
+        clients.feel(15, read_ms=3000.0, quiet=False)
+        clients.feel(45, read_ms=1.0, quiet=False)
+        assert clients.slow == []
+
+
+def test_a_few_operations_are_no_workload() -> None:
+    clients = learned()
+    clients.feel(300, read_ms=500.0, quiet=False, number=2)
+    assert clients.slow == []
+
+
+def test_without_a_baseline_nothing_is_slow() -> None:
+    clients = Clients()
+    clients.feel(600, read_ms=500.0, quiet=False)
+    assert clients.slow == [] and clients.latency.read.ms == pytest.approx(500.0)
+
+
+def test_noise_raises_nothing() -> None:
+    rnd = random.Random(2)
+    clients = learned(2.0, 4.0)
+    for _ in range(1000):
+        clients.feel(5, 2.0 * rnd.lognormvariate(0, 0.5), 4.0 * rnd.lognormvariate(0, 0.5),
+                     number=rnd.choice((0, 1, 10, 1000)))
+        assert clients.slow == []
+
+
+def test_a_pool_that_is_gone_is_forgotten() -> None:
+    clients = learned()
+    clients.feel(180, read_ms=20.0, quiet=False)
+    clients.pools = ()
+    clients.rows(5, [ClientOps(POOL, 1, ops(100, 20.0), Ops())])
+    assert clients.slow == [] and clients.watch.history(POOL) is None
+
+
+def test_trouble_does_not_become_what_is_usual() -> None:
+    clients = Clients()
+    clients.feel(600, read_ms=1.0)
+    clients.feel(4 * 3600, read_ms=20.0)
+    assert clients.slow == ['reads'] and clients.latency.read_baseline_ms == 1.0
+
+
+def test_what_lasts_for_days_is_how_the_pool_is_used_now() -> None:
+    clients = Clients(PoolSettings(1.5, 3.0, baseline_seconds=600.0))
+    clients.feel(7200, read_ms=1.0)
+    clients.feel(80000, read_ms=20.0)
+    assert clients.slow == ['reads']
+    clients.feel(30000, read_ms=20.0)
+    assert clients.slow == [] and clients.latency.read_baseline_ms == 20.0
+
+
+def test_a_standstill_is_no_recovery() -> None:
+    clients = learned()
+    clients.feel(180, read_ms=20.0, quiet=False)
+    clients.rows(300, [])
+    assert clients.slow == ['reads']
+    clients.rows(600, [])
+    assert clients.slow == []
+
+
+# ---- nonsense
+
+@pytest.mark.parametrize('read', [
+    Ops(-5, 3), Ops(5, -3), Ops(5, 0), Ops(2 ** 64 - 1, 1), Ops(NAN, 5),  # type: ignore[arg-type]
+    Ops(5, NAN)])  # type: ignore[arg-type]
+def test_what_cannot_be_is_left_out(read: Ops) -> None:
+    assert not read.sane
+    clients = learned()
+    clients.rows(300, [ClientOps(POOL, 1, read, Ops()), ClientOps(POOL, 2, ops(100, 1.0), Ops()),
+                       ClientOps(POOL, 3, Ops(), read)])
+    assert clients.slow == [] and clients.latency.read == Flow(20.0, 1.0)
+    assert clients.latency.read_baseline_ms == 1.0
+
+
+def test_an_operation_of_days_can_be() -> None:
+    assert Ops(2 * 86400 * 10 ** 9, 1).sane and Ops().sane
+
+
+@pytest.mark.parametrize('jump', [7200.0, -7200.0])
+def test_a_clock_that_jumps_raises_nothing(jump: float) -> None:
+    clients = learned()
+    clients.feel(50, read_ms=20.0, quiet=False)
+    clients.now += jump
+    clients.feel(20, read_ms=1.0, quiet=False)
+    assert clients.slow == [] and clients.latency.read.ms == pytest.approx(1.0)
+    clients.feel(600, read_ms=1.0)
+    assert clients.latency.read == Flow(20.0, 1.0)
+
+
+def test_points_of_the_future_are_from_before_a_jump() -> None:
+    series = Series(1, 100)
+    for end in (100.0, 5000.0, 105.0, 110.0):
+        series.add(end, 5.0, (1.0,))
+    assert [point.end for point in recent(series, 111.0, 5.0)] == [100.0, 105.0, 110.0]
+
+
+def test_mean_flow() -> None:
+    points = [Point(1.0, 5.0, (10.0, 20.0 * MS)), Point(2.0, 5.0, (0.0, 0.0))]
+    assert mean_flow(points, 0, 1) == Flow(1.0, 2.0)
+    assert mean_flow(points[1:], 0, 1) == mean_flow([], 0, 1) == Flow()
+
+
+# ---- what survives the mgr
+
+def stored(clients: Clients) -> Any:
+    found = None
+    while True:
+        taken = clients.watch.take_unsaved()
+        if taken is None:
+            return found
+        found = taken
+
+
+def test_a_grown_baseline_is_to_be_stored() -> None:
+    clients = Clients()
+    clients.feel(55, read_ms=1.0)
+    assert clients.watch.take_unsaved() is None
+    clients.feel(5, read_ms=1.0)
+    pool, rows = stored(clients)
+    assert (pool, len(rows)) == (POOL, 1)
+    assert clients.watch.take_unsaved() is None
+    clients.feel(60 * (STORED_POINTS + 10), read_ms=1.0)
+    pool, rows = stored(clients)
+    assert len(rows) == STORED_POINTS and rows[-1][0] == clients.now
+    assert len(json.dumps(rows)) < 20000
+
+
+def test_a_pool_waits_once_to_be_stored() -> None:
+    clients = Clients(PoolSettings(1.5, 3.0, baseline_seconds=5.0))
+    clients.pools = range(20)
+    clients.rows(500, [])
+    assert sorted(pool for pool, _ in iter(clients.watch.take_unsaved, None)) == list(range(20))
+
+
+def test_baselines_and_alarms_survive() -> None:
+    clients = learned(2.0, 3.0)
+    clients.feel(180, read_ms=40.0, write_ms=3.0, quiet=False)
+    rows = json.loads(json.dumps(stored(clients)[1]))
+    alarms = json.loads(json.dumps([list(row) for row in clients.watch.slow()]))
+    later = Clients()
+    later.now = clients.now + 20
+    later.watch.load(POOL, rows, SETTINGS)
+    later.watch.load_alarms(alarms, later.now)
+    assert later.latency.read_baseline_ms == 2.0 and later.latency.write_baseline_ms == 3.0
+    assert later.watch.slow() == clients.watch.slow() != []
+    later.feel(30, read_ms=40.0, quiet=False)
+    assert later.slow == ['reads']
+    later.feel(180, read_ms=2.0, quiet=False)
+    assert later.slow == []
+
+
+@pytest.mark.parametrize('rows', [
+    None, {}, 'x', [1], [[]], [[POOL, 'reads']], [[POOL, 'scrubs', 1.0]], [[99, 'reads', 1.0]],
+    [[POOL, 'reads', 'today']], [[POOL, 'reads', None]], [[[1], 'reads', 1.0]],
+    [[POOL, [2], 1.0]], [[POOL, 'reads', NAN]], [[POOL, 'reads', 10 ** 400]]])
+def test_alarms_that_are_none_are_passed_over(rows: Any) -> None:
+    clients = learned()
+    clients.watch.load_alarms(rows, clients.now)
+    assert clients.slow == []
+
+
+@pytest.mark.parametrize('row', [
+    [NAN] * 6, [1.0, 600.0, 1000.0, NAN, 1000.0, NAN], [10 ** 400] * 6, [float('inf')] * 6])
+def test_a_baseline_that_is_no_number_is_none(row: Any) -> None:
+    watch = PoolWatch()
+    watch.load(POOL, [row], SETTINGS)
+    assert watch.latency(POOL).baseline_ms is None
+
+
+def test_an_alarm_of_the_future_began_now() -> None:
+    clients = learned()
+    clients.watch.load_alarms([[POOL, 'reads', clients.now + 1e6]], clients.now)
+    assert clients.watch.slow() == [(POOL, 'reads', clients.now)]

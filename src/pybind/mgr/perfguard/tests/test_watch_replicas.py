@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The replica that primaries wait for is found, and nobody else."""
+import random
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+import pytest
+
+from perfguard.cluster.types import NO_OSD, Ops, PgWrites
+from perfguard.watch.replicas import MOST_SLOW, replica_flows
+
+#: Milliseconds of a write without trouble.
+USUAL = 2.0
+
+
+def placed(rng: random.Random, osds: int, hosts: int, pgs: int, size: int = 3,
+           pool: int = 1) -> Dict[str, Tuple[int, ...]]:
+    """PG -> acting set; osd.N is in host N % hosts, one replica a host."""
+    found = {}
+    for seed in range(pgs):
+        chosen = rng.sample(range(hosts), size)
+        found['%d.%x' % (pool, seed)] = tuple(
+            rng.choice([osd for osd in range(osds) if osd % hosts == host]) for host in chosen)
+    return found
+
+
+def written(rng: random.Random, acting: Mapping[str, Tuple[int, ...]],
+            added: Mapping[int, float], primaries: Mapping[int, float] = {}) -> List[PgWrites]:
+    """A write waits for its slowest replica; means of a few operations scatter by a fifth."""
+    rows = []
+    for pgid, osds in acting.items():
+        number = rng.randint(5, 60)
+        ms = USUAL + primaries.get(osds[0], 0.0) + max(
+            [added.get(osd, 0.0) for osd in osds[1:]])
+        rows.append(PgWrites(pgid, osds, Ops(
+            int(number * ms * 1e6 * rng.lognormvariate(0, 0.2)), number)))
+    return rows
+
+
+def slow(rows: Sequence[PgWrites], factor: float = 1.5) -> List[int]:
+    flows = replica_flows(rows, 30.0)
+    usual = sorted(flow.ms for flow in flows.values())[len(flows) // 2]
+    return sorted(osd for osd, flow in flows.items() if flow.ms > factor * usual)
+
+
+@pytest.mark.parametrize('osds, hosts, pgs', [(6, 3, 64), (8, 4, 64), (60, 10, 1024)])
+@pytest.mark.parametrize('seed', range(5))
+def test_one_slow_replica_is_found(osds: int, hosts: int, pgs: int, seed: int) -> None:
+    rng = random.Random(seed)
+    rows = written(rng, placed(rng, osds, hosts, pgs), {1: 3 * USUAL})
+    assert slow(rows) == [1]
+    flow = replica_flows(rows, 30.0)[1]
+    assert 3 * USUAL < flow.ms < 5.5 * USUAL
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_nobody_is_accused_where_nobody_is_slow(seed: int) -> None:
+    rng = random.Random(seed)
+    assert slow(written(rng, placed(rng, 12, 4, 128), {})) == []
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_a_slow_primary_is_no_slow_replica(seed: int) -> None:
+    """Its own writes are slow; those that it replicates for others are not."""
+    rng = random.Random(seed)
+    rows = written(rng, placed(rng, 12, 4, 256), {}, primaries={5: 10 * USUAL})
+    assert slow(rows) == []
+
+
+def test_two_slow_replicas_and_a_slow_host() -> None:
+    rng = random.Random(1)
+    acting = placed(rng, 24, 8, 512)
+    assert slow(written(rng, acting, {3: 4 * USUAL, 12: 8 * USUAL})) == [3, 12]
+    # All of host 2.
+    assert slow(written(rng, acting, {2: 3 * USUAL, 10: 3 * USUAL, 18: 3 * USUAL})) == [2, 10, 18]
+
+
+def test_pools_of_their_own_speed_accuse_nobody() -> None:
+    rng = random.Random(2)
+    fast = written(rng, placed(rng, 12, 4, 64), {})
+    other = {osd: 9 * USUAL for osd in range(12)}
+    assert slow(fast + written(rng, placed(rng, 12, 4, 64, pool=2), other)) == []
+
+
+def test_what_cannot_be_told_apart_is_not_accused() -> None:
+    """One OSD a host and a replica a host: every PG has every OSD."""
+    rng = random.Random(3)
+    rows = written(rng, placed(rng, 3, 3, 64), {1: 5 * USUAL})
+    assert slow(rows) in ([], [1])
+
+
+def test_all_slow_is_nobody_in_particular() -> None:
+    rng = random.Random(4)
+    rows = written(rng, placed(rng, 12, 4, 128), {osd: 5 * USUAL for osd in range(12)})
+    assert slow(rows) == []
+    assert len(slow(written(rng, placed(rng, 60, 10, 600),
+                            {osd: 5 * USUAL for osd in range(20)}))) <= MOST_SLOW
+
+
+def test_nonsense() -> None:
+    rows = [PgWrites('1.0', (), Ops(5, 5)), PgWrites('1.1', (NO_OSD, 1), Ops(5, 5)),
+            PgWrites('1.2', (0, NO_OSD, 1), Ops(-5, 5)), PgWrites('1.3', (0, 1), Ops(10 ** 30, 4)),
+            PgWrites('1.4', (0, 1), Ops(0, 0))]
+    assert replica_flows(rows, 30.0) == {}
+    assert replica_flows([], 0.0) == {}

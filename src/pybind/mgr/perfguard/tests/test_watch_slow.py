@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Slow OSDs and hosts: named when it lasts, with the reason, and nobody else."""
+import json
+import math
+import re
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set
+
+import pytest
+
+from perfguard.watch.slow import SlowOsds, SlowSettings
+from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdPlace, OsdSample
+
+BEAT = 5.0
+START = 1e9
+SETTINGS = SlowSettings()
+
+
+def places(hosts: int = 6, per_host: int = 4, model: str = 'm') -> Dict[int, OsdPlace]:
+    return {osd: OsdPlace(osd, 'h%d' % (osd // per_host), 'default', 'ssd', model)
+            for osd in range(hosts * per_host)}
+
+
+def sample(osd: int, read: float = 1.0, write: float = 1.0, cpu: float = 1.0,
+           load: float = 1.0) -> OsdSample:
+    """A healthy one by default; factors on its latencies and its load."""
+    own = 1.0 + 0.06 * (osd * 7 % 11 - 5) / 5  # no two are the same
+    rate = 200.0 * load * (1.0 + 0.1 * (osd * 5 % 7 - 3) / 3)
+    queue, commit = 0.05 * own * cpu, 0.3 * own * write
+    return OsdSample(osd, BEAT, read=Flow(rate, queue + 0.3 * own * read),
+                     write=Flow(rate, queue + 2 * commit), own_write=Flow(rate, queue),
+                     commit=Flow(3 * rate, commit), store_read=Flow(0.7 * rate, 0.3 * own * read))
+
+
+class Clock:
+    """Plays samples to a detector, one beat after another."""
+
+    def __init__(self, where: Optional[Dict[int, OsdPlace]] = None) -> None:
+        self.detector = SlowOsds()
+        self.places = places() if where is None else where
+        self.now = START
+        self.busy: Dict[int, str] = {}
+
+    def play(self, seconds: float, make: Callable[[int], OsdSample] = sample,
+             beat: float = BEAT) -> Set[int]:
+        """Who is slow at the end."""
+        for _ in range(round(seconds / beat)):
+            self.now += beat
+            self.detector.update(self.now, [make(osd) for osd in self.places], self.places,
+                                 self.busy, SETTINGS)
+        return self.slow()
+
+    def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
+        """Seconds until somebody is slow."""
+        begin = self.now
+        while not self.slow():
+            assert self.now - begin < most
+            self.play(BEAT, make)
+        return self.now - begin
+
+    def slow(self) -> Set[int]:
+        return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
+
+
+def slow_ones(osds: AbstractSet[int], **factors: float) -> Callable[[int], OsdSample]:
+    return lambda osd: sample(osd, **factors) if osd in osds else sample(osd)
+
+
+@pytest.mark.parametrize('factors, words', [
+    ({'read': 5.0}, 'reads'), ({'write': 5.0}, 'store commits'), ({'cpu': 30.0}, '(reads|writes)')])
+def test_a_slow_osd_is_named_with_the_kind_of_operation(
+        factors: Mapping[str, float], words: str) -> None:
+    clock = Clock()
+    assert not clock.play(300)
+    began = clock.now
+    assert clock.play(300, slow_ones({7}, **factors)) == {7}
+    verdict = clock.detector.verdicts[7]
+    assert verdict.score is not None and verdict.score > 3
+    assert began <= verdict.since <= began + 60
+    assert re.search(words + r' [\d.]+ ms against [\d.]+ \+- [\d.]+ of 23 peers for .* at the same'
+                     ' load$', verdict.why)
+    others = [v.score for osd, v in clock.detector.verdicts.items() if osd != 7]
+    assert all(score is not None and 0.8 < score < 1.3 for score in others)
+
+
+def test_a_slow_replica_does_not_accuse_those_that_write_to_it() -> None:
+    def make(osd: int) -> OsdSample:
+        healthy = sample(osd)
+        return healthy._replace(write=Flow(healthy.write.rate, 50.0)) if osd < 8 else healthy
+
+    assert not Clock().play(600, make)
+
+
+def test_the_slower_the_sooner() -> None:
+    very, mildly = (Clock().until(slow_ones({3}, read=factor, write=factor))
+                    for factor in (20.0, 2.5))
+    assert 60 < very <= 100 < mildly < 300
+
+
+def test_somewhat_more_than_a_minute_of_slowness_is_no_alarm() -> None:
+    clock = Clock()
+    for _ in range(5):
+        assert not clock.play(120)
+        assert not clock.play(75, slow_ones({3}, read=20.0, write=20.0))
+        assert not clock.play(30)
+
+
+def test_one_stall_is_no_alarm() -> None:
+    clock = Clock()
+    for _ in range(10):
+        assert not clock.play(BEAT, slow_ones({3}, read=5000.0, write=5000.0))
+        assert not clock.play(40)
+
+
+def test_less_than_the_ratio_and_trifles_are_no_alarm() -> None:
+    assert not Clock().play(900, slow_ones({3}, read=1.3, write=1.3))
+
+    def make(osd: int) -> OsdSample:
+        factor = 0.4 if osd == 3 else 0.17  # 0.12 in place of 0.05 ms
+        return sample(osd, read=factor, write=factor, cpu=0.1)
+
+    assert not Clock().play(900, make)
+
+
+def test_a_queue_that_is_short_against_the_commit_is_no_alarm() -> None:
+    def make(osd: int) -> OsdSample:
+        disk = sample(osd, read=10.0, write=10.0)
+        return disk._replace(own_write=Flow(disk.own_write.rate, 1.0)) if osd == 3 else disk
+
+    assert not Clock().play(900, make)
+
+
+def test_a_change_is_seen_that_the_differences_between_osds_hide() -> None:
+    """Some are twice as fast as others by nature, and one of the fast gets as slow as three of
+    them: as 1.5 of the slow."""
+    natural = {osd: 0.6 if osd % 2 else 1.0 for osd in places()}
+
+    def make(slow: float) -> Callable[[int], OsdSample]:
+        return lambda osd: sample(osd, *(2 * [natural[osd] * (slow if osd == 5 else 1.0)]))
+
+    clock = Clock()
+    assert not clock.play(900, make(1.0))
+    assert clock.play(300, make(3.0)) == {5}
+
+
+def test_cleared_with_hysteresis() -> None:
+    clock = Clock()
+    clock.play(300, slow_ones({3}, read=4.0, write=4.0))
+    # Not slow enough to be called slow, but not well.
+    assert clock.play(600, slow_ones({3}, read=1.4, write=1.4)) == {3}
+    assert clock.play(30) == {3}
+    assert not clock.play(120)
+    assert clock.detector.verdicts[3].why == ''
+
+
+def test_no_evidence_neither_raises_nor_clears_until_it_is_stale() -> None:
+    clock = Clock()
+    clock.play(300, slow_ones({3}, read=4.0, write=4.0))
+
+    def idle(osd: int) -> OsdSample:
+        return OsdSample(osd, BEAT) if osd == 3 else sample(osd)
+
+    assert clock.play(300, idle) == {3}
+    assert clock.detector.verdicts[3].score is None
+    assert not clock.play(400, idle)
+
+
+def test_a_hot_healthy_osd_is_not_slow() -> None:
+    assert not Clock().play(600, slow_ones({3}, read=6.0, write=6.0, cpu=6.0, load=3.0))
+    assert Clock().play(600, slow_ones({3}, read=20.0, write=20.0, load=3.0)) == {3}
+
+
+def test_a_different_load_is_told() -> None:
+    clock = Clock()
+    clock.play(300, slow_ones({3}, read=20.0, write=20.0, load=2.0))
+    assert re.search(r'at [12]\.\d times the load', clock.detector.verdicts[3].why)
+
+
+def test_a_host_is_named_once_and_its_osds_say_so() -> None:
+    clock = Clock()
+    slow = clock.play(400, slow_ones({8, 9, 10, 11}, read=4.0, write=4.0))
+    assert slow == {8, 9, 10, 11}
+    host, = clock.detector.hosts()
+    assert host.host == 'h2' and host.osds == (8, 9, 10, 11) and host.score > 3
+    assert host.why.startswith('4 of its 4 ssd OSDs are slow')
+    assert all('host h2' in clock.detector.verdicts[osd].why for osd in slow)
+
+
+def test_reasons_do_not_grow() -> None:
+    clock = Clock()
+    clock.play(400, slow_ones({8, 9, 10, 11}, read=4.0, write=4.0))
+    clock.play(60, lambda osd: OsdSample(osd, BEAT))
+    assert clock.detector.verdicts[8].why.count('host h2') == 1
+    assert 'host' not in json.dumps(clock.detector.to_json())
+
+
+def test_one_slow_osd_is_not_its_host() -> None:
+    clock = Clock()
+    clock.play(400, slow_ones({8, 13}, read=4.0, write=4.0))
+    assert clock.slow() == {8, 13} and not clock.detector.hosts()
+
+
+@pytest.mark.parametrize('many', [set(range(24)), {osd for osd in range(24) if osd % 3 == 0}])
+def test_where_many_are_slow_nobody_is_accused(many: Set[int]) -> None:
+    assert not Clock().play(900, slow_ones(many, read=4.0, write=4.0))
+
+
+def test_models_have_peers_of_their_own() -> None:
+    where = {osd: place._replace(model='b' if osd % 3 == 0 else 'a')
+             for osd, place in places().items()}
+    natural = {osd: 1.0 if osd % 3 else 3.0 for osd in where}
+    clock = Clock(where)
+    assert not clock.play(600, lambda osd: sample(osd, natural[osd], natural[osd]))
+    assert clock.play(300, lambda osd: sample(
+        osd, *(2 * [natural[osd] * (3.0 if osd == 5 else 1.0)]))) == {5}
+
+
+@pytest.mark.parametrize('kind', [SCRUB, TARGET])
+def test_other_work_excuses_but_not_everything(kind: str) -> None:
+    for factor, accused in ((2.5, set()), (12.0, {5})):
+        clock = Clock()
+        clock.busy = {5: kind}
+        assert clock.play(900, slow_ones({5}, read=factor, write=factor)) == accused
+
+
+def test_deep_scrub_reads_large() -> None:
+    def make(osd: int) -> OsdSample:
+        healthy = sample(osd)
+        return healthy._replace(store_read=Flow(100.0, 30.0)) if osd == 5 else healthy
+
+    clock = Clock()
+    clock.busy = {5: SCRUB}
+    assert not clock.play(900, make)
+
+
+def test_not_all_backfill_as_much_and_more_patience_is_due() -> None:
+    for factor, seconds, accused in ((2.5, 900, set()), (20.0, 150, set()), (20.0, 300, {5})):
+        clock = Clock()
+        clock.busy = {osd: TARGET for osd in range(8)}
+        work = {osd: 2.0 for osd in clock.busy}
+        work[5] *= factor
+        assert clock.play(seconds, lambda osd: sample(
+            osd, *(2 * [work.get(osd, 1.0)]))) == accused
+
+
+def test_the_few_of_another_model_have_an_allowance() -> None:
+    where = {osd: place._replace(model='b' if osd < 3 else 'a')
+             for osd, place in places().items()}
+    assert not Clock(where).play(900, slow_ones({1}, read=2.5, write=2.5))
+    assert Clock(where).play(900, slow_ones({4}, read=2.5, write=2.5)) == {4}
+
+
+def test_the_busy_are_no_measure_for_the_others() -> None:
+    """Half of the OSDs are slower for backfilling; another one has no such excuse."""
+    clock = Clock()
+    clock.busy = {osd: TARGET for osd in range(12)}
+    work = {osd: 3.0 for osd in range(12)}
+    work[20] = 3.0
+    assert clock.play(600, lambda osd: sample(osd, *(2 * [work.get(osd, 1.0)]))) == {20}
+
+
+def test_flags_survive_a_failover() -> None:
+    clock = Clock()
+    make = slow_ones({3}, read=4.0, write=4.0)
+    clock.play(300, make)
+    before = clock.detector.verdicts[3]
+    kept = json.loads(json.dumps(clock.detector.to_json()))
+    clock.detector = SlowOsds()
+    clock.detector.from_json(kept, clock.now)
+    assert clock.detector.verdicts[3].slow
+    clock.detector.update(clock.now, [], {}, {}, SETTINGS)  # no OSDMap yet
+    assert clock.play(2 * BEAT, make) == {3}
+    assert clock.detector.verdicts[3].since == before.since
+    assert clock.detector.verdicts[3].why == before.why
+
+
+@pytest.mark.parametrize('kept', [
+    None, [], 'x', {'3': None}, {'x': {'since': 1.0, 'why': ''}}, {'3': {'since': 'x', 'why': ''}},
+    {'3': {'since': math.nan, 'why': ''}}, {'3': {'since': 1.0, 'why': 3}}, {'²': {}},
+    {'-1': {'since': 1.0, 'why': ''}}, {'9' * 5000: {'since': 1.0, 'why': ''}}])
+def test_nonsense_is_not_taken_up(kept: object) -> None:
+    detector = SlowOsds()
+    detector.from_json(kept, START)
+    assert not detector.verdicts
+
+
+def test_who_is_gone_is_forgotten() -> None:
+    clock = Clock()
+    clock.play(300, slow_ones({3}, read=4.0, write=4.0))
+    del clock.places[3]
+    clock.play(BEAT)
+    assert 3 not in clock.detector.verdicts and not clock.detector.to_json()
+
+
+def test_nonsense_is_no_alarm() -> None:
+    numbers = (math.nan, math.inf, -math.inf, -1.0, 0.0, 1e300)
+    bad = [Flow(rate, ms) for rate in numbers for ms in numbers]
+
+    def make(osd: int) -> OsdSample:
+        return OsdSample(osd, BEAT, *(5 * [bad[osd]])) if osd < len(bad) else sample(osd)
+
+    clock = Clock(places(12, 5))
+    assert not clock.play(300, make)
+    assert {osd for osd, verdict in clock.detector.verdicts.items()
+            if verdict.score is None} == set(range(len(bad)))
+    for seconds in numbers:
+        clock = Clock()
+        assert not clock.play(180, lambda osd: sample(osd)._replace(seconds=seconds))
+        assert clock.detector.verdicts[0].score is None
+
+
+@pytest.mark.parametrize('jump', [-1e6, -30.0, 0.0, 1e6, math.nan, math.inf])
+def test_clocks_that_jump_are_no_alarm(jump: float) -> None:
+    clock = Clock()
+    make = slow_ones({3}, read=20.0, write=20.0)
+    clock.play(300)
+    clock.play(40, make)
+    now = clock.now
+    clock.now += jump
+    assert not clock.play(BEAT, make)
+    if not math.isfinite(clock.now):
+        clock.now = now
+    assert clock.play(300, make) == {3}
+
+
+def test_a_gap_is_not_time_that_was_seen() -> None:
+    clock = Clock()
+    make = slow_ones({3}, read=20.0, write=20.0)
+    clock.play(300)
+    clock.play(50, make)
+    clock.now += 40
+    assert not clock.play(BEAT, make)
+
+
+def test_one_osd_no_osd_and_strangers() -> None:
+    clock = Clock(places(1, 1))
+    assert not clock.play(300, slow_ones({0}, read=20.0))
+    assert clock.detector.verdicts[0].score is None
+    clock.detector.update(clock.now + 5, [sample(77)], clock.places, {78: SCRUB}, SETTINGS)
+    clock.places = {}
+    assert not clock.play(900) and clock.detector.hosts() == ()
+
+
+@pytest.mark.parametrize('beat', [1.0, 2.0, 30.0])
+def test_other_periods(beat: float) -> None:
+    clock = Clock()
+
+    def make(slow: AbstractSet[int]) -> Callable[[int], OsdSample]:
+        return lambda osd: slow_ones(slow, read=10.0, write=10.0)(osd)._replace(seconds=beat)
+
+    assert not clock.play(300, make(set()), beat)
+    assert clock.play(360, make({3}), beat) == {3}
+
+
+def test_without_store_counters_reads_and_queue_are_enough() -> None:
+    def make(slow: float) -> Callable[[int], OsdSample]:
+        return lambda osd: sample(osd, read=slow if osd == 3 else 1.0)._replace(
+            commit=NO_FLOW, store_read=NO_FLOW)
+
+    clock = Clock()
+    assert not clock.play(300, make(1.0)) and clock.play(300, make(4.0)) == {3}
+
+
+def test_inputs_are_left_alone() -> None:
+    where, samples = places(), [sample(osd) for osd in places()]
+    busy = {3: SCRUB}
+    before: List[object] = [dict(where), list(samples), dict(busy)]
+    SlowOsds().update(START, samples, where, busy, SETTINGS)
+    assert [where, samples, busy] == before
