@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The log of what was detected and done: bounded, kept across restarts."""
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
@@ -48,6 +49,10 @@ class EventLog:
         if self._saved_id != self._last_id:
             self._store.put(DOCUMENT, self._events)
             self._saved_id = self._last_id
+
+    def save_soon(self) -> None:
+        """At the end of this turn: what was noted must outlive an mgr that fails now."""
+        self._saved_at = -math.inf
 
     def save_now_and_then(self, now: float) -> None:
         if not 0.0 <= now - self._saved_at <= SAVE_SECONDS:

@@ -322,6 +322,9 @@ class Loop:
 
     def _note(self, event: Event) -> None:
         self._events.note(event, self._clock(), self._options().event_history)
+        if event.kind in KINDS.values():
+            # Rare, and what operators ask for first when they come to look.
+            self._events.save_soon()
         if event.kind in LOGGED:
             self._cluster.cluster_log(
                 event.what + (' (%s)' % event.why if event.why else ''))

@@ -23,10 +23,10 @@ SLOPE_SPREAD = math.log(1.15)
 #: Greatest slope that is believed; a queue has it at a utilisation of nine tenths.
 MAX_SLOPE = 9.0
 #: Beyond this utilisation any latency is possible.
-SATURATION = 0.98
+SATURATION = 0.95
 #: No two OSDs of a group can do the same: by so much a healthy one may be nearer to saturation
 #: than its load tells. Near to it this is all the difference.
-CAPACITY = 1.15
+CAPACITY = 1.2
 #: Beyond the peers' loads nothing is known, and the latency may grow with at least the square.
 BEYOND_SLOPE = 2.0
 #: Least spread of healthy OSDs (PGs differ in what is asked of them), as a standard deviation.

@@ -7,7 +7,7 @@ them wait as well, in a primary that has nothing wrong.
 from typing import Dict, List
 
 from .judge import Finding, Findings
-from .window import READS, REPLICATED, WRITES
+from .window import COMMITS, READS, REPLICATED, WRITES
 
 #: What victims suffer from; the store and the writes that it replicates speak for themselves.
 _SUFFERED = frozenset({READS, WRITES})
@@ -16,9 +16,12 @@ FACTOR = 2.0
 
 
 def without_victims(findings: Findings, ratio: float) -> Findings:
-    """The findings, but not those that the replicas explain which the primaries wait for."""
-    causes = {osd: _excess_ms(each) for osd, found in findings.items() for each in found
-              if each.channel == REPLICATED and each.over(ratio)}
+    """The findings, but not those that a replica explains which the primaries wait for."""
+    causes: Dict[int, float] = {}
+    for osd, found in findings.items():
+        for each in found:
+            if each.channel in (COMMITS, REPLICATED) and each.over(ratio):
+                causes[osd] = max(causes.get(osd, 0.0), _excess_ms(each))
     if not causes:
         return findings
     kept: Dict[int, List[Finding]] = {}
