@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Detectors of slow OSDs under one interface: perfguard's, and two written from descriptions.
+
+Ceph change #69995 (open): score = (commit latency - median) / max(MAD, 1 ms) among the OSDs of a
+CRUSH root and device class, five or more; who recovers, backfills or deep scrubs is left out; slow
+are those with score >= 10 and a latency of at least 100 ms, if it persists. Its persistence
+is not known to us: here a minute.
+
+Perseus (Lu et al., FAST 2023): latency of a device against its throughput. PCA and DBSCAN remove
+outlying points, a polynomial regression gives the expected latency with a 99.9 % upper bound of
+prediction, the ratio to that bound is the slowdown, and windows in which it lasts add up to a
+risk. The paper works on days and on the drives of one node; in its favour the
+windows are minutes here, so that it can detect anything within a trace, and its peers are all
+drives of a class, since it could not see a slow host otherwise, and OSDs that
+backfill or deep scrub are passed over. Its parameters are the best of a few tried on these traces.
+"""
+from typing import Dict, List, Optional, Protocol, Set, Tuple
+
+import numpy as np
+
+from perfguard.watch.slow import SlowOsds, SlowSettings
+
+from .traces import BEAT, Array, Trace
+
+
+class Detector(Protocol):
+    name: str
+
+    def flagged(self, beat: int) -> Set[int]:
+        """Who is slow, asked beat by beat."""
+
+
+class Perfguard:
+    name = 'perfguard'
+
+    def __init__(self, trace: Trace, settings: SlowSettings = SlowSettings()) -> None:
+        self.trace, self.settings = trace, settings
+        self.detector = SlowOsds()
+        self.hosts: Set[str] = set()
+        self._samples = trace.samples(0)
+
+    def prepare(self, beat: int) -> None:
+        """Build the samples, which the mgr's counters cost and not the detector."""
+        self._samples = self.trace.samples(beat)
+
+    def flagged(self, beat: int) -> Set[int]:
+        self.detector.update(1e9 + beat * BEAT, self._samples, self.trace.places,
+                             self.trace.busy[beat], self.settings)
+        self.hosts.update(host.host for host in self.detector.hosts())
+        return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
+
+
+class CommitMad:
+    """#69995."""
+    name = '#69995'
+    SCORE, LEAST_MS, MAD_MS, MEMBERS = 10.0, 100.0, 1.0, 5
+    PERSIST = 12
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.commit = trace.commit_whole_ms()
+        self.groups = _classes(trace)
+        self.over = np.zeros(len(trace.places), dtype=int)
+
+    def flagged(self, beat: int) -> Set[int]:
+        slow = np.zeros(len(self.over), dtype=bool)
+        busy = self.trace.busy[beat]
+        for members in self.groups:
+            able = np.array([osd for osd in members if osd not in busy], dtype=int)
+            if len(able) < self.MEMBERS:
+                continue
+            ms = self.commit[beat, able]
+            middle = np.median(ms)
+            mad = np.median(np.abs(ms - middle))
+            slow[able] = (((ms - middle) / max(float(mad), self.MAD_MS) >= self.SCORE)
+                          & (ms >= self.LEAST_MS))
+        self.over = np.where(slow, self.over + 1, 0)
+        return {int(osd) for osd in np.flatnonzero(self.over >= self.PERSIST)}
+
+
+class Perseus:
+    name = 'Perseus'
+    #: Beats between fits, beats that a fit looks at, and points that it takes of them.
+    REFIT, LOOK, POINTS = 24, 120, 600
+    #: DBSCAN on the two standardised principal components.
+    EPS, NEIGHBOURS = 2.0, 8
+    DEGREE = 2
+    #: 99.9 % of a normal distribution, one-sided.
+    BOUND = 3.09
+    #: Beats of a window, part of them above the bound, and the windows that a risk takes.
+    WINDOW, PART, RISK = 12, 0.9, 5
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.load, self.ms = trace.device()
+        self.groups = _classes(trace)
+        count = len(trace.places)
+        self.bounds: List[Optional[_Fit]] = [None] * len(self.groups)
+        self.ratios = np.zeros((self.WINDOW, count))
+        self.risk = np.zeros(count, dtype=int)
+        self.rng = np.random.default_rng(0)
+
+    def flagged(self, beat: int) -> Set[int]:
+        row = np.zeros(len(self.risk))
+        for number, members in enumerate(self.groups):
+            if beat % self.REFIT == self.WINDOW:
+                self.bounds[number] = self._fit(members, beat)
+            fit = self.bounds[number]
+            if fit is not None:
+                row[members] = self.ms[beat, members] / fit.bound(self.load[beat, members])
+        row[list(self.trace.busy[beat])] = 0.0
+        self.ratios[beat % self.WINDOW] = row
+        if beat % self.WINDOW == self.WINDOW - 1:
+            slow = (self.ratios > 1.0).mean(axis=0) >= self.PART
+            self.risk = np.where(slow, self.risk + 1, np.maximum(self.risk - 1, 0))
+        return {int(osd) for osd in np.flatnonzero(self.risk >= self.RISK)}
+
+    def _fit(self, members: List[int], beat: int) -> Optional['_Fit']:
+        begin = max(0, beat - self.LOOK)
+        load = self.load[begin:beat][:, members].ravel()
+        ms = self.ms[begin:beat][:, members].ravel()
+        some = np.flatnonzero(load > 0)
+        if len(some) < 50:
+            return None
+        some = self.rng.choice(some, min(self.POINTS, len(some)), replace=False)
+        load, ms = load[some], ms[some]
+        core = self._core(load, ms)
+        if core.sum() < 30:
+            return None
+        return _Fit(load[core], ms[core], self.DEGREE, self.BOUND)
+
+    def _core(self, load: Array, ms: Array) -> Array:
+        """Points of the greatest DBSCAN cluster, after a rotation to the principal components."""
+        points = np.column_stack([load, ms])
+        points = (points - np.median(points, axis=0)) / np.maximum(
+            1.4826 * np.median(np.abs(points - np.median(points, axis=0)), axis=0), 1e-9)
+        _, axes = np.linalg.eigh(np.cov(np.clip(points, -10, 10).T))
+        labels = dbscan(points @ axes, self.EPS, self.NEIGHBOURS)
+        if labels.max() < 0:
+            return np.zeros(len(ms), dtype=bool)
+        return np.asarray(labels == np.bincount(labels[labels >= 0]).argmax())
+
+
+class _Fit:
+    """Polynomial regression of latency on throughput."""
+
+    def __init__(self, load: Array, ms: Array, degree: int, bound: float) -> None:
+        self.range = float(load.min()), float(load.max())
+        self.scale = max(self.range[1], 1e-9)
+        self.degree = degree
+        design = self._design(load)
+        self.weights = np.linalg.lstsq(design, ms, rcond=None)[0]
+        errors = ms - design @ self.weights
+        self.variance = float(errors @ errors) / max(len(ms) - degree - 1, 1)
+        self.inverse = np.linalg.pinv(design.T @ design)
+        self.quantile = bound
+
+    def _design(self, load: Array) -> Array:
+        return np.vander(np.asarray(load) / self.scale, self.degree + 1)
+
+    def bound(self, load: Array) -> Array:
+        """Upper bound of prediction; flat beyond the loads that were fitted."""
+        design = self._design(np.clip(load, *self.range))
+        leverage = np.einsum('ij,jk,ik->i', design, self.inverse, design)
+        return np.asarray(np.maximum(design @ self.weights, 1e-3)
+                          + self.quantile * np.sqrt(self.variance * (1 + leverage)))
+
+
+def dbscan(points: Array, eps: float, neighbours: int) -> Array:
+    """Labels of clusters, -1: noise (Ester et al. 1996), by distances of all pairs."""
+    near = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=2) <= eps * eps
+    core = near.sum(axis=1) >= neighbours
+    labels = np.full(len(points), -1)
+    cluster = 0
+    for seed in np.flatnonzero(core):
+        if labels[seed] >= 0:
+            continue
+        reached = np.zeros(len(points), dtype=bool)
+        front = reached.copy()
+        front[seed] = True
+        while front.any():
+            reached |= front
+            front = near[front & core].any(axis=0) & ~reached
+        labels[reached & (labels < 0)] = cluster
+        cluster += 1
+    return labels
+
+
+def _classes(trace: Trace) -> List[List[int]]:
+    """OSDs by root and device class."""
+    found: Dict[Tuple[str, str], List[int]] = {}
+    for osd, place in trace.places.items():
+        found.setdefault((place.root, place.device_class), []).append(osd)
+    return list(found.values())
