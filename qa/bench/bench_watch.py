@@ -59,7 +59,7 @@ def row(name: str, costs: List[float], pg_dump: float) -> str:
 def measure(cluster: Cluster, seconds: float, pgs: int) -> Dict[str, List[float]]:
     cluster.pool_create('bench', pgs, timeout=180)
     cluster.mon('mgr module enable', module='perfguard')
-    cluster.wait(lambda: cluster.mgr('perfguard osds')[0] == 0, 60, 'perfguard to answer')
+    cluster.wait(lambda: cluster.mgr('perfguard osds')[0] == 0, 120, 'perfguard to answer')
     load = cluster.load('bench', rate=300, read_fraction=0.9, runtime=2 * seconds + 300)
     time.sleep(4 * PERIOD_SECONDS)
     costs = {'healthy, under load': turns(cluster, seconds)}

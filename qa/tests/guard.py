@@ -3,7 +3,7 @@
 import json
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from qa.cluster import Cluster
 
@@ -12,6 +12,9 @@ FAST_CONF = {'mon': {'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period
 FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',
                 'max_backfills_primary': '8', 'max_backfills_target': '8',
                 'max_backfills_host': '32', 'max_transition_ratio': '0.2'}
+
+#: What the module logs, with a traceback on the lines that follow, where it has a bug.
+FAILURES = ('Traceback', 'a turn of the loop failed', 'the watch cannot make sense')
 
 Json = Dict[str, Any]
 
@@ -161,5 +164,45 @@ class Guard:
         for path in (self.cluster.directory / 'log').glob('mgr.*.log'):
             with open(path, errors='replace') as log:
                 lines += [line for line in log if 'perfguard' in line
-                          and ('Traceback' in line or 'a turn of the loop failed' in line)]
+                          and any(text in line for text in FAILURES)]
         return lines
+
+    # ---- the watch
+
+    def osds(self) -> Dict[int, Json]:
+        """The rows of `perfguard osds` by OSD."""
+        return {row['osd']: row for row in self.get('osds')['osds']}
+
+    def slow_osds(self) -> Set[int]:
+        return {osd for osd, row in self.osds().items() if row['slow']}
+
+    def checks(self) -> Dict[str, Json]:
+        """perfguard's health checks, as the mons show them, with details."""
+        checks: Dict[str, Json] = self.cluster.mon('health', detail='detail')['checks']
+        return {code: check for code, check in checks.items() if code.startswith('PERFGUARD_')}
+
+    def wait_check(self, code: str, raised: bool, timeout: float) -> None:
+        """Until the mons show a health check, or show it no more."""
+        self.cluster.wait(lambda: (code in self.checks()) == raised, timeout,
+                          '%s %s' % (code, 'raised' if raised else 'gone'))
+
+    def told(self, kind: str, after: int = 0) -> List[str]:
+        """What the events of a kind say, of those with an id above `after`; oldest first."""
+        return [event['what'] for event in self.events()
+                if event['kind'] == kind and event['id'] > after]
+
+    def last_event(self) -> int:
+        """The id of the newest event."""
+        return max((event['id'] for event in self.events()), default=0)
+
+    def wait_log(self, text: str, lines: int) -> None:
+        """Until perfguard has written so many lines with the text into the cluster log."""
+        self.cluster.wait(lambda: len(self.cluster_log(text)) >= lines, 15,
+                          '%r in the cluster log' % text)
+        assert len(self.cluster_log(text)) == lines, self.cluster_log(text)
+
+    def cluster_log(self, text: str) -> List[str]:
+        """perfguard's lines in the cluster log that contain the text."""
+        with open(self.cluster.directory / 'log' / 'cluster.log', errors='replace') as log:
+            # Not the audit channel, which repeats every command.
+            return [line for line in log if 'perfguard: ' in line and text in line]

@@ -166,7 +166,8 @@ def test_pgs_are_known_until_their_primary_names_them_no_more() -> None:
 
 def test_a_pg_in_a_new_interval_is_another_matter() -> None:
     pgs = LaggyPgs()
-    pgs.update(100.0, {1: [UnreadablePg('1.0', 10.0, 2), UnreadablePg('1.1', 3.0, 1)]}, acting, LAGGY)
+    pgs.update(100.0, {1: [UnreadablePg('1.0', 10.0, 2), UnreadablePg('1.1', 3.0, 1)]}, acting,
+               LAGGY)
     moved = {'1.0': (2, 1), '1.1': (1, 3)}
     pgs.update(105.0, {}, moved.get, LAGGY)
     assert named(pgs) == [('1.1', 97.0)]

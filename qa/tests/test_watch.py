@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The watch on a real cluster: laggy PGs, and what must not raise an alarm.
+
+The tests of a release share one cluster. It begins with nothing at all.
+"""
+import re
+import time
+from typing import Callable, Dict, List, NamedTuple, Set, Tuple
+
+import pytest
+
+from qa.cluster import Cluster
+
+from .faults import LAGGY_CONF, laggy
+from .guard import FAST_CONF, Guard, Json
+
+ClusterFactory = Callable[..., Cluster]
+
+LAGGY = 'PERFGUARD_LAGGY_PGS'
+#: Seconds from the first laggy PG in the mgr's PG stats until the culprit is named.
+NAMED_SECONDS = 15
+#: The alarm is kept for 15 s after the last laggy PG.
+CLEARED_SECONDS = 45
+HANGS = 3
+PURGED = 5
+#: The OSD whose log tells of perf queries.
+ANSWERS = 'osd.0'
+
+every_release = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+
+@pytest.fixture(scope='module')
+def guard(release: str, cluster_factory: ClusterFactory) -> Guard:
+    cluster = cluster_factory(release, osds=0, hosts=3, mgrs=2,
+                              conf={**LAGGY_CONF, ANSWERS: {'debug_osd': '10/10'}})
+    return Guard(cluster, {'baseline_seconds': '5'})
+
+
+@every_release
+def test_cluster_without_osds(guard: Guard) -> None:
+    time.sleep(4)
+    assert guard.get('osds') == {'osds': []}
+    assert guard.get('laggy')['pgs'] == guard.get('laggy')['suspects'] == []
+    quiet(guard)
+
+
+@every_release
+def test_idle_cluster(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.add_osds(6, hosts=['host0', 'host1', 'host2'])
+    cluster.pool_create('p', 32)
+    cluster.wait(lambda: len(guard.osds()) == 6, 20, 'six OSDs watched')
+    time.sleep(4)
+    assert guard.get('laggy')['pgs'] == []
+    quiet(guard)
+
+
+class Laggy(NamedTuple):
+    """What was seen of laggy PGs."""
+    #: Seconds from the first laggy PG in the PG stats until the culprit was named.
+    named_after: float
+    laggy: Json
+    pgs: Dict[str, List[int]]
+
+
+@every_release
+def test_laggy_pgs(guard: Guard) -> None:
+    """The mgr fails in the middle of it: nothing is forgotten, nothing told twice."""
+    cluster = guard.cluster
+    load = cluster.load('p', rate=200, read_fraction=0.8, runtime=300)
+    cluster.wait(lambda: baseline(guard), 40, 'a baseline')
+    quiet(guard)
+    with laggy(cluster, HANGS):
+        seen = wait_named(guard)
+        print('named %.1f s after the first laggy PG' % seen.named_after)
+        assert seen.named_after <= NAMED_SECONDS
+        check_laggy(seen)
+        guard.wait_check(LAGGY, True, 10)
+        assert 'first suspect: osd.%d' % HANGS in guard.checks()[LAGGY]['summary']['message']
+        since = guard.get('laggy')['since']
+        cluster.mgr_fail()
+        guard.wait_ready()
+        assert LAGGY in guard.get('status')['health']
+        assert guard.get('laggy')['since'] == since
+        assert baseline(guard)
+        check_laggy(wait_named(guard))
+    guard.wait_check(LAGGY, False, CLEARED_SECONDS)
+    load.stop()
+    after = guard.get('laggy')
+    assert after['pgs'] == after['suspects'] == [] and after['since'] is None
+    begin, end = guard.told('laggy')
+    assert 'PGs laggy' in begin and end == 'no PG is laggy any more'
+    guard.wait_log('laggy', 2)
+    quiet(guard)
+
+
+def wait_named(guard: Guard) -> Laggy:
+    """Until the PGs' list is complete and has a first suspect."""
+    cluster = guard.cluster
+    first: List[float] = []
+
+    def named() -> Tuple[Json, Dict[str, List[int]]]:
+        pgs = {pg['pgid']: pg['acting'] for pg in cluster.pgs() if 'laggy' in pg['state']}
+        if pgs and not first:
+            first.append(time.monotonic())
+        found: Json = guard.get('laggy')
+        ready = pgs and found['suspects'] and pgs.keys() == {pg['pgid'] for pg in found['pgs']}
+        return (found, pgs) if ready else ({}, {})
+
+    # The first laggy PGs show 5 to 6 s after the OSD has stopped.
+    found, pgs = cluster.wait(lambda: any(named()) and named(), 10 + 2 * NAMED_SECONDS, 'a suspect')
+    return Laggy(time.monotonic() - first[0], found, pgs)
+
+
+def check_laggy(seen: Laggy) -> None:
+    assert seen.laggy['suspects'][0]['osd'] == HANGS, seen.laggy['suspects']
+    for pg in seen.laggy['pgs']:
+        assert pg['acting'] == seen.pgs[pg['pgid']]
+        assert HANGS in pg['acting'] and HANGS != pg['acting'][0]
+        assert 0 <= time.time() - pg['since'] < 120
+
+
+@every_release
+def test_osd_purged(guard: Guard) -> None:
+    cluster = guard.cluster
+    load = cluster.load('p', rate=100, runtime=120)
+    time.sleep(4)
+    cluster.kill('osd.%d' % PURGED)
+    cluster.ceph('osd', 'purge', str(PURGED), '--yes-i-really-mean-it')
+    cluster.wait(lambda: PURGED not in guard.osds(), 20, 'the OSD to be forgotten')
+    assert not guard.checks().keys() - {LAGGY}
+    load.stop()
+    assert not guard.tracebacks()
+
+
+@every_release
+def test_disabled_leaves_nothing(guard: Guard) -> None:
+    """Last in this file on the shared cluster: the mgr lets no OSD measure any more.
+
+    An OSD that was told to measure goes on until it restarts, on every release: ceph-mgr does
+    not tell of a list of queries that has become empty.
+    """
+    cluster = guard.cluster
+    assert queries_told(cluster)[-1] > 0
+    cluster.mon('mgr module disable', module='perfguard')
+    cluster.wait(lambda: cluster.mgr('perfguard status')[0] != 0, 20, 'the commands to go')
+    cluster.wait(lambda: not guard.checks(), 20, 'health checks to go')
+
+    def told_none() -> bool:
+        before = len(queries_told(cluster))
+        cluster.kill(ANSWERS)
+        cluster.start(ANSWERS)
+        time.sleep(4)
+        return not any(queries_told(cluster)[before:])
+
+    # The mgrs start anew without the module, one after the other.
+    cluster.wait(told_none, 40, 'an OSD that is told of no queries')
+
+
+def queries_told(cluster: Cluster) -> List[int]:
+    """How many perf queries one OSD was told to answer, each time that it was told."""
+    return [int(number) for number in re.findall(
+        r' setting (\d+) queries', cluster.log_path(ANSWERS).read_text(errors='replace'))]
+
+
+def baseline(guard: Guard) -> bool:
+    """Whether the pool's usual latency is known."""
+    rows = [row for row in guard.get('pools')['pools'] if row['pool'] == 'p']
+    return bool(rows and rows[0]['baseline_ms'])
+
+
+def quiet(guard: Guard) -> None:
+    """No alarm, no traceback."""
+    assert not guard.checks() and not guard.slow_osds()
+    assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'tentacle')
+def test_expansion_raises_no_alarm(release: str, make_cluster: ClusterFactory) -> None:
+    """New OSDs that are filled under load are busy, not slow."""
+    cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
+    cluster.pool_create('p', 64)
+    cluster.fill('p', 2000, 16384)
+    cluster.wait_clean(30)
+    guard = Guard(cluster, {'slow_osd_seconds': '10', 'baseline_seconds': '5'})
+    cluster.load('p', rate=200, runtime=300)
+    time.sleep(10)
+    guard.hold(lambda: cluster.add_osds(4))
+    guard.do('start')
+    slow: Set[int] = set()
+
+    def done() -> bool:
+        slow.update(guard.slow_osds())
+        return bool(guard.status()['phase'] == 'DONE')
+
+    cluster.wait(done, 150, 'the end of the campaign')
+    assert not slow and not guard.told('slow-osd')
+    assert not guard.tracebacks()
