@@ -46,7 +46,7 @@ class Guard:
             retval, out, _ = self.ask('status')
             return retval == 0 and bool(json.loads(out)['signals'])
 
-        self.cluster.wait(ready, 30, 'perfguard to answer')
+        self.cluster.wait(ready, 60, 'perfguard to answer')
 
     def ask(self, command: str, **args: Any) -> Tuple[int, str, str]:
         return self.cluster.mgr('perfguard ' + command, **{'format': 'json', **args})

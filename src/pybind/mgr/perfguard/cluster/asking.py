@@ -23,7 +23,7 @@ class Asking:
     """For the module's own thread only.
 
     Up to Reef at least, ceph-mgr keeps the Python state of the thread that sends a command until
-    the answer comes. A command handler's is gone by then: the whole mgr hangs.
+    the answer comes. A command handler's is gone by then: the whole mgr crashes.
     """
 
     def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
