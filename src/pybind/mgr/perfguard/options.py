@@ -56,7 +56,8 @@ OPTIONS: List[OptionSpec] = [
             'Peers are the OSDs of the same CRUSH root and device class (and drive model, where '
             'enough are known), at the same load.', min=1.2, max=100.0),
     _option('slow_osd_seconds', 'float', 60.0,
-            'seconds that an OSD must be slow, or well again', min=5.0, max=3600.0),
+            'seconds that an OSD is watched until it is called slow, or well again',
+            'It takes longer the less slow the OSD is.', min=5.0, max=3600.0),
     _option('latency_factor', 'float', 1.5,
             'latency that clients may feel, in baselines of their pool', min=1.0, max=100.0),
     _option('latency_alarm_factor', 'float', 3.0,
