@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs, made slow for real: the culprit is named, nobody else ever is.
 
-The tests of a release share one cluster under load, first healthy, then with one fault after
-another. PERFGUARD_HEALTHY_SECONDS=600 makes the healthy time ten minutes.
+Not part of ./check.sh, since what is measured is latency: run it on a machine that has nothing
+else to do, with ``python3 -m pytest qa/tests/watch_slow.py``. The tests of a release share one
+cluster under load, first healthy, then with one fault after another.
+PERFGUARD_HEALTHY_SECONDS=600 makes the healthy time ten minutes.
 """
 import os
 import time
 from contextlib import AbstractContextManager
-from typing import Callable, List, NamedTuple, Set
+from typing import Callable, Iterator, List, NamedTuple, Set
 
 import pytest
 
@@ -46,13 +48,15 @@ FAULTS = (
 
 
 @pytest.fixture(scope='module')
-def guard(release: str, cluster_factory: ClusterFactory) -> Guard:
+def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
     cluster = cluster_factory(release, osds=8, hosts=4, store='bluestore', conf=FAST_CONF)
     cluster.pool_create('p', 64)
     cluster.wait_clean(60)
     guard = Guard(cluster, {'slow_osd_seconds': str(WINDOW_SECONDS), 'baseline_seconds': '20'})
     cluster.load('p', rate=300, read_fraction=0.5, runtime=1800)
-    return guard
+    yield guard
+    # Not beside the next release's cluster.
+    cluster.down()
 
 
 def test_healthy(guard: Guard) -> None:
