@@ -13,7 +13,7 @@ from perfguard.watch.series import Point, Series
 from perfguard.watch.types import Flow
 
 MS = 1000000
-SETTINGS = PoolSettings(target_factor=1.5, alarm_factor=3.0, baseline_seconds=60.0)
+SETTINGS = PoolSettings(alarm_factor=3.0, baseline_seconds=60.0)
 POOL = 7
 NAN = float('nan')
 
@@ -117,7 +117,7 @@ def test_the_baseline_is_a_median() -> None:
 def test_another_length_of_the_points_holds_at_once() -> None:
     clients = Clients()
     clients.feel(30, read_ms=1.0)
-    clients.settings = PoolSettings(1.5, 3.0, baseline_seconds=10.0)
+    clients.settings = PoolSettings(3.0, baseline_seconds=10.0)
     clients.feel(5, read_ms=1.0)
     assert clients.latency.read_baseline_ms == 1.0
 
@@ -207,7 +207,7 @@ def test_trouble_does_not_become_what_is_usual() -> None:
 
 
 def test_what_lasts_for_days_is_how_the_pool_is_used_now() -> None:
-    clients = Clients(PoolSettings(1.5, 3.0, baseline_seconds=600.0))
+    clients = Clients(PoolSettings(3.0, baseline_seconds=600.0))
     clients.feel(7200, read_ms=1.0)
     clients.feel(80000, read_ms=20.0)
     assert clients.slow == ['reads']
@@ -292,7 +292,7 @@ def test_a_grown_baseline_is_to_be_stored() -> None:
 
 
 def test_a_pool_waits_once_to_be_stored() -> None:
-    clients = Clients(PoolSettings(1.5, 3.0, baseline_seconds=5.0))
+    clients = Clients(PoolSettings(3.0, baseline_seconds=5.0))
     clients.pools = range(20)
     clients.rows(500, [])
     assert sorted(pool for pool, _ in iter(clients.watch.take_unsaved, None)) == list(range(20))

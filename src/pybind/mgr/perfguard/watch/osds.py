@@ -5,11 +5,12 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 from ..cluster.types import ClientOps, OsdCounters, PgCounts
 from .flows import sample
 from .pools import mean_flow, recent
-from .series import CONDENSED_POINTS, DETAILED_POINTS, History
+from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES,
+                     History)
 from .types import Flow, NO_FLOW, OsdSample, SCRUB, SOURCE, TARGET
 
-#: Columns of an OSD's history.
-READS, READ_NS, WRITES, WRITE_NS, COMMITS, COMMIT_NS = range(6)
+#: Further columns of an OSD's history.
+COMMITS, COMMIT_NS = range(4, 6)
 #: All OSDs together keep so many points: beyond 1,000 OSDs, each keeps less than an hour.
 ALL_POINTS = 1000 * DETAILED_POINTS
 #: Reads of erasure coded pools wait for other OSDs; above this share they would accuse the wrong

@@ -5,11 +5,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..cluster.types import ClientOps
 from .alarm import Alarm
-from .series import LARGEST, History, Point, Series
+from .series import LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, Point, Series
 from .types import Flow
 
-#: Columns of a pool's history.
-READS, READ_NS, WRITES, WRITE_NS = range(4)
 #: What counts as now.
 WINDOW_SECONDS = 60.0
 #: Points of a pool's baseline that are kept (a week of quiet), and that survive an mgr's end.
@@ -28,9 +26,8 @@ KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
 
 @dataclass(frozen=True)
 class PoolSettings:
-    #: Latency that clients may feel, in baselines; above `alarm_factor` baselines it is trouble,
-    #: if it is `least_excess_ms` above the baseline as well.
-    target_factor: float
+    #: Latency above so many baselines is trouble, if it is `least_excess_ms` above the baseline as
+    #: well.
     alarm_factor: float
     #: Quiet seconds (nothing moves, nothing is wrong) that make a point of the baseline.
     baseline_seconds: float
@@ -92,13 +89,18 @@ class PoolWatch:
         """`quiet`: nothing moves and nothing is wrong, so what is seen now is how it should be."""
         self._forget_others(pools, settings)
         for pool_id, sums in _by_pool(clients, pools).items():
-            pool = self._pools.setdefault(pool_id, _Pool(settings.baseline_seconds))
+            pool = self._pool(pool_id, settings)
             pool.history.add(now, seconds, sums)
             pool.recent = recent(pool.history.detailed, now, seconds)
             self._judge(now, seconds, pool, settings)
             if quiet and pool.normal(now) and pool.quiet.add(now, seconds, sums):
                 pool.learn()
                 self._unsaved[pool_id] = None
+
+    def _pool(self, pool_id: int, settings: PoolSettings) -> _Pool:
+        if pool_id not in self._pools:
+            self._pools[pool_id] = _Pool(settings.baseline_seconds)
+        return self._pools[pool_id]
 
     def _forget_others(self, pools: Mapping[int, Any], settings: PoolSettings) -> None:
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
@@ -152,7 +154,7 @@ class PoolWatch:
 
     def load(self, pool_id: int, rows: Any, settings: PoolSettings) -> None:
         self._seconds = settings.baseline_seconds
-        pool = self._pools.setdefault(pool_id, _Pool(settings.baseline_seconds))
+        pool = self._pool(pool_id, settings)
         pool.quiet.load(rows)
         pool.learn()
 
@@ -171,13 +173,18 @@ def _by_pool(clients: Sequence[ClientOps], pools: Mapping[int, Any]) -> Dict[int
     """Pool -> columns; of every pool, since silence is part of its history."""
     sums: Dict[int, List[float]] = {pool_id: [0.0] * 4 for pool_id in pools}
     for row in clients:
-        if row.pool in sums and row.read.sane and row.write.sane:
-            columns = sums[row.pool]
-            columns[READS] += row.read.number
-            columns[READ_NS] += row.read.sum_ns
-            columns[WRITES] += row.write.number
-            columns[WRITE_NS] += row.write.sum_ns
+        if row.pool in sums:
+            add_ops(sums[row.pool], row)
     return sums
+
+
+def add_ops(sums: List[float], row: ClientOps) -> None:
+    """Add to the columns of a history, unless an OSD reports nonsense."""
+    if row.read.sane and row.write.sane:
+        sums[READS] += row.read.number
+        sums[READ_NS] += row.read.sum_ns
+        sums[WRITES] += row.write.number
+        sums[WRITE_NS] += row.write.sum_ns
 
 
 def recent(series: Series, now: float, seconds: float) -> List[Point]:

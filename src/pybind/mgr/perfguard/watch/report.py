@@ -5,8 +5,8 @@ from typing import Any, Dict, List, Optional, Sequence
 from ..cluster.types import PgCounts
 from ..options import Options
 from .osds import NO_FLOWS
-from .pools import READ_NS, READS, WRITE_NS, WRITES, mean_flow, recent
-from .series import Point
+from .pools import mean_flow, recent
+from .series import READ_NS, READS, WRITE_NS, WRITES, Point
 from .types import Flow, Verdict
 from .watch import Sight, Watch
 

@@ -13,6 +13,8 @@ CONDENSED_POINTS = 1008
 CONDENSED_SECONDS = 600.0
 #: No sum of a week is larger; neither are times.
 LARGEST = 1e24
+#: The first columns of every history: client operations.
+READS, READ_NS, WRITES, WRITE_NS = range(4)
 
 
 class Point(NamedTuple):

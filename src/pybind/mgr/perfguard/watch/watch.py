@@ -9,16 +9,16 @@ from ..options import Options
 from .alarm import Alarm
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdWatch, busy, without_erasure
-from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch
+from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .replicas import replica_flows
 from .series import LARGEST, History, Point
 from .slow import SlowOsds, SlowSettings
 from .tails import Tails
 from .types import NO_FLOW, Flow
 
-#: Columns of the cluster's history; states count by the second.
-(READS, READ_NS, WRITES, WRITE_NS, LAGGY_SECONDS, DEGRADED_SECONDS, BACKFILL_SECONDS,
- SLOW_OP_SECONDS, MISPLACED_SECONDS, RECOVERED_BYTES) = range(10)
+#: Further columns of the cluster's history; states count by the second.
+(LAGGY_SECONDS, DEGRADED_SECONDS, BACKFILL_SECONDS, SLOW_OP_SECONDS, MISPLACED_SECONDS,
+ RECOVERED_BYTES) = range(4, 10)
 #: How long PGs may wait for the leases of their last interval: it takes up to
 #: osd_heartbeat_grace x osd_pool_default_read_lease_ratio (16 s), and belongs to peering.
 WAIT_SECONDS = 30.0
@@ -176,8 +176,7 @@ class Watch:
 
 
 def pool_settings(options: Options) -> PoolSettings:
-    return PoolSettings(options.latency_factor, options.latency_alarm_factor,
-                        options.baseline_seconds)
+    return PoolSettings(options.latency_alarm_factor, options.baseline_seconds)
 
 
 def _holds(number: int, known: bool) -> Optional[bool]:
@@ -188,11 +187,7 @@ def _holds(number: int, known: bool) -> Optional[bool]:
 def _columns(sight: Sight, readings: Readings, seconds: float) -> List[float]:
     sums = [0.0] * 10
     for row in readings.clients:
-        if row.read.sane and row.write.sane:
-            sums[READS] += row.read.number
-            sums[READ_NS] += row.read.sum_ns
-            sums[WRITES] += row.write.number
-            sums[WRITE_NS] += row.write.sum_ns
+        add_ops(sums, row)
     counts = sight.signals.counts
     sums[LAGGY_SECONDS] = counts.laggy * seconds
     sums[DEGRADED_SECONDS] = counts.degraded * seconds
