@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import overview
 from .cluster.ports import Cluster, View
+from .cluster.types import OsdMap
 from .events import Event, EventLog
 from .options import Options
 from .overview import Published
@@ -23,9 +24,13 @@ from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import BALANCER, Settings
 from .rebalance.machine import judge
+from .rebalance.pace import Pace
 from .rebalance.pinbook import PinBook
 from .rebalance.pinning import count_again
-from .rebalance.requests import Refused, Request, apply, check, from_json, to_json
+from .rebalance.requests import (Refused, Request, apply, check, from_json,
+                                 refuse_bad_options, to_json)
+from .rebalance.settings import problems
+from .rebalance.stalls import Stalls
 from .rebalance.stop import unhealthy
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
@@ -96,6 +101,7 @@ class Loop:
         if seen.campaign is None and not seen.rebalance:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
         check(seen.campaign, request, seen.pins, seen.unhealthy)
+        refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
         # The answer is a promise: it must hold even if this mgr fails before the next turn.
         key = self._store.note(REQUESTS, to_json(request))
         with self._publishing:
@@ -189,6 +195,7 @@ class Loop:
         self._take_requests()
         seen, view = self._observe()
         self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
+        seen = replace(seen, clients=self._watching.clients)
         self._apply_requests(seen)
         if self._campaign is not None and self._campaign.active:
             self._forecast.update_moves(self._pins, seen, view.crush_version)
@@ -203,7 +210,7 @@ class Loop:
         view = self._cluster.map_view()
         campaign = self._campaign
         signals = self._cluster.signals(view.osdmap)
-        reading = self._wants_stored_options()
+        reading = self._wants_stored_options(view.osdmap)
         stored = self._cluster.stored_options() if reading else None
         scanning = campaign is not None and campaign.active and signals.counts.degraded > 0 \
             and view.osdmap.pg_temp
@@ -215,7 +222,7 @@ class Loop:
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
             new_map=view.osdmap.epoch != self._audited_epoch), view
 
-    def _wants_stored_options(self) -> bool:
+    def _wants_stored_options(self, osdmap: OsdMap) -> bool:
         """Whether settings are about to be held or given back.
 
         Reading the configuration database costs a mon command, so it is not done in every turn.
@@ -227,8 +234,8 @@ class Loop:
             return False
         if campaign.phase is Phase.PREPARED:
             return BALANCER not in campaign.holds.options
-        if campaign.active and not monoptions.settled(
-                campaign.holds, None, monoptions.wanted(campaign, self._options())):
+        mon = monoptions.wanted(campaign, self._options(), len(osdmap.osds))
+        if campaign.active and not monoptions.settled(campaign.holds, None, mon):
             return True
         return bool(self._taken) or campaign.phase in (Phase.FINISHING, Phase.ABORTING)
 
@@ -351,7 +358,7 @@ class Loop:
         self._forecast.update_plan(campaign, self._pins, seen, options)
         plan = self._forecast.plan
         rebalance = report.status(campaign, self._pins, plan.bytes if active else 0, reasons,
-                                  options)
+                                  options, seen.now)
         watched = self._watching.watched
         checks = {**watched.checks, **overview.health_checks(
             campaign, seen.now, options, reasons, self._interrupted)}
@@ -377,4 +384,5 @@ class Loop:
 
 
 def _without_clocks(campaign: Campaign) -> Campaign:
-    return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0)
+    return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
+                   pace=Pace(), stalls=Stalls())

@@ -67,6 +67,24 @@ OPTIONS: List[OptionSpec] = [
             "seconds of quiet that make one point of a pool's baseline",
             'Quiet: all PGs are active+clean and no operation is slow. A pool without such a '
             'point has no baseline yet.', min=5.0, max=86400.0),
+    _option('latency_targets', 'str', '',
+            'latency that clients of a pool may feel, in ms: <pool>=<ms>, and so on',
+            'Takes the place of latency_factor x baseline for the pools that it names.'),
+    _option('stall_share', 'float', 0.003,
+            'share of the client operations of a pool that may be held up by PGs that peer because '
+            'they are released', min=0.00001, max=1.0),
+    _option('fast_peering', 'str', 'auto',
+            "whether the mons' paxos_propose_interval is shortened while PGs are released",
+            'Released PGs wait for it while they peer, and clients with them. auto: on clusters '
+            'of at most 1,000 OSDs.', enum_allowed=['auto', 'on', 'off']),
+    _option('begin_time', 'str', '0000', 'time of the day from which PGs may be released, HHMM',
+            'Local time of the mgr. What is under way at end_time goes on to its end.'),
+    _option('end_time', 'str', '2400', 'time of the day from which none is released, HHMM'),
+    _option('begin_weekday', 'uint', 0,
+            'day of the week from which PGs may be released; 0 is Sunday', min=0, max=6),
+    _option('end_weekday', 'uint', 0,
+            'day of the week from which none is released; the same as begin_weekday: all days',
+            min=0, max=6),
     _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
     _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
 ]
@@ -93,6 +111,13 @@ class Options:
     latency_factor: float
     latency_alarm_factor: float
     baseline_seconds: float
+    latency_targets: str
+    stall_share: float
+    fast_peering: str
+    begin_time: str
+    end_time: str
+    begin_weekday: int
+    end_weekday: int
     history: int
     event_history: int
 

@@ -8,8 +8,10 @@ from .cluster.ports import Cluster, View
 from .cluster.types import Signals
 from .events import Event
 from .options import Options
+from .rebalance.clients import Clients, PoolClients
 from .rebalance.types import Campaign
 from .store import Store
+from .targets import named_target, target_ms
 from .watch import checks, report
 from .watch.series import Point
 from .watch.watch import Sight, Watch, pool_settings
@@ -53,6 +55,8 @@ class Watching:
         #: Why the last turn failed.
         self._failure = ''
         self.watched = Watched()
+        #: What the throttle goes by.
+        self.clients = Clients()
 
     def load(self, options: Options, now: float) -> None:
         """Take up what an earlier mgr left in the store."""
@@ -80,10 +84,13 @@ class Watching:
         moving = campaign is not None and campaign.active and bool(campaign.in_flight)
         sight = Sight(now, signals, view.osdmap, view.placement, period, not moving)
         try:
-            self._watch.update(sight, self._cluster.readings(view, signals), options)
+            readings = self._cluster.readings(view, signals)
+            self._watch.update(sight, readings, options)
             for event in self._announcer.events(self._watch, sight):
                 self._note(event)
             self.watched = _watched(self._watch, sight, options)
+            self.clients = Clients(now, readings.seconds, readings.clients,
+                                   _pool_clients(self._watch, sight, options))
             self._failure = ''
         except Exception as error:
             # Whatever an OSD reports: a campaign under way has to go on.
@@ -122,6 +129,18 @@ def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
         osds=tuple(report.osds(watch, sight)), laggy=report.laggy(watch, sight),
         checks=checks.health_checks(watch, sight),
         pool_ids={pool.name: pool.id for pool in sight.osdmap.pools.values()})
+
+
+def _pool_clients(watch: Watch, sight: Sight, options: Options) -> Dict[int, PoolClients]:
+    found: Dict[int, PoolClients] = {}
+    for pool in sight.osdmap.pools.values():
+        seen = watch.pools.latency(pool.id)
+        named = named_target(options, pool.name)
+        found[pool.id] = PoolClients(
+            pool.name, pool.pg_num, seen.read.rate + seen.write.rate,
+            target_ms(seen.read_baseline_ms, named, options),
+            target_ms(seen.write_baseline_ms, named, options))
+    return found
 
 
 def _gist(document: Any) -> Any:

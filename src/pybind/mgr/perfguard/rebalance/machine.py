@@ -12,9 +12,11 @@ from ..options import Options
 from . import monoptions
 from .holds import BALANCER, foreign_movement_flags, reconcile, settled
 from .moves import Move
+from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped
 from .releasing import adopt_unpinnable, follow_flights, pin_back, release_more
 from .stop import stop_conditions
+from .throttle import stopped
 from .turn import Decision, Observation, Turn
 from .types import Campaign, Phase, PinRecord
 
@@ -48,7 +50,8 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True) -> bool:
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
     # Only while the campaign wants its settings at all; at its end all of them are given back.
-    mon = monoptions.wanted(turn.campaign, turn.options) if quiet else {}
+    mon = monoptions.wanted(turn.campaign, turn.options, len(turn.seen.osdmap.osds)) \
+        if quiet else {}
     done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon)
     turn.set(holds=done.holds)
     turn.actions.extend(done.actions)
@@ -110,17 +113,25 @@ def _releasing(turn: Turn) -> None:
     left = pin_remapped(turn)
     # Other hands changed CRUSH: nothing of that may move before it is pinned.
     unguarded = bool(left or turn.campaign.pinning)
-    calm = _hold(turn, norebalance=turn.campaign.paused or unguarded)
-    stops = _stops(turn)
+    set_pace(turn)
+    calm = _hold(turn, norebalance=turn.campaign.paused or unguarded or turn.campaign.pace.halted)
+    stops = _stops(turn) + too_much(turn)
     if turn.campaign.paused:
         turn.enter(Phase.HOLDING, 'paused by the operator')
         turn.reasons.append('paused by the operator: "rebalance resume" goes on')
         turn.reasons.extend(stops)
         return
     if stops:
+        if turn.campaign.phase is Phase.RELEASING:
+            turn.set(pace=stopped(turn.campaign.pace))
         turn.enter(Phase.HOLDING, '; '.join(stops))
         turn.set(stopped=turn.now)
         turn.reasons.extend(stops)
+        return
+    shut = out_of_hours(turn)
+    if shut and turn.pin_count > len(turn.campaign.in_flight):
+        turn.enter(Phase.HOLDING, '; '.join(shut))
+        turn.reasons.extend(shut)
         return
     if turn.now - turn.campaign.stopped < turn.seen.stats_period:
         # What has just gone may be back with the next report: no flapping.

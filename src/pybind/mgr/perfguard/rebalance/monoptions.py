@@ -8,14 +8,25 @@ from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from ..options import Options
-from .types import Action, Campaign, Held, Holds, SetOption
+from .types import Action, Campaign, Held, Holds, Phase, SetOption
 
 #: The section of the configuration database.
 MON = 'mon'
+#: Seconds that the mons gather changes for one proposal, after the last one (Ceph's default: 1).
+PROPOSE_INTERVAL = 'paxos_propose_interval'
+#: While PGs are released: they wait for several proposals each while they peer.
+FAST_PROPOSALS = '0.1'
+#: Up to so many OSDs that is on by itself. Each of up to ten OSDMaps a second has to be encoded
+#: by the mons and taken in by every OSD.
+FAST_PEERING_OSDS = 1000
 
 
-def wanted(campaign: Campaign, options: Options) -> Mapping[str, str]:
-    """Option -> value that the mons shall have while the campaign is as it is."""
+def wanted(campaign: Campaign, options: Options, osds: int) -> Mapping[str, str]:
+    """Option -> value that the mons of a cluster of so many OSDs shall have, as things are."""
+    fast = options.fast_peering == 'on' or (
+        options.fast_peering == 'auto' and osds <= FAST_PEERING_OSDS)
+    if fast and campaign.phase in (Phase.RELEASING, Phase.HOLDING):
+        return {PROPOSE_INTERVAL: FAST_PROPOSALS}
     return {}
 
 
@@ -43,8 +54,9 @@ def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping
         else:
             held[name] = Held(before.found, wanted[name], seen=now == wanted[name])
     for name, value in wanted.items():
-        if not (name in holds.mon or mark(name) in holds.given_up or stored.get(name) == value):
-            held[name] = Held(stored.get(name), value)
+        if name not in holds.mon and mark(name) not in holds.given_up:
+            found = stored.get(name)
+            held[name] = Held(found, value, seen=found == value)
     actions += [SetOption(MON, name, value) for name, value in wanted.items()
                 if name in held and not held[name].seen]
     notices = ['%s of the mons was changed by somebody else: it is theirs from now on' % name

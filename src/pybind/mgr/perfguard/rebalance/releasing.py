@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
-from ..cluster.types import UpmapEntry
+from ..cluster.types import OsdSet, UpmapEntry, pool_of
 from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, window
 from .moves import Move, move_between
 from .pinning import is_mixture
+from .stalls import Change, note, spend
 from .throttle import limit
 from .turn import Turn
-from .types import Flight, PinRecord, Sent, SetEntry
+from .types import Campaign, Flight, Phase, PinRecord, Sent, SetEntry
 
 
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
@@ -23,6 +24,7 @@ SETTLE_SECONDS = 3.0
 def follow_flights(turn: Turn) -> None:
     """Confirm releases in the OSDMap, repeat lost ones, count those that have arrived."""
     flights: Dict[str, Flight] = {}
+    changes: List[Change] = []
     released, bytes_done = turn.campaign.released, turn.campaign.bytes_done
     for pgid, flight in turn.campaign.in_flight.items():
         if turn.pool(pgid) is None:
@@ -34,14 +36,24 @@ def follow_flights(turn: Turn) -> None:
             released += 1
             bytes_done += flight.bytes
             turn.forget_pin(pgid)
+            changes.append(_arrival(turn, pgid, flight))
         else:
             flights[pgid] = flight
     moving = turn.campaign.moving_seconds
-    if turn.campaign.in_flight and turn.campaign.turned and not turn.campaign.paused:
+    campaign = turn.campaign
+    if (campaign.in_flight or campaign.phase is Phase.RELEASING) \
+            and campaign.turned and not campaign.paused:
         moving += min(max(0.0, turn.now - turn.campaign.turned), 30.0)
     if released > turn.campaign.released:
         turn.set(progressed=turn.now)
-    turn.set(in_flight=flights, released=released, bytes_done=bytes_done, moving_seconds=moving)
+    turn.set(in_flight=flights, released=released, bytes_done=bytes_done, moving_seconds=moving,
+             stalls=note(campaign.stalls, changes, turn.now, turn.seen.stats_period))
+
+
+def _arrival(turn: Turn, pgid: str, flight: Flight) -> Change:
+    place = turn.seen.placement(pgid)
+    primaries = {flight.primary, *(place.acting[:1] if place is not None else ())}
+    return Change(turn.now, pool_of(pgid), tuple(sorted(primaries)))
 
 
 def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
@@ -114,7 +126,7 @@ def adopt_unpinnable(turn: Turn) -> None:
 def release_more(turn: Turn) -> None:
     """Release what fits under the caps; at most as many as may peer at once."""
     campaign = turn.campaign
-    allowed = limit(turn.options)
+    allowed = limit(campaign.pace, turn.options)
     turn.reasons.append(allowed.reason)
     room = turn.peering_room()
     if room <= 0:
@@ -127,19 +139,52 @@ def release_more(turn: Turn) -> None:
                   if _releasable(turn, move)]
     if not candidates:
         return
+    candidates = [move for move in candidates if _affordable(campaign, move.pgid)]
+    if not candidates:
+        turn.reasons.append('releases are spread out: the next one is due in a moment '
+                            '(stall_share)')
+        return
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
     chosen = choose(candidates, load, caps)
     if not chosen:
         turn.reasons.append('every path is at its cap (max_backfills_*)')
         return
+    chosen = _afforded(campaign, chosen)
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
         pin = turn.pin_of(move.pgid)
         assert pin is not None
         flights[move.pgid] = _flight(turn, move, pin.before, pin=pin)
         turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid)))
-    turn.set(in_flight=flights, progressed=turn.now)
+    changes = [Change(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
+    stalls = spend(campaign.stalls, (change.pool for change in changes))
+    turn.set(in_flight=flights, progressed=turn.now,
+             stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
     turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
+
+
+def _affordable(campaign: Campaign, pgid: str) -> bool:
+    return campaign.stalls.credits.get(pool_of(pgid), 1.0) >= 1.0
+
+
+def _afforded(campaign: Campaign, moves: Sequence[Move]) -> List[Move]:
+    """The first moves of each pool, as many as its budget of stalls allows."""
+    credits = dict(campaign.stalls.credits)
+    found: List[Move] = []
+    for move in moves:
+        pool_id = pool_of(move.pgid)
+        if credits.get(pool_id, 1.0) >= 1.0:
+            found.append(move)
+            if pool_id in credits:
+                credits[pool_id] -= 1.0
+    return found
+
+
+def _peering(move: Move) -> OsdSet:
+    """OSDs that may lead the PG while it peers."""
+    if move.moves_primary:
+        return (move.primary, *move.targets)
+    return (move.primary,)
 
 
 def _flight(turn: Turn, move: Move, entry: UpmapEntry, **more: Any) -> Flight:

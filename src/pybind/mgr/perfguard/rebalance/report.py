@@ -4,8 +4,10 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ..options import Options
 from .moves import Move, Plan, plan, remaining_seconds
-from .throttle import limit
+from .settings import window_of
+from .throttle import caps, limit
 from .types import Campaign, Phase, PinRecord
+from .windows import BadWindow, seconds_until_done
 
 Json = Dict[str, Any]
 
@@ -13,7 +15,7 @@ _NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-           waiting_bytes: int, reasons: Sequence[str], options: Options) -> Json:
+           waiting_bytes: int, reasons: Sequence[str], options: Options, now: float) -> Json:
     """`rebalance status`. A campaign whose flags are not in force yet still shows IDLE."""
     shown = campaign or _NOTHING
     phase = shown.phase
@@ -29,8 +31,10 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         'unpinnable': [{'pgid': pgid, 'reason': reason}
                        for pgid, reason in sorted(shown.unpinnable.items())],
         'bytes_total': shown.bytes_done + left, 'bytes_done': shown.bytes_done,
-        'eta_seconds': eta_seconds(shown, left),
-        'limit': limit(options).caps.pgs, 'started': shown.started or None, 'ended': shown.ended,
+        **eta(shown, left, options, now),
+        'limit': 0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
+        'stall_seconds': shown.stalls.seconds,
+        'started': shown.started or None, 'ended': shown.ended,
         'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': list(reasons)}
 
 
@@ -52,12 +56,29 @@ def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optio
         campaign.id, campaign.phase.value, idle)
 
 
-def eta_seconds(campaign: Campaign, left: int) -> Optional[float]:
-    """Seconds until the last PG has arrived; None while that is anybody's guess."""
-    if campaign.phase not in (Phase.RELEASING, Phase.HOLDING) or campaign.paused:
-        return None
-    seconds = remaining_seconds(left, campaign.bytes_done, campaign.moving_seconds)
-    return None if seconds is None else round(seconds, 1)
+def eta(campaign: Campaign, left: int, options: Options, now: float) -> Json:
+    """Seconds until the last PG has arrived, and between what that may lie.
+
+    None while that is anybody's guess. PGs arrive about as independently as they come, so that
+    the rate over n of them is known to about 1 / sqrt(n) (Poisson).
+    """
+    keys = ('eta_seconds', 'eta_low_seconds', 'eta_high_seconds')
+    seconds = None
+    if campaign.phase in (Phase.RELEASING, Phase.HOLDING) and not campaign.paused:
+        seconds = remaining_seconds(left, campaign.bytes_done, campaign.moving_seconds)
+    if seconds is None:
+        return dict.fromkeys(keys)
+    error = 1.0 / max(1, campaign.released) ** 0.5
+    return {key: round(_by_the_clock(work, options, now), 1) for key, work in zip(
+        keys, (seconds, seconds / (1.0 + error), seconds * (1.0 + error)))}
+
+
+def _by_the_clock(work: float, options: Options, now: float) -> float:
+    """With the hours in which nothing is released."""
+    try:
+        return seconds_until_done(window_of(options), now, work)
+    except BadWindow:
+        return work
 
 
 def progress_share(campaign: Campaign) -> float:
@@ -67,13 +88,13 @@ def progress_share(campaign: Campaign) -> float:
 
 def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> Plan:
     """What is still to be released, `moves`, less what is under way."""
-    caps = limit(options).caps
+    most = caps(options)
     rate = None
     if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:
         rate = campaign.bytes_done / campaign.moving_seconds
     flights = campaign.in_flight if campaign is not None else {}
     waiting = [move for pgid, move in moves.items() if pgid not in flights]
-    return plan(waiting, caps.pgs, caps.target, rate)
+    return plan(waiting, most.pgs, most.target, rate)
 
 
 def plan_json(preview_: Plan, remapped: int, unpinnable: Mapping[str, str]) -> Json:

@@ -43,6 +43,8 @@ _FROM = {
     'resume': frozenset({Phase.HOLDING}),
     'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING}),
 }
+#: Verbs that only stop or end something.
+_ALWAYS = frozenset({'pause', 'abort', 'finish'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
     ('pin', Phase.PINNING): 'it is pinning already',
@@ -94,6 +96,13 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'finish' and pins and not request.keep:
         raise Refused(errno.EBUSY, '%d PGs are still pinned: release them, or "finish --keep" '
                       'to leave the pins as ordinary upmaps, or "rebalance abort"' % pins)
+
+
+def refuse_bad_options(request: Request, problems: Sequence[str]) -> None:
+    """Raise Refused for what would begin or start under options that make no sense."""
+    if problems and request.verb not in _ALWAYS:
+        raise Refused(errno.EINVAL, 'the options of perfguard have to be mended first: %s'
+                      % '; '.join(problems))
 
 
 def apply(campaign: Campaign, request: Request, now: float) -> Campaign:

@@ -1,13 +1,30 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How much may be moving now.
+"""How much may be moving now: a feedback on what clients feel.
 
-So far the operator's caps are the limit; a feedback on client latency will lower and raise
-`Limit.pgs` between 1 and that cap, with its reason.
+Additive increase while clients are well below their target, multiplicative decrease above it
+(Chiu and Jain, 1989: of the linear rules the one that is stable and fair), no change in between
+or where the evidence is thin. Where even one PG in flight is too much, all movement is halted
+until clients are well.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import AbstractSet
 
 from ..options import Options
 from .choose import Caps
+from .clients import Clients, Felt, felt
+from .pace import Pace
+
+#: Share of the cap that a campaign begins with, while nobody knows what clients will feel, and
+#: that is added at a time: from there to the cap in a quarter of an hour's tenth (75 s).
+FIRST_SHARE = 0.25
+STEP_SHARE = 0.05
+#: What is left of the limit when latency is over its target.
+DECREASE = 0.5
+#: Pressure (latency / target) up to which more is tried; between this and 1 all stays as it is.
+COMFORT = 0.8
+#: Readings over the target with one PG in flight until movement is halted, and readings below
+#: it until it goes on.
+HALT_READINGS = 3
 
 
 @dataclass(frozen=True)
@@ -16,8 +33,80 @@ class Limit:
     reason: str
 
 
-def limit(options: Options) -> Limit:
-    caps = Caps(pgs=options.max_pgs_in_flight, bytes=options.max_bytes_in_flight,
+def limit(pace: Pace, options: Options) -> Limit:
+    """What may be in flight; bytes in proportion to PGs."""
+    most = caps(options)
+    pgs = max(1, int(min(pace.pgs or first(options), most.pgs)))
+    text = 'up to %d of %d PGs in flight' % (pgs, most.pgs)
+    return Limit(replace(most, pgs=pgs, bytes=max(1, most.bytes * pgs // most.pgs)),
+                 text + (': ' + pace.why if pace.why else ''))
+
+
+def caps(options: Options) -> Caps:
+    """The operator's caps, which no feedback exceeds."""
+    return Caps(pgs=options.max_pgs_in_flight, bytes=options.max_bytes_in_flight,
                 source=options.max_backfills_source, primary=options.max_backfills_primary,
                 target=options.max_backfills_target, host=options.max_backfills_host)
-    return Limit(caps, 'up to %d PGs in flight (max_pgs_in_flight)' % caps.pgs)
+
+
+def first(options: Options) -> float:
+    return max(1.0, FIRST_SHARE * options.max_pgs_in_flight)
+
+
+def stopped(pace: Pace) -> Pace:
+    """After a stop condition: with half of what there was when it came."""
+    return replace(pace, pgs=max(1.0, DECREASE * pace.pgs), over=0, under=0)
+
+
+def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], in_flight: int,
+           options: Options) -> Pace:
+    """The pace after a new reading; without one, as before."""
+    cap = float(options.max_pgs_in_flight)
+    pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
+    if clients.time == pace.decided:
+        return pace if pace.why else replace(pace, why=_thin(clients))
+    pace = replace(pace, decided=clients.time)
+    if clients.idle:
+        return replace(pace, pgs=cap, over=0, under=0, halted=False, why='no clients are at work')
+    seen = felt(clients, unsteady)
+    if not seen:
+        return replace(pace, over=0, under=0, why=_thin(clients))
+    worst = max(seen, key=lambda each: each.pressure)
+    if worst.pressure > 1.0:
+        return _lower(pace, worst, in_flight)
+    if worst.pressure <= COMFORT:
+        return _raise(pace, worst, in_flight, cap)
+    return replace(pace, over=0, under=0, why=_text(worst))
+
+
+def _lower(pace: Pace, worst: Felt, in_flight: int) -> Pace:
+    over = pace.over + 1
+    halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
+    # What is not in use was not tried: it is the PGs in flight that are too many.
+    used = min(pace.pgs, float(max(1, in_flight)))
+    return replace(pace, pgs=max(1.0, DECREASE * used), over=over, under=0, halted=halted,
+                   why=_text(worst))
+
+
+def _raise(pace: Pace, worst: Felt, in_flight: int, cap: float) -> Pace:
+    under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
+    if halted:
+        halted = under < HALT_READINGS
+    elif in_flight >= int(pgs):
+        pgs = min(cap, pgs + max(1.0, STEP_SHARE * cap))
+    return replace(pace, pgs=pgs, over=0, under=under, halted=halted, why=_text(worst))
+
+
+def _text(worst: Felt) -> str:
+    return '%s of pool %s take %.2f ms, %.2f are allowed' % (
+        worst.kind, worst.pool, worst.ms, worst.target_ms)
+
+
+def _thin(clients: Clients) -> str:
+    if not clients.time:
+        return 'waiting for the first latencies of clients'
+    unknown = [pool.name for pool in clients.pools.values()
+               if not pool.idle and pool.read_target_ms is None and pool.write_target_ms is None]
+    if unknown:
+        return 'pool %s has no baseline yet: it is learned while nothing moves' % unknown[0]
+    return 'too few operations to judge by'

@@ -8,6 +8,7 @@ from ..events import Event
 from ..options import Options
 from ..upmap.crush import CrushRules
 from ..upmap.semantics import out_osds
+from .clients import Clients
 from .holds import Settings
 from .moves import Move
 from .types import Action, Campaign, Phase, PinRecord
@@ -28,6 +29,8 @@ class Observation:
     degraded_osds: FrozenSet[int] = frozenset()
     #: The pins have not been held against this OSDMap yet.
     new_map: bool = True
+    #: What clients felt last.
+    clients: Clients = Clients()
 
     @property
     def osdmap(self) -> OsdMap:

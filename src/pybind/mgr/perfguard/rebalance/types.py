@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, UpmapEntry
+from .pace import Pace, pace_from_json, pace_to_json
+from .stalls import Stalls, stalls_from_json, stalls_to_json
 
 
 class Phase(str, enum.Enum):
@@ -126,6 +128,9 @@ class Campaign:
     moving_seconds: float = 0.0
     first_epoch: int = 0
     last_epoch: int = 0
+    #: How fast it may go, and what its releases cost clients.
+    pace: Pace = Pace()
+    stalls: Stalls = Stalls()
 
     @property
     def active(self) -> bool:
@@ -227,6 +232,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     document.update({
         'phase': campaign.phase.value,
         'unpinnable': dict(campaign.unpinnable),
+        'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
         'pinning': {pgid: [s.since, s.times] for pgid, s in campaign.pinning.items()},
         'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
         'holds': {'flags': dict(holds.flags),
@@ -244,6 +250,8 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
     return replace(
         campaign, **{name: raw[name] for name in _PLAIN},
         unpinnable=dict(raw['unpinnable']),
+        pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
+        stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
         pinning={pgid: Sent(*sent) for pgid, sent in raw['pinning'].items()},
         in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
         holds=Holds(dict(holds['flags']),

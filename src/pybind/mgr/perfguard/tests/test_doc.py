@@ -18,7 +18,7 @@ def documented_options() -> Dict[str, str]:
 
 def test_options_and_defaults() -> None:
     def text(value: object) -> str:
-        return '%g' % value if isinstance(value, float) else str(value)
+        return '%g' % value if isinstance(value, float) else str(value) or '-'
 
     assert documented_options() == {spec['name']: text(spec['default']) for spec in OPTIONS}
 

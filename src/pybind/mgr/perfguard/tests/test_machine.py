@@ -8,6 +8,7 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import DEFAULTS, Options
+from perfguard.rebalance.clients import Clients
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.holds import Settings
 from perfguard.rebalance.machine import judge
@@ -44,7 +45,8 @@ class Machine:
             self.cluster.now, self.cluster.signals(view.osdmap),
             Settings(view.osdmap, self.cluster.balancer_active(),
                      self.cluster.stored_options()),
-            view.placement, self.cluster.crush(view.crush_version), self.cluster.period)
+            view.placement, self.cluster.crush(view.crush_version), self.cluster.period,
+            clients=Clients(self.cluster.now))
 
     def judge(self) -> Decision:
         seen = self.observe()

@@ -67,9 +67,10 @@ def test_settled_only_when_seen_with_the_value_that_is_wanted() -> None:
     assert not settled(seen, None, {NAME: '0.1'}) and not settled(seen, None, {})
 
 
-def test_what_has_the_value_anyway_is_not_held() -> None:
+def test_what_has_the_value_anyway_is_neither_set_nor_taken_away() -> None:
     holds, actions, _ = reconcile(Holds(), {NAME: '3'}, {NAME: '3'})
-    assert not holds and actions == [] and settled(holds, {NAME: '3'}, {NAME: '3'})
+    assert actions == [] and settled(holds, None, {NAME: '3'})
+    assert reconcile(holds, {NAME: '3'}, {}) == (Holds(), [], [])
 
 
 @pytest.mark.parametrize('theirs', ['2', None])

@@ -27,7 +27,7 @@ def test_described_and_bounded(spec: Dict[str, Any]) -> None:
     assert spec['runtime'] is True and len(spec['desc']) > 10
     assert not spec['desc'].endswith('.')
     if spec['type'] == 'str':
-        assert spec['default'] in spec['enum_allowed']
+        assert spec['default'] in spec.get('enum_allowed', [spec['default']])
     elif spec['type'] != 'bool':
         assert spec['min'] <= spec['default'] <= spec.get('max', float('inf'))
         # Bytes have no natural upper bound.

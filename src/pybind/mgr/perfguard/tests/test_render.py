@@ -59,7 +59,7 @@ def test_status_of_a_module_that_has_just_started() -> None:
 def test_status(moving: Published) -> None:
     text = render.status(moving.status)
     assert 'RELEASING' in text and 'PGs          24, ' in text and 'rebalance 1' in text
-    assert '4 in flight' in text and '- up to 4 PGs in flight' in text
+    assert '4 in flight' in text and '- up to 4 of 4 PGs in flight' in text
 
 
 def test_status_names_health_checks(moving: Published) -> None:

@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from ..cluster.types import PgCounts
 from ..options import Options
+from ..targets import named_target, target_ms
 from .osds import NO_FLOWS
 from .pools import mean_flow, recent
 from .series import READ_NS, READS, WRITE_NS, WRITES, Point
@@ -47,7 +48,7 @@ def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
     rows = []
     for pool in sorted(sight.osdmap.pools.values(), key=lambda pool: pool.id):
         seen = watch.pools.latency(pool.id)
-        factor = options.latency_factor
+        named = named_target(options, pool.name)
         usual = {'baseline_ms': seen.baseline_ms, 'read_baseline_ms': seen.read_baseline_ms,
                  'write_baseline_ms': seen.write_baseline_ms}
         rows.append({
@@ -55,7 +56,7 @@ def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
             'write_ms': ms(seen.write), 'read_rate': round(seen.read.rate, 1),
             'write_rate': round(seen.write.rate, 1),
             **{key: rounded(value) for key, value in usual.items()},
-            **{key.replace('baseline', 'target'): rounded(value and value * factor)
+            **{key.replace('baseline', 'target'): rounded(target_ms(value, named, options))
                for key, value in usual.items()},
             'slow': sorted(kind for pool_id, kind in slow if pool_id == pool.id),
             'pgs': trouble(sight.signals.pool_counts.get(pool.id, PgCounts()))})

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the throttle has decided last, and what led to it."""
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The state of the throttle, part of the campaign."""
+    #: PGs that may be in flight; 0: nothing was decided yet.
+    pgs: float = 0.0
+    #: The reading that was last judged.
+    decided: float = 0.0
+    #: Readings in a row over the target, and well below it.
+    over: int = 0
+    under: int = 0
+    #: Even one PG in flight was too much.
+    halted: bool = False
+    why: str = ''
+
+
+def pace_to_json(pace: Pace) -> Dict[str, Any]:
+    return dict(vars(pace))
+
+
+def pace_from_json(raw: Mapping[str, Any]) -> Pace:
+    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
+                bool(raw['halted']), str(raw['why']))

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The throttle's part of a turn: judge the last reading, before anything is released."""
+from typing import List
+
+from .monoptions import PROPOSE_INTERVAL
+from .settings import problems, window_of
+from .stalls import credit, measure, unsteady
+from .throttle import decide
+from .turn import Turn
+from .windows import BadWindow, opens_in
+
+
+def set_pace(turn: Turn) -> None:
+    """What may be in flight, and how many releases clients can bear."""
+    campaign, clients, options = turn.campaign, turn.seen.clients, turn.options
+    stalls = measure(campaign.stalls, clients)
+    pace = decide(campaign.pace, clients, unsteady(stalls, clients), len(campaign.in_flight),
+                  options)
+    held = campaign.holds.mon.get(PROPOSE_INTERVAL)
+    stalls = credit(stalls, clients, turn.now, options.stall_share,
+                    fast=held is not None and held.seen)
+    if pace.halted != campaign.pace.halted:
+        turn.event('throttle', 'all movement is halted' if pace.halted
+                   else 'movement goes on', pace.why)
+    turn.set(pace=pace, stalls=stalls)
+
+
+def too_much(turn: Turn) -> List[str]:
+    """Why nothing may move at all, if clients feel even the last PG in flight."""
+    pace = turn.campaign.pace
+    return ['even one PG in flight is too much for clients: %s' % pace.why] if pace.halted else []
+
+
+def out_of_hours(turn: Turn) -> List[str]:
+    """Why nothing is released now, if the operator wants it so by the clock."""
+    found = problems(turn.options, None)
+    try:
+        seconds = opens_in(window_of(turn.options), turn.now)
+    except BadWindow:
+        return found
+    if seconds:
+        found.append('outside the time window (begin_time to end_time): it opens in %d min'
+                     % max(1, round(seconds / 60)))
+    return found

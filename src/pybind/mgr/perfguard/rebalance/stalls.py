@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Interval stalls: what it costs clients that a released PG peers, measured and budgeted.
+
+Each release takes its PG through interval changes, in which its operations stand still, however
+little data moves. The share of operations that this hits is about
+
+    releases per second x seconds of stall / PGs of the pool
+
+and is kept under an option. The stall itself is measured on the clients' own operations: while a
+PG with r operations a second stalls for s seconds, r x s operations wait s / 2 on average, which
+is r x s^2 / 2 seconds of latency on top of what the OSD's other operations have.
+"""
+from dataclasses import dataclass, field, replace
+from typing import AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Tuple
+
+from ..cluster.types import ClientOps, Ops, OsdSet
+from .clients import LEAST_OPS, Clients
+
+#: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end.
+CHANGES_PER_RELEASE = 2
+#: Seconds of stall of one interval change until it is measured: medians on Pacific with the mon's
+#: paxos_propose_interval at 1 s and at 0.1 s.
+USUAL_SECONDS = 1.6
+FAST_SECONDS = 0.25
+#: For so long after a change, operations on its PG may still be waiting.
+AFTERMATH_SECONDS = 5.0
+#: What an older reading counts, against one reading later.
+MEMORY = 0.9
+#: Operations expected to have stalled, from which on the measurement stands.
+LEAST_STALLED = 5.0
+#: Releases that may be saved up, in seconds of the allowed rate.
+BURST_SECONDS = 2.0
+
+
+class Change(NamedTuple):
+    """A PG that went into another interval."""
+    time: float
+    pool: int
+    #: Its primaries, before and after.
+    primaries: OsdSet
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """What is known of stalls, and what may be released; part of the campaign."""
+    changes: Tuple[Change, ...] = ()
+    #: The reading that was last measured.
+    measured: float = 0.0
+    #: Sums over the last readings: seconds of latency on top, and operations a second of the
+    #: changed PGs.
+    excess: float = 0.0
+    rates: float = 0.0
+    #: Pool -> releases saved up; when they were last counted.
+    credits: Mapping[int, float] = field(default_factory=dict)
+    credited: float = 0.0
+
+    @property
+    def seconds(self) -> Optional[float]:
+        """Measured seconds of stall of one interval change; None: too little evidence."""
+        if self.rates <= 0.0:
+            return None
+        seconds = (2.0 * max(0.0, self.excess) / self.rates) ** 0.5
+        # Where next to nothing stalls, many operations on many PGs say so as well.
+        return seconds if self.rates * max(seconds, FAST_SECONDS) >= LEAST_STALLED else None
+
+
+def note(stalls: Stalls, changes: Iterable[Change], now: float, period: float) -> Stalls:
+    """With new changes, without those that no reading will cover any more."""
+    keep = now - 2 * period - AFTERMATH_SECONDS
+    kept = tuple(change for change in (*stalls.changes, *changes) if change.time >= keep)
+    return replace(stalls, changes=kept)
+
+
+def unsteady(stalls: Stalls, clients: Clients) -> FrozenSet[int]:
+    """OSDs that led a PG in an interval change while the reading's operations were done."""
+    begin = clients.time - clients.seconds - AFTERMATH_SECONDS
+    return frozenset(osd for change in stalls.changes if change.time >= begin
+                     for osd in change.primaries)
+
+
+def measure(stalls: Stalls, clients: Clients) -> Stalls:
+    """Add one reading to the measurement, once."""
+    if not clients.time or clients.time == stalls.measured:
+        return stalls
+    begin = clients.time - clients.seconds
+    excess = rates = 0.0
+    shaky = unsteady(stalls, clients)
+    for pool_id, pool in clients.pools.items():
+        count = sum(1 for change in stalls.changes
+                    if change.pool == pool_id and begin <= change.time < clients.time)
+        rows = [row for row in clients.rows
+                if row.pool == pool_id and row.read.sane and row.write.sane]
+        number = sum(row.read.number + row.write.number for row in rows)
+        over = _excess_seconds(rows, shaky)
+        if over is not None and clients.seconds > 0.0:
+            # Operations that stalled in one reading may end in the next one: so the latency on
+            # top counts also in readings without a change.
+            excess += over
+            rates += count * number / clients.seconds / max(1, pool.pg_num)
+    return replace(stalls, measured=clients.time, excess=MEMORY * stalls.excess + excess,
+                   rates=MEMORY * stalls.rates + rates)
+
+
+def _excess_seconds(rows: Iterable[ClientOps], shaky: AbstractSet[int]) -> Optional[float]:
+    """Latency of the shaky OSDs' operations on top of that of the others' ones, in seconds."""
+    rows = list(rows)
+    total = 0.0
+    for kind in ('read', 'write'):
+        steady = _sum(getattr(row, kind) for row in rows if row.osd not in shaky)
+        rest = _sum(getattr(row, kind) for row in rows if row.osd in shaky)
+        if not rest.number:
+            continue
+        if steady.number < LEAST_OPS:
+            return None
+        total += (rest.sum_ns - rest.number * steady.sum_ns / steady.number) / 1e9
+    return total
+
+
+def _sum(parts: Iterable[Ops]) -> Ops:
+    sum_ns = number = 0
+    for part in parts:
+        sum_ns += part.sum_ns
+        number += part.number
+    return Ops(sum_ns, number)
+
+
+def release_rate(stalls: Stalls, pg_num: int, share: float, fast: bool) -> float:
+    """Releases a second that the budget allows a pool with clients at work."""
+    seconds = stalls.seconds
+    if seconds is None:
+        seconds = FAST_SECONDS if fast else USUAL_SECONDS
+    return share * pg_num / max(0.001, CHANGES_PER_RELEASE * seconds)
+
+
+def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: bool) -> Stalls:
+    """With what has come in since the last turn. Pools without clients have no entry."""
+    passed = min(max(0.0, now - stalls.credited), BURST_SECONDS)
+    credits: Dict[int, float] = {}
+    for pool_id, pool in clients.pools.items():
+        if not pool.idle:
+            rate = release_rate(stalls, pool.pg_num, share, fast)
+            most = max(1.0, rate * BURST_SECONDS)
+            credits[pool_id] = min(most, stalls.credits.get(pool_id, 1.0) + rate * passed)
+    return replace(stalls, credits=credits, credited=now)
+
+
+def spend(stalls: Stalls, pools: Iterable[int]) -> Stalls:
+    """After one release in each of `pools`."""
+    credits = dict(stalls.credits)
+    for pool_id in pools:
+        if pool_id in credits:
+            credits[pool_id] -= 1.0
+    return replace(stalls, credits=credits)
+
+
+def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
+    return {'changes': [[change.time, change.pool, list(change.primaries)]
+                        for change in stalls.changes],
+            'measured': stalls.measured, 'excess': stalls.excess, 'rates': stalls.rates,
+            'credits': {str(pool): value for pool, value in stalls.credits.items()},
+            'credited': stalls.credited}
+
+
+def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
+    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    return Stalls(tuple(Change(float(at), int(pool), tuple(osds))
+                        for at, pool, osds in raw['changes']),
+                  float(raw['measured']), float(raw['excess']), float(raw['rates']),
+                  {int(pool): float(value) for pool, value in raw['credits'].items()},
+                  float(raw['credited']))

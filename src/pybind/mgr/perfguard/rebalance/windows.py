@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Times of the day and days of the week in which PGs may be released, as the balancer has them."""
+import time
+from dataclasses import dataclass
+from typing import Optional
+
+DAY_MINUTES = 1440
+#: Times at which a window opens or shuts that are looked at: three a day, for eight days; and for
+#: two years, beyond which no estimate is worth having.
+EDGES_IN_A_WEEK = 3 * 8
+EDGES_IN_AN_ESTIMATE = 3 * 730
+
+
+class BadWindow(ValueError):
+    """The options describe no window; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Local time of the mgr. Minutes of the day, the end excluded; weekdays with Sunday as 0.
+
+    Where the begin is after the end, the window goes on over midnight, or over the weekend. Where
+    the weekdays are equal, it is every day.
+    """
+    begin_minute: int = 0
+    end_minute: int = DAY_MINUTES
+    begin_weekday: int = 0
+    end_weekday: int = 0
+
+    @property
+    def always(self) -> bool:
+        whole_day = (self.begin_minute, self.end_minute) == (0, DAY_MINUTES)
+        return whole_day and self.begin_weekday == self.end_weekday
+
+
+def window(begin_time: str, end_time: str, begin_weekday: int, end_weekday: int) -> Window:
+    """From the options of these names; BadWindow if there is none such, or it never opens."""
+    begin, end = _minute('begin_time', begin_time), _minute('end_time', end_time)
+    if begin % DAY_MINUTES == end:
+        raise BadWindow('begin_time and end_time are both %s: nothing would ever be released'
+                        % end_time)
+    return Window(begin % DAY_MINUTES, end, begin_weekday, end_weekday)
+
+
+def _minute(name: str, text: str) -> int:
+    if len(text) == 4 and text.isdigit():
+        hours, minutes = int(text[:2]), int(text[2:])
+        if (hours < 24 and minutes < 60) or text == '2400':
+            return 60 * hours + minutes
+    raise BadWindow('%s is %r: a time of the day is wanted, 0000 to 2400' % (name, text))
+
+
+def is_open(when: Window, now: float) -> bool:
+    local = time.localtime(now)
+    minute = 60 * local.tm_hour + local.tm_min
+    every_day = when.begin_weekday == when.end_weekday
+    return (_within(minute, when.begin_minute, when.end_minute)
+            and (every_day or _within((local.tm_wday + 1) % 7, when.begin_weekday,
+                                      when.end_weekday)))
+
+
+def _within(value: int, begin: int, end: int) -> bool:
+    return begin <= value < end if begin < end else value >= begin or value < end
+
+
+def opens_in(when: Window, now: float) -> Optional[float]:
+    """Seconds until it is open, 0.0 if it is; None: not in a week, where clocks are put on."""
+    at = now
+    for _ in range(EDGES_IN_A_WEEK):
+        if is_open(when, at):
+            return at - now
+        at = _next_edge(when, at)
+    return None
+
+
+def seconds_until_done(when: Window, now: float, work: float) -> float:
+    """Wall-clock seconds that so many seconds of work take if it rests while the window is shut."""
+    if when.always:
+        return work
+    at = now
+    for _ in range(EDGES_IN_AN_ESTIMATE):
+        edge = _next_edge(when, at)
+        if is_open(when, at):
+            if work <= edge - at:
+                return at + work - now
+            work -= edge - at
+        at = edge
+    return at - now
+
+
+def _next_edge(when: Window, now: float) -> float:
+    """When the window may open or shut next: at midnight too, since days differ."""
+    local = time.localtime(now)
+    minutes = sorted({0, when.begin_minute, when.end_minute % DAY_MINUTES})
+    date = local.tm_year, local.tm_mon
+    stamps = [time.mktime((*date, local.tm_mday + day, 0, minute, 0, 0, 0, -1))
+              for day in (0, 1) for minute in minutes]
+    return next(stamp for stamp in stamps if stamp > now)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What latency clients may feel: so many baselines of their pool, or what the operator says."""
+from typing import Dict, Optional
+
+from .options import Options
+
+
+class BadTarget(ValueError):
+    """latency_targets is not what it should be; the message says why."""
+
+
+def latency_targets(text: str) -> Dict[str, float]:
+    """Pool -> milliseconds, of "rbd=5,cephfs.data=20"; BadTarget if it is nothing of the kind."""
+    targets: Dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(','))):
+        pool, _, number = part.rpartition('=')
+        try:
+            value = float(number)
+        except ValueError:
+            value = 0.0
+        if not pool or not 0.0 < value < float('inf'):
+            raise BadTarget('latency_targets: %r is not <pool>=<milliseconds above 0>' % part)
+        targets[pool.strip()] = value
+    return targets
+
+
+def named_target(options: Options, pool: str) -> Optional[float]:
+    """The operator's target for a pool, in ms; None: there is none, or it cannot be read."""
+    try:
+        return latency_targets(options.latency_targets).get(pool)
+    except BadTarget:
+        return None
+
+
+def target_ms(baseline_ms: Optional[float], named: Optional[float],
+              options: Options) -> Optional[float]:
+    """What is allowed where `baseline_ms` is usual; None: nobody can say yet."""
+    if named is not None or baseline_ms is None:
+        return named
+    return options.latency_factor * baseline_ms

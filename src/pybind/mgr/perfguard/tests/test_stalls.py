@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Interval stalls: measured on a model of clients, budgeted by pool."""
+import random
+from typing import Dict, List, Tuple
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, Ops
+from perfguard.rebalance.clients import Clients, PoolClients
+from perfguard.rebalance.stalls import (FAST_SECONDS, USUAL_SECONDS, Change, Stalls, credit,
+                                        measure, note, release_rate, spend, stalls_from_json,
+                                        stalls_to_json, unsteady)
+
+PG_NUM, OSDS, PERIOD = 64, 16, 5.0
+
+
+class Model:
+    """An open loop of clients on PGs, some of which stall for a while when they are released."""
+
+    def __init__(self, rate: float, stall: float, seed: int = 1) -> None:
+        self.rate, self.stall = rate, stall
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.stalls = Stalls()
+        #: (begin of the stall, PG)
+        self.stalling: List[Tuple[float, int]] = []
+        self.late: List[Tuple[float, int, float]] = []
+
+    def reading(self, changes: int) -> Clients:
+        """One period, with so many PGs that go into another interval."""
+        begin, self.now = self.now, self.now + PERIOD
+        fresh = [(begin + self.random.random() * PERIOD, self.random.randrange(PG_NUM))
+                 for _ in range(changes)]
+        self.stalling = [each for each in self.stalling + fresh if each[0] > begin - 10.0]
+        self.stalls = note(self.stalls, [Change(at, 1, (pg % OSDS,)) for at, pg in fresh],
+                           self.now, PERIOD)
+        sums: Dict[int, List[int]] = {osd: [0, 0] for osd in range(OSDS)}
+        for end, osd, seconds in self._operations(begin):
+            self.late.append((end, osd, seconds))
+        done = [each for each in self.late if each[0] < self.now]
+        self.late = [each for each in self.late if each[0] >= self.now]
+        for _, osd, seconds in done:
+            sums[osd][0] += int(seconds * 1e9)
+            sums[osd][1] += 1
+        rows = tuple(ClientOps(1, osd, Ops(*pair), Ops()) for osd, pair in sums.items())
+        clients = Clients(self.now, PERIOD, rows, {1: PoolClients('rbd', PG_NUM, self.rate)})
+        self.stalls = measure(self.stalls, clients)
+        return clients
+
+    def _operations(self, begin: float) -> List[Tuple[float, int, float]]:
+        found = []
+        for _ in range(int(self.rate * PERIOD)):
+            at, pg = begin + self.random.random() * PERIOD, self.random.randrange(PG_NUM)
+            seconds = self.random.expovariate(1000.0)
+            for start, stalled in self.stalling:
+                if stalled == pg and start <= at < start + self.stall:
+                    seconds += start + self.stall - at
+            found.append((at + seconds, pg % OSDS, seconds))
+        return found
+
+
+@pytest.mark.parametrize('stall', [0.3, 1.0, 3.0])
+def test_the_stall_is_measured(stall: float) -> None:
+    model = Model(800.0, stall)
+    for _ in range(24):
+        model.reading(changes=2)
+    assert model.stalls.seconds == pytest.approx(stall, rel=0.25)
+
+
+def test_releases_that_nobody_feels_measure_as_next_to_nothing() -> None:
+    model = Model(800.0, 0.0)
+    for _ in range(40):
+        model.reading(changes=2)
+    assert model.stalls.seconds is not None and model.stalls.seconds < 0.1
+
+
+def test_few_operations_measure_nothing() -> None:
+    model = Model(4.0, 1.0)
+    for _ in range(20):
+        model.reading(changes=1)
+    assert model.stalls.seconds is None
+
+
+def test_a_reading_counts_once_and_none_does_not() -> None:
+    model = Model(800.0, 1.0)
+    clients = model.reading(2)
+    assert measure(model.stalls, clients) == model.stalls
+    assert measure(Stalls(), Clients()) == Stalls()
+
+
+def test_with_all_osds_shaky_nothing_is_learned() -> None:
+    model = Model(800.0, 1.0)
+    everywhere = [Change(1.0, 1, tuple(range(OSDS)))]
+    model.stalls = note(model.stalls, everywhere, 1.0, PERIOD)
+    model.reading(0)
+    assert model.stalls.rates == 0.0 and model.stalls.excess == 0.0
+
+
+def test_osds_are_unsteady_for_a_while() -> None:
+    stalls = note(Stalls(), [Change(10.0, 1, (3, 4))], 10.0, PERIOD)
+    pools = {1: PoolClients('rbd', 8, 1.0)}
+    assert unsteady(stalls, Clients(12.0, 5.0, (), pools)) == {3, 4}
+    assert unsteady(stalls, Clients(20.0, 5.0, (), pools)) == {3, 4}
+    assert unsteady(stalls, Clients(21.0, 5.0, (), pools)) == frozenset()
+    assert note(stalls, [], 40.0, PERIOD).changes == ()
+
+
+def test_the_rate_keeps_to_the_share() -> None:
+    share = 0.003
+    for fast, seconds in ((True, FAST_SECONDS), (False, USUAL_SECONDS)):
+        rate = release_rate(Stalls(), 128, share, fast)
+        assert rate * 2 * seconds / 128 == pytest.approx(share)
+    measured = Stalls(excess=0.5 * 100.0, rates=100.0)
+    assert measured.seconds == pytest.approx(1.0)
+    assert release_rate(measured, 128, share, True) == pytest.approx(share * 128 / 2.0)
+
+
+def spent(rate: float, seconds: float, step: float, pg_num: int = 128) -> int:
+    """Releases that the budget of a pool allows in so many seconds."""
+    clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', pg_num, rate)})
+    stalls, now, count = Stalls(credited=0.0), 0.0, 0
+    while now < seconds:
+        now += step
+        stalls = credit(stalls, clients, now, 0.003, True)
+        while stalls.credits.get(1, 1.0) >= 1.0:
+            count += 1
+            stalls = spend(stalls, [1])
+            if not stalls.credits:
+                return 10 ** 9
+    return count
+
+
+@pytest.mark.parametrize('step', [0.2, 1.0])
+def test_credit_gives_the_rate_and_no_large_bursts(step: float) -> None:
+    rate = release_rate(Stalls(), 128, 0.003, True)
+    assert spent(100.0, 200.0, step) == pytest.approx(200.0 * rate, abs=4)
+
+
+def test_rest_saves_up_no_more_than_a_moment() -> None:
+    clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 9.0)})
+    stalls = credit(Stalls(), clients, 1e6, 0.003, True)
+    assert stalls.credits[1] <= max(1.0, 2 * release_rate(Stalls(), 128, 0.003, True))
+
+
+def test_pools_without_clients_have_no_budget_to_keep() -> None:
+    assert spent(0.1, 1.0, 1.0) == 10 ** 9
+
+
+def test_json() -> None:
+    stalls = Stalls((Change(1.0, 2, (3,)),), 1.0, 2.0, 3.0, {4: 0.5}, 6.0)
+    assert stalls_from_json(stalls_to_json(stalls)) == stalls
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        stalls_from_json({'changes': 7})

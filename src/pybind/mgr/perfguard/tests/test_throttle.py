@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The feedback on what clients feel: opens, closes, halts, and leaves be where nobody knows."""
+from dataclasses import replace
+from typing import Dict, Optional
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, Ops
+from perfguard.options import DEFAULTS
+from perfguard.rebalance.clients import LEAST_OPS, Clients, PoolClients, felt
+from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
+from perfguard.rebalance.throttle import HALT_READINGS, caps, decide, limit, stopped
+
+OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
+TARGET = 2.0
+
+
+def reading(time: float, ms: float, ops: int = 1000, rate: float = 200.0,
+            target: Optional[float] = TARGET, osds: int = 4) -> Clients:
+    """Each of some OSDs served `ops` reads of one pool, which took `ms` on average."""
+    rows = tuple(ClientOps(1, osd, Ops(int(ops * ms * 1e6), ops), Ops()) for osd in range(osds))
+    return Clients(time, 5.0, rows, {1: PoolClients('rbd', 64, rate, target, target)})
+
+
+class Throttle:
+    """A cluster whose clients feel `per_pg` ms for each PG in flight, on top of `base`."""
+
+    def __init__(self, base: float, per_pg: float) -> None:
+        self.base, self.per_pg = base, per_pg
+        self.pace = Pace()
+        self.now = 0.0
+        self.in_flight = 0
+
+    def step(self, **more: float) -> Pace:
+        self.now += 5.0
+        self.in_flight = 0 if self.pace.halted else limit(self.pace, OPTIONS).caps.pgs
+        ms = self.base + self.per_pg * self.in_flight
+        self.pace = decide(self.pace, reading(self.now, ms, **more), frozenset(),  # type: ignore
+                           self.in_flight, OPTIONS)
+        return self.pace
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+
+
+def test_opens_to_the_cap_where_clients_do_not_feel_it() -> None:
+    throttle = Throttle(1.0, 0.0)
+    assert limit(throttle.pace, OPTIONS).caps.pgs == 8
+    throttle.run(30)
+    assert limit(throttle.pace, OPTIONS).caps.pgs == 32
+    throttle.run(30)
+    assert limit(throttle.pace, OPTIONS).caps.pgs == 32
+
+
+def test_settles_about_as_many_pgs_as_the_target_allows() -> None:
+    throttle = Throttle(1.0, 0.1)  # ten PGs make it twice what it was
+    throttle.run(30)
+    seen = []
+    for _ in range(60):
+        throttle.step()
+        seen.append(throttle.in_flight)
+    assert max(seen) <= 12 and 5 <= sum(seen) / len(seen) <= 10
+    assert not throttle.pace.halted
+
+
+def test_yields_within_two_readings_and_comes_back() -> None:
+    throttle = Throttle(1.0, 0.0)
+    throttle.run(40)
+    throttle.base = 5.0
+    throttle.run(2)
+    assert limit(throttle.pace, OPTIONS).caps.pgs <= 8
+    throttle.base = 1.0
+    throttle.run(30)
+    assert limit(throttle.pace, OPTIONS).caps.pgs == 32
+
+
+def test_halts_where_one_pg_is_too_much_and_goes_on_when_clients_are_well() -> None:
+    throttle = Throttle(1.0, 50.0)
+    steps = 0
+    while not throttle.step().halted:
+        steps += 1
+        assert steps < 12
+    assert 'reads of pool rbd take' in throttle.pace.why
+    for _ in range(HALT_READINGS - 1):
+        assert throttle.step().halted
+    assert not throttle.step().halted, 'clients are well while nothing moves'
+    assert limit(throttle.pace, OPTIONS).caps.pgs == 1
+
+
+def test_a_limit_that_is_not_used_does_not_grow() -> None:
+    pace = Pace(pgs=10.0)
+    for now in range(1, 10):
+        pace = decide(pace, reading(now, 1.0), frozenset(), 3, OPTIONS)
+    assert pace.pgs == 10.0
+
+
+def test_what_was_not_used_was_not_what_clients_felt() -> None:
+    pace = decide(Pace(pgs=32.0), reading(5.0, 3.0), frozenset(), 4, OPTIONS)
+    assert pace.pgs == 2.0
+
+
+def test_between_comfort_and_target_nothing_changes() -> None:
+    pace = decide(Pace(pgs=10.0), reading(5.0, 1.9), frozenset(), 10, OPTIONS)
+    assert pace.pgs == 10.0 and '1.90 ms, 2.00 are allowed' in pace.why
+
+
+@pytest.mark.parametrize('thin, why', [
+    ({'ops': LEAST_OPS // 8}, 'too few operations'),
+    ({'target': None}, 'pool rbd has no baseline'),
+    ({'ops': 0}, 'too few operations')])
+def test_thin_evidence_changes_nothing(thin: Dict[str, int], why: str) -> None:
+    pace = decide(Pace(pgs=10.0), reading(5.0, 100.0, **thin), frozenset(), 10, OPTIONS)
+    assert pace.pgs == 10.0 and why in pace.why
+
+
+def test_the_same_reading_is_judged_once() -> None:
+    clients = reading(5.0, 9.0)
+    pace = decide(Pace(pgs=32.0), clients, frozenset(), 32, OPTIONS)
+    assert decide(pace, clients, frozenset(), 32, OPTIONS) == pace
+
+
+def test_idle_clients_need_no_throttle_but_silent_ones_may_be_stuck() -> None:
+    assert decide(Pace(), reading(5.0, 0.0, ops=0, rate=0.0), frozenset(), 0, OPTIONS).pgs == 32
+    stuck = decide(Pace(pgs=4.0), reading(5.0, 0.0, ops=0, rate=50.0), frozenset(), 4, OPTIONS)
+    assert stuck.pgs == 4.0
+
+
+def test_before_the_first_reading_it_goes_slowly() -> None:
+    pace = decide(Pace(), Clients(), frozenset(), 0, OPTIONS)
+    assert pace.pgs == 8.0 and 'waiting for the first latencies' in pace.why
+
+
+def test_osds_whose_pgs_peer_are_left_out() -> None:
+    clients = reading(5.0, 1.0)
+    row = ClientOps(1, 3, Ops(10 ** 12, 1000), Ops())
+    stalled = replace(clients, rows=(*clients.rows[:3], row))
+    assert decide(Pace(pgs=8.0), stalled, frozenset(), 8, OPTIONS).pgs == 4.0
+    assert decide(Pace(pgs=8.0), stalled, frozenset({3}), 8, OPTIONS).pgs > 8.0
+    nobody = decide(Pace(pgs=8.0), stalled, frozenset(range(4)), 8, OPTIONS)
+    assert nobody.pgs == 8.0
+
+
+def test_the_worst_kind_of_the_worst_pool_decides() -> None:
+    pools = {1: PoolClients('a', 8, 9.0, 2.0, 2.0), 2: PoolClients('b', 8, 9.0, 10.0, 1.0)}
+    rows = (ClientOps(1, 0, Ops(10 ** 8, 100), Ops(10 ** 8, 100)),
+            ClientOps(2, 0, Ops(10 ** 8, 100), Ops(3 * 10 ** 8, 100)))
+    seen = {(each.pool, each.kind): each.pressure
+            for each in felt(Clients(1.0, 5.0, rows, pools), frozenset())}
+    assert seen == pytest.approx({('a', 'reads'): 0.5, ('a', 'writes'): 0.5, ('b', 'reads'): 0.1,
+                                  ('b', 'writes'): 3.0})
+
+
+def test_nonsense_of_an_osd_is_left_out() -> None:
+    rows = (ClientOps(1, 0, Ops(-5, 100), Ops()), ClientOps(9, 0, Ops(10 ** 8, 100), Ops()))
+    pools = {1: PoolClients('a', 8, 9.0, 2.0, 2.0)}
+    assert felt(Clients(1.0, 5.0, rows, pools), frozenset()) == []
+
+
+def test_the_operators_cap_holds_at_once() -> None:
+    pace = decide(Pace(pgs=32.0), Clients(), frozenset(), 0, replace(OPTIONS, max_pgs_in_flight=3))
+    assert pace.pgs == 3.0
+    small = limit(Pace(pgs=32.0), replace(OPTIONS, max_pgs_in_flight=3))
+    assert small.caps.pgs == 3 and small.reason.startswith('up to 3 of 3 PGs')
+
+
+def test_bytes_follow_pgs() -> None:
+    assert limit(Pace(pgs=8.0), OPTIONS).caps.bytes == caps(OPTIONS).bytes // 4
+    assert limit(Pace(pgs=32.0), OPTIONS).caps == caps(OPTIONS)
+
+
+def test_after_a_stop_half_is_left() -> None:
+    assert stopped(Pace(pgs=9.0, over=2)).pgs == 4.5 and stopped(Pace(pgs=1.0)).pgs == 1.0
+
+
+def test_json() -> None:
+    pace = Pace(3.5, 7.0, 1, 2, True, 'why')
+    assert pace_from_json(pace_to_json(pace)) == pace
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        pace_from_json({'pgs': 'many'})
