@@ -234,7 +234,7 @@ class Loop:
             return False
         if campaign.phase is Phase.PREPARED:
             return BALANCER not in campaign.holds.options
-        mon = monoptions.wanted(campaign, self._options(), len(osdmap.osds))
+        mon = monoptions.wanted(campaign, self._options(), osdmap.pg_count)
         if campaign.active and not monoptions.settled(campaign.holds, None, mon):
             return True
         return bool(self._taken) or campaign.phase in (Phase.FINISHING, Phase.ABORTING)

@@ -75,8 +75,9 @@ OPTIONS: List[OptionSpec] = [
             'they are released', min=0.00001, max=1.0),
     _option('fast_peering', 'str', 'auto',
             "whether the mons' paxos_propose_interval is shortened while PGs are released",
-            'Released PGs wait for it while they peer, and clients with them. auto: on clusters '
-            'of at most 1,000 OSDs.', enum_allowed=['auto', 'on', 'off']),
+            'Released PGs wait for it while they peer, and clients with them. auto: 0.1 s up to '
+            '10,000 PGs, 0.25 s up to 25,000, then not at all; on: 0.25 s there, too.',
+            enum_allowed=['auto', 'on', 'off']),
     _option('begin_time', 'str', '0000', 'time of the day from which PGs may be released, HHMM',
             'Local time of the mgr. What is under way at end_time goes on to its end.'),
     _option('end_time', 'str', '2400', 'time of the day from which none is released, HHMM'),

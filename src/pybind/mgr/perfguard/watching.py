@@ -90,7 +90,8 @@ class Watching:
                 self._note(event)
             self.watched = _watched(self._watch, sight, options)
             self.clients = Clients(now, readings.seconds, readings.clients,
-                                   _pool_clients(self._watch, sight, options))
+                                   _pool_clients(self._watch, sight, options),
+                                   self.clients.covered + readings.seconds)
             self._failure = ''
         except Exception as error:
             # Whatever an OSD reports: a campaign under way has to go on.

@@ -82,7 +82,7 @@ class MgrCluster:
         return Signals(
             counts=count_states(((row['state_name'], row['count'])
                                  for row in status.get('pgs_by_state', [])),
-                                sum(pool.pg_num for pool in osdmap.pools.values())),
+                                osdmap.pg_count),
             pool_counts=pool_counts(status, osdmap.pools),
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
             slow_ops=sum(slow.values()), slow_daemons=slow, health=checks,

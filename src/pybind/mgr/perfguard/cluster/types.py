@@ -76,6 +76,11 @@ class OsdMap:
     #: Oldest client release that may connect; upmaps need luminous.
     min_compat_client: str = ''
 
+    @property
+    def pg_count(self) -> int:
+        """PGs of all pools."""
+        return sum(pool.pg_num for pool in self.pools.values())
+
     def entry(self, pgid: str) -> UpmapEntry:
         return UpmapEntry(self.upmap_items.get(pgid, ()), self.upmap_vectors.get(pgid))
 

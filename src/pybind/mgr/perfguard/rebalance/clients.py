@@ -7,8 +7,10 @@ from ..cluster.types import ClientOps, Ops
 
 #: Fewer operations than this in one reading say nothing about latency.
 LEAST_OPS = 50
-#: A pool with fewer operations a second over the last minute has no clients at work.
+#: A pool with fewer operations a second over the last minute has no clients at work, if so much
+#: of the minute was seen: right after a failover nothing is known.
 IDLE_RATE = 0.5
+IDLE_SECONDS = 30.0
 
 
 class PoolClients(NamedTuple):
@@ -22,10 +24,6 @@ class PoolClients(NamedTuple):
     read_target_ms: Optional[float] = None
     write_target_ms: Optional[float] = None
 
-    @property
-    def idle(self) -> bool:
-        return self.rate < IDLE_RATE
-
 
 @dataclass(frozen=True)
 class Clients:
@@ -36,11 +34,16 @@ class Clients:
     #: By pool and by the OSD that leads the PGs.
     rows: Tuple[ClientOps, ...] = ()
     pools: Mapping[int, PoolClients] = field(default_factory=dict)
+    #: Seconds that all readings of this mgr cover.
+    covered: float = 0.0
+
+    def idle(self, pool: PoolClients) -> bool:
+        """Nobody is at work on the pool, and that is known."""
+        return pool.rate < IDLE_RATE and self.covered >= IDLE_SECONDS
 
     @property
-    def idle(self) -> bool:
-        """Nobody is at work: not now, and not in the last minute."""
-        return all(pool.idle for pool in self.pools.values())
+    def all_idle(self) -> bool:
+        return self.covered >= IDLE_SECONDS and all(map(self.idle, self.pools.values()))
 
 
 class Felt(NamedTuple):
@@ -56,19 +59,26 @@ class Felt(NamedTuple):
         return self.ms / self.target_ms
 
 
-def felt(clients: Clients, unsteady: AbstractSet[int]) -> List[Felt]:
+def felt(clients: Clients, unsteady: AbstractSet[int], stall_ms: float) -> List[Felt]:
     """What there is evidence of; `unsteady`: OSDs whose operations wait for peering PGs.
 
     Those are left out: the stalls of released PGs have a budget of their own (stalls.py), and one
-    operation that waits a second would outweigh a thousand that do not.
+    operation that waits a second would outweigh a thousand that do not. Where PGs of all OSDs are
+    peering, all count, and what the budget of stalls adds to the mean, `stall_ms`, is allowed.
     """
+    steady = _against_targets(clients, unsteady, 0.0)
+    return steady or _against_targets(clients, frozenset(), stall_ms)
+
+
+def _against_targets(clients: Clients, unsteady: AbstractSet[int], more_ms: float) -> List[Felt]:
     found: List[Felt] = []
     for pool_id, (read, write) in _sums(clients, unsteady).items():
         pool = clients.pools[pool_id]
         for kind, ops, target in (('reads', read, pool.read_target_ms),
                                   ('writes', write, pool.write_target_ms)):
             if target is not None and ops.number >= LEAST_OPS:
-                found.append(Felt(pool.name, kind, ops.sum_ns / ops.number / 1e6, target))
+                found.append(Felt(pool.name, kind, ops.sum_ns / ops.number / 1e6,
+                                  target + more_ms))
     return found
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, FrozenSet, List, Optional, Protocol, Sequence, Set, Tuple
 
-from ..upmap.commands import Command, entry_commands
+from ..upmap.commands import Command, entry_commands, prime_commands
 from .holds import BALANCER
 from .types import Action, SetAutoscale, SetBalancer, SetFlag, SetOption
 
@@ -68,7 +68,8 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetAutoscale):
         return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'pg_autoscale_mode',
                  'val': action.mode}]
-    return entry_commands(action.pgid, action.now, action.entry)
+    return prime_commands(action.pgid, action.prime) + entry_commands(
+        action.pgid, action.now, action.entry)
 
 
 def _config_command(who: str, name: str, value: Optional[str]) -> Command:

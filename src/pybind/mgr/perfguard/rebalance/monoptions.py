@@ -14,20 +14,20 @@ from .types import Action, Campaign, Held, Holds, Phase, SetOption
 MON = 'mon'
 #: Seconds that the mons gather changes for one proposal, after the last one (Ceph's default: 1).
 PROPOSE_INTERVAL = 'paxos_propose_interval'
-#: While PGs are released: they wait for several proposals each while they peer.
-FAST_PROPOSALS = '0.1'
-#: Up to so many OSDs that is on by itself. Each of up to ten OSDMaps a second has to be encoded
-#: by the mons and taken in by every OSD.
-FAST_PEERING_OSDS = 1000
+#: While PGs are released, which wait for several proposals each while they peer: up to so many PGs
+#: in the cluster -> seconds. An OSDMap takes the mon some 12 us of CPU for each PG (Tentacle: 20),
+#: most of it for mapping all PGs anew (qa/bench/bench_map_epochs.py).
+FAST_PROPOSALS = ((10000, '0.1'), (25000, '0.25'))
 
 
-def wanted(campaign: Campaign, options: Options, osds: int) -> Mapping[str, str]:
-    """Option -> value that the mons of a cluster of so many OSDs shall have, as things are."""
-    fast = options.fast_peering == 'on' or (
-        options.fast_peering == 'auto' and osds <= FAST_PEERING_OSDS)
-    if fast and campaign.phase in (Phase.RELEASING, Phase.HOLDING):
-        return {PROPOSE_INTERVAL: FAST_PROPOSALS}
-    return {}
+def wanted(campaign: Campaign, options: Options, pgs: int) -> Mapping[str, str]:
+    """Option -> value that the mons of a cluster of so many PGs shall have, as things are."""
+    if options.fast_peering == 'off' or campaign.phase not in (Phase.RELEASING, Phase.HOLDING):
+        return {}
+    fitting = [seconds for most, seconds in FAST_PROPOSALS if pgs <= most]
+    if not fitting and options.fast_peering == 'on':
+        fitting = [FAST_PROPOSALS[-1][1]]
+    return {PROPOSE_INTERVAL: fitting[0]} if fitting else {}
 
 
 def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping[str, str]
@@ -46,17 +46,17 @@ def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping
         now = stored.get(name)
         if name not in wanted:
             # One not seen yet may still be on its way into the database: given back in any case.
-            if before.found != before.put and (now == before.put or not before.seen):
-                held[name] = replace(before, seen=True)
+            if not same(before.found, before.put) and (same(now, before.put) or not before.seen):
+                held[name] = replace(before, seen=True, returning=True)
                 actions.append(SetOption(MON, name, before.found))
-        elif before.seen and now != before.put:
+        elif before.seen and not before.returning and not same(now, before.put):
             theirs.append(name)
         else:
-            held[name] = Held(before.found, wanted[name], seen=now == wanted[name])
+            held[name] = Held(before.found, wanted[name], seen=same(now, wanted[name]))
     for name, value in wanted.items():
         if name not in holds.mon and mark(name) not in holds.given_up:
             found = stored.get(name)
-            held[name] = Held(found, value, seen=found == value)
+            held[name] = Held(found, value, seen=same(found, value))
     actions += [SetOption(MON, name, value) for name, value in wanted.items()
                 if name in held and not held[name].seen]
     notices = ['%s of the mons was changed by somebody else: it is theirs from now on' % name
@@ -71,12 +71,22 @@ def settled(holds: Holds, stored: Optional[Mapping[str, str]],
     for name, value in wanted.items():
         held = holds.mon.get(name)
         if held is None:
-            if mark(name) not in holds.given_up and (stored is None
-                                                     or stored.get(name) != value):
+            if mark(name) not in holds.given_up and (
+                    stored is None or not same(stored.get(name), value)):
                 return False
-        elif not held.seen or held.put != value:
+        elif held.returning or not held.seen or held.put != value:
             return False
     return wanted.keys() >= holds.mon.keys()
+
+
+def same(one: Optional[str], other: Optional[str]) -> bool:
+    """Whether two values are the same option's same value: the mons store 3 as "3.000000"."""
+    if one is None or other is None:
+        return one is other
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other
 
 
 def mark(name: str) -> str:

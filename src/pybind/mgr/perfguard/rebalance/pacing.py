@@ -4,7 +4,7 @@ from typing import List
 
 from .monoptions import PROPOSE_INTERVAL
 from .settings import problems, window_of
-from .stalls import credit, measure, unsteady
+from .stalls import credit, mean_stall_ms, measure, unsteady
 from .throttle import decide
 from .turn import Turn
 from .windows import BadWindow, opens_in
@@ -14,11 +14,12 @@ def set_pace(turn: Turn) -> None:
     """What may be in flight, and how many releases clients can bear."""
     campaign, clients, options = turn.campaign, turn.seen.clients, turn.options
     stalls = measure(campaign.stalls, clients)
-    pace = decide(campaign.pace, clients, unsteady(stalls, clients), len(campaign.in_flight),
-                  options)
     held = campaign.holds.mon.get(PROPOSE_INTERVAL)
-    stalls = credit(stalls, clients, turn.now, options.stall_share,
-                    fast=held is not None and held.seen)
+    fast = held is not None and held.seen
+    pace = decide(campaign.pace, clients, unsteady(stalls, clients),
+                  mean_stall_ms(stalls, options.stall_share, fast), len(campaign.in_flight),
+                  options)
+    stalls = credit(stalls, clients, turn.now, options.stall_share, fast)
     if pace.halted != campaign.pace.halted:
         turn.event('throttle', 'all movement is halted' if pace.halted
                    else 'movement goes on', pace.why)

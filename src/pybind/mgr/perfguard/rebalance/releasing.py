@@ -155,12 +155,18 @@ def release_more(turn: Turn) -> None:
         pin = turn.pin_of(move.pgid)
         assert pin is not None
         flights[move.pgid] = _flight(turn, move, pin.before, pin=pin)
-        turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid)))
+        turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid),
+                                     prime=_prime(turn, move.pgid)))
     changes = [Change(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
     stalls = spend(campaign.stalls, (change.pool for change in changes))
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
     turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
+
+
+def _prime(turn: Turn, pgid: str) -> OsdSet:
+    place = turn.seen.placement(pgid)
+    return place.acting if place is not None and place.up == place.acting else ()
 
 
 def _affordable(campaign: Campaign, pgid: str) -> bool:

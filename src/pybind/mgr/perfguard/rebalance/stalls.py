@@ -126,10 +126,18 @@ def _sum(parts: Iterable[Ops]) -> Ops:
 
 def release_rate(stalls: Stalls, pg_num: int, share: float, fast: bool) -> float:
     """Releases a second that the budget allows a pool with clients at work."""
-    seconds = stalls.seconds
-    if seconds is None:
-        seconds = FAST_SECONDS if fast else USUAL_SECONDS
-    return share * pg_num / max(0.001, CHANGES_PER_RELEASE * seconds)
+    return share * pg_num / max(0.001, CHANGES_PER_RELEASE * _seconds(stalls, fast))
+
+
+def mean_stall_ms(stalls: Stalls, share: float, fast: bool) -> float:
+    """What a used up budget adds to the mean latency: that share waits half a stall."""
+    return 1000.0 * share * _seconds(stalls, fast) / 2.0
+
+
+def _seconds(stalls: Stalls, fast: bool) -> float:
+    if stalls.seconds is not None:
+        return stalls.seconds
+    return FAST_SECONDS if fast else USUAL_SECONDS
 
 
 def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: bool) -> Stalls:
@@ -137,7 +145,7 @@ def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: boo
     passed = min(max(0.0, now - stalls.credited), BURST_SECONDS)
     credits: Dict[int, float] = {}
     for pool_id, pool in clients.pools.items():
-        if not pool.idle:
+        if not clients.idle(pool):
             rate = release_rate(stalls, pool.pg_num, share, fast)
             most = max(1.0, rate * BURST_SECONDS)
             credits[pool_id] = min(most, stalls.credits.get(pool_id, 1.0) + rate * passed)

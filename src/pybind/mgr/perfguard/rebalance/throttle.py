@@ -11,7 +11,7 @@ from typing import AbstractSet
 
 from ..options import Options
 from .choose import Caps
-from .clients import Clients, Felt, felt
+from .clients import IDLE_SECONDS, Clients, Felt, felt
 from .pace import Pace
 
 #: Share of the cap that a campaign begins with, while nobody knows what clients will feel, and
@@ -58,17 +58,17 @@ def stopped(pace: Pace) -> Pace:
     return replace(pace, pgs=max(1.0, DECREASE * pace.pgs), over=0, under=0)
 
 
-def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], in_flight: int,
-           options: Options) -> Pace:
-    """The pace after a new reading; without one, as before."""
+def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
+           in_flight: int, options: Options) -> Pace:
+    """The pace after a new reading; without one, as before. See clients.felt."""
     cap = float(options.max_pgs_in_flight)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
     if clients.time == pace.decided:
         return pace if pace.why else replace(pace, why=_thin(clients))
     pace = replace(pace, decided=clients.time)
-    if clients.idle:
+    if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='no clients are at work')
-    seen = felt(clients, unsteady)
+    seen = felt(clients, unsteady, stall_ms)
     if not seen:
         return replace(pace, over=0, under=0, why=_thin(clients))
     worst = max(seen, key=lambda each: each.pressure)
@@ -103,10 +103,11 @@ def _text(worst: Felt) -> str:
 
 
 def _thin(clients: Clients) -> str:
-    if not clients.time:
-        return 'waiting for the first latencies of clients'
+    if clients.covered < IDLE_SECONDS and not any(pool.rate for pool in clients.pools.values()):
+        return 'waiting to see whether clients are at work'
     unknown = [pool.name for pool in clients.pools.values()
-               if not pool.idle and pool.read_target_ms is None and pool.write_target_ms is None]
+               if not clients.idle(pool)
+               and pool.read_target_ms is None and pool.write_target_ms is None]
     if unknown:
         return 'pool %s has no baseline yet: it is learned while nothing moves' % unknown[0]
     return 'too few operations to judge by'

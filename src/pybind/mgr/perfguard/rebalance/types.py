@@ -74,6 +74,8 @@ class Held:
     found: Optional[str]
     put: str
     seen: bool = False
+    #: It is being given back; until that is seen, its absence is our own doing.
+    returning: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,10 +170,15 @@ class SetAutoscale:
 
 @dataclass(frozen=True)
 class SetEntry:
-    """Make `entry` the whole upmap entry of a PG; `now` is what it has, to send the least."""
+    """Make `entry` the whole upmap entry of a PG; `now` is what it has, to send the least.
+
+    `prime`: the PG's acting set, which stays in force until its data has moved. Sent along it saves
+    the PG an interval, in which its primary finds that out: see qa/bench/bench_release_stall.py.
+    """
     pgid: str
     entry: UpmapEntry
     now: UpmapEntry
+    prime: OsdSet = ()
 
 
 Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetEntry]
@@ -217,7 +224,7 @@ def _flight_from_json(raw: Mapping[str, Any]) -> Flight:
 
 
 def _held_to_json(held: Held) -> List[Any]:
-    return [held.found, held.put, held.seen]
+    return [held.found, held.put, held.seen, held.returning]
 
 
 #: Fields of Campaign that JSON can hold as they are.

@@ -116,7 +116,10 @@ class FakeCluster:
     fullness: Dict[int, str] = field(default_factory=dict)
     slow_ops: int = 0
     #: What the OSDs report.
-    read: Readings = Readings(seconds=0.0, counters={}, clients=(), places={})
+    #: PGs whose acting set was sent with their release.
+    primed: Set[str] = field(default_factory=set)
+    #: Nobody is at work, and one reading is enough to know.
+    read: Readings = Readings(seconds=60.0, counters={}, clients=(), places={})
     #: The module has given up what it had in the OSDs.
     closed: bool = False
     #: Commands of this prefix are answered with this error and do nothing.
@@ -321,6 +324,8 @@ class FakeCluster:
              'config set': lambda c: self._section(c['who']).update({c['name']: c['value']}),
              'config rm': lambda c: self._section(c['who']).pop(c['name'], None),
              'osd pool set': self._pool_set,
+             # The primary would ask for the same.
+             'osd pg-temp': lambda c: self.primed.add(c['pgid']),
              'osd pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items(
                  list(zip(c['id'][::2], c['id'][1::2]))),
              'osd rm-pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items([]),

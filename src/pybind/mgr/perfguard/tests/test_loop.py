@@ -318,10 +318,10 @@ class Story:
         if self.abort_in:
             assert cluster.entries() == {**self.upmaps, **{
                 pgid: pin.entry for pgid, pin in driver.loop._pins.items()}}
-            assert left <= {'history', 'events', 'pins'}
+            assert left <= {'history', 'events', 'baseline', 'pins'}
         else:
             assert cluster.entries() == self.upmaps and len(moved) == 8
-            assert left <= {'history', 'events'}
+            assert left <= {'history', 'events', 'baseline'}
 
 
 def points(**kwargs: Any) -> int:

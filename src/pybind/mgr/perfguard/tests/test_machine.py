@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import DEFAULTS, Options
-from perfguard.rebalance.clients import Clients
+from perfguard.rebalance.clients import IDLE_SECONDS, Clients
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.holds import Settings
 from perfguard.rebalance.machine import judge
@@ -46,7 +46,7 @@ class Machine:
             Settings(view.osdmap, self.cluster.balancer_active(),
                      self.cluster.stored_options()),
             view.placement, self.cluster.crush(view.crush_version), self.cluster.period,
-            clients=Clients(self.cluster.now))
+            clients=Clients(self.cluster.now, covered=IDLE_SECONDS))
 
     def judge(self) -> Decision:
         seen = self.observe()
@@ -253,6 +253,20 @@ def test_a_swap_is_pinned_by_a_vector_and_released() -> None:
     machine.ask('start')
     machine.to(Phase.DONE)
     assert cluster.entries() == {} and cluster.pg['2.1'].data == (here[1], here[0], here[2])
+
+
+def test_a_release_says_who_serves_the_pg_until_it_has_moved() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    machine.ask('start')
+    primes: Dict[str, Any] = {}
+    serving = {pgid: machine.observe().placement(pgid) for pgid in machine.pins}
+    while machine.campaign.phase is not Phase.DONE:
+        primes.update({action.pgid: action.prime for action in machine.turn()
+                       if isinstance(action, SetEntry)})
+    assert set(primes) == set(serving) == cluster.primed
+    assert all(place is not None and place.acting == primes[pgid]
+               for pgid, place in serving.items())
 
 
 # ---- holding

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Options of the mons: held for a while, given back as found, left to whoever changes them."""
+from dataclasses import replace
 from typing import Dict, List, Mapping, Optional
 
 import pytest
 
-from perfguard.rebalance.monoptions import mark, reconcile, settled
+from perfguard.options import DEFAULTS
+from perfguard.rebalance.monoptions import mark, reconcile, same, settled, wanted
 from perfguard.rebalance.types import Action, Campaign, Held, Holds, Phase, SetOption
 from perfguard.rebalance.types import campaign_from_json, campaign_to_json
 
@@ -30,7 +32,8 @@ class Database:
             if action.value is None:
                 self.stored.pop(action.name, None)
             else:
-                self.stored[action.name] = action.value
+                # As the mons write the value of an option that is a float.
+                self.stored[action.name] = '%f' % float(action.value)
 
     def drive(self, holds: Holds, wanted: Mapping[str, str]) -> Holds:
         for _ in range(4):
@@ -46,13 +49,14 @@ def test_held_changed_and_given_back(found: Optional[str], lost: int) -> None:
     database = Database(found, lost)
     before = dict(database.stored)
     holds = database.drive(Holds(), {NAME: '3'})
-    assert database.stored == {**OTHERS, NAME: '3'}
+    assert same(database.stored[NAME], '3')
     database.lost = lost
     holds = database.drive(holds, {NAME: '0.1'})
-    assert database.stored == {**OTHERS, NAME: '0.1'}
+    assert same(database.stored[NAME], '0.1')
     database.lost = lost
     assert not database.drive(holds, {})
-    assert database.stored == before
+    assert database.stored.keys() == before.keys()
+    assert all(same(database.stored[name], before[name]) for name in before)
 
 
 def test_nothing_happens_before_the_database_was_read() -> None:
@@ -78,19 +82,31 @@ def test_what_others_change_is_theirs(theirs: Optional[str]) -> None:
     database = Database('1')
     holds = database.drive(Holds(), {NAME: '3'})
     database.act([SetOption('mon', NAME, theirs)])
+    left = dict(database.stored)
     holds, actions, notices = reconcile(holds, database.stored, {NAME: '3'})
     assert actions == [] and not holds.mon and len(notices) == 1 and NAME in notices[0]
     assert holds.given_up == (mark(NAME),)
     for value in ('0.1', None):
         holds = database.drive(holds, {} if value is None else {NAME: value})
-        assert database.stored.get(NAME) == theirs
+        assert database.stored == left
 
 
 def test_changed_by_others_before_it_is_given_back() -> None:
     database = Database('1')
     holds = database.drive(Holds(), {NAME: '3'})
     database.act([SetOption('mon', NAME, '2')])
-    assert not database.drive(holds, {}) and database.stored[NAME] == '2'
+    assert not database.drive(holds, {}) and float(database.stored[NAME]) == 2
+
+
+def test_wanted_again_while_it_is_given_back() -> None:
+    database = Database('1')
+    holds = database.drive(Holds(), {NAME: '3'})
+    holds, actions, _ = reconcile(holds, database.stored, {})
+    database.act(actions)
+    assert not settled(holds, None, {NAME: '3'})
+    holds = database.drive(holds, {NAME: '3'})
+    assert not holds.given_up and database.stored[NAME].startswith('3')
+    assert not database.drive(holds, {}) and database.stored[NAME].startswith('1')
 
 
 def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
@@ -105,3 +121,21 @@ def test_the_journal_keeps_it_and_reads_documents_from_before() -> None:
     assert campaign_from_json(document) == held
     del document['holds']['mon']
     assert campaign_from_json(document).holds == Holds()
+
+
+def test_values_are_compared_as_the_mons_write_them() -> None:
+    assert same('3', '3.000000') and same('wpq', 'wpq') and same(None, None)
+    assert not same('3', '0.3') and not same(None, '3') and not same('3', None)
+    assert not same('wpq', 'mclock')
+
+
+@pytest.mark.parametrize('pgs, auto, on', [
+    (64, '0.1', '0.1'), (10000, '0.1', '0.1'), (10001, '0.25', '0.25'), (25000, '0.25', '0.25'),
+    (25001, None, '0.25')])
+def test_fast_proposals_by_the_size_of_the_cluster(pgs: int, auto: Optional[str],
+                                                   on: str) -> None:
+    campaign = Campaign(1, Phase.RELEASING, 0.0)
+    for mode, value in (('auto', auto), ('on', on), ('off', None)):
+        options = replace(DEFAULTS, fast_peering=mode)
+        assert wanted(campaign, options, pgs).get(NAME) == value
+        assert wanted(replace(campaign, phase=Phase.FINISHING), options, pgs) == {}

@@ -117,7 +117,7 @@ def test_the_rate_keeps_to_the_share() -> None:
 
 def spent(rate: float, seconds: float, step: float, pg_num: int = 128) -> int:
     """Releases that the budget of a pool allows in so many seconds."""
-    clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', pg_num, rate)})
+    clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', pg_num, rate)}, 60.0)
     stalls, now, count = Stalls(credited=0.0), 0.0, 0
     while now < seconds:
         now += step
@@ -137,13 +137,15 @@ def test_credit_gives_the_rate_and_no_large_bursts(step: float) -> None:
 
 
 def test_rest_saves_up_no_more_than_a_moment() -> None:
-    clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 9.0)})
+    clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 9.0)}, 60.0)
     stalls = credit(Stalls(), clients, 1e6, 0.003, True)
     assert stalls.credits[1] <= max(1.0, 2 * release_rate(Stalls(), 128, 0.003, True))
 
 
 def test_pools_without_clients_have_no_budget_to_keep() -> None:
     assert spent(0.1, 1.0, 1.0) == 10 ** 9
+    unseen = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 0.0)})
+    assert 1 in credit(Stalls(), unseen, 1.0, 0.003, True).credits, 'silent, or not seen yet'
 
 
 def test_json() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.clients import LEAST_OPS, Clients, PoolClients, felt
+from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
 from perfguard.rebalance.throttle import HALT_READINGS, caps, decide, limit, stopped
 
@@ -19,7 +19,8 @@ def reading(time: float, ms: float, ops: int = 1000, rate: float = 200.0,
             target: Optional[float] = TARGET, osds: int = 4) -> Clients:
     """Each of some OSDs served `ops` reads of one pool, which took `ms` on average."""
     rows = tuple(ClientOps(1, osd, Ops(int(ops * ms * 1e6), ops), Ops()) for osd in range(osds))
-    return Clients(time, 5.0, rows, {1: PoolClients('rbd', 64, rate, target, target)})
+    return Clients(time, 5.0, rows, {1: PoolClients('rbd', 64, rate, target, target)},
+                   IDLE_SECONDS)
 
 
 class Throttle:
@@ -35,7 +36,8 @@ class Throttle:
         self.now += 5.0
         self.in_flight = 0 if self.pace.halted else limit(self.pace, OPTIONS).caps.pgs
         ms = self.base + self.per_pg * self.in_flight
-        self.pace = decide(self.pace, reading(self.now, ms, **more), frozenset(),  # type: ignore
+        clients = reading(self.now, ms, **more)  # type: ignore
+        self.pace = decide(self.pace, clients, frozenset(), 0.0,
                            self.in_flight, OPTIONS)
         return self.pace
 
@@ -91,17 +93,17 @@ def test_halts_where_one_pg_is_too_much_and_goes_on_when_clients_are_well() -> N
 def test_a_limit_that_is_not_used_does_not_grow() -> None:
     pace = Pace(pgs=10.0)
     for now in range(1, 10):
-        pace = decide(pace, reading(now, 1.0), frozenset(), 3, OPTIONS)
+        pace = decide(pace, reading(now, 1.0), frozenset(), 0.0, 3, OPTIONS)
     assert pace.pgs == 10.0
 
 
 def test_what_was_not_used_was_not_what_clients_felt() -> None:
-    pace = decide(Pace(pgs=32.0), reading(5.0, 3.0), frozenset(), 4, OPTIONS)
+    pace = decide(Pace(pgs=32.0), reading(5.0, 3.0), frozenset(), 0.0, 4, OPTIONS)
     assert pace.pgs == 2.0
 
 
 def test_between_comfort_and_target_nothing_changes() -> None:
-    pace = decide(Pace(pgs=10.0), reading(5.0, 1.9), frozenset(), 10, OPTIONS)
+    pace = decide(Pace(pgs=10.0), reading(5.0, 1.9), frozenset(), 0.0, 10, OPTIONS)
     assert pace.pgs == 10.0 and '1.90 ms, 2.00 are allowed' in pace.why
 
 
@@ -110,35 +112,47 @@ def test_between_comfort_and_target_nothing_changes() -> None:
     ({'target': None}, 'pool rbd has no baseline'),
     ({'ops': 0}, 'too few operations')])
 def test_thin_evidence_changes_nothing(thin: Dict[str, int], why: str) -> None:
-    pace = decide(Pace(pgs=10.0), reading(5.0, 100.0, **thin), frozenset(), 10, OPTIONS)
+    pace = decide(Pace(pgs=10.0), reading(5.0, 100.0, **thin), frozenset(), 0.0, 10, OPTIONS)
     assert pace.pgs == 10.0 and why in pace.why
 
 
 def test_the_same_reading_is_judged_once() -> None:
     clients = reading(5.0, 9.0)
-    pace = decide(Pace(pgs=32.0), clients, frozenset(), 32, OPTIONS)
-    assert decide(pace, clients, frozenset(), 32, OPTIONS) == pace
+    pace = decide(Pace(pgs=32.0), clients, frozenset(), 0.0, 32, OPTIONS)
+    assert decide(pace, clients, frozenset(), 0.0, 32, OPTIONS) == pace
 
 
 def test_idle_clients_need_no_throttle_but_silent_ones_may_be_stuck() -> None:
-    assert decide(Pace(), reading(5.0, 0.0, ops=0, rate=0.0), frozenset(), 0, OPTIONS).pgs == 32
-    stuck = decide(Pace(pgs=4.0), reading(5.0, 0.0, ops=0, rate=50.0), frozenset(), 4, OPTIONS)
+    silent = reading(5.0, 0.0, ops=0, rate=0.0)
+    assert decide(Pace(), silent, frozenset(), 0.0, 0, OPTIONS).pgs == 32
+    stuck = decide(Pace(pgs=4.0), reading(5.0, 0.0, ops=0, rate=50.0), frozenset(), 0.0, 4, OPTIONS)
     assert stuck.pgs == 4.0
 
 
+def test_after_a_failover_silence_says_nothing() -> None:
+    silent = replace(reading(5.0, 0.0, ops=0, rate=0.0), covered=IDLE_SECONDS - 1)
+    pace = decide(Pace(pgs=4.0, halted=True), silent, frozenset(), 0.0, 4, OPTIONS)
+    assert pace.pgs == 4.0 and pace.halted and 'waiting to see' in pace.why
+
+
 def test_before_the_first_reading_it_goes_slowly() -> None:
-    pace = decide(Pace(), Clients(), frozenset(), 0, OPTIONS)
-    assert pace.pgs == 8.0 and 'waiting for the first latencies' in pace.why
+    pace = decide(Pace(), Clients(), frozenset(), 0.0, 0, OPTIONS)
+    assert pace.pgs == 8.0 and 'waiting to see' in pace.why
 
 
 def test_osds_whose_pgs_peer_are_left_out() -> None:
     clients = reading(5.0, 1.0)
     row = ClientOps(1, 3, Ops(10 ** 12, 1000), Ops())
     stalled = replace(clients, rows=(*clients.rows[:3], row))
-    assert decide(Pace(pgs=8.0), stalled, frozenset(), 8, OPTIONS).pgs == 4.0
-    assert decide(Pace(pgs=8.0), stalled, frozenset({3}), 8, OPTIONS).pgs > 8.0
-    nobody = decide(Pace(pgs=8.0), stalled, frozenset(range(4)), 8, OPTIONS)
-    assert nobody.pgs == 8.0
+    assert decide(Pace(pgs=8.0), stalled, frozenset(), 0.0, 8, OPTIONS).pgs == 4.0
+    assert decide(Pace(pgs=8.0), stalled, frozenset({3}), 0.0, 8, OPTIONS).pgs > 8.0
+
+
+def test_where_all_osds_have_peering_pgs_their_budget_comes_on_top() -> None:
+    everywhere = frozenset(range(4))
+    for ms, stall_ms, pgs in ((2.5, 0.0, 4.0), (2.5, 1.0, 8.0), (3.5, 1.0, 4.0)):
+        pace = decide(Pace(pgs=8.0), reading(5.0, ms), everywhere, stall_ms, 8, OPTIONS)
+        assert pace.pgs == pgs
 
 
 def test_the_worst_kind_of_the_worst_pool_decides() -> None:
@@ -146,7 +160,7 @@ def test_the_worst_kind_of_the_worst_pool_decides() -> None:
     rows = (ClientOps(1, 0, Ops(10 ** 8, 100), Ops(10 ** 8, 100)),
             ClientOps(2, 0, Ops(10 ** 8, 100), Ops(3 * 10 ** 8, 100)))
     seen = {(each.pool, each.kind): each.pressure
-            for each in felt(Clients(1.0, 5.0, rows, pools), frozenset())}
+            for each in felt(Clients(1.0, 5.0, rows, pools), frozenset(), 0.0)}
     assert seen == pytest.approx({('a', 'reads'): 0.5, ('a', 'writes'): 0.5, ('b', 'reads'): 0.1,
                                   ('b', 'writes'): 3.0})
 
@@ -154,13 +168,14 @@ def test_the_worst_kind_of_the_worst_pool_decides() -> None:
 def test_nonsense_of_an_osd_is_left_out() -> None:
     rows = (ClientOps(1, 0, Ops(-5, 100), Ops()), ClientOps(9, 0, Ops(10 ** 8, 100), Ops()))
     pools = {1: PoolClients('a', 8, 9.0, 2.0, 2.0)}
-    assert felt(Clients(1.0, 5.0, rows, pools), frozenset()) == []
+    assert felt(Clients(1.0, 5.0, rows, pools), frozenset(), 0.0) == []
 
 
 def test_the_operators_cap_holds_at_once() -> None:
-    pace = decide(Pace(pgs=32.0), Clients(), frozenset(), 0, replace(OPTIONS, max_pgs_in_flight=3))
+    three = replace(OPTIONS, max_pgs_in_flight=3)
+    pace = decide(Pace(pgs=32.0), Clients(), frozenset(), 0.0, 0, three)
     assert pace.pgs == 3.0
-    small = limit(Pace(pgs=32.0), replace(OPTIONS, max_pgs_in_flight=3))
+    small = limit(Pace(pgs=32.0), three)
     assert small.caps.pgs == 3 and small.reason.startswith('up to 3 of 3 PGs')
 
 

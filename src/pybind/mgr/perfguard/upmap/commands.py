@@ -2,7 +2,7 @@
 """The mon commands that change upmap entries."""
 from typing import Any, Dict, List
 
-from ..cluster.types import UpmapEntry
+from ..cluster.types import NO_OSD, OsdSet, UpmapEntry
 
 #: A command as the mon takes it: "prefix" and its arguments.
 Command = Dict[str, Any]
@@ -25,6 +25,17 @@ def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[C
         commands.append({'prefix': 'osd pg-upmap-items', 'pgid': pgid,
                          'id': [osd for pair in wanted.items for osd in pair]})
     return commands
+
+
+def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
+    """The command that keeps a PG served by `acting` when its up set changes; () and sets with a
+    hole: none.
+
+    It has to come before that change: a pg_temp that equals the up set goes with the next epoch.
+    """
+    if not acting or NO_OSD in acting:
+        return []
+    return [{'prefix': 'osd pg-temp', 'pgid': pgid, 'id': list(acting)}]
 
 
 def as_line(command: Command) -> str:

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The throttle on real clients: it opens, yields, halts, keeps to the clock, and gives back."""
+import errno
+import time
+from typing import Callable, Dict, Iterator
+
+import pytest
+
+from qa.cluster import Cluster
+
+from .guard import Guard, Json
+
+ClusterFactory = Callable[..., Cluster]
+
+#: The mons' own default, so that there is something to shorten.
+CONF = {'mgr': {'mgr_stats_period': '2'}}
+OPTIONS = {'baseline_seconds': '5', 'latency_factor': '50', 'latency_alarm_factor': '100',
+           'max_pgs_in_flight': '8'}
+POOL = 'rep'
+INTERVAL = 'paxos_propose_interval'
+
+every_release = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+
+@pytest.fixture(scope='module')
+def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
+    """A cluster whose expansion is pinned: as many PGs to release as the tests need."""
+    cluster = cluster_factory(release, osds=8, hosts=4, mgrs=2, conf=CONF)
+    cluster.pool_create(POOL, 64, size=3)
+    cluster.fill(POOL, 1000, 4096)
+    cluster.wait_clean(60)
+    guard = Guard(cluster, OPTIONS)
+    guard.hold(lambda: cluster.add_osds(4))
+    assert guard.status()['pinned'] > 20
+    yield guard
+    assert not guard.tracebacks()
+    cluster.down()
+
+
+def stored(guard: Guard) -> Dict[str, str]:
+    """The configuration database's section of the mons."""
+    return {entry['name']: entry['value'] for entry in guard.cluster.mon('config dump')
+            if entry['section'] == 'mon'}
+
+
+def wait_reason(guard: Guard, text: str, timeout: float = 40) -> Json:
+    """Until `rebalance status` gives a reason that contains the text."""
+    guard.cluster.wait(lambda: any(text in reason for reason in guard.status()['reasons']),
+                       timeout, 'the reason %r' % text)
+    return guard.status()
+
+
+@every_release
+def test_options_that_make_no_sense(guard: Guard) -> None:
+    for option, value, usual, word in (
+            ('latency_targets', POOL + '=0', '', 'latency_targets'),
+            ('latency_targets', 'x=5', '', 'no pool'), ('end_time', '25', '2400', 'end_time'),
+            ('end_time', '0000', '2400', 'nothing would ever'),
+            ('latency_factor', '100', OPTIONS['latency_factor'], ''),
+            ('latency_alarm_factor', '49', OPTIONS['latency_alarm_factor'], 'latency_factor')):
+        guard.option(option, value)
+        time.sleep(0.5)
+        if word:
+            retval, _, error = guard.ask('rebalance start')
+            assert retval == -errno.EINVAL and word in error and '\n' not in error
+        guard.option(option, usual)
+    time.sleep(0.5)
+    assert guard.status()['phase'] == 'PINNED'
+
+
+def fast_proposals(guard: Guard) -> bool:
+    return float(stored(guard).get(INTERVAL, 1.0)) < 0.5
+
+
+@every_release
+def test_outside_the_window_nothing_is_released(guard: Guard) -> None:
+    hour = time.localtime().tm_hour
+    guard.option('begin_time', '%02d00' % ((hour + 2) % 24))
+    guard.option('end_time', '%02d00' % ((hour + 3) % 24))
+    time.sleep(0.5)
+    guard.do('start')
+    status = wait_reason(guard, 'outside the time window')
+    assert status['phase'] == 'HOLDING' and status['limit'] == 0
+    time.sleep(4)
+    assert guard.status()['in_flight'] == guard.status()['released'] == 0
+
+
+@every_release
+def test_proposals_are_fast_if_wanted(guard: Guard) -> None:
+    wait = guard.cluster.wait
+    wait(lambda: fast_proposals(guard), 10, 'fast proposals')
+    guard.option('fast_peering', 'off')
+    wait(lambda: INTERVAL not in stored(guard), 10, 'the default interval')
+    guard.option('fast_peering', 'auto')
+    wait(lambda: fast_proposals(guard), 10, 'fast proposals')
+
+
+@every_release
+def test_it_yields_to_clients_halts_and_comes_back(guard: Guard) -> None:
+    cluster = guard.cluster
+    load = cluster.load(POOL, rate=200, read_fraction=0.5, runtime=600, objects=200)
+    try:
+        # A target that nothing can meet: whatever moves is too much.
+        guard.option('latency_targets', POOL + '=0.001')
+        guard.option('begin_time', '0000')
+        guard.option('end_time', '2400')
+        status = wait_reason(guard, 'even one PG in flight is too much for clients')
+        assert status['phase'] == 'HOLDING' and status['limit'] == 0
+        assert 'of pool rep take' in ' '.join(status['reasons'])
+        cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 10, 'norebalance')
+        released = guard.status()['released']
+        cluster.mgr_fail()
+        guard.wait_ready()
+        time.sleep(6)
+        status = guard.status()
+        assert status['phase'] == 'HOLDING' and status['released'] <= released + 2
+        guard.option('latency_targets', POOL + '=10000')
+        guard.option('stall_share', '0.05')
+        guard.wait_phase('RELEASING')
+        cluster.wait(lambda: 'norebalance' not in cluster.osd_dump()['flags_set'], 10,
+                     'no norebalance')
+        status = guard.wait_phase('DONE', timeout=240)
+        assert status['stall_seconds'] is not None, 'measured on the clients'
+    finally:
+        load.stop()
+    assert status['released'] + status['kept'] == status['total']
+    assert INTERVAL not in stored(guard)
+    assert 'norebalance' not in cluster.osd_dump()['flags_set']
+    cluster.wait_clean(30)
