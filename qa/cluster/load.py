@@ -3,7 +3,8 @@
 
 A closed loop sends less while the cluster is slow and so hides the slowness (coordinated
 omission). Here latency counts from the scheduled time. Operations beyond --max-outstanding wait
-for a slot: they count as missed, and their lateness is in their latency.
+for a slot: they count as missed, and their lateness is in their latency. With --max-outstanding 1
+that is a client which does one thing at a time, as most do, and still hides no stall.
 
 Run as ``/usr/bin/python3 -m qa.cluster.load --conf CEPH_CONF POOL``. Prints one line of JSON for
 each interval; with --samples it also writes every operation to a file, see samples.py.
@@ -51,6 +52,8 @@ class Client:
         # Wall time minus monotonic time: latencies must survive a clock that is set.
         self._wall_offset = time.time() - time.monotonic()
         self._lock = threading.Lock()
+        # Set by a completion while operations wait for its slot.
+        self._slot_free = threading.Event()
         self._done: List[Sample] = []
         # Scheduled time and kind of what was sent and of what waits for a slot.
         self._sent: Dict[int, Tuple[float, int]] = {}
@@ -84,8 +87,9 @@ class Client:
                 next_report += self._args.interval
             next_op = start + scheduled / self._args.rate
             pause = min(next_op, next_report, end) - time.monotonic()
-            # Waiting operations are looked after even when the next one is far away.
-            time.sleep(min(max(pause, 0.0), 0.05))
+            # Not longer, for a signal's handler does not end the waiting.
+            self._slot_free.wait(min(max(pause, 0.0), 0.05))
+            self._slot_free.clear()
         self._drain(last_report)
 
     def _submit(self, scheduled: float) -> None:
@@ -119,6 +123,8 @@ class Client:
         with self._lock:
             scheduled, kind = self._sent.pop(op)
             self._done.append(self._sample(scheduled, now, kind, status))
+        if self._waiting:
+            self._slot_free.set()
 
     def _sample(self, scheduled: float, now: float, kind: int, status: int) -> Sample:
         return Sample(scheduled + self._wall_offset, (now - scheduled) * 1e3, kind, status)
@@ -194,6 +200,8 @@ def add_options(p: argparse.ArgumentParser) -> None:
     p.add_argument('--runtime', type=float, default=600, help='seconds')
     p.add_argument('--interval', type=float, default=1.0, help='seconds between reports')
     p.add_argument('--seed', type=int, default=0)
+    p.add_argument('--prefill', type=int, default=1, choices=(0, 1),
+                   help='0: the objects are there already')
 
 
 def _connect(conf: Path, max_outstanding: int) -> Handle:
@@ -212,7 +220,8 @@ def main() -> None:
     status = 0
     try:
         handle = _connect(args.conf, args.max_outstanding)
-        fill(handle, args.pool, args.objects, args.size, PREFIX, timeout=120)
+        if args.prefill:
+            fill(handle, args.pool, args.objects, args.size, PREFIX, timeout=120)
         out = open(args.out, 'a') if args.out else sys.stdout
         client = Client(handle.open_ioctx(args.pool), args, out, args.samples)
         signal.signal(signal.SIGTERM, client.stop)

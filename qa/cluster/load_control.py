@@ -43,7 +43,8 @@ class Load:
     @classmethod
     def start(cls, conf: Path, directory: Path, daemons: Daemons, pool: str, rate: float,
               read_fraction: float, runtime: float, objects: int = 512, size: int = 4096,
-              max_outstanding: int = 4096, interval: float = 1.0, seed: int = 0) -> 'Load':
+              max_outstanding: int = 4096, interval: float = 1.0, seed: int = 0,
+              prefill: bool = True) -> 'Load':
         """Start a client and wait until it has prefilled the pool and begins to measure."""
         number = sum(1 for _ in (directory / 'log').glob('load-*.out'))
         load = cls(f'load-{number}', daemons, directory)
@@ -51,7 +52,7 @@ class Load:
             'out': load._lines, 'samples': load._samples, 'rate': rate,
             'read_fraction': read_fraction, 'objects': objects, 'size': size,
             'max_outstanding': max_outstanding, 'runtime': runtime, 'interval': interval,
-            'seed': seed}
+            'seed': seed, 'prefill': int(prefill)}
         daemons.spawn(load.name, client_argv(conf, pool, options))
         load._wait_started()
         return load
