@@ -19,7 +19,8 @@ import time
 import uuid
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Type, cast
+from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple,
+                    Type, cast)
 
 from . import config, machine, modules, pools, ports, releases
 from .boot import Boot
@@ -115,6 +116,10 @@ class Cluster:
         if self._is_down:
             return
         self._is_down = True
+        with _undisturbed():
+            self._end(keep_logs)
+
+    def _end(self, keep_logs: bool) -> None:
         _tied_clusters.discard(self)
         try:
             self._connection.close()
@@ -520,6 +525,19 @@ def exit_on_signals() -> None:
     in_main = threading.current_thread() is threading.main_thread()
     if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _exit_on_signal)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second ctrl-C must not stop the clearing up after the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _exit_on_signal(number: int, frame: Optional[FrameType]) -> None:

@@ -2,20 +2,21 @@
 """One expansion from boot to end, with perfguard or without, and what was measured of it."""
 
 import contextlib
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from qa.cluster import Cluster, WaitTimeout
+from qa.cluster.movement import pushed_bytes
+from qa.cluster.text import bytes_text
 
 from .gauge import Gauge, Latency
 from .operator import Operator
 from .screen import Screen
 from .settings import (CLIENT_OBJECTS, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL,
                        READ_FRACTION, Settings)
-from .text import bytes_text, progress_text
+from .text import progress_text
 
 PERFGUARD = 'perfguard'
 STOCK = 'stock'
@@ -92,18 +93,7 @@ def expand(settings: Settings, arm: str, screen: Screen, keep: bool = False) -> 
         return outcome
     finally:
         if not kept:
-            with _undisturbed():
-                cluster.down()
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second ctrl-C must not stop the clearing up after the first."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+            cluster.down()
 
 
 class _Expansion:
@@ -125,9 +115,9 @@ class _Expansion:
         cluster.wait_health_ok(60)
         load = cluster.load(POOL, rate=settings.rate, read_fraction=READ_FRACTION,
                             runtime=LOAD_SECONDS, objects=CLIENT_OBJECTS, size=OPERATION_BYTES)
-        gauge = self._gauge = Gauge(cluster, load)
+        self._gauge = Gauge(cluster, load)
         self._quiet()
-        pushed, epoch = gauge.pushed_bytes(), cluster.epoch()
+        pushed, epoch = pushed_bytes(cluster), cluster.epoch()
         campaign = None
         if self._arm == PERFGUARD:
             campaign = self._under_perfguard()
@@ -138,7 +128,7 @@ class _Expansion:
         load.stop()
         return Outcome(
             self._arm, self._latency(), {step: b - a for step, (a, b) in self._steps.items()},
-            campaign, gauge.pushed_bytes() - pushed, epochs, gauge.misplaced_max,
+            campaign, pushed_bytes(cluster) - pushed, epochs, self._gauge.misplaced_max,
             cluster.directory if keep else None)
 
     def _latency(self) -> Mapping[str, Latency]:

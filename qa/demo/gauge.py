@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is measured: the clients' latency by their own clocks, the rest by the cluster."""
 
-import json
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List
+from typing import List
 
-from qa.cluster import Cluster, CommandError, Load
+from qa.cluster import Cluster, Load
+from qa.cluster.movement import misplaced_ratio
 from qa.cluster.samples import Sample, summarise
 
 RECENT_SECONDS = 5.0
@@ -50,18 +50,9 @@ class Gauge:
 
     def misplaced_ratio(self) -> float:
         """Misplaced copies of objects of all copies, as ``ceph -s`` shows it."""
-        retval, out, error = self._cluster.mgr('pg dump', dumpcontents=['sum'], format='json')
-        if retval != 0:
-            raise CommandError(-retval, error, 'pg dump')
-        counts: Dict[str, Any] = json.loads(out)['pg_map']['pg_stats_sum']['stat_sum']
-        ratio = float(counts['num_objects_misplaced'] / max(1, counts['num_object_copies']))
+        ratio = misplaced_ratio(self._cluster)
         self.misplaced_max = max(self.misplaced_max, ratio)
         return ratio
-
-    def pushed_bytes(self) -> int:
-        """What all OSDs have sent to others in recovery and backfill since they started."""
-        return sum(self._cluster.tell(f'osd.{osd}', 'perf dump')['osd']['push_out_bytes']
-                   for osd in self._cluster.osds())
 
 
 def _latency(samples: List[Sample], begin: float, end: float) -> Latency:

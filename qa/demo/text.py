@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Numbers and states in words."""
+"""States in words."""
 
-from typing import Any, List, Mapping, Sequence
+from typing import Any, Mapping
 
-
-def bytes_text(size: float) -> str:
-    for unit in ('B', 'KiB', 'MiB'):
-        if size < 1024:
-            return f'{size:.0f} {unit}'
-        size /= 1024
-    return f'{size:.1f} GiB'
+from qa.cluster.text import bytes_text
 
 
 def progress_text(campaign: Mapping[str, Any], misplaced_ratio: float, p99: str) -> str:
@@ -22,11 +16,3 @@ def progress_text(campaign: Mapping[str, Any], misplaced_ratio: float, p99: str)
              f'{bytes_text(campaign["bytes_done"])} of {bytes_text(campaign["bytes_total"])}',
              p99, *campaign['reasons'][-1:]]
     return ' | '.join(parts)
-
-
-def columns(rows: Sequence[Sequence[str]]) -> List[str]:
-    """Rows as lines: the first column to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ['  '.join([row[0].ljust(widths[0]),
-                       *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]).rstrip()
-            for row in rows]
