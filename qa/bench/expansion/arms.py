@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The ways to expand: each takes OSDs that are up but not in CRUSH; ends with all data moved."""
+
+import time
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from qa.cluster import Cluster, WaitTimeout
+from qa.demo.operator import Operator
+
+WEIGHT = 1.0
+POLL_SECONDS = 1.0
+
+Tick = Callable[[Mapping[str, Any]], None]
+
+
+class Expander:
+    def __init__(self, cluster: Cluster, operator: Operator, osds: Sequence[int], timeout: float,
+                 tick: Tick) -> None:
+        """`tick` gets perfguard's ``rebalance status`` every second; `timeout` is one step's."""
+        self._cluster = cluster
+        self._operator = operator
+        self._osds = osds
+        self._timeout = timeout
+        self._tick = tick
+
+    def stock(self) -> None:
+        """With all their weight at once, as ``ceph osd crush add`` or an OSD's first start."""
+        self._cluster.place(self._osds, WEIGHT)
+        # The PGs' own reports are seconds apart; pg_temp is in the OSDMap as soon as they peer.
+        self._cluster.flush_pg_stats()
+        self._poll(lambda: not self._cluster.osd_dump()['pg_temp'], 'no remapped PG')
+        self._cluster.wait_clean(self._timeout)
+
+    def expand(self) -> None:
+        """perfguard's own command, on OSDs that wait in CRUSH without weight."""
+        self._cluster.place(self._osds, 0.0)
+        self._operator.type('perfguard expand', weight=f'{WEIGHT:g}')
+        self._follow('DONE')
+
+    def prepare_and_pin(self) -> None:
+        """Announced to perfguard, added with all their weight, pinned, released."""
+        self._operator.type('perfguard rebalance prepare')
+        self._follow('PREPARED')
+        self._cluster.place(self._osds, WEIGHT)
+        self._cluster.wait_active(self._timeout)
+        self._operator.type('perfguard rebalance pin')
+        self._follow('PINNED')
+        self._operator.type('perfguard rebalance start')
+        self._follow('DONE')
+
+    def _follow(self, phase: str) -> None:
+        seen: List[str] = []
+
+        def arrived() -> bool:
+            status = self._operator.campaign()
+            seen[:] = [f'{status["phase"]}: {"; ".join(status["reasons"])}']
+            self._tick(status)
+            if status['phase'] in ('ABORTED', 'ABORTING'):
+                raise WaitTimeout(f'the campaign is {seen[0]}')
+            return bool(status['phase'] == phase)
+
+        self._poll(arrived, f'the campaign to be {phase}', seen)
+
+    def _poll(self, done: Callable[[], bool], what: str, seen: Sequence[str] = ()) -> None:
+        deadline = time.monotonic() + self._timeout
+        while not done():
+            if time.monotonic() > deadline:
+                raise WaitTimeout(f'not in {self._timeout:g} s: {what}; '
+                                  + '; '.join([*seen, self._cluster.health()]))
+            time.sleep(POLL_SECONDS)
+
+
+#: Ceph alone comes first: it takes none of perfguard's options.
+METHODS: Dict[str, Callable[[Expander], None]] = {
+    'stock': Expander.stock, 'perfguard': Expander.expand,
+    'perfguard-pin': Expander.prepare_and_pin}
+STOCK = 'stock'

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The command line."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, List, NoReturn, Optional
+
+from qa.cluster import ClusterError, releases
+from qa.cluster.cluster import exit_on_signals
+from qa.demo.screen import Screen
+
+from . import __doc__ as description
+from . import report
+from .arms import METHODS, STOCK
+from .run import BURST, LOAD, SCENARIOS, Result, run
+from .settings import OSDS_A_HOST, Settings, alternating, parse_arm, parse_option
+
+QUICK = {'repetitions': 1, 'quiet': 15, 'objects': 3000, 'pgs': 64, 'erasure_pgs': 32}
+DEFAULTS = {'repetitions': 3, 'quiet': 30, 'objects': 8000, 'pgs': 128, 'erasure_pgs': 64}
+
+LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1, 3600),
+          'objects': (1, 1000000), 'pgs': (1, 4096), 'erasure_pgs': (1, 4096),
+          'many_rate': (1, 10000), 'ones': (1, 16), 'one_rate': (0.1, 1000),
+          'propose_interval': (0.05, 5), 'step_seconds': (60, 7200)}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line is enough; --help has the rest."""
+        self.exit(2, f'{self.prog}: {message} (see --help)\n')
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run everything and print the table; 0 if every run came to its end."""
+    args = _parse(argv)
+    # Progress is not part of the result.
+    screen = Screen(sys.stderr)
+    exit_on_signals()
+    results: List[Result] = []
+    try:
+        _run_all(args, screen, results)
+    except (ClusterError, OSError) as e:
+        screen.end_line()
+        print(f'expansion: {e}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        screen.end_line()
+        print('interrupted; the cluster is gone', file=sys.stderr)
+        return 130
+    finally:
+        if results:
+            _print(args, results)
+    return 1 if report.failures(results) else 0
+
+
+def _run_all(args: argparse.Namespace, screen: Screen, results: List[Result]) -> None:
+    for scenario in args.scenarios:
+        arms = [arm for arm in args.arms if scenario != BURST or arm.method != STOCK]
+        for repetition, arm in alternating(arms, args.repetitions):
+            results.append({'repetition': repetition,
+                            **run(args.settings, arm, scenario, screen)})
+            if args.json is not None:
+                args.json.write_text(json.dumps(results, indent=1))
+
+
+def _print(args: argparse.Namespace, results: List[Result]) -> None:
+    print('\n'.join([report.introduction(args.settings, args.repetitions), '',
+                     report.table(results), report.bursts(results)]).rstrip(), flush=True)
+    for failure in report.failures(results):
+        print(f'FAILED: {failure}', flush=True)
+
+
+def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
+    p = _parser()
+    args = p.parse_args(argv)
+    for name, value in (QUICK if args.quick else DEFAULTS).items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    for name, (least, most) in LIMITS.items():
+        if not least <= getattr(args, name) <= most:
+            p.error(f'--{name.replace("_", "-")} {getattr(args, name):g}: '
+                    f'a number from {least:g} to {most:g}')
+    if args.osds % OSDS_A_HOST or args.added % OSDS_A_HOST:
+        p.error(f'OSDs come {OSDS_A_HOST} a host')
+    if args.release != 'pacific' and os.getuid() != 0:
+        p.error(f'--release {args.release} runs in a chroot, which takes root')
+    try:
+        args.arms = [parse_arm(text, list(METHODS)) for text in args.arms.split(',')]
+        options = dict(parse_option(text) for text in args.options)
+    except ValueError as e:
+        p.error(str(e))
+    args.scenarios = args.scenarios.split(',')
+    for scenario in args.scenarios:
+        if scenario not in SCENARIOS:
+            p.error(f'no such scenario: {scenario!r} (one of {", ".join(SCENARIOS)})')
+    args.settings = Settings(
+        release=args.release, osds=args.osds, added=args.added, quiet_seconds=args.quiet,
+        many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate, objects=args.objects,
+        pgs=args.pgs, erasure_pgs=args.erasure_pgs, propose_seconds=args.propose_interval,
+        step_seconds=args.step_seconds, options=options)
+    return args
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = _Parser(prog='qa.bench.expansion', description=description,
+                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--release', default='pacific', choices=releases.NAMES)
+    p.add_argument('--arms', default='stock,perfguard', metavar='ARM,...',
+                   help=f'of {", ".join(METHODS)}, those of perfguard with options of their own '
+                        'if wanted, as in perfguard:fast_peering=on (default: %(default)s)')
+    p.add_argument('--scenarios', default=LOAD, metavar='NAME,...',
+                   help='load: with clients; idle: without any; burst: three times the load for '
+                        'half a minute in the middle of a release (default: %(default)s)')
+    p.add_argument('--options', action='append', default=[], metavar='KEY=VALUE',
+                   help='set mgr/perfguard/KEY for all arms of perfguard; may be repeated')
+    p.add_argument('--quick', action='store_true', help='one repetition of something small')
+    p.add_argument('--json', type=Path, metavar='FILE', help='write the raw results here')
+    _add_size(p)
+    return p
+
+
+def _add_size(p: argparse.ArgumentParser) -> None:
+    size = p.add_argument_group('the size of it')
+
+    def add(name: str, kind: Any, default: Any, text: str) -> None:
+        shown = f'{DEFAULTS[name]}; with --quick {QUICK[name]}' if name in DEFAULTS else default
+        size.add_argument('--' + name.replace('_', '-'), type=kind, default=default, metavar='N',
+                          help=f'{text} (default: {shown})')
+
+    add('repetitions', int, None, 'of each arm, alternating')
+    add('osds', int, 8, 'OSDs to begin with, two a host')
+    add('added', int, 4, 'OSDs that join, two a host')
+    add('quiet', int, None, 'seconds before the change')
+    add('objects', int, None, 'of 16 KiB in each pool')
+    add('pgs', int, None, 'of the pool of three copies')
+    add('erasure_pgs', int, None, 'of the erasure-coded pool')
+    add('many_rate', float, 100.0, 'operations a second of the client of each pool that has many '
+        'in flight')
+    add('ones', int, 2, 'clients of each pool that have one in flight')
+    add('one_rate', float, 20.0, 'operations a second of each of these')
+    add('propose_interval', float, 1.0, 'seconds: the mons\' paxos_propose_interval, Ceph\'s own '
+        'default')
+    add('step_seconds', int, 900, 'that a step of a run may take')

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The clients of a run, and what they felt."""
+
+import time
+from typing import Dict, List, Mapping
+
+from qa.cluster import Cluster, Load
+from qa.cluster.samples import KINDS, Sample, summarise
+
+from .settings import (CLIENT_OBJECTS, ERASURE, OPERATION_BYTES, READ_FRACTION, REPLICATED,
+                       Settings)
+
+MANY, ONE = 'many', 'one'
+
+#: Longer than any run: the clients end when they are told to.
+RUNTIME_SECONDS = 3 * 3600
+
+#: How long operations that began in time may take; librados repeats lost ones after 10 s.
+LAST_OPERATIONS_SECONDS = 20.0
+
+#: `<kind of client> <operation>` -> percentiles and counts, see samples.summarise.
+Latency = Dict[str, Dict[str, float]]
+
+
+class Clients:
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        """Start them all; they are at work when this returns."""
+        self._cluster = cluster
+        self._settings = settings
+        self._loads: Dict[str, List[Load]] = {MANY: [], ONE: []}
+        self._burst: List[Load] = []
+        for pool in (REPLICATED, ERASURE):
+            self._loads[MANY].append(self._start(pool, settings.many_rate, prefill=True))
+            for _ in range(settings.ones):
+                self._loads[ONE].append(
+                    self._start(pool, settings.one_rate, max_outstanding=1))
+
+    def _start(self, pool: str, rate: float, max_outstanding: int = 4096,
+               prefill: bool = False) -> Load:
+        seed = sum(map(len, self._loads.values())) + len(self._burst)
+        return self._cluster.load(pool, rate=rate, read_fraction=READ_FRACTION, seed=seed,
+                                  runtime=RUNTIME_SECONDS, objects=CLIENT_OBJECTS,
+                                  size=OPERATION_BYTES, max_outstanding=max_outstanding,
+                                  prefill=prefill)
+
+    def start_burst(self) -> None:
+        """More of what all clients do, until the rate is `burst_factor` of before."""
+        settings = self._settings
+        rate = settings.many_rate + settings.ones * settings.one_rate
+        self._burst = [self._start(pool, rate * (settings.burst_factor - 1))
+                       for pool in (REPLICATED, ERASURE)]
+
+    def stop_burst(self) -> None:
+        for load in self._burst:
+            load.stop()
+
+    def stop(self) -> None:
+        for load in self._all():
+            load.stop()
+
+    def _all(self) -> List[Load]:
+        return [load for loads in self._loads.values() for load in loads]
+
+    def problems(self) -> List[str]:
+        """Clients that have ended by themselves."""
+        return [f'{load.name} has ended' for load in self._all() if not load.running()]
+
+    def latency(self, spans: Mapping[str, List[float]]) -> Dict[str, Latency]:
+        """Of the operations that were due in each span [begin, end) of seconds since the epoch.
+
+        By kind of client and operation, and of all together ('all'). The clients of a burst do
+        not count: they are the disturbance.
+        """
+        by_kind = {kind: [s for load in loads for s in load.samples()]
+                   for kind, loads in self._loads.items()}
+        return {name: latency(by_kind, begin, end) for name, (begin, end) in spans.items()}
+
+    def p99_by_second(self, begin: float, end: float) -> List[float]:
+        """The p99 (ms) of the operations due in each second of [begin, end)."""
+        samples = [s for load in self._all() for s in load.samples()]
+        seconds: List[List[Sample]] = [[] for _ in range(int(end - begin) + 1)]
+        for sample in samples:
+            if begin <= sample.scheduled < end:
+                seconds[int(sample.scheduled - begin)].append(sample)
+        return [summarise(found, begin, end).get('p99', 0.0) for found in seconds]
+
+    def wait_for_last(self, begin: float, end: float) -> None:
+        """Slow operations shall count with all the time that they take."""
+        deadline = time.monotonic() + LAST_OPERATIONS_SECONDS
+        # One interval of the clients' reports later it is known what is under way.
+        time.sleep(2.0)
+        while (self.latency({'all': [begin, end]})['all']['all']['unfinished']
+               and time.monotonic() < deadline):
+            time.sleep(1.0)
+
+
+def latency(by_kind: Mapping[str, List[Sample]], begin: float, end: float) -> Latency:
+    """The samples of each kind of client summarised by operation, and all of them ('all').
+
+    The latter also with counts of slow operations: unlike percentiles these are not made smaller
+    by an expansion that takes long.
+    """
+    found = {f'{kind} {operation}': summarise(samples, begin, end, operation)
+             for kind, samples in by_kind.items() for operation in KINDS}
+    everything = [sample for samples in by_kind.values() for sample in samples
+                  if begin <= sample.scheduled < end]
+    return {**found, 'all': {
+        **summarise(everything, begin, end),
+        'over_100_ms': sum(sample.latency_ms > 100 for sample in everything),
+        'over_1_s': sum(sample.latency_ms > 1000 for sample in everything)}}

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The texts: what the runs were made on, the table of medians, and the burst by seconds."""
+
+import os
+import statistics
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from qa.cluster.samples import KINDS
+from qa.cluster.text import bytes_text, columns
+
+from .burst import verdict
+from .clients import MANY, ONE
+from .run import BALANCE, BURST, EXPAND, IDLE, MOVE, QUIET
+from .settings import (BALANCER, OBJECT_BYTES, OPERATION_BYTES, PERFGUARD, READ_FRACTION,
+                       Settings)
+
+Results = Sequence[Mapping[str, Any]]
+PERCENTILES = {'p50': 'p50', 'p95': 'p95', 'p99': 'p99', 'p999': 'p99.9', 'max': 'max'}
+
+OVER = {'over_100_ms': 'over 100 ms', 'over_1_s': 'over 1 s'}
+
+
+def introduction(settings: Settings, repetitions: int) -> str:
+    """What is measured, and on what."""
+    k, m = settings.erasure
+    ones = 2 * settings.ones
+    balancer = ', '.join(f'{name}={value}' for name, value in BALANCER.items())
+    return '\n'.join([
+        f'{settings.release}: {settings.osds} -> {settings.osds + settings.added} OSDs, two a '
+        f'host; pools of 3 copies ({settings.pgs} PGs) and of erasure code {k}+{m} '
+        f'({settings.erasure_pgs} PGs), each of {settings.objects} objects of '
+        f'{OBJECT_BYTES // 1024} KiB; failure domain host; {repetitions} repetitions.',
+        f'Clients: 2 with many operations in flight, {settings.many_rate:g}/s each, and {ones} '
+        f'with one at a time, {settings.one_rate:g}/s each; {OPERATION_BYTES // 1024} KiB, '
+        f'{READ_FRACTION:.0%} reads.',
+        f'The new OSDs\' processes start before the quiet phase. Then, for each arm alike, the '
+        f'balancer runs until it finds nothing more ({balancer}).',
+        f'perfguard\'s options: {_options({**PERFGUARD, **settings.options})}; '
+        f'paxos_propose_interval {settings.propose_seconds:g} s.',
+        f'This machine has {os.cpu_count()} cores, which all daemons and clients share, and the '
+        'OSDs keep data in memory:',
+        'that, and not disks or networks, sets the limits. Compare arms of one run, not runs of '
+        'two machines.'])
+
+
+def _options(options: Mapping[str, str]) -> str:
+    return ', '.join(f'{key}={value}' for key, value in options.items())
+
+
+# -- the table
+
+def table(results: Results) -> str:
+    """Medians over the repetitions, a column or two for each arm and scenario."""
+    groups = _groups(results)
+    if not groups:
+        return 'no run has come to its end'
+    rows = [['', *(cell for name, _ in groups for cell in (name, ''))],
+            ['client latency, ms', *['quiet', 'move'] * len(groups)]]
+    for kind in [f'{kind} {operation}' for kind in (MANY, ONE) for operation in KINDS] + ['all']:
+        rows += [[f'{_client(kind)}  {title}',
+                  *(_latency(runs, span, kind, key) for _, runs in groups
+                    for span in (QUIET, MOVE))]
+                 for key, title in PERCENTILES.items()]
+    rows += [[f'operations {title}',
+              *(_latency(runs, span, 'all', key) for _, runs in groups for span in (QUIET, MOVE))]
+             for key, title in OVER.items()]
+    rows.append(['p99 of all, move / quiet', *_second(groups, _p99_ratio)])
+    rows += [[title, *_second(groups, value)] for title, value in FACTS]
+    return '\n'.join(columns(rows))
+
+
+def _groups(results: Results) -> List[Tuple[str, Results]]:
+    """The finished runs of each arm and scenario, in the order of their first appearance."""
+    groups: Dict[str, List[Mapping[str, Any]]] = {}
+    for result in results:
+        if 'error' not in result:
+            suffix = '' if result['scenario'] not in (IDLE, BURST) else f', {result["scenario"]}'
+            groups.setdefault(result['arm'] + suffix, []).append(result)
+    return list(groups.items())
+
+
+def _client(kind: str) -> str:
+    name, _, operation = kind.partition(' ')
+    return f'{name} in flight, {operation}' if operation else 'all'
+
+
+def _second(groups: Sequence[Tuple[str, Results]], value: Callable[[Results], str]) -> List[str]:
+    return [cell for _, runs in groups for cell in ('', value(runs))]
+
+
+def _latency(runs: Results, span: str, kind: str, key: str) -> str:
+    values = [run['latency'][span][kind].get(key) for run in runs if 'latency' in run]
+    found = [value for value in values if value is not None]
+    if not found:
+        return '-'
+    median = statistics.median(found)
+    return f'{median:.0f}' if key in OVER else _number(median)
+
+
+def _number(value: float) -> str:
+    return f'{value:.1f}' if value < 100 else f'{value:.0f}'
+
+
+def _p99_ratio(runs: Results) -> str:
+    ratios = [run['latency'][MOVE]['all']['p99'] / run['latency'][QUIET]['all']['p99']
+              for run in runs if 'latency' in run]
+    return f'{statistics.median(ratios):.2f}' if ratios else '-'
+
+
+def _median(runs: Results, value: Callable[[Mapping[str, Any]], float]) -> float:
+    return statistics.median(value(run) for run in runs)
+
+
+def _worst_deviation(runs: Results, when: str) -> str:
+    pools = runs[0][when]
+    return ', '.join(f'{_median(runs, lambda run: run[when][pool]):.1f}' for pool in pools)
+
+
+def _count(runs: Results, key: str) -> str:
+    loaded = [run['latency'] for run in runs if 'latency' in run]
+    return f'{sum(int(run[span]["all"][key]) for run in loaded for span in (QUIET, MOVE))}' \
+        if loaded else '-'
+
+
+FACTS: List[Tuple[str, Callable[[Results], str]]] = [
+    ('seconds to the end', lambda runs: f'{_median(runs, lambda r: r["seconds"][MOVE]):.0f}'),
+    ('  of the expansion', lambda runs: f'{_median(runs, lambda r: r["seconds"][EXPAND]):.0f}'),
+    ('  of the balancer after it',
+     lambda runs: f'{_median(runs, lambda r: r["seconds"][BALANCE]):.0f}'),
+    ('bytes moved', lambda runs: bytes_text(_median(runs, lambda r: _moved(r)))),
+    ('  by the balancer',
+     lambda runs: bytes_text(_median(runs, lambda r: r['pushed_bytes'][BALANCE]))),
+    ('  of what has to move',
+     lambda runs: f'{_median(runs, lambda r: _moved(r) / r["least_bytes"]):.2f}'),
+    ('osdmap epochs', lambda runs: f'{_median(runs, lambda r: r["epochs"]):.0f}'),
+    ('PGs from ideal at most, by pool', lambda runs: _worst_deviation(runs, 'deviation')),
+    ('  before the balancer', lambda runs: _worst_deviation(runs, 'deviation_expanded')),
+    ('client errors', lambda runs: _count(runs, 'errors')),
+    ('client operations without end', lambda runs: _count(runs, 'unfinished')),
+    ('repetitions', lambda runs: str(len(runs))),
+]
+
+
+def _moved(result: Mapping[str, Any]) -> float:
+    return float(result['pushed_bytes'][EXPAND] + result['pushed_bytes'][BALANCE])
+
+
+# -- bursts
+
+def bursts(results: Results) -> str:
+    """Each burst by seconds, and whether perfguard yielded and came back."""
+    return '\n'.join(line for result in results
+                     if result['scenario'] == BURST and 'error' not in result
+                     for line in _burst(result))
+
+
+def _burst(result: Mapping[str, Any]) -> List[str]:
+    timeline = [moment for moment in result['timeline'] if moment['phase'] == 'RELEASING']
+    if not timeline:
+        return [f'{result["arm"]}: nothing was released']
+    begin = timeline[0]['time']
+    rows = [['second', 'limit', 'in flight', 'released', 'p99, ms', 'burst']]
+    rows += [[f'{moment["time"] - begin:.0f}', str(moment['limit']), str(moment['in_flight']),
+              str(moment['released']), _number(moment['p99_ms']),
+              'burst' if moment['burst'] else ''] for moment in timeline]
+    found = verdict(result['timeline'])
+    return ['', f'{result["arm"]}:', *columns(rows), ' '.join([
+        f'limit {found.limit_before} before, {found.lowest_limit} at least in the burst; lower',
+        _after(found.yielded_after), 'its begin; as before', _after(found.came_back_after),
+        'its end'])]
+
+
+def _after(seconds: Optional[float]) -> str:
+    return 'never after' if seconds is None else f'{seconds:.0f} s after'
+
+
+def failures(results: Results) -> List[str]:
+    """The runs that did not come to their end."""
+    return [f'{result["arm"]}, {result["scenario"]}: {result["error"]}'
+            for result in results if 'error' in result]

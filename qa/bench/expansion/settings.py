@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How large a run is, and how its cluster, clients and perfguard are set up."""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+OSDS_A_HOST = 2
+REPLICATED, ERASURE = 'replicated', 'erasure'
+COPIES = 3
+
+OBJECT_BYTES = 16384
+CLIENT_OBJECTS = 1000
+OPERATION_BYTES = 4096
+READ_FRACTION = 0.7
+
+#: Stretches of time that are not measured: connections are made, caches fill.
+SETTLE_SECONDS = 5.0
+
+#: The balancer evens out to a PG in steps as fast as it is on a small cluster; Ceph's defaults
+#: (five PGs, a minute between steps of ten) would make a run wait, not move other data.
+BALANCER = {'upmap_max_deviation': '1', 'sleep_interval': '5', 'upmap_max_optimizations': '20'}
+
+#: perfguard's baseline is learned in minutes by default; no quiet stretch here is that long.
+PERFGUARD = {'baseline_seconds': '10'}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run's size; rates are operations a second."""
+    release: str
+    osds: int = 8
+    added: int = 4
+    quiet_seconds: int = 30
+    #: Of the client of each pool that has many operations in flight.
+    many_rate: float = 100.0
+    #: Clients of each pool that have one in flight, and the rate of each.
+    ones: int = 2
+    one_rate: float = 20.0
+    #: Objects of OBJECT_BYTES in each pool.
+    objects: int = 8000
+    pgs: int = 128
+    erasure_pgs: int = 64
+    propose_seconds: float = 1.0
+    burst_factor: float = 3.0
+    burst_seconds: int = 30
+    step_seconds: int = 900
+    #: For every arm of perfguard: its options.
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def conf(self) -> Dict[str, Any]:
+        """Laid over qa.cluster's own configuration, for all arms alike."""
+        return {'mon': {'paxos_propose_interval': self.propose_seconds}}
+
+    @property
+    def hosts(self) -> int:
+        return self.osds // OSDS_A_HOST
+
+    @property
+    def erasure(self) -> Tuple[int, int]:
+        """k and m: the larger code where there is a host for each shard."""
+        return (4, 2) if self.hosts >= 6 else (2, 1)
+
+    @property
+    def least_bytes(self) -> float:
+        """What has to move onto new OSDs until these have their share, and no more."""
+        k, m = self.erasure
+        stored = self.objects * OBJECT_BYTES * (COPIES + (k + m) / k)
+        return stored * self.added / (self.osds + self.added)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to expand, with options of perfguard that differ from the other arms'."""
+    name: str
+    method: str
+    options: Mapping[str, str]
+
+
+def parse_arm(text: str, methods: Sequence[str]) -> Arm:
+    """``METHOD[:KEY=VALUE[:KEY=VALUE...]]``; raises ValueError with what is wrong."""
+    method, *pairs = text.split(':')
+    if method not in methods:
+        raise ValueError(f'no such arm: {method!r} (one of {", ".join(methods)})')
+    options = dict(parse_option(pair) for pair in pairs)
+    if options and method == methods[0]:
+        raise ValueError(f'{text!r}: {method} has no options of perfguard')
+    return Arm(text, method, options)
+
+
+def parse_option(text: str) -> Tuple[str, str]:
+    """``KEY=VALUE``; raises ValueError."""
+    key, equals, value = text.partition('=')
+    if not (key and equals and value):
+        raise ValueError(f'not KEY=VALUE: {text!r}')
+    return key, value
+
+
+def alternating(arms: Sequence[Arm], repetitions: int) -> List[Tuple[int, Arm]]:
+    """(repetition, arm) in the order ABBAAB..., so that a drift of the machine favours none."""
+    return [(number, arm) for number in range(repetitions)
+            for arm in (arms if number % 2 == 0 else arms[::-1])]

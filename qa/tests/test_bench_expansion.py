@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The expansion bench: its order, its numbers, its table; and that it runs and leaves nothing."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from qa.bench.expansion import report
+from qa.bench.expansion.arms import METHODS
+from qa.bench.expansion.balance import is_done, worst_deviation
+from qa.bench.expansion.burst import Verdict, verdict
+from qa.bench.expansion.clients import latency
+from qa.bench.expansion.settings import Arm, Settings, alternating, parse_arm, parse_option
+from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def test_arms_alternate() -> None:
+    arms = [parse_arm(name, list(METHODS)) for name in ('stock', 'perfguard')]
+    order = ''.join('A' if arm.name == 'stock' else 'B' for _, arm in alternating(arms, 3))
+    assert order == 'ABBAAB'
+    assert [number for number, _ in alternating(arms, 3)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_arms_have_options() -> None:
+    text = 'perfguard:fast_peering=on:a=b=c'
+    assert parse_arm(text, list(METHODS)) == Arm(
+        text, 'perfguard', {'fast_peering': 'on', 'a': 'b=c'})
+
+
+@pytest.mark.parametrize('text', ['', 'none', 'stock:a=b', 'perfguard:a', 'perfguard:=b',
+                                  'perfguard:a='])
+def test_bad_arms(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_arm(text, list(METHODS))
+
+
+def test_option_without_value() -> None:
+    with pytest.raises(ValueError, match="not KEY=VALUE: 'x'"):
+        parse_option('x')
+
+
+def test_worst_deviation() -> None:
+    none = 2147483647
+    # Seven shards over weights 1, 1, 2: ideal is 1.75, 1.75, 3.5.
+    ups = [[0, 1], [0, 2], [0, 2], [none, 0]]
+    assert worst_deviation(ups, {0: 1.0, 1: 1.0, 2: 2.0}) == pytest.approx(4 - 1.75)
+    assert worst_deviation([[0, 1], [1, 0]], {0: 1.0, 1: 1.0}) == 0
+    # An OSD without a PG is the worst of all.
+    assert worst_deviation([[0, 1]] * 9, {0: 1.0, 1: 1.0, 2: 1.0}) == pytest.approx(6)
+
+
+def test_least_bytes_is_the_share_of_the_new() -> None:
+    small = Settings('pacific', osds=8, added=4, objects=100)
+    assert small.erasure == (2, 1)
+    assert small.least_bytes == pytest.approx(100 * 16384 * (3 + 1.5) / 3)
+    large = Settings('pacific', osds=12, added=12, objects=100)
+    assert large.erasure == (4, 2)
+    assert large.least_bytes == pytest.approx(100 * 16384 * (3 + 1.5) / 2)
+
+
+def test_balancer_is_done_after_another_try() -> None:
+    nothing = {'last_optimize_started': 'now', 'optimize_result':
+               'Unable to find further optimization, or pool(s) pg_num is decreasing, or '
+               'distribution is already perfect'}
+    assert is_done(nothing, 'before')
+    assert not is_done(nothing, 'now')
+    for result in ('', 'Optimization plan created successfully',
+                   'Too many objects (0.3 > 0.05) are misplaced; try again later'):
+        assert not is_done({**nothing, 'optimize_result': result}, 'before')
+
+
+def test_latency_by_client_and_operation() -> None:
+    samples = {
+        'many': [Sample(10.0 + i / 100, float(i + 1), READ, OK) for i in range(100)],
+        'one': [Sample(9.99, 7.0, WRITE, OK), Sample(10.0, 8.0, WRITE, OK),
+                Sample(10.5, 5000.0, WRITE, UNFINISHED), Sample(10.6, 1.0, WRITE, ERROR),
+                Sample(11.0, 9.0, WRITE, OK)]}
+    found = latency(samples, 10.0, 11.0)
+    assert [found['many read'][name] for name in ('p50', 'p95', 'p99', 'p999', 'max')] \
+        == [50, 95, 99, 100, 100]
+    assert found['many write']['count'] == 0
+    assert found['one write']['count'] == 2 and found['one write']['max'] == 5000
+    both = found['all']
+    assert (both['count'], both['errors'], both['unfinished']) == (102, 1, 1)
+    assert (both['over_100_ms'], both['over_1_s']) == (1, 1)
+
+
+def moments(limits: List[int], burst: List[int], last: str = 'RELEASING') -> List[Dict[str, Any]]:
+    rows = [{'time': 100.0 + i, 'phase': 'RELEASING', 'limit': limit, 'burst': i in burst}
+            for i, limit in enumerate(limits)]
+    rows[-1]['phase'] = last
+    return rows
+
+
+def test_burst_yields_and_comes_back() -> None:
+    timeline = moments([8, 8, 8, 8, 4, 2, 2, 4, 8, 9], burst=[2, 3, 4, 5])
+    assert verdict(timeline) == Verdict(8, 2, 2.0, 2.0)
+
+
+def test_burst_without_effect() -> None:
+    assert verdict(moments([8] * 6, burst=[2, 3])) == Verdict(8, 8, None, None)
+    # What the limit is after the end tells nothing.
+    assert verdict(moments([8, 8, 4, 4, 8], burst=[1, 2], last='DONE')) == Verdict(8, 4, 1.0, None)
+    assert verdict(moments([8, 8], burst=[])) == Verdict(None, None, None, None)
+
+
+def result(arm: str, p99: float, seconds: float, scenario: str = 'load') -> Dict[str, Any]:
+    kinds = [f'{client} {operation}' for client in ('many', 'one')
+             for operation in ('read', 'write')] + ['all']
+
+    def found(value: float) -> Dict[str, Any]:
+        values = {'count': 9, 'errors': 1, 'unfinished': 0, 'over_100_ms': 3, 'over_1_s': 0,
+                  'p50': value / 2, 'p95': value / 2, 'p99': value, 'p999': value, 'max': value}
+        return {kind: values for kind in kinds}
+
+    made: Dict[str, Any] = {
+        'arm': arm, 'scenario': scenario, 'epochs': 7, 'least_bytes': 1000.0, 'timeline': [],
+        'seconds': {'expand': seconds - 10, 'balance': 10.0, 'move': seconds},
+        'pushed_bytes': {'expand': 1000, 'balance': 500},
+        'deviation': {'replicated': 1.0, 'erasure': 0.5},
+        'deviation_expanded': {'replicated': 6.0, 'erasure': 4.0}}
+    if scenario != 'idle':
+        made['latency'] = {'quiet': found(10.0), 'move': found(p99)}
+    return made
+
+
+def cells(text: str, title: str) -> List[str]:
+    """The cells of the table's row of that title."""
+    match = re.search(rf'^ *{re.escape(title)}  +(.*)$', text, re.MULTILINE)
+    assert match, (title, text)
+    return re.split(r'  +', match.group(1))
+
+
+def test_table_has_medians() -> None:
+    failed = {'arm': 'stock', 'scenario': 'load', 'error': 'not in 900 s'}
+    runs = [*(result('stock', p99, p99 + 20) for p99 in (30.0, 500.0, 40.0)), failed,
+            result('perfguard', 12.0, 90.0), result('stock', 0, 33.0, 'idle')]
+    text = report.table(runs)
+    assert cells(text, 'all  p99') == ['10.0', '40.0', '10.0', '12.0', '-', '-']
+    assert cells(text, 'one in flight, write  p50') == ['5.0', '20.0', '5.0', '6.0', '-', '-']
+    assert cells(text, 'p99 of all, move / quiet') == ['4.00', '1.20', '-']
+    assert cells(text, 'seconds to the end') == ['60', '90', '33']
+    assert cells(text, 'of what has to move') == ['1.50', '1.50', '1.50']
+    assert cells(text, 'before the balancer') == ['6.0, 4.0'] * 3
+    assert cells(text, 'client errors') == ['6', '2', '-']
+    assert cells(text, 'repetitions') == ['3', '1', '1']
+    assert 'stock, idle' in text.splitlines()[0]
+    assert report.failures(runs) == ['stock, load: not in 900 s']
+    assert report.table([failed]) == 'no run has come to its end'
+
+
+@pytest.mark.parametrize('argv,error', [
+    (['--arms', 'nothing'], "no such arm: 'nothing'"),
+    (['--scenarios', 'storm'], "no such scenario: 'storm'"),
+    (['--options', 'x'], "not KEY=VALUE: 'x'"),
+    (['--added', '3'], 'OSDs come 2 a host'),
+    (['--quiet', '0'], '--quiet 0: a number from 1 to 3600')])
+def test_bad_arguments(argv: List[str], error: str) -> None:
+    done = bench(*argv, timeout=20)
+    assert done.returncode == 2 and done.stdout == ''
+    assert error in done.stderr and done.stderr.count('\n') == 1
+
+
+def bench(*argv: str, timeout: float) -> 'subprocess.CompletedProcess[str]':
+    return subprocess.run([sys.executable, '-m', 'qa.bench.expansion', *argv], cwd=CHECKOUT,
+                          timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True)
+
+
+def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
+    raw = tmp_path / 'raw.json'
+    done = bench('--quick', '--quiet=4', '--objects=500', '--pgs=16', '--erasure-pgs=8',
+                 '--osds=6', '--added=2', '--many-rate=30', '--ones=1', '--one-rate=10',
+                 '--arms=stock,perfguard-pin', f'--json={raw}', timeout=400)
+    assert done.returncode == 0, done
+    found = json.loads(raw.read_text())
+    assert [run['arm'] for run in found] == ['stock', 'perfguard-pin']
+    for run in found:
+        quiet = run['latency']['quiet']
+        assert quiet['all']['count'] == pytest.approx(4 * 80, abs=40)
+        assert quiet['one write']['count'] > 10
+        assert run['latency']['move']['all']['unfinished'] == 0
+        assert run['pushed_bytes']['expand'] > 0.3 * run['least_bytes']
+        assert max(run['deviation'].values()) <= 1.5
+    assert found[1]['timeline'][-1]['phase'] == 'DONE'
+    assert cells(done.stdout, 'client errors') == ['0', '0']
+    assert not list(run_dir.iterdir())
