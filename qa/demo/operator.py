@@ -19,9 +19,12 @@ class Operator:
         self._screen = screen
 
     def type(self, prefix: str, **args: str) -> None:
-        """A command as an operator types it; its arguments are positional."""
-        line = ' '.join(['ceph', prefix, *args.values()])
-        target = 'mgr' if prefix.startswith('perfguard') else 'mon'
+        """A command as an operator types it; perfguard's take options, Ceph's are positional."""
+        if prefix.startswith('perfguard'):
+            target, words = 'mgr', [f'--{name} {value}' for name, value in args.items()]
+        else:
+            target, words = 'mon', list(args.values())
+        line = ' '.join(['ceph', prefix, *words])
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             retval, out, error = self._cluster.command(target, {'prefix': prefix, **args})

@@ -3,6 +3,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -147,12 +148,13 @@ def test_table_has_medians() -> None:
     assert cells(text, 'one in flight, write  p50') == ['5.0', '20.0', '5.0', '6.0', '-', '-']
     assert cells(text, 'p99 of all, move / quiet') == ['4.00', '1.20', '-']
     assert cells(text, 'seconds to the end') == ['60', '90', '33']
-    assert cells(text, 'of what has to move') == ['1.50', '1.50', '1.50']
+    assert cells(text, 'of the new OSDs\' share') == ['1.50', '1.50', '1.50']
     assert cells(text, 'before the balancer') == ['6.0, 4.0'] * 3
     assert cells(text, 'client errors') == ['6', '2', '-']
     assert cells(text, 'repetitions') == ['3', '1', '1']
     assert 'stock, idle' in text.splitlines()[0]
     assert report.failures(runs) == ['stock, load: not in 900 s']
+    assert 'latency' not in report.table(runs[-1:])
     assert report.table([failed]) == 'no run has come to its end'
 
 
@@ -174,11 +176,13 @@ def bench(*argv: str, timeout: float) -> 'subprocess.CompletedProcess[str]':
                           universal_newlines=True)
 
 
+SMALLEST = ('--quick', '--quiet=4', '--objects=500', '--pgs=16', '--erasure-pgs=8', '--osds=6',
+            '--added=2', '--many-rate=30', '--ones=1', '--one-rate=10')
+
+
 def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
     raw = tmp_path / 'raw.json'
-    done = bench('--quick', '--quiet=4', '--objects=500', '--pgs=16', '--erasure-pgs=8',
-                 '--osds=6', '--added=2', '--many-rate=30', '--ones=1', '--one-rate=10',
-                 '--arms=stock,perfguard-pin', f'--json={raw}', timeout=400)
+    done = bench(*SMALLEST, '--arms=stock,perfguard-pin', f'--json={raw}', timeout=400)
     assert done.returncode == 0, done
     found = json.loads(raw.read_text())
     assert [run['arm'] for run in found] == ['stock', 'perfguard-pin']
@@ -191,4 +195,23 @@ def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
         assert max(run['deviation'].values()) <= 1.5
     assert found[1]['timeline'][-1]['phase'] == 'DONE'
     assert cells(done.stdout, 'client errors') == ['0', '0']
+    assert not list(run_dir.iterdir())
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_of_an_interrupted_bench(number: int, run_dir: Path) -> None:
+    process = subprocess.Popen([sys.executable, '-m', 'qa.bench.expansion', *SMALLEST],
+                               cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               universal_newlines=True)
+    assert process.stderr is not None
+    try:
+        # The clients are about to start.
+        while 'clients start' not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(number)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert 'Traceback' not in error
     assert not list(run_dir.iterdir())

@@ -10,6 +10,9 @@ from qa.demo.operator import Operator
 WEIGHT = 1.0
 POLL_SECONDS = 1.0
 
+#: A command that perfguard has let in makes a campaign within this time, or it never will.
+BEGIN_SECONDS = 60.0
+
 Tick = Callable[[Mapping[str, Any]], None]
 
 
@@ -50,12 +53,14 @@ class Expander:
 
     def _follow(self, phase: str) -> None:
         seen: List[str] = []
+        begin = time.monotonic()
 
         def arrived() -> bool:
             status = self._operator.campaign()
             seen[:] = [f'{status["phase"]}: {"; ".join(status["reasons"])}']
             self._tick(status)
-            if status['phase'] in ('ABORTED', 'ABORTING'):
+            if status['phase'] in ('ABORTED', 'ABORTING') or \
+                    status['phase'] == 'IDLE' and time.monotonic() - begin > BEGIN_SECONDS:
                 raise WaitTimeout(f'the campaign is {seen[0]}')
             return bool(status['phase'] == phase)
 

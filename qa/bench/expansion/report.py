@@ -54,8 +54,15 @@ def table(results: Results) -> str:
     groups = _groups(results)
     if not groups:
         return 'no run has come to its end'
-    rows = [['', *(cell for name, _ in groups for cell in (name, ''))],
-            ['client latency, ms', *['quiet', 'move'] * len(groups)]]
+    rows = [['', *(cell for name, _ in groups for cell in (name, ''))]]
+    if any('latency' in run for _, runs in groups for run in runs):
+        rows += _client_rows(groups)
+    rows += [[title, *_second(groups, value)] for title, value in FACTS]
+    return '\n'.join(columns(rows))
+
+
+def _client_rows(groups: Sequence[Tuple[str, Results]]) -> List[List[str]]:
+    rows = [['client latency, ms', *['quiet', 'move'] * len(groups)]]
     for kind in [f'{kind} {operation}' for kind in (MANY, ONE) for operation in KINDS] + ['all']:
         rows += [[f'{_client(kind)}  {title}',
                   *(_latency(runs, span, kind, key) for _, runs in groups
@@ -64,9 +71,7 @@ def table(results: Results) -> str:
     rows += [[f'operations {title}',
               *(_latency(runs, span, 'all', key) for _, runs in groups for span in (QUIET, MOVE))]
              for key, title in OVER.items()]
-    rows.append(['p99 of all, move / quiet', *_second(groups, _p99_ratio)])
-    rows += [[title, *_second(groups, value)] for title, value in FACTS]
-    return '\n'.join(columns(rows))
+    return [*rows, ['p99 of all, move / quiet', *_second(groups, _p99_ratio)]]
 
 
 def _groups(results: Results) -> List[Tuple[str, Results]]:
@@ -130,7 +135,7 @@ FACTS: List[Tuple[str, Callable[[Results], str]]] = [
     ('bytes moved', lambda runs: bytes_text(_median(runs, lambda r: _moved(r)))),
     ('  by the balancer',
      lambda runs: bytes_text(_median(runs, lambda r: r['pushed_bytes'][BALANCE]))),
-    ('  of what has to move',
+    ('  of the new OSDs\' share',
      lambda runs: f'{_median(runs, lambda r: _moved(r) / r["least_bytes"]):.2f}'),
     ('osdmap epochs', lambda runs: f'{_median(runs, lambda r: r["epochs"]):.0f}'),
     ('PGs from ideal at most, by pool', lambda runs: _worst_deviation(runs, 'deviation')),

@@ -18,7 +18,7 @@ SETTLE_SECONDS = 5.0
 
 #: The balancer evens out to a PG in steps as fast as it is on a small cluster; Ceph's defaults
 #: (five PGs, a minute between steps of ten) would make a run wait, not move other data.
-BALANCER = {'upmap_max_deviation': '1', 'sleep_interval': '5', 'upmap_max_optimizations': '20'}
+BALANCER = {'upmap_max_deviation': '1', 'sleep_interval': '2', 'upmap_max_optimizations': '20'}
 
 #: perfguard's baseline is learned in minutes by default; no quiet stretch here is that long.
 PERFGUARD = {'baseline_seconds': '10'}
