@@ -44,8 +44,11 @@ class Load:
     def start(cls, conf: Path, directory: Path, daemons: Daemons, pool: str, rate: float,
               read_fraction: float, runtime: float, objects: int = 512, size: int = 4096,
               max_outstanding: int = 4096, interval: float = 1.0, seed: int = 0,
-              prefill: bool = True) -> 'Load':
-        """Start a client and wait until it has prefilled the pool and begins to measure."""
+              prefill: bool = True, wait: bool = True) -> 'Load':
+        """Start a client and wait until it has prefilled the pool and begins to measure.
+
+        Without `wait` return at once: `started` tells when it is so far.
+        """
         number = sum(1 for _ in (directory / 'log').glob('load-*.out'))
         load = cls(f'load-{number}', daemons, directory)
         options: Dict[str, Any] = {
@@ -54,12 +57,17 @@ class Load:
             'max_outstanding': max_outstanding, 'runtime': runtime, 'interval': interval,
             'seed': seed, 'prefill': int(prefill)}
         daemons.spawn(load.name, client_argv(conf, pool, options))
-        load._wait_started()
+        if wait:
+            load._wait_started()
         return load
+
+    def started(self) -> bool:
+        """Whether the client has begun to measure."""
+        return self._samples.exists()
 
     def _wait_started(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not self._samples.exists():
+        while not self.started():
             if not self.running():
                 text = self._output.read_text(errors='replace').strip().rpartition('\n')[2]
                 raise ClusterError(f'{self.name} has ended: {text or "no output"}')

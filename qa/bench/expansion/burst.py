@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A burst of client load in the middle of a release: does perfguard yield, and come back?"""
 
-import time
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence
 
@@ -12,28 +11,17 @@ BEGIN_RATIO = 0.25
 
 
 class Burst:
-    def __init__(self, clients: Clients, seconds: float) -> None:
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._seconds = seconds
-        self._begun: Optional[float] = None
-        self._ended = False
+        self._begun = False
 
     def tick(self, status: Mapping[str, Any]) -> bool:
-        """Begin or end it if it is time to; returns whether it is on."""
-        if self._begun is None:
-            if status['phase'] == 'RELEASING' and \
-                    status['released'] >= BEGIN_RATIO * status['total']:
-                self._clients.start_burst()
-                self._begun = time.monotonic()
-        elif not self._ended and time.monotonic() - self._begun >= self._seconds:
-            self.end()
-        return self._begun is not None and not self._ended
-
-    def end(self) -> None:
-        """End it; harmless when it has ended or never begun."""
-        if self._begun is not None and not self._ended:
-            self._clients.stop_burst()
-            self._ended = True
+        """Begin it if it is time to; returns whether it is on."""
+        if not self._begun and status['phase'] == 'RELEASING' and \
+                status['released'] >= BEGIN_RATIO * status['total']:
+            self._clients.start_burst()
+            self._begun = True
+        return self._clients.in_burst()
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,7 @@ def verdict(timeline: Sequence[Mapping[str, Any]]) -> Verdict:
     on = [i for i, moment in enumerate(timeline) if moment['burst']]
     if not on or on[0] == 0:
         return Verdict(None, None, None, None)
-    # The tick that turns the burst on has the status of just before.
+    # perfguard cannot have felt a burst that was first seen in this second.
     before = timeline[on[0]]['limit']
     begun = timeline[on[0]]['time']
     during = [timeline[i] for i in on]

@@ -2,7 +2,7 @@
 """The clients of a run, and what they felt."""
 
 import time
-from typing import Dict, List, Mapping
+from typing import Any, Dict, List, Mapping
 
 from qa.cluster import Cluster, Load
 from qa.cluster.samples import KINDS, Sample, summarise
@@ -35,27 +35,28 @@ class Clients:
                 self._loads[ONE].append(
                     self._start(pool, settings.one_rate, max_outstanding=1))
 
-    def _start(self, pool: str, rate: float, max_outstanding: int = 4096,
-               prefill: bool = False) -> Load:
+    def _start(self, pool: str, rate: float, runtime: float = RUNTIME_SECONDS,
+               prefill: bool = False, **options: Any) -> Load:
         seed = sum(map(len, self._loads.values())) + len(self._burst)
         return self._cluster.load(pool, rate=rate, read_fraction=READ_FRACTION, seed=seed,
-                                  runtime=RUNTIME_SECONDS, objects=CLIENT_OBJECTS,
-                                  size=OPERATION_BYTES, max_outstanding=max_outstanding,
-                                  prefill=prefill)
+                                  runtime=runtime, objects=CLIENT_OBJECTS, size=OPERATION_BYTES,
+                                  prefill=prefill, **options)
 
     def start_burst(self) -> None:
-        """More of what all clients do, until the rate is `burst_factor` of before."""
+        """For `burst_seconds` more of what all clients do, `burst_factor` of it in all."""
         settings = self._settings
         rate = settings.many_rate + settings.ones * settings.one_rate
-        self._burst = [self._start(pool, rate * (settings.burst_factor - 1))
+        # Who starts them watches perfguard every second and cannot wait.
+        self._burst = [self._start(pool, rate * (settings.burst_factor - 1),
+                                   runtime=settings.burst_seconds, wait=False)
                        for pool in (REPLICATED, ERASURE)]
 
-    def stop_burst(self) -> None:
-        for load in self._burst:
-            load.stop()
+    def in_burst(self) -> bool:
+        """Whether clients of a burst are at work."""
+        return any(load.started() and load.running() for load in self._burst)
 
     def stop(self) -> None:
-        for load in self._all():
+        for load in [*self._all(), *self._burst]:
             load.stop()
 
     def _all(self) -> List[Load]:

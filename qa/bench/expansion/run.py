@@ -71,7 +71,7 @@ class _Run:
             self._screen.step('The clients start, and nothing changes')
             self._clients = Clients(cluster, settings)
             if self._scenario == BURST:
-                self._burst = Burst(self._clients, settings.burst_seconds)
+                self._burst = Burst(self._clients)
             time.sleep(SETTLE_SECONDS)
             with self._span(QUIET):
                 time.sleep(settings.quiet_seconds)
@@ -140,8 +140,6 @@ class _Run:
         if self._clients is None:
             return {}
         clients, spans = self._clients, self._spans
-        if self._burst is not None:
-            self._burst.end()
         clients.wait_for_last(spans[QUIET][0], spans[MOVE][1])
         problems = clients.problems()
         clients.stop()
