@@ -177,7 +177,7 @@ def bench(*argv: str, timeout: float) -> 'subprocess.CompletedProcess[str]':
 
 
 SMALLEST = ('--quick', '--quiet=4', '--objects=500', '--pgs=16', '--erasure-pgs=8', '--osds=6',
-            '--added=2', '--many-rate=30', '--ones=1', '--one-rate=10')
+            '--added=2', '--many-rate=30', '--ones=1', '--one-rate=10', '--propose-interval=0.2')
 
 
 def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
