@@ -33,6 +33,8 @@ HUNG_SECONDS = 8.0
 #: Longer than the default proposal interval, so that a trial begins as a quiet mon would.
 WARM_UP_SECONDS = 1.5
 AFTER_CLEAN_SECONDS = 3.0
+#: How long a wrong pg_temp is watched.
+WRONG_SECONDS = 10.0
 CLEAN_TIMEOUT = 30.0
 #: A write that takes longer is waited for at the end, for long enough to see the objecter's
 #: timeout of 10 s and its tick of 5 s.
@@ -248,21 +250,30 @@ class Bench:
         epoch, command = self._cluster.epoch(), time.monotonic()
         replies = [ret for ret, _, _ in self._cluster.burst(commands)]
         seen, last = [], 0.0
-        while time.monotonic() < command + 10.0:
-            temps = {row['pgid']: row['osds'] for row in self._cluster.osd_dump()['pg_temp']}
-            if pgid in temps:
+        while time.monotonic() < command + WRONG_SECONDS:
+            temp = self._pg_temp(pgid)
+            if temp:
                 last = time.monotonic() - command
-                seen.append(temps[pgid])
+                seen.append(temp)
             time.sleep(0.02)
         clients.stop(runs)
+        epochs = self._cluster.epoch() - epoch
+        # Any change at all makes the mon look at its pg_temps again.
+        self._cluster.mon('osd set', key='nodeep-scrub')
+        stays = self._pg_temp(pgid)
+        self._cluster.mon('osd unset', key='nodeep-scrub')
         self._cluster.flush_pg_stats()
         row = next(pg for pg in self._cluster.pgs() if pg['pgid'] == pgid)
         return {'case': case, 'pool': pool.name, 'pgid': pgid, 'before': acting,
                 'sent': commands, 'replies': replies, 'pg_temp_until': last,
                 'pg_temps': [temp for temp, _ in itertools.groupby(seen)],
                 'state': row['state'], 'up': row['up'], 'acting': row['acting'],
-                'epochs': self._cluster.epoch() - epoch,
+                'epochs': epochs, 'pg_temp_in_next_epoch': stays,
                 'stalls': {name: stall.stall for name, stall in judge_all(runs, command).items()}}
+
+    def _pg_temp(self, pgid: str) -> Set:
+        return next((list(row['osds']) for row in self._cluster.osd_dump()['pg_temp']
+                     if row['pgid'] == pgid), [])
 
 
 WRONG = ('upmap dropped by the mon', 'upmap refused by the mon', 'no upmap, members swapped',
@@ -352,7 +363,7 @@ def measure_wrong(cluster: Cluster, args: argparse.Namespace) -> List[Dict[str, 
 def wrong_line(row: Dict[str, Any]) -> str:
     return ('%(pool)s, %(case)s: replies %(replies)s, pg_temp %(pg_temps)s until '
             '%(pg_temp_until).1f s, %(before)s -> up %(up)s acting %(acting)s, %(state)s, '
-            '%(epochs)d epochs, ' % row
+            '%(epochs)d epochs, in the next one pg_temp %(pg_temp_in_next_epoch)s, ' % row
             + ', '.join('%s %.2f s' % stall for stall in row['stalls'].items()))
 
 
