@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from qa.cluster import Cluster, CommandError
+from qa.cluster import Cluster, ClusterError
 
 SIZES = (12, 100, 600, 1500, 3000)
 #: 2^5 PGs of 3 replicas an OSD: the usual aim is 100 replicas an OSD.
@@ -38,6 +38,11 @@ AT_ONCE = 1000
 DAEMONS = ('mon.a', 'mgr.x', 'osd.0')
 
 Pairs = List[Tuple[str, int, int]]
+
+
+def osds_per_host(osds: int) -> int:
+    """Small clusters have small hosts, or there would be too few for three replicas."""
+    return 12 if osds > 100 else 2
 
 
 @dataclass(frozen=True)
@@ -106,20 +111,32 @@ class Machine:
             list(pool.map(lambda osd: mon('osd create', id=osd, uuid=uuids[osd]),
                           range(len(uuids))))
         mon('osd in', ids=['all'])
+        crush = self._crush(len(uuids)).read_bytes()
+        reply = self.cluster.command('mon', {'prefix': 'osd setcrushmap'}, crush)
+        assert reply[0] >= 0, reply
         self.cluster.start('osd.0')
 
     def _make_map(self, osds: int) -> None:
-        crush, osdmap = str(self._map.with_name('crush')), str(self._map)
-        per_host = '12' if osds > 100 else '2'
-        self.tool('crushtool', '-o', crush, '--build', '--num_osds', str(osds), 'host', 'straw2',
-                  per_host, 'root', 'straw2', '0')
+        """A map of the pool, whose CRUSH map has but three OSDs until the others exist.
+
+        CRUSH tries for long to find OSDs that are not there, and the mon maps all PGs.
+        """
+        osdmap = str(self._map)
         self.tool('osdmaptool', osdmap, '--createsimple', str(osds), '--with-default-pool',
                   '--pg-bits', str(PG_BITS), '--pgp-bits', str(PG_BITS), '--clobber')
+        for number in (osds, 3):
+            crush = str(self._crush(number))
+            self.tool('crushtool', '-o', crush, '--build', '--num_osds', str(number), 'host',
+                      'straw2', str(osds_per_host(osds)), 'root', 'straw2', '0')
         self.tool('osdmaptool', osdmap, '--import-crush', crush)
+
+    def _crush(self, osds: int) -> Path:
+        return self._map.with_name(f'crush-{osds}')
 
     def pairs(self, osds: int) -> Pairs:
         """For every PG an upmap pair that the CRUSH rule allows."""
-        per_host = 12 if osds > 100 else 2
+        self.tool('osdmaptool', str(self._map), '--import-crush', str(self._crush(osds)))
+        per_host = osds_per_host(osds)
         found = []
         for line in self.tool('osdmaptool', str(self._map), '--mark-up-in', '--pool', str(POOL),
                               '--test-map-pgs-dump').splitlines():
@@ -156,9 +173,19 @@ class Machine:
         """The size of the newest incremental map; the mon has to end for that."""
         epoch, data = self.cluster.epoch(), self.cluster.directory / 'data'
         self.cluster.kill('mon.a')
-        self.tool('ceph-kvstore-tool', 'rocksdb', str(data / 'mon.a' / 'store.db'), 'get',
-                  'osdmap', str(epoch), 'out', str(data / 'incremental'))
-        return (data / 'incremental').stat().st_size
+
+        def read() -> int:
+            try:
+                self.tool('ceph-kvstore-tool', 'rocksdb', str(data / 'mon.a' / 'store.db'), 'get',
+                          'osdmap', str(epoch), 'out', str(data / 'incremental'))
+            except subprocess.CalledProcessError:
+                return 0  # a process of much memory lets go of its files some time after its end
+            return (data / 'incremental').stat().st_size
+
+        deadline = time.monotonic() + 20.0
+        while not read() and time.monotonic() < deadline:
+            time.sleep(1.0)
+        return read()
 
 
 def measure(machine: Machine, osds: int, changes: int, seconds: float) -> Cost:
@@ -244,5 +271,5 @@ def main() -> int:
 if __name__ == '__main__':
     try:
         sys.exit(main())
-    except CommandError as e:
+    except ClusterError as e:
         sys.exit(f'error: {e}')

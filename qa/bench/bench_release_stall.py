@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
 from qa.bench.one_op_client import Client, Run, Write
-from qa.cluster import Cluster, CommandError
+from qa.cluster import Cluster, ClusterError, CommandError
 
 SLOW_SECONDS = 0.1
 #: An op that hung at a client with an old OSDMap, rather than one that waited for peering.
@@ -383,7 +383,7 @@ def main() -> int:
     args = arguments()
     with Cluster.up(args.release, osds=12, hosts=6) as cluster:
         # It would add items, and so epochs, of its own.
-        cluster.mgr('balancer off')
+        assert cluster.mgr('balancer off')[0] == 0
         if args.refused:
             wrong = measure_wrong(cluster, args)
             found: List[Dict[str, Any]] = wrong
@@ -402,5 +402,5 @@ def main() -> int:
 if __name__ == '__main__':
     try:
         sys.exit(main())
-    except CommandError as e:
+    except ClusterError as e:
         sys.exit(f'error: {e}')
