@@ -35,6 +35,8 @@ INTERVAL_SECONDS = 0.1
 IDLE_SECONDS = 10.0
 #: Commands under way while the map is made.
 AT_ONCE = 1000
+#: A thousand commands at a mon of thousands of OSDs, on a machine with other things to do.
+COMMAND_TIMEOUT = 180.0
 DAEMONS = ('mon.a', 'mgr.x', 'osd.0')
 
 Pairs = List[Tuple[str, int, int]]
@@ -152,7 +154,9 @@ class Machine:
         return found
 
     def set_items(self, pair: Tuple[str, int, int]) -> None:
-        self.cluster.mon('osd pg-upmap-items', pgid=pair[0], id=[pair[1], pair[2]])
+        reply = self.cluster.command('mon', {'prefix': 'osd pg-upmap-items', 'pgid': pair[0],
+                                             'id': [pair[1], pair[2]]}, timeout=COMMAND_TIMEOUT)
+        assert reply[0] == 0, reply
 
     def cpu(self) -> Dict[str, float]:
         """Seconds of CPU that each daemon has used."""
