@@ -11,7 +11,9 @@ from qa.cluster import Cluster
 FAST_CONF = {'mon': {'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period': '1'}}
 FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',
                 'max_backfills_primary': '8', 'max_backfills_target': '8',
-                'max_backfills_host': '32', 'max_transition_ratio': '0.2'}
+                'max_backfills_host': '32', 'max_transition_ratio': '0.2',
+                # So that what a campaign leaves can be foretold: nothing.
+                'target': 'crush'}
 
 #: What the module logs, with a traceback on the lines that follow, where it has a bug.
 FAILURES = ('Traceback', 'a turn of the loop failed', 'the watch cannot make sense')

@@ -19,7 +19,7 @@ from .cluster.types import OsdMap
 from .events import Event, EventLog
 from .options import Options
 from .overview import Published
-from .rebalance import monoptions, report
+from .rebalance import goals, monoptions, report
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import BALANCER, Settings
@@ -77,6 +77,8 @@ class Loop:
         self._saved: Optional[Campaign] = None
         self._pins = PinBook(store)
         self._forecast = Forecast()
+        #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
+        self._basis, self._basis_since = '', 0.0
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
         self._history: List[Json] = []
@@ -198,6 +200,7 @@ class Loop:
         seen = replace(seen, clients=self._watching.clients)
         self._apply_requests(seen)
         if self._campaign is not None and self._campaign.active:
+            seen = self._with_goals(seen, view)
             self._forecast.update_moves(self._pins, seen, view.crush_version)
             self._judge_and_act(seen, options)
         self._archive_ended()
@@ -269,7 +272,8 @@ class Loop:
         self._store.unreadable.clear()
         for name in self._store.names('damaged/'):
             self._store.remove(name)
-        # Pins that an aborted campaign left are this one's to release.
+        # Pins that an aborted campaign left are this one's to release, to goals of its own.
+        self._pins.note(goals.without_goals(self._pins))
         self._campaign = Campaign(
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
             target=self._options().target, first_epoch=seen.osdmap.epoch,
@@ -284,6 +288,28 @@ class Loop:
             reasons.append('require_min_compat_client is %s: upmaps need luminous'
                            % seen.osdmap.min_compat_client)
         return reasons
+
+    def _with_goals(self, seen: Observation, view: View) -> Observation:
+        """Work out where the pinned PGs shall go, if that is due; noted before it is used."""
+        assert self._campaign is not None
+        now = goals.basis(seen.osdmap, view.crush_version)
+        if now != self._basis:
+            self._basis, self._basis_since = now, seen.now
+        if not goals.needed(self._campaign, self._pins, now):
+            return seen
+        still = seen.now - self._basis_since > seen.stats_period
+        if not still or not goals.settled(self._campaign, seen):
+            return replace(seen, goals_fit=False)
+        pools = goals.pools_of(self._pins, seen.osdmap)
+        found = goals.work_out(self._campaign, self._pins, seen,
+                               {pool: view.pool_up(pool) for pool in pools}, now)
+        self._pins.note(found.records)
+        self._pins.forget(found.dropped)
+        self._campaign = replace(self._campaign, goals=found.mark)
+        self._save()
+        self._forecast.forget(set(found.records) | found.dropped)
+        self._note(goals.event(found, self._pins))
+        return seen
 
     def _judge_and_act(self, seen: Observation, options: Options) -> None:
         assert self._campaign is not None

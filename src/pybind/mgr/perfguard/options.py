@@ -24,9 +24,11 @@ OPTIONS: List[OptionSpec] = [
     _option('campaign_interval', 'float', 1.0,
             'seconds between two turns of the loop while a campaign is under way',
             min=0.2, max=60.0),
-    _option('target', 'str', 'crush', 'what a rebalance ends in',
-            'crush: every pin is released, PGs end where CRUSH (and the upmaps from before the '
-            'campaign) put them.', enum_allowed=['crush']),
+    _option('target', 'str', 'balanced', 'what a rebalance ends in',
+            'balanced: each OSD has its share of the PGs of each pool that was touched, by '
+            'weight and to within one PG, with as little movement as possible; upmaps stay where '
+            'the balance needs them. crush: every pin is released, PGs end where CRUSH (and the '
+            'upmaps from before the campaign) put them.', enum_allowed=['balanced', 'crush']),
     _option('pin_batch', 'uint', 512, 'PGs that are pinned in one batch of commands',
             'The next batch waits until the PGs of the last one have peered.', min=1, max=10000),
     _option('max_transition_ratio', 'float', 0.05,

@@ -14,7 +14,7 @@ from .dumps import osdmap_from_dump
 from .pgstates import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import NO_OSD, OsdMap, Placement, Readings, Signals, pool_of, seed_of
+from .types import NO_OSD, OsdMap, OsdSet, Placement, Readings, Signals, pool_of, seed_of
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,11 @@ class MapView:
             return None
         sets = self._handle.pg_to_up_acting_osds(pool.id, seed)
         return Placement(tuple(sets['up']), tuple(sets['acting']))
+
+    def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
+        """Up sets of all PGs of a pool; some 6 us a PG."""
+        return {pgid: tuple(up)
+                for pgid, up in self._handle.map_pool_pgs_up(pool_id).items()}
 
 
 class MgrCluster:

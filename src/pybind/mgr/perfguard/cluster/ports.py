@@ -3,7 +3,7 @@
 from typing import Any, FrozenSet, Mapping, Optional, Protocol, Sequence
 
 from ..upmap.crush import CrushRules
-from .types import OsdMap, Placement, Readings, Signals
+from .types import OsdMap, OsdSet, Placement, Readings, Signals
 
 
 class View(Protocol):
@@ -14,6 +14,8 @@ class View(Protocol):
     def crush_version(self) -> int: ...
 
     def placement(self, pgid: str) -> Optional[Placement]: ...
+
+    def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]: ...
 
 
 class Cluster(Protocol):

@@ -40,7 +40,7 @@ class Forecast:
             self._key = key
         self.forget([pgid for pgid in self.moves if pgid not in pins])
         for pgid, pin in pins.items():
-            if pgid not in self.moves and osdmap.entry(pgid) == pin.entry:
+            if pgid not in self.moves and osdmap.entry(pgid) == pin.entry and not pin.stays:
                 move = _move_of(pgid, pin, seen, out)
                 if move is not None:
                     self.moves[pgid] = move

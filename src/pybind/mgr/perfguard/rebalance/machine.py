@@ -14,15 +14,18 @@ from .holds import BALANCER, foreign_movement_flags, reconcile, settled
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped
-from .releasing import adopt_unpinnable, follow_flights, pin_back, release_more
+from .goals import is_adopted
+from .releasing import (adopt_unpinnable, follow_flights, keep, keep_stayers, pin_back,
+                        release_more)
 from .stop import stop_conditions
 from .throttle import stopped
 from .turn import Decision, Observation, Turn
-from .types import Campaign, Phase, PinRecord
+from .types import KEPT_ALL, Campaign, Phase, PinRecord
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.
 FINISH_PATIENCE_SECONDS = 60.0
+_NO_GOALS = 'waiting for all PGs to be still, to work out where they shall go'
 
 
 def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
@@ -85,6 +88,8 @@ def _pinning(turn: Turn) -> None:
         turn.reasons.append('%d PGs are peering' % counts.in_transition)
     elif not _reported(turn):
         turn.reasons.append('waiting for the PGs to report')
+    elif not turn.seen.goals_fit:
+        turn.reasons.append(_NO_GOALS)
     else:
         turn.enter(Phase.PINNED, _pinned_summary(turn))
         turn.reasons.append(_pinned_summary(turn))
@@ -142,6 +147,10 @@ def _releasing(turn: Turn) -> None:
     if not calm or unguarded:
         turn.reasons.append('waiting for flags and pins to be in force')
         return
+    if not turn.seen.goals_fit:
+        turn.reasons.append(_NO_GOALS)
+        return
+    keep_stayers(turn)
     release_more(turn)
     if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
         turn.enter(Phase.FINISHING, '%d PGs released' % turn.campaign.released)
@@ -187,12 +196,17 @@ def _finishing(turn: Turn) -> None:
 
 def _hand_over(turn: Turn) -> None:
     """finish --keep: what is pinned stays in the OSDMap and is nobody's pin any more."""
-    handed = [pgid for pgid in turn.pinned()
-              if pgid not in turn.campaign.in_flight and pgid not in turn.unpins]
-    for pgid in handed:
-        turn.forget_pin(pgid)
-    # Counted once: after a crash the pins may be handed over again.
-    turn.set(kept=turn.campaign.kept or len(handed), pinning={})
+    _let_adopted_go(turn)
+    keep(turn, [pgid for pgid in turn.pinned()
+                if pgid not in turn.campaign.in_flight and pgid not in turn.unpins], KEPT_ALL)
+    turn.set(pinning={})
+
+
+def _let_adopted_go(turn: Turn) -> None:
+    """Forget the PGs that were never pinned, and were to move for the balance only."""
+    for pgid, pin in turn.pinned().items():
+        if is_adopted(pin) and pgid not in turn.campaign.in_flight:
+            turn.forget_pin(pgid)
 
 
 def _aborting(turn: Turn) -> None:
@@ -208,7 +222,8 @@ def _aborting(turn: Turn) -> None:
         turn.reasons.append('waiting for the PGs to report')
         return
     if _hold(turn, norebalance=False, quiet=False):
-        turn.set(kept=turn.pin_count)
+        _let_adopted_go(turn)
+        turn.set(kept=turn.campaign.kept + turn.pin_count)
         _end(turn, Phase.ABORTED)
     else:
         turn.reasons.append('giving back flags, balancer and autoscaler')

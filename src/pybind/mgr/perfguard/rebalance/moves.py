@@ -46,7 +46,7 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
 def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],
                  pool_bytes: int) -> Move:
     """What the release of a pinned PG, whose data is on its up set, would move."""
-    there = released_up(pool, up, pin.entry, pin.before, out, raw=pin.raw)
+    there = released_up(pool, up, pin.entry, pin.leads_to, out, raw=pin.raw)
     return move_between(pgid, pool, up, there, pool_bytes)
 
 

@@ -41,7 +41,7 @@ def _confirm(turn: Turn) -> None:
         elif _in_place(turn, pgid):
             # A vector that only says what CRUSH says anyway is not kept, and not missed.
             turn.forget_pin(pgid)
-        elif not is_mixture(present, pin.entry, pin.before):
+        elif not is_mixture(present, pin.entry, pin.before, pin.leads_to):
             turn.forget_pin(pgid)
             turn.event('pins', 'the pin of PG %s was replaced by somebody else' % pgid,
                        'it is left alone')
@@ -51,7 +51,7 @@ def _confirm(turn: Turn) -> None:
             pinning[pgid] = Sent(turn.now, sent.times + 1)
         else:
             # The mon answers 0 for an upmap that its own clean-up then takes away.
-            turn.actions.append(SetEntry(pgid, pin.before, present))
+            turn.actions.append(SetEntry(pgid, pin.leads_to, present))
             refused[pgid] = DROPPED_BY_MON
             turn.forget_pin(pgid)
             turn.event('unpinnable', 'PG %s' % pgid, DROPPED_BY_MON)
@@ -61,14 +61,14 @@ def _confirm(turn: Turn) -> None:
         turn.set(pinning=pinning)
 
 
-def is_mixture(present: UpmapEntry, one: UpmapEntry, other: UpmapEntry) -> bool:
-    """`present` may be what is left between two entries of ours.
+def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
+    """`present` may be what is left between entries of ours.
 
     Items and vector are set by commands of their own, and the mon drops pairs; an entry with
     anything else in it was set by somebody else.
     """
-    return (present.vector in (None, one.vector, other.vector)
-            and set(present.items) <= set(one.items) | set(other.items))
+    return (present.vector in (None, *(entry.vector for entry in ours))
+            and set(present.items) <= {pair for entry in ours for pair in entry.items})
 
 
 def count_again(campaign: Campaign, unanswered: Iterable[str]) -> Campaign:
@@ -95,7 +95,7 @@ def _find_lost(turn: Turn) -> None:
         now = osdmap.entry(pgid)
         if now == pin.entry and turn.pool(pgid) is not None:
             continue
-        if now == pin.before:
+        if now in (pin.before, pin.leads_to):
             turn.forget_pin(pgid)  # released; a restart may bring its record back
         elif turn.pool(pgid) is None:
             gone.append(pgid)

@@ -13,7 +13,6 @@ from .throttle import limit
 from .turn import Turn
 from .types import Campaign, Flight, Phase, PinRecord, Sent, SetEntry
 
-
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
 #: peering: were it one of them, the OSDMap would have shown its acting set long before.
 PEERING_PATIENCE_PERIODS = 6
@@ -78,6 +77,8 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
     patience = turn.options.readback_timeout if pinned else SETTLE_SECONDS
     if turn.now - flight.since <= patience:
         return flight
+    if flight.sent > 1 and flight.entry != flight.pin.before:
+        return _fall_back(turn, pgid, flight, flight.pin)
     if not pinned and flight.sent > 1:
         # Sent twice and still not what it was before: the mon keeps only this much of it.
         return replace(flight, confirmed=turn.now)
@@ -85,6 +86,14 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
     turn.event('release', 'PG %s is released once more' % pgid,
                'the OSDMap does not show the release')
     return replace(flight, since=turn.now, sent=flight.sent + 1)
+
+
+def _fall_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Flight:
+    """The mon does not keep the PG's goal: release it to what was before instead."""
+    turn.actions.append(SetEntry(pgid, pin.before, turn.seen.osdmap.entry(pgid)))
+    turn.event('release', 'PG %s is released to its upmap from before' % pgid,
+               'the mon does not keep the one that the balance asks for')
+    return replace(flight, entry=pin.before, since=turn.now, pin=replace(pin, goal=None))
 
 
 def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
@@ -123,6 +132,27 @@ def adopt_unpinnable(turn: Turn) -> None:
         turn.set(in_flight=flights)
 
 
+def keep_stayers(turn: Turn) -> None:
+    """Pins whose goal is what they say already become ordinary upmaps."""
+    campaign = turn.campaign
+    if campaign.kept_mark == campaign.goals and not turn.seen.new_map:
+        return
+    stayers = [pgid for pgid, pin in turn.pinned().items()
+               if pin.stays and pgid not in campaign.in_flight and pgid not in turn.unpins]
+    if stayers:
+        keep(turn, stayers, campaign.goals)
+        turn.event('keep', '%d pins stay as ordinary upmaps' % len(stayers),
+                   'the balance wants them')
+
+
+def keep(turn: Turn, pgids: Sequence[str], mark: str) -> None:
+    """Let pins go that stay in the OSDMap; counted once, also if a crash brings them back."""
+    for pgid in pgids:
+        turn.forget_pin(pgid)
+    if turn.campaign.kept_mark != mark:
+        turn.set(kept=turn.campaign.kept + len(pgids), kept_mark=mark)
+
+
 def release_more(turn: Turn) -> None:
     """Release what fits under the caps; at most as many as may peer at once."""
     campaign = turn.campaign
@@ -154,9 +184,9 @@ def release_more(turn: Turn) -> None:
     for move in chosen:
         pin = turn.pin_of(move.pgid)
         assert pin is not None
-        flights[move.pgid] = _flight(turn, move, pin.before, pin=pin)
-        turn.actions.append(SetEntry(move.pgid, pin.before, turn.seen.osdmap.entry(move.pgid),
-                                     prime=_prime(turn, move.pgid)))
+        flights[move.pgid] = _flight(turn, move, pin.leads_to, pin=pin)
+        turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
+                                     prime=_prime(turn, move)))
     changes = [Change(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
     stalls = spend(campaign.stalls, (change.pool for change in changes))
     turn.set(in_flight=flights, progressed=turn.now,
@@ -164,9 +194,12 @@ def release_more(turn: Turn) -> None:
     turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
 
 
-def _prime(turn: Turn, pgid: str) -> OsdSet:
-    place = turn.seen.placement(pgid)
-    return place.acting if place is not None and place.up == place.acting else ()
+def _prime(turn: Turn, move: Move) -> OsdSet:
+    """Who serves the PG until its data has moved, if any does."""
+    place = turn.seen.placement(move.pgid)
+    if place is None or place.up != place.acting or not move.targets:
+        return ()
+    return place.acting
 
 
 def _affordable(campaign: Campaign, pgid: str) -> bool:
@@ -221,8 +254,8 @@ def pin_back(turn: Turn) -> None:
         if pin is None:
             stuck.append(pgid)
             turn.forget_pin(pgid)
-        elif pin.entry == pin.before:
-            released += 1  # it has just arrived: the entry from before serves it
+        elif pin.entry == flight.entry:
+            released += 1  # it has just arrived: what it was released to serves it
             turn.forget_pin(pgid)
         else:
             turn.note_pin(pgid, pin)
@@ -250,4 +283,4 @@ def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
                       turn.seen.crush, out=turn.out)
     if not isinstance(result, Pin):
         return None
-    return PinRecord(pin.before, result.entry, pin.raw)
+    return replace(pin, entry=result.entry)

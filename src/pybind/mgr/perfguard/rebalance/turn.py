@@ -27,6 +27,8 @@ class Observation:
     stats_period: float = 5.0
     #: OSDs that have a degraded PG.
     degraded_osds: FrozenSet[int] = frozenset()
+    #: All pins have the goals that this OSDMap asks for, if the campaign wants any.
+    goals_fit: bool = True
     #: The pins have not been held against this OSDMap yet.
     new_map: bool = True
     #: What clients felt last.

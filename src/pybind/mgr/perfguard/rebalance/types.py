@@ -22,6 +22,9 @@ class Phase(str, enum.Enum):
     ABORTED = 'ABORTED'
 
 
+#: Campaign.kept_mark once everything that was pinned has been kept.
+KEPT_ALL = 'all'
+
 #: Phases in which a campaign waits for nothing any more.
 ENDED = frozenset({Phase.IDLE, Phase.DONE, Phase.ABORTED})
 
@@ -30,12 +33,24 @@ ENDED = frozenset({Phase.IDLE, Phase.DONE, Phase.ABORTED})
 class PinRecord:
     """One PG that perfguard holds back.
 
-    ``before`` is the PG's upmap entry from before the campaign, which a release puts back;
-    ``entry`` is ours. ``raw`` is the set CRUSH chose when the PG was pinned, if it was known.
+    ``before`` is the PG's upmap entry from before the campaign; ``entry`` is ours. ``raw`` is the
+    set CRUSH chose when the PG was pinned, if it was known. ``goal`` is what a release puts in
+    place of ours; None: what was before. A goal that is our entry: the PG stays where it is.
     """
     before: UpmapEntry
     entry: UpmapEntry
     raw: Optional[OsdSet] = None
+    goal: Optional[UpmapEntry] = None
+
+    @property
+    def leads_to(self) -> UpmapEntry:
+        """The entry that a release puts in place."""
+        return self.before if self.goal is None else self.goal
+
+    @property
+    def stays(self) -> bool:
+        """The goal is what is there already: the pin is to become an ordinary upmap."""
+        return self.goal == self.entry
 
 
 @dataclass(frozen=True)
@@ -125,6 +140,10 @@ class Campaign:
     total: int = 0
     released: int = 0
     kept: int = 0
+    #: "number:basis" of the goals in the pins; empty: none were worked out.
+    goals: str = ''
+    #: The last of what `kept` counts: the goals whose stayers were kept, or KEPT_ALL.
+    kept_mark: str = ''
     bytes_done: int = 0
     #: Seconds in which releases were under way; with bytes_done the measured rate.
     moving_seconds: float = 0.0
@@ -199,13 +218,16 @@ def entry_from_json(raw: List[Any]) -> UpmapEntry:
 
 def pin_to_json(pin: PinRecord) -> List[Any]:
     return [entry_to_json(pin.before), entry_to_json(pin.entry),
-            None if pin.raw is None else list(pin.raw)]
+            None if pin.raw is None else list(pin.raw),
+            None if pin.goal is None else entry_to_json(pin.goal)]
 
 
 def pin_from_json(raw: List[Any]) -> PinRecord:
-    before, entry, raw_set = raw
+    before, entry, raw_set, *later = raw
+    goal = later[0] if later else None
     return PinRecord(entry_from_json(before), entry_from_json(entry),
-                     None if raw_set is None else tuple(raw_set))
+                     None if raw_set is None else tuple(raw_set),
+                     None if goal is None else entry_from_json(goal))
 
 
 def _flight_to_json(flight: Flight) -> Dict[str, Any]:
@@ -231,11 +253,13 @@ def _held_to_json(held: Held) -> List[Any]:
 _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
           'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
           'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
+#: The same, of fields that earlier documents lack.
+_PLAIN_LATER = ('goals', 'kept_mark')
 
 
 def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     holds = campaign.holds
-    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN}
+    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _PLAIN_LATER}
     document.update({
         'phase': campaign.phase.value,
         'unpinnable': dict(campaign.unpinnable),
@@ -256,6 +280,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
     campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
     return replace(
         campaign, **{name: raw[name] for name in _PLAIN},
+        **{name: raw[name] for name in _PLAIN_LATER if name in raw},
         unpinnable=dict(raw['unpinnable']),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
         stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),

@@ -11,7 +11,8 @@ from perfguard.store import Store
 from .fake_cluster import FakeCluster, MemoryKv
 
 #: Small, so that a campaign of a few PGs meets its caps and its time limits.
-OPTIONS = replace(DEFAULTS, max_pgs_in_flight=4, readback_timeout=6.0, stalled_after=600.0)
+OPTIONS = replace(DEFAULTS, target='crush', max_pgs_in_flight=4, readback_timeout=6.0,
+                  stalled_after=600.0)
 
 
 class Driver:

@@ -83,6 +83,10 @@ class FakeView:
     def placement(self, pgid: str) -> Optional[Placement]:
         return self.placements.get(pgid)
 
+    def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
+        return {pgid: place.up for pgid, place in self.placements.items()
+                if pool_of(pgid) == pool_id}
+
 
 @dataclass
 class Moved:

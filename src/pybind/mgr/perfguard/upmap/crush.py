@@ -50,6 +50,16 @@ class _Rule:
     weights: Mapping[int, int]
 
 
+@dataclass(frozen=True)
+class Spread:
+    """What keeps the shards of a PG apart, and what holds them together. Keyed by OSD."""
+    #: Bucket of which a PG may have one shard at most: the OSD itself where the rule chooses OSDs.
+    domain: Mapping[int, int]
+    #: Number of the part of the tree which a single shard cannot leave: where a rule chooses some
+    #: racks first, a PG leaves one only with all its shards in it.
+    fence: Mapping[int, int]
+
+
 @dataclass
 class CrushRules:
     """The trees and rules of a CRUSH map, shadow trees of device classes included."""
@@ -134,6 +144,22 @@ class CrushRules:
         if rule is None:
             return None
         return rule.choices[-1].type_name if rule.choices else 'osd'
+
+    def spread(self, rule_id: int) -> 'Spread':
+        """How a rule spreads the shards of a PG; of no OSDs if there is no such rule."""
+        rule = self._rule(rule_id)
+        if rule is None:
+            return Spread({}, {})
+        leaves = [choice.bucket_of for choice in rule.choices if choice.leaf]
+        fences = [choice.bucket_of for choice in rule.choices if not choice.leaf]
+        domain = {osd: leaves[-1].get(osd, osd) if leaves else osd for osd in rule.weights}
+        numbers: Dict[Any, int] = {}
+        fence = {}
+        for osd in sorted(rule.weights):
+            place = (tuple(buckets.get(osd) for buckets in fences),
+                     tuple(emit.osds is not None and osd in emit.osds for emit in rule.emits))
+            fence[osd] = numbers.setdefault(place, len(numbers))
+        return Spread(domain, fence)
 
     def _choice_violation(self, choice: _Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
         seen: Dict[int, int] = {}

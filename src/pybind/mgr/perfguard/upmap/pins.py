@@ -57,6 +57,16 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     return _wanted_entry(known, acting, entry, by_position, out)
 
 
+def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
+            out: Container[int]) -> UpmapEntry:
+    """The entry for a PG that stays where it is: items in place of a vector where they can say
+    it, no entry where CRUSH says so anyway; else the present one."""
+    if entry.vector is None:
+        return entry
+    pin = _wanted_entry(raw, up, entry, pool.erasure, out)
+    return entry if isinstance(pin, Unpinnable) else pin.entry
+
+
 def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
     """Why a PG must not be pinned at all, whatever its sets; None: go on."""
     if pool is None:

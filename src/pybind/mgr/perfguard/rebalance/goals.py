@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where each PG of a campaign with target=balanced shall end, with which upmap entry.
+
+Worked out once all PGs are pinned, and again only when CRUSH, the pools or the OSDs' weights have
+changed or PGs were pinned meanwhile. The goals are in the pin records, and so survive a restart.
+"""
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Dict, FrozenSet, List, Mapping, Optional
+
+from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of
+from ..events import Event
+from ..upmap.balance import Balance, PlacedPg, balance
+from ..upmap.pins import Unpinnable, after_commit, plan_pin, restate, skip_reason
+from ..upmap.semantics import out_osds, raw_from_up
+from .turn import Observation
+from .types import Campaign, Phase, PinRecord
+
+#: Phases in which goals are needed: for the preview, and for releases.
+_PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
+
+
+@dataclass(frozen=True)
+class Goals:
+    #: Records that are new or have another goal.
+    records: Mapping[str, PinRecord] = field(default_factory=dict)
+    #: Records of PGs that were never pinned and need not move any more.
+    dropped: FrozenSet[str] = frozenset()
+    #: What Campaign.goals shall say.
+    mark: str = ''
+    #: Pools by id, as they will be.
+    balances: Mapping[int, Balance] = field(default_factory=dict)
+
+
+def basis(osdmap: OsdMap, crush_version: int) -> str:
+    """A text that is another one when the goals have to be worked out anew."""
+    seen = (crush_version,
+            sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists),
+            sorted((pool.id, pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule)
+                   for pool in osdmap.pools.values()))
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+
+def needed(campaign: Campaign, pins: Mapping[str, PinRecord], now: str) -> bool:
+    """Whether there are pins without a goal that fits; `now`: the basis of this OSDMap."""
+    if campaign.target != 'balanced' or campaign.phase not in _PHASES or not pins:
+        return False
+    return (campaign.goals.partition(':')[2] != now
+            or any(pin.goal is None and pgid not in campaign.in_flight
+                   for pgid, pin in pins.items()))
+
+
+def settled(campaign: Campaign, seen: Observation) -> bool:
+    """All PGs are where they stay until they are released, so that it makes sense to count."""
+    return not (campaign.pinning or seen.signals.counts.in_transition
+                or any(pgid not in campaign.in_flight and pgid not in campaign.unpinnable
+                       for pgid in seen.osdmap.pg_temp))
+
+
+def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+             ups: Mapping[int, Mapping[str, OsdSet]], now: str) -> Goals:
+    """The goals of all PGs of the pools `ups`, which maps them to their PGs' up sets."""
+    records: Dict[str, PinRecord] = {}
+    balances: Dict[int, Balance] = {}
+    for pool_id, sets in ups.items():
+        pool = seen.osdmap.pools[pool_id]
+        work = _PoolGoals(campaign, pins, seen, pool, sets)
+        balances[pool_id] = work.balance
+        records.update(work.records())
+    dropped = frozenset(pgid for pgid, pin in pins.items()
+                        if is_adopted(pin) and pgid not in campaign.in_flight
+                        and pgid not in records)
+    number = int(campaign.goals.partition(':')[0] or 0) + 1
+    return Goals({pgid: pin for pgid, pin in records.items() if pins.get(pgid) != pin}, dropped,
+                 '%d:%s' % (number, now), balances)
+
+
+def pools_of(pins: Mapping[str, PinRecord], osdmap: OsdMap) -> List[int]:
+    """Pools that exist and have pins."""
+    return sorted({pool_of(pgid) for pgid in pins} & set(osdmap.pools))
+
+
+def is_adopted(pin: PinRecord) -> bool:
+    """A PG that CRUSH did not remap, and that moves for the sake of the balance."""
+    return pin.before == pin.entry
+
+
+def without_goals(pins: Mapping[str, PinRecord]) -> Dict[str, PinRecord]:
+    """The records that have a goal, without it."""
+    return {pgid: replace(pin, goal=None) for pgid, pin in pins.items() if pin.goal is not None}
+
+
+def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
+    """What was worked out, in words."""
+    moving = sum(1 for pin in pins.values() if pin.goal is not None and not pin.stays)
+    worst = max((found.deviation for found in goals.balances.values()), default=0.0)
+    return Event('plan', '%d PGs shall move, %d pins stay as upmaps' % (
+        moving, sum(pin.stays for pin in pins.values())),
+        'then every OSD has its share of %d pools to within %.2f PGs'
+        % (len(goals.balances), worst))
+
+
+class _PoolGoals:
+    def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+                 pool: Pool, ups: Mapping[str, OsdSet]) -> None:
+        self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
+        self._pool, self._ups = pool, ups
+        self._out = out_osds(seen.osdmap.osds)
+        #: PGs under way, or moving without perfguard: they count where they will be.
+        self._moving = {*campaign.in_flight, *seen.osdmap.pg_temp}
+        self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
+        self.balance = balance(pool, [
+            PlacedPg(pgid, up, self._raw[pgid],
+                     pgid not in self._moving and skip_reason(pool, pgid) is None)
+            for pgid, up in ups.items()], self._crush, seen.osdmap.osds)
+
+    def _raw_of(self, pgid: str, up: OsdSet) -> Optional[OsdSet]:
+        entry = self._osdmap.entry(pgid)
+        raw = raw_from_up(up, entry, self._out)
+        if raw is None and pgid in self._pins and self._pins[pgid].entry == entry:
+            return self._pins[pgid].raw
+        return raw
+
+    def records(self) -> Dict[str, PinRecord]:
+        """Of the PGs that have a pin, and of those that will move."""
+        found: Dict[str, PinRecord] = {}
+        for pgid in (*self.balance.finals, *(set(self._pins) - set(self.balance.finals))):
+            if pgid not in self._ups or pgid in self._moving:
+                continue
+            goal = self._goal(pgid)
+            pin = self._pins.get(pgid)
+            if pin is not None and not (is_adopted(pin) and goal == pin.entry):
+                found[pgid] = replace(pin, goal=goal)
+            elif pin is None and goal != self._osdmap.entry(pgid):
+                entry = self._osdmap.entry(pgid)
+                raw = None if entry.vector is None else self._raw[pgid]
+                found[pgid] = PinRecord(entry, entry, raw, goal)
+        return found
+
+    def _goal(self, pgid: str) -> UpmapEntry:
+        """The entry of the PG's final set; the present one where that cannot be had."""
+        pool, up, raw = self._pool, self._ups[pgid], self._raw[pgid]
+        present = self._osdmap.entry(pgid)
+        if raw is None:
+            return present
+        final = self.balance.finals.get(pgid, up)
+        if final == up:
+            wanted = restate(pool, raw, up, present, self._out)
+        else:
+            pin = plan_pin(pool, up, final, present, self._osdmap.osds, self._crush, raw=raw,
+                           out=self._out)
+            wanted = present if isinstance(pin, Unpinnable) else pin.entry
+        stays = after_commit(raw, wanted, pool, self._osdmap.osds, self._crush, pgid) == wanted
+        return wanted if stays else present

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where the PGs of one pool should be, so that all OSDs have their share and little moves.
+
+Single shards move from OSDs with too many to OSDs with too few. First those that CRUSH wants there
+anyway, since they need no upmap; then any that the rule allows; where none is left, two shards in
+a chain (from A to B in one PG, from B to C in another).
+"""
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import (Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
+
+from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
+from .crush import CrushRules
+from .targets import Targets, targets, weights_of
+
+#: Pairs of PGs looked at for chains in all. Only clusters with hardly more failure domains than
+#: shards need them, and those are small.
+CHAIN_CHECKS = 2_000_000
+
+
+class PlacedPg(NamedTuple):
+    pgid: str
+    #: Where its data is.
+    here: OsdSet
+    #: Where CRUSH alone puts it; None: not known, so it stays.
+    raw: Optional[OsdSet]
+    #: It may be moved.
+    free: bool = True
+
+
+@dataclass(frozen=True)
+class Balance:
+    #: The new sets of the PGs that move.
+    finals: Mapping[str, OsdSet]
+    targets: Targets
+    #: PGs by OSD before and after.
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+
+    @property
+    def least(self) -> int:
+        """Shards that any plan must move to bring every OSD within 1 of its ideal."""
+        high, low, before = self.targets.high, self.targets.low, self.before
+        given = sum(max(0, before[osd] - most) for osd, most in high.items())
+        taken = sum(max(0, least - before[osd]) for osd, least in low.items())
+        return max(given, taken)
+
+    @property
+    def deviation(self) -> float:
+        """Greatest distance of an OSD from its ideal, in PGs."""
+        return max((abs(self.after.get(osd, 0) - ideal)
+                    for osd, ideal in self.targets.ideal.items()), default=0.0)
+
+
+def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
+            osds: Mapping[int, Osd]) -> Balance:
+    """The end state of a pool; never raises. Takes a few microseconds a shard."""
+    work = _Work(pool, pgs, crush, osds)
+    before = dict(work.count)
+    work.follow_crush(keep_first=True)
+    work.follow_crush(keep_first=False)
+    low, high = work.targets.low, work.targets.high
+    for floor, ceiling in ((high, low), (high, high), (low, low)):
+        work.move_directly(floor, ceiling)
+        work.move_in_chains(floor, ceiling)
+    return Balance(work.finals(), work.targets, before, dict(work.count))
+
+
+class _Work:
+    """The sets as they are while shards are being moved. PGs go by their number."""
+
+    def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
+                 osds: Mapping[int, Osd]) -> None:
+        self._pool, self._pgs, self._crush = pool, pgs, crush
+        self.spread = crush.spread(pool.crush_rule)
+        self.here = [list(pg.here) for pg in pgs]
+        self.free = [number for number, pg in enumerate(pgs) if self._may_move(pg)]
+        weights = weights_of(pool, crush, osds, self.spread)
+        self._cross_fences(weights)
+        self.count: Dict[int, int] = {osd: 0 for osd in weights}
+        shards: Dict[int, int] = {}
+        holders: Dict[int, int] = {}
+        fence = self.spread.fence
+        for here in self.here:
+            for osd in here:
+                self.count[osd] = self.count.get(osd, 0) + 1
+            parts = [fence[osd] for osd in here if osd in fence]
+            for part in parts:
+                shards[part] = shards.get(part, 0) + 1
+            for part in set(parts):
+                holders[part] = holders.get(part, 0) + 1
+        self.count.pop(NO_OSD, None)
+        self.targets = targets(weights, self.spread, shards, holders)
+        #: OSDs that can take a shard.
+        self._takers = [osd for osd, weight in weights.items() if weight and osds[osd].up]
+        self._checks = CHAIN_CHECKS
+
+    def _may_move(self, pg: PlacedPg) -> bool:
+        fence = self.spread.fence
+        return (pg.free and pg.raw is not None and len(pg.here) == len(pg.raw) == self._pool.size
+                and all(osd in fence for osd in pg.here))
+
+    def _cross_fences(self, weights: Mapping[int, float]) -> None:
+        """Where a rule chooses some racks first, whole PGs go over to the racks CRUSH wants."""
+        fence = self.spread.fence
+        if len(set(fence.values())) < 2:
+            return
+        excess: Dict[int, float] = {}
+        total = sum(len(here) for here in self.here) / (sum(weights.values()) or 1.0)
+        for osd, weight in weights.items():
+            excess[fence[osd]] = excess.get(fence[osd], 0.0) - total * weight
+        for here in self.here:
+            for osd in here:
+                if osd in fence:
+                    excess[fence[osd]] += 1
+        for number in self.free:
+            raw = self._pgs[number].raw
+            assert raw is not None
+            if any(not weights.get(osd) for osd in raw):
+                continue
+            change: Dict[int, int] = {}
+            for old, new in zip(self.here[number], raw):
+                change[fence[old]] = change.get(fence[old], 0) - 1
+                change[fence[new]] = change.get(fence[new], 0) + 1
+            gain = sum(abs(excess[part]) - abs(excess[part] + by) for part, by in change.items())
+            if gain > 0 and any(change.values()):
+                self.here[number] = _in_place(self.here[number], raw, self._pool.erasure)
+                for part, by in change.items():
+                    excess[part] += by
+
+    def legal(self, number: int, position: int, osd: int) -> bool:
+        """Whether a shard may go to an OSD that has none of this PG: one a failure domain."""
+        here, domain, fence = self.here[number], self.spread.domain, self.spread.fence
+        if fence[osd] != fence[here[position]]:
+            return False
+        wanted = domain[osd]
+        for other, member in enumerate(here):
+            if domain[member] == wanted and other != position:
+                return False
+        return True
+
+    def move(self, number: int, position: int, osd: int) -> None:
+        here = self.here[number]
+        self.count[here[position]] -= 1
+        self.count[osd] += 1
+        here[position] = osd
+
+    def finals(self) -> Dict[str, OsdSet]:
+        return {pg.pgid: tuple(here) for pg, here in zip(self._pgs, self.here)
+                if tuple(here) != pg.here}
+
+    # ---- the raw sets' way
+
+    def follow_crush(self, keep_first: bool) -> None:
+        """Moves that CRUSH wants, from OSDs with too many to OSDs with too few."""
+        count, low, high = self.count, self.targets.low, self.targets.high
+        takers = set(self._takers)
+        for number in self.free:
+            for position, osd in self._wishes(number):
+                if (count[self.here[number][position]] > high[self.here[number][position]]
+                        and osd in takers and count[osd] < low[osd]
+                        and not (keep_first and position == 0)
+                        and osd not in self.here[number] and self.legal(number, position, osd)):
+                    self.move(number, position, osd)
+
+    def _wishes(self, number: int) -> Iterator[Tuple[int, int]]:
+        """(position, OSD) that bring a PG closer to its raw set."""
+        here, raw = self.here[number], self._pgs[number].raw
+        assert raw is not None
+        if self._pool.erasure:
+            for position, (old, new) in enumerate(zip(here, raw)):
+                if old != new:
+                    yield position, new
+            return
+        entering = [osd for osd in raw if osd not in here]
+        if entering:
+            for position in range(len(here) - 1, -1, -1):
+                if here[position] not in raw:
+                    for osd in entering:
+                        yield position, osd
+
+    # ---- any legal way
+
+    def move_directly(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
+        """From OSDs with more than `floor` to OSDs with less than `ceiling`, fullest first."""
+        takers = _Takers(self, self._takers, ceiling)
+        givers = [osd for osd in self.targets.ideal if self.count[osd] > floor[osd]]
+        if not takers or not givers:
+            return
+        shards = self._shards_of(givers)
+        heap = [(self.targets.ideal[osd] - self.count[osd], osd) for osd in givers]
+        heapify(heap)
+        while heap and takers:
+            _, giver = heappop(heap)
+            if self.count[giver] > floor[giver] and self._give_one(giver, shards[giver], takers):
+                heappush(heap, (self.targets.ideal[giver] - self.count[giver], giver))
+
+    def _give_one(self, giver: int, shards: List[Tuple[int, int]], takers: '_Takers') -> bool:
+        while shards:
+            number, position = shards.pop()
+            if self.here[number][position] != giver:
+                continue
+            taker = takers.take(number, position)
+            if taker is not None:
+                self.move(number, position, taker)
+                return True
+        return False
+
+    def _shards_of(self, osds: Iterable[int]) -> Dict[int, List[Tuple[int, int]]]:
+        """(number, position) of the shards on some OSDs, those that should go first last.
+
+        Best goes what does not lead its PG, and what CRUSH does not want there either.
+        """
+        found: Dict[int, List[Tuple[int, int, int]]] = {osd: [] for osd in osds}
+        for number in self.free:
+            raw = self._pgs[number].raw
+            assert raw is not None
+            for position, osd in enumerate(self.here[number]):
+                if osd in found:
+                    found[osd].append((2 * (position > 0) + (osd not in raw), number, position))
+        return {osd: [(number, position) for _, number, position in sorted(rows)]
+                for osd, rows in found.items()}
+
+    # ---- two moves for one
+
+    def move_in_chains(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
+        givers = [osd for osd in self.targets.ideal if self.count[osd] > floor[osd]]
+        takers = [osd for osd in self._takers if self.count[osd] < ceiling[osd]]
+        if not givers or not takers:
+            return
+        shards = {osd: list(reversed(rows))
+                  for osd, rows in self._shards_of(self.targets.ideal).items()}
+        for giver in givers:
+            for taker in takers:
+                while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
+                       and self._chain(giver, taker, shards)):
+                    pass
+
+    def _chain(self, giver: int, taker: int,
+               shards: Dict[int, List[Tuple[int, int]]]) -> bool:
+        """One shard from `giver` to some OSD, and one from there to `taker`."""
+        onward = self._onward(giver, taker, shards)
+        for number, position in shards[giver]:
+            for middle, (after, place) in onward.items():
+                self._checks -= 1
+                if self._checks < 0:
+                    return False
+                if (self.here[number][position] == giver and number != after
+                        and self.legal(number, position, middle)):
+                    self.move(number, position, middle)
+                    self.move(after, place, taker)
+                    shards[giver].remove((number, position))
+                    shards[middle].remove((after, place))
+                    shards[middle].append((number, position))
+                    shards[taker].append((after, place))
+                    return True
+        return False
+
+    def _onward(self, giver: int, taker: int,
+                shards: Dict[int, List[Tuple[int, int]]]) -> Dict[int, Tuple[int, int]]:
+        """OSD -> a shard of it that may go to `taker`; best one that is moving anyway."""
+        found: Dict[int, Tuple[int, int]] = {}
+        for middle in self._takers:
+            if middle in (giver, taker):
+                continue
+            for number, position in shards[middle]:
+                self._checks -= 1
+                if self.legal(number, position, taker):
+                    found.setdefault(middle, (number, position))
+                    if self._pgs[number].here[position] != middle:
+                        found[middle] = (number, position)
+                        break
+        moving = [middle for middle, (number, position) in found.items()
+                  if self._pgs[number].here[position] != middle]
+        return {middle: found[middle] for middle in (*moving, *found)}
+
+
+class _Takers:
+    """The OSDs with less than their ceiling: a heap of failure domains, and one in each of them.
+
+    A PG has a shard in a few domains only, so the first or second that is looked at will do.
+    """
+
+    def __init__(self, work: _Work, osds: Iterable[int], ceiling: Mapping[int, int]) -> None:
+        self._work, self._ceiling = work, ceiling
+        self._osds: Dict[int, List[Tuple[float, int]]] = {}
+        for osd in osds:
+            if work.count[osd] < ceiling[osd]:
+                domain = work.spread.domain[osd]
+                self._osds.setdefault(domain, []).append((self._surplus(osd), osd))
+        for members in self._osds.values():
+            heapify(members)
+        self._domains = [(members[0][0], domain) for domain, members in self._osds.items()]
+        heapify(self._domains)
+
+    def __bool__(self) -> bool:
+        return bool(self._domains)
+
+    def _surplus(self, osd: int) -> float:
+        return self._work.count[osd] - self._work.targets.ideal[osd]
+
+    def take(self, number: int, position: int) -> Optional[int]:
+        """The neediest OSD that may have this shard; None if there is none."""
+        passed = []
+        found: Optional[int] = None
+        while self._domains and found is None:
+            entry = heappop(self._domains)
+            members = self._osds[entry[1]]
+            if self._work.legal(number, position, members[0][1]):
+                found = self._taken(members)
+                if not members:
+                    continue
+                entry = members[0][0], entry[1]
+            passed.append(entry)
+        for entry in passed:
+            heappush(self._domains, entry)
+        return found
+
+    def _taken(self, members: List[Tuple[float, int]]) -> int:
+        """The first of a domain, whose count is about to rise by one."""
+        osd = members[0][1]
+        if self._work.count[osd] + 1 < self._ceiling[osd]:
+            heapreplace(members, (self._surplus(osd) + 1, osd))
+        else:
+            heappop(members)
+        return osd
+
+
+def _in_place(here: Sequence[int], raw: OsdSet, by_position: bool) -> List[int]:
+    """`raw`, in which OSDs keep their position where positions do not matter."""
+    if by_position:
+        return list(raw)
+    entering = iter([osd for osd in raw if osd not in here])
+    return [osd if osd in raw else next(entering) for osd in here]
