@@ -307,7 +307,7 @@ class Loop:
         self._pins.forget(found.dropped)
         self._campaign = replace(self._campaign, goals=found.mark)
         self._save()
-        self._forecast.forget(set(found.records) | found.dropped)
+        self._forecast.rework(set(found.records) | found.dropped)
         self._note(goals.event(found, self._pins))
         return seen
 

@@ -49,6 +49,11 @@ class Forecast:
         for pgid in pgids:
             self.moves.pop(pgid, None)
 
+    def rework(self, pgids: Iterable[str]) -> None:
+        """Releases of these PGs lead elsewhere now, and with them the plan."""
+        self.forget(pgids)
+        self._epoch, self._due = -1, 0.0
+
     def update_plan(self, campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
                     seen: Observation, options: Options) -> None:
         """What is left to move; only where the OSDMap has changed."""

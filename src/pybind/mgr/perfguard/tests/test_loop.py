@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
+from perfguard.options import Options
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
@@ -246,12 +247,13 @@ class Story:
     fault_at: Optional[int] = None
     error: BaseException = field(default_factory=Crash)
     abort_in: str = ''
+    options: Options = OPTIONS
 
     def play(self) -> 'Story':
         cluster = FakeCluster(pgs=6)
         cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 6)
         cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
-        self.cluster, self.driver = cluster, Driver(cluster)
+        self.cluster, self.driver = cluster, Driver(cluster, self.options)
         self.found = cluster.foreign()
         self.upmaps = cluster.entries()
         self.faults = 0
@@ -312,6 +314,10 @@ class Story:
         assert len(moved) == len(set(moved)), 'a PG has moved twice'
         assert cluster.most_moving <= OPTIONS.max_pgs_in_flight
         assert cluster.progress_events == {} and cluster.checks == {}
+        self.check_upmaps(moved)
+
+    def check_upmaps(self, moved: List[str]) -> None:
+        cluster, driver = self.cluster, self.driver
         # A copy that a crash left half written is set aside, and goes with the next campaign.
         left = {key.split('/')[0] for key in driver.kv.data
                 if key.endswith('/head') or key.startswith('requests')} - {'damaged'}
