@@ -32,6 +32,9 @@ def test_expansion_ends_in_balance(release: str, make_cluster: ClusterFactory) -
     before = acting_sets(cluster)
 
     guard.hold(lambda: cluster.add_osds(4))
+    cluster.flush_pg_stats()
+    pinned = acting_sets(cluster)
+    assert [pgid for pgid in before if set(pinned[pgid]) != set(before[pgid])] == []
     plan = guard.get('rebalance plan')
     epoch = cluster.epoch()
     begin = time.monotonic()
@@ -121,7 +124,8 @@ def entries(cluster: Cluster, epoch: int) -> Dict[str, str]:
 
 def assert_nothing_for_the_balancer(cluster: Cluster) -> None:
     cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
-    retval, out, error = cluster.mgr('balancer mode', mode='upmap')
+    cluster.mgr('balancer off')
+    retval, _, error = cluster.mgr('balancer mode', mode='upmap')
     assert retval == 0, error
 
     time.sleep(2)  # until the option has reached the balancer

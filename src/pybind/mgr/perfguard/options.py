@@ -47,6 +47,9 @@ OPTIONS: List[OptionSpec] = [
             'PGs that may move onto one OSD at the same time', min=1, max=1000),
     _option('max_backfills_host', 'uint', 8,
             'PGs that may move onto or away from one host at the same time', min=1, max=10000),
+    _option('max_backfills_domain', 'uint', 16,
+            'PGs that may move onto or away from one failure domain at the same time',
+            "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000),
     _option('readback_timeout', 'float', 20.0,
             'seconds until an upmap that the OSDMap does not show counts as refused by the mon',
             min=2.0, max=600.0),
@@ -107,6 +110,7 @@ class Options:
     max_backfills_primary: int
     max_backfills_target: int
     max_backfills_host: int
+    max_backfills_domain: int
     readback_timeout: float
     stalled_after: float
     slow_osd_ratio: float

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which PGs to release next: as many as fit under every cap, least loaded paths first."""
 from dataclasses import dataclass
-from typing import (AbstractSet, Callable, Dict, Iterable, List, Mapping, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
+                    Sequence, Tuple, Union)
 
 from .moves import Move
 from .types import Flight
 
 #: Candidates looked at in one turn, so that a turn's cost does not grow with the campaign.
 SCAN = 4096
+#: Seconds after which a PG that never fitted gets its path kept free for it.
+PATIENCE_SECONDS = 600.0
+
+#: Something under way, or to be.
+Path = Union[Move, Flight]
 
 
 @dataclass(frozen=True)
@@ -20,56 +25,98 @@ class Caps:
     primary: int
     target: int
     host: int
+    #: Failure domain of the pool's rule, such as a rack.
+    domain: int = 1 << 30
+
+
+def _no_domain(pgid: str, osd: int) -> Optional[str]:
+    return None
 
 
 class Load:
-    """Running count of what is moving, by role of each OSD and by host."""
+    """Running count of what is moving, by role of each OSD, by host and by failure domain."""
 
-    def __init__(self, host_of: Callable[[int], Optional[str]]) -> None:
+    def __init__(self, host_of: Callable[[int], Optional[str]],
+                 domain_of: Callable[[str, int], Optional[str]] = _no_domain) -> None:
         self._host_of = host_of
+        self._domain_of = domain_of
         self.pgs = 0
         self.bytes = 0
         self.source: Dict[int, int] = {}
         self.primary: Dict[int, int] = {}
         self.target: Dict[int, int] = {}
         self.host: Dict[str, int] = {}
+        self.domain: Dict[str, int] = {}
 
-    def add(self, sources: Iterable[int], targets: Iterable[int], primary: int,
-            size: int) -> None:
+    def add(self, pgid: str, path: Path) -> None:
         self.pgs += 1
-        self.bytes += size
-        for osds, counts in ((sources, self.source), (targets, self.target),
-                             ((primary,), self.primary)):
-            for osd in osds:
+        self.bytes += path.bytes
+        for keys, counts in ((_read(path), self.source), (path.targets, self.target),
+                             ((path.primary,), self.primary)):
+            for osd in keys:
                 counts[osd] = counts.get(osd, 0) + 1
-        for host in self._hosts(sources, targets):
+        for host in self._hosts(path):
             self.host[host] = self.host.get(host, 0) + 1
+        for domain in self._domains(pgid, path):
+            self.domain[domain] = self.domain.get(domain, 0) + 1
 
     def fits(self, move: Move, caps: Caps) -> bool:
         """Whether one more move stays under all caps; the first PG may have any size."""
         if self.pgs >= caps.pgs or (self.pgs and self.bytes + move.bytes > caps.bytes):
             return False
-        return (all(self.source.get(osd, 0) < caps.source for osd in move.sources)
+        return (all(self.source.get(osd, 0) < caps.source for osd in _read(move))
                 and all(self.target.get(osd, 0) < caps.target for osd in move.targets)
                 and self.primary.get(move.primary, 0) < caps.primary
-                and all(self.host.get(host, 0) < caps.host
-                        for host in self._hosts(move.sources, move.targets)))
+                and all(self.host.get(host, 0) < caps.host for host in self._hosts(move))
+                and all(self.domain.get(domain, 0) < caps.domain
+                        for domain in self._domains(move.pgid, move)))
 
     def of_path(self, move: Move) -> int:
         """How busy the path of a move is: the sum over its OSDs in all their roles."""
-        return (sum(self.source.get(osd, 0) for osd in move.sources)
+        return (sum(self.source.get(osd, 0) for osd in _read(move))
                 + sum(self.target.get(osd, 0) for osd in move.targets)
                 + self.primary.get(move.primary, 0))
 
-    def _hosts(self, sources: Iterable[int], targets: Iterable[int]) -> AbstractSet[str]:
-        hosts = {self._host_of(osd) for group in (sources, targets) for osd in group}
+    def of_hosts(self, move: Move) -> int:
+        """The same of its hosts."""
+        return sum(self.host.get(host, 0) for host in self._hosts(move))
+
+    def tight(self, move: Move, caps: Caps) -> FrozenSet[object]:
+        """All OSDs of a move, and those of its hosts and domains that have one place at most."""
+        return frozenset([
+            *_osds(move),
+            *(host for host in self._hosts(move) if self.host.get(host, 0) >= caps.host - 1),
+            *(domain for domain in self._domains(move.pgid, move)
+              if self.domain.get(domain, 0) >= caps.domain - 1)])
+
+    def touches(self, move: Move, places: FrozenSet[object]) -> bool:
+        """Whether a move uses one of these places."""
+        return not (places.isdisjoint(_osds(move)) and places.isdisjoint(self._hosts(move))
+                    and places.isdisjoint(self._domains(move.pgid, move)))
+
+    def _hosts(self, path: Path) -> AbstractSet[str]:
+        hosts = {self._host_of(osd) for osd in (*path.sources, *path.targets)}
         return {host for host in hosts if host is not None}
 
+    def _domains(self, pgid: str, path: Path) -> AbstractSet[str]:
+        domains = {self._domain_of(pgid, osd) for osd in (*path.sources, *path.targets)}
+        return {domain for domain in domains if domain is not None}
 
-def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str]]) -> Load:
-    load = Load(host_of)
-    for flight in flights.values():
-        load.add(flight.sources, flight.targets, flight.primary, flight.bytes)
+
+def _read(path: Path) -> Iterable[int]:
+    """OSDs that are read: where shards leave, and all that help to rebuild a lost one."""
+    return {*path.sources, *path.readers}
+
+
+def _osds(move: Move) -> Iterable[int]:
+    return (*move.sources, *move.readers, *move.targets, move.primary)
+
+
+def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str]],
+            domain_of: Callable[[str, int], Optional[str]] = _no_domain) -> Load:
+    load = Load(host_of, domain_of)
+    for pgid, flight in flights.items():
+        load.add(pgid, flight)
     return load
 
 
@@ -80,26 +127,49 @@ def window(candidates: Sequence[Move], start: int) -> List[Move]:
     return [candidates[(start + i) % count] for i in range(min(count, SCAN))]
 
 
-def choose(candidates: Sequence[Move], load: Load, caps: Caps) -> List[Move]:
+def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0) -> List[Move]:
     """The next batch, least loaded paths first; `load` is updated with it.
 
-    Among equals those go first whose path has the longest queue: otherwise the last PGs would be
-    left on a few OSDs, and take their turns one by one. Then those that keep their primary.
+    Among equals come first: those that relieve an OSD that is nearly full; those that leave the
+    OSD with most PGs to give or enter the one with most to get, that is the fullest and the
+    emptiest, or the last PGs would be left on a few OSDs and take their turns one by one; those
+    that keep their primary.
+
+    A PG that never fits, say since it needs many OSDs at once, would wait until all others are
+    done. After PATIENCE_SECONDS one such PG at a time has its path kept free.
     """
     queue: Dict[int, int] = {}
     for move in candidates:
         for osd in (*move.sources, *move.targets):
             queue[osd] = queue.get(osd, 0) + 1
 
-    def order(move: Move) -> Tuple[int, int, bool, str]:
+    def order(move: Move) -> Tuple[int, int, bool, int, bool, str]:
         longest = max((queue[osd] for osd in (*move.sources, *move.targets)), default=0)
-        return load.of_path(move), -longest, move.moves_primary, move.pgid
+        return (load.of_path(move), load.of_hosts(move), not move.relieves, -longest,
+                move.moves_primary, move.pgid)
 
+    ordered = sorted(candidates, key=order)
+    reserved: FrozenSet[object] = frozenset()
+    oldest = _oldest(candidates, now)
+    if oldest is not None:
+        ordered.remove(oldest)
+        ordered.insert(0, oldest)
+        if not load.fits(oldest, caps):
+            reserved = load.tight(oldest, caps)
     chosen: List[Move] = []
-    for move in sorted(candidates, key=order):
+    for move in ordered:
         if load.pgs >= caps.pgs:
             break
-        if load.fits(move, caps):
-            load.add(move.sources, move.targets, move.primary, move.bytes)
+        if load.fits(move, caps) and not (reserved and load.touches(move, reserved)):
+            load.add(move.pgid, move)
             chosen.append(move)
     return chosen
+
+
+def _oldest(candidates: Sequence[Move], now: float) -> Optional[Move]:
+    """The PG that has waited too long; of several the one that needs most OSDs."""
+    def order(move: Move) -> Tuple[float, int, str]:
+        return move.since, -len(set(_osds(move))), move.pgid
+
+    waiting = [move for move in candidates if now - move.since > PATIENCE_SECONDS]
+    return min(waiting, key=order) if waiting else None

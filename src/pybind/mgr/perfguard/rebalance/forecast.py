@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Where releases lead, kept from turn to turn, since working it out costs time by the pin."""
+from dataclasses import replace
 from typing import AbstractSet, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import pool_of
@@ -43,6 +44,7 @@ class Forecast:
             if pgid not in self.moves and osdmap.entry(pgid) == pin.entry and not pin.stays:
                 move = _move_of(pgid, pin, seen, out)
                 if move is not None:
+                    move = replace(move, since=seen.now)
                     self.moves[pgid] = move
 
     def forget(self, pgids: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the release of each pinned PG would move, and what all of them together would."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.types import NO_OSD, OsdSet, Pool, shard_bytes
@@ -24,6 +24,13 @@ class Move:
     primary: int
     bytes: int
     moves_primary: bool = False
+    #: Further OSDs that are read, to rebuild a shard of an erasure code that is nowhere. One whose
+    #: old OSD still serves it is read from there alone.
+    readers: OsdSet = ()
+    #: When the move was first known, to tell which has waited for long.
+    since: float = field(default=0.0, compare=False)
+    #: A source is nearly full.
+    relieves: bool = field(default=False, compare=False)
 
 
 def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
@@ -32,15 +39,18 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
     primary = next((osd for osd in here if osd != NO_OSD), -1)
     if there is None:
         return Move(pgid, (), (), primary, 0)
+    readers: OsdSet = ()
     if pool.erasure:
         pairs = [(old, new) for old, new in zip(here, there) if old != new]
         sources = tuple(old for old, _ in pairs if old != NO_OSD)
         targets = tuple(new for _, new in pairs if new != NO_OSD)
+        if len(sources) < len(targets):
+            readers = tuple(osd for osd in here if osd != NO_OSD and osd not in sources)
     else:
         sources = tuple(osd for osd in here if osd not in there and osd != NO_OSD)
         targets = tuple(osd for osd in there if osd not in here and osd != NO_OSD)
     return Move(pgid, sources, targets, primary, len(targets) * shard_bytes(pool, pool_bytes),
-                bool(there) and there[0] != primary)
+                bool(there) and there[0] != primary, readers)
 
 
 def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdSet, UpmapEntry, pool_of
 from ..upmap.pins import Pin, plan_pin
@@ -162,10 +162,11 @@ def release_more(turn: Turn) -> None:
     if room <= 0:
         turn.reasons.append('waiting for PGs to peer')
         return
-    load = load_of(campaign.in_flight, turn.seen.crush.host_of)
+    load = load_of(campaign.in_flight, turn.seen.crush.host_of, _domains(turn))
     if load.pgs >= allowed.caps.pgs:
         return
-    candidates = [move for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
+    candidates = [_judged(turn, move)
+                  for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
                   if _releasable(turn, move)]
     if not candidates:
         return
@@ -175,7 +176,7 @@ def release_more(turn: Turn) -> None:
                             '(stall_share)')
         return
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
-    chosen = choose(candidates, load, caps)
+    chosen = choose(candidates, load, caps, turn.now)
     if not chosen:
         turn.reasons.append('every path is at its cap (max_backfills_*)')
         return
@@ -228,7 +229,33 @@ def _peering(move: Move) -> OsdSet:
 
 def _flight(turn: Turn, move: Move, entry: UpmapEntry, **more: Any) -> Flight:
     return Flight(since=turn.now, entry=entry, sources=move.sources, targets=move.targets,
-                  primary=move.primary, bytes=move.bytes, **more)
+                  primary=move.primary, bytes=move.bytes, readers=move.readers, **more)
+
+
+def _domains(turn: Turn) -> Callable[[str, int], Optional[str]]:
+    """PG, OSD -> the failure domain of the PG's rule that the OSD is in; None where that is the
+    OSD itself, whose own caps are stricter."""
+    crush, pools = turn.seen.crush, turn.seen.osdmap.pools
+    kinds = {pool.id: crush.failure_domain(pool.crush_rule) for pool in pools.values()}
+    names: Dict[Tuple[str, int], Optional[str]] = {}
+
+    def domain_of(pgid: str, osd: int) -> Optional[str]:
+        kind = kinds.get(pool_of(pgid))
+        if kind is None or kind == 'osd':
+            return None
+        if (kind, osd) not in names:
+            name = crush.domain_of(osd, kind)
+            names[kind, osd] = None if name is None else '%s %s' % (kind, name)
+        return names[kind, osd]
+
+    return domain_of
+
+
+def _judged(turn: Turn, move: Move) -> Move:
+    """The move with what the OSDs' fullness says of it."""
+    osds = turn.seen.osdmap.osds
+    relieves = any(osd in osds and osds[osd].fullness for osd in move.sources)
+    return replace(move, relieves=True) if relieves else move
 
 
 def _releasable(turn: Turn, move: Move) -> bool:

@@ -46,7 +46,8 @@ def caps(options: Options) -> Caps:
     """The operator's caps, which no feedback exceeds."""
     return Caps(pgs=options.max_pgs_in_flight, bytes=options.max_bytes_in_flight,
                 source=options.max_backfills_source, primary=options.max_backfills_primary,
-                target=options.max_backfills_target, host=options.max_backfills_host)
+                target=options.max_backfills_target, host=options.max_backfills_host,
+                domain=options.max_backfills_domain)
 
 
 def first(options: Options) -> float:

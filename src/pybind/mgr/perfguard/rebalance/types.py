@@ -69,6 +69,8 @@ class Flight:
     targets: OsdSet = ()
     primary: int = -1
     bytes: int = 0
+    #: Further OSDs that are read, to rebuild a shard.
+    readers: OsdSet = ()
     #: What a crash or an abort falls back to; None for a PG that was never pinned.
     pin: Optional[PinRecord] = None
 
@@ -234,7 +236,7 @@ def _flight_to_json(flight: Flight) -> Dict[str, Any]:
     return {'since': flight.since, 'entry': entry_to_json(flight.entry), 'sent': flight.sent,
             'confirmed': flight.confirmed, 'seen_remapped': flight.seen_remapped,
             'sources': list(flight.sources), 'targets': list(flight.targets),
-            'primary': flight.primary, 'bytes': flight.bytes,
+            'primary': flight.primary, 'bytes': flight.bytes, 'readers': list(flight.readers),
             'pin': None if flight.pin is None else pin_to_json(flight.pin)}
 
 
@@ -242,7 +244,8 @@ def _flight_from_json(raw: Mapping[str, Any]) -> Flight:
     return Flight(
         raw['since'], entry_from_json(raw['entry']), raw['sent'], raw['confirmed'],
         raw['seen_remapped'], tuple(raw['sources']), tuple(raw['targets']), raw['primary'],
-        raw['bytes'], None if raw['pin'] is None else pin_from_json(raw['pin']))
+        raw['bytes'], tuple(raw.get('readers', ())),
+        None if raw['pin'] is None else pin_from_json(raw['pin']))
 
 
 def _held_to_json(held: Held) -> List[Any]:

@@ -114,7 +114,7 @@ def test_of_equal_paths_those_that_keep_the_primary_come_first() -> None:
 
 def test_one_host_is_counted_once_a_pg() -> None:
     load = Load(host_of)
-    load.add((0,), (1,), 0, 5)
+    load.add('1.0', Move('1.0', (0,), (1,), 0, 5))
     assert load.host == {'h0': 1}
 
 
