@@ -29,6 +29,7 @@ def test_expansion_ends_in_balance(release: str, make_cluster: ClusterFactory) -
     cluster.wait_clean(60)
     guard = Guard(cluster, {'target': 'balanced'})
     found = guard.foreign()
+    cluster.wait_clean(60)  # enabling the module has restarted the mgr
     before = acting_sets(cluster)
 
     guard.hold(lambda: cluster.add_osds(4))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdSet, UpmapEntry, pool_of
 from ..upmap.pins import Pin, plan_pin
@@ -165,9 +165,10 @@ def release_more(turn: Turn) -> None:
     load = load_of(campaign.in_flight, turn.seen.crush.host_of, _domains(turn))
     if load.pgs >= allowed.caps.pgs:
         return
+    full = _full_osds(turn)
     candidates = [_judged(turn, move)
                   for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
-                  if _releasable(turn, move)]
+                  if _releasable(turn, move, full)]
     if not candidates:
         return
     candidates = [move for move in candidates if _affordable(campaign, move.pgid)]
@@ -258,12 +259,26 @@ def _judged(turn: Turn, move: Move) -> Move:
     return replace(move, relieves=True) if relieves else move
 
 
-def _releasable(turn: Turn, move: Move) -> bool:
+def _full_osds(turn: Turn) -> FrozenSet[int]:
+    """OSDs that should get nothing now.
+
+    The mgr cannot tell cheaply which PGs are too full to be backfilled: while there are any, it
+    may be the target of each flight.
+    """
+    osds = turn.seen.osdmap.osds.values()
+    full = {osd.id for osd in osds if osd.fullness}
+    if turn.seen.signals.counts.backfill_toofull:
+        turn.reasons.append('PGs are too full to be backfilled: their targets get nothing more')
+        full.update(osd for flight in turn.campaign.in_flight.values() for osd in flight.targets)
+    return frozenset(full)
+
+
+def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
     """Pinned, its pin in force, and its targets ready to take it."""
     pgid, campaign, osds = move.pgid, turn.campaign, turn.seen.osdmap.osds
     if pgid in campaign.in_flight or pgid in campaign.pinning or turn.pin_of(pgid) is None:
         return False
-    return all(osd in osds and osds[osd].up and not osds[osd].fullness for osd in move.targets)
+    return all(osd in osds and osds[osd].up and osd not in full for osd in move.targets)
 
 
 def pin_back(turn: Turn) -> None:

@@ -8,15 +8,16 @@ from ..cluster.types import Pool, Signals
 STOP_CHECKS = {
     'MON_DOWN': 'mons out of quorum',
     'OSD_FULL': 'full OSDs',
-    'OSD_BACKFILLFULL': 'OSDs too full to be backfilled',
     'POOL_FULL': 'full pools',
-    'PG_BACKFILL_FULL': 'PGs too full to be backfilled',
     'SLOW_OPS': 'slow operations',
     'OSD_SLOW_PING_TIME_BACK': 'slow heartbeats',
     'OSD_SLOW_PING_TIME_FRONT': 'slow heartbeats',
 }
-#: Further checks under which a campaign is not begun.
+#: Further checks under which a campaign is not begun. Once it has begun, full OSDs are what it
+#: relieves: nothing is released onto them, and what leaves them goes first.
 UNHEALTHY_CHECKS = {
+    'OSD_BACKFILLFULL': 'OSDs too full to be backfilled',
+    'PG_BACKFILL_FULL': 'PGs too full to be backfilled',
     'OSD_DOWN': 'OSDs are down',
     'OSD_HOST_DOWN': 'hosts are down',
     'OSD_NEARFULL': 'OSDs are nearly full',
@@ -31,8 +32,7 @@ def stop_conditions(signals: Signals) -> List[str]:
     reasons: List[str] = []
     stuck = counts.inactive - counts.in_transition
     for number, text in ((counts.laggy, 'laggy'), (counts.wait, 'waiting for read leases to end'),
-                         (stuck, 'inactive'), (counts.degraded, 'degraded'),
-                         (counts.backfill_toofull, 'too full to be backfilled')):
+                         (stuck, 'inactive'), (counts.degraded, 'degraded')):
         if number > 0:
             reasons.append('%d PGs are %s' % (number, text))
     for check, text in STOP_CHECKS.items():
@@ -46,6 +46,8 @@ def stop_conditions(signals: Signals) -> List[str]:
 def unhealthy(signals: Signals, pools: Tuple[Pool, ...]) -> List[str]:
     """Reasons, in words, not to begin a campaign without --force."""
     reasons = stop_conditions(signals)
+    if signals.counts.backfill_toofull:
+        reasons.append('%d PGs are too full to be backfilled' % signals.counts.backfill_toofull)
     if signals.counts.in_transition:
         reasons.append('%d PGs are peering or activating' % signals.counts.in_transition)
     for check, text in UNHEALTHY_CHECKS.items():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The next batch: under every cap, least loaded paths first."""
 from collections import Counter
+from dataclasses import replace
 from typing import Counter as CounterType
 from typing import Dict, List, Optional, Tuple
 
@@ -110,6 +111,50 @@ def test_of_equal_paths_those_that_keep_the_primary_come_first() -> None:
     moving = Move('1.0', (0,), (2,), 0, 1, moves_primary=True)
     staying = Move('1.1', (4,), (6,), 4, 1)
     assert choose([moving, staying], Load(host_of), WIDE) == [staying, moving]
+
+
+def test_a_rack_has_a_cap_of_its_own() -> None:
+    def rack_of(pgid: str, osd: int) -> Optional[str]:
+        return 'rack r%d' % (osd // 4) if pgid.startswith('1.') else None
+
+    many = [Move('%d.%d' % (pool, i), (i,), (i + 8,), i, 1) for pool in (1, 2) for i in range(4)]
+    load = Load(host_of, rack_of)
+    chosen = choose(many, load, replace(WIDE, domain=2))
+    assert sorted(m.pgid for m in chosen) == ['1.0', '1.1', '2.0', '2.1', '2.2', '2.3']
+    assert load.domain == {'rack r0': 2, 'rack r2': 2}
+
+
+def test_those_that_help_to_rebuild_a_shard_count_as_sources() -> None:
+    rebuilt = Move('2.0', (), (6,), 1, 1, readers=(1, 2, 3))
+    other = Move('2.1', (2,), (7,), 2, 1)
+    caps = replace(WIDE, source=1)
+    assert choose([rebuilt, other], Load(host_of), caps) == [rebuilt]
+    load = load_of({'2.0': Flight(0.0, UpmapEntry(), targets=(6,), readers=(1, 2, 3))}, host_of)
+    assert load.source == {1: 1, 2: 1, 3: 1} and not load.fits(other, caps)
+
+
+def test_nearly_full_sources_are_relieved_first() -> None:
+    plain = Move('1.0', (0,), (2,), 0, 1)
+    relief = Move('1.1', (4,), (6,), 4, 1, moves_primary=True, relieves=True)
+    assert choose([plain, relief], Load(host_of), WIDE) == [relief, plain]
+
+
+def test_no_pg_waits_for_ever() -> None:
+    """A PG that needs three OSDs at once, among others that each need one of them."""
+    greedy = Move('9.0', (0, 2, 4), (1, 3, 5), 0, 1)
+    others = [Move('1.%d' % i, (2 * (i % 3),), (7,), 2 * (i % 3), 1) for i in range(300)]
+    caps = replace(WIDE, pgs=3, source=1)
+    flights: List[Move] = others[:3]
+    waiting = [greedy, *others[3:]]
+    for now in range(0, 4000, 50):
+        flights = flights[1:]  # one arrives, never all at once
+        load = load_of(flights_of(flights), host_of)
+        chosen = choose(waiting, load, caps, float(now))
+        waiting = [move for move in waiting if move not in chosen]
+        flights = flights + chosen
+        if greedy in chosen:
+            break
+    assert module.PATIENCE_SECONDS < now < module.PATIENCE_SECONDS + 300
 
 
 def test_one_host_is_counted_once_a_pg() -> None:

@@ -352,6 +352,39 @@ def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
     machine.to(Phase.DONE)
 
 
+def test_while_a_pg_is_too_full_only_other_targets_get_more() -> None:
+    machine = releasing()
+    machine.cluster.backfill_seconds = 1000.0
+    targets = {osd for flight in machine.campaign.in_flight.values() for osd in flight.targets}
+    machine.options = replace(OPTIONS, max_pgs_in_flight=12, max_backfills_target=12)
+    machine.cluster.trouble = {'backfill_toofull': 1}
+    under_way = set(machine.campaign.in_flight)
+    for _ in range(10):
+        machine.turn()
+    fresh = [flight for pgid, flight in machine.campaign.in_flight.items()
+             if pgid not in under_way]
+    assert not any(targets & set(flight.targets) for flight in fresh)
+    assert 'too full' in machine.reasons and machine.campaign.phase is Phase.RELEASING
+    machine.cluster.trouble = {}
+    machine.cluster.backfill_seconds = 4.0
+    machine.to(Phase.DONE)
+
+
+def test_pgs_on_an_osd_that_is_nearly_full_go_first() -> None:
+    machine = pinned(options=replace(OPTIONS, max_pgs_in_flight=1))
+    moves = {pgid: pg for pgid, pg in machine.cluster.pg.items() if pgid in machine.pins}
+    last = sorted(moves)[-1]
+    source = next(osd for osd in moves[last].data if osd not in moves[last].mon.raw)
+    machine.cluster.fullness = {source: 'backfillfull'}
+    machine.cluster.health = {'OSD_BACKFILLFULL': '1 backfillfull osd'}
+    machine.ask('start')
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    [flight] = machine.campaign.in_flight.values()
+    assert source in flight.sources
+    machine.cluster.fullness, machine.cluster.health = {}, {}
+    machine.to(Phase.DONE)
+
+
 # ---- others change things
 
 def test_a_second_crush_change_is_pinned_while_releasing() -> None:

@@ -33,6 +33,12 @@ def test_holes_are_no_osds() -> None:
     assert (move.sources, move.targets, move.primary) == ((3,), (1,), 2)
 
 
+def test_a_shard_that_is_nowhere_is_read_from_all_others() -> None:
+    move = move_between('2.0', EC, (NO_OSD, 2, 3), (1, 2, 4), SIZE)
+    assert (move.sources, move.targets, move.readers) == ((3,), (1, 4), (2,))
+    assert move_between('2.0', EC, (1, 2, 3), (4, 2, 3), SIZE).readers == ()
+
+
 def test_unknown_target() -> None:
     assert move_between('1.0', REP, (1, 2, 3), None, SIZE) == Move('1.0', (), (), 1, 0)
 

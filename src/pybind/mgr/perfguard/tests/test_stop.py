@@ -20,13 +20,18 @@ def test_a_cluster_that_moves_data_is_fine() -> None:
 @pytest.mark.parametrize('counts, words', [
     ({'laggy': 2}, '2 PGs are laggy'), ({'wait': 3}, '3 PGs are waiting for read leases'),
     ({'inactive': 4}, '4 PGs are inactive'), ({'degraded': 5}, '5 PGs are degraded'),
-    ({'backfill_toofull': 6}, '6 PGs are too full'),
     ({'inactive': 7, 'in_transition': 3}, '4 PGs are inactive')])
 def test_conditions_of_pgs(counts: Dict[str, int], words: str) -> None:
     signals = replace(FINE, counts=replace(FINE.counts, **counts))
     reasons = stop_conditions(signals)
     assert len(reasons) == 1 and reasons[0].startswith(words)
     assert reasons[0] in unhealthy(signals, ())
+
+
+def test_pgs_that_are_too_full_stop_no_release_but_a_beginning() -> None:
+    signals = replace(FINE, counts=replace(FINE.counts, backfill_toofull=6))
+    assert stop_conditions(signals) == []
+    assert unhealthy(signals, ()) == ['6 PGs are too full to be backfilled']
 
 
 def test_peering_stops_no_release_but_a_beginning() -> None:
