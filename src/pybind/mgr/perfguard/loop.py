@@ -79,6 +79,8 @@ class Loop:
         self._forecast = Forecast()
         #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
         self._basis, self._basis_since = '', 0.0
+        #: The pins had the goals that this OSDMap and the campaign's phase ask for.
+        self._goals_fit = False
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
         self._history: List[Json] = []
@@ -251,6 +253,7 @@ class Loop:
     def _apply_requests(self, seen: Observation) -> None:
         while self._taken:
             key, request = self._taken.pop(0)
+            self._goals_fit = False
             self._applied.append(key)
             try:
                 check(self._campaign, request, self._held_back(), self._unhealthy(seen))
@@ -292,10 +295,13 @@ class Loop:
     def _with_goals(self, seen: Observation, view: View) -> Observation:
         """Work out where the pinned PGs shall go, if that is due; noted before it is used."""
         assert self._campaign is not None
+        if self._goals_fit and not seen.new_map:
+            return seen
         now = goals.basis(seen.osdmap, view.crush_version)
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
-        if not goals.needed(self._campaign, self._pins, now):
+        self._goals_fit = not goals.needed(self._campaign, self._pins, now)
+        if self._goals_fit:
             return seen
         still = seen.now - self._basis_since > seen.stats_period
         if not still or not goals.settled(self._campaign, seen):
@@ -309,6 +315,7 @@ class Loop:
         self._save()
         self._forecast.rework(set(found.records) | found.dropped)
         self._note(goals.event(found, self._pins))
+        self._goals_fit = True
         return seen
 
     def _judge_and_act(self, seen: Observation, options: Options) -> None:

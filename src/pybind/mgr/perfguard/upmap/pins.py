@@ -75,15 +75,18 @@ def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
 
 
 def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, Osd],
-                 crush: Optional[CrushRules], pgid: Optional[str] = None) -> UpmapEntry:
+                 crush: Optional[CrushRules], pgid: Optional[str] = None,
+                 out: Optional[FrozenSet[int]] = None) -> UpmapEntry:
     """What the mon leaves of an entry when it commits it (OSDMap::check_pg_upmaps).
 
     The whole entry goes if the final set violates the CRUSH rule, if the PG is merging, if its
     vector equals the raw set or has not the pool's size, or if no pair is left. Pairs go whose
     source is not in the raw set or whose target is out. Pairs without effect for another reason
-    stay. ``pgid`` None: the PG is not merging. ``crush`` None: no violation.
+    stay. ``pgid`` None: the PG is not merging. ``crush`` None: no violation. ``out`` is
+    out_osds(osds), for callers with many PGs.
     """
-    out = out_osds(osds)
+    if out is None:
+        out = out_osds(osds)
     if pgid is not None and merge_reason(pool, pgid):
         return UpmapEntry()
     final = apply_entry(raw, entry, out)
