@@ -56,7 +56,7 @@ def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
         return ['%d PGs are remapped and no campaign holds them: '
                 '"rebalance prepare", then "rebalance pin"' % remapped]
     if campaign is not None:
-        return ['campaign %d is %s: %d PGs released, %d left pinned' % (
+        return ['campaign %d is %s: %d PGs released, %d left as upmaps' % (
             campaign.id, campaign.phase.value, campaign.released, campaign.kept)]
     return ['no campaign is under way']
 

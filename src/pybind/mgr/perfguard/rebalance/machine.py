@@ -231,7 +231,7 @@ def _aborting(turn: Turn) -> None:
 
 def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
-    turn.enter(phase, '%d PGs released, %d left pinned' % (campaign.released, campaign.kept))
+    turn.enter(phase, '%d PGs released, %d left as upmaps' % (campaign.released, campaign.kept))
     turn.set(ended=turn.now, paused=False, holds=replace(campaign.holds, given_up=()))
 
 

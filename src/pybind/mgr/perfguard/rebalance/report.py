@@ -82,8 +82,10 @@ def _by_the_clock(work: float, options: Options, now: float) -> float:
 
 
 def progress_share(campaign: Campaign) -> float:
-    """0 to 1: PGs that have arrived of all PGs pinned."""
-    return min(1.0, campaign.released / campaign.total) if campaign.total else 0.0
+    """0 to 1: PGs that have arrived, or need not move, of all PGs pinned."""
+    if not campaign.total:
+        return 0.0
+    return min(1.0, (campaign.released + campaign.kept) / campaign.total)
 
 
 def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> Plan:

@@ -62,6 +62,19 @@ def test_a_pg_that_stays_keeps_its_upmap_and_is_nobodys_pin() -> None:
     assert '%d pins stay as ordinary upmaps' % len(stayers) in whats(driver, 'keep')
 
 
+def test_the_progress_event_ends_at_the_whole() -> None:
+    driver = balanced()
+    driver.ask('start')
+    shares: List[float] = []
+
+    def note() -> bool:
+        shares.extend(driver.cluster.progress_events.values())
+        return driver.phase == 'DONE'
+
+    driver.run_until(note)
+    assert shares == sorted(shares) and shares[-1] == 1.0
+
+
 def test_abort_forgets_pgs_that_never_were_pinned() -> None:
     driver = balanced()
     entries = driver.cluster.entries()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry
 from perfguard.upmap.crush import CrushRules
-from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, plan_pin, released_up,
+from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, plan_pin, released_up, restate,
                                   skip_reason)
 from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up
 
@@ -302,3 +302,30 @@ def test_skip_reason():
 
 def test_the_models_hole_is_ceph_s():
     assert HOLE == NO_OSD
+
+
+# ---- a PG that stays where its pin has it
+
+@pytest.mark.parametrize('erasure, raw, up, wanted', [
+    (False, (1, 2, 3), (3, 1, 2), UpmapEntry()),             # order alone needs no upmap
+    (False, (1, 2, 3), (1, 4, 3), UpmapEntry(((2, 4),))),
+    (True, (1, 2, 3), (1, 4, 3), UpmapEntry(((2, 4),))),
+    (True, (1, 2, 3), (2, 1, 3), UpmapEntry(vector=(2, 1, 3)))])  # a swap, which pairs cannot say
+def test_a_vector_that_stays_is_said_by_items_where_they_can(erasure, raw, up, wanted) -> None:
+    assert restate(pool(3, erasure), raw, up, UpmapEntry(vector=up), ()) == wanted
+
+
+def test_items_that_stay_are_left_as_they_are() -> None:
+    entry = UpmapEntry(((2, 4), (9, 1)))
+    assert restate(pool(3, False), (1, 2, 3), (1, 4, 3), entry, ()) == entry
+
+
+@MANY
+@given(mons(), st.booleans(), st.data())
+def test_what_is_restated_leads_to_the_same_place(mon, erasure, data) -> None:
+    up = data.draw(legal_sets(mon.usable, mon.size))
+    entry = restate(pool(mon.size, erasure), tuple(mon.raw), tuple(up),
+                    UpmapEntry(vector=tuple(up)), ())
+    commit(mon, entry)
+    got = mon.up()
+    assert got == list(up) if erasure else set(got) == set(up)
