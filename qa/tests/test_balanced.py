@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from typing import Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 import pytest
 
@@ -21,15 +21,9 @@ REPLICATED, ERASURE = 'rep', 'ec'
 
 
 def test_expansion_ends_in_balance(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
-    cluster.pool_create(REPLICATED, 64, size=3)
-    cluster.pool_create(ERASURE, 32, erasure=(2, 1))
-    cluster.fill(REPLICATED, 1000, 4096)
-    cluster.fill(ERASURE, 500, 4096)
-    cluster.wait_clean(60)
-    guard = Guard(cluster, {'target': 'balanced'})
+    guard = filled_cluster(make_cluster, release)
+    cluster = guard.cluster
     found = guard.foreign()
-    cluster.wait_clean(60)  # enabling the module has restarted the mgr
     before = acting_sets(cluster)
 
     guard.hold(lambda: cluster.add_osds(4))
@@ -50,17 +44,57 @@ def test_expansion_ends_in_balance(release: str, make_cluster: ClusterFactory) -
     moved = {pgid for pgid in after if set(after[pgid]) != set(before[pgid])}
     assert plan['pgs'] == done['released'] == len(moved)
     assert done['released'] + done['kept'] == done['total']
-    for pool, kind in pools(cluster).items():
-        shards, least = moved_shards(before, after, pool, cluster.osds(), kind == ERASURE)
-        print('%s, pool %d: %d shards moved, %d at least' % (release, pool, shards, least))
-        assert shards <= 1.05 * least
-        assert max(distances(after, pool, cluster.osds())) < 1
+    assert_balanced(cluster, before, after)
     assert plan['shards'] == sum(
         len(set(after[pgid]) - set(before[pgid])) for pgid in moved)
     assert changed_entries(cluster, epoch) == moved
     print('%s: %d of %d PGs moved in %.0f s, %d kept' % (
         release, len(moved), done['total'], seconds, done['kept']))
     assert_nothing_for_the_balancer(cluster)
+
+
+@pytest.mark.releases('pacific')
+def test_goals_outlive_the_mgr(release: str, make_cluster: ClusterFactory) -> None:
+    """Another mgr takes over while the pins wait and while PGs are on their way."""
+    guard = filled_cluster(make_cluster, release, mgrs=2)
+    cluster = guard.cluster
+    before = acting_sets(cluster)
+    guard.hold(lambda: cluster.add_osds(4))
+    epoch = cluster.epoch()
+    cluster.mgr_fail()
+    guard.wait_ready()
+    guard.do('start')
+    guard.wait_moving()
+    cluster.mgr_fail()
+    guard.wait_ready()
+    guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(30)
+    assert_balanced(cluster, before, acting_sets(cluster))
+    changed_entries(cluster, epoch)
+    assert [event for event in guard.events() if event['kind'] == 'plan'][1:] == []
+    assert not guard.tracebacks()
+
+
+def filled_cluster(make: ClusterFactory, release: str, **options: Any) -> Guard:
+    """8 OSDs on 4 hosts with a replicated and an erasure coded pool."""
+    cluster = make(release, osds=8, hosts=4, conf=FAST_CONF, **options)
+    cluster.pool_create(REPLICATED, 64, size=3)
+    cluster.pool_create(ERASURE, 32, erasure=(2, 1))
+    cluster.fill(REPLICATED, 1000, 4096)
+    cluster.fill(ERASURE, 500, 4096)
+    cluster.wait_clean(60)
+    guard = Guard(cluster, {'target': 'balanced'})
+    cluster.wait_clean(60)  # enabling the module has restarted the mgr
+    return guard
+
+
+def assert_balanced(cluster: Cluster, before: Sets, after: Sets) -> None:
+    """Each OSD has its share of each pool, and hardly more has moved than had to."""
+    for pool, name in pools(cluster).items():
+        shards, least = moved_shards(before, after, pool, cluster.osds(), name == ERASURE)
+        print('pool %s: %d shards moved, %d at least' % (name, shards, least))
+        assert shards <= 1.05 * least
+        assert max(distances(after, pool, cluster.osds())) < 1
 
 
 def acting_sets(cluster: Cluster) -> Sets:
