@@ -16,6 +16,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from . import overview
 from .cluster.ports import Cluster, View
 from .events import Event, EventLog
+from .mitigate.ladder import KIND as MITIGATION
+from .mitigating import Mitigating, with_mitigation
 from .options import Options
 from .overview import Published
 from .rebalance import report
@@ -46,7 +48,7 @@ REST_SECONDS = 0.2
 #: Share of its time that the loop may compute.
 BUSY_SHARE = 0.1
 #: Kinds of events that the cluster log tells as well.
-LOGGED = frozenset({'phase', *KINDS.values()})
+LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 
@@ -77,6 +79,7 @@ class Loop:
         self._history: List[Json] = []
         self._events = EventLog(store)
         self._watching = Watching(cluster, store, self._note)
+        self._mitigating = Mitigating(cluster, store, self._note)
         self._reasons: Tuple[str, ...] = ()
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.
@@ -101,6 +104,13 @@ class Loop:
         with self._publishing:
             self._requests.put((key, request))
             self.published = overview.foreseen(self.published, request, self._clock())
+        self._wake.set()
+
+    def revert(self, step_id: int) -> None:
+        """Queue the undoing of a rung of the mitigation; Refused if it is not held."""
+        if not self.published.rebalance:
+            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+        self._mitigating.request_revert(step_id)
         self._wake.set()
 
     def wait(self) -> None:
@@ -135,6 +145,7 @@ class Loop:
         self._history = self._store.get_entries('history')
         self._events.load()
         self._watching.load(self._options(), self._clock())
+        self._mitigating.load()
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
         self._interrupted = ['%s cannot be read' % text for text in lost]
         for key, reason in self._store.damaged:
@@ -189,6 +200,9 @@ class Loop:
         self._take_requests()
         seen, view = self._observe()
         self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
+        self._mitigating.turn(seen.now, seen.osdmap, seen.signals, self._watching.watched,
+                              self._campaign, options)
+        seen = with_mitigation(seen, self._mitigating.mitigated)
         self._apply_requests(seen)
         if self._campaign is not None and self._campaign.active:
             self._forecast.update_moves(self._pins, seen, view.crush_version)
@@ -359,9 +373,10 @@ class Loop:
                                    overview.progress_text(campaign),
                                    report.progress_share(campaign))
         published = Published(
-            status=overview.status(seen, rebalance, checks, watched, self._turn_seconds),
+            status=overview.status(seen, rebalance, checks, watched,
+                                   self._mitigating.mitigated, self._turn_seconds),
             rebalance=rebalance,
-            watched=watched,
+            watched=watched, mitigated=self._mitigating.mitigated,
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),
             events=self._events.all(), history=tuple(self._history), campaign=campaign,

@@ -41,6 +41,8 @@ class Osd:
     destroyed: bool = False
     #: "nearfull", "backfillfull", "full" or nothing.
     fullness: str = ''
+    #: 0.0 to 1.0; the less, the less it is chosen as a primary.
+    primary_affinity: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,30 @@ class PgWrites(NamedTuple):
     #: The primary first.
     acting: OsdSet
     write: Ops
+
+
+class ConfigEntry(NamedTuple):
+    """One value of the configuration database."""
+    #: "global", "osd", "osd.3", ...
+    section: str
+    #: As in "class:hdd"; '' for none.
+    mask: str
+    name: str
+    value: str
+
+    @property
+    def who(self) -> str:
+        """As `config set` takes it."""
+        return self.section + ('/' + self.mask if self.mask else '')
+
+
+class Question(NamedTuple):
+    """What a daemon is asked, without waiting for it."""
+    #: 'osd' or 'pg', and which one.
+    kind: str
+    id: str
+    #: Of an OSD: the option whose value in force it shall tell. A PG tells its state.
+    option: str = ''
 
 
 class OsdPlace(NamedTuple):

@@ -28,6 +28,11 @@ class Observation:
     degraded_osds: FrozenSet[int] = frozenset()
     #: The pins have not been held against this OSDMap yet.
     new_map: bool = True
+    #: From the mitigation: why nothing may be released, PGs under way to be pinned back, and
+    #: flags that are its own.
+    stops: Tuple[str, ...] = ()
+    pin_back: FrozenSet[str] = frozenset()
+    own_flags: FrozenSet[str] = frozenset()
 
     @property
     def osdmap(self) -> OsdMap:

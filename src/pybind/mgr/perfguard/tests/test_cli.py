@@ -78,14 +78,14 @@ def shell(stub: types.ModuleType) -> Shell:
     return Shell(Driver())
 
 
-READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'rebalance status',
-        'rebalance plan', 'rebalance ls')
+READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
+        'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
 
 
 def test_permissions(shell: Shell) -> None:
     assert {name for name, (way, _) in COMMANDS.items() if way == 'w'} == {
-        'perfguard rebalance ' + verb for verb in WRITE}
+        'perfguard rebalance ' + verb for verb in WRITE} | {'perfguard mitigation revert'}
 
 
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:
