@@ -200,7 +200,7 @@ class Loop:
         self._take_requests()
         seen, view = self._observe()
         self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
-        self._mitigating.turn(seen.now, seen.osdmap, seen.signals, self._watching.watched,
+        self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched,
                               self._campaign, options)
         seen = with_mitigation(seen, self._mitigating.mitigated)
         self._apply_requests(seen)

@@ -5,8 +5,8 @@ import queue
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from .cluster.ports import Cluster
-from .cluster.types import OsdMap, Question, Signals
+from .cluster.ports import Cluster, View
+from .cluster.types import NO_OSD, OsdMap, Question, Signals
 from .events import Event
 from .mitigate import knobs, ladder, report
 from .mitigate.commands import command_of
@@ -117,8 +117,9 @@ class Mitigating:
 
     # ---- one turn
 
-    def turn(self, now: float, osdmap: OsdMap, signals: Signals, watched: Watched,
+    def turn(self, now: float, view: View, signals: Signals, watched: Watched,
              campaign: Optional[Campaign], options: Options) -> None:
+        osdmap = view.osdmap
         taken = self._take_requests()
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
                          self._unknown(now, signals))
@@ -126,11 +127,13 @@ class Mitigating:
                         options.mitigation_affinity)
         seen = self._seen(now, osdmap, campaign)
         decision = ladder.decide(self._state, found, seen, policy, now)
-        if decision.needs:
-            seen = self._look_up(now, seen, osdmap, decision)
-            decision = ladder.decide(self._state, found, seen, policy, now)
-        else:
-            self._waiting.clear()
+        self._waiting = {need: since for need, since in self._waiting.items()
+                         if need in decision.needs}
+        for _ in Need:
+            # What was looked up may let it need one thing more.
+            if decision.needs:
+                seen = self._look_up(now, seen, view, decision)
+                decision = ladder.decide(self._state, found, seen, policy, now)
         self._save(decision.state)
         for event in decision.events:
             self._note(event)
@@ -183,21 +186,21 @@ class Mitigating:
         self._config_read = now
         return replace(seen, config=self._cluster.config_entries())
 
-    def _look_up(self, now: float, seen: Seen, osdmap: OsdMap, decision: Decision) -> Seen:
+    def _look_up(self, now: float, seen: Seen, view: View, decision: Decision) -> Seen:
         """Read what the decision needs; what has to be asked for is there in a later turn."""
         if Need.CONFIG in decision.needs:
             seen = self._with_config(now, seen)
         if Need.SCHEDULERS in decision.needs:
             told = self._asked(now, Need.SCHEDULERS, [
-                Question('osd', str(osd), knobs.QUEUE) for osd in _some(osdmap)])
+                Question(osd, option=knobs.QUEUE) for osd in _some(view.osdmap)])
             if told:
                 seen = replace(seen, schedulers=frozenset(told.values()))
         if Need.PG_STATES in decision.needs:
             told = self._asked(now, Need.PG_STATES, [
-                Question('pg', pgid) for pgid in sorted(seen.in_flight)[:ASKED_PGS]])
+                Question(primary, pgid=pgid) for pgid, primary in _primaries(view, seen.in_flight)])
             if told is not None:
                 seen = replace(seen, pg_states={
-                    question.id: state for question, state in told.items()})
+                    question.pgid: state for question, state in told.items()})
         return seen
 
     def _asked(self, now: float, need: Need,
@@ -236,8 +239,7 @@ class Mitigating:
                     or step.id in self._checked or now - step.since < SETTLE_SECONDS \
                     or not all(setting.seen for setting in step.settings):
                 continue
-            questions = [Question('osd', str(osd), name)
-                         for osd in _some(osdmap) for name in names]
+            questions = [Question(osd, option=name) for osd in _some(osdmap) for name in names]
             told = self._cluster.inquire(questions)
             if len(told) < len(questions) and now - step.since < 3 * SETTLE_SECONDS:
                 continue
@@ -245,7 +247,7 @@ class Mitigating:
             self._tell(step, told)
 
     def _tell(self, step: Step, told: Mapping[Question, str]) -> None:
-        other = ['osd.%s shows %s %s' % (question.id, question.option, value)
+        other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
                  for question, value in sorted(told.items())
                  if not any(knobs.same(value, setting.put) for setting in step.settings
                             if setting.name == question.option)]
@@ -278,6 +280,16 @@ def _some(osdmap: OsdMap) -> List[int]:
     osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
     stride = max(1, len(osds) // ASKED_OSDS)
     return osds[::stride][:ASKED_OSDS]
+
+
+def _primaries(view: View, pgids: FrozenSet[str]) -> List[Tuple[str, int]]:
+    """Some PGs, each with the OSD that leads it."""
+    found: List[Tuple[str, int]] = []
+    for pgid in sorted(pgids)[:ASKED_PGS]:
+        placement = view.placement(pgid)
+        acting = placement.acting if placement is not None else ()
+        found += [(pgid, osd) for osd in acting if osd != NO_OSD][:1]
+    return found
 
 
 def _gist(state: State) -> State:

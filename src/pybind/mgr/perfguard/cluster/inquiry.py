@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Single questions to OSDs and PGs that nobody waits for: what hangs must not stop the loop.
+"""Single questions to OSDs that nobody waits for: one that hangs must not stop the loop.
 
 For the module's own thread only, like Asking.
 """
@@ -35,7 +35,7 @@ class Inquiry:
             asked = self._known.get(question, (float('-inf'), ''))[0]
             if question not in self._open and now - asked > FRESH_SECONDS:
                 result = CommandResult('')
-                self._mgr.send_command(result, question.kind, question.id,
+                self._mgr.send_command(result, 'osd', str(question.osd),
                                        json.dumps(_command(question)), '')
                 self._open[question] = (now, result)
         return {question: self._known[question][1] for question in questions
@@ -57,10 +57,12 @@ class Inquiry:
             found = json.loads(out)
             self._known[question] = (asked, str(found[question.option or 'state']))
         except (LookupError, TypeError, ValueError) as error:
-            log.warning('%s.%s: its answer cannot be read: %r', question.kind, question.id, error)
+            log.warning('osd.%d: its answer cannot be read: %r', question.osd, error)
 
 
 def _command(question: Question) -> Mapping[str, Any]:
-    if question.kind == 'pg':
-        return {'prefix': 'query', 'pgid': question.id, 'format': 'json'}
+    if question.pgid:
+        # To the primary by its own name: what is sent to "a PG" does not arrive on every release,
+        # and an OSD that does not lead the PG never answers.
+        return {'prefix': 'query', 'pgid': question.pgid, 'format': 'json'}
     return {'prefix': 'config get', 'var': question.option, 'format': 'json'}

@@ -195,12 +195,12 @@ class ConfigEntry(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What a daemon is asked, without waiting for it."""
-    #: 'osd' or 'pg', and which one.
-    kind: str
-    id: str
-    #: Of an OSD: the option whose value in force it shall tell. A PG tells its state.
+    """What an OSD is asked, without waiting for it: one of option and pgid."""
+    osd: int
+    #: The option whose value in force it shall tell.
     option: str = ''
+    #: The PG that it leads, and of which it shall tell the state.
+    pgid: str = ''
 
 
 class OsdPlace(NamedTuple):

@@ -361,8 +361,8 @@ class FakeCluster:
         return {} if self.mute else {question: self._answer(question) for question in questions}
 
     def _answer(self, question: Question) -> str:
-        if question.kind == 'pg':
-            waits = question.id in self.backfill_wait
+        if question.pgid:
+            waits = question.pgid in self.backfill_wait
             return 'active+remapped+' + ('backfill_wait' if waits else 'backfilling')
         return self.osd_shows.get(question.option,
                                   self.osd_config.get(('osd', question.option), ''))
