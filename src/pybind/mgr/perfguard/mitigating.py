@@ -188,7 +188,8 @@ class Mitigating:
 
     def _look_up(self, now: float, seen: Seen, view: View, decision: Decision) -> Seen:
         """Read what the decision needs; what has to be asked for is there in a later turn."""
-        if Need.CONFIG in decision.needs:
+        if Need.CONFIG in decision.needs and self._config_read != now:
+            # Once a turn, also where the mons do not answer.
             seen = self._with_config(now, seen)
         if Need.SCHEDULERS in decision.needs:
             told = self._asked(now, Need.SCHEDULERS, [

@@ -13,6 +13,7 @@ from perfguard.store import Store
 
 from .driver import OPTIONS, Driver
 from .fake_cluster import Crash, FakeCluster
+from .test_watching import PERIOD, Watched
 
 SECONDS = 5.0
 ACT = replace(OPTIONS, mitigation_mode='act', mitigation_seconds=SECONDS)
@@ -187,6 +188,36 @@ def test_abort_while_rungs_are_held() -> None:
     driver.run(ALL_UNDONE_TURNS)
     assert driver.cluster.clean() and driver.cluster.osd_config == FOUND
     assert 'norebalance' not in driver.cluster.flags
+
+
+# ---- what the watch has found
+
+def test_a_pool_that_is_slow_holds_releases() -> None:
+    driver = Watched()
+    driver.osds.backfill_seconds = 1e6
+    driver.to_releasing()
+    driver.osds.factor = 20.0
+    driver.minutes(3)
+    assert driver.phase == 'HOLDING'
+    assert 'reads of pool rep are slower than usual' in driver.status['reasons']
+    driver.osds.factor = 1.0
+    driver.minutes(3)
+    assert driver.phase == 'RELEASING'
+
+
+def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.osds.affinity[7] = 0.75
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert driver.osds.affinity == {7: 0.0}
+    assert 'primary affinity of osd.7 is lowered' in driver.events('mitigation')
+    driver.restart()
+    driver.turn(PERIOD)
+    driver.osds.slow = {}
+    driver.minutes(10)
+    assert driver.osds.affinity == {7: 0.75}
 
 
 # ---- by command
