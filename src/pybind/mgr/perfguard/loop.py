@@ -336,7 +336,7 @@ class Loop:
 
     def _note(self, event: Event) -> None:
         self._events.note(event, self._clock(), self._options().event_history)
-        if event.kind in KINDS.values():
+        if event.kind == MITIGATION or event.kind in KINDS.values():
             # Rare, and what operators ask for first when they come to look.
             self._events.save_soon()
         if event.kind in LOGGED:
