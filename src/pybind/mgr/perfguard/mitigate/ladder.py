@@ -246,7 +246,7 @@ def _up(sheet: _Sheet) -> None:
     if sheet.lasting() and sheet.bad:
         why = '; '.join(sheet.evidence.trouble)
         for rung in MOVEMENT_RUNGS:
-            if rung not in taken and _take[rung](sheet, why):
+            if rung not in taken and _TAKE[rung](sheet, why):
                 return
             if sheet.needs:
                 return
@@ -291,7 +291,7 @@ def _take_slow(sheet: _Sheet, why: str) -> bool:
     return True
 
 
-_take = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
+_TAKE = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
          Rung.SLOW: _take_slow}
 
 
