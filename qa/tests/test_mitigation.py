@@ -36,7 +36,8 @@ def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
                                      'mon_warn_on_slow_ping_time': '1000000'}}
     cluster = cluster_factory(release, osds=8, hosts=4, mgrs=2, conf=conf)
     cluster.pool_create('p', 64)
-    cluster.fill('p', 2000, 4096)
+    # Enough that PGs wait for each other.
+    cluster.fill('p', 6000, 4096)
     cluster.wait_clean(30)
     yield Guard(cluster, {'mitigation_seconds': str(SECONDS)})
     cluster.down()
@@ -145,21 +146,21 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     cluster = guard.cluster
     knob, fast, slow = knob_of(guard)
     before = guard.foreign()
-    total = guard.hold(lambda: reweight(cluster, 2.5))['total']
+    guard.hold(lambda: reweight(cluster, 2.5))
     guard.do('start')
-    cluster.wait(lambda: guard.status()['in_flight'] >= 4, 30, 'PGs in flight')
+    cluster.wait(lambda: guard.status()['in_flight'] >= 8, 30, 'PGs in flight')
     cluster.mon('osd set', key='nobackfill')
     cluster.flush_pg_stats()
-    waiting = {pg['pgid'] for pg in cluster.pgs() if 'backfill_wait' in pg['state']}
+    assert any('backfill_wait' in pg['state'] for pg in cluster.pgs())
+    in_flight = guard.status()['in_flight']
     with laggy(cluster, HANGS):
         first = wait_rung(guard, 'norebalance', 'held')
         assert 'norebalance' in flags(guard) and 'laggy' in first['why']
         fail_mgr(guard)
-        if waiting:
-            back = wait_rung(guard, 'pin back', 'held')
-            cluster.wait(lambda: guard.status()['in_flight'] < total, 20, 'PGs pinned back')
-            print('pinned back: %s' % back['note'])
-            fail_mgr(guard)
+        back = wait_rung(guard, 'pin back', 'held')
+        cluster.wait(lambda: guard.status()['in_flight'] < in_flight, 20, 'PGs pinned back')
+        print('in flight: %d, pinned back: %s' % (in_flight, back['note']))
+        fail_mgr(guard)
         third = wait_rung(guard, 'slow recovery', 'held')
         cluster.wait(lambda: configured(guard, knob) == [slow], 10, 'the option')
         check_in_force(guard, knob, slow)

@@ -16,10 +16,11 @@ MCLOCK = 'mclock_scheduler'
 PROFILE = 'osd_mclock_profile'
 OVERRIDE = 'osd_mclock_override_recovery_settings'
 SLEEP = 'osd_recovery_sleep'
-#: Not 0, these win over the options of the same name for a kind of drive (_hdd, _ssd, _hybrid).
-LIMITS = ('osd_max_backfills', 'osd_recovery_max_active')
+BACKFILLS = 'osd_max_backfills'
+#: Not 0, it wins over the options for a kind of drive (..._hdd, ..._ssd).
+MAX_ACTIVE = 'osd_recovery_max_active'
 #: A backfill or recovery operation at a time, on the OSD as a whole.
-SLOWEST_LIMIT = 1
+SLOWEST_LIMIT = '1'
 #: Between two of them; the default of OSDs on rotating drives.
 SLEEP_SECONDS = 0.1
 #: The profile in which clients get the most, and that of the operator's own making.
@@ -58,10 +59,10 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) 
         limits = limits or any(entry.name == OVERRIDE and entry.value == 'true'
                                for entry in entries)
     if limits:
-        for name in LIMITS:
-            settings += [_option(name, where, value, str(SLOWEST_LIMIT))
+        for name in (BACKFILLS, MAX_ACTIVE):
+            settings += [_option(name, where, value, SLOWEST_LIMIT)
                          for where, value in _places(entries, name).items()
-                         if not _is_slow_limit(value)]
+                         if not _is_slow_limit(name, value)]
     if WPQ in schedulers:
         settings += _sleeps(entries)
     unknown = sorted(schedulers - {WPQ, MCLOCK})
@@ -91,9 +92,11 @@ def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str
     return found
 
 
-def _is_slow_limit(value: Optional[str]) -> bool:
-    """0 stands for the default of the drive's kind."""
-    return value is not None and 0 < _number(value) <= SLOWEST_LIMIT
+def _is_slow_limit(name: str, value: Optional[str]) -> bool:
+    """0 stands for the default of the drive's kind, or for no backfill at all."""
+    if value is None or value.strip() not in ('0', SLOWEST_LIMIT):
+        return False
+    return name == BACKFILLS or value.strip() == SLOWEST_LIMIT
 
 
 def _number(value: str) -> float:

@@ -53,6 +53,9 @@ def test_what_is_as_slow_already_stays() -> None:
                     osd__osd_recovery_sleep='0.1')
     assert changes(slow_recovery(found, {'wpq'})) == {
         ('osd', 'osd_recovery_max_active'): ('0', '1')}
+    # ... or for no backfill at all.
+    found = entries(osd__osd_max_backfills='0')
+    assert ('osd', 'osd_max_backfills') not in changes(slow_recovery(found, {'wpq'}))
 
 
 def test_nobody_sleeps_less_than_before() -> None:
