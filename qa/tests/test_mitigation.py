@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The mitigation ladder on a real cluster, up and down, with laggy PGs while data moves.
 
-The tests of a release share one cluster. Movement is frozen by nobackfill, which the tests set, so
-that it lasts for as long as it is needed.
+The tests of a release share one cluster. Movement is frozen, by nobackfill or by an
+osd_max_backfills of 0, so that it lasts for as long as it is needed.
 """
 import contextlib
 import json
 import time
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
 
@@ -36,8 +36,7 @@ def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
                                      'mon_warn_on_slow_ping_time': '1000000'}}
     cluster = cluster_factory(release, osds=8, hosts=4, mgrs=2, conf=conf)
     cluster.pool_create('p', 64)
-    # Enough that PGs wait for each other.
-    cluster.fill('p', 6000, 4096)
+    cluster.fill('p', 2000, 4096)
     cluster.wait_clean(30)
     yield Guard(cluster, {'mitigation_seconds': str(SECONDS)})
     cluster.down()
@@ -54,15 +53,40 @@ def guard(shared: Guard) -> Iterator[Guard]:
     before = shared.foreign()
     yield shared
     load.stop()
-    if 'nobackfill' in flags(shared):
-        # The test has failed in the middle.
-        shared.ask('rebalance abort')
-        reweight(shared.cluster, 1.0)
-        shared.cluster.mon('osd unset', key='nobackfill')
+    tidy(shared)
+    if knob == 'osd_max_backfills':
+        shared.cluster.mon('config rm', who='osd', name='osd_recovery_max_active')
     shared.cluster.wait_clean(60)
     wait_idle(shared)
     assert shared.foreign() == before
     assert not shared.tracebacks()
+
+
+def tidy(guard: Guard) -> None:
+    """After a test that has failed in the middle as well."""
+    if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
+        guard.do('abort')
+        guard.wait_phase('ABORTED')
+        guard.remove_upmaps()
+    reweight(guard.cluster, 1.0)
+    guard.cluster.mon('osd unset', key='nobackfill')
+    no_backfill(guard, False)
+
+
+def no_backfill(guard: Guard, on: bool) -> None:
+    """Every PG that has to be backfilled waits until it may begin; or no longer."""
+    knob, fast, _ = knob_of(guard)
+    usual: Dict[str, Optional[str]] = {
+        'osd_max_backfills': fast if knob == 'osd_max_backfills' else None}
+    wanted: Dict[str, Optional[str]] = {'osd_max_backfills': '0'}
+    if knob == 'osd_mclock_profile':
+        usual['osd_mclock_override_recovery_settings'] = None
+        wanted['osd_mclock_override_recovery_settings'] = 'true'
+    for name, value in (wanted if on else usual).items():
+        if value is None:
+            guard.cluster.mon('config rm', who='osd', name=name)
+        else:
+            guard.cluster.mon('config set', who='osd', name=name, value=value)
 
 
 def knob_of(guard: Guard) -> List[str]:
@@ -145,13 +169,16 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     """The mgr fails on each rung."""
     cluster = guard.cluster
     knob, fast, slow = knob_of(guard)
-    before = guard.foreign()
+    if knob == 'osd_max_backfills':
+        # Here it is what keeps PGs waiting.
+        knob, fast, slow = 'osd_recovery_max_active', '6', '1'
+        cluster.mon('config set', who='osd', name=knob, value=fast)
+    no_backfill(guard, True)
     guard.hold(lambda: reweight(cluster, 2.5))
     guard.do('start')
-    cluster.wait(lambda: guard.status()['in_flight'] >= 8, 30, 'PGs in flight')
-    cluster.mon('osd set', key='nobackfill')
-    cluster.flush_pg_stats()
-    assert any('backfill_wait' in pg['state'] for pg in cluster.pgs())
+    cluster.wait(lambda: guard.status()['in_flight'] >= 4, 30, 'PGs in flight')
+    cluster.wait(lambda: any('backfill_wait' in pg['state'] for pg in cluster.pgs()), 20,
+                 'PGs that wait')
     in_flight = guard.status()['in_flight']
     with laggy(cluster, HANGS):
         first = wait_rung(guard, 'norebalance', 'held')
@@ -180,11 +207,8 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     fail_mgr(guard)
     wait_rung(guard, 'norebalance', 'idle', GONE_SECONDS)
     assert 'norebalance' not in flags(guard)
-    cluster.mon('osd unset', key='nobackfill')
+    no_backfill(guard, False)
     guard.wait_phase('DONE', timeout=90)
-    # Away from the CRUSH map of the campaign, which is over.
-    reweight(cluster, 1.0)
-    assert guard.foreign() == before
 
 
 def test_observe_changes_nothing(guard: Guard) -> None:

@@ -78,6 +78,8 @@ class Mitigating:
         self._checked: Dict[int, None] = {}
         self._unknown_since: Optional[float] = None
         self._hold_since = 0.0
+        #: OSDs that may be the cause of laggy PGs.
+        self._suspects: FrozenSet[int] = frozenset()
         #: Commands that failed in the last turn, so that each failure is told once.
         self._failures: Tuple[str, ...] = ()
         self.mitigated = Mitigated()
@@ -120,6 +122,7 @@ class Mitigating:
     def turn(self, now: float, view: View, signals: Signals, watched: Watched,
              campaign: Optional[Campaign], options: Options) -> None:
         osdmap = view.osdmap
+        self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'])
         taken = self._take_requests()
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
                          self._unknown(now, signals))
@@ -198,7 +201,8 @@ class Mitigating:
                 seen = replace(seen, schedulers=frozenset(told.values()))
         if Need.PG_STATES in decision.needs:
             told = self._asked(now, Need.PG_STATES, [
-                Question(primary, pgid=pgid) for pgid, primary in _primaries(view, seen.in_flight)])
+                Question(primary, pgid=pgid) for pgid, primary in _primaries(
+                    view, seen.in_flight, self._suspects)])
             if told is not None:
                 seen = replace(seen, pg_states={
                     question.pgid: state for question, state in told.items()})
@@ -283,13 +287,18 @@ def _some(osdmap: OsdMap) -> List[int]:
     return osds[::stride][:ASKED_OSDS]
 
 
-def _primaries(view: View, pgids: FrozenSet[str]) -> List[Tuple[str, int]]:
-    """Some PGs, each with the OSD that leads it."""
+def _primaries(view: View, pgids: FrozenSet[str],
+               suspects: FrozenSet[int]) -> List[Tuple[str, int]]:
+    """Some PGs, each with the OSD that leads it.
+
+    Not those served by an OSD that may hang: pinned back they would have to peer with it.
+    """
     found: List[Tuple[str, int]] = []
     for pgid in sorted(pgids)[:ASKED_PGS]:
         placement = view.placement(pgid)
         acting = placement.acting if placement is not None else ()
-        found += [(pgid, osd) for osd in acting if osd != NO_OSD][:1]
+        if not suspects.intersection(acting):
+            found += [(pgid, osd) for osd in acting if osd != NO_OSD][:1]
     return found
 
 
