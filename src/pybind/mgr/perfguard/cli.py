@@ -75,6 +75,20 @@ class Commands:
         """Show laggy PGs and which OSD is to blame"""
         return _show(self._ready().watched.laggy, format, render.laggy)
 
+    @read_command('perfguard mitigation ls')
+    @_command
+    def mitigation_ls(self, format: Optional[str] = None) -> CommandResult:
+        """Show what is done, or would be, while clients suffer from the movement of data"""
+        return _show(self._ready().mitigated.listing, format, render.mitigation)
+
+    @write_command('perfguard mitigation revert')
+    @_command
+    def mitigation_revert(self, rung: int, format: Optional[str] = None) -> CommandResult:
+        """Undo one rung, and leave it alone until its evidence has been gone"""
+        self.loop.revert(rung)
+        return _show({'id': rung, 'message': 'undoing; "mitigation ls" shows when it is done'},
+                     format, render.accepted)
+
     @read_command('perfguard history')
     @_command
     def history(self, what: str = 'cluster', week: bool = False,

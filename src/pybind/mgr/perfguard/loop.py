@@ -17,6 +17,8 @@ from . import overview
 from .cluster.ports import Cluster, View
 from .cluster.types import OsdMap
 from .events import Event, EventLog
+from .mitigate.ladder import KIND as MITIGATION
+from .mitigating import Mitigating, with_mitigation
 from .options import Options
 from .overview import Published
 from .rebalance import goals, monoptions, report
@@ -51,7 +53,7 @@ REST_SECONDS = 0.2
 #: Share of its time that the loop may compute.
 BUSY_SHARE = 0.1
 #: Kinds of events that the cluster log tells as well.
-LOGGED = frozenset({'phase', *KINDS.values()})
+LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 
@@ -86,6 +88,7 @@ class Loop:
         self._history: List[Json] = []
         self._events = EventLog(store)
         self._watching = Watching(cluster, store, self._note)
+        self._mitigating = Mitigating(cluster, store, self._note)
         self._reasons: Tuple[str, ...] = ()
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.
@@ -111,6 +114,13 @@ class Loop:
         with self._publishing:
             self._requests.put((key, request))
             self.published = overview.foreseen(self.published, request, self._clock())
+        self._wake.set()
+
+    def revert(self, step_id: int) -> None:
+        """Queue the undoing of a rung of the mitigation; Refused if it is not held."""
+        if not self.published.rebalance:
+            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+        self._mitigating.request_revert(step_id)
         self._wake.set()
 
     def wait(self) -> None:
@@ -145,6 +155,7 @@ class Loop:
         self._history = self._store.get_entries('history')
         self._events.load()
         self._watching.load(self._options(), self._clock())
+        self._mitigating.load()
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
         self._interrupted = ['%s cannot be read' % text for text in lost]
         for key, reason in self._store.damaged:
@@ -200,6 +211,9 @@ class Loop:
         seen, view = self._observe()
         self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
         seen = replace(seen, clients=self._watching.clients)
+        self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched,
+                              self._campaign, options)
+        seen = with_mitigation(seen, self._mitigating.mitigated)
         self._apply_requests(seen)
         if self._campaign is not None and self._campaign.active:
             seen = self._with_goals(seen, view)
@@ -365,7 +379,7 @@ class Loop:
 
     def _note(self, event: Event) -> None:
         self._events.note(event, self._clock(), self._options().event_history)
-        if event.kind in KINDS.values():
+        if event.kind == MITIGATION or event.kind in KINDS.values():
             # Rare, and what operators ask for first when they come to look.
             self._events.save_soon()
         if event.kind in LOGGED:
@@ -402,9 +416,10 @@ class Loop:
                                    overview.progress_text(campaign),
                                    report.progress_share(campaign))
         published = Published(
-            status=overview.status(seen, rebalance, checks, watched, self._turn_seconds),
+            status=overview.status(seen, rebalance, checks, watched,
+                                   self._mitigating.mitigated, self._turn_seconds),
             rebalance=rebalance,
-            watched=watched,
+            watched=watched, mitigated=self._mitigating.mitigated,
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),
             events=self._events.all(), history=tuple(self._history), campaign=campaign,

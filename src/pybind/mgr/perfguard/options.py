@@ -91,6 +91,18 @@ OPTIONS: List[OptionSpec] = [
     _option('end_weekday', 'uint', 0,
             'day of the week from which none is released; the same as begin_weekday: all days',
             min=0, max=6),
+    _option('mitigation_mode', 'str', 'observe',
+            'what to do to the cluster while clients suffer from the movement of data',
+            'off: nothing. observe: say what would be done. act: set norebalance, pin back PGs '
+            'that wait for backfill, slow recovery, one after the other, and undo it after. '
+            'Releases are held in every mode.', enum_allowed=['off', 'observe', 'act']),
+    _option('mitigation_seconds', 'float', 30.0,
+            'seconds that the trouble must last for the next rung of the mitigation',
+            'Once the trouble has been gone for twice as long, the rungs are undone one by one.',
+            min=1.0, max=3600.0),
+    _option('mitigation_affinity', 'bool', False,
+            'whether the primary affinity of a slow OSD is set to 0 until it is well again',
+            'With mitigation_mode act.'),
     _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
     _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
 ]
@@ -125,6 +137,9 @@ class Options:
     end_time: str
     begin_weekday: int
     end_weekday: int
+    mitigation_mode: str
+    mitigation_seconds: float
+    mitigation_affinity: bool
     history: int
     event_history: int
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .health import warning
+from .mitigating import Mitigated
 from .options import Options
 from .rebalance import report
 from .rebalance.requests import Refused, Request, apply, check
@@ -23,6 +24,7 @@ class Published:
     rebalance: Json = field(default_factory=dict)
     plan: Json = field(default_factory=dict)
     watched: Watched = field(default_factory=Watched)
+    mitigated: Mitigated = field(default_factory=Mitigated)
     events: Tuple[Json, ...] = ()
     history: Tuple[Json, ...] = ()
     campaign: Optional[Campaign] = None
@@ -62,12 +64,13 @@ def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
 
 
 def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
-           watched: Watched, turn_seconds: float) -> Json:
+           watched: Watched, mitigated: Mitigated, turn_seconds: float) -> Json:
     """`perfguard status`; `rebalance` is that of report.status, `turn_seconds` the CPU time of
     the last turn of the loop."""
     signals, counts = seen.signals, seen.signals.counts
     return {
-        'phase': rebalance['phase'], 'mode': 'off', 'health': sorted(checks),
+        'phase': rebalance['phase'], 'mode': mitigated.listing['mode'],
+        'health': sorted(checks),
         'signals': {
             'laggy_pgs': counts.laggy, 'wait_pgs': counts.wait,
             'misplaced_ratio': signals.misplaced_ratio,
@@ -85,8 +88,8 @@ def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
             'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
             'eta_seconds')},
         'turn_cpu_ms': round(1000 * turn_seconds, 2),
-        'reasons': rebalance['reasons'] + watch_reasons(signals.misplaced_ratio, rebalance,
-                                                        checks, watched.failure)}
+        'reasons': rebalance['reasons'] + list(mitigated.reasons) + watch_reasons(
+            signals.misplaced_ratio, rebalance, checks, watched.failure)}
 
 
 def watch_reasons(misplaced_ratio: float, rebalance: Json,

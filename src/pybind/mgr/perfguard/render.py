@@ -220,6 +220,20 @@ def campaign(data: Json) -> str:
     return _pairs(rows)
 
 
+def mitigation(data: Json) -> str:
+    columns = ('id', 'rung', 'state', 'since', 'why', 'found -> put')
+    rows = []
+    for row in data['rungs']:
+        settings = ['%s%s: %s -> %s' % (each['what'], ' of ' + each['who'] if each['who'] else '',
+                                        'not set' if each['found'] is None else each['found'],
+                                        each['put']) for each in row['settings']]
+        settings += [row['note']] if row['note'] else []
+        rows.append(('-' if row['id'] is None else row['id'],
+                     ' '.join([row['rung'], row['subject']]).strip(), row['state'],
+                     time_text(row['since']), row['why'], '\n'.join(settings)))
+    return 'mode: %s\n\n%s' % (data['mode'], table(columns, rows, left=columns[1:]))
+
+
 def events(data: Json) -> str:
     if not data['events']:
         return 'no events'

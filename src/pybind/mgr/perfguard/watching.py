@@ -39,6 +39,11 @@ class Watched:
     #: Why there is nothing to see.
     failure: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
+    #: For the mitigation: PERFGUARD_LAGGY_PGS is raised; what takes longer than usual, as in
+    #: "reads of pool rbd"; slow OSDs, with the reason.
+    laggy_raised: bool = False
+    late: Tuple[str, ...] = ()
+    slow_osds: Mapping[int, str] = field(default_factory=dict)
 
 
 class Watching:
@@ -125,11 +130,17 @@ class Watching:
 
 
 def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
+    pools = sight.osdmap.pools
     return Watched(
+        laggy_raised=watch.laggy.raised,
+        late=tuple('%s of pool %s' % (kind, pools[pool_id].name)
+                   for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
+        slow_osds={osd: verdict.why for osd, verdict in watch.slow.verdicts.items()
+                   if verdict.slow},
         signals=report.signals(watch, sight), pools=tuple(report.pools(watch, sight, options)),
         osds=tuple(report.osds(watch, sight)), laggy=report.laggy(watch, sight),
         checks=checks.health_checks(watch, sight),
-        pool_ids={pool.name: pool.id for pool in sight.osdmap.pools.values()})
+        pool_ids={pool.name: pool.id for pool in pools.values()})
 
 
 def _pool_clients(watch: Watch, sight: Sight, options: Options) -> Dict[int, PoolClients]:

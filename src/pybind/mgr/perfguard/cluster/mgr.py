@@ -5,18 +5,23 @@ import json
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mgr_module import CommandResult, MgrModule
 
 from ..upmap.crush import CrushRules
 from .dumps import osdmap_from_dump
+from .inquiry import Inquiry
 from .pgstates import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import NO_OSD, OsdMap, OsdSet, Placement, Readings, Signals, pool_of, seed_of
+from .types import (NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings, Signals,
+                    pool_of, seed_of)
 
 log = logging.getLogger(__name__)
+
+#: Seconds that the loop waits for the configuration database.
+CONFIG_TIMEOUT = 10.0
 
 #: A mon command; `prefix` and the command's own arguments.
 Command = Mapping[str, Any]
@@ -60,6 +65,7 @@ class MgrCluster:
         self._crush: Optional[CrushRules] = None
         self._crush_version = -1
         self._sensors = Sensors(mgr)
+        self._inquiry = Inquiry(mgr, time.monotonic)
 
     # ---- reading
 
@@ -131,14 +137,27 @@ class MgrCluster:
 
     def stored_options(self) -> Dict[str, Dict[str, str]]:
         """The configuration database: section -> option -> value, without masked entries."""
-        reply = self.run([{'prefix': 'config dump', 'format': 'json'}])[0]
-        if reply.retval != 0:
-            raise RuntimeError('config dump: %s' % (reply.error or 'no answer'))
+        entries = self.config_entries()
+        if entries is None:
+            raise RuntimeError('the mons do not tell what is in the configuration database')
         stored: Dict[str, Dict[str, str]] = {}
-        for entry in json.loads(reply.out):
-            if not entry.get('mask'):
-                stored.setdefault(entry['section'], {})[entry['name']] = str(entry['value'])
+        for entry in entries:
+            if not entry.mask:
+                stored.setdefault(entry.section, {})[entry.name] = entry.value
         return stored
+
+    def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
+        """All of the configuration database; None: the mons did not answer."""
+        reply = self.run([{'prefix': 'config dump', 'format': 'json'}], CONFIG_TIMEOUT)[0]
+        if reply.retval != 0:
+            log.warning('config dump: %s', reply.error or 'no answer')
+            return None
+        return tuple(ConfigEntry(entry['section'], entry.get('mask', ''), entry['name'],
+                                 str(entry['value'])) for entry in json.loads(reply.out))
+
+    def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
+        """What daemons have answered by now; others are asked, and not waited for."""
+        return self._inquiry.answers(questions)
 
     # ---- acting
 

@@ -12,7 +12,8 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     """From (state, number of PGs) pairs, such as ("active+clean", 128).
 
     Of `expected` PGs those that no OSD has reported yet, as after an mgr failover, count as in
-    transition: what is not known is not fit to be built on.
+    transition: what is not known is not fit to be built on. A new mgr lists PGs as "unknown" until
+    their OSDs report, or does not list them at all.
     """
     sums: Dict[str, int] = {}
     inactive = transition = clean = deep = total = 0
@@ -31,7 +32,8 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
             sums[word] = sums.get(word, 0) + count
     missing = max(0, expected - total)
     return PgCounts(total=total + missing, active_clean=clean, inactive=inactive + missing,
-                    in_transition=transition + missing, deep_scrubbing=deep, unreported=missing,
+                    in_transition=transition + missing, deep_scrubbing=deep,
+                    unreported=missing + sums.get('unknown', 0),
                     **{word: sums.get(word, 0) for word in (
                         'degraded', 'remapped', 'backfilling', 'backfill_wait',
                         'backfill_toofull', 'laggy', 'wait', 'recovering')})

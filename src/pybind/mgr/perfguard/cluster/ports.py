@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the loop needs of a cluster. cluster.mgr has the real one; tests and models have others."""
-from typing import Any, FrozenSet, Mapping, Optional, Protocol, Sequence
+from typing import Any, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ..upmap.crush import CrushRules
-from .types import OsdMap, OsdSet, Placement, Readings, Signals
+from .types import ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings, Signals
 
 
 class View(Protocol):
@@ -34,6 +34,10 @@ class Cluster(Protocol):
     def balancer_active(self) -> Optional[str]: ...
 
     def stored_options(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]: ...
+
+    def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]: ...
 
     def run(self, commands: Sequence[Any]) -> Any: ...
 

@@ -41,6 +41,8 @@ class Osd:
     destroyed: bool = False
     #: "nearfull", "backfillfull", "full" or nothing.
     fullness: str = ''
+    #: 0.0 to 1.0; the less, the less it is chosen as a primary.
+    primary_affinity: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,30 @@ class PgWrites(NamedTuple):
     #: The primary first.
     acting: OsdSet
     write: Ops
+
+
+class ConfigEntry(NamedTuple):
+    """One value of the configuration database."""
+    #: "global", "osd", "osd.3", ...
+    section: str
+    #: As in "class:hdd"; '' for none.
+    mask: str
+    name: str
+    value: str
+
+    @property
+    def who(self) -> str:
+        """As `config set` takes it."""
+        return self.section + ('/' + self.mask if self.mask else '')
+
+
+class Question(NamedTuple):
+    """What an OSD is asked, without waiting for it: one of option and pgid."""
+    osd: int
+    #: The option whose value in force it shall tell.
+    option: str = ''
+    #: The PG that it leads, and of which it shall tell the state.
+    pgid: str = ''
 
 
 class OsdPlace(NamedTuple):

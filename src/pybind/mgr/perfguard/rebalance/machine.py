@@ -121,6 +121,8 @@ def _releasing(turn: Turn) -> None:
     set_pace(turn)
     calm = _hold(turn, norebalance=turn.campaign.paused or unguarded or turn.campaign.pace.halted)
     stops = _stops(turn) + too_much(turn)
+    if turn.seen.pin_back:
+        pin_back(turn, turn.seen.pin_back)
     if turn.campaign.paused:
         turn.enter(Phase.HOLDING, 'paused by the operator')
         turn.reasons.append('paused by the operator: "rebalance resume" goes on')
@@ -172,7 +174,9 @@ def _quiet(turn: Turn) -> bool:
 
 def _stops(turn: Turn) -> List[str]:
     stops = stop_conditions(turn.seen.signals)
-    for flag in foreign_movement_flags(turn.campaign.holds, turn.seen.osdmap.flags):
+    stops += [text for text in turn.seen.stops if text not in stops]
+    foreign = turn.seen.osdmap.flags - turn.seen.own_flags
+    for flag in foreign_movement_flags(turn.campaign.holds, foreign):
         stops.append('the flag %s is set, and not by perfguard: nothing can move' % flag)
     if (turn.seen.settings.balancer_active != 'false' and BALANCER in turn.campaign.holds.given_up):
         stops.append('the balancer is on and would change the pins: "ceph balancer off" goes on')

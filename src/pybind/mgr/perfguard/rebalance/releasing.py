@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.types import OsdSet, UpmapEntry, pool_of
 from ..upmap.pins import Pin, plan_pin
@@ -281,15 +282,17 @@ def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
     return all(osd in osds and osds[osd].up and osd not in full for osd in move.targets)
 
 
-def pin_back(turn: Turn) -> None:
-    """Turn every PG that is under way back to where its data is."""
+def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
+    """Turn PGs that are under way (`only` these) back to where their data is."""
     campaign = turn.campaign
-    if not campaign.in_flight:
+    back = {pgid: flight for pgid, flight in campaign.in_flight.items()
+            if only is None or pgid in only}
+    if not back:
         return
     pinning = dict(campaign.pinning)
     released = campaign.released
     stuck: List[str] = []
-    for pgid, flight in campaign.in_flight.items():
+    for pgid, flight in back.items():
         if flight.pin is None:
             continue
         pin = _way_back(turn, pgid, flight.pin)
@@ -310,7 +313,9 @@ def pin_back(turn: Turn) -> None:
     if stuck:
         turn.event('unpinnable', 'PGs %s go on to their target' % ', '.join(sorted(stuck)),
                    'they cannot be pinned where they are')
-    turn.set(in_flight={}, pinning=pinning, pins_sent=turn.now, released=released)
+    turn.set(in_flight={pgid: flight for pgid, flight in campaign.in_flight.items()
+                        if pgid not in back},
+             pinning=pinning, pins_sent=turn.now, released=released)
 
 
 def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:

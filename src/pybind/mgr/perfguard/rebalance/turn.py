@@ -33,6 +33,11 @@ class Observation:
     new_map: bool = True
     #: What clients felt last.
     clients: Clients = Clients()
+    #: From the mitigation: why nothing may be released, PGs under way to be pinned back, and
+    #: flags that are its own.
+    stops: Tuple[str, ...] = ()
+    pin_back: FrozenSet[str] = frozenset()
+    own_flags: FrozenSet[str] = frozenset()
 
     @property
     def osdmap(self) -> OsdMap:

@@ -7,8 +7,8 @@ the tests let an mgr crash between any two steps.
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Readings,
-                                     Signals, UpmapEntry, pool_of)
+from perfguard.cluster.types import (ConfigEntry, Osd, OsdMap, OsdSet, PgCounts, Placement, Pool,
+                                     Question, Readings, Signals, UpmapEntry, pool_of)
 from perfguard.upmap.crush import CrushRules
 
 from .mon_model import Refused, ToyMon, ToyOsd
@@ -126,6 +126,15 @@ class FakeCluster:
     read: Readings = Readings(seconds=60.0, counters={}, clients=(), places={})
     #: The module has given up what it had in the OSDs.
     closed: bool = False
+    #: The configuration database but for the mgr's section, by (who, option).
+    osd_config: Dict[Tuple[str, str], str] = field(default_factory=dict)
+    #: What OSDs show of their own options, whatever the configuration database has.
+    osd_shows: Dict[str, str] = field(default_factory=lambda: {'osd_op_queue': 'wpq'})
+    affinity: Dict[int, float] = field(default_factory=dict)
+    #: PGs under way that wait for their backfill to begin.
+    backfill_wait: Set[str] = field(default_factory=set)
+    #: OSDs and PGs answer no question.
+    mute: bool = False
     #: Commands of this prefix are answered with this error and do nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
 
@@ -261,7 +270,8 @@ class FakeCluster:
                          data_shards=2)}
         osdmap = OsdMap(
             epoch=self.epoch, flags=frozenset(self.flags), pools=pools,
-            osds={i: Osd(i, toy.up, toy.reweight, fullness=self.fullness.get(i, ''))
+            osds={i: Osd(i, toy.up, toy.reweight, fullness=self.fullness.get(i, ''),
+                         primary_affinity=self.affinity.get(i, 1.0))
                   for i, toy in self.toys.items()},
             upmap_items={pgid: e.items for pgid, e in entries.items() if e.items},
             upmap_vectors={pgid: e.vector for pgid, e in entries.items()
@@ -325,8 +335,9 @@ class FakeCluster:
         try:
             {'osd set': lambda c: self.flags.add(c['key']),
              'osd unset': lambda c: self.flags.discard(c['key']),
-             'config set': lambda c: self._section(c['who']).update({c['name']: c['value']}),
-             'config rm': lambda c: self._section(c['who']).pop(c['name'], None),
+             'config set': self._config_set,
+             'config rm': self._config_rm,
+             'osd primary-affinity': lambda c: self.affinity.update({c['id']: c['weight']}),
              'osd pool set': self._pool_set,
              # The primary would ask for the same.
              'osd pg-temp': lambda c: self.primed.add(c['pgid']),
@@ -340,8 +351,34 @@ class FakeCluster:
             return FakeReply(-22, 'refused')
         return FakeReply(0)
 
+    def _config_set(self, command: Mapping[str, Any]) -> None:
+        if command['who'] in ('mgr', 'mon'):
+            self._section(command['who'])[command['name']] = command['value']
+        else:
+            self.osd_config[command['who'], command['name']] = command['value']
+
+    def _config_rm(self, command: Mapping[str, Any]) -> None:
+        if command['who'] in ('mgr', 'mon'):
+            self._section(command['who']).pop(command['name'], None)
+        else:
+            self.osd_config.pop((command['who'], command['name']), None)
+
     def _section(self, who: str) -> Dict[str, str]:
         return {'mgr': self.config, 'mon': self.mon_config}[who]
+
+    def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
+        return tuple(ConfigEntry(who.partition('/')[0], who.partition('/')[2], name, value)
+                     for (who, name), value in self.osd_config.items())
+
+    def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
+        return {} if self.mute else {question: self._answer(question) for question in questions}
+
+    def _answer(self, question: Question) -> str:
+        if question.pgid:
+            waits = question.pgid in self.backfill_wait
+            return 'active+remapped+' + ('backfill_wait' if waits else 'backfilling')
+        return self.osd_shows.get(question.option,
+                                  self.osd_config.get(('osd', question.option), ''))
 
     def _pool_set(self, command: Mapping[str, Any]) -> None:
         assert command['var'] == 'pg_autoscale_mode'

@@ -78,14 +78,14 @@ def shell(stub: types.ModuleType) -> Shell:
     return Shell(Driver())
 
 
-READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'rebalance status',
-        'rebalance plan', 'rebalance ls')
+READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
+        'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
 
 
 def test_permissions(shell: Shell) -> None:
     assert {name for name, (way, _) in COMMANDS.items() if way == 'w'} == {
-        'perfguard rebalance ' + verb for verb in WRITE}
+        'perfguard rebalance ' + verb for verb in WRITE} | {'perfguard mitigation revert'}
 
 
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:
@@ -196,9 +196,18 @@ def test_before_the_first_turn(shell: Shell) -> None:
     shell.driver.restart()
     shell.module.loop = shell.driver.loop
     assert shell('status')[0] == 0
-    for command in ('osds', 'pools', 'laggy', 'history', 'rebalance status', 'rebalance plan',
-                    'rebalance ls', 'rebalance prepare'):
+    assert shell('mitigation revert', rung=1)[0] == -errno.EAGAIN
+    for command in ('osds', 'pools', 'laggy', 'history', 'mitigation ls', 'rebalance status',
+                    'rebalance plan', 'rebalance ls', 'rebalance prepare'):
         assert shell(command)[0] == -errno.EAGAIN
+
+
+def test_mitigation_by_command(shell: Shell) -> None:
+    data = shell.json('mitigation ls')
+    assert data['mode'] == 'observe' and len(data['rungs']) == 5
+    assert {row['state'] for row in data['rungs']} == {'idle'}
+    retval, out, error = shell('mitigation revert', rung=5)
+    assert (retval, out) == (-errno.ENOENT, '') and 'there is no rung 5' in error
 
 
 # ---- cluster.mgr
@@ -293,8 +302,21 @@ def test_stored_options(stub: types.ModuleType) -> None:
         {'section': 'mgr', 'name': name, 'mask': '', 'value': 'true'}]), '')
     assert mgr_cluster(mgr).stored_options() == {'global': {name: 'no'}, 'mgr': {name: 'true'}}
     mgr.answers['config dump'] = (-13, '', 'EACCES')
-    with pytest.raises(RuntimeError, match='EACCES'):
+    with pytest.raises(RuntimeError, match='mons do not tell'):
         mgr_cluster(mgr).stored_options()
+
+
+def test_config_entries(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    mgr.answers['config dump'] = (0, json.dumps([
+        {'section': 'osd', 'name': 'osd_max_backfills', 'mask': 'class:hdd', 'value': '3',
+         'device_class': 'hdd', 'level': 'advanced'},
+        {'section': 'osd.1', 'name': 'osd_recovery_sleep', 'value': '0.250000'}]), '')
+    first, second = mgr_cluster(mgr).config_entries()
+    assert (first.who, first.name, first.value) == ('osd/class:hdd', 'osd_max_backfills', '3')
+    assert (second.who, second.mask) == ('osd.1', '')
+    mgr.answers['config dump'] = (-13, '', 'EACCES')
+    assert mgr_cluster(mgr).config_entries() is None
 
 
 def test_all_commands_are_sent_before_any_answer_is_awaited(stub: types.ModuleType) -> None:

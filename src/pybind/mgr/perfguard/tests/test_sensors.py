@@ -628,6 +628,8 @@ def test_pgs_that_nobody_has_reported_are_in_transition() -> None:
     counts = count_states([('active+clean', 10)], 16)
     assert (counts.total, counts.unreported, counts.inactive, counts.in_transition) == (16, 6, 6, 6)
     assert count_states([('active+clean', 10)], 4).unreported == 0
+    unknown = count_states([('active+clean', 10), ('unknown', 3)], 15)
+    assert (unknown.total, unknown.unreported, unknown.in_transition) == (15, 5, 5)
     assert count_states([]) == PgCounts()
 
 

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mitigation ladder on a real cluster, up and down, with laggy PGs while data moves.
+
+The tests of a release share one cluster. Movement is frozen, by nobackfill or by an
+osd_max_backfills of 0, so that it lasts for as long as it is needed.
+"""
+import contextlib
+import json
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import pytest
+
+from qa.cluster import Cluster
+
+from .faults import LAGGY_CONF, laggy
+from .guard import Foreign, Guard, Json
+
+ClusterFactory = Callable[..., Cluster]
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+HANGS = 3
+SECONDS = 3
+#: Seconds until PGs are laggy, and until a rung is taken after that.
+TAKEN_SECONDS = 45
+#: The alarm is kept for 15 s after the last laggy PG; then two intervals, and one for each rung.
+GONE_SECONDS = 90
+MOVEMENT = ('norebalance', 'slow recovery')
+
+
+@pytest.fixture(scope='module')
+def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
+    # The check for slow heartbeats outlives an OSD that hung by many minutes, and stops releases.
+    conf = {**LAGGY_CONF, 'global': {**LAGGY_CONF['global'],
+                                     'mon_warn_on_slow_ping_time': '1000000'}}
+    cluster = cluster_factory(release, osds=8, hosts=4, mgrs=2, conf=conf)
+    cluster.pool_create('p', 64)
+    cluster.fill('p', 2000, 4096)
+    cluster.wait_clean(30)
+    yield Guard(cluster, {'mitigation_seconds': str(SECONDS)})
+    cluster.down()
+
+
+@pytest.fixture
+def guard(shared: Guard) -> Iterator[Guard]:
+    """Without movement and with nothing held, before the test and after it."""
+    shared.option('mitigation_mode', 'act')
+    # What makes recovery fast, as an operator may have set it.
+    knob, fast, _ = knob_of(shared)
+    shared.cluster.mon('config set', who='osd', name=knob, value=fast)
+    load = shared.cluster.load('p', rate=200, read_fraction=0.8, runtime=300)
+    before = shared.foreign()
+    yield shared
+    load.stop()
+    tidy(shared)
+    if knob == 'osd_max_backfills':
+        shared.cluster.mon('config rm', who='osd', name='osd_recovery_max_active')
+    shared.cluster.wait_clean(60)
+    wait_idle(shared)
+    assert shared.foreign() == before
+    assert not shared.tracebacks()
+
+
+def tidy(guard: Guard) -> None:
+    """After a test that has failed in the middle as well."""
+    if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
+        guard.do('abort')
+        guard.wait_phase('ABORTED')
+        guard.remove_upmaps()
+    reweight(guard.cluster, 1.0)
+    guard.cluster.mon('osd unset', key='nobackfill')
+    no_backfill(guard, False)
+
+
+def no_backfill(guard: Guard, on: bool) -> None:
+    """Every PG that has to be backfilled waits until it may begin; or no longer."""
+    knob, fast, _ = knob_of(guard)
+    usual: Dict[str, Optional[str]] = {
+        'osd_max_backfills': fast if knob == 'osd_max_backfills' else None}
+    wanted: Dict[str, Optional[str]] = {'osd_max_backfills': '0'}
+    if knob == 'osd_mclock_profile':
+        usual['osd_mclock_override_recovery_settings'] = None
+        wanted['osd_mclock_override_recovery_settings'] = 'true'
+    for name, value in (wanted if on else usual).items():
+        if value is None:
+            guard.cluster.mon('config rm', who='osd', name=name)
+        else:
+            guard.cluster.mon('config set', who='osd', name=name, value=value)
+
+
+def knob_of(guard: Guard) -> List[str]:
+    """The option that slows recovery: its name, a fast value, and what perfguard puts."""
+    queue = guard.cluster.tell('osd.0', 'config get', var='osd_op_queue')['osd_op_queue']
+    if queue == 'wpq':
+        return ['osd_max_backfills', '2', '1']
+    return ['osd_mclock_profile', 'high_recovery_ops', 'high_client_ops']
+
+
+@contextlib.contextmanager
+def remapped(guard: Guard) -> Iterator[None]:
+    """PGs are on their way, without a campaign, and make no headway."""
+    cluster = guard.cluster
+    cluster.mon('osd set', key='nobackfill')
+    try:
+        reweight(cluster, 2.5)
+        guard.wait_remapped()
+        yield
+    finally:
+        reweight(cluster, 1.0)
+        cluster.mon('osd unset', key='nobackfill')
+
+
+def reweight(cluster: Cluster, weight: float) -> None:
+    cluster.burst([{'prefix': 'osd crush reweight', 'name': 'osd.%d' % osd, 'weight': weight}
+                   for osd in (0, 5)])
+
+
+def rows(guard: Guard) -> Dict[str, Json]:
+    return {row['rung']: row for row in guard.get('mitigation ls')['rungs']}
+
+
+def wait_rung(guard: Guard, rung: str, state: str, timeout: float = TAKEN_SECONDS) -> Json:
+    seen: List[Dict[str, Json]] = []
+
+    def there() -> bool:
+        retval, out, _ = guard.ask('mitigation ls')
+        if retval == 0:
+            seen.append({row['rung']: row for row in json.loads(out)['rungs']})
+        return bool(seen) and seen[-1][rung]['state'] == state
+
+    try:
+        guard.cluster.wait(there, timeout, '%s %s' % (rung, state))
+    except Exception as error:
+        raise AssertionError('%s; %s' % (error, seen[-1:])) from error
+    return seen[-1][rung]
+
+
+def wait_idle(guard: Guard) -> None:
+    """Until every rung is given back, the first one as well."""
+    guard.cluster.wait(lambda: {row['state'] for row in rows(guard).values()} == {'idle'},
+                       GONE_SECONDS, 'all rungs to be idle')
+
+
+def flags(guard: Guard) -> Any:
+    return guard.cluster.osd_dump()['flags_set']
+
+
+def configured(guard: Guard, option: str) -> List[str]:
+    """What the configuration database has of an option for OSDs, without masks."""
+    return [entry['value'] for entry in guard.cluster.mon('config dump')
+            if (entry['section'], entry['name'], entry['mask']) == ('osd', option, '')]
+
+
+def fail_mgr(guard: Guard) -> None:
+    guard.cluster.mgr_fail()
+    guard.wait_ready()
+
+
+def check_in_force(guard: Guard, option: str, value: str) -> None:
+    """What OSDs themselves show."""
+    for osd in (0, 6):
+        guard.cluster.wait(
+            lambda: guard.cluster.tell('osd.%d' % osd, 'config get', var=option)[option] == value,
+            10, '%s %s on osd.%d' % (option, value, osd))
+
+
+def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
+    """The mgr fails on each rung."""
+    cluster = guard.cluster
+    knob, fast, slow = knob_of(guard)
+    if knob == 'osd_max_backfills':
+        # Here it is what keeps PGs waiting.
+        knob, fast, slow = 'osd_recovery_max_active', '6', '1'
+        cluster.mon('config set', who='osd', name=knob, value=fast)
+    no_backfill(guard, True)
+    guard.hold(lambda: reweight(cluster, 2.5))
+    guard.do('start')
+    cluster.wait(lambda: guard.status()['in_flight'] >= 4, 30, 'PGs in flight')
+    cluster.wait(lambda: any('backfill_wait' in pg['state'] for pg in cluster.pgs()), 20,
+                 'PGs that wait')
+    in_flight = guard.status()['in_flight']
+    with laggy(cluster, HANGS):
+        first = wait_rung(guard, 'norebalance', 'held')
+        assert 'norebalance' in flags(guard) and 'laggy' in first['why']
+        fail_mgr(guard)
+        back = wait_rung(guard, 'pin back', 'held')
+        cluster.wait(lambda: guard.status()['in_flight'] < in_flight, 20, 'PGs pinned back')
+        print('in flight: %d, pinned back: %s' % (in_flight, back['note']))
+        fail_mgr(guard)
+        third = wait_rung(guard, 'slow recovery', 'held')
+        cluster.wait(lambda: configured(guard, knob) == [slow], 10, 'the option')
+        check_in_force(guard, knob, slow)
+        expected = {'what': knob, 'who': 'osd', 'found': fast, 'put': slow, 'in_force': True}
+        cluster.wait(lambda: expected in rows(guard)['slow recovery']['settings'], 10, 'it seen')
+        status = guard.get('status')
+        assert status['mode'] == 'act' and 'HOLDING' == status['phase']
+        assert any('recovery is slowed' in reason for reason in status['reasons'])
+        fail_mgr(guard)
+        held = rows(guard)
+        assert held['norebalance']['id'] == first['id'] and held['norebalance']['state'] == 'held'
+        assert held['slow recovery']['id'] == third['id']
+        assert third['since'] - first['since'] >= SECONDS
+    wait_rung(guard, 'slow recovery', 'idle', GONE_SECONDS)
+    assert configured(guard, knob) == [fast]
+    assert 'norebalance' in flags(guard)
+    fail_mgr(guard)
+    wait_rung(guard, 'norebalance', 'idle', GONE_SECONDS)
+    assert 'norebalance' not in flags(guard)
+    no_backfill(guard, False)
+    guard.wait_phase('DONE', timeout=90)
+
+
+def test_observe_changes_nothing(guard: Guard) -> None:
+    guard.option('mitigation_mode', 'observe')
+    with remapped(guard):
+        before = guard.foreign()
+        with laggy(guard.cluster, HANGS):
+            for rung in MOVEMENT:
+                wait_rung(guard, rung, 'would')
+            expected = Foreign(before.flags | {'nodown'}, before.balancer, before.autoscale,
+                               before.config)
+            assert guard.foreign() == expected
+            assert guard.get('status')['mode'] == 'observe'
+            assert guard.ask('mitigation revert', rung=rows(guard)['norebalance']['id'])[0] < 0
+        wait_idle(guard)
+
+
+def test_what_the_operator_changes_is_theirs(guard: Guard) -> None:
+    cluster = guard.cluster
+    knob, fast, _ = knob_of(guard)
+    theirs = '3' if knob == 'osd_max_backfills' else 'balanced'
+    with remapped(guard):
+        with laggy(cluster, HANGS):
+            wait_rung(guard, 'slow recovery', 'held')
+            cluster.wait(lambda: all(each['in_force'] for each in
+                                     rows(guard)['slow recovery']['settings']), 20, 'in force')
+            after = guard.last_event()
+            cluster.mon('config set', who='osd', name=knob, value=theirs)
+            wait_rung(guard, 'slow recovery', 'given up')
+            assert any('given up' in text for text in guard.told('mitigation', after))
+            cluster.mon('osd unset', key='norebalance')
+            wait_rung(guard, 'norebalance', 'given up')
+            fail_mgr(guard)
+            time.sleep(3 * SECONDS)
+            assert configured(guard, knob) == [theirs] and 'norebalance' not in flags(guard)
+            assert configured(guard, 'osd_recovery_sleep') == []
+    wait_idle(guard)
+    assert configured(guard, knob) == [theirs]
+    cluster.mon('config set', who='osd', name=knob, value=fast)
+
+
+def test_revert_and_mode_off(guard: Guard) -> None:
+    cluster = guard.cluster
+    knob, fast, _ = knob_of(guard)
+    with remapped(guard):
+        with laggy(cluster, HANGS):
+            number = wait_rung(guard, 'norebalance', 'held')['id']
+            assert guard.ask('mitigation revert', rung=number)[0] == 0
+            wait_rung(guard, 'norebalance', 'reverted')
+            assert 'norebalance' not in flags(guard)
+            wait_rung(guard, 'slow recovery', 'held')
+            guard.option('mitigation_mode', 'off')
+            wait_rung(guard, 'slow recovery', 'idle', 15)
+            assert configured(guard, knob) == [fast]
+            retval, _, error = guard.ask('mitigation revert', rung=number)
+            assert retval < 0 and 'there is no rung' in error
+            time.sleep(3 * SECONDS)
+            assert {row['state'] for row in rows(guard).values()} == {'idle'}
+            assert 'norebalance' not in flags(guard)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which options slow recovery, and the values for it.
+
+With the scheduler wpq, the limits and sleeps count. With mclock only its profile does: the OSDs
+force sleeps to 0 and put the limits back, unless osd_mclock_override_recovery_settings is true.
+"""
+from dataclasses import dataclass
+from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
+
+from ..cluster.types import ConfigEntry
+from .types import Kind, Setting
+
+QUEUE = 'osd_op_queue'
+WPQ = 'wpq'
+MCLOCK = 'mclock_scheduler'
+PROFILE = 'osd_mclock_profile'
+OVERRIDE = 'osd_mclock_override_recovery_settings'
+SLEEP = 'osd_recovery_sleep'
+BACKFILLS = 'osd_max_backfills'
+#: Not 0, it wins over the options for a kind of drive (..._hdd, ..._ssd).
+MAX_ACTIVE = 'osd_recovery_max_active'
+#: A backfill or recovery operation at a time, on the OSD as a whole.
+SLOWEST_LIMIT = '1'
+#: Between two of them; the default of OSDs on rotating drives.
+SLEEP_SECONDS = 0.1
+#: The profile in which clients get the most, and that of the operator's own making.
+PATIENT_PROFILE = 'high_client_ops'
+CUSTOM_PROFILE = 'custom'
+
+
+@dataclass(frozen=True)
+class Plan:
+    settings: Tuple[Setting, ...]
+    #: What is left as it is, and why.
+    remarks: Tuple[str, ...] = ()
+
+
+def same(one: Optional[str], other: Optional[str]) -> bool:
+    """Whether two values are the same to an OSD: the mon may write 0.1 as 0.100000."""
+    if one is None or other is None:
+        return one is other
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one.strip() == other.strip()
+
+
+def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) -> Plan:
+    """What to set, given the configuration database and the schedulers that OSDs use."""
+    settings: List[Setting] = []
+    remarks: List[str] = []
+    limits = WPQ in schedulers
+    if MCLOCK in schedulers:
+        for where, value in _places(entries, PROFILE).items():
+            if value == CUSTOM_PROFILE:
+                remarks.append('%s of %s is %s and left alone' % (PROFILE, where, value))
+            elif value != PATIENT_PROFILE:
+                settings.append(_option(PROFILE, where, value, PATIENT_PROFILE))
+        limits = limits or any(entry.name == OVERRIDE and entry.value == 'true'
+                               for entry in entries)
+    if limits:
+        for name in (BACKFILLS, MAX_ACTIVE):
+            settings += [_option(name, where, value, SLOWEST_LIMIT)
+                         for where, value in _places(entries, name).items()
+                         if not _is_slow_limit(name, value)]
+    if WPQ in schedulers:
+        settings += _sleeps(entries)
+    unknown = sorted(schedulers - {WPQ, MCLOCK})
+    if unknown:
+        remarks.append('nothing is known of the scheduler %s' % ', '.join(unknown))
+    return Plan(tuple(settings), tuple(remarks))
+
+
+def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
+    # Nobody may sleep less than before, whatever kind of drive an option is for.
+    longest = max([SLEEP_SECONDS] + [_number(entry.value) for entry in entries
+                                     if entry.name.startswith(SLEEP)])
+    return [_option(SLEEP, where, value, '%g' % longest)
+            for where, value in _places(entries, SLEEP).items()
+            if value is None or _number(value) < longest]
+
+
+def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str]]:
+    """Where an option must be set to reach all OSDs, with what is set there.
+
+    The section osd, and each that wins over it: osd with a mask, and single OSDs.
+    """
+    found: Dict[str, Optional[str]] = {'osd': None}
+    for entry in entries:
+        if entry.name == name and (entry.section == 'osd' or entry.section.startswith('osd.')):
+            found[entry.who] = entry.value
+    return found
+
+
+def _is_slow_limit(name: str, value: Optional[str]) -> bool:
+    """0 stands for the default of the drive's kind, or for no backfill at all."""
+    if value is None or value.strip() not in ('0', SLOWEST_LIMIT):
+        return False
+    return name == BACKFILLS or value.strip() == SLOWEST_LIMIT
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
+
+
+def _option(name: str, who: str, found: Optional[str], put: str) -> Setting:
+    return Setting(Kind.CONFIG, name, who, found, put)

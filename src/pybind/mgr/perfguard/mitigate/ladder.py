@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mitigation ladder: one rung at a time up while clients suffer, and down again after.
+
+`decide` makes one turn of it: pure, from what was observed to what is to be done. A setting goes
+from journalled to seen, and is given back only while it still is what was put: what somebody else
+changed meanwhile is theirs.
+"""
+from dataclasses import replace
+from typing import Any, Dict, FrozenSet, List, Set, Tuple
+
+from ..events import Event
+from . import knobs
+from .reading import present
+from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
+                    Step)
+
+#: Evidence must be gone for so many intervals before the first rung is undone.
+CALM_INTERVALS = 2
+#: Seconds until a setting that the cluster does not show counts as refused.
+READBACK_SECONDS = 60.0
+#: Share of the OSDs whose primary affinity may be lowered at the same time, one in any case.
+AFFINITY_SHARE = 0.1
+NOREBALANCE = 'norebalance'
+KIND = 'mitigation'
+#: Taken for what the movement of data does to clients.
+MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
+DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slowed',
+             Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
+             Rung.AFFINITY: 'primary affinity of osd.%s is lowered'}
+UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery is as before',
+               Rung.PIN_BACK: 'PGs that were pinned back may be released again',
+               Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
+
+
+def decide(state: State, evidence: Evidence, seen: Seen, policy: Policy, now: float) -> Decision:
+    """One turn. Where the decision's `needs` are met, `decide` may be asked again at once."""
+    sheet = _Sheet(state, evidence, seen, policy, now)
+    sheet.keep_time()
+    for step in sheet.state.steps:
+        _follow(sheet, step)
+    for step in sheet.state.steps:
+        _unwanted(sheet, step)
+    if sheet.free:
+        _down(sheet)
+    if sheet.free:
+        _up(sheet)
+    return Decision(sheet.state, tuple(sheet.actions), tuple(sheet.events),
+                    frozenset(sheet.needs))
+
+
+def revert(state: State, step_id: int) -> State:
+    """Undo one rung, and leave it alone until the evidence has been gone."""
+    return replace(state, steps=tuple(
+        replace(step, stage=Stage.UNDOING, then=Stage.REVERTED)
+        if step.id == step_id and step.stage in (Stage.HELD, Stage.UNDOING) else step
+        for step in state.steps))
+
+
+class _Sheet:
+    """Collects a Decision."""
+
+    def __init__(self, state: State, evidence: Evidence, seen: Seen, policy: Policy,
+                 now: float) -> None:
+        self.state, self.evidence, self.seen, self.policy = state, evidence, seen, policy
+        self.now = now
+        self.actions: List[Put] = []
+        self.events: List[Event] = []
+        self.needs: Set[Need] = set()
+
+    @property
+    def free(self) -> bool:
+        """No rung was taken or undone in this interval."""
+        return self.now - self.state.stepped >= self.policy.seconds
+
+    @property
+    def bad(self) -> bool:
+        return bool(self.evidence.trouble) and self.evidence.moving
+
+    def keep_time(self) -> None:
+        state, now = self.state, self.now
+        # A clock that was set back must not hold anything for long.
+        bad, clear = min(state.bad_since, now), min(state.clear_since, now)
+        if self.bad:
+            bad, clear = bad or now, 0.0
+        elif not self.evidence.unknown:
+            bad, clear = 0.0, clear or now
+        self.state = replace(state, bad_since=bad, clear_since=clear,
+                             stepped=min(state.stepped, now))
+
+    def lasting(self) -> bool:
+        since = self.state.bad_since
+        return bool(since) and self.now - since >= self.policy.seconds
+
+    def calm(self) -> bool:
+        since = self.state.clear_since
+        return bool(since) and self.now - since >= CALM_INTERVALS * self.policy.seconds
+
+    def put(self, step: Step, **changes: Any) -> None:
+        new = replace(step, **changes)
+        self.state = replace(self.state, steps=tuple(
+            new if each.id == step.id else each for each in self.state.steps))
+
+    def drop(self, step: Step) -> None:
+        self.state = replace(self.state, steps=tuple(
+            each for each in self.state.steps if each.id != step.id))
+
+    def add(self, rung: Rung, why: str, subject: str = '', **more: Any) -> Step:
+        number = self.state.last_id + 1
+        acting = self.policy.mode == 'act'
+        step = Step(number, rung, Stage.HELD if acting else Stage.WOULD, self.now, why, subject,
+                    **more)
+        self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number,
+                             stepped=self.now)
+        return step
+
+    def event(self, what: str, why: str = '') -> None:
+        self.events.append(Event(KIND, what, why))
+
+    def stepped(self) -> None:
+        self.state = replace(self.state, stepped=self.now)
+
+
+# ---- what is held, and what is being undone
+
+def _follow(sheet: _Sheet, step: Step) -> None:
+    if step.stage is Stage.HELD:
+        _hold(sheet, step)
+    elif step.stage is Stage.UNDOING:
+        _undo(sheet, step)
+
+
+def _hold(sheet: _Sheet, step: Step) -> None:
+    settings: List[Setting] = []
+    actions: List[Put] = []
+    theirs: List[str] = []
+    for setting in step.settings:
+        known, value = present(setting, sheet.seen)
+        if not known:
+            if not setting.seen:
+                sheet.needs.add(Need.CONFIG)
+        elif knobs.same(value, setting.put):
+            setting = replace(setting, seen=True)
+        elif setting.seen or not knobs.same(value, setting.found):
+            theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
+            setting = replace(setting, done=True)
+        else:
+            actions.append(Put(setting, setting.put))
+        settings.append(setting)
+    if theirs:
+        sheet.event('%s: given up' % _name(step), 'somebody else changed it: %s; it is theirs'
+                    % ', '.join(theirs))
+        sheet.put(step, settings=tuple(settings), stage=Stage.UNDOING, then=Stage.GIVEN_UP,
+                  note=', '.join(theirs))
+    elif actions and sheet.now - step.since > READBACK_SECONDS:
+        sheet.event('%s: given up' % _name(step), 'the cluster does not show it after %d s'
+                    % READBACK_SECONDS)
+        sheet.put(step, stage=Stage.UNDOING, then=Stage.GIVEN_UP,
+                  note='the cluster did not take it')
+    else:
+        sheet.actions += actions
+        pgs = tuple(pgid for pgid in step.pgs if pgid in sheet.seen.in_flight)
+        sheet.put(step, settings=tuple(settings), pgs=pgs)
+
+
+def _undo(sheet: _Sheet, step: Step) -> None:
+    if step.rung is Rung.NOREBALANCE and sheet.seen.campaign_still and step.then is None:
+        # Given back now, data would move until the campaign has set the flag for itself.
+        sheet.put(step, note='kept as long as the campaign wants it as well')
+        return
+    settings: List[Setting] = []
+    for setting in step.settings:
+        if not setting.done:
+            known, value = present(setting, sheet.seen)
+            if not known:
+                sheet.needs.add(Need.CONFIG)
+            elif knobs.same(value, setting.put) or (
+                    not setting.seen and knobs.same(value, setting.found)):
+                # Where the put was never seen, it may still be on its way.
+                sheet.actions.append(Put(setting, setting.found))
+                setting = replace(setting, seen=True)
+            else:
+                if not knobs.same(value, setting.found):
+                    sheet.event('%s is left as it is' % setting.text(),
+                                'somebody else has changed it')
+                setting = replace(setting, done=True)
+        settings.append(setting)
+    if not all(setting.done for setting in settings):
+        sheet.put(step, settings=tuple(settings))
+        return
+    if step.then is not Stage.GIVEN_UP:
+        sheet.event(_text(UNDONE_TEXT, step), 'by command' if step.then is Stage.REVERTED else '')
+    if step.then is None:
+        sheet.drop(step)
+    else:
+        sheet.put(step, settings=tuple(settings), stage=step.then, pgs=())
+
+
+def _unwanted(sheet: _Sheet, step: Step) -> None:
+    """What the operator's wishes speak against goes at once, all of it."""
+    mode = sheet.policy.mode
+    if step.stage is Stage.WOULD and mode != 'observe':
+        sheet.drop(step)
+    elif step.stage in (Stage.GIVEN_UP, Stage.REVERTED) and mode != 'act':
+        sheet.drop(step)
+    elif step.stage is Stage.HELD:
+        if mode != 'act':
+            _begin_undo(sheet, step, 'mitigation_mode is %s' % mode)
+        elif step.rung is Rung.AFFINITY and not sheet.policy.affinity:
+            _begin_undo(sheet, step, 'mitigation_affinity is off')
+
+
+def _begin_undo(sheet: _Sheet, step: Step, why: str) -> None:
+    sheet.event('%s: undoing' % _name(step), why)
+    sheet.put(step, stage=Stage.UNDOING)
+
+
+# ---- down
+
+def _down(sheet: _Sheet) -> None:
+    """Undo the highest rung whose evidence is gone."""
+    over = [step for step in sheet.state.steps if _over(sheet, step)]
+    for step in over:
+        if step.stage in (Stage.GIVEN_UP, Stage.REVERTED, Stage.WOULD):
+            sheet.drop(step)
+    held = [step for step in over if step.stage is Stage.HELD]
+    if held:
+        order = list(Rung)
+        step = max(held, key=lambda each: (order.index(each.rung), each.id))
+        _begin_undo(sheet, step, 'the evidence is gone')
+        sheet.stepped()
+
+
+def _over(sheet: _Sheet, step: Step) -> bool:
+    if step.rung is Rung.AFFINITY:
+        return int(step.subject) not in sheet.evidence.slow_osds and not sheet.evidence.unknown
+    return sheet.calm()
+
+
+# ---- up
+
+def _up(sheet: _Sheet) -> None:
+    """Take the lowest rung that is not taken, if the evidence has lasted."""
+    if sheet.policy.mode not in ('observe', 'act'):
+        return
+    taken = {step.rung for step in sheet.state.steps}
+    if sheet.lasting() and sheet.bad:
+        why = '; '.join(sheet.evidence.trouble)
+        for rung in MOVEMENT_RUNGS:
+            if rung not in taken and _TAKE[rung](sheet, why):
+                return
+            if sheet.needs:
+                return
+    if sheet.policy.affinity:
+        _take_affinity(sheet)
+
+
+def _take_norebalance(sheet: _Sheet, why: str) -> bool:
+    seen = sheet.seen
+    if not sheet.evidence.rebalancing or NOREBALANCE in seen.flags or seen.campaign_flag:
+        return False
+    _taken(sheet, sheet.add(Rung.NOREBALANCE, why, settings=(
+        Setting(Kind.FLAG, NOREBALANCE, '', None, 'set'),)))
+    return True
+
+
+def _take_pin_back(sheet: _Sheet, why: str) -> bool:
+    if not sheet.seen.in_flight:
+        return False
+    if sheet.seen.pg_states is None:
+        sheet.needs.add(Need.PG_STATES)
+        return False
+    waiting = tuple(sorted(pgid for pgid, state in sheet.seen.pg_states.items()
+                           if 'backfill_wait' in state.split('+')
+                           and pgid in sheet.seen.in_flight))
+    if not waiting:
+        return False
+    _taken(sheet, sheet.add(Rung.PIN_BACK, why, pgs=waiting, note='%d PGs: %s%s' % (
+        len(waiting), ', '.join(waiting[:8]), ', ...' if len(waiting) > 8 else '')))
+    return True
+
+
+def _take_slow(sheet: _Sheet, why: str) -> bool:
+    seen = sheet.seen
+    if seen.schedulers is None or seen.config is None:
+        sheet.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
+        return False
+    plan = knobs.slow_recovery(seen.config, seen.schedulers)
+    remarks = plan.remarks if plan.settings else \
+        plan.remarks + ('recovery is as slow as perfguard makes it already',)
+    _taken(sheet, sheet.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))
+    return True
+
+
+_TAKE = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
+         Rung.SLOW: _take_slow}
+
+
+def _take_affinity(sheet: _Sheet) -> None:
+    taken = {step.subject for step in sheet.state.steps if step.rung is Rung.AFFINITY}
+    affinities = sheet.seen.affinities
+    if len(taken) >= max(1, int(AFFINITY_SHARE * len(affinities))):
+        return
+    for osd, why in sorted(sheet.evidence.slow_osds.items()):
+        if str(osd) not in taken and affinities.get(osd, 0.0) > 0.0:
+            _taken(sheet, sheet.add(Rung.AFFINITY, why, str(osd), settings=(
+                Setting(Kind.AFFINITY, str(osd), '', '%g' % affinities[osd], '0'),)))
+            return
+
+
+def _taken(sheet: _Sheet, step: Step) -> None:
+    if step.stage is Stage.WOULD:
+        sheet.event('%s: this would be done (mitigation_mode is observe)' % _name(step), step.why)
+        return
+    sheet.event(_text(DONE_TEXT, step), step.why)
+    sheet.actions += [Put(setting, setting.put) for setting in step.settings]
+
+
+# ---- words
+
+def _name(step: Step) -> str:
+    return step.rung.value + (' of osd.' + step.subject if step.subject else '')
+
+
+def _text(texts: Dict[Rung, str], step: Step) -> str:
+    text = texts[step.rung]
+    return text % step.subject if '%s' in text else text
+
+
+def reasons(state: State) -> Tuple[str, ...]:
+    """What is held, in words."""
+    found = []
+    for step in state.steps:
+        if step.stage is Stage.HELD:
+            found.append('mitigation %d: %s (%s)' % (step.id, _text(DONE_TEXT, step), step.why))
+        elif step.stage is Stage.UNDOING:
+            found.append('mitigation %d: %s is being undone%s' % (
+                step.id, _name(step), ': ' + step.note if step.note else ''))
+        elif step.stage is Stage.WOULD:
+            found.append('mitigation would: %s (%s)' % (_name(step), step.why))
+    return tuple(found)
+
+
+def stops(state: State, evidence: Evidence) -> Tuple[str, ...]:
+    """Why the campaign must release nothing: the first rung, which is taken in every mode."""
+    held = [step for step in state.steps
+            if step.stage in (Stage.HELD, Stage.UNDOING) and step.rung in MOVEMENT_RUNGS]
+    return evidence.trouble + tuple('the mitigation holds %s' % _name(step) for step in held)
+
+
+def own_flags(state: State) -> FrozenSet[str]:
+    """Flags that are in the OSDMap, or on their way, because the mitigation set them."""
+    return frozenset(setting.name for step in state.steps
+                     if step.stage in (Stage.HELD, Stage.UNDOING)
+                     for setting in step.settings
+                     if setting.kind is Kind.FLAG and not setting.done)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mitigation as the data that commands print."""
+from typing import Any, Dict, List, Optional, Sequence
+
+from .types import Kind, Rung, Setting, State, Step
+
+Json = Dict[str, Any]
+
+
+def listing(state: State, mode: str, hold: Sequence[str], hold_since: float) -> Json:
+    """`mitigation ls`; `hold`: why releases are held, empty where they are not."""
+    rungs: List[Json] = []
+    for rung in Rung:
+        if rung is Rung.HOLD:
+            rungs.append(_row(None, rung, 'held' if hold else 'idle',
+                              hold_since if hold else None, '; '.join(hold)))
+            continue
+        steps = [step for step in state.steps if step.rung is rung]
+        rungs += [_step(step) for step in steps] or [_row(None, rung, 'idle', None, '')]
+    return {'mode': mode, 'rungs': rungs}
+
+
+def _step(step: Step) -> Json:
+    row = _row(step.id, step.rung, step.stage.value, step.since, step.why)
+    row.update(note=step.note, subject='osd.' + step.subject if step.subject else '',
+               settings=[_setting(setting) for setting in step.settings])
+    return row
+
+
+def _row(number: Optional[int], rung: Rung, state: str, since: Optional[float],
+         why: str) -> Json:
+    return {'id': number, 'rung': rung.value, 'subject': '', 'state': state, 'since': since,
+            'why': why, 'settings': [], 'note': ''}
+
+
+def _setting(setting: Setting) -> Json:
+    return {'what': setting.name if setting.kind is Kind.CONFIG else setting.text(),
+            'who': setting.who, 'found': setting.found, 'put': setting.put,
+            'in_force': setting.seen and not setting.done}

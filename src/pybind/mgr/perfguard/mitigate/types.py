@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the mitigation knows, remembers and decides: frozen data, JSON in and out."""
+import enum
+from dataclasses import dataclass, field
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+from ..cluster.types import ConfigEntry
+from ..events import Event
+
+Json = Dict[str, Any]
+
+
+class Rung(str, enum.Enum):
+    """In the order in which they are taken."""
+    HOLD = 'hold releases'
+    NOREBALANCE = 'norebalance'
+    PIN_BACK = 'pin back'
+    SLOW = 'slow recovery'
+    AFFINITY = 'primary affinity'
+
+
+class Stage(str, enum.Enum):
+    #: Mode observe: what would be done.
+    WOULD = 'would'
+    HELD = 'held'
+    UNDOING = 'undoing'
+    #: Somebody else changed what was held: it is theirs.
+    GIVEN_UP = 'given up'
+    #: Undone by command.
+    REVERTED = 'reverted'
+
+
+class Kind(str, enum.Enum):
+    FLAG = 'flag'
+    CONFIG = 'config'
+    AFFINITY = 'affinity'
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing of the cluster that a rung changes; values as text.
+
+    ``who`` is the section (and mask) of an option, as in "osd/class:hdd". ``found`` None: it was
+    not set.
+    """
+    kind: Kind
+    name: str
+    who: str
+    found: Optional[str]
+    put: str
+    #: The cluster showed what was put.
+    seen: bool = False
+    #: Given back, or somebody else's: not looked at any more.
+    done: bool = False
+
+    def text(self) -> str:
+        if self.kind is Kind.FLAG:
+            return 'the flag ' + self.name
+        if self.kind is Kind.AFFINITY:
+            return 'primary affinity of osd.' + self.name
+        return '%s of %s' % (self.name, self.who)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung that was taken, or would be."""
+    id: int
+    rung: Rung
+    stage: Stage
+    since: float
+    why: str
+    #: The OSD that the rung is about ("3"); '' where it is about the cluster.
+    subject: str = ''
+    settings: Tuple[Setting, ...] = ()
+    #: PGs that are to be pinned back and still are under way.
+    pgs: Tuple[str, ...] = ()
+    #: What an undone step becomes; None: nothing, it is forgotten.
+    then: Optional[Stage] = None
+    #: What else there is to say.
+    note: str = ''
+
+
+@dataclass(frozen=True)
+class State:
+    """What outlives the mgr."""
+    steps: Tuple[Step, ...] = ()
+    last_id: int = 0
+    #: Since when there has been evidence without a gap, or none; 0.0 where it is the other way.
+    bad_since: float = 0.0
+    clear_since: float = 0.0
+    #: When a rung was last taken or undone.
+    stepped: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Whether there is anything to mitigate."""
+    #: What clients suffer from, in words.
+    trouble: Tuple[str, ...] = ()
+    #: PGs are remapped, backfill or recover.
+    moving: bool = False
+    #: Of these, some that norebalance could stop.
+    rebalancing: bool = False
+    #: OSDs that are slower than their peers, with the reason.
+    slow_osds: Mapping[int, str] = field(default_factory=dict)
+    #: PGs are not known to this mgr: that nothing is wrong means nothing.
+    unknown: bool = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the cluster and the campaign show of what the rungs may change."""
+    flags: FrozenSet[str] = frozenset()
+    #: Primary affinity (0 to 1) by OSD that exists.
+    affinities: Mapping[int, float] = field(default_factory=dict)
+    #: The configuration database; None: not read in this turn.
+    config: Optional[Tuple[ConfigEntry, ...]] = None
+    #: The schedulers (osd_op_queue) that OSDs were found to use; None: not asked yet.
+    schedulers: Optional[FrozenSet[str]] = None
+    #: PGs that the campaign has released and can pin back.
+    in_flight: FrozenSet[str] = frozenset()
+    #: States of those; None: not asked yet.
+    pg_states: Optional[Mapping[str, str]] = None
+    #: The campaign has norebalance as its own; it wants nothing to move.
+    campaign_flag: bool = False
+    campaign_still: bool = False
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The operator's wishes."""
+    #: off, observe or act.
+    mode: str
+    #: Seconds that evidence must last for the next rung.
+    seconds: float
+    #: The primary affinity of slow OSDs may be lowered.
+    affinity: bool = False
+
+
+class Need(str, enum.Enum):
+    """What was not read and is needed to decide."""
+    CONFIG = 'config'
+    SCHEDULERS = 'schedulers'
+    PG_STATES = 'pg states'
+
+
+@dataclass(frozen=True)
+class Put:
+    """Make a setting have a value; None: not set."""
+    setting: Setting
+    value: Optional[str]
+
+
+@dataclass(frozen=True)
+class Decision:
+    state: State
+    actions: Tuple[Put, ...] = ()
+    events: Tuple[Event, ...] = ()
+    needs: FrozenSet[Need] = frozenset()
+
+
+def active(state: State) -> Tuple[Step, ...]:
+    """The steps that have an effect on the cluster, or may have one."""
+    return tuple(step for step in state.steps if step.stage in (Stage.HELD, Stage.UNDOING))
+
+
+# ---- JSON --------------------------------------------------------------------------------------
+
+def state_to_json(state: State) -> Json:
+    return {'last_id': state.last_id, 'bad_since': state.bad_since,
+            'clear_since': state.clear_since, 'stepped': state.stepped,
+            'steps': [_step_to_json(step) for step in state.steps]}
+
+
+def _step_to_json(step: Step) -> Json:
+    return {'id': step.id, 'rung': step.rung.value, 'stage': step.stage.value,
+            'since': step.since, 'why': step.why, 'subject': step.subject,
+            'pgs': list(step.pgs), 'then': None if step.then is None else step.then.value,
+            'note': step.note,
+            'settings': [[s.kind.value, s.name, s.who, s.found, s.put, s.seen, s.done]
+                         for s in step.settings]}
+
+
+def state_from_json(raw: Any) -> Tuple[State, List[str]]:
+    """The state and, in words, what of it cannot be read."""
+    if not isinstance(raw, dict):
+        return State(), ['it is no mitigation']
+    lost: List[str] = []
+    steps: List[Step] = []
+    rows = raw.get('steps')
+    for row in rows if isinstance(rows, list) else []:
+        try:
+            steps.append(_step_from_json(row))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            lost.append('a rung (%r): %.200s' % (error, row))
+    numbers = {name: float(raw[name]) if _is_number(raw.get(name)) else 0.0
+               for name in ('bad_since', 'clear_since', 'stepped')}
+    last_id = max([step.id for step in steps]
+                  + [int(raw['last_id']) if _is_number(raw.get('last_id')) else 0])
+    return State(tuple(steps), last_id, **numbers), lost
+
+
+def _is_number(value: Any) -> bool:
+    """Finite, and a time or an id."""
+    return isinstance(value, (int, float)) and 0 <= value < 1e12
+
+
+def _step_from_json(raw: Mapping[str, Any]) -> Step:
+    if not _is_number(raw['since']):
+        raise ValueError('since')
+    settings = tuple(_setting_from_json(row) for row in raw['settings'])
+    return Step(int(raw['id']), Rung(raw['rung']), Stage(raw['stage']), float(raw['since']),
+                str(raw['why']), str(raw['subject']), settings,
+                tuple(str(pgid) for pgid in raw['pgs']),
+                None if raw['then'] is None else Stage(raw['then']), str(raw['note']))
+
+
+def _setting_from_json(row: Any) -> Setting:
+    kind, name, who, found, put, seen, done = row
+    return Setting(Kind(kind), str(name), str(who), None if found is None else str(found),
+                   str(put), bool(seen), bool(done))

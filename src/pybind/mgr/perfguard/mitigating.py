@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mitigation at work: fed every turn, journalled before it acts, read back, published."""
+import errno
+import queue
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from .cluster.ports import Cluster, View
+from .cluster.types import NO_OSD, OsdMap, Question, Signals
+from .events import Event
+from .mitigate import knobs, ladder, report
+from .mitigate.commands import command_of
+from .mitigate.evidence import evidence
+from .mitigate.types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Stage, State,
+                             Step, active, state_from_json, state_to_json)
+from .options import Options
+from .rebalance.holds import NOREBALANCE
+from .rebalance.requests import Refused
+from .rebalance.turn import Observation
+from .rebalance.types import Campaign, Phase
+from .store import Store
+from .watch.watch import UNKNOWN_SECONDS
+from .watching import Watched
+
+Json = Dict[str, Any]
+
+#: The document in the store, and where requests wait there.
+DOCUMENT = 'mitigation'
+REQUESTS = 'reverts'
+#: Seconds between two looks at the configuration database while options are held.
+CONFIG_SECONDS = 5.0
+#: Seconds that answers of OSDs and PGs are waited for.
+PATIENCE_SECONDS = 5.0
+#: OSDs that are asked for their settings, and PGs of which the states are asked.
+ASKED_OSDS = 4
+ASKED_PGS = 64
+#: Seconds after which an OSD has taken over what the configuration database has.
+SETTLE_SECONDS = 10.0
+#: Phases in which a campaign has norebalance set, or is about to.
+STILL_PHASES = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED})
+#: Phases in which a campaign can pin back what is under way, and release it again.
+RELEASING_PHASES = frozenset({Phase.RELEASING, Phase.HOLDING})
+
+
+@dataclass(frozen=True)
+class Mitigated:
+    """What the campaign and commands see of the mitigation."""
+    #: Why the campaign must release nothing.
+    stops: Tuple[str, ...] = ()
+    #: PGs under way that the campaign shall pin back.
+    pin_back: FrozenSet[str] = frozenset()
+    #: Flags that the mitigation has set.
+    own_flags: FrozenSet[str] = frozenset()
+    reasons: Tuple[str, ...] = ()
+    listing: Json = field(default_factory=lambda: report.listing(State(), 'off', (), 0.0))
+
+
+def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
+    """What the campaign shall see: flags on their way are there already, lest it sets them too."""
+    osdmap = replace(seen.osdmap, flags=seen.osdmap.flags | mitigated.own_flags)
+    return replace(seen, settings=replace(seen.settings, osdmap=osdmap), stops=mitigated.stops,
+                   pin_back=mitigated.pin_back, own_flags=mitigated.own_flags)
+
+
+class Mitigating:
+    def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._note = note
+        #: Rungs to revert, with the requests' keys in the store; filled by other threads.
+        self._requests: 'queue.Queue[Tuple[str, int]]' = queue.Queue()
+        self._state = State()
+        self._saved: Any = None
+        self._config_read: Optional[float] = None
+        #: When answers were first waited for, by what they are needed for.
+        self._waiting: Dict[Need, float] = {}
+        #: Steps whose options were held against what OSDs show.
+        self._checked: Dict[int, None] = {}
+        self._unknown_since: Optional[float] = None
+        self._hold_since = 0.0
+        #: OSDs that may be the cause of laggy PGs.
+        self._suspects: FrozenSet[int] = frozenset()
+        #: Commands that failed in the last turn, so that each failure is told once.
+        self._failures: Tuple[str, ...] = ()
+        self.mitigated = Mitigated()
+
+    # ---- for commands: other threads
+
+    def request_revert(self, step_id: int) -> None:
+        """Have the next turn undo one rung; Refused if it is not held."""
+        for row in self.mitigated.listing['rungs']:
+            if row['id'] == step_id:
+                if row['state'] != Stage.HELD.value:
+                    raise Refused(errno.EINVAL, 'rung %d is not held: it is %s'
+                                  % (step_id, row['state']))
+                # The answer is a promise: it must hold even if this mgr fails before the turn.
+                key = self._store.note(REQUESTS, {'id': step_id})
+                self._requests.put((key, step_id))
+                return
+        raise Refused(errno.ENOENT, 'there is no rung %d ("mitigation ls" lists them)' % step_id)
+
+    # ---- life
+
+    def load(self) -> None:
+        """Take up what an earlier mgr left in the store."""
+        document = self._store.get(DOCUMENT)
+        if document is not None:
+            state, lost = state_from_json(document)
+            # How long there has been evidence is not known to this mgr.
+            self._state = replace(state, bad_since=0.0, clear_since=0.0)
+            for text in lost:
+                self._note(Event('store', 'of the mitigation cannot be read: %s' % text))
+        self._saved = _gist(self._state)
+        for key, raw in self._store.notes(REQUESTS):
+            if isinstance(raw, dict) and isinstance(raw.get('id'), int):
+                self._requests.put((key, raw['id']))
+            else:
+                self._store.drop_note(key)
+
+    # ---- one turn
+
+    def turn(self, now: float, view: View, signals: Signals, watched: Watched,
+             campaign: Optional[Campaign], options: Options) -> None:
+        osdmap = view.osdmap
+        self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'])
+        taken = self._take_requests()
+        found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
+                         self._unknown(now, signals))
+        policy = Policy(options.mitigation_mode, options.mitigation_seconds,
+                        options.mitigation_affinity)
+        seen = self._seen(now, osdmap, campaign)
+        decision = ladder.decide(self._state, found, seen, policy, now)
+        self._waiting = {need: since for need, since in self._waiting.items()
+                         if need in decision.needs}
+        for _ in Need:
+            # What was looked up may let it need one thing more.
+            if decision.needs:
+                seen = self._look_up(now, seen, view, decision)
+                decision = ladder.decide(self._state, found, seen, policy, now)
+        self._save(decision.state)
+        for event in decision.events:
+            self._note(event)
+        self._act(decision.actions)
+        self._check(now, osdmap)
+        for key in taken:
+            self._store.drop_note(key)
+        self.mitigated = self._published(now, found, campaign, policy)
+
+    def _take_requests(self) -> List[str]:
+        taken: List[str] = []
+        while not self._requests.empty():
+            key, step_id = self._requests.get_nowait()
+            taken.append(key)
+            self._note(Event('request', 'mitigation revert %d' % step_id, 'asked for by command'))
+            self._state = ladder.revert(self._state, step_id)
+        return taken
+
+    def _unknown(self, now: float, signals: Signals) -> bool:
+        """Right after a failover; PGs whose OSDs are dead will never be known of."""
+        if not signals.counts.unreported:
+            self._unknown_since = None
+            return False
+        if self._unknown_since is None:
+            self._unknown_since = now
+        return now - self._unknown_since < UNKNOWN_SECONDS
+
+    def _seen(self, now: float, osdmap: OsdMap, campaign: Optional[Campaign]) -> Seen:
+        running = campaign is not None and campaign.active
+        in_flight: FrozenSet[str] = frozenset()
+        if campaign is not None and campaign.phase in RELEASING_PHASES:
+            in_flight = frozenset(pgid for pgid, flight in campaign.in_flight.items()
+                                  if flight.pin is not None)
+        seen = Seen(
+            flags=osdmap.flags,
+            affinities={osd.id: osd.primary_affinity for osd in osdmap.osds.values()},
+            in_flight=in_flight,
+            campaign_flag=campaign is not None and running
+            and NOREBALANCE in campaign.holds.flags,
+            campaign_still=campaign is not None and running
+            and (campaign.paused or campaign.phase in STILL_PHASES))
+        holding = any(setting.kind is Kind.CONFIG for step in active(self._state)
+                      for setting in step.settings)
+        if holding and not (self._config_read is not None
+                            and 0.0 <= now - self._config_read < CONFIG_SECONDS):
+            seen = self._with_config(now, seen)
+        return seen
+
+    def _with_config(self, now: float, seen: Seen) -> Seen:
+        self._config_read = now
+        return replace(seen, config=self._cluster.config_entries())
+
+    def _look_up(self, now: float, seen: Seen, view: View, decision: Decision) -> Seen:
+        """Read what the decision needs; what has to be asked for is there in a later turn."""
+        if Need.CONFIG in decision.needs and self._config_read != now:
+            # Once a turn, also where the mons do not answer.
+            seen = self._with_config(now, seen)
+        if Need.SCHEDULERS in decision.needs:
+            told = self._asked(now, Need.SCHEDULERS, [
+                Question(osd, option=knobs.QUEUE) for osd in _some(view.osdmap)])
+            if told:
+                seen = replace(seen, schedulers=frozenset(told.values()))
+        if Need.PG_STATES in decision.needs:
+            told = self._asked(now, Need.PG_STATES, [
+                Question(primary, pgid=pgid) for pgid, primary in _primaries(
+                    view, seen.in_flight, self._suspects)])
+            if told is not None:
+                seen = replace(seen, pg_states={
+                    question.pgid: state for question, state in told.items()})
+        return seen
+
+    def _asked(self, now: float, need: Need,
+               questions: Sequence[Question]) -> Optional[Mapping[Question, str]]:
+        """None: wait for the answers."""
+        told = self._cluster.inquire(questions)
+        since = self._waiting.setdefault(need, now)
+        if len(told) < len(questions) and 0.0 <= now - since < PATIENCE_SECONDS:
+            return None
+        return told
+
+    def _save(self, state: State) -> None:
+        """The intent goes to the store before anything is sent."""
+        if _gist(state) != self._saved:
+            self._store.put(DOCUMENT, state_to_json(state))
+            self._saved = _gist(state)
+        self._state = state
+
+    def _act(self, actions: Sequence[Put]) -> None:
+        commands = [command_of(put) for put in actions]
+        failures: List[str] = []
+        for command, reply in zip(commands, self._cluster.run(commands) if commands else ()):
+            if reply.retval != 0:
+                failures.append('%s: %s' % (' '.join(str(value) for value in command.values()),
+                                            reply.error or 'no answer'))
+        for failure in failures:
+            if failure not in self._failures:
+                self._note(Event('failed', failure))
+        self._failures = tuple(failures)
+
+    def _check(self, now: float, osdmap: OsdMap) -> None:
+        """Hold what was put against what some OSDs show: their own ceph.conf wins over it."""
+        for step in self._state.steps:
+            names = sorted({setting.name for setting in step.settings})
+            if step.rung is not Rung.SLOW or step.stage is not Stage.HELD or not names \
+                    or step.id in self._checked or now - step.since < SETTLE_SECONDS \
+                    or not all(setting.seen for setting in step.settings):
+                continue
+            questions = [Question(osd, option=name) for osd in _some(osdmap) for name in names]
+            told = self._cluster.inquire(questions)
+            if len(told) < len(questions) and now - step.since < 3 * SETTLE_SECONDS:
+                continue
+            self._checked[step.id] = None
+            self._tell(step, told)
+
+    def _tell(self, step: Step, told: Mapping[Question, str]) -> None:
+        other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
+                 for question, value in sorted(told.items())
+                 if not any(knobs.same(value, setting.put) for setting in step.settings
+                            if setting.name == question.option)]
+        if not other or other[0] in step.note:
+            return
+        note = 'not in force everywhere, as an OSD\'s own ceph.conf wins: ' + ', '.join(other)
+        self._note(Event(ladder.KIND, '%s: %s' % (step.rung.value, note)))
+        self._save(replace(self._state, steps=tuple(
+            replace(each, note='; '.join(text for text in (each.note, note) if text))
+            if each.id == step.id else each for each in self._state.steps)))
+
+    def _published(self, now: float, found: Evidence, campaign: Optional[Campaign],
+                   policy: Policy) -> Mitigated:
+        state = self._state
+        stops = ladder.stops(state, found)
+        running = campaign is not None and campaign.active
+        holding = stops if running else ()
+        self._hold_since = (self._hold_since or now) if holding else 0.0
+        return Mitigated(
+            stops=stops,
+            pin_back=frozenset(pgid for step in state.steps
+                               if step.rung is Rung.PIN_BACK and step.stage is Stage.HELD
+                               for pgid in step.pgs),
+            own_flags=ladder.own_flags(state), reasons=ladder.reasons(state),
+            listing=report.listing(state, policy.mode, holding, self._hold_since))
+
+
+def _some(osdmap: OsdMap) -> List[int]:
+    """A few OSDs that are up, from all over."""
+    osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
+    stride = max(1, len(osds) // ASKED_OSDS)
+    return osds[::stride][:ASKED_OSDS]
+
+
+def _primaries(view: View, pgids: FrozenSet[str],
+               suspects: FrozenSet[int]) -> List[Tuple[str, int]]:
+    """Some PGs, each with the OSD that leads it.
+
+    Not those served by an OSD that may hang: pinned back they would have to peer with it.
+    """
+    found: List[Tuple[str, int]] = []
+    for pgid in sorted(pgids)[:ASKED_PGS]:
+        placement = view.placement(pgid)
+        acting = placement.acting if placement is not None else ()
+        if not suspects.intersection(acting):
+            found += [(pgid, osd) for osd in acting if osd != NO_OSD][:1]
+    return found
+
+
+def _gist(state: State) -> State:
+    """What is worth a write."""
+    return replace(state, bad_since=0.0, clear_since=0.0)

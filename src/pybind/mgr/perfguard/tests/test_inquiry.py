@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Questions to OSDs that nobody waits for, with a stub in place of ceph-mgr."""
+import json
+import sys
+import threading
+import types
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+
+from perfguard.cluster.types import Question
+
+QUEUE = Question(3, option='osd_op_queue')
+PG = Question(4, pgid='1.2f')
+
+
+class Result:
+    """mgr_module.CommandResult"""
+
+    def __init__(self, tag: str) -> None:
+        self.ev = threading.Event()
+        self.r, self.outb = 0, ''
+
+
+class Mgr:
+    def __init__(self) -> None:
+        self.sent: List[Tuple[str, str, Dict[str, Any], Result]] = []
+
+    def send_command(self, result: Result, service: str, target: str, command: str,
+                     tag: str) -> None:
+        self.sent.append((service, target, json.loads(command), result))
+
+    def answer(self, out: str, retval: int = 0) -> None:
+        for _, _, _, result in self.sent:
+            if not result.ev.is_set():
+                result.r, result.outb = retval, out
+                result.ev.set()
+
+
+class Asker:
+    def __init__(self) -> None:
+        from perfguard.cluster.inquiry import Inquiry
+        made: Any = Inquiry
+        self.mgr, self.now = Mgr(), 500.0
+        self.inquiry = made(self.mgr, lambda: self.now)
+
+    def ask(self, *questions: Question) -> Dict[Question, str]:
+        return dict(self.inquiry.answers(questions))
+
+
+@pytest.fixture
+def asker() -> Iterator[Asker]:
+    module = types.ModuleType('mgr_module')
+    setattr(module, 'CommandResult', Result)
+    setattr(module, 'MgrModule', object)
+    mine = ('mgr_module', 'perfguard.cluster.asking', 'perfguard.cluster.inquiry')
+    saved = {name: sys.modules.pop(name, None) for name in mine}
+    sys.modules['mgr_module'] = module
+    yield Asker()
+    for name, before in saved.items():
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
+
+
+def test_who_is_asked_what(asker: Asker) -> None:
+    assert asker.ask(QUEUE, PG) == {}
+    assert [(service, target, command) for service, target, command, _ in asker.mgr.sent] == [
+        ('osd', '3', {'prefix': 'config get', 'var': 'osd_op_queue', 'format': 'json'}),
+        ('osd', '4', {'prefix': 'query', 'pgid': '1.2f', 'format': 'json'})]
+
+
+def test_answers_come_later_and_serve_for_a_while(asker: Asker) -> None:
+    asker.ask(QUEUE)
+    asker.mgr.answer('{"osd_op_queue": "wpq"}')
+    assert asker.ask(QUEUE) == {QUEUE: 'wpq'}
+    asker.now += 4
+    assert asker.ask(QUEUE) == {QUEUE: 'wpq'} and len(asker.mgr.sent) == 1
+    asker.now += 4
+    assert asker.ask(QUEUE) == {QUEUE: 'wpq'} and len(asker.mgr.sent) == 2
+    asker.mgr.answer('{"osd_op_queue": "mclock_scheduler"}')
+    assert asker.ask(QUEUE) == {QUEUE: 'mclock_scheduler'}
+    asker.now += 20
+    assert asker.ask(QUEUE) == {}
+
+
+def test_the_state_of_a_pg(asker: Asker) -> None:
+    asker.ask(PG)
+    asker.mgr.answer('{"state": "active+remapped+backfill_wait", "info": {}}')
+    assert asker.ask(PG) == {PG: 'active+remapped+backfill_wait'}
+
+
+@pytest.mark.parametrize('out,retval', [
+    ('', 0), ('no json', 0), ('[]', 0), ('{}', 0), ('5', 0), ('{"state": "x"}', -2)])
+def test_refusals_and_nonsense_are_no_answers(asker: Asker, out: str, retval: int) -> None:
+    asker.ask(PG)
+    asker.mgr.answer(out, retval)
+    assert asker.ask(PG) == {}
+    # And asked again.
+    assert len(asker.mgr.sent) == 2
+
+
+def test_one_that_hangs_is_asked_again_after_a_minute(asker: Asker) -> None:
+    for _ in range(59):
+        assert asker.ask(PG) == {}
+        asker.now += 1
+    assert len(asker.mgr.sent) == 1
+    asker.now += 3
+    asker.ask(PG)
+    assert len(asker.mgr.sent) == 2

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What counts as trouble, and what as movement."""
+from typing import Mapping, Tuple
+
+import pytest
+
+from perfguard.cluster.types import PgCounts, Signals
+from perfguard.mitigate.evidence import evidence
+from perfguard.mitigate.types import Evidence
+
+
+def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, ...] = (),
+          slow: Mapping[str, int] = {}) -> Evidence:
+    signals = Signals(counts, slow_daemons=slow, slow_ops=sum(slow.values()))
+    return evidence(signals, laggy, late, {}, False)
+
+
+@pytest.mark.parametrize('seen,text', [
+    (found(PgCounts(laggy=2)), '2 PGs are laggy'),
+    (found(laggy=True), 'PGs were laggy a moment ago'),
+    (found(PgCounts(wait=4), laggy=True), '4 PGs are waiting for read leases to end'),
+    (found(slow={'osd.3': 2, 'osd.4': 1, 'mon.a': 7}), '3 slow operations'),
+    (found(late=('reads of pool rbd',)), 'reads of pool rbd are slower than usual')])
+def test_trouble(seen: Evidence, text: str) -> None:
+    assert seen.trouble == (text,)
+
+
+@pytest.mark.parametrize('seen', [
+    found(), found(PgCounts(wait=4)), found(slow={'mon.a': 3}),
+    found(PgCounts(degraded=3, remapped=2))])
+def test_no_trouble(seen: Evidence) -> None:
+    """Leases that end after peering, mons, and movement as such."""
+    assert seen.trouble == ()
+
+
+@pytest.mark.parametrize('counts,moving,rebalancing', [
+    (PgCounts(remapped=1), True, True), (PgCounts(backfilling=1), True, True),
+    (PgCounts(backfill_wait=1), True, True), (PgCounts(recovering=1), True, False),
+    (PgCounts(degraded=1), False, False), (PgCounts(active_clean=1), False, False)])
+def test_movement(counts: PgCounts, moving: bool, rebalancing: bool) -> None:
+    seen = found(counts)
+    assert (seen.moving, seen.rebalancing) == (moving, rebalancing)

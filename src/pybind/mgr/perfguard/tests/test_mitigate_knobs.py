@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which options slow recovery on which scheduler, and where they must be set."""
+from typing import Dict, Optional, Tuple
+
+import pytest
+
+from perfguard.cluster.types import ConfigEntry
+from perfguard.mitigate.knobs import Plan, same, slow_recovery
+
+#: (who, option) -> (what is found, what is put)
+Change = Dict[Tuple[str, str], Tuple[Optional[str], str]]
+
+
+def entries(**values: str) -> Tuple[ConfigEntry, ...]:
+    """osd__option='1', or osd_class_hdd__option, osd_3__option."""
+    found = []
+    for key, value in values.items():
+        where, name = key.split('__')
+        section, mask = where, ''
+        if '_class_' in where:
+            section, _, drive = where.partition('_class_')
+            mask = 'class:' + drive
+        found.append(ConfigEntry(section.replace('osd_', 'osd.'), mask, name, value))
+    return tuple(found)
+
+
+def changes(plan: Plan) -> Change:
+    return {(s.who, s.name): (s.found, s.put) for s in plan.settings}
+
+
+def test_wpq_on_a_cluster_without_options() -> None:
+    assert changes(slow_recovery((), {'wpq'})) == {
+        ('osd', 'osd_max_backfills'): (None, '1'),
+        ('osd', 'osd_recovery_max_active'): (None, '1'),
+        ('osd', 'osd_recovery_sleep'): (None, '0.1')}
+
+
+def test_masks_and_single_osds_win_and_are_changed_where_they_stand() -> None:
+    found = entries(osd__osd_max_backfills='4', osd_class_hdd__osd_max_backfills='8',
+                    osd_3__osd_max_backfills='2', global__osd_max_backfills='16',
+                    mgr__osd_max_backfills='16')
+    assert {who: change for (who, name), change in changes(slow_recovery(found, {'wpq'})).items()
+            if name == 'osd_max_backfills'} == {
+        'osd': ('4', '1'), 'osd/class:hdd': ('8', '1'), 'osd.3': ('2', '1')}
+
+
+def test_what_is_as_slow_already_stays() -> None:
+    found = entries(osd__osd_max_backfills='1', osd__osd_recovery_max_active='1',
+                    osd__osd_recovery_sleep='0.500000')
+    assert slow_recovery(found, {'wpq'}).settings == ()
+    # 0 stands for the default of the kind of drive.
+    found = entries(osd__osd_max_backfills='1', osd__osd_recovery_max_active='0',
+                    osd__osd_recovery_sleep='0.1')
+    assert changes(slow_recovery(found, {'wpq'})) == {
+        ('osd', 'osd_recovery_max_active'): ('0', '1')}
+    # ... or for no backfill at all.
+    found = entries(osd__osd_max_backfills='0')
+    assert ('osd', 'osd_max_backfills') not in changes(slow_recovery(found, {'wpq'}))
+
+
+def test_nobody_sleeps_less_than_before() -> None:
+    found = entries(osd__osd_recovery_sleep_hdd='0.5', osd_class_ssd__osd_recovery_sleep='0.01')
+    sleeps = {who: change for (who, name), change in changes(slow_recovery(found, {'wpq'})).items()
+              if name == 'osd_recovery_sleep'}
+    assert sleeps == {'osd': (None, '0.5'), 'osd/class:ssd': ('0.01', '0.5')}
+
+
+def test_mclock_has_its_profile_alone() -> None:
+    found = entries(osd__osd_max_backfills='8', osd__osd_mclock_profile='balanced')
+    assert changes(slow_recovery(found, {'mclock_scheduler'})) == {
+        ('osd', 'osd_mclock_profile'): ('balanced', 'high_client_ops')}
+
+
+def test_mclock_whose_limits_count() -> None:
+    found = entries(osd__osd_mclock_override_recovery_settings='true',
+                    osd__osd_max_backfills='8')
+    assert changes(slow_recovery(found, {'mclock_scheduler'})) == {
+        ('osd', 'osd_mclock_profile'): (None, 'high_client_ops'),
+        ('osd', 'osd_max_backfills'): ('8', '1'),
+        ('osd', 'osd_recovery_max_active'): (None, '1')}
+
+
+def test_a_custom_profile_is_left_alone() -> None:
+    plan = slow_recovery(entries(osd__osd_mclock_profile='custom'), {'mclock_scheduler'})
+    assert plan.settings == () and 'custom' in plan.remarks[0]
+
+
+def test_schedulers_mixed_and_unknown() -> None:
+    both = slow_recovery((), {'wpq', 'mclock_scheduler'})
+    assert len(both.settings) == 4 and both.remarks == ()
+    other = slow_recovery((), {'debug_random'})
+    assert other.settings == () and 'debug_random' in other.remarks[0]
+
+
+def test_values_that_are_no_numbers() -> None:
+    found = entries(osd__osd_max_backfills='many', osd__osd_recovery_sleep='')
+    assert changes(slow_recovery(found, {'wpq'}))['osd', 'osd_max_backfills'] == ('many', '1')
+
+
+@pytest.mark.parametrize('one,other,equal', [
+    ('0.1', '0.100000', True), ('1', '1', True), (None, None, True), (None, '0', False),
+    ('balanced', 'balanced ', True), ('balanced', 'custom', False), ('1', 'one', False)])
+def test_same(one: Optional[str], other: Optional[str], equal: bool) -> None:
+    assert same(one, other) is equal and same(other, one) is equal

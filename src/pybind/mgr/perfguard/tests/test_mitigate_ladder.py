@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The ladder on synthetic timelines: one rung an interval, hysteresis, other hands, modes."""
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Set, Tuple
+
+import pytest
+
+from perfguard.cluster.types import ConfigEntry
+from perfguard.mitigate import ladder
+from perfguard.mitigate.types import (Evidence, Kind, Policy, Put, Rung, Seen, Stage, State,
+                                      state_from_json, state_to_json)
+
+BAD = Evidence(('3 PGs are laggy',), moving=True, rebalancing=True)
+CALM = Evidence(moving=True, rebalancing=True)
+SECONDS = 10.0
+FOUND = {('osd', 'osd_max_backfills'): '4'}
+SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd', 'osd_recovery_max_active'): '1',
+          ('osd', 'osd_recovery_sleep'): '0.1'}
+
+
+@dataclass
+class World:
+    """A cluster that does what it is told, and a state that goes through JSON every turn."""
+    policy: Policy = Policy('act', SECONDS)
+    evidence: Evidence = BAD
+    flags: Set[str] = field(default_factory=set)
+    config: Dict[Tuple[str, str], str] = field(default_factory=lambda: dict(FOUND))
+    affinities: Dict[int, float] = field(default_factory=lambda: {i: 1.0 for i in range(20)})
+    in_flight: FrozenSet[str] = frozenset()
+    waiting: FrozenSet[str] = frozenset()
+    schedulers: Optional[FrozenSet[str]] = frozenset({'wpq'})
+    campaign_flag: bool = False
+    campaign_still: bool = False
+    #: The commands are lost.
+    deaf: bool = False
+    now: float = 1e6
+    state: State = State()
+    events: List[str] = field(default_factory=list)
+    puts: List[Put] = field(default_factory=list)
+
+    def seen(self) -> Seen:
+        config = tuple(ConfigEntry(who.partition('/')[0], who.partition('/')[2], name, value)
+                       for (who, name), value in self.config.items())
+        states: Mapping[str, str] = {
+            pgid: 'active+remapped+backfill' + ('_wait' if pgid in self.waiting else 'ing')
+            for pgid in self.in_flight}
+        return Seen(frozenset(self.flags), dict(self.affinities), config, self.schedulers,
+                    self.in_flight, states, self.campaign_flag, self.campaign_still)
+
+    def turn(self, seconds: float = 1.0) -> None:
+        decision = ladder.decide(self.state, self.evidence, self.seen(), self.policy, self.now)
+        self.state, lost = state_from_json(json.loads(json.dumps(state_to_json(decision.state))))
+        assert lost == [] and self.state == decision.state
+        self.events += [event.what for event in decision.events]
+        for put in decision.actions:
+            self.puts.append(put)
+            if not self.deaf:
+                self._apply(put)
+        self.now += seconds
+
+    def _apply(self, put: Put) -> None:
+        setting = put.setting
+        if setting.kind is Kind.FLAG:
+            (self.flags.discard if put.value is None else self.flags.add)(setting.name)
+        elif setting.kind is Kind.AFFINITY:
+            assert put.value is not None
+            self.affinities[int(setting.name)] = float(put.value)
+        elif put.value is None:
+            self.config.pop((setting.who, setting.name), None)
+        else:
+            self.config[setting.who, setting.name] = put.value
+
+    def run(self, turns: int) -> None:
+        for _ in range(turns):
+            self.turn()
+
+    def stages(self) -> Dict[str, str]:
+        return {step.rung.value + step.subject: step.stage.value for step in self.state.steps}
+
+    def climb(self) -> None:
+        """All rungs for movement that there is a reason for."""
+        self.run(45)
+        assert self.stages()['slow recovery'] == 'held', self.stages()
+
+
+def untouched(world: World) -> bool:
+    return not world.flags and world.config == FOUND and set(world.affinities.values()) == {1.0}
+
+
+# ---- up
+
+def test_one_rung_an_interval_in_order() -> None:
+    world = World(in_flight=frozenset({'1.1', '1.2'}), waiting=frozenset({'1.2'}))
+    taken: List[Tuple[float, str]] = []
+    for _ in range(60):
+        before = set(world.stages())
+        world.turn()
+        taken += [(world.now - 1e6 - 1.0, rung) for rung in set(world.stages()) - before]
+    assert taken == [(10.0, 'norebalance'), (20.0, 'pin back'), (30.0, 'slow recovery')]
+    assert world.flags == {'norebalance'} and world.config == SLOWED
+    assert all(setting.seen for step in world.state.steps for setting in step.settings)
+
+
+def test_pgs_are_pinned_back_once() -> None:
+    world = World(in_flight=frozenset({'1.1', '1.2'}), waiting=frozenset({'1.2'}))
+    world.run(25)
+    (step,) = [step for step in world.state.steps if step.rung is Rung.PIN_BACK]
+    assert step.pgs == ('1.2',)
+    world.in_flight = frozenset({'1.1'})
+    world.turn()
+    world.in_flight = frozenset({'1.1', '1.2'})
+    world.run(3)
+    assert [step.pgs for step in world.state.steps if step.rung is Rung.PIN_BACK] == [()]
+
+
+@pytest.mark.parametrize('evidence', [
+    CALM, Evidence(('3 PGs are laggy',)), Evidence(slow_osds={3: 'slow'}, moving=True),
+    Evidence(('x',), unknown=True)])
+def test_nothing_is_done_without_trouble_and_movement(evidence: Evidence) -> None:
+    world = World(evidence=evidence)
+    world.run(60)
+    assert world.state.steps == () and world.puts == [] and world.events == []
+
+
+def test_flapping_evidence_moves_nothing() -> None:
+    world = World()
+    for _ in range(30):
+        world.evidence = BAD
+        world.run(5)
+        world.evidence = CALM
+        world.run(5)
+    assert world.puts == [] and world.state.steps == ()
+    # Up, then flapping: neither further up nor down.
+    world.evidence = BAD
+    world.run(12)
+    assert world.stages() == {'norebalance': 'held'}
+    for _ in range(30):
+        world.evidence = CALM
+        world.run(9)
+        world.evidence = BAD
+        world.run(5)
+    assert world.stages() == {'norebalance': 'held'} and len(world.puts) == 1
+
+
+def test_recovery_alone_is_slowed_at_once() -> None:
+    """norebalance does nothing for PGs that are degraded."""
+    world = World(evidence=Evidence(('1 slow operations',), moving=True))
+    world.run(12)
+    assert world.stages() == {'slow recovery': 'held'} and not world.flags
+
+
+@pytest.mark.parametrize('change', [{'flags': {'norebalance'}}, {'campaign_flag': True}])
+def test_a_flag_that_is_there_is_not_taken(change: Dict[str, Any]) -> None:
+    world = World(**change)
+    world.run(30)
+    assert world.stages() == {'slow recovery': 'held'}
+    world.evidence = CALM
+    world.run(60)
+    assert world.flags == change.get('flags', set()) and world.config == FOUND
+
+
+def test_what_must_be_asked_for_is_waited_for() -> None:
+    world = World(schedulers=None)
+    world.run(60)
+    assert world.stages() == {'norebalance': 'held'}
+    world.schedulers = frozenset({'wpq'})
+    world.turn()
+    assert world.stages()['slow recovery'] == 'held'
+
+
+# ---- down
+
+def test_down_one_by_one_after_twice_the_interval() -> None:
+    world = World()
+    world.climb()
+    world.evidence = CALM
+    begin = world.now
+    gone: List[Tuple[float, str]] = []
+    while world.state.steps:
+        before = set(world.stages())
+        world.turn()
+        gone += [(world.now - 1.0 - begin, rung) for rung in before - set(world.stages())]
+        assert world.now < begin + 100
+    # Two turns more: to give back, and to see it.
+    assert gone == [(22.0, 'slow recovery'), (32.0, 'norebalance')]
+    assert untouched(world)
+
+
+def test_trouble_in_between_starts_the_count_again() -> None:
+    world = World()
+    world.climb()
+    for _ in range(5):
+        world.evidence = CALM
+        world.run(19)
+        world.evidence = BAD
+        world.run(1)
+    assert set(world.stages().values()) == {'held'}
+
+
+def test_what_is_not_known_is_neither_trouble_nor_calm() -> None:
+    world = World()
+    world.climb()
+    world.evidence = Evidence(unknown=True)
+    world.run(100)
+    assert set(world.stages().values()) == {'held'}
+
+
+def test_movement_that_ends_ends_the_mitigation() -> None:
+    world = World()
+    world.climb()
+    world.evidence = Evidence(('3 PGs are laggy',))
+    world.run(60)
+    assert untouched(world)
+
+
+def test_norebalance_stays_while_the_campaign_wants_it() -> None:
+    world = World()
+    world.run(12)
+    world.campaign_still, world.evidence = True, CALM
+    world.run(60)
+    assert world.stages() == {'norebalance': 'undoing'} and world.flags == {'norebalance'}
+    world.campaign_still = False
+    world.run(3)
+    assert untouched(world)
+
+
+@pytest.mark.parametrize('jump', [-5000.0, 5000.0])
+def test_clocks_that_jump_hold_nothing_for_ever(jump: float) -> None:
+    world = World()
+    world.climb()
+    world.now += jump
+    world.turn()
+    assert set(world.stages().values()) == {'held'}
+    world.evidence = CALM
+    world.run(80)
+    assert untouched(world)
+
+
+# ---- modes
+
+def test_observe_says_what_it_would_do() -> None:
+    world = World(policy=Policy('observe', SECONDS))
+    world.run(60)
+    assert world.stages() == {'norebalance': 'would', 'slow recovery': 'would'}
+    assert world.puts == [] and len(world.events) == 2
+    assert all('would be done' in text for text in world.events)
+    assert ladder.stops(world.state, CALM) == () and not ladder.own_flags(world.state)
+    world.evidence = CALM
+    world.run(30)
+    assert world.state.steps == ()
+
+
+@pytest.mark.parametrize('mode', ['off', 'observe'])
+def test_any_other_mode_undoes_all(mode: str) -> None:
+    world = World()
+    world.climb()
+    world.policy = Policy(mode, SECONDS)
+    world.run(4)
+    assert untouched(world) and Stage.HELD.value not in world.stages().values()
+    world.run(60)
+    assert untouched(world)
+
+
+def test_from_observe_to_act_it_climbs_anew() -> None:
+    world = World(policy=Policy('observe', SECONDS))
+    world.run(60)
+    world.policy = Policy('act', SECONDS)
+    world.turn()
+    assert list(world.stages()) == ['norebalance']
+    world.run(5)
+    assert list(world.stages()) == ['norebalance']
+    world.run(10)
+    assert set(world.stages().values()) == {'held'} and len(world.stages()) == 2
+
+
+# ---- other hands
+
+def test_an_option_that_somebody_sets_is_theirs() -> None:
+    world = World()
+    world.climb()
+    world.config['osd', 'osd_max_backfills'] = '8'
+    world.run(3)
+    theirs = {('osd', 'osd_max_backfills'): '8'}
+    assert world.stages()['slow recovery'] == 'given up' and world.config == theirs
+    assert any('given up' in text for text in world.events)
+    world.run(60)
+    assert world.config == theirs and world.stages()['slow recovery'] == 'given up'
+    world.evidence = CALM
+    world.run(60)
+    assert world.config == theirs and world.state.steps == ()
+
+
+def test_an_option_that_somebody_removes_is_theirs() -> None:
+    world = World()
+    world.climb()
+    del world.config['osd', 'osd_max_backfills']
+    world.run(60)
+    assert world.config == {} and world.stages()['slow recovery'] == 'given up'
+
+
+def test_an_option_that_changes_while_it_is_undone_is_theirs() -> None:
+    world = World()
+    world.climb()
+    world.policy = Policy('off', SECONDS)
+    world.turn()
+    world.config['osd', 'osd_max_backfills'] = '8'
+    world.run(3)
+    assert world.config == {('osd', 'osd_max_backfills'): '8'}
+    assert 'osd_max_backfills of osd is left as it is' in world.events
+
+
+def test_a_flag_that_somebody_clears_is_not_set_again() -> None:
+    world = World()
+    world.run(12)
+    world.flags.clear()
+    world.run(40)
+    assert world.stages()['norebalance'] == 'given up' and not world.flags
+    assert world.stages()['slow recovery'] == 'held'
+
+
+def test_what_the_cluster_does_not_take_is_given_up() -> None:
+    world = World(deaf=True)
+    world.run(45)
+    assert len(world.puts) > 10
+    world.run(60)
+    assert set(world.stages().values()) <= {'given up', 'undoing'} and world.config == FOUND
+
+
+# ---- revert
+
+def test_revert_and_leave_alone() -> None:
+    world = World()
+    world.climb()
+    number = world.state.steps[0].id
+    world.state = ladder.revert(world.state, number)
+    world.run(60)
+    assert world.stages()['norebalance'] == 'reverted' and not world.flags
+    world.evidence = CALM
+    world.run(60)
+    assert untouched(world)
+    world.evidence = BAD
+    world.run(12)
+    assert world.flags == {'norebalance'} and world.state.steps[0].id > number
+
+
+def test_revert_of_what_is_not_held_changes_nothing() -> None:
+    world = World(policy=Policy('observe', SECONDS))
+    world.run(30)
+    assert ladder.revert(world.state, world.state.steps[0].id) == world.state
+    assert ladder.revert(world.state, 99) == world.state
+
+
+# ---- primary affinity
+
+SLOW = Evidence(slow_osds={3: 'reads 9 ms against 1 ms', 4: 'y', 5: 'z'})
+
+
+def test_affinity_of_slow_osds_one_by_one() -> None:
+    world = World(policy=Policy('act', SECONDS, affinity=True), evidence=SLOW)
+    world.affinities[3] = 0.5
+    world.turn()
+    assert world.affinities[3] == 0.0 and world.affinities[4] == 1.0
+    world.run(60)
+    # A tenth of twenty OSDs.
+    assert [osd for osd, value in world.affinities.items() if value == 0.0] == [3, 4]
+    world.evidence = Evidence(slow_osds={4: 'y'})
+    world.run(5)
+    assert world.affinities[3] == 0.5 and world.affinities[4] == 0.0
+    world.evidence = Evidence()
+    world.run(15)
+    assert world.affinities[4] == 1.0 and world.state.steps == ()
+
+
+def test_affinity_is_not_touched_by_default_nor_without_need() -> None:
+    world = World(evidence=SLOW)
+    world.run(30)
+    assert untouched(world)
+    world = World(policy=Policy('act', SECONDS, affinity=True), evidence=SLOW)
+    world.affinities.update({3: 0.0, 4: 0.0, 5: 0.0})
+    world.run(30)
+    assert world.puts == []
+
+
+def test_affinity_of_an_osd_that_is_gone() -> None:
+    world = World(policy=Policy('act', SECONDS, affinity=True), evidence=SLOW)
+    world.run(3)
+    del world.affinities[3]
+    world.evidence = Evidence()
+    world.run(30)
+    assert world.state.steps == () and 3 not in world.affinities
+
+
+def test_affinity_goes_with_its_option() -> None:
+    world = World(policy=Policy('act', SECONDS, affinity=True), evidence=SLOW)
+    world.run(3)
+    world.policy = replace(world.policy, affinity=False)
+    world.run(3)
+    assert untouched(world)
+
+
+# ---- damage
+
+@pytest.mark.parametrize('document', [
+    None, 5, 'x', [], {}, {'steps': 5}, {'steps': [5, None, {}]},
+    {'last_id': 'x', 'bad_since': float('nan'), 'stepped': -1, 'clear_since': 1e300}])
+def test_documents_of_a_wrong_shape(document: Any) -> None:
+    state, _ = state_from_json(document)
+    assert state == State()
+
+
+def test_of_a_damaged_document_the_rest_is_kept() -> None:
+    world = World()
+    world.climb()
+    document = state_to_json(world.state)
+    document['steps'][0]['rung'] = 'nonsense'
+    state, lost = state_from_json(document)
+    assert state.steps == world.state.steps[1:] and len(lost) == 1 and 'nonsense' in lost[0]
+    assert state.last_id == world.state.last_id
