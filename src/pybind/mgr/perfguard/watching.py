@@ -151,7 +151,8 @@ def _pool_clients(watch: Watch, sight: Sight, options: Options) -> Dict[int, Poo
         found[pool.id] = PoolClients(
             pool.name, pool.pg_num, seen.read.rate + seen.write.rate,
             target_ms(seen.read_baseline_ms, named, options),
-            target_ms(seen.write_baseline_ms, named, options))
+            target_ms(seen.write_baseline_ms, named, options),
+            seen.read_baseline_ms, seen.write_baseline_ms)
     return found
 
 

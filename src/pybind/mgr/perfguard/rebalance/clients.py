@@ -23,6 +23,9 @@ class PoolClients(NamedTuple):
     #: Mean latency that clients may feel, in ms; None: not known yet.
     read_target_ms: Optional[float] = None
     write_target_ms: Optional[float] = None
+    #: Mean latency while nothing moves, in ms; None: not learned yet.
+    read_baseline_ms: Optional[float] = None
+    write_baseline_ms: Optional[float] = None
 
 
 @dataclass(frozen=True)

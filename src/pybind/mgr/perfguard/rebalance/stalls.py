@@ -11,10 +11,11 @@ PG with r operations a second stalls for s seconds, r x s operations wait s / 2 
 is r x s^2 / 2 seconds of latency on top of what the OSD's other operations have.
 """
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Tuple
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.types import ClientOps, Ops, OsdSet
-from .clients import LEAST_OPS, Clients
+from .clients import LEAST_OPS, Clients, PoolClients
 
 #: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end.
 CHANGES_PER_RELEASE = 2
@@ -91,7 +92,7 @@ def measure(stalls: Stalls, clients: Clients) -> Stalls:
         rows = [row for row in clients.rows
                 if row.pool == pool_id and row.read.sane and row.write.sane]
         number = sum(row.read.number + row.write.number for row in rows)
-        over = _excess_seconds(rows, shaky)
+        over = _excess_seconds(rows, shaky, pool)
         if over is not None and clients.seconds > 0.0:
             # Operations that stalled in one reading may end in the next one: so the latency on
             # top counts also in readings without a change.
@@ -101,18 +102,25 @@ def measure(stalls: Stalls, clients: Clients) -> Stalls:
                    rates=MEMORY * stalls.rates + rates)
 
 
-def _excess_seconds(rows: Iterable[ClientOps], shaky: AbstractSet[int]) -> Optional[float]:
-    """Latency of the shaky OSDs' operations on top of that of the others' ones, in seconds."""
-    rows = list(rows)
+def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
+                    pool: PoolClients) -> Optional[float]:
+    """Latency of the shaky OSDs' operations on top of what it is elsewhere, in seconds.
+
+    Where PGs of all OSDs peer, the baseline stands for elsewhere.
+    """
     total = 0.0
-    for kind in ('read', 'write'):
+    for kind, baseline_ms in (('read', pool.read_baseline_ms), ('write', pool.write_baseline_ms)):
         steady = _sum(getattr(row, kind) for row in rows if row.osd not in shaky)
         rest = _sum(getattr(row, kind) for row in rows if row.osd in shaky)
         if not rest.number:
             continue
-        if steady.number < LEAST_OPS:
+        if steady.number >= LEAST_OPS:
+            usual_ns = steady.sum_ns / steady.number
+        elif baseline_ms is not None:
+            usual_ns = 1e6 * baseline_ms
+        else:
             return None
-        total += (rest.sum_ns - rest.number * steady.sum_ns / steady.number) / 1e9
+        total += (rest.sum_ns - rest.number * usual_ns) / 1e9
     return total
 
 

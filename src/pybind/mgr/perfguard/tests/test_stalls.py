@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Interval stalls: measured on a model of clients, budgeted by pool."""
 import random
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import pytest
 
@@ -21,6 +21,7 @@ class Model:
         self.rate, self.stall = rate, stall
         self.random = random.Random(seed)
         self.now = 0.0
+        self.usual_ms: Optional[float] = None
         self.stalls = Stalls()
         #: (begin of the stall, PG)
         self.stalling: List[Tuple[float, int]] = []
@@ -43,7 +44,8 @@ class Model:
             sums[osd][0] += int(seconds * 1e9)
             sums[osd][1] += 1
         rows = tuple(ClientOps(1, osd, Ops(*pair), Ops()) for osd, pair in sums.items())
-        clients = Clients(self.now, PERIOD, rows, {1: PoolClients('rbd', PG_NUM, self.rate)})
+        clients = Clients(self.now, PERIOD, rows, {
+            1: PoolClients('rbd', PG_NUM, self.rate, read_baseline_ms=self.usual_ms)})
         self.stalls = measure(self.stalls, clients)
         return clients
 
@@ -94,6 +96,16 @@ def test_with_all_osds_shaky_nothing_is_learned() -> None:
     model.stalls = note(model.stalls, everywhere, 1.0, PERIOD)
     model.reading(0)
     assert model.stalls.rates == 0.0 and model.stalls.excess == 0.0
+
+
+def test_with_all_osds_shaky_the_baseline_tells_what_is_usual() -> None:
+    model = Model(800.0, 1.0)
+    model.usual_ms = 1.0
+    for _ in range(30):
+        everywhere = [Change(model.now, 9, tuple(range(OSDS)))]
+        model.stalls = note(model.stalls, everywhere, model.now, PERIOD)
+        model.reading(2)
+    assert model.stalls.seconds == pytest.approx(1.0, rel=0.25)
 
 
 def test_osds_are_unsteady_for_a_while() -> None:
