@@ -185,6 +185,19 @@ def test_a_host_that_is_too_heavy_has_one_shard_of_each_pg(tmp_path: Path) -> No
     assert all(counts[osd] == 64 for osd in outcome.osds if osd not in (0, 100))
 
 
+@pytest.mark.parametrize('seed', range(3))
+def test_one_host_more_than_shards(seed: int, tmp_path: Path) -> None:
+    """Hardly any PG has a host to spare: what leaves a drained OSD goes by way of others."""
+    rng = random.Random(seed)
+    old = [[{osd: rng.choice([1.0, 2.0, 4.0]) for osd in host} for host in hosts(9, 12)[0]]]
+    new = [[{osd: 0.0001 if osd in (2, 102, 202, 302) else weight for osd, weight in host.items()}
+            for host in old[0]]]
+    outcome = change(tmp_path, Map(old, INDEP), Map(new, INDEP), 8, 4096, erasure=True)
+    check(outcome)
+    assert outcome.result.deviation < 1
+    assert not any(outcome.counts()[osd] for osd in (2, 102, 202, 302))
+
+
 def test_three_hosts_and_three_copies(tmp_path: Path) -> None:
     """Shards can only move within their host."""
     outcome = change(tmp_path, Map(hosts(3, 4)), Map(hosts(3, 5)), 3, 128)

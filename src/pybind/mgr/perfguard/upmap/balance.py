@@ -8,15 +8,18 @@ a chain (from A to B in one PG, from B to C in another).
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import (Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+                    Set, Tuple)
 
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
 from .crush import CrushRules
 from .targets import Targets, targets, weights_of
 
-#: Pairs of PGs looked at for chains in all. Only clusters with hardly more failure domains than
-#: shards need them, and those are small.
-CHAIN_CHECKS = 2_000_000
+#: Shards looked at for chains in all, which only clusters with hardly more failure domains than
+#: shards need: a few seconds.
+CHAIN_CHECKS = 5_000_000
+
+#: Number of a PG, and position in it.
+_Shard = Tuple[int, int]
 
 
 class PlacedPg(NamedTuple):
@@ -94,6 +97,7 @@ class _Work:
         self.targets = targets(weights, self.spread, shards, holders)
         #: OSDs that can take a shard.
         self._takers = [osd for osd, weight in weights.items() if weight and osds[osd].up]
+        self.weights = weights
         self._checks = CHAIN_CHECKS
 
     def _may_move(self, pg: PlacedPg) -> bool:
@@ -225,55 +229,74 @@ class _Work:
     # ---- two moves for one
 
     def move_in_chains(self, floor: Mapping[int, int], ceiling: Mapping[int, int]) -> None:
+        """The same in two steps: a shard to an OSD in the middle, and another one from there on."""
         givers = [osd for osd in self.targets.ideal if self.count[osd] > floor[osd]]
         takers = [osd for osd in self._takers if self.count[osd] < ceiling[osd]]
         if not givers or not takers:
             return
-        shards = {osd: list(reversed(rows))
-                  for osd, rows in self._shards_of(self.targets.ideal).items()}
+        lacking = self._lacking({self.spread.domain[osd] for osd in takers})
+        shards = self._shards_of(givers)
         for giver in givers:
+            reach = self._reach(giver, shards[giver])
             for taker in takers:
-                while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
-                       and self._chain(giver, taker, shards)):
-                    pass
+                onward = lacking[self.spread.domain[taker]]
+                only_moving = True
+                while self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]:
+                    # A shard that is moving anyway costs nothing when it goes elsewhere instead.
+                    if not self._chain(giver, taker, reach, onward, only_moving):
+                        if not only_moving:
+                            break
+                        only_moving = False
 
-    def _chain(self, giver: int, taker: int,
-               shards: Dict[int, List[Tuple[int, int]]]) -> bool:
-        """One shard from `giver` to some OSD, and one from there to `taker`."""
-        onward = self._onward(giver, taker, shards)
-        for number, position in shards[giver]:
-            for middle, (after, place) in onward.items():
+    def _lacking(self, domains: Set[int]) -> Dict[int, List[int]]:
+        """PGs without a shard in a failure domain: only they can have one there."""
+        found: Dict[int, List[int]] = {domain: [] for domain in domains}
+        for number in self.free:
+            for domain in domains.difference([self.spread.domain[o] for o in self.here[number]]):
+                found[domain].append(number)
+        return found
+
+    def _reach(self, giver: int, shards: Sequence[Tuple[int, int]]) -> Dict[int, List[_Shard]]:
+        """Failure domain -> the shards of an OSD that may go there, best ones last."""
+        domain = self.spread.domain
+        everywhere = {domain[osd] for osd in self._takers}
+        found: Dict[int, List[_Shard]] = {}
+        for number, position in shards:
+            taken = [domain[osd] for osd in self.here[number] if osd != giver]
+            for free in everywhere.difference(taken):
+                found.setdefault(free, []).append((number, position))
+        return found
+
+    def _chain(self, giver: int, taker: int, reach: Mapping[int, List[_Shard]],
+               onward: List[int], only_moving: bool) -> bool:
+        """One shard from `giver` to some OSD, and one of `onward` from there to `taker`."""
+        for index, after in enumerate(onward):
+            for place, middle in enumerate(self.here[after]):
                 self._checks -= 1
-                if self._checks < 0:
-                    return False
-                if (self.here[number][position] == giver and number != after
-                        and self.legal(number, position, middle)):
-                    self.move(number, position, middle)
+                moving = self._pgs[after].here[place] != middle
+                if (middle == giver or (only_moving and not moving) or not self.weights[middle]
+                        or not self.legal(after, place, taker)):
+                    continue
+                shard = self._shard_for(middle, giver, reach, after)
+                if shard is not None:
+                    self.move(*shard, middle)
                     self.move(after, place, taker)
-                    shards[giver].remove((number, position))
-                    shards[middle].remove((after, place))
-                    shards[middle].append((number, position))
-                    shards[taker].append((after, place))
+                    onward[index] = onward[-1]
+                    onward.pop()
                     return True
+            if self._checks < 0:
+                return False
         return False
 
-    def _onward(self, giver: int, taker: int,
-                shards: Dict[int, List[Tuple[int, int]]]) -> Dict[int, Tuple[int, int]]:
-        """OSD -> a shard of it that may go to `taker`; best one that is moving anyway."""
-        found: Dict[int, Tuple[int, int]] = {}
-        for middle in self._takers:
-            if middle in (giver, taker):
-                continue
-            for number, position in shards[middle]:
-                self._checks -= 1
-                if self.legal(number, position, taker):
-                    found.setdefault(middle, (number, position))
-                    if self._pgs[number].here[position] != middle:
-                        found[middle] = (number, position)
-                        break
-        moving = [middle for middle, (number, position) in found.items()
-                  if self._pgs[number].here[position] != middle]
-        return {middle: found[middle] for middle in (*moving, *found)}
+    def _shard_for(self, middle: int, giver: int, reach: Mapping[int, List[_Shard]],
+                   after: int) -> Optional[_Shard]:
+        """A shard of `giver` that may go to `middle`, not of the PG `after`."""
+        for number, position in reversed(reach.get(self.spread.domain[middle], ())):
+            self._checks -= 1
+            if (self.here[number][position] == giver and number != after
+                    and self.legal(number, position, middle)):
+                return number, position
+        return None
 
 
 class _Takers:
