@@ -188,7 +188,7 @@ class _Expansion:
         with self._step(PINNING, 'Every PG that shall move is pinned where its data is'):
             self._operator.type('perfguard rebalance pin')
             self._follow_campaign('PINNED')
-        with self._step(RELEASING, 'PG by PG the pins are taken off, and the data moves'):
+        with self._step(RELEASING, 'PG by PG the data moves, no more than the balance needs'):
             self._operator.type('perfguard rebalance start')
             return self._follow_campaign('DONE', 'ABORTED')
 

@@ -66,7 +66,7 @@ def _facts_table(outcomes: Sequence[Outcome]) -> List[str]:
     for outcome in outcomes:
         steps += [step for step in outcome.seconds if step not in steps]
     rows = [_row('', [_TITLES[outcome.arm] for outcome in outcomes])]
-    rows.append(_row('PGs pinned, then released', [_pinned(outcome) for outcome in outcomes]))
+    rows.append(_row('PGs in all, moved, kept', [_pinned(outcome) for outcome in outcomes]))
     rows.append(_row('bytes moved (counted by the OSDs)',
                      [bytes_text(outcome.pushed_bytes) for outcome in outcomes]))
     for step in steps:
@@ -83,7 +83,8 @@ def _facts_table(outcomes: Sequence[Outcome]) -> List[str]:
 def _pinned(outcome: Outcome) -> str:
     if outcome.campaign is None:
         return '-'
-    return f'{outcome.campaign["total"]}, {outcome.campaign["released"]}'
+    campaign = outcome.campaign
+    return f'{campaign["total"]}, {campaign["released"]}, {campaign["kept"]}'
 
 
 def how_to_go_on(directory: Path) -> str:
