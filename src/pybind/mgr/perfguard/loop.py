@@ -18,7 +18,7 @@ from .cluster.ports import Cluster, View
 from .events import Event, EventLog
 from .options import Options
 from .overview import Published
-from .rebalance import report
+from .rebalance import monoptions, report
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import BALANCER, Settings
@@ -204,12 +204,12 @@ class Loop:
         campaign = self._campaign
         signals = self._cluster.signals(view.osdmap)
         reading = self._wants_stored_options()
-        stored = self._cluster.stored_option(BALANCER) if reading else None
+        stored = self._cluster.stored_options() if reading else None
         scanning = campaign is not None and campaign.active and signals.counts.degraded > 0 \
             and view.osdmap.pg_temp
         return Observation(
             now=self._clock(), signals=signals,
-            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, reading),
+            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored),
             placement=view.placement, crush=self._cluster.crush(view.crush_version),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
@@ -227,6 +227,9 @@ class Loop:
             return False
         if campaign.phase is Phase.PREPARED:
             return BALANCER not in campaign.holds.options
+        if campaign.active and not monoptions.settled(
+                campaign.holds, None, monoptions.wanted(campaign, self._options())):
+            return True
         return bool(self._taken) or campaign.phase in (Phase.FINISHING, Phase.ABORTING)
 
     def _take_requests(self) -> None:

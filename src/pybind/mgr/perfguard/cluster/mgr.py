@@ -124,15 +124,16 @@ class MgrCluster:
         value = self._mgr.get_module_option_ex('balancer', 'active')
         return None if value is None else str(value).lower()
 
-    def stored_option(self, option: str) -> Optional[str]:
-        """An option's value in the mgr section of the configuration database; None: not set."""
+    def stored_options(self) -> Dict[str, Dict[str, str]]:
+        """The configuration database: section -> option -> value, without masked entries."""
         reply = self.run([{'prefix': 'config dump', 'format': 'json'}])[0]
         if reply.retval != 0:
             raise RuntimeError('config dump: %s' % (reply.error or 'no answer'))
+        stored: Dict[str, Dict[str, str]] = {}
         for entry in json.loads(reply.out):
-            if entry['section'] == 'mgr' and entry['name'] == option and not entry.get('mask'):
-                return str(entry['value'])
-        return None
+            if not entry.get('mask'):
+                stored.setdefault(entry['section'], {})[entry['name']] = str(entry['value'])
+        return stored
 
     # ---- acting
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Turns actions into commands and sends them, those for the mons all at once."""
 from dataclasses import dataclass
-from typing import Any, FrozenSet, List, Protocol, Sequence, Set, Tuple
+from typing import Any, FrozenSet, List, Optional, Protocol, Sequence, Set, Tuple
 
 from ..upmap.commands import Command, entry_commands
 from .holds import BALANCER
-from .types import Action, SetAutoscale, SetBalancer, SetFlag
+from .types import Action, SetAutoscale, SetBalancer, SetFlag, SetOption
 
 
 class Reply(Protocol):
@@ -62,13 +62,19 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetFlag):
         return [{'prefix': 'osd set' if action.on else 'osd unset', 'key': action.flag}]
     if isinstance(action, SetBalancer):
-        if action.stored is None:
-            return [{'prefix': 'config rm', 'who': 'mgr', 'name': BALANCER}]
-        return [{'prefix': 'config set', 'who': 'mgr', 'name': BALANCER, 'value': action.stored}]
+        return [_config_command('mgr', BALANCER, action.stored)]
+    if isinstance(action, SetOption):
+        return [_config_command(action.who, action.name, action.value)]
     if isinstance(action, SetAutoscale):
         return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'pg_autoscale_mode',
                  'val': action.mode}]
     return entry_commands(action.pgid, action.now, action.entry)
+
+
+def _config_command(who: str, name: str, value: Optional[str]) -> Command:
+    if value is None:
+        return {'prefix': 'config rm', 'who': who, 'name': name}
+    return {'prefix': 'config set', 'who': who, 'name': name, 'value': value}
 
 
 def describe(command: Command) -> str:

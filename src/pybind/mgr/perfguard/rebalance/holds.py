@@ -6,15 +6,17 @@ theirs from then on. Each hold goes through three states: absent -> wanted (jour
 command is sent) -> seen (read back). Doing a step twice does no harm.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Dict, List, Optional, Tuple
+from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap
+from . import monoptions
 from .types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
 
 NOREBALANCE = 'norebalance'
 BALANCER = 'mgr/balancer/active'
 #: Flags of others under which nothing that was released could move.
 MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,20 @@ class Settings:
     osdmap: OsdMap
     #: Value in force, None when not set anywhere.
     balancer_active: Optional[str]
-    #: Value in the configuration database's mgr section, None when not set there.
-    balancer_stored: Optional[str] = None
-    #: The configuration database was read; otherwise `balancer_stored` says nothing.
-    stored_read: bool = False
+    #: The configuration database by section and option, entries with a mask left out; None: it
+    #: was not read this time.
+    stored: Optional[Mapping[str, Mapping[str, str]]] = None
+
+    @property
+    def balancer_stored(self) -> Optional[str]:
+        return self.section('mgr').get(BALANCER)
+
+    def section(self, who: str) -> Mapping[str, str]:
+        return (self.stored or {}).get(who, {})
+
+    @property
+    def mon(self) -> Optional[Mapping[str, str]]:
+        return None if self.stored is None else self.section(monoptions.MON)
 
 
 @dataclass(frozen=True)
@@ -38,19 +50,21 @@ class Reconciled:
 
 
 def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
-              begin: bool) -> Reconciled:
+              begin: bool, mon: Mapping[str, str] = NOTHING) -> Reconciled:
     """One step towards what the campaign wants.
 
     `norebalance`: movement shall be stopped. `quiet`: balancer and autoscaler shall be off;
-    `begin`: they may be taken now, later their being on is somebody's wish. With `norebalance` and
-    `quiet` False everything is given back; the result's `holds` is false when that is complete.
+    `begin`: they may be taken now, later their being on is somebody's wish. `mon`: options that
+    the mons shall have. With `norebalance` and `quiet` False and no `mon` everything is given back;
+    the result's `holds` is false when that is complete.
     """
     flags = _flag(holds, settings.osdmap, norebalance)
     options = _balancer(flags.holds, settings, quiet, begin)
     autoscale = _autoscale(options.holds, settings.osdmap, quiet, begin)
-    return Reconciled(autoscale.holds,
-                      flags.actions + options.actions + autoscale.actions,
-                      flags.notices + options.notices + autoscale.notices)
+    held, actions, notices = monoptions.reconcile(autoscale.holds, settings.mon, mon)
+    return Reconciled(held,
+                      flags.actions + options.actions + autoscale.actions + tuple(actions),
+                      flags.notices + options.notices + autoscale.notices + tuple(notices))
 
 
 def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
@@ -96,7 +110,7 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
                 return Reconciled(holds)
             if not begin:
                 return _theirs(holds)
-            if not settings.stored_read:
+            if settings.stored is None:
                 return Reconciled(holds)
             options[BALANCER] = Held(settings.balancer_stored, 'false')
             return Reconciled(replace(holds, options=options), (SetBalancer(False, 'false'),))
@@ -106,7 +120,7 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
         if held.seen:
             return _theirs(holds)
         return Reconciled(holds, (SetBalancer(False, held.put),))
-    if held is None or not settings.stored_read:
+    if held is None or settings.stored is None:
         return Reconciled(holds)
     if held.found != held.put and (settings.balancer_stored == held.put or not held.seen):
         options[BALANCER] = replace(held, seen=True)
@@ -158,8 +172,11 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool, begin: bool) -> Recon
                       tuple(actions), tuple(notices))
 
 
-def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool) -> bool:
+def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
+            mon: Mapping[str, str] = NOTHING) -> bool:
     """Every setting is seen as the campaign wants it, or is somebody else's."""
+    if not monoptions.settled(holds, settings.mon, mon):
+        return False
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
             and NOREBALANCE not in holds.given_up:
         return False

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Callable, List, Mapping
 
 from ..options import Options
+from . import monoptions
 from .holds import BALANCER, foreign_movement_flags, reconcile, settled
 from .moves import Move
 from .pinning import audit, pin_remapped
@@ -46,12 +47,14 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True) -> bool:
     """One step towards the wanted settings; True when they are in force."""
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
-    done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin)
+    # Only while the campaign wants its settings at all; at its end all of them are given back.
+    mon = monoptions.wanted(turn.campaign, turn.options) if quiet else {}
+    done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon)
     turn.set(holds=done.holds)
     turn.actions.extend(done.actions)
     for notice in done.notices:
         turn.event('settings', notice)
-    return settled(done.holds, turn.seen.settings, norebalance, quiet)
+    return settled(done.holds, turn.seen.settings, norebalance, quiet, mon)
 
 
 def _prepared(turn: Turn) -> None:

@@ -82,11 +82,13 @@ class Holds:
     options: Mapping[str, Held] = field(default_factory=dict)
     #: pg_autoscale_mode by pool id.
     autoscale: Mapping[int, Held] = field(default_factory=dict)
+    #: Options in the configuration database's mon section.
+    mon: Mapping[str, Held] = field(default_factory=dict)
     #: What somebody else changed meanwhile; left alone from then on.
     given_up: Tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.flags or self.options or self.autoscale)
+        return bool(self.flags or self.options or self.autoscale or self.mon)
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,14 @@ class SetBalancer:
 
 
 @dataclass(frozen=True)
+class SetOption:
+    """An option in a section of the configuration database; value None: no entry."""
+    who: str
+    name: str
+    value: Optional[str]
+
+
+@dataclass(frozen=True)
 class SetAutoscale:
     pool: str
     mode: str
@@ -159,7 +169,7 @@ class SetEntry:
     now: UpmapEntry
 
 
-Action = Union[SetFlag, SetBalancer, SetAutoscale, SetEntry]
+Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetEntry]
 
 
 # ---- JSON --------------------------------------------------------------------------------------
@@ -222,6 +232,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
         'holds': {'flags': dict(holds.flags),
                   'options': {k: _held_to_json(v) for k, v in holds.options.items()},
                   'autoscale': {str(k): _held_to_json(v) for k, v in holds.autoscale.items()},
+                  'mon': {k: _held_to_json(v) for k, v in holds.mon.items()},
                   'given_up': list(holds.given_up)}})
     return document
 
@@ -238,4 +249,5 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         holds=Holds(dict(holds['flags']),
                     {k: Held(*v) for k, v in holds['options'].items()},
                     {int(k): Held(*v) for k, v in holds['autoscale'].items()},
+                    {k: Held(*v) for k, v in holds.get('mon', {}).items()},
                     tuple(holds['given_up'])))

@@ -109,6 +109,7 @@ class FakeCluster:
     crush_version_: int = 1
     flags: Set[str] = field(default_factory=lambda: {'noscrub'})
     config: Dict[str, str] = field(default_factory=lambda: {BALANCER: 'true'})
+    mon_config: Dict[str, str] = field(default_factory=lambda: {'mon_op': '1'})
     modes: Dict[int, str] = field(default_factory=lambda: {1: 'on', 2: 'warn'})
     health: Dict[str, str] = field(default_factory=dict)
     trouble: Dict[str, int] = field(default_factory=dict)
@@ -286,9 +287,9 @@ class FakeCluster:
     def balancer_active(self) -> Optional[str]:
         return self.config.get(BALANCER, 'true')
 
-    def stored_option(self, option: str) -> Optional[str]:
+    def stored_options(self) -> Dict[str, Dict[str, str]]:
         self.stored_reads += 1
-        return self.config.get(option)
+        return {'mgr': dict(self.config), 'mon': dict(self.mon_config)}
 
     def switch_balancer(self, active: bool) -> FakeReply:
         self.fault.step()
@@ -317,8 +318,8 @@ class FakeCluster:
         try:
             {'osd set': lambda c: self.flags.add(c['key']),
              'osd unset': lambda c: self.flags.discard(c['key']),
-             'config set': lambda c: self.config.update({c['name']: c['value']}),
-             'config rm': lambda c: self.config.pop(c['name'], None),
+             'config set': lambda c: self._section(c['who']).update({c['name']: c['value']}),
+             'config rm': lambda c: self._section(c['who']).pop(c['name'], None),
              'osd pool set': self._pool_set,
              'osd pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items(
                  list(zip(c['id'][::2], c['id'][1::2]))),
@@ -329,6 +330,9 @@ class FakeCluster:
         except Refused:
             return FakeReply(-22, 'refused')
         return FakeReply(0)
+
+    def _section(self, who: str) -> Dict[str, str]:
+        return {'mgr': self.config, 'mon': self.mon_config}[who]
 
     def _pool_set(self, command: Mapping[str, Any]) -> None:
         assert command['var'] == 'pg_autoscale_mode'

@@ -284,18 +284,17 @@ def test_degraded_osds_and_balancer(stub: types.ModuleType) -> None:
     assert cluster.degraded_osds() == {3} and cluster.balancer_active() == 'true'
 
 
-def test_stored_option(stub: types.ModuleType) -> None:
+def test_stored_options(stub: types.ModuleType) -> None:
     mgr = Mgr()
     name = 'mgr/balancer/active'
     mgr.answers['config dump'] = (0, json.dumps([
         {'section': 'global', 'name': name, 'value': 'no'},
         {'section': 'mgr', 'name': name, 'mask': 'host:x', 'value': 'no'},
         {'section': 'mgr', 'name': name, 'mask': '', 'value': 'true'}]), '')
-    assert mgr_cluster(mgr).stored_option(name) == 'true'
-    assert mgr_cluster(mgr).stored_option('mgr/balancer/mode') is None
+    assert mgr_cluster(mgr).stored_options() == {'global': {name: 'no'}, 'mgr': {name: 'true'}}
     mgr.answers['config dump'] = (-13, '', 'EACCES')
     with pytest.raises(RuntimeError, match='EACCES'):
-        mgr_cluster(mgr).stored_option(name)
+        mgr_cluster(mgr).stored_options()
 
 
 def test_all_commands_are_sent_before_any_answer_is_awaited(stub: types.ModuleType) -> None:

@@ -24,7 +24,8 @@ class World:
     def settings(self) -> Settings:
         pools = {1: Pool(1, 'p', False, 3, 2, 0, 8, 8, 8, self.mode)} if self.pools else {}
         osdmap = OsdMap(1, frozenset({NOREBALANCE} if self.flag else ()), pools, {}, {}, {}, {})
-        return Settings(osdmap, self.stored or 'true', self.stored, True)
+        stored = {} if self.stored is None else {BALANCER: self.stored}
+        return Settings(osdmap, self.stored or 'true', {'mgr': stored})
 
     def act(self, actions: List[Action]) -> None:
         for action in actions:
@@ -107,7 +108,7 @@ def test_what_is_switched_on_in_mid_campaign_is_not_taken() -> None:
 
 
 def test_the_balancer_is_not_taken_before_its_stored_value_is_known() -> None:
-    blind = replace(World().settings(), balancer_stored=None, stored_read=False)
+    blind = replace(World().settings(), stored=None)
     done = reconcile(Holds(), blind, True, True, True)
     assert not done.holds.options
     assert not any(isinstance(action, SetBalancer) for action in done.actions)

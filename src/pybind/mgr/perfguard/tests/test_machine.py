@@ -43,7 +43,7 @@ class Machine:
         return Observation(
             self.cluster.now, self.cluster.signals(view.osdmap),
             Settings(view.osdmap, self.cluster.balancer_active(),
-                     self.cluster.stored_option(BALANCER), True),
+                     self.cluster.stored_options()),
             view.placement, self.cluster.crush(view.crush_version), self.cluster.period)
 
     def judge(self) -> Decision:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Options of the mons that a campaign changes for a while, in the configuration database.
+
+Like flags and balancer (holds.py): journalled before they are sent, read back, given back with the
+value that was found, and left to whoever changes them meanwhile.
+"""
+from dataclasses import replace
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from ..options import Options
+from .types import Action, Campaign, Held, Holds, SetOption
+
+#: The section of the configuration database.
+MON = 'mon'
+
+
+def wanted(campaign: Campaign, options: Options) -> Mapping[str, str]:
+    """Option -> value that the mons shall have while the campaign is as it is."""
+    return {}
+
+
+def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping[str, str]
+              ) -> Tuple[Holds, List[Action], List[str]]:
+    """One step towards the wanted values; what is held and not wanted is given back.
+
+    `stored`: the database's section mon by option; None: not read this time, then nothing changes.
+    Returns the holds, what is to be sent, and what somebody else changed, in words.
+    """
+    if stored is None:
+        return holds, [], []
+    held: Dict[str, Held] = {}
+    actions: List[Action] = []
+    theirs: List[str] = []
+    for name, before in holds.mon.items():
+        now = stored.get(name)
+        if name not in wanted:
+            # One not seen yet may still be on its way into the database: given back in any case.
+            if before.found != before.put and (now == before.put or not before.seen):
+                held[name] = replace(before, seen=True)
+                actions.append(SetOption(MON, name, before.found))
+        elif before.seen and now != before.put:
+            theirs.append(name)
+        else:
+            held[name] = Held(before.found, wanted[name], seen=now == wanted[name])
+    for name, value in wanted.items():
+        if not (name in holds.mon or mark(name) in holds.given_up or stored.get(name) == value):
+            held[name] = Held(stored.get(name), value)
+    actions += [SetOption(MON, name, value) for name, value in wanted.items()
+                if name in held and not held[name].seen]
+    notices = ['%s of the mons was changed by somebody else: it is theirs from now on' % name
+               for name in theirs]
+    given_up = holds.given_up + tuple(mark(name) for name in theirs)
+    return replace(holds, mon=held, given_up=given_up), actions, notices
+
+
+def settled(holds: Holds, stored: Optional[Mapping[str, str]],
+            wanted: Mapping[str, str]) -> bool:
+    """Every option is seen as wanted, or is somebody else's, and nothing else is held."""
+    for name, value in wanted.items():
+        held = holds.mon.get(name)
+        if held is None:
+            if mark(name) not in holds.given_up and (stored is None
+                                                     or stored.get(name) != value):
+                return False
+        elif not held.seen or held.put != value:
+            return False
+    return wanted.keys() >= holds.mon.keys()
+
+
+def mark(name: str) -> str:
+    """What stands in Holds.given_up for an option that somebody else has changed."""
+    return 'mon option ' + name

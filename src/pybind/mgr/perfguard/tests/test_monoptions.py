@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Options of the mons: held for a while, given back as found, left to whoever changes them."""
+from typing import Dict, List, Mapping, Optional
+
+import pytest
+
+from perfguard.rebalance.monoptions import mark, reconcile, settled
+from perfguard.rebalance.types import Action, Campaign, Held, Holds, Phase, SetOption
+from perfguard.rebalance.types import campaign_from_json, campaign_to_json
+
+NAME = 'paxos_propose_interval'
+OTHERS = {'mon_op_complaint_time': '5'}
+
+
+class Database:
+    """The mon section of the configuration database; loses the next `lost` batches."""
+
+    def __init__(self, value: Optional[str], lost: int = 0) -> None:
+        self.stored: Dict[str, str] = dict(OTHERS)
+        if value is not None:
+            self.stored[NAME] = value
+        self.lost = lost
+
+    def act(self, actions: List[Action]) -> None:
+        if self.lost:
+            self.lost -= 1
+            return
+        for action in actions:
+            assert isinstance(action, SetOption) and action.who == 'mon'
+            if action.value is None:
+                self.stored.pop(action.name, None)
+            else:
+                self.stored[action.name] = action.value
+
+    def drive(self, holds: Holds, wanted: Mapping[str, str]) -> Holds:
+        for _ in range(4):
+            holds, actions, _ = reconcile(holds, self.stored, wanted)
+            self.act(actions)
+        assert settled(holds, self.stored, wanted)
+        return holds
+
+
+@pytest.mark.parametrize('found', [None, '1', '3', '0.1'])
+@pytest.mark.parametrize('lost', [0, 1, 2])
+def test_held_changed_and_given_back(found: Optional[str], lost: int) -> None:
+    database = Database(found, lost)
+    before = dict(database.stored)
+    holds = database.drive(Holds(), {NAME: '3'})
+    assert database.stored == {**OTHERS, NAME: '3'}
+    database.lost = lost
+    holds = database.drive(holds, {NAME: '0.1'})
+    assert database.stored == {**OTHERS, NAME: '0.1'}
+    database.lost = lost
+    assert not database.drive(holds, {})
+    assert database.stored == before
+
+
+def test_nothing_happens_before_the_database_was_read() -> None:
+    assert reconcile(Holds(), None, {NAME: '3'}) == (Holds(), [], [])
+    assert not settled(Holds(), None, {NAME: '3'}) and settled(Holds(), None, {})
+
+
+def test_settled_only_when_seen_with_the_value_that_is_wanted() -> None:
+    assert not settled(Holds(mon={NAME: Held('1', '3')}), {NAME: '3'}, {NAME: '3'})
+    seen = Holds(mon={NAME: Held('1', '3', True)})
+    assert settled(seen, None, {NAME: '3'})
+    assert not settled(seen, None, {NAME: '0.1'}) and not settled(seen, None, {})
+
+
+def test_what_has_the_value_anyway_is_not_held() -> None:
+    holds, actions, _ = reconcile(Holds(), {NAME: '3'}, {NAME: '3'})
+    assert not holds and actions == [] and settled(holds, {NAME: '3'}, {NAME: '3'})
+
+
+@pytest.mark.parametrize('theirs', ['2', None])
+def test_what_others_change_is_theirs(theirs: Optional[str]) -> None:
+    database = Database('1')
+    holds = database.drive(Holds(), {NAME: '3'})
+    database.act([SetOption('mon', NAME, theirs)])
+    holds, actions, notices = reconcile(holds, database.stored, {NAME: '3'})
+    assert actions == [] and not holds.mon and len(notices) == 1 and NAME in notices[0]
+    assert holds.given_up == (mark(NAME),)
+    for value in ('0.1', None):
+        holds = database.drive(holds, {} if value is None else {NAME: value})
+        assert database.stored.get(NAME) == theirs
+
+
+def test_changed_by_others_before_it_is_given_back() -> None:
+    database = Database('1')
+    holds = database.drive(Holds(), {NAME: '3'})
+    database.act([SetOption('mon', NAME, '2')])
+    assert not database.drive(holds, {}) and database.stored[NAME] == '2'
+
+
+def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
+    holds, actions, _ = reconcile(Holds(mon={NAME: Held(None, '3')}), {}, {})
+    assert actions == [SetOption('mon', NAME, None)] and holds.mon
+    assert not reconcile(holds, {}, {})[0]
+
+
+def test_the_journal_keeps_it_and_reads_documents_from_before() -> None:
+    held = Campaign(1, Phase.PINNING, 0.0, holds=Holds(mon={NAME: Held(None, '3', True)}))
+    document = campaign_to_json(held)
+    assert campaign_from_json(document) == held
+    del document['holds']['mon']
+    assert campaign_from_json(document).holds == Holds()
