@@ -35,15 +35,15 @@ def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping
         now = stored.get(name)
         if name not in wanted:
             # One not seen yet may still be on its way into the database: given back in any case.
-            if before.found != before.put and (now == before.put or not before.seen):
+            if not same(before.found, before.put) and (same(now, before.put) or not before.seen):
                 held[name] = replace(before, seen=True)
                 actions.append(SetOption(MON, name, before.found))
-        elif before.seen and now != before.put:
+        elif before.seen and not same(now, before.put):
             theirs.append(name)
         else:
-            held[name] = Held(before.found, wanted[name], seen=now == wanted[name])
+            held[name] = Held(before.found, wanted[name], seen=same(now, wanted[name]))
     for name, value in wanted.items():
-        if not (name in holds.mon or mark(name) in holds.given_up or stored.get(name) == value):
+        if not (name in holds.mon or mark(name) in holds.given_up or same(stored.get(name), value)):
             held[name] = Held(stored.get(name), value)
     actions += [SetOption(MON, name, value) for name, value in wanted.items()
                 if name in held and not held[name].seen]
@@ -59,12 +59,22 @@ def settled(holds: Holds, stored: Optional[Mapping[str, str]],
     for name, value in wanted.items():
         held = holds.mon.get(name)
         if held is None:
-            if mark(name) not in holds.given_up and (stored is None
-                                                     or stored.get(name) != value):
+            if mark(name) not in holds.given_up and (
+                    stored is None or not same(stored.get(name), value)):
                 return False
         elif not held.seen or held.put != value:
             return False
     return wanted.keys() >= holds.mon.keys()
+
+
+def same(one: Optional[str], other: Optional[str]) -> bool:
+    """Whether two values are the same option's same value: the mons store 3 as "3.000000"."""
+    if one is None or other is None:
+        return one is other
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other
 
 
 def mark(name: str) -> str:
