@@ -11,19 +11,22 @@ import queue
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from . import overview
 from .cluster.ports import Cluster, View
 from .events import Event, EventLog
 from .options import Options
 from .overview import Published
+from .joiner import Consultation, Desk, Joiner, Json
 from .rebalance import monoptions, report
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import BALANCER, Settings
+from .rebalance.joining import same_placement, wants_outlook
 from .rebalance.machine import judge
 from .rebalance.pinbook import PinBook
+from .rebalance.orders import Order
 from .rebalance.pinning import count_again
 from .rebalance.requests import Refused, Request, apply, check, from_json, to_json
 from .rebalance.stop import unhealthy
@@ -36,8 +39,6 @@ from .watching import Watching
 
 log = logging.getLogger(__name__)
 
-Json = Dict[str, Any]
-
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
@@ -47,6 +48,8 @@ REST_SECONDS = 0.2
 BUSY_SHARE = 0.1
 #: Kinds of events that the cluster log tells as well.
 LOGGED = frozenset({'phase', *KINDS.values()})
+#: How often the mapping after a change is worked out until the OSDMap holds still meanwhile.
+OUTLOOK_TRIES = 3
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 
@@ -72,6 +75,8 @@ class Loop:
         self._saved: Optional[Campaign] = None
         self._pins = PinBook(store)
         self._forecast = Forecast()
+        self._joiner = Joiner(cluster, store)
+        self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
         self._history: List[Json] = []
@@ -102,6 +107,10 @@ class Loop:
             self._requests.put((key, request))
             self.published = overview.foreseen(self.published, request, self._clock())
         self._wake.set()
+
+    def order(self, order: Order) -> Json:
+        """Have the next turn answer, or carry out, an order that changes CRUSH; waits for it."""
+        return self._desk.ask(order, self.wake)
 
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
@@ -190,14 +199,17 @@ class Loop:
         seen, view = self._observe()
         self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
         self._apply_requests(seen)
+        served = self._serve_orders(seen)
         if self._campaign is not None and self._campaign.active:
             self._forecast.update_moves(self._pins, seen, view.crush_version)
-            self._judge_and_act(seen, options)
+            self._judge_and_act(self._with_outlook(seen, options), options)
         self._archive_ended()
         for key in self._applied:
             self._store.drop_note(key)
         self._applied.clear()
         self._publish(seen, options)
+        for consultation in served:
+            consultation.done.set()
 
     def _observe(self) -> Tuple[Observation, View]:
         view = self._cluster.map_view()
@@ -213,7 +225,8 @@ class Loop:
             placement=view.placement, crush=self._cluster.crush(view.crush_version),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
-            new_map=view.osdmap.epoch != self._audited_epoch), view
+            new_map=view.osdmap.epoch != self._audited_epoch,
+            crush_version=view.crush_version), view
 
     def _wants_stored_options(self) -> bool:
         """Whether settings are about to be held or given back.
@@ -254,6 +267,51 @@ class Loop:
                 assert self._campaign is not None
                 self._campaign = apply(self._campaign, request, seen.now)
 
+    def _serve_orders(self, seen: Observation) -> List[Consultation]:
+        served: List[Consultation] = []
+        while True:
+            consultation = self._desk.next()
+            if consultation is None:
+                return served
+            try:
+                consultation.answer = self._carry_out(consultation.order, seen)
+            except Refused as refused:
+                consultation.refused = refused
+                self._note(Event('refused', consultation.order.verb, str(refused)))
+            served.append(consultation)
+
+    def _carry_out(self, order: Order, seen: Observation) -> Json:
+        if order.dry_run:
+            return self._joiner.prepare(order, seen).as_json(order, None)
+        check(self._campaign, Request('prepare', order.force), self._held_back(),
+              self._unhealthy(seen))
+        prepared = self._joiner.prepare(order, seen)
+        self._joiner.keep(prepared, seen)
+        self._note(Event('request', order.verb, 'asked for by command'))
+        self._begin(seen)
+        assert self._campaign is not None
+        self._campaign = replace(self._campaign, trigger=order.verb, automatic=True,
+                                 change=prepared.change)
+        self._save()
+        return prepared.as_json(order, self._campaign.id)
+
+    def _with_outlook(self, seen: Observation, options: Options) -> Observation:
+        """`seen` with the mapping after the campaign's change, if that is about to be sent.
+
+        Working it out takes a moment, in which the OSDMap may change.
+        """
+        campaign = self._campaign
+        assert campaign is not None
+        for _ in range(OUTLOOK_TRIES):
+            if campaign.change is None or not wants_outlook(campaign, seen, options):
+                break
+            outlook = self._joiner.outlook(seen, campaign.change)
+            before = seen
+            seen = replace(self._observe()[0], outlook=outlook)
+            if same_placement(before, seen):
+                break
+        return seen
+
     def _begin(self, seen: Observation) -> None:
         last = max([entry['id'] for entry in self._history]
                    + ([self._campaign.id] if self._campaign else [0]))
@@ -266,7 +324,7 @@ class Loop:
         self._campaign = Campaign(
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
             target=self._options().target, first_epoch=seen.osdmap.epoch,
-            last_epoch=seen.osdmap.epoch)
+            last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version)
 
     def _held_back(self) -> int:
         return report.held_back(self._campaign, self._pins)
@@ -318,6 +376,7 @@ class Loop:
         self._store.put('history', self._history)
         if campaign.phase is Phase.DONE:
             self._pins.clear()
+        self._joiner.ended()
         self._store.remove('campaign')
         self._saved = None
 

@@ -3,7 +3,8 @@
 from typing import Any, FrozenSet, Mapping, Optional, Protocol, Sequence
 
 from ..upmap.crush import CrushRules
-from .types import OsdMap, Placement, Readings, Signals
+from ..upmap.future import Outlook
+from .types import OsdMap, Placement, Readings, Signals, Space
 
 
 class View(Protocol):
@@ -32,6 +33,15 @@ class Cluster(Protocol):
     def balancer_active(self) -> Optional[str]: ...
 
     def stored_options(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    def osd_space(self) -> Mapping[int, Space]: ...
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
+                crush_map: Optional[bytes]) -> Outlook: ...
+
+    def compiled_crush_map(self, given: bytes) -> bytes: ...
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules: ...
 
     def run(self, commands: Sequence[Any]) -> Any: ...
 

@@ -8,14 +8,22 @@ from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from ..options import Options
-from .types import Action, Campaign, Held, Holds, SetOption
+from .change import Stage
+from .types import Action, Campaign, Held, Holds, Phase, SetOption
 
 #: The section of the configuration database.
 MON = 'mon'
+#: Seconds from a commit of the mons to their next proposal; 1 by default. With the longer one, a
+#: burst of hundreds of commands sent right after a commit ends up in one epoch.
+PROPOSE_INTERVAL = 'paxos_propose_interval'
+GATHER_SECONDS = '3'
 
 
 def wanted(campaign: Campaign, options: Options) -> Mapping[str, str]:
     """Option -> value that the mons shall have while the campaign is as it is."""
+    change = campaign.change
+    if campaign.phase is Phase.PINNING and change is not None and change.stage is Stage.WANTED:
+        return {PROPOSE_INTERVAL: GATHER_SECONDS}
     return {}
 
 

@@ -7,6 +7,7 @@ from ..cluster.types import OsdMap, Placement, Pool, Signals, pool_of, seed_of
 from ..events import Event
 from ..options import Options
 from ..upmap.crush import CrushRules
+from ..upmap.future import Outlook
 from ..upmap.semantics import out_osds
 from .holds import Settings
 from .moves import Move
@@ -28,6 +29,9 @@ class Observation:
     degraded_osds: FrozenSet[int] = frozenset()
     #: The pins have not been held against this OSDMap yet.
     new_map: bool = True
+    crush_version: int = 0
+    #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.
+    outlook: Optional[Outlook] = None
 
     @property
     def osdmap(self) -> OsdMap:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Readings,
-                                     Signals, UpmapEntry, pool_of)
+                                     Signals, Space, UpmapEntry, pool_of)
 from perfguard.upmap.crush import CrushRules
+from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook
 
 from .mon_model import Refused, ToyMon, ToyOsd
 
@@ -121,6 +122,12 @@ class FakeCluster:
     closed: bool = False
     #: Commands of this prefix are answered with this error and do nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
+    #: The raw sets once all OSDs have a CRUSH weight.
+    coming: Dict[str, List[int]] = field(default_factory=dict)
+    #: Why Ceph's tools are of no use.
+    no_tools: str = ''
+    #: Most PGs that were remapped or peering at a time.
+    most_unclean: int = 0
 
     def __post_init__(self) -> None:
         self.toys: Dict[int, ToyOsd] = {i: ToyOsd(i) for i in range(self.hosts)}
@@ -161,6 +168,31 @@ class FakeCluster:
         self._crush_changed()
         return new
 
+    def add_waiting(self, count: int = 3, share: int = 2) -> List[int]:
+        """New hosts with OSDs of CRUSH weight 0; with their weights they take the places that
+        `expand` gives them."""
+        new = list(range(len(self.toys), len(self.toys) + count))
+        self.toys.update({osd: ToyOsd(osd, crush_weight=0.0) for osd in new})
+        for number, (pgid, pg) in enumerate(sorted(self.pg.items())):
+            raw = list(pg.mon.raw)
+            if number % share == 0:
+                raw[number % 3] = new[number % count]
+                if number % 4 == 0:  # its first two OSDs change places, too: no pairs can tell that
+                    first = (number + 1) % 3
+                    second = (number + 2) % 3
+                    raw[first], raw[second] = raw[second], raw[first]
+            self.coming[pgid] = raw
+        self.crush_version_ += 1
+        self.epoch += 1
+        return new
+
+    def _weigh(self, osd: int, weight: float) -> None:
+        self.toys[osd] = self.toys[osd]._replace(crush_weight=weight)
+        self.crush_version_ += 1
+        if self.coming and all(toy.crush_weight for toy in self.toys.values()):
+            for pgid, raw in self.coming.items():
+                self.pg[pgid].mon.raw = list(raw)
+
     def set_raw(self, pgid: str, raw: Sequence[int]) -> None:
         self.pg[pgid].mon.raw = list(raw)
         self._crush_changed()
@@ -187,6 +219,7 @@ class FakeCluster:
                     self.moved.append(Moved(self.now, pgid, pg.up))
         self.epoch += changed
         moving = sum(1 for pg in self.pg.values() if pg.temp is not None)
+        self.most_unclean = max(self.most_unclean, len(self.pg) - self._count().active_clean)
         if not self.flags & STOPS_BACKFILL:
             self.most_moving = max(self.most_moving, moving)
         if self.now - self._stats_at >= self.period:
@@ -267,6 +300,27 @@ class FakeCluster:
     def crush(self, version: int) -> CrushRules:
         return CrushRules.from_dump(next(iter(self.pg.values())).mon.crush_dump())
 
+    def osd_space(self) -> Dict[int, Space]:
+        return {osd: Space(1 << 40, 1 << 35) for osd in self.toys}
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
+                crush_map: Optional[bytes]) -> Outlook:
+        if self.no_tools:
+            return NoFuture(self.no_tools)
+        toys = {**self.toys, **{osd: self.toys[osd]._replace(crush_weight=weight)
+                                for osd, weight in weights.items()}}
+        whole = self.coming and all(toy.crush_weight for toy in toys.values())
+        pgs = {pgid: FuturePg(pg.temp or pg.up,
+                              tuple(self.coming[pgid] if whole else pg.mon.raw))
+               for pgid, pg in self.pg.items()}
+        return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()))
+
+    def compiled_crush_map(self, given: bytes) -> bytes:
+        return given
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules:
+        return self.crush(0)
+
     def signals(self, osdmap: OsdMap) -> Signals:
         counts = replace(self._stats, **self.trouble)
         return Signals(counts, slow_ops=self.slow_ops, health=dict(self.health),
@@ -321,6 +375,7 @@ class FakeCluster:
              'config set': lambda c: self._section(c['who']).update({c['name']: c['value']}),
              'config rm': lambda c: self._section(c['who']).pop(c['name'], None),
              'osd pool set': self._pool_set,
+             'osd crush reweight': lambda c: self._weigh(int(c['name'][4:]), c['weight']),
              'osd pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items(
                  list(zip(c['id'][::2], c['id'][1::2]))),
              'osd rm-pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items([]),

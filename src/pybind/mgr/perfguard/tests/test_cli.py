@@ -81,11 +81,13 @@ def shell(stub: types.ModuleType) -> Shell:
 READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'rebalance status',
         'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
+ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply')
 
 
 def test_permissions(shell: Shell) -> None:
     assert {name for name, (way, _) in COMMANDS.items() if way == 'w'} == {
-        'perfguard rebalance ' + verb for verb in WRITE}
+        'perfguard ' + verb for verb in ORDERS}.union('perfguard rebalance ' + verb
+                                                      for verb in WRITE)
 
 
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:

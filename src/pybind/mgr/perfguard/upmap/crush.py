@@ -125,6 +125,18 @@ class CrushRules:
         rule = self._rule(rule_id)
         return 0.0 if rule is None else rule.weights.get(osd, 0) / 0x10000
 
+    def osds_below(self, name: str) -> Optional[FrozenSet[int]]:
+        """The OSDs below a bucket; None: there is no bucket of that name."""
+        for bucket in self._buckets.values():
+            if bucket.name == name and '~' not in name:
+                return frozenset(self._tree(bucket.id))
+        return None
+
+    def weights(self) -> Mapping[int, float]:
+        """OSD -> CRUSH weight, of all OSDs that are in CRUSH."""
+        return {item: weight / 0x10000 for bucket in self._buckets.values()
+                if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
+
     def failure_domain(self, rule_id: int) -> Optional[str]:
         """Type that a rule spreads over: of its last choose or chooseleaf step above the OSDs.
 
