@@ -32,6 +32,7 @@ from .rebalance.requests import Refused, Request, apply, check, from_json, to_js
 from .rebalance.stop import unhealthy
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
+from .rebalance.unannounced import Calm, look
 from .store import Store
 from .watch.checks import KINDS
 from .watch.series import Point
@@ -76,6 +77,7 @@ class Loop:
         self._pins = PinBook(store)
         self._forecast = Forecast()
         self._joiner = Joiner(cluster, store)
+        self._calm: Optional[Calm] = None
         self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
@@ -127,9 +129,14 @@ class Loop:
         self._wake.set()
 
     def wake_for_map(self) -> None:
-        """A new OSDMap: while PGs are under way it may tell that one has peered or arrived."""
+        """A new OSDMap: while PGs are under way it may tell that one has peered or arrived.
+
+        With auto_expand it may bring a change of CRUSH that has to be caught at once.
+        """
         campaign = self.published.campaign
-        if campaign is not None and campaign.active and campaign.in_flight:
+        active = campaign is not None and campaign.active
+        if (campaign.in_flight if campaign is not None and active
+                else self._options().auto_expand):
             self._wake.set()
 
     def stop(self) -> None:
@@ -200,6 +207,7 @@ class Loop:
         self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
         self._apply_requests(seen)
         served = self._serve_orders(seen)
+        self._catch_unannounced(seen, options)
         if self._campaign is not None and self._campaign.active:
             self._forecast.update_moves(self._pins, seen, view.crush_version)
             self._judge_and_act(self._with_outlook(seen, options), options)
@@ -294,6 +302,17 @@ class Loop:
                                  change=prepared.change)
         self._save()
         return prepared.as_json(order, self._campaign.id)
+
+    def _catch_unannounced(self, seen: Observation, options: Options) -> None:
+        """auto_expand: begin a campaign for a change of CRUSH that nobody announced."""
+        self._calm, why = look(self._calm, seen, self._campaign, options.auto_expand_ratio)
+        if not why or not options.auto_expand or seen.osdmap.min_compat_client in _BEFORE_LUMINOUS:
+            return
+        self._note(Event('request', 'auto_expand', why))
+        self._begin(seen)
+        assert self._campaign is not None
+        # What it is for has happened already, whatever the CRUSH version is by now.
+        self._campaign = replace(self._campaign, trigger='auto', automatic=True, crush_version=-1)
 
     def _with_outlook(self, seen: Observation, options: Options) -> Observation:
         """`seen` with the mapping after the campaign's change, if that is about to be sent.
