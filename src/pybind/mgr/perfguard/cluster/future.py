@@ -103,7 +103,7 @@ def _reweight(path: Path, osd: int, weight: float) -> None:
 def _mapping(osdmap_path: str, *options: str) -> List[str]:
     """One line a PG; the tool itself says what the map's upmaps make of each."""
     lines = _run(OSDMAPTOOL, osdmap_path, *options, '--test-map-pgs-dump-all').splitlines()
-    return [line for line in lines if ' raw (' in line]
+    return [line for line in lines if 'raw (' in line]
 
 
 def _changed(osdmap: OsdMap, now: List[str], later: List[str]
@@ -112,7 +112,7 @@ def _changed(osdmap: OsdMap, now: List[str], later: List[str]
     if len(now) != len(later):
         raise ValueError('%d PGs before the change, %d after it' % (len(now), len(later)))
     for old, new in zip(now, later):
-        pgid = old.split(' ', 1)[0].split('\t', 1)[0]
+        pgid = old.split(None, 1)[0]
         if old == new and not osdmap.entry(pgid):
             continue
         acting = _parsed(old, pgid)['acting']
