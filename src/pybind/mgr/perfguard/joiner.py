@@ -24,7 +24,7 @@ from .upmap.future import NoFuture, Outlook, ToolFailed
 Json = Dict[str, Any]
 
 #: Seconds that a command waits for the loop's answer.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 30.0
 #: Documents: CRUSH weights of drained OSDs; the CRUSH map of the campaign under way.
 DRAINED = 'drained'
 CRUSH_MAP = 'crushmap'
@@ -60,7 +60,9 @@ class Desk:
         consultation.done.wait(PATIENCE_SECONDS)
         with self._lock:
             if not consultation.done.is_set():
-                consultation.refused = Refused(errno.ETIMEDOUT, 'no answer: see "perfguard status"')
+                consultation.refused = Refused(
+                    errno.ETIMEDOUT, 'no answer within %d s, it may still be carried out: see '
+                    '"perfguard rebalance status"' % PATIENCE_SECONDS)
                 consultation.done.set()
         if consultation.refused is not None:
             raise consultation.refused
@@ -76,6 +78,14 @@ class Desk:
                 return None
             if not consultation.done.is_set():
                 return consultation
+
+    def close(self) -> None:
+        """Let nobody wait for a loop that turns no more."""
+        consultation = self.next()
+        while consultation is not None:
+            consultation.refused = Refused(errno.EAGAIN, 'perfguard is being stopped')
+            consultation.done.set()
+            consultation = self.next()
 
 
 class Joiner:

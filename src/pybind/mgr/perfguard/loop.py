@@ -412,6 +412,7 @@ class Loop:
 
     def close(self) -> None:
         """After the last turn: write what is not written yet, leave nothing in the OSDs."""
+        self._desk.close()
         try:
             self._events.save()
         finally:

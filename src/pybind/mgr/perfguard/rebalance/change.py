@@ -37,11 +37,11 @@ class Change:
     times: int = 0
     pins: int = 0
     vectors: int = 0
-    #: CRUSH version before it was sent.
-    crush_version: int = 0
+    #: What CrushRules.fingerprint of the whole new map is.
+    fingerprint: int = 0
 
 
-_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'crush_version')
+_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint')
 
 
 def change_to_json(change: Change) -> Dict[str, Any]:

@@ -136,23 +136,28 @@ def _send(turn: Turn, change: Change) -> None:
                              for osd, weight in sorted(change.weights.items())]
     if isinstance(outlook, Future) and outlook.crush_map is not None:
         actions.append(SetCrushMap(outlook.crush_map, turn.seen.crush_version))
-    pins = vectors = 0
+    pins = vectors = fingerprint = 0
     if isinstance(outlook, NoFuture):
         turn.event('join', 'the change goes the ordinary way: first remapped, then pinned',
                    outlook.reason)
     elif outlook is not None:
         planned = plan_join(turn.seen.osdmap, outlook, change.drained)
         pins, vectors = len(planned.pins), planned.vectors
-        _note(turn, planned, actions)
+        _note(turn, planned, change.drained, actions)
+        fingerprint = outlook.crush.fingerprint()
     turn.actions.extend(actions)
     turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
-                            pins=pins, vectors=vectors, crush_version=turn.seen.crush_version),
+                            pins=pins, vectors=vectors, fingerprint=fingerprint),
              pins_sent=turn.now)
     turn.event('join', 'changing CRUSH and pinning %d PGs in one burst' % pins,
                '%d of them by a pg_upmap vector' % vectors)
 
 
-def _note(turn: Turn, planned: Join, actions: List[Action]) -> None:
+def _note(turn: Turn, planned: Join, drained: OsdSet, actions: List[Action]) -> None:
+    # Pins that an aborted campaign left may lead onto what is drained now.
+    for pgid, left in turn.pinned().items():
+        if without(left.before, drained) != left.before:
+            turn.note_pin(pgid, replace(left, before=without(left.before, drained)))
     pinning = dict(turn.campaign.pinning)
     for pgid, pin in planned.pins.items():
         old = turn.pin_of(pgid)
@@ -169,7 +174,7 @@ def _note(turn: Turn, planned: Join, actions: List[Action]) -> None:
 def landed(change: Change, turn: Turn) -> bool:
     """The OSDMap that the mgr has shows the change."""
     if change.crush_map:
-        return turn.seen.crush_version > change.crush_version
+        return turn.seen.crush.fingerprint() == change.fingerprint
     weights = turn.seen.crush.weights()
     return all(abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT
                for osd, weight in change.weights.items())
