@@ -14,7 +14,9 @@ from .types import Action, Campaign, Held, Holds, Phase, SetOption
 #: The section of the configuration database.
 MON = 'mon'
 #: Seconds from a commit of the mons to their next proposal; 1 by default. With the longer one, a
-#: burst of hundreds of commands sent right after a commit ends up in one epoch.
+#: burst of hundreds of commands ends up in one epoch, if it is sent right after a commit: longer
+#: than that after one, the mons propose within paxos_min_wait (50 ms). The journal's writes, which
+#: come just before the burst, are such commits.
 PROPOSE_INTERVAL = 'paxos_propose_interval'
 GATHER_SECONDS = '3'
 

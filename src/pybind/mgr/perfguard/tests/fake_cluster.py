@@ -4,13 +4,14 @@
 It knows time only through `tick`, and can fail before any write or command (`Fault`), which is how
 the tests let an mgr crash between any two steps.
 """
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Readings,
                                      Signals, Space, UpmapEntry, pool_of)
 from perfguard.upmap.crush import CrushRules
-from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook
+from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 
 from .mon_model import Refused, ToyMon, ToyOsd
 
@@ -62,6 +63,11 @@ class MemoryKv:
 class FakeReply(NamedTuple):
     retval: Optional[int]
     error: str = ''
+
+
+def weights_of(crush_map: bytes) -> Dict[int, float]:
+    """What a whole CRUSH map is here: the weight of every OSD, in JSON."""
+    return {int(osd): weight for osd, weight in json.loads(crush_map).items()}
 
 
 @dataclass
@@ -307,19 +313,24 @@ class FakeCluster:
                 crush_map: Optional[bytes]) -> Outlook:
         if self.no_tools:
             return NoFuture(self.no_tools)
+        weights = weights if crush_map is None else weights_of(crush_map)
         toys = {**self.toys, **{osd: self.toys[osd]._replace(crush_weight=weight)
                                 for osd, weight in weights.items()}}
         whole = self.coming and all(toy.crush_weight for toy in toys.values())
         pgs = {pgid: FuturePg(pg.temp or pg.up,
                               tuple(self.coming[pgid] if whole else pg.mon.raw))
                for pgid, pg in self.pg.items()}
-        return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()))
+        return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
 
     def compiled_crush_map(self, given: bytes) -> bytes:
+        if not given.startswith(b'{'):
+            raise ToolFailed('crushtool failed: syntax error')
         return given
 
     def crush_rules(self, crush_map: bytes) -> CrushRules:
-        return self.crush(0)
+        toys = {osd: self.toys[osd]._replace(crush_weight=weight)
+                for osd, weight in weights_of(crush_map).items()}
+        return CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump())
 
     def signals(self, osdmap: OsdMap) -> Signals:
         counts = replace(self._stats, **self.trouble)
@@ -375,6 +386,7 @@ class FakeCluster:
              'config set': lambda c: self._section(c['who']).update({c['name']: c['value']}),
              'config rm': lambda c: self._section(c['who']).pop(c['name'], None),
              'osd pool set': self._pool_set,
+             'osd setcrushmap': self._set_crush_map,
              'osd crush reweight': lambda c: self._weigh(int(c['name'][4:]), c['weight']),
              'osd pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items(
                  list(zip(c['id'][::2], c['id'][1::2]))),
@@ -385,6 +397,12 @@ class FakeCluster:
         except Refused:
             return FakeReply(-22, 'refused')
         return FakeReply(0)
+
+    def _set_crush_map(self, command: Mapping[str, Any]) -> None:
+        if command['prior_version'] != self.crush_version_:
+            raise Refused()
+        for osd, weight in weights_of(command['input']).items():
+            self._weigh(osd, weight)
 
     def _section(self, who: str) -> Dict[str, str]:
         return {'mgr': self.config, 'mon': self.mon_config}[who]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH with its pins in one epoch, and what becomes of it when something fails."""
 import json
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 
@@ -9,6 +9,7 @@ from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
 from perfguard.rebalance.joining import plan_join, without
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from perfguard.upmap.future import Future, FuturePg
 
@@ -140,6 +141,108 @@ def test_a_change_that_the_mons_refuse_ends_the_campaign() -> None:
     driver.run_to('ABORTED')
     assert driver.cluster.clean() and driver.cluster.foreign() == found
     assert not driver.cluster.moved and INTERVAL not in driver.cluster.mon_config
+
+
+def whole_map(cluster: FakeCluster, **changed: float) -> bytes:
+    weights = {str(osd): toy.crush_weight or 1.0 for osd, toy in cluster.toys.items()}
+    return json.dumps({**weights, **changed}).encode()
+
+
+def test_a_whole_crush_map() -> None:
+    driver = Driver(waiting())
+    cluster, before = driver.cluster, placements(driver.cluster)
+    answer = driver.order('apply', crush_map=whole_map(cluster))
+    assert answer['pgs'] == 12 and answer['weights'] == {}
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    driver.restart()  # the map is in the store
+    driver.run_to('PINNED')
+    assert placements(cluster) == before and cluster.most_unclean == 0
+    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 1
+    driver.run_to('DONE')
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
+    assert not [key for key in driver.kv.data if key.startswith('crushmap')]
+
+
+def test_a_crush_map_that_somebody_overtakes_is_sent_again() -> None:
+    driver = Driver(waiting())
+    cluster, run = driver.cluster, driver.cluster.run
+    overtaken: List[bool] = []
+
+    def race(commands: Any) -> Any:
+        if not overtaken and any(c['prefix'] == 'osd setcrushmap' for c in commands):
+            overtaken.append(True)
+            cluster.crush_version_ += 1
+        return run(commands)
+
+    setattr(cluster, 'run', race)
+    driver.order('apply', crush_map=whole_map(cluster))
+    driver.run_to('DONE')
+    assert overtaken and cluster.clean() and cluster.entries() == {}
+    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 2
+
+
+def test_a_crush_map_in_the_way_of_which_something_stands() -> None:
+    driver = Driver(waiting())
+    for given, text in ((b'nonsense', 'not a CRUSH map: crushtool failed: syntax error'),
+                        (whole_map(driver.cluster, **{'3': 0.0}), 'gives weight 0 to osd.3')):
+        with pytest.raises(Refused, match=text):
+            driver.order('apply', crush_map=given)
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    with pytest.raises(Refused, match='cannot be tried out: osdmaptool is not installed'):
+        driver.order('apply', crush_map=whole_map(driver.cluster))
+    driver.run(3)
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+
+
+def test_orders_wait_for_a_campaign_and_a_healthy_cluster() -> None:
+    driver = Driver(waiting())
+    driver.cluster.health['OSD_DOWN'] = '1 osds down'
+    with pytest.raises(Refused, match='not fit to begin'):
+        driver.order('expand', weight='1')
+    assert driver.order('expand', weight='1', dry_run=True)['pgs'] == 12
+    driver.order('expand', weight='1', force=True)
+    with pytest.raises(Refused, match='campaign 1 is'):
+        driver.order('drain', 'h0')
+
+
+def test_drain_remembers_the_weights_for_undrain_also_in_the_next_mgr() -> None:
+    driver = Driver()
+    weights = driver.order('drain', 'h3')['weights']
+    assert weights == {'osd.3': 0.0001}
+    driver.run_to('DONE')
+    assert driver.cluster.toys[3].crush_weight == 0.0001
+    driver.restart()
+    driver.turn()
+    assert driver.order('undrain', 'osd.3')['weights'] == {'osd.3': 1.0}
+    driver.run_to('DONE')
+    assert driver.cluster.toys[3].crush_weight == 1.0
+    with pytest.raises(Refused, match='perfguard has not drained: osd.3'):
+        driver.order('undrain', 'osd.3')
+
+
+def test_an_expansion_without_waiting_osds_waits_for_the_change() -> None:
+    driver = Driver()
+    assert driver.order('expand')['waits_for_change']
+    driver.run_to('PREPARED')
+    driver.run(5)
+    assert driver.phase == 'PREPARED' and 'norebalance' in driver.cluster.flags
+    driver.cluster.expand()
+    driver.run_to('DONE')
+    assert driver.cluster.clean() and len(driver.cluster.moved) == 12
+
+
+def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+    driver = Driver()
+    waits = driver.loop._desk.put(Order('expand'))
+    driver.loop.close()
+    assert waits.done.is_set() and 'being stopped' in str(waits.refused)
+
+
+def test_fingerprints_tell_weights_and_rules_apart() -> None:
+    cluster = waiting()
+    one = cluster.crush(0)
+    assert one.fingerprint() == cluster.crush(0).fingerprint()
+    assert one.fingerprint() != cluster.crush_rules(whole_map(cluster)).fingerprint()
 
 
 @pytest.mark.parametrize('error', [Crash(), RuntimeError('the mgr API failed')])
