@@ -5,7 +5,7 @@ Where the future mapping is not to be had, or the burst is split over two epochs
 remains: norebalance is set, and what became remapped is pinned.
 """
 from dataclasses import dataclass, replace
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
 from ..options import Options
@@ -51,9 +51,11 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         pool = osdmap.pools.get(pool_of(pgid))
         if pool is None or seed_of(pgid) >= pool.pg_num:
             continue
-        kept = after_commit(pg.raw, osdmap.entry(pgid), pool, osdmap.osds, future.crush, pgid)
+        kept = osdmap.entry(pgid)
+        if kept:
+            kept = after_commit(pg.raw, kept, pool, osdmap.osds, future.crush, pgid)
         goal = without(kept, drained)
-        entry = _entry(pool, pgid, pg, kept, osdmap, future.crush)
+        entry = _entry(pool, pgid, pg, kept, osdmap, future.crush, out)
         if isinstance(entry, Unpinnable):
             unpinnable[pgid] = entry.reason
             continue
@@ -69,9 +71,8 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
 
 
 def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap,
-           crush: CrushRules) -> Union[UpmapEntry, Unpinnable]:
+           crush: CrushRules, out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
     """The entry with which the PG stays where it is; `kept` if that does it already."""
-    out = out_osds(osdmap.osds)
     if apply_entry(pg.raw, kept, out) == pg.acting:
         return kept
     reason = skip_reason(pool, pgid)
