@@ -194,11 +194,7 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
 
 
 def test_drain_undrain_and_apply(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster(release, osds=8, hosts=4, conf=CONF)
-    cluster.pool_create('rep', 64, size=3)
-    cluster.pool_create('ec', 32, erasure=(2, 1))
-    cluster.fill('rep', 1000, 4096)
-    cluster.fill('ec', 500, 4096)
+    cluster = joinable_cluster(make_cluster, release)
     guard = Guard(cluster)
     before, weights = guard.foreign(), crush_weights(cluster)
     host, other = sorted(set(cluster.osd_hosts().values()))[:2]
