@@ -3,12 +3,13 @@
 import errno
 import functools
 import inspect
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import render
 from .compat import read_command, write_command
 from .loop import Loop
 from .overview import Published
+from .rebalance.orders import Order
 from .rebalance.report import summary
 from .rebalance.requests import Refused, Request
 from .watch.report import history_json
@@ -37,6 +38,11 @@ def _command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResu
 def _show(data: Dict[str, Any], format: Optional[str],
           plain: Callable[[Any], str]) -> CommandResult:
     return 0, render.render(data, format or 'plain', plain), ''
+
+
+def _words(*texts: Optional[str]) -> Tuple[str, ...]:
+    """The words of a list, however it is written: "8,9", "8 9" or in several arguments."""
+    return tuple(word for text in texts for word in (text or '').replace(',', ' ').split())
 
 
 class Commands:
@@ -182,6 +188,42 @@ class Commands:
                          format: Optional[str] = None) -> CommandResult:
         """End the campaign; with --keep the pins that are left become ordinary upmaps"""
         return self._ask(Request('finish', keep=keep), 'finishing', format)
+
+    @write_command('perfguard expand')
+    @_command
+    def expand(self, osds: Optional[str] = None, hosts: Optional[str] = None,
+               weight: Optional[str] = None, dry_run: bool = False, force: bool = False,
+               format: Optional[str] = None) -> CommandResult:
+        """Give OSDs of CRUSH weight 0 their weight without remapping one PG, then fill them"""
+        return self._order(Order('expand', _words(osds), _words(hosts), weight, force=force,
+                                 dry_run=dry_run), format)
+
+    @write_command('perfguard drain')
+    @_command
+    def drain(self, what: List[str], dry_run: bool = False, force: bool = False,
+              format: Optional[str] = None) -> CommandResult:
+        """Empty OSDs, hosts or racks without remapping one PG at first; weights are remembered"""
+        return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force), format)
+
+    @write_command('perfguard undrain')
+    @_command
+    def undrain(self, what: List[str], dry_run: bool = False, force: bool = False,
+                format: Optional[str] = None) -> CommandResult:
+        """Give drained OSDs, hosts or racks their weight back"""
+        return self._order(Order('undrain', _words(*what), dry_run=dry_run, force=force), format)
+
+    @write_command('perfguard rebalance apply')
+    @_command
+    def rebalance_apply(self, inbuf: Optional[str] = None, dry_run: bool = False,
+                        force: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Put a new CRUSH map (-i) in force without remapping one PG at first"""
+        if not inbuf:
+            raise Refused(errno.EINVAL, 'give the CRUSH map with -i <file>')
+        given = inbuf.encode('utf-8', 'surrogateescape')
+        return self._order(Order('apply', crush_map=given, dry_run=dry_run, force=force), format)
+
+    def _order(self, order: Order, format: Optional[str]) -> CommandResult:
+        return _show(self.loop.order(order), format, render.order)
 
     def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
         self.loop.request(request)

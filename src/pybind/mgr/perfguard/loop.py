@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from . import overview
 from .cluster.ports import Cluster, View
@@ -21,13 +21,16 @@ from .mitigate.ladder import KIND as MITIGATION
 from .mitigating import Mitigating, with_mitigation
 from .options import Options
 from .overview import Published
+from .joiner import Consultation, Desk, Joiner, Json
 from .rebalance import goals, monoptions, report
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import BALANCER, Settings
+from .rebalance.joining import same_placement, wants_outlook
 from .rebalance.machine import judge
 from .rebalance.pace import Pace
 from .rebalance.pinbook import PinBook
+from .rebalance.orders import Order
 from .rebalance.pinning import count_again
 from .rebalance.requests import (Refused, Request, apply, check, from_json,
                                  refuse_bad_options, to_json)
@@ -36,14 +39,13 @@ from .rebalance.stalls import Stalls
 from .rebalance.stop import unhealthy
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
+from .rebalance.unannounced import Calm, look
 from .store import Store
 from .watch.checks import KINDS
 from .watch.series import Point
 from .watching import Watching
 
 log = logging.getLogger(__name__)
-
-Json = Dict[str, Any]
 
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
@@ -54,6 +56,8 @@ REST_SECONDS = 0.2
 BUSY_SHARE = 0.1
 #: Kinds of events that the cluster log tells as well.
 LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
+#: How often the mapping after a change is worked out until the OSDMap holds still meanwhile.
+OUTLOOK_TRIES = 3
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 
@@ -83,6 +87,9 @@ class Loop:
         self._basis, self._basis_since = '', 0.0
         #: The pins had the goals that this OSDMap and the campaign's phase ask for.
         self._goals_fit = False
+        self._joiner = Joiner(cluster, store)
+        self._calm: Optional[Calm] = None
+        self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
         self._history: List[Json] = []
@@ -123,6 +130,10 @@ class Loop:
         self._mitigating.request_revert(step_id)
         self._wake.set()
 
+    def order(self, order: Order) -> Json:
+        """Have the next turn answer, or carry out, an order that changes CRUSH; waits for it."""
+        return self._desk.ask(order, self.wake)
+
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
@@ -138,9 +149,14 @@ class Loop:
         self._wake.set()
 
     def wake_for_map(self) -> None:
-        """A new OSDMap: while PGs are under way it may tell that one has peered or arrived."""
+        """A new OSDMap: while PGs are under way it may tell that one has peered or arrived.
+
+        With auto_expand it may bring a change of CRUSH that has to be caught at once.
+        """
         campaign = self.published.campaign
-        if campaign is not None and campaign.active and campaign.in_flight:
+        active = campaign is not None and campaign.active
+        if (campaign.in_flight if campaign is not None and active
+                else self._options().auto_expand):
             self._wake.set()
 
     def stop(self) -> None:
@@ -215,15 +231,19 @@ class Loop:
                               self._campaign, options)
         seen = with_mitigation(seen, self._mitigating.mitigated)
         self._apply_requests(seen)
+        served = self._serve_orders(seen)
+        self._catch_unannounced(seen, options)
         if self._campaign is not None and self._campaign.active:
             seen = self._with_goals(seen, view)
             self._forecast.update_moves(self._pins, seen, view.crush_version)
-            self._judge_and_act(seen, options)
+            self._judge_and_act(self._with_outlook(seen, options), options)
         self._archive_ended()
         for key in self._applied:
             self._store.drop_note(key)
         self._applied.clear()
         self._publish(seen, options)
+        for consultation in served:
+            consultation.done.set()
 
     def _observe(self) -> Tuple[Observation, View]:
         view = self._cluster.map_view()
@@ -239,7 +259,8 @@ class Loop:
             placement=view.placement, crush=self._cluster.crush(view.crush_version),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
-            new_map=view.osdmap.epoch != self._audited_epoch), view
+            new_map=view.osdmap.epoch != self._audited_epoch,
+            crush_version=view.crush_version), view
 
     def _wants_stored_options(self, osdmap: OsdMap) -> bool:
         """Whether settings are about to be held or given back.
@@ -281,6 +302,62 @@ class Loop:
                 assert self._campaign is not None
                 self._campaign = apply(self._campaign, request, seen.now)
 
+    def _serve_orders(self, seen: Observation) -> List[Consultation]:
+        served: List[Consultation] = []
+        while True:
+            consultation = self._desk.next()
+            if consultation is None:
+                return served
+            try:
+                consultation.answer = self._carry_out(consultation.order, seen)
+            except Refused as refused:
+                consultation.refused = refused
+                self._note(Event('refused', consultation.order.verb, str(refused)))
+            served.append(consultation)
+
+    def _carry_out(self, order: Order, seen: Observation) -> Json:
+        if order.dry_run:
+            return self._joiner.prepare(order, seen).as_json(order, None)
+        check(self._campaign, Request('prepare', order.force), self._held_back(),
+              self._unhealthy(seen))
+        prepared = self._joiner.prepare(order, seen)
+        self._joiner.keep(prepared, seen)
+        self._note(Event('request', order.verb, 'asked for by command'))
+        self._begin(seen)
+        assert self._campaign is not None
+        self._campaign = replace(self._campaign, trigger=order.verb, automatic=True,
+                                 change=prepared.change)
+        self._save()
+        return prepared.as_json(order, self._campaign.id)
+
+    def _catch_unannounced(self, seen: Observation, options: Options) -> None:
+        """auto_expand: begin a campaign for a change of CRUSH that nobody announced."""
+        self._calm, why = look(self._calm, seen, self._campaign, options.auto_expand_ratio)
+        if not why or not options.auto_expand or seen.osdmap.min_compat_client in _BEFORE_LUMINOUS:
+            return
+        self._note(Event('request', 'auto_expand', why))
+        self._begin(seen)
+        assert self._campaign is not None
+        # What it is for has happened already, whatever the CRUSH version is by now.
+        self._campaign = replace(self._campaign, trigger='auto', automatic=True, crush_version=-1)
+
+    def _with_outlook(self, seen: Observation, options: Options) -> Observation:
+        """`seen` with the mapping after the campaign's change, if that is about to be sent.
+
+        Working it out takes a moment, in which the OSDMap may change.
+        """
+        campaign = self._campaign
+        assert campaign is not None
+        for _ in range(OUTLOOK_TRIES):
+            if campaign.change is None or not wants_outlook(campaign, seen, options):
+                break
+            outlook = self._joiner.outlook(seen, campaign.change)
+            before = seen
+            seen = replace(self._observe()[0], outlook=outlook)
+            if same_placement(before, seen):
+                break
+        return seen
+
     def _begin(self, seen: Observation) -> None:
         last = max([entry['id'] for entry in self._history]
                    + ([self._campaign.id] if self._campaign else [0]))
@@ -294,7 +371,7 @@ class Loop:
         self._campaign = Campaign(
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
             target=self._options().target, first_epoch=seen.osdmap.epoch,
-            last_epoch=seen.osdmap.epoch)
+            last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version)
 
     def _held_back(self) -> int:
         return report.held_back(self._campaign, self._pins)
@@ -372,6 +449,7 @@ class Loop:
         self._store.put('history', self._history)
         if campaign.phase is Phase.DONE:
             self._pins.clear()
+        self._joiner.ended()
         self._store.remove('campaign')
         self._saved = None
 
@@ -388,6 +466,7 @@ class Loop:
 
     def close(self) -> None:
         """After the last turn: write what is not written yet, leave nothing in the OSDs."""
+        self._desk.close()
         try:
             self._events.save()
         finally:

@@ -53,6 +53,12 @@ OPTIONS: List[OptionSpec] = [
     _option('readback_timeout', 'float', 20.0,
             'seconds until an upmap that the OSDMap does not show counts as refused by the mon',
             min=2.0, max=600.0),
+    _option('auto_expand', 'bool', False,
+            'pin and release by itself what a change of CRUSH remaps that nobody announced',
+            'New hosts that come up, new weights, moved buckets, other rules. PGs that are '
+            'remapped because OSDs went down or out are left to recovery.'),
+    _option('auto_expand_ratio', 'float', 0.01,
+            'share of the PGs that such a change has to remap', min=0.0, max=1.0),
     _option('stalled_after', 'float', 1800.0,
             'seconds without a release or an arrival until PERFGUARD_STALLED is raised',
             min=10.0, max=7 * 86400.0),
@@ -124,6 +130,8 @@ class Options:
     max_backfills_host: int
     max_backfills_domain: int
     readback_timeout: float
+    auto_expand: bool
+    auto_expand_ratio: float
     stalled_after: float
     slow_osd_ratio: float
     slow_osd_seconds: float

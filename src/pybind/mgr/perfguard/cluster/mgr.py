@@ -10,18 +10,21 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from mgr_module import CommandResult, MgrModule
 
 from ..upmap.crush import CrushRules
+from ..upmap.future import Outlook
+from . import future
 from .dumps import osdmap_from_dump
 from .inquiry import Inquiry
 from .pgstates import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import (NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings, Signals,
-                    pool_of, seed_of)
+from .types import (INPUT, NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings,
+                    Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the loop waits for the configuration database.
+#: Seconds that the loop waits for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
+MAP_SECONDS = 30
 
 #: A mon command; `prefix` and the command's own arguments.
 Command = Mapping[str, Any]
@@ -159,6 +162,34 @@ class MgrCluster:
         """What daemons have answered by now; others are asked, and not waited for."""
         return self._inquiry.answers(questions)
 
+    def osd_space(self) -> Dict[int, Space]:
+        return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10)
+                for row in self._mgr.get('osd_stats').get('osd_stats', [])}
+
+    # ---- trying a CRUSH map out
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
+                crush_map: Optional[bytes]) -> Outlook:
+        return future.outlook(osdmap, self._osdmap_bytes, weights, crush_map)
+
+    def compiled_crush_map(self, given: bytes) -> bytes:
+        return future.compiled(given)
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules:
+        return future.rules_of(crush_map)
+
+    def _osdmap_bytes(self, epoch: int) -> bytes:
+        command = {'prefix': 'osd getmap', 'epoch': epoch}
+        try:
+            # send_command gives text only, which a map does not survive.
+            retval, data, error = self._mgr.rados.mon_command(json.dumps(command), b'',
+                                                              timeout=MAP_SECONDS)
+        except Exception as failure:  # what rados raises has no common base with anything
+            raise OSError('the mons do not give OSDMap %d: %s' % (epoch, failure)) from failure
+        if retval != 0 or not data:
+            raise OSError('the mons do not give OSDMap %d: %s' % (epoch, error or retval))
+        return bytes(data)
+
     # ---- acting
 
     def run(self, commands: Sequence[Command], timeout: float = 60.0) -> List[Reply]:
@@ -166,7 +197,9 @@ class MgrCluster:
         results: List[CommandResult] = []
         for command in commands:
             result = CommandResult('')
-            self._mgr.send_command(result, 'mon', '', json.dumps(command), '')
+            arguments = {key: value for key, value in command.items() if key != INPUT}
+            given = (command[INPUT],) if INPUT in command else ()
+            self._mgr.send_command(result, 'mon', '', json.dumps(arguments), '', *given)
             results.append(result)
         deadline = time.monotonic() + timeout
         return [self._wait(result, deadline) for result in results]

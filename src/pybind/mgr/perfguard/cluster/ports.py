@@ -3,7 +3,8 @@
 from typing import Any, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ..upmap.crush import CrushRules
-from .types import ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings, Signals
+from ..upmap.future import Outlook
+from .types import ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings, Signals, Space
 
 
 class View(Protocol):
@@ -38,6 +39,15 @@ class Cluster(Protocol):
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]: ...
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]: ...
+
+    def osd_space(self) -> Mapping[int, Space]: ...
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
+                crush_map: Optional[bytes]) -> Outlook: ...
+
+    def compiled_crush_map(self, given: bytes) -> bytes: ...
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules: ...
 
     def run(self, commands: Sequence[Any]) -> Any: ...
 

@@ -10,6 +10,9 @@ from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
 
+#: Where a command carries bytes that are not an argument but its input.
+INPUT = 'input'
+
 #: One pg_upmap_items pair: (from, to).
 Pair = Tuple[int, int]
 Items = Tuple[Pair, ...]
@@ -77,6 +80,8 @@ class OsdMap:
     fsid: str = ''
     #: Oldest client release that may connect; upmaps need luminous.
     min_compat_client: str = ''
+    #: Share of an OSD's space from which on it counts as nearly full.
+    nearfull_ratio: float = 0.85
 
     @property
     def pg_count(self) -> int:
@@ -206,6 +211,12 @@ class Question(NamedTuple):
     option: str = ''
     #: The PG that it leads, and of which it shall tell the state.
     pgid: str = ''
+
+
+class Space(NamedTuple):
+    """The space of one OSD's store."""
+    total_bytes: int
+    used_bytes: int
 
 
 class OsdPlace(NamedTuple):

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, FrozenSet, List, Optional, Protocol, Sequence, Set, Tuple
 
+from ..cluster.types import INPUT
 from ..upmap.commands import Command, entry_commands, prime_commands
 from .holds import BALANCER
-from .types import Action, SetAutoscale, SetBalancer, SetFlag, SetOption
+from .types import (Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption,
+                    SetWeight)
 
 
 class Reply(Protocol):
@@ -68,6 +70,12 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetAutoscale):
         return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'pg_autoscale_mode',
                  'val': action.mode}]
+    if isinstance(action, SetWeight):
+        return [{'prefix': 'osd crush reweight', 'name': 'osd.%d' % action.osd,
+                 'weight': action.weight}]
+    if isinstance(action, SetCrushMap):
+        return [{'prefix': 'osd setcrushmap', 'prior_version': action.version,
+                 INPUT: action.crush_map}]
     return prime_commands(action.pgid, action.prime) + entry_commands(
         action.pgid, action.now, action.entry)
 
@@ -79,4 +87,4 @@ def _config_command(who: str, name: str, value: Optional[str]) -> Command:
 
 
 def describe(command: Command) -> str:
-    return ' '.join(str(value) for value in command.values())
+    return ' '.join(str(value) for key, value in command.items() if key != INPUT)

@@ -10,7 +10,9 @@ from typing import Callable, List, Mapping
 
 from ..options import Options
 from . import monoptions
+from .change import Stage
 from .holds import BALANCER, foreign_movement_flags, reconcile, settled
+from .joining import join
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped
@@ -70,13 +72,25 @@ def _prepared(turn: Turn) -> None:
         turn.reasons.append('waiting until norebalance is set and the balancer is off')
         return
     remapped = len(turn.seen.osdmap.pg_temp)
+    campaign = turn.campaign
+    if campaign.automatic and (campaign.change or remapped
+                               or turn.seen.crush_version != campaign.crush_version):
+        turn.enter(Phase.PINNING, 'by itself')
+        return
+    if campaign.automatic:
+        turn.reasons.append('waiting for the CRUSH change; it is pinned and released by itself')
+        return
     turn.reasons.append(
         '%d PGs are remapped: "rebalance pin" keeps them where they are' % remapped if remapped
         else 'waiting for the CRUSH change; after it, "rebalance pin"')
 
 
 def _pinning(turn: Turn) -> None:
-    _hold(turn, norebalance=True)
+    settled = _hold(turn, norebalance=True)
+    change = turn.campaign.change
+    if change is not None and change.stage is not Stage.LANDED:
+        join(turn, settled)
+        return
     left = pin_remapped(turn)
     counts = turn.seen.signals.counts
     if left:
@@ -111,7 +125,10 @@ def _pinned_summary(turn: Turn) -> str:
 def _pinned(turn: Turn) -> None:
     _hold(turn, norebalance=True)
     pin_remapped(turn)
-    turn.reasons.append(_pinned_summary(turn) + ': "rebalance start" releases them')
+    if turn.campaign.automatic:
+        turn.enter(Phase.RELEASING, 'by itself')
+    else:
+        turn.reasons.append(_pinned_summary(turn) + ': "rebalance start" releases them')
 
 
 def _releasing(turn: Turn) -> None:

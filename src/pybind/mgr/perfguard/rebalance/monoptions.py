@@ -8,12 +8,17 @@ from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from ..options import Options
+from .change import Stage
 from .types import Action, Campaign, Held, Holds, Phase, SetOption
 
 #: The section of the configuration database.
 MON = 'mon'
-#: Seconds that the mons gather changes for one proposal, after the last one (Ceph's default: 1).
+#: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
 PROPOSE_INTERVAL = 'paxos_propose_interval'
+#: With so many, a burst of hundreds of commands ends up in one epoch, if it is sent right after a
+#: commit: longer than that after one, the mons propose within paxos_min_wait (50 ms). The journal's
+#: writes, which come just before the burst, are such commits.
+GATHER_SECONDS = '3'
 #: While PGs are released, which wait for several proposals each while they peer: up to so many PGs
 #: in the cluster -> seconds. An OSDMap takes the mon some 12 us of CPU for each PG (Tentacle: 20),
 #: most of it for mapping all PGs anew (qa/bench/bench_map_epochs.py).
@@ -22,6 +27,9 @@ FAST_PROPOSALS = ((10000, '0.1'), (25000, '0.25'))
 
 def wanted(campaign: Campaign, options: Options, pgs: int) -> Mapping[str, str]:
     """Option -> value that the mons of a cluster of so many PGs shall have, as things are."""
+    change = campaign.change
+    if campaign.phase is Phase.PINNING and change is not None and change.stage is Stage.WANTED:
+        return {PROPOSE_INTERVAL: GATHER_SECONDS}
     if options.fast_peering == 'off' or campaign.phase not in (Phase.RELEASING, Phase.HOLDING):
         return {}
     fitting = [seconds for most, seconds in FAST_PROPOSALS if pgs <= most]

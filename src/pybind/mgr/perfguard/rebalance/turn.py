@@ -7,6 +7,7 @@ from ..cluster.types import OsdMap, Placement, Pool, Signals, pool_of, seed_of
 from ..events import Event
 from ..options import Options
 from ..upmap.crush import CrushRules
+from ..upmap.future import Outlook
 from ..upmap.semantics import out_osds
 from .clients import Clients
 from .holds import Settings
@@ -38,6 +39,9 @@ class Observation:
     stops: Tuple[str, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
     own_flags: FrozenSet[str] = frozenset()
+    crush_version: int = 0
+    #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.
+    outlook: Optional[Outlook] = None
 
     @property
     def osdmap(self) -> OsdMap:

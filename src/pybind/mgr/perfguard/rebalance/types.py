@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, UpmapEntry
+from .change import Change, change_from_json, change_to_json
 from .pace import Pace, pace_from_json, pace_to_json
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 
@@ -119,6 +120,12 @@ class Campaign:
     started: float
     trigger: str = 'operator'
     target: str = 'crush'
+    #: It goes from phase to phase by itself.
+    automatic: bool = False
+    #: What it changes in CRUSH itself; None: the operator does.
+    change: Optional[Change] = None
+    #: CRUSH version when it began.
+    crush_version: int = 0
     #: Flag, balancer and autoscaler were seen as the campaign wants them.
     prepared: bool = False
     #: Stopped by the operator, not by a stop condition.
@@ -190,6 +197,20 @@ class SetAutoscale:
 
 
 @dataclass(frozen=True)
+class SetWeight:
+    """The CRUSH weight of an OSD."""
+    osd: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class SetCrushMap:
+    """A whole CRUSH map, if the one that it replaces still has this version."""
+    crush_map: bytes
+    version: int
+
+
+@dataclass(frozen=True)
 class SetEntry:
     """Make `entry` the whole upmap entry of a PG; `now` is what it has, to send the least.
 
@@ -202,7 +223,7 @@ class SetEntry:
     prime: OsdSet = ()
 
 
-Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetEntry]
+Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetWeight, SetCrushMap, SetEntry]
 
 
 # ---- JSON --------------------------------------------------------------------------------------
@@ -257,14 +278,15 @@ _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', '
           'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
           'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
 #: The same, of fields that earlier documents lack.
-_PLAIN_LATER = ('goals', 'kept_mark')
+_LATER = ('goals', 'kept_mark', 'automatic', 'crush_version')
 
 
 def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     holds = campaign.holds
-    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _PLAIN_LATER}
+    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
     document.update({
         'phase': campaign.phase.value,
+        'change': None if campaign.change is None else change_to_json(campaign.change),
         'unpinnable': dict(campaign.unpinnable),
         'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
         'pinning': {pgid: [s.since, s.times] for pgid, s in campaign.pinning.items()},
@@ -283,7 +305,8 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
     campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
     return replace(
         campaign, **{name: raw[name] for name in _PLAIN},
-        **{name: raw[name] for name in _PLAIN_LATER if name in raw},
+        **{name: raw[name] for name in _LATER if name in raw},
+        change=None if raw.get('change') is None else change_from_json(raw['change']),
         unpinnable=dict(raw['unpinnable']),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
         stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),

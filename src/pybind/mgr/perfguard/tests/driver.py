@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drives a Loop over the cluster in memory, as an mgr and an operator would."""
+import concurrent.futures
 from dataclasses import replace
 from typing import Any, Callable, Optional
 
 from perfguard.loop import Loop
 from perfguard.options import DEFAULTS, Options
+from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Request
 from perfguard.store import Store
 
@@ -48,6 +50,15 @@ class Driver:
 
     def ask(self, verb: str, **kwargs: bool) -> None:
         self.loop.request(Request(verb, **kwargs))
+
+    def order(self, verb: str, *names: str, **kwargs: Any) -> Any:
+        """What a command that changes CRUSH is answered, while the loop turns; raises Refused."""
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            answer = threads.submit(self.loop.order, Order(verb, names, **kwargs))
+            while not answer.done():
+                self.turn()
+                concurrent.futures.wait([answer], timeout=0.05)
+            return answer.result()
 
     def run_until(self, done: Callable[[], bool], turns: int = 300) -> None:
         for _ in range(turns):

@@ -4,12 +4,14 @@
 It knows time only through `tick`, and can fail before any write or command (`Fault`), which is how
 the tests let an mgr crash between any two steps.
 """
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from perfguard.cluster.types import (ConfigEntry, Osd, OsdMap, OsdSet, PgCounts, Placement, Pool,
-                                     Question, Readings, Signals, UpmapEntry, pool_of)
+                                     Question, Readings, Signals, Space, UpmapEntry, pool_of)
 from perfguard.upmap.crush import CrushRules
+from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 
 from .mon_model import Refused, ToyMon, ToyOsd
 
@@ -61,6 +63,11 @@ class MemoryKv:
 class FakeReply(NamedTuple):
     retval: Optional[int]
     error: str = ''
+
+
+def weights_of(crush_map: bytes) -> Dict[int, float]:
+    """What a whole CRUSH map is here: the weight of every OSD, in JSON."""
+    return {int(osd): weight for osd, weight in json.loads(crush_map).items()}
 
 
 @dataclass
@@ -137,6 +144,12 @@ class FakeCluster:
     mute: bool = False
     #: Commands of this prefix are answered with this error and do nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
+    #: The raw sets once all OSDs have a CRUSH weight.
+    coming: Dict[str, List[int]] = field(default_factory=dict)
+    #: Why Ceph's tools are of no use.
+    no_tools: str = ''
+    #: Most PGs that were remapped or peering at a time.
+    most_unclean: int = 0
 
     def __post_init__(self) -> None:
         self.toys: Dict[int, ToyOsd] = {i: ToyOsd(i) for i in range(self.hosts)}
@@ -177,6 +190,31 @@ class FakeCluster:
         self._crush_changed()
         return new
 
+    def add_waiting(self, count: int = 3, share: int = 2) -> List[int]:
+        """New hosts with OSDs of CRUSH weight 0; with their weights they take the places that
+        `expand` gives them."""
+        new = list(range(len(self.toys), len(self.toys) + count))
+        self.toys.update({osd: ToyOsd(osd, crush_weight=0.0) for osd in new})
+        for number, (pgid, pg) in enumerate(sorted(self.pg.items())):
+            raw = list(pg.mon.raw)
+            if number % share == 0:
+                raw[number % 3] = new[number % count]
+                if number % 4 == 0:  # its first two OSDs change places, too: no pairs can tell that
+                    first = (number + 1) % 3
+                    second = (number + 2) % 3
+                    raw[first], raw[second] = raw[second], raw[first]
+            self.coming[pgid] = raw
+        self.crush_version_ += 1
+        self.epoch += 1
+        return new
+
+    def _weigh(self, osd: int, weight: float) -> None:
+        self.toys[osd] = self.toys[osd]._replace(crush_weight=weight)
+        self.crush_version_ += 1
+        if self.coming and all(toy.crush_weight for toy in self.toys.values()):
+            for pgid, raw in self.coming.items():
+                self.pg[pgid].mon.raw = list(raw)
+
     def set_raw(self, pgid: str, raw: Sequence[int]) -> None:
         self.pg[pgid].mon.raw = list(raw)
         self._crush_changed()
@@ -203,6 +241,7 @@ class FakeCluster:
                     self.moved.append(Moved(self.now, pgid, pg.up))
         self.epoch += changed
         moving = sum(1 for pg in self.pg.values() if pg.temp is not None)
+        self.most_unclean = max(self.most_unclean, len(self.pg) - self._count().active_clean)
         if not self.flags & STOPS_BACKFILL:
             self.most_moving = max(self.most_moving, moving)
         if self.now - self._stats_at >= self.period:
@@ -284,6 +323,32 @@ class FakeCluster:
     def crush(self, version: int) -> CrushRules:
         return CrushRules.from_dump(next(iter(self.pg.values())).mon.crush_dump())
 
+    def osd_space(self) -> Dict[int, Space]:
+        return {osd: Space(1 << 40, 1 << 35) for osd in self.toys}
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
+                crush_map: Optional[bytes]) -> Outlook:
+        if self.no_tools:
+            return NoFuture(self.no_tools)
+        weights = weights if crush_map is None else weights_of(crush_map)
+        toys = {**self.toys, **{osd: self.toys[osd]._replace(crush_weight=weight)
+                                for osd, weight in weights.items()}}
+        whole = self.coming and all(toy.crush_weight for toy in toys.values())
+        pgs = {pgid: FuturePg(pg.temp or pg.up,
+                              tuple(self.coming[pgid] if whole else pg.mon.raw))
+               for pgid, pg in self.pg.items()}
+        return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
+
+    def compiled_crush_map(self, given: bytes) -> bytes:
+        if not given.startswith(b'{'):
+            raise ToolFailed('crushtool failed: syntax error')
+        return given
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules:
+        toys = {osd: self.toys[osd]._replace(crush_weight=weight)
+                for osd, weight in weights_of(crush_map).items()}
+        return CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump())
+
     def signals(self, osdmap: OsdMap) -> Signals:
         counts = replace(self._stats, **self.trouble)
         return Signals(counts, slow_ops=self.slow_ops, health=dict(self.health),
@@ -341,6 +406,8 @@ class FakeCluster:
              'osd pool set': self._pool_set,
              # The primary would ask for the same.
              'osd pg-temp': lambda c: self.primed.add(c['pgid']),
+             'osd setcrushmap': self._set_crush_map,
+             'osd crush reweight': lambda c: self._weigh(int(c['name'][4:]), c['weight']),
              'osd pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items(
                  list(zip(c['id'][::2], c['id'][1::2]))),
              'osd rm-pg-upmap-items': lambda c: self.pg[c['pgid']].mon.put_items([]),
@@ -362,6 +429,12 @@ class FakeCluster:
             self._section(command['who']).pop(command['name'], None)
         else:
             self.osd_config.pop((command['who'], command['name']), None)
+
+    def _set_crush_map(self, command: Mapping[str, Any]) -> None:
+        if command['prior_version'] != self.crush_version_:
+            raise Refused()
+        for osd, weight in weights_of(command['input']).items():
+            self._weigh(osd, weight)
 
     def _section(self, who: str) -> Dict[str, str]:
         return {'mgr': self.config, 'mon': self.mon_config}[who]

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
+from perfguard.rebalance.orders import Order
 
 from .driver import Driver
 
@@ -81,11 +82,32 @@ def shell(stub: types.ModuleType) -> Shell:
 READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
+ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply')
 
 
 def test_permissions(shell: Shell) -> None:
     assert {name for name, (way, _) in COMMANDS.items() if way == 'w'} == {
-        'perfguard rebalance ' + verb for verb in WRITE} | {'perfguard mitigation revert'}
+        'perfguard ' + verb for verb in ORDERS}.union(
+            ('perfguard rebalance ' + verb for verb in WRITE), {'perfguard mitigation revert'})
+
+
+def test_orders(shell: Shell) -> None:
+    given: List[Order] = []
+    answer = shell.driver.order('drain', 'h3', dry_run=True)
+
+    def order(wanted: Order) -> Any:
+        given.append(wanted)
+        return answer
+
+    setattr(shell.driver.loop, 'order', order)
+    assert shell.json('expand', osds='8,9 10', hosts='h1', weight='2', dry_run=True) == answer
+    assert shell('drain', what=['h3', 'osd.1,osd.2'], force=True)[0] == 0
+    assert shell('undrain', what=['h3'])[0] == 0
+    assert shell('rebalance apply', inbuf='map')[0] == 0
+    assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
+                     Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
+                     Order('undrain', ('h3',)), Order('apply', crush_map=b'map')]
+    assert shell('rebalance apply') == (-errno.EINVAL, '', 'give the CRUSH map with -i <file>')
 
 
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:

@@ -188,3 +188,37 @@ def test_clients_in_status(moving: Published) -> None:
         **moving.status['signals'], 'read_rate': 120.0, 'read_ms': 0.5, 'read_p99_ms': 2.25,
         'write_rate': 3.0, 'write_ms': 9.0, 'write_p99_ms': None}}
     assert 'reads 0.50 ms (p99 2.2) at 120/s, writes 9.00 ms at 3/s' in render.status(data)
+
+
+ANSWER: Dict[str, Any] = {
+    'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5},
+    'waits_for_change': False, 'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
+    'bytes': 5 << 30, 'primaries_moving': 37, 'reason': '', 'unpinnable': [],
+    'unpinnable_pgs': 0}
+
+
+def test_an_order() -> None:
+    shown = render.order(ANSWER)
+    for text in ('osd.8 to CRUSH weight', '1.5', '78, 3 of them by a pg_upmap vector',
+                 '108 shards, 5.0 GiB', '37'):
+        assert text in shown
+    assert 'campaign 4 has begun' in render.order({**ANSWER, 'campaign': 4})
+    many = {'osd.%d' % osd: 1.0 for osd in range(30)}
+    assert '30 OSDs in all' in render.order({**ANSWER, 'weights': many})
+
+
+def test_an_order_with_pgs_that_cannot_be_pinned() -> None:
+    shown = render.order({**ANSWER, 'unpinnable': [{'pgid': '1.2', 'reason': 'a hole'}],
+                          'unpinnable_pgs': 1})
+    assert '1 PGs will be remapped' in shown and '1.2' in shown and 'a hole' in shown
+
+
+def test_an_order_that_goes_the_ordinary_way() -> None:
+    shown = render.order({**ANSWER, 'one_epoch': False, 'reason': 'no osdmaptool'})
+    assert 'remapped first and pinned then: no osdmaptool' in shown and '78' not in shown
+
+
+def test_an_order_that_waits_for_a_change() -> None:
+    waits = {**ANSWER, 'waits_for_change': True, 'weights': {}}
+    assert render.order(waits).endswith('nothing to preview')
+    assert 'change CRUSH now' in render.order({**waits, 'campaign': 4})

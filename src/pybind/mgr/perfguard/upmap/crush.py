@@ -4,6 +4,8 @@
 Models CrushWrapper::verify_upmap and the weight check of OSDMap::check_pg_upmaps on the output
 of ``ceph osd crush dump``. It does not place PGs.
 """
+import json
+import zlib
 from dataclasses import dataclass, field
 from typing import Any, Container, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -134,6 +136,26 @@ class CrushRules:
         """CRUSH weight of an OSD in a rule's trees; 0.0 if it is not in them."""
         rule = self._rule(rule_id)
         return 0.0 if rule is None else rule.weights.get(osd, 0) / 0x10000
+
+    def osds_below(self, name: str) -> Optional[FrozenSet[int]]:
+        """The OSDs below a bucket; None: there is no bucket of that name."""
+        for bucket in self._buckets.values():
+            if bucket.name == name and '~' not in name:
+                return frozenset(self._tree(bucket.id))
+        return None
+
+    def weights(self) -> Mapping[int, float]:
+        """OSD -> CRUSH weight, of all OSDs that are in CRUSH."""
+        return {item: weight / 0x10000 for bucket in self._buckets.values()
+                if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
+
+    def fingerprint(self) -> int:
+        """The same for maps with the same trees and rules, whatever printed them."""
+        trees = sorted((bucket.id, bucket.name, bucket.type_id, sorted(bucket.items))
+                       for bucket in self._buckets.values() if '~' not in bucket.name)
+        rules = sorted((rule_id, json.dumps(rule['steps'], sort_keys=True))
+                       for rule_id, rule in self._dumped_rules.items())
+        return zlib.crc32(json.dumps([trees, rules]).encode())
 
     def failure_domain(self, rule_id: int) -> Optional[str]:
         """Type that a rule spreads over: of its last choose or chooseleaf step above the OSDs.

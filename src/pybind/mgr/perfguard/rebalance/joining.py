@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A change of CRUSH together with the pins that keep every PG where it is: one burst, one epoch.
+
+Where the future mapping is not to be had, or the burst is split over two epochs, the ordinary way
+remains: norebalance is set, and what became remapped is pinned.
+"""
+from dataclasses import dataclass, replace
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
+
+from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
+from ..options import Options
+from ..upmap.crush import CrushRules
+from ..upmap.future import Future, FuturePg, NoFuture
+from ..upmap.pins import Unpinnable, after_commit, plan_pin, skip_reason
+from ..upmap.semantics import apply_entry, out_osds
+from . import monoptions
+from .change import Change, Stage
+from .holds import settled
+from .moves import Move, move_between
+from .turn import Observation, Turn
+from .types import Action, Campaign, Phase, PinRecord, Sent, SetCrushMap, SetEntry, SetWeight
+
+#: Bursts until the change counts as refused by the mons.
+SEND_TIMES = 3
+#: CRUSH keeps weights in units of 1/65536.
+WEIGHT_UNIT = 1 / 0x10000
+
+
+@dataclass(frozen=True)
+class Join:
+    """The pins that a change takes, planned on the future mapping."""
+    pins: Mapping[str, PinRecord]
+    #: PG -> why it will be remapped by the change.
+    unpinnable: Mapping[str, str]
+    #: What the release of each pin will move.
+    moves: Mapping[str, Move]
+
+    @property
+    def vectors(self) -> int:
+        return sum(1 for pin in self.pins.values() if pin.entry.vector is not None)
+
+
+def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
+              pool_bytes: Optional[Mapping[int, int]] = None) -> Join:
+    """Pins which make the future up set of every PG its present acting set, order included."""
+    out = out_osds(osdmap.osds)
+    pins: Dict[str, PinRecord] = {}
+    unpinnable: Dict[str, str] = {}
+    moves: Dict[str, Move] = {}
+    for pgid, pg in future.pgs.items():
+        pool = osdmap.pools.get(pool_of(pgid))
+        if pool is None or seed_of(pgid) >= pool.pg_num:
+            continue
+        kept = osdmap.entry(pgid)
+        if kept:
+            kept = after_commit(pg.raw, kept, pool, osdmap.osds, future.crush, pgid)
+        goal = without(kept, drained)
+        entry = _entry(pool, pgid, pg, kept, osdmap, future.crush, out)
+        if isinstance(entry, Unpinnable):
+            unpinnable[pgid] = entry.reason
+            continue
+        if entry == goal:
+            continue
+        # A vector hides the raw set from whoever wants to know where its release leads.
+        raw = None if entry.vector is None else pg.raw
+        # What of the entry from before the mon drops with the change does not come back either.
+        pins[pgid] = PinRecord(goal, entry, raw)
+        moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, goal, out),
+                                   (pool_bytes or {}).get(pool.id, 0))
+    return Join(pins, unpinnable, moves)
+
+
+def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap,
+           crush: CrushRules, out: FrozenSet[int]) -> Union[UpmapEntry, Unpinnable]:
+    """The entry with which the PG stays where it is; `kept` if that does it already."""
+    if apply_entry(pg.raw, kept, out) == pg.acting:
+        return kept
+    reason = skip_reason(pool, pgid)
+    if reason is not None:
+        return Unpinnable(reason)
+    # From the raw set itself: the pairs of `kept` need not be undone.
+    result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
+                      out=out)
+    return result if isinstance(result, Unpinnable) else result.entry
+
+
+def without(entry: UpmapEntry, drained: Iterable[int]) -> UpmapEntry:
+    """An entry without what leads onto the drained OSDs."""
+    gone = set(drained)
+    if entry.vector is not None and gone.intersection(entry.vector):
+        return UpmapEntry()
+    items = tuple(pair for pair in entry.items if pair[1] not in gone)
+    return entry if items == entry.items else UpmapEntry(items, entry.vector)
+
+
+def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bool:
+    """The change is about to be sent: everything that it takes is in force."""
+    change = campaign.change
+    return (campaign.phase is Phase.PINNING and change is not None
+            and change.stage is Stage.WANTED
+            and settled(campaign.holds, seen.settings, True, True,
+                        monoptions.wanted(campaign, options, seen.osdmap.pg_count)))
+
+
+def same_placement(one: Observation, other: Observation) -> bool:
+    """A mapping worked out for one OSDMap holds for the other, too."""
+    def parts(seen: Observation) -> Tuple[object, ...]:
+        osdmap = seen.osdmap
+        return (seen.crush_version, osdmap.osds, osdmap.pools, osdmap.upmap_items,
+                osdmap.upmap_vectors, osdmap.pg_temp)
+    return one.osdmap.epoch == other.osdmap.epoch or parts(one) == parts(other)
+
+
+def join(turn: Turn, ready: bool) -> None:
+    """One step of a change: wanted -> sent -> landed."""
+    change = turn.campaign.change
+    assert change is not None
+    if change.stage is Stage.WANTED:
+        if not ready:
+            turn.reasons.append('waiting until norebalance is set, the balancer is off and the '
+                                'mons gather for long enough')
+        elif turn.seen.outlook is None:
+            turn.reasons.append('working out where CRUSH will place the PGs')
+        else:
+            _send(turn, change)
+    elif landed(change, turn):
+        _land(turn, change)
+    elif turn.now - change.since > turn.options.readback_timeout:
+        _again(turn, change)
+    else:
+        turn.reasons.append('waiting for the new CRUSH weights in the OSDMap')
+
+
+def _send(turn: Turn, change: Change) -> None:
+    outlook = turn.seen.outlook
+    actions: List[Action] = [SetWeight(osd, weight)
+                             for osd, weight in sorted(change.weights.items())]
+    if isinstance(outlook, Future) and outlook.crush_map is not None:
+        actions.append(SetCrushMap(outlook.crush_map, turn.seen.crush_version))
+    pins = vectors = fingerprint = 0
+    if isinstance(outlook, NoFuture):
+        turn.event('join', 'the change goes the ordinary way: first remapped, then pinned',
+                   outlook.reason)
+    elif outlook is not None:
+        planned = plan_join(turn.seen.osdmap, outlook, change.drained)
+        pins, vectors = len(planned.pins), planned.vectors
+        _note(turn, planned, change.drained, actions)
+        fingerprint = outlook.crush.fingerprint()
+    turn.actions.extend(actions)
+    turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
+                            pins=pins, vectors=vectors, fingerprint=fingerprint),
+             pins_sent=turn.now)
+    turn.event('join', 'changing CRUSH and pinning %d PGs in one burst' % pins,
+               '%d of them by a pg_upmap vector' % vectors)
+
+
+def _note(turn: Turn, planned: Join, drained: OsdSet, actions: List[Action]) -> None:
+    # Pins that an aborted campaign left may lead onto what is drained now.
+    for pgid, left in turn.pinned().items():
+        if without(left.before, drained) != left.before:
+            turn.note_pin(pgid, replace(left, before=without(left.before, drained)))
+    pinning = dict(turn.campaign.pinning)
+    for pgid, pin in planned.pins.items():
+        old = turn.pin_of(pgid)
+        if old is not None:
+            pin = replace(pin, before=old.before)
+        turn.note_pin(pgid, pin)
+        present = turn.seen.osdmap.entry(pgid)
+        if present != pin.entry:
+            actions.append(SetEntry(pgid, pin.entry, present))
+            pinning[pgid] = Sent(turn.now)
+    turn.set(pinning=pinning)
+
+
+def landed(change: Change, turn: Turn) -> bool:
+    """The OSDMap that the mgr has shows the change."""
+    if change.crush_map:
+        return turn.seen.crush.fingerprint() == change.fingerprint
+    weights = turn.seen.crush.weights()
+    return all(abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT
+               for osd, weight in change.weights.items())
+
+
+def _land(turn: Turn, change: Change) -> None:
+    turn.set(change=replace(change, stage=Stage.LANDED), phase_since=turn.now)
+    turn.event('join', 'CRUSH is changed, %d PGs are pinned, %d are remapped' % (
+        change.pins, len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
+
+
+def _again(turn: Turn, change: Change) -> None:
+    """The burst did not arrive, or not its part that changes CRUSH."""
+    for pgid in turn.campaign.pinning:
+        pin = turn.pin_of(pgid)
+        if pin is not None and turn.seen.osdmap.entry(pgid) != pin.entry:
+            # Meant for a mapping that is none: the present one needs no such pin.
+            turn.forget_pin(pgid)
+    turn.set(pinning={}, change=replace(change, stage=Stage.WANTED))
+    if change.times < SEND_TIMES:
+        turn.event('join', 'the change of CRUSH is sent again', 'the OSDMap does not show it')
+        return
+    turn.event('join', 'the change of CRUSH is given up', 'the mons did not take it')
+    turn.enter(Phase.ABORTING, 'the mons did not take the change of CRUSH')

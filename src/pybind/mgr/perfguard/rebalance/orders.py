@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Expand, drain, undrain, apply: what the operator asks for, as a change of CRUSH, or refused."""
+import errno
+import math
+from dataclasses import dataclass, field
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from ..cluster.types import OsdMap, Pool, Space
+from ..upmap.crush import CrushRules
+from .change import TINY_WEIGHT, Change
+from .requests import Refused
+
+#: What an OSD gives itself as its CRUSH weight: its size in TiB.
+TIB = 1 << 40
+#: An OSD of at most this CRUSH weight counts as drained.
+DRAINED_WEIGHT = 2 * TINY_WEIGHT
+
+
+@dataclass(frozen=True)
+class Order:
+    #: expand, drain, undrain or apply.
+    verb: str
+    #: OSDs, hosts, racks; of expand: OSDs.
+    names: Tuple[str, ...] = ()
+    hosts: Tuple[str, ...] = ()
+    weight: Optional[str] = None
+    crush_map: Optional[bytes] = None
+    force: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What orders are held against."""
+    osdmap: OsdMap
+    crush: CrushRules
+    space: Mapping[int, Space]
+    #: CRUSH weights from before, of the OSDs that were drained.
+    drained: Mapping[int, float] = field(default_factory=dict)
+
+
+def change_of(order: Order, inventory: Inventory) -> Optional[Change]:
+    """The change that an order asks for; None: an expansion that others make. Raises Refused."""
+    if order.verb == 'expand':
+        return _expand(order, inventory)
+    if order.verb == 'drain':
+        return _drain(order, inventory)
+    assert order.verb == 'undrain'
+    return _undrain(order, inventory)
+
+
+def _expand(order: Order, inventory: Inventory) -> Optional[Change]:
+    weights = inventory.crush.weights()
+    weight = None if order.weight is None else _weight(order.weight)
+    if order.names or order.hosts:
+        osds = _named(order.names, inventory, hosts=False)
+        osds |= _named(order.hosts, inventory, hosts=True)
+        if not order.names:
+            osds = {osd for osd in osds if weights[osd] == 0}
+        for osd in sorted(osds):
+            _must_serve(osd, inventory)
+            if weights[osd] > 0:
+                raise Refused(errno.EINVAL, 'osd.%d has a CRUSH weight already: %s (expand takes '
+                              'OSDs of weight 0)' % (osd, _number(weights[osd])))
+        if not osds:
+            raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
+    else:
+        osds = {osd for osd, crush_weight in weights.items()
+                if crush_weight == 0 and osd not in inventory.drained
+                and _serves(osd, inventory.osdmap)}
+        if not osds:
+            if weight is not None:
+                raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 is up and in, so there is '
+                              'nothing to give the weight to')
+            return None
+    return Change({osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
+
+
+def _drain(order: Order, inventory: Inventory) -> Change:
+    weights = inventory.crush.weights()
+    osds = {osd for osd in _named(order.names, inventory, hosts=True)
+            if weights[osd] > DRAINED_WEIGHT}
+    if not osds:
+        raise Refused(errno.EALREADY, 'drained already: %s' % ', '.join(order.names))
+    gone = osds | {osd for osd, weight in weights.items() if weight <= DRAINED_WEIGHT}
+    _must_leave_domains(osds, gone, inventory)
+    _must_leave_room(osds, gone, inventory)
+    return Change({osd: TINY_WEIGHT for osd in sorted(osds)}, drained=tuple(sorted(osds)))
+
+
+def _undrain(order: Order, inventory: Inventory) -> Change:
+    named = _named(order.names, inventory, hosts=True)
+    osds = sorted(named & inventory.drained.keys())
+    if not osds:
+        raise Refused(errno.ENOENT, 'perfguard has not drained: %s' % ', '.join(order.names))
+    for osd in osds:
+        _must_serve(osd, inventory)
+    return Change({osd: inventory.drained[osd] for osd in osds})
+
+
+def check_map(new: CrushRules, inventory: Inventory) -> None:
+    """Raise Refused for a CRUSH map under which data that is there could not stay."""
+    for pool in inventory.osdmap.pools.values():
+        if new.failure_domain(pool.crush_rule) is None:
+            raise Refused(errno.EINVAL, 'the CRUSH map lacks rule %d, which pool %s uses'
+                          % (pool.crush_rule, pool.name))
+    weights = new.weights()
+    for what, osds in (
+            ('lacks', [osd for osd in _holding(inventory) if osd not in weights]),
+            ('gives weight 0 to', [osd for osd in _holding(inventory) if weights.get(osd) == 0])):
+        if osds:
+            raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: drain first '
+                          '(weight %s lets it stay for the time being)'
+                          % (what, _some(osds), TINY_WEIGHT))
+
+
+def _holding(inventory: Inventory) -> List[int]:
+    return sorted(osd for osd, weight in inventory.crush.weights().items()
+                  if weight > 0 and osd in inventory.osdmap.osds)
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        raise Refused(errno.EINVAL, 'the weight %r is not a number' % text) from None
+    # CRUSH keeps weights as 32 bits in units of 1/65536.
+    if not math.isfinite(weight) or not TINY_WEIGHT <= weight < 0xffff:
+        raise Refused(errno.EINVAL, 'the weight must be between %s and 65534, not %s'
+                      % (TINY_WEIGHT, text))
+    return weight
+
+
+def _weight_by_size(osd: int, inventory: Inventory) -> float:
+    space = inventory.space.get(osd)
+    if space is None or space.total_bytes <= 0:
+        raise Refused(errno.EAGAIN, 'osd.%d has not told its size yet: try again in a moment, or '
+                      'give --weight' % osd)
+    return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
+
+
+def _named(names: Iterable[str], inventory: Inventory, hosts: bool) -> Set[int]:
+    """The OSDs that are meant, all of them in CRUSH."""
+    known = inventory.crush.weights()
+    found: Set[int] = set()
+    for name in names:
+        digits = name[len('osd.'):] if name.startswith('osd.') else name
+        if digits.isdigit() and (digits != name or not hosts):
+            osd = int(digits)
+            if osd not in inventory.osdmap.osds:
+                raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
+            if osd not in known:
+                raise Refused(errno.ENOENT, 'osd.%d is not in CRUSH: "ceph osd crush add osd.%d 0 '
+                              'host=..." places it' % (osd, osd))
+            found.add(osd)
+            continue
+        below = inventory.crush.osds_below(name) if hosts else None
+        if below is None:
+            raise Refused(errno.ENOENT, 'there is no %s %r in CRUSH'
+                          % ('OSD, host or rack' if hosts else 'OSD', name))
+        found |= set(below)
+    return found
+
+
+def _serves(osd: int, osdmap: OsdMap) -> bool:
+    row = osdmap.osds.get(osd)
+    return row is not None and row.up and row.reweight > 0 and not row.destroyed
+
+
+def _must_serve(osd: int, inventory: Inventory) -> None:
+    row = inventory.osdmap.osds[osd] if osd in inventory.osdmap.osds else None
+    if row is None or row.destroyed or not row.up:
+        raise Refused(errno.EINVAL, 'osd.%d is down' % osd)
+    if row.reweight == 0:
+        raise Refused(errno.EINVAL, 'osd.%d is out' % osd)
+
+
+def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: Inventory) -> None:
+    for pool in inventory.osdmap.pools.values():
+        left, domain = _domains_left(pool, gone, inventory)
+        if left < pool.size and _domains_left(pool, gone - osds, inventory)[0] > left:
+            raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains (%s), and %d would be '
+                          'left' % (pool.name, pool.size, domain, left))
+
+
+def _domains_left(pool: Pool, gone: Set[int], inventory: Inventory) -> Tuple[int, str]:
+    crush = inventory.crush
+    domain = crush.failure_domain(pool.crush_rule) or 'osd'
+    left = [osd for osd in inventory.osdmap.osds
+            if osd not in gone and crush.weight_of(pool.crush_rule, osd) > 0
+            and _serves(osd, inventory.osdmap)]
+    if domain == 'osd':
+        return len(left), domain
+    return len({crush.domain_of(osd, domain) for osd in left}), domain
+
+
+def _must_leave_room(osds: Set[int], gone: Set[int], inventory: Inventory) -> None:
+    """What the drained OSDs hold goes to the others under the same rules, by CRUSH weight."""
+    space, limit = inventory.space, inventory.osdmap.nearfull_ratio
+    moving = sum(space[osd].used_bytes for osd in osds if osd in space)
+    weights = _takers(osds, gone, inventory)
+    room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
+               for osd in weights if osd in space)
+    if moving > room:
+        raise Refused(errno.ENOSPC, 'no room: %s are on these OSDs, and the others have %s left '
+                      'below nearfull (%d %%)' % (_size(moving), _size(room), 100 * limit))
+    total = sum(weights.values())
+    for osd, weight in sorted(weights.items()):
+        if osd in space and space[osd].total_bytes:
+            used = (space[osd].used_bytes + moving * weight / total) / space[osd].total_bytes
+            if used > limit:
+                raise Refused(errno.ENOSPC, 'no room: osd.%d would be %d %% full by its share of '
+                              '%s, and nearfull is %d %%' % (osd, 100 * used, _size(moving),
+                                                             100 * limit))
+
+
+def _takers(osds: Set[int], gone: Set[int], inventory: Inventory) -> Dict[int, float]:
+    """OSD -> CRUSH weight of those that take over from the drained ones."""
+    crush, found = inventory.crush, {}
+    for rule in {pool.crush_rule for pool in inventory.osdmap.pools.values()}:
+        if any(crush.weight_of(rule, osd) > 0 for osd in osds):
+            for osd in inventory.osdmap.osds:
+                weight = crush.weight_of(rule, osd)
+                if weight > 0 and osd not in gone and _serves(osd, inventory.osdmap):
+                    found[osd] = weight
+    return found
+
+
+def _some(osds: Sequence[int]) -> str:
+    names = ', '.join('osd.%d' % osd for osd in osds[:5])
+    return names if len(osds) <= 5 else '%s and %d more' % (names, len(osds) - 5)
+
+
+def _number(value: float) -> str:
+    return ('%.5f' % value).rstrip('0').rstrip('.')
+
+
+def _size(number: float) -> str:
+    for unit in ('B', 'KiB', 'MiB', 'GiB', 'TiB'):
+        if number < 1024 or unit == 'TiB':
+            break
+        number /= 1024
+    return '%.3g %s' % (number, unit)

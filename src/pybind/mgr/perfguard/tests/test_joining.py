@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A change of CRUSH with its pins in one epoch, and what becomes of it when something fails."""
+import json
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from perfguard.cluster.types import UpmapEntry
+from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
+from perfguard.rebalance.joining import plan_join, without
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Refused
+from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
+from perfguard.upmap.future import Future, FuturePg
+
+from .driver import Driver
+from .fake_cluster import Crash, FakeCluster
+
+INTERVAL = 'paxos_propose_interval'
+
+
+def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
+    change = Change({8: 1.5, 9: 0.0001}, True, (9,), Stage.SENT, 5.0, 2, 78, 3, 41)
+    assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
+    campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7)
+    document = json.loads(json.dumps(campaign_to_json(campaign)))
+    assert campaign_from_json(document) == campaign
+    for name in ('automatic', 'change', 'crush_version'):
+        del document[name]
+    assert campaign_from_json(document) == Campaign(1, Phase.PINNING, 0.0)
+
+
+def test_a_release_does_not_lead_onto_what_is_drained() -> None:
+    """A balancer's upmap onto a drained OSD stays in force until its PG is released."""
+    cluster = FakeCluster()
+    first = cluster.pg['1.1'].data[0]
+    cluster.add_upmap('1.1', first, 5)
+    seen = cluster.map_view()
+    future = Future({'1.1': FuturePg(cluster.pg['1.1'].up, tuple(cluster.pg['1.1'].mon.raw))},
+                    cluster.crush(0))
+    assert not plan_join(seen.osdmap, future).pins
+    planned = plan_join(seen.osdmap, future, drained=(5,))
+    pin = planned.pins['1.1']
+    assert pin.entry == UpmapEntry(((first, 5),)) and pin.before == UpmapEntry()
+    assert planned.moves['1.1'].sources == (5,) and planned.moves['1.1'].targets == (first,)
+
+
+@pytest.mark.parametrize('entry, left', [
+    (UpmapEntry(((1, 6), (2, 5))), UpmapEntry(((2, 5),))),
+    (UpmapEntry(vector=(1, 6, 2)), UpmapEntry()), (UpmapEntry(((6, 1),)), UpmapEntry(((6, 1),)))])
+def test_without(entry: UpmapEntry, left: UpmapEntry) -> None:
+    assert without(entry, (6,)) == left
+
+
+def waiting(**kwargs: Any) -> FakeCluster:
+    cluster = FakeCluster(**kwargs)
+    cluster.add_waiting()
+    cluster.tick()
+    return cluster
+
+
+def placements(cluster: FakeCluster) -> Dict[str, Any]:
+    return {pgid: pg.up for pgid, pg in cluster.pg.items()}
+
+
+def test_nothing_is_remapped_and_order_is_kept() -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    before, found = placements(cluster), cluster.foreign()
+    answer = driver.order('expand', weight='1.0')
+    assert answer['pgs'] == 12 and answer['vectors'] > 0 and answer['campaign'] == 1
+    assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'}
+    driver.run_to('PINNED')
+    assert placements(cluster) == before and cluster.most_unclean == 0
+    assert driver.status['pinned'] == answer['pgs'] and driver.status['trigger'] == 'expand'
+    driver.run_to('DONE')
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
+    assert cluster.entries() == {} and cluster.foreign() == found and INTERVAL not in \
+        cluster.mon_config
+    assert sorted(one.pgid for one in cluster.moved) == sorted(
+        pgid for pgid, up in before.items() if set(up) != set(cluster.coming[pgid])
+        or (pgid.startswith('2.') and list(up) != cluster.coming[pgid]))
+
+
+def test_weights_and_pins_are_one_burst_with_the_weights_first() -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    prefixes = [command['prefix'] for command in driver.cluster.sent]
+    begin = prefixes.index('osd crush reweight')
+    assert prefixes[begin:begin + 3] == ['osd crush reweight'] * 3
+    assert set(prefixes[begin + 3:begin + 15]) == {'osd pg-upmap-items', 'osd pg-upmap'}
+    # The mons gather for longer while it is sent, and not a moment longer than that.
+    settings = [(c['prefix'], c.get('value')) for c in driver.cluster.sent
+                if c.get('name') == INTERVAL]
+    assert settings == [('config set', '3'), ('config rm', None)]
+    assert prefixes.index('config set') < begin
+
+
+def test_a_dry_run_shows_and_changes_nothing() -> None:
+    driver = Driver(waiting())
+    answer = driver.order('expand', weight='1.0', dry_run=True)
+    assert answer['pgs'] == 12 and answer['bytes'] > 0 and answer['campaign'] is None
+    driver.run(5)
+    assert driver.cluster.sent == [] and driver.phase == 'IDLE'
+
+
+def test_without_tools_the_ordinary_way() -> None:
+    driver = Driver(waiting())
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    answer = driver.order('expand', weight='1.0')
+    assert not answer['one_epoch'] and answer['reason'] == driver.cluster.no_tools
+    driver.run_to('PINNED')
+    assert driver.cluster.most_unclean > 0 and not driver.cluster.moved
+    driver.run_to('DONE')
+    assert driver.cluster.clean() and driver.cluster.entries() == {}
+
+
+def test_a_map_that_changes_meanwhile_is_looked_at_again() -> None:
+    driver = Driver(waiting())
+    cluster, real, calls = driver.cluster, driver.cluster.outlook, []
+
+    def outlook(*args: Any) -> Any:
+        calls.append(cluster.epoch)
+        found = real(*args)
+        if len(calls) == 2:  # the first was for the answer to the command
+            cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 6)
+        return found
+
+    setattr(cluster, 'outlook', outlook)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    assert len(calls) == 3 and cluster.most_unclean == 0
+
+
+def test_a_change_that_the_mons_refuse_ends_the_campaign() -> None:
+    driver = Driver(waiting())
+    found = driver.cluster.foreign()
+    driver.cluster.refuse['osd crush reweight'] = 'EPERM'
+    driver.order('expand', weight='1.0')
+    driver.run_to('ABORTED')
+    assert driver.cluster.clean() and driver.cluster.foreign() == found
+    assert not driver.cluster.moved and INTERVAL not in driver.cluster.mon_config
+
+
+def whole_map(cluster: FakeCluster, **changed: float) -> bytes:
+    weights = {str(osd): toy.crush_weight or 1.0 for osd, toy in cluster.toys.items()}
+    return json.dumps({**weights, **changed}).encode()
+
+
+def test_a_whole_crush_map() -> None:
+    driver = Driver(waiting())
+    cluster, before = driver.cluster, placements(driver.cluster)
+    answer = driver.order('apply', crush_map=whole_map(cluster))
+    assert answer['pgs'] == 12 and answer['weights'] == {}
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    driver.restart()  # the map is in the store
+    driver.run_to('PINNED')
+    assert placements(cluster) == before and cluster.most_unclean == 0
+    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 1
+    driver.run_to('DONE')
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
+    assert not [key for key in driver.kv.data if key.startswith('crushmap')]
+
+
+def test_a_crush_map_that_somebody_overtakes_is_sent_again() -> None:
+    driver = Driver(waiting())
+    cluster, run = driver.cluster, driver.cluster.run
+    overtaken: List[bool] = []
+
+    def race(commands: Any) -> Any:
+        if not overtaken and any(c['prefix'] == 'osd setcrushmap' for c in commands):
+            overtaken.append(True)
+            cluster.crush_version_ += 1
+        return run(commands)
+
+    setattr(cluster, 'run', race)
+    driver.order('apply', crush_map=whole_map(cluster))
+    driver.run_to('DONE')
+    assert overtaken and cluster.clean() and cluster.entries() == {}
+    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 2
+
+
+def test_a_crush_map_in_the_way_of_which_something_stands() -> None:
+    driver = Driver(waiting())
+    for given, text in ((b'nonsense', 'not a CRUSH map: crushtool failed: syntax error'),
+                        (whole_map(driver.cluster, **{'3': 0.0}), 'gives weight 0 to osd.3')):
+        with pytest.raises(Refused, match=text):
+            driver.order('apply', crush_map=given)
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    with pytest.raises(Refused, match='cannot be tried out: osdmaptool is not installed'):
+        driver.order('apply', crush_map=whole_map(driver.cluster))
+    driver.run(3)
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+
+
+def test_orders_wait_for_a_campaign_and_a_healthy_cluster() -> None:
+    driver = Driver(waiting())
+    driver.cluster.health['OSD_DOWN'] = '1 osds down'
+    with pytest.raises(Refused, match='not fit to begin'):
+        driver.order('expand', weight='1')
+    assert driver.order('expand', weight='1', dry_run=True)['pgs'] == 12
+    driver.order('expand', weight='1', force=True)
+    with pytest.raises(Refused, match='campaign 1 is'):
+        driver.order('drain', 'h0')
+
+
+def test_drain_remembers_the_weights_for_undrain_also_in_the_next_mgr() -> None:
+    driver = Driver()
+    weights = driver.order('drain', 'h3')['weights']
+    assert weights == {'osd.3': 0.0001}
+    driver.run_to('DONE')
+    assert driver.cluster.toys[3].crush_weight == 0.0001
+    driver.restart()
+    driver.turn()
+    assert driver.order('undrain', 'osd.3')['weights'] == {'osd.3': 1.0}
+    driver.run_to('DONE')
+    assert driver.cluster.toys[3].crush_weight == 1.0
+    with pytest.raises(Refused, match='perfguard has not drained: osd.3'):
+        driver.order('undrain', 'osd.3')
+
+
+def test_an_expansion_without_waiting_osds_waits_for_the_change() -> None:
+    driver = Driver()
+    assert driver.order('expand')['waits_for_change']
+    driver.run_to('PREPARED')
+    driver.run(5)
+    assert driver.phase == 'PREPARED' and 'norebalance' in driver.cluster.flags
+    driver.cluster.expand()
+    driver.run_to('DONE')
+    assert driver.cluster.clean() and len(driver.cluster.moved) == 12
+
+
+def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+    driver = Driver()
+    waits = driver.loop._desk.put(Order('expand'))
+    driver.loop.close()
+    assert waits.done.is_set() and 'being stopped' in str(waits.refused)
+
+
+def test_fingerprints_tell_weights_and_rules_apart() -> None:
+    cluster = waiting()
+    one = cluster.crush(0)
+    assert one.fingerprint() == cluster.crush(0).fingerprint()
+    assert one.fingerprint() != cluster.crush_rules(whole_map(cluster)).fingerprint()
+
+
+@pytest.mark.parametrize('error', [Crash(), RuntimeError('the mgr API failed')])
+def test_a_fault_at_any_point_of_the_join(error: BaseException) -> None:
+    total, wrong = play(None, error), []
+    for fault_at in range(1, total + 1):
+        try:
+            play(fault_at, error)
+        except AssertionError as assertion:
+            wrong.append((fault_at, repr(assertion)[:300]))
+    assert total > 40 and wrong == []
+
+
+def play(fault_at: Optional[int], error: BaseException) -> int:
+    """An expansion with one fault in it; returns how many writes and commands it takes."""
+    cluster = waiting(pgs=4)
+    driver, found = Driver(cluster), cluster.foreign()
+    cluster.fault.count, cluster.fault.error = 0, error
+    cluster.fault.at = fault_at
+    asked = False
+    for _ in range(300):
+        try:
+            if not asked:
+                driver.loop._desk.put(Order('expand', weight='1.0'))
+                asked = True
+            driver.turn()
+        except (Crash, RuntimeError):
+            if isinstance(error, Crash):
+                driver.restart()
+            asked = driver.loop._campaign is not None
+            cluster.tick()
+        if asked and driver.phase in ('DONE', 'ABORTED') or driver.loop.published.history:
+            break
+    count, cluster.fault.at = cluster.fault.count, None
+    driver.run(3)
+    assert [row['phase'] for row in driver.loop.published.history] == ['DONE']
+    assert cluster.clean() and cluster.foreign() == found and cluster.entries() == {}
+    assert INTERVAL not in cluster.mon_config
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
+    moved = [one.pgid for one in cluster.moved]
+    assert len(moved) == len(set(moved)), 'a PG has moved twice'
+    return count

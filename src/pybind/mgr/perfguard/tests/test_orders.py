@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What expand, drain, undrain and apply change in CRUSH, and what they refuse, with numbers."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from perfguard.cluster.types import Osd, OsdMap, Pool, Space
+from perfguard.rebalance.change import TINY_WEIGHT, Change
+from perfguard.rebalance.orders import Inventory, Order, change_of, check_map
+from perfguard.rebalance.requests import Refused
+from perfguard.upmap.crush import CrushRules
+
+GIB = 1 << 30
+
+
+def crush(weights: Dict[int, float], hosts: int = 4, rules: int = 1,
+          domain: str = 'host') -> CrushRules:
+    """Hosts h0.. with every `hosts`-th OSD each, under one root."""
+    buckets: List[Dict[str, Any]] = [
+        {'id': -2 - host, 'name': 'h%d' % host, 'type_id': 1,
+         'items': [{'id': osd, 'weight': int(weight * 65536)} for osd, weight in weights.items()
+                   if osd % hosts == host]} for host in range(hosts)]
+    buckets.append({'id': -1, 'name': 'default', 'type_id': 11, 'items': [
+        {'id': -2 - host, 'weight': 65536} for host in range(hosts)]})
+    steps = [{'op': 'take', 'item': -1, 'item_name': 'default'},
+             {'op': 'chooseleaf_firstn', 'num': 0, 'type': domain}, {'op': 'emit'}]
+    return CrushRules.from_dump({
+        'buckets': buckets, 'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
+                                      {'type_id': 11, 'name': 'root'}],
+        'rules': [{'rule_id': rule, 'rule_name': 'r%d' % rule, 'steps': steps}
+                  for rule in range(rules)]})
+
+
+def inventory(weights: Optional[Dict[int, float]] = None, used_gib: int = 10, size: int = 3,
+              osds: Optional[Dict[int, Osd]] = None, **kwargs: Any) -> Inventory:
+    """Eight OSDs of 100 GiB and weight 1 on four hosts, two of weight 0 on two of the hosts."""
+    weights = {**dict.fromkeys(range(8), 1.0), 8: 0.0, 9: 0.0, **(weights or {})}
+    osdmap = OsdMap(1, frozenset(), {1: Pool(1, 'p', False, size, 2, 0, 8, 8, 8)},
+                    {**{osd: Osd(osd, True, 1.0) for osd in weights}, **(osds or {})}, {}, {}, {})
+    space = {osd: Space(100 * GIB, (used_gib if weight else 0) * GIB)
+             for osd, weight in weights.items()}
+    return Inventory(osdmap, crush(weights), space, **kwargs)
+
+
+def refusal(order: Order, there: Inventory) -> str:
+    with pytest.raises(Refused) as refused:
+        change_of(order, there)
+    assert refused.value.errno > 0 and '\n' not in str(refused.value)
+    return str(refused.value)
+
+
+def test_expand_takes_what_waits_and_weighs_it_by_size() -> None:
+    assert change_of(Order('expand'), inventory()) == Change({8: 0.0977, 9: 0.0977})
+    assert change_of(Order('expand', weight='1.5'), inventory()) == Change({8: 1.5, 9: 1.5})
+
+
+@pytest.mark.parametrize('names', [('8',), ('osd.8',)])
+def test_expand_of_named_osds(names: Any) -> None:
+    assert change_of(Order('expand', names, weight='1'), inventory()) == Change({8: 1.0})
+
+
+def test_expand_of_hosts_takes_the_osds_of_weight_0() -> None:
+    order = Order('expand', hosts=('h0', 'h1'), weight='1')
+    assert change_of(order, inventory()) == Change({8: 1.0, 9: 1.0})
+    assert 'no OSD of CRUSH weight 0 in h2' in refusal(Order('expand', hosts=('h2',)), inventory())
+
+
+def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
+    there = inventory(osds={8: Osd(8, False, 1.0)})
+    assert change_of(Order('expand', weight='1'), there) == Change({9: 1.0})
+    there = inventory(osds={8: Osd(8, True, 0.0)}, drained={9: 1.0})
+    assert change_of(Order('expand'), there) is None
+    assert 'nothing to give the weight to' in refusal(Order('expand', weight='1'), there)
+
+
+@pytest.mark.parametrize('order, text', [
+    (Order('expand', ('12',)), 'osd.12 does not exist'),
+    (Order('expand', ('h0',)), "no OSD 'h0'"),
+    (Order('expand', hosts=('h9',)), "no OSD, host or rack 'h9'"),
+    (Order('expand', ('0',)), 'osd.0 has a CRUSH weight already: 1'),
+    (Order('expand', ('8',)), 'osd.8 is down'), (Order('expand', ('9',)), 'osd.9 is out'),
+    (Order('expand', ('10',)), 'osd.10 is not in CRUSH'),
+    *[(Order('expand', weight=weight), text) for weight, text in (
+        ('0', 'between'), ('-1', 'between'), ('nan', 'between'), ('1e9', 'between'),
+        ('x', 'not a number'), ('', 'not a number'))]])
+def test_expand_refuses(order: Order, text: str) -> None:
+    there = inventory(osds={8: Osd(8, False, 1.0), 9: Osd(9, True, 0.0), 10: Osd(10, True, 1.0)})
+    assert text in refusal(order, there)
+
+
+def test_expand_needs_the_size_or_a_weight() -> None:
+    there = replace(inventory(), space={})
+    assert 'osd.8 has not told its size yet' in refusal(Order('expand'), there)
+    assert change_of(Order('expand', weight='1'), there) == Change({8: 1.0, 9: 1.0})
+
+
+@pytest.mark.parametrize('names, osds', [
+    (('osd.3',), (3,)), (('h0',), (0, 4)), (('h0', 'osd.4', 'osd.1'), (0, 1, 4))])
+def test_drain(names: Any, osds: Any) -> None:
+    there = inventory(used_gib=1, size=2)
+    assert change_of(Order('drain', names), there) == Change(
+        dict.fromkeys(osds, TINY_WEIGHT), drained=osds)
+
+
+def test_drain_refuses_what_has_too_few_failure_domains() -> None:
+    assert refusal(Order('drain', ('h0', 'h1')), inventory()) == (
+        'pool p needs 3 failure domains (host), and 2 would be left')
+    # Where they are too few anyway, a drain does not make it worse.
+    assert change_of(Order('drain', ('osd.0',)), inventory(size=5))
+
+
+def test_drain_refuses_what_has_no_room() -> None:
+    assert refusal(Order('drain', ('h0',)), inventory(used_gib=70)) == (
+        'no room: 140 GiB are on these OSDs, and the others have 90 GiB left below nearfull (85 %)')
+    uneven = inventory(used_gib=20)
+    uneven = replace(uneven, space={**uneven.space, 3: Space(100 * GIB, 80 * GIB)})
+    assert refusal(Order('drain', ('h0',)), uneven) == (
+        'no room: osd.3 would be 86 % full by its share of 40 GiB, and nearfull is 85 %')
+
+
+def test_drain_twice_and_of_nothing() -> None:
+    there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})
+    assert 'drained already: h0' in refusal(Order('drain', ('h0',)), there)
+    assert "no OSD, host or rack 'x'" in refusal(Order('drain', ('x',)), there)
+
+
+def test_undrain_gives_back_what_is_remembered() -> None:
+    there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT}, drained={0: 1.25, 4: 3.5})
+    assert change_of(Order('undrain', ('h0',)), there) == Change({0: 1.25, 4: 3.5})
+    assert change_of(Order('undrain', ('osd.4',)), there) == Change({4: 3.5})
+    assert 'perfguard has not drained: h1' in refusal(Order('undrain', ('h1',)), there)
+    down = replace(there, osdmap=replace(there.osdmap, osds={
+        **there.osdmap.osds, 0: Osd(0, False, 1.0)}))
+    assert 'osd.0 is down' in refusal(Order('undrain', ('h0',)), down)
+
+
+@pytest.mark.parametrize('weights, rules, text', [
+    ({}, 0, 'lacks rule 0, which pool p uses'),
+    ({3: -1.0, 5: -1.0}, 1, 'lacks osd.3, osd.5'), ({2: 0.0}, 1, 'gives weight 0 to osd.2')])
+def test_maps_under_which_data_could_not_stay(weights: Dict[int, float], rules: int,
+                                              text: str) -> None:
+    kept = {osd: weight for osd, weight in {**dict.fromkeys(range(8), 1.0), **weights}.items()
+            if weight >= 0}
+    with pytest.raises(Refused) as refused:
+        check_map(crush(kept, rules=rules), inventory())
+    assert text in str(refused.value) and refused.value.errno == errno.EINVAL
+
+
+def test_a_map_that_data_can_live_with() -> None:
+    check_map(crush({**dict.fromkeys(range(8), 1.0), 2: TINY_WEIGHT}), inventory())
