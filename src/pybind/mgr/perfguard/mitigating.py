@@ -78,7 +78,7 @@ class Mitigating:
         self._checked: Dict[int, None] = {}
         self._unknown_since: Optional[float] = None
         self._hold_since = 0.0
-        #: OSDs that may be the cause of laggy PGs.
+        #: The OSD that most likely is the cause of laggy PGs.
         self._suspects: FrozenSet[int] = frozenset()
         #: Commands that failed in the last turn, so that each failure is told once.
         self._failures: Tuple[str, ...] = ()
@@ -122,7 +122,8 @@ class Mitigating:
     def turn(self, now: float, view: View, signals: Signals, watched: Watched,
              campaign: Optional[Campaign], options: Options) -> None:
         osdmap = view.osdmap
-        self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'])
+        # The likeliest alone: further down the list are OSDs that only share PGs with it.
+        self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'][:1])
         taken = self._take_requests()
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
                          self._unknown(now, signals))
