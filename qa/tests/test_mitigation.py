@@ -180,6 +180,7 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     guard.do('start')
     cluster.wait(lambda: sum('backfill_wait' in pg['state'] and HANGS not in pg['acting']
                              for pg in cluster.pgs()) >= 3, 40, 'PGs that wait')
+    cluster.mon('osd set', key='nobackfill')
     with laggy(cluster, HANGS):
         first = wait_rung(guard, 'norebalance', 'held')
         assert 'norebalance' in flags(guard) and 'laggy' in first['why']
@@ -208,6 +209,7 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     fail_mgr(guard)
     wait_rung(guard, 'norebalance', 'idle', GONE_SECONDS)
     assert 'norebalance' not in flags(guard)
+    cluster.mon('osd unset', key='nobackfill')
     no_backfill(guard, False)
     guard.wait_phase('DONE', timeout=90)
 
