@@ -178,6 +178,9 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     no_backfill(guard, True)
     guard.hold(lambda: reweight(cluster, 2.5))
     guard.do('start')
+    cluster.wait(lambda: guard.status()['in_flight'] >= 8, 40, 'PGs in flight')
+    # From before they were pinned, PGs are known to wait as well.
+    cluster.flush_pg_stats()
     cluster.wait(lambda: sum('backfill_wait' in pg['state'] and HANGS not in pg['acting']
                              for pg in cluster.pgs()) >= 3, 40, 'PGs that wait')
     cluster.mon('osd set', key='nobackfill')
