@@ -178,16 +178,20 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     no_backfill(guard, True)
     guard.hold(lambda: reweight(cluster, 2.5))
     guard.do('start')
+    cluster.wait(lambda: guard.status()['in_flight'] >= 8, 40, 'PGs in flight')
+    # From before they were pinned, PGs are known to wait as well.
+    cluster.flush_pg_stats()
     cluster.wait(lambda: sum('backfill_wait' in pg['state'] and HANGS not in pg['acting']
                              for pg in cluster.pgs()) >= 3, 40, 'PGs that wait')
-    in_flight = guard.status()['in_flight']
+    cluster.mon('osd set', key='nobackfill')
     with laggy(cluster, HANGS):
         first = wait_rung(guard, 'norebalance', 'held')
         assert 'norebalance' in flags(guard) and 'laggy' in first['why']
         fail_mgr(guard)
         back = wait_rung(guard, 'pin back', 'held')
-        cluster.wait(lambda: guard.status()['in_flight'] < in_flight, 20, 'PGs pinned back')
-        print('in flight: %d, pinned back: %s' % (in_flight, back['note']))
+        cluster.wait(lambda: any(text.endswith(' PGs back') for text in guard.told('pin')), 20,
+                     'PGs pinned back')
+        print('pinned back: %s' % back['note'])
         fail_mgr(guard)
         third = wait_rung(guard, 'slow recovery', 'held')
         cluster.wait(lambda: configured(guard, knob) == [slow], 10, 'the option')
@@ -208,6 +212,7 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     fail_mgr(guard)
     wait_rung(guard, 'norebalance', 'idle', GONE_SECONDS)
     assert 'norebalance' not in flags(guard)
+    cluster.mon('osd unset', key='nobackfill')
     no_backfill(guard, False)
     guard.wait_phase('DONE', timeout=90)
 

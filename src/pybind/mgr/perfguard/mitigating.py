@@ -78,8 +78,10 @@ class Mitigating:
         self._checked: Dict[int, None] = {}
         self._unknown_since: Optional[float] = None
         self._hold_since = 0.0
-        #: OSDs that may be the cause of laggy PGs.
+        #: The OSD that most likely is the cause of laggy PGs.
         self._suspects: FrozenSet[int] = frozenset()
+        #: PGs are laggy and nobody knows because of which OSD.
+        self._blind = False
         #: Commands that failed in the last turn, so that each failure is told once.
         self._failures: Tuple[str, ...] = ()
         self.mitigated = Mitigated()
@@ -122,7 +124,9 @@ class Mitigating:
     def turn(self, now: float, view: View, signals: Signals, watched: Watched,
              campaign: Optional[Campaign], options: Options) -> None:
         osdmap = view.osdmap
-        self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'])
+        # The likeliest alone: further down the list are OSDs that only share PGs with it.
+        self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'][:1])
+        self._blind = signals.counts.laggy > 0 and not self._suspects
         taken = self._take_requests()
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
                          self._unknown(now, signals))
@@ -199,7 +203,10 @@ class Mitigating:
                 Question(osd, option=knobs.QUEUE) for osd in _some(view.osdmap)])
             if told:
                 seen = replace(seen, schedulers=frozenset(told.values()))
-        if Need.PG_STATES in decision.needs:
+        if Need.PG_STATES in decision.needs and self._blind:
+            # Tried again in the next interval; until then the other rungs have their turn.
+            seen = replace(seen, pg_states={})
+        elif Need.PG_STATES in decision.needs:
             told = self._asked(now, Need.PG_STATES, [
                 Question(primary, pgid=pgid) for pgid, primary in _primaries(
                     view, seen.in_flight, self._suspects)])
@@ -291,14 +298,14 @@ def _primaries(view: View, pgids: FrozenSet[str],
                suspects: FrozenSet[int]) -> List[Tuple[str, int]]:
     """Some PGs, each with the OSD that leads it.
 
-    Not those served by an OSD that may hang: pinned back they would have to peer with it.
+    Not those of an OSD that may hang: pinned back they would have to peer with it.
     """
     found: List[Tuple[str, int]] = []
     for pgid in sorted(pgids)[:ASKED_PGS]:
         placement = view.placement(pgid)
-        acting = placement.acting if placement is not None else ()
-        if not suspects.intersection(acting):
-            found += [(pgid, osd) for osd in acting if osd != NO_OSD][:1]
+        if placement is None or suspects.intersection(placement.acting + placement.up):
+            continue
+        found += [(pgid, osd) for osd in placement.acting if osd != NO_OSD][:1]
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard import render
-from perfguard.cluster.types import Readings
+from perfguard.cluster.types import PgCounts, Readings
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
@@ -22,12 +22,15 @@ SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd/class:hdd', 'osd_max_backfill
           ('osd', 'osd_recovery_max_active'): '1', ('osd', 'osd_recovery_sleep'): '0.1'}
 #: The alarm for laggy PGs is kept for 15 s.
 ALL_UNDONE_TURNS = 60
+#: An OSD that has no PG of those under way.
+SUSPECT = 50
 
 
 class Mitigated(Driver):
     def __init__(self, **options: Any) -> None:
-        # Of the OSDs nothing is known, but time passes between two readings.
-        read = Readings(seconds=2.0, counters={}, clients=(), places={})
+        # Time passes between two readings, and one OSD is suspected when PGs are laggy.
+        read = Readings(seconds=2.0, counters={}, clients=(), places={},
+                        osd_counts={SUSPECT: PgCounts(total=6, laggy=3)})
         super().__init__(FakeCluster(osd_config=dict(FOUND), read=read), replace(ACT, **options))
 
     def freeze(self) -> None:
@@ -133,6 +136,21 @@ def test_with_a_campaign_pgs_that_wait_are_pinned_back() -> None:
     assert len(driver.cluster.moved) == 12 and driver.cluster.entries() == {}
     assert driver.cluster.osd_config == FOUND
     assert 'norebalance' not in driver.cluster.flags
+
+
+def test_pgs_that_would_have_to_peer_with_a_suspect_stay_under_way() -> None:
+    driver = releasing()
+    first, second = sorted(driver.cluster.backfill_wait)
+    for number, suspects in enumerate((driver.cluster.pg[first].data, ())):
+        driver.cluster.read = replace(driver.cluster.read, osd_counts={
+            osd: PgCounts(total=6, laggy=3) for osd in suspects[:1]})
+        driver.trouble()
+        driver.run(30)
+        row = driver.rungs['pin back']
+        assert first not in row['note'] and (number == 0 or row['state'] == 'idle')
+        driver.trouble(False)
+        driver.run(ALL_UNDONE_TURNS)
+        driver.cluster.backfill_wait = set(driver.cluster.remapped()[:2])
 
 
 @pytest.mark.parametrize('mode', ['off', 'observe', 'act'])
