@@ -72,6 +72,15 @@ def crush_weights(cluster: Cluster) -> Dict[int, float]:
             if node['id'] >= 0}
 
 
+def wait_reported(guard: Guard) -> None:
+    """Until the mgr, which may just have become active, knows that all PGs are clean."""
+    def clean() -> bool:
+        signals = guard.get('status')['signals']
+        return bool(signals['active_clean_pgs'] == signals['pgs'] > 0)
+
+    guard.cluster.wait(clean, 60, 'all PGs reported clean')
+
+
 def ask(guard: Guard, command: str, given: str = '', **args: Any) -> Tuple[int, str, str]:
     """A command of perfguard's, with `given` as its input file."""
     return guard.cluster.command('mgr', {'prefix': 'perfguard ' + command, 'format': 'json',
@@ -121,6 +130,7 @@ def join(guard: Guard, command: str, **args: Any) -> Dict[str, Any]:
     """
     cluster = guard.cluster
     cluster.wait_clean(60)
+    wait_reported(guard)
     cluster.mon('osd set', key='nobackfill')
     time.sleep(2)  # what has just become clean has changed its state
     before, epoch, begin = served_by(cluster), cluster.epoch(), time.time()
@@ -155,8 +165,10 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
     cluster = joinable_cluster(make_cluster, release)
     guard = Guard(cluster)
     before = guard.foreign()
+    wait_reported(guard)
     refused(guard, 'expand', 'nothing to give the weight to', weight='1')
     added = cluster.add_osds(4, weight=0.0)
+    wait_reported(guard)
     for args, text in ((dict(osds='99'), 'osd.99 does not exist'),
                        (dict(hosts='nowhere'), "no OSD, host or rack 'nowhere'"),
                        (dict(osds='0'), 'has a CRUSH weight already'),
@@ -199,6 +211,7 @@ def test_drain_undrain_and_apply(release: str, make_cluster: ClusterFactory) -> 
     before, weights = guard.foreign(), crush_weights(cluster)
     host, other = sorted(set(cluster.osd_hosts().values()))[:2]
     drained = [osd for osd, at in cluster.osd_hosts().items() if at == host]
+    wait_reported(guard)
     refused(guard, 'drain', "no OSD, host or rack 'nohost'", what=['nohost'])
     refused(guard, 'drain', 'needs 3 failure domains (host), and 2 would be left',
             what=[host, other])
@@ -282,6 +295,7 @@ def test_mgr_failover_in_the_middle(release: str, make_cluster: ClusterFactory,
     before = guard.foreign()
     added = cluster.add_osds(2, weight=0.0)
     cluster.wait_clean(30)
+    wait_reported(guard)
     order(guard, 'expand', weight='1.0')
     guard.wait_phase(phase, timeout=30)
     if phase == 'PINNING':
