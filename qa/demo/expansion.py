@@ -23,15 +23,14 @@ STOCK = 'stock'
 
 # The steps, each of which has its time.
 QUIET = 'quiet'
-PREPARING = 'preparing'
 ADDING = 'adding OSDs'
-PINNING = 'pinning'
+JOINING = 'joining'
 RELEASING = 'releasing'
 MOVING = 'moving'
 
 # The stretches of time for which the clients' latency is told.
 BEFORE = 'before'
-JOINING = 'join, pin'
+JOIN = 'join'
 RELEASE = 'release'
 DURING = 'in all'
 
@@ -85,7 +84,7 @@ def expand(settings: Settings, arm: str, screen: Screen, keep: bool = False) -> 
                 + (' (for the expansion without perfguard)' if arm == STOCK else ''))
     # A cluster that shall outlive this process cannot be tied to it.
     cluster = Cluster.up(settings.release, osds=settings.osds, hosts=settings.hosts,
-                         conf=settings.conf, tied=not keep)
+                         tied=not keep)
     kept = False
     try:
         outcome = _Expansion(settings, arm, screen, cluster).run(keep)
@@ -135,13 +134,16 @@ class _Expansion:
         steps = self._steps
         spans = {BEFORE: steps[QUIET]}
         if self._arm == PERFGUARD:
-            spans[JOINING] = (steps[PREPARING][0], steps[PINNING][1])
+            spans[JOIN] = (steps[ADDING][0], steps[JOINING][1])
             spans[RELEASE] = steps[RELEASING]
         spans[DURING] = (steps[QUIET][1], max(end for _, end in steps.values()))
         return {name: self._gauge.latency(*span) for name, span in spans.items()}
 
     def _fill(self) -> None:
         settings = self._settings
+        # Not in ceph.conf, which would win over what perfguard sets for a while.
+        self._cluster.mon('config set', who='mon', name='paxos_propose_interval',
+                          value=f'{settings.propose_seconds:g}')
         self._screen.step(
             f'A pool of {settings.pg_num} PGs with 3 copies is filled with {settings.objects} '
             f'objects, {bytes_text(settings.objects * OBJECT_BYTES)}')
@@ -180,32 +182,30 @@ class _Expansion:
                 time.sleep(max(0.0, min(POLL_SECONDS, end - time.time())))
 
     def _under_perfguard(self) -> Mapping[str, Any]:
-        with self._step(PREPARING, 'The expansion is announced: from now on nothing moves'):
-            self._operator.type('perfguard rebalance prepare')
-            self._follow_campaign('PREPARED')
-        with self._adding():
-            self._cluster.wait_active(60)
-        with self._step(PINNING, 'Every PG that shall move is pinned where its data is'):
-            self._operator.type('perfguard rebalance pin')
-            self._follow_campaign('PINNED')
+        with self._adding(weight=0.0):
+            pass
+        with self._step(JOINING, 'They get their weight, and every PG that this would move a pin, '
+                                 'in one OSDMap'):
+            self._operator.type('perfguard expand', weight='1.0')
+            self._follow_campaign('RELEASING', 'HOLDING', 'FINISHING', 'DONE', 'ABORTED')
         with self._step(RELEASING, 'PG by PG the data moves, no more than the balance needs'):
-            self._operator.type('perfguard rebalance start')
             return self._follow_campaign('DONE', 'ABORTED')
 
     def _at_once(self) -> None:
-        with self._adding():
+        with self._adding(weight=1.0):
             pass
         with self._step(MOVING, 'Everything moves as Ceph alone has it'):
             self._poll(self._is_settled, 'all PGs active+clean')
 
     @contextlib.contextmanager
-    def _adding(self) -> Iterator[None]:
+    def _adding(self, weight: float) -> Iterator[None]:
         settings = self._settings
         with self._step(ADDING, f'{settings.added_osds} OSDs on {settings.added_hosts} new hosts '
-                                'boot and join'):
-            for osd in self._cluster.add_osds(settings.added_osds):
+                                'boot'):
+            for osd in self._cluster.add_osds(settings.added_osds, weight=weight):
                 host = self._cluster.osd_hosts()[osd]
-                self._screen.command(f'ceph osd crush add osd.{osd} 1.0 root=default host={host}')
+                self._screen.command(f'ceph osd crush add osd.{osd} {weight:g} root=default '
+                                     f'host={host}')
             # The PGs' own reports are seconds apart, and the peak is now.
             self._cluster.flush_pg_stats()
             self._gauge.misplaced_ratio()

@@ -3,8 +3,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict
-
 OSDS_MIN = 6
 OSDS_MAX = 40
 OBJECT_BYTES = 16384
@@ -13,8 +11,9 @@ OPERATION_BYTES = 4096
 READ_FRACTION = 0.7
 CLIENT_OBJECTS = 1000
 
-#: perfguard's options that are not left at their defaults: on few OSDs each PG that moves is felt.
-OPTIONS = {'max_pgs_in_flight': '4'}
+#: perfguard's options that are not left at their defaults: on few OSDs each PG that moves is felt,
+#: and what is usual has to be learned in the quiet seconds.
+OPTIONS = {'max_pgs_in_flight': '4', 'baseline_seconds': '5'}
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,6 @@ class Settings:
     objects: int
     pg_num: int
     propose_seconds: float
-
-    @property
-    def conf(self) -> Dict[str, Any]:
-        """Laid over qa.cluster's own configuration, with and without perfguard alike."""
-        return {'mon': {'paxos_propose_interval': self.propose_seconds}}
 
     @property
     def hosts(self) -> int:

@@ -12,6 +12,8 @@ FAST_CONF = {'mon': {'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period
 FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',
                 'max_backfills_primary': '8', 'max_backfills_target': '8',
                 'max_backfills_host': '32', 'max_transition_ratio': '0.2',
+                # Clients may feel it: their latency is not what most tests are about.
+                'stall_share': '1',
                 # So that what a campaign leaves can be foretold: nothing.
                 'target': 'crush'}
 

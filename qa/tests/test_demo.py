@@ -45,9 +45,8 @@ def test_smallest_demonstration(run_dir: Path) -> None:
     done = run_demo(*SMALLEST)
     assert done.returncode == 0, done
     assert done.stderr == ''
-    for command in ('prepare', 'pin', 'start'):
-        assert f'$ ceph perfguard rebalance {command}\n' in done.stdout
-    assert cells(done.stdout, 'client latency, ms') == ['before', 'join, pin', 'release', 'in all']
+    assert '$ ceph perfguard expand --weight 1.0\n' in done.stdout
+    assert cells(done.stdout, 'client latency, ms') == ['before', 'join', 'release', 'in all']
     p50, p99, longest = ([float(cell) for cell in cells(done.stdout, title)]
                          for title in ('p50', 'p99', 'max'))
     assert all(0 < a <= b <= c for a, b, c in zip(p50, p99, longest)), done.stdout

@@ -17,6 +17,8 @@ from qa.cluster import Cluster
 
 from .guard import Guard
 
+#: So that what is left of the join's own hold of the mons' proposal interval shows.
+SLOW_PEERING = {'fast_peering': 'off'}
 ClusterFactory = Callable[..., Cluster]
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
@@ -163,7 +165,7 @@ def let_go(guard: Guard) -> None:
 
 def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
     cluster = joinable_cluster(make_cluster, release)
-    guard = Guard(cluster)
+    guard = Guard(cluster, SLOW_PEERING)
     before = guard.foreign()
     wait_reported(guard)
     refused(guard, 'expand', 'nothing to give the weight to', weight='1')
@@ -207,7 +209,7 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
 
 def test_drain_undrain_and_apply(release: str, make_cluster: ClusterFactory) -> None:
     cluster = joinable_cluster(make_cluster, release)
-    guard = Guard(cluster)
+    guard = Guard(cluster, SLOW_PEERING)
     before, weights = guard.foreign(), crush_weights(cluster)
     host, other = sorted(set(cluster.osd_hosts().values()))[:2]
     drained = [osd for osd, at in cluster.osd_hosts().items() if at == host]
@@ -291,7 +293,7 @@ def test_mgr_failover_in_the_middle(release: str, make_cluster: ClusterFactory,
                                     phase: str) -> None:
     """Whatever the mgr was about: nothing is lost, nothing is left. IDLE: it has only begun."""
     cluster = joinable_cluster(make_cluster, release, mgrs=2)
-    guard = Guard(cluster)
+    guard = Guard(cluster, SLOW_PEERING)
     before = guard.foreign()
     added = cluster.add_osds(2, weight=0.0)
     cluster.wait_clean(30)

@@ -15,7 +15,7 @@ ClusterFactory = Callable[..., Cluster]
 #: The mons' own default, so that there is something to shorten.
 CONF = {'mgr': {'mgr_stats_period': '2'}}
 OPTIONS = {'baseline_seconds': '5', 'latency_factor': '50', 'latency_alarm_factor': '100',
-           'max_pgs_in_flight': '8'}
+           'max_pgs_in_flight': '8', 'stall_share': '0.003'}
 POOL = 'rep'
 INTERVAL = 'paxos_propose_interval'
 
@@ -104,7 +104,7 @@ def test_it_yields_to_clients_halts_and_comes_back(guard: Guard) -> None:
         guard.option('latency_targets', POOL + '=0.001')
         guard.option('begin_time', '0000')
         guard.option('end_time', '2400')
-        status = wait_reason(guard, 'even one PG in flight is too much for clients')
+        status = wait_reason(guard, 'even one PG in flight was too much for clients')
         assert status['phase'] == 'HOLDING' and status['limit'] == 0
         assert 'of pool rep take' in ' '.join(status['reasons'])
         cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 10, 'norebalance')

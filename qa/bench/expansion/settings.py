@@ -2,7 +2,7 @@
 """How large a run is, and how its cluster, clients and perfguard are set up."""
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import List, Mapping, Sequence, Tuple
 
 OSDS_A_HOST = 2
 REPLICATED, ERASURE = 'replicated', 'erasure'
@@ -46,11 +46,6 @@ class Settings:
     step_seconds: int = 900
     #: For every arm of perfguard: its options.
     options: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def conf(self) -> Dict[str, Any]:
-        """Laid over qa.cluster's own configuration, for all arms alike."""
-        return {'mon': {'paxos_propose_interval': self.propose_seconds}}
 
     @property
     def hosts(self) -> int:

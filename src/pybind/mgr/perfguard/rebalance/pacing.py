@@ -29,7 +29,8 @@ def set_pace(turn: Turn) -> None:
 def too_much(turn: Turn) -> List[str]:
     """Why nothing may move at all, if clients feel even the last PG in flight."""
     pace = turn.campaign.pace
-    return ['even one PG in flight is too much for clients: %s' % pace.why] if pace.halted else []
+    return ['even one PG in flight was too much for clients; now %s' % pace.why] \
+        if pace.halted else []
 
 
 def out_of_hours(turn: Turn) -> List[str]:
