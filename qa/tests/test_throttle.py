@@ -8,6 +8,7 @@ import pytest
 
 from qa.cluster import Cluster
 
+from .faults import dispatch_delay
 from .guard import Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
@@ -114,6 +115,14 @@ def test_it_yields_to_clients_halts_and_comes_back(guard: Guard) -> None:
         time.sleep(6)
         status = guard.status()
         assert status['phase'] == 'HOLDING' and status['released'] <= released + 2
+        # An OSD that becomes slow in the middle of it, and well again.
+        usual = max(row['write_ms'] for row in guard.get('pools')['pools'] if row['pool'] == POOL)
+        guard.option('latency_targets', '%s=%.1f' % (POOL, usual + 5.0))
+        guard.wait_phase('RELEASING')
+        with dispatch_delay(cluster, 1, 0.01):
+            wait_reason(guard, 'was too much for clients', 60)
+        guard.wait_phase('RELEASING', timeout=60)
+
         guard.option('latency_targets', POOL + '=10000')
         guard.option('stall_share', '0.05')
         guard.wait_phase('RELEASING')

@@ -15,7 +15,7 @@ from .clients import IDLE_SECONDS, Clients, Felt, felt
 from .pace import Pace
 
 #: Share of the cap that a campaign begins with, while nobody knows what clients will feel, and
-#: that is added at a time: from there to the cap in a quarter of an hour's tenth (75 s).
+#: that is added at a time: from there to the cap in 75 s.
 FIRST_SHARE = 0.25
 STEP_SHARE = 0.05
 #: What is left of the limit when latency is over its target.
@@ -25,6 +25,8 @@ COMFORT = 0.8
 #: Readings over the target with one PG in flight until movement is halted, and readings below
 #: it until it goes on.
 HALT_READINGS = 3
+#: Readings without evidence after which what was halted is tried again.
+BLIND_READINGS = 18
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,12 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='no clients are at work')
     seen = felt(clients, unsteady, stall_ms)
     if not seen:
-        return replace(pace, over=0, under=0, why=_thin(clients))
+        return _guess(pace, clients)
     worst = max(seen, key=lambda each: each.pressure)
     if worst.pressure > 1.0:
         return _lower(pace, worst, in_flight)
-    if worst.pressure <= COMFORT:
+    # What was halted goes on where the target is met: nothing moves that could be in its way.
+    if worst.pressure <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)
     return replace(pace, over=0, under=0, why=_text(worst))
 
@@ -96,6 +99,13 @@ def _raise(pace: Pace, worst: Felt, in_flight: int, cap: float) -> Pace:
     elif in_flight >= int(pgs):
         pgs = min(cap, pgs + max(1.0, STEP_SHARE * cap))
     return replace(pace, pgs=pgs, over=0, under=under, halted=halted, why=_text(worst))
+
+
+def _guess(pace: Pace, clients: Clients) -> Pace:
+    """Without evidence nothing changes, but what was halted is tried again after a while."""
+    under = pace.under + 1 if pace.halted else 0
+    halted = pace.halted and under < BLIND_READINGS
+    return replace(pace, over=0, under=under, halted=halted, why=_thin(clients))
 
 
 def _text(worst: Felt) -> str:

@@ -9,7 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
-from perfguard.rebalance.throttle import HALT_READINGS, caps, decide, limit, stopped
+from perfguard.rebalance.throttle import BLIND_READINGS, HALT_READINGS, caps, decide, limit, stopped
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
 TARGET = 2.0
@@ -88,6 +88,24 @@ def test_halts_where_one_pg_is_too_much_and_goes_on_when_clients_are_well() -> N
         assert throttle.step().halted
     assert not throttle.step().halted, 'clients are well while nothing moves'
     assert limit(throttle.pace, OPTIONS).caps.pgs == 1
+
+
+@pytest.mark.parametrize('clients, readings', [
+    (reading(0.0, 0.95 * TARGET), HALT_READINGS),
+    (reading(0.0, 9.0, ops=1), BLIND_READINGS)])
+def test_what_was_halted_goes_on(clients: Clients, readings: int) -> None:
+    pace = Pace(pgs=1.0, halted=True)
+    for now in range(1, readings + 1):
+        assert pace.halted
+        pace = decide(pace, replace(clients, time=float(now)), frozenset(), 0.0, 0, OPTIONS)
+    assert not pace.halted and pace.pgs == 1.0
+
+
+def test_while_clients_are_slow_for_another_reason_it_stays_halted() -> None:
+    pace = Pace(pgs=1.0, halted=True)
+    for now in range(1, 100):
+        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 0, OPTIONS)
+    assert pace.halted
 
 
 def test_a_limit_that_is_not_used_does_not_grow() -> None:
