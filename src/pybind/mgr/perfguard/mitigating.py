@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 
 from .cluster.ports import Cluster, View
 from .cluster.types import NO_OSD, OsdMap, Question, Signals
+from .cluster.values import same_value
 from .events import Event
 from .mitigate import knobs, ladder, report
 from .mitigate.commands import command_of
@@ -261,7 +262,7 @@ class Mitigating:
     def _tell(self, step: Step, told: Mapping[Question, str]) -> None:
         other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
                  for question, value in sorted(told.items())
-                 if not any(knobs.same(value, setting.put) for setting in step.settings
+                 if not any(same_value(value, setting.put) for setting in step.settings
                             if setting.name == question.option)]
         if not other or other[0] in step.note:
             return

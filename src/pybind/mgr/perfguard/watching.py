@@ -11,7 +11,7 @@ from .options import Options
 from .rebalance.clients import Clients, PoolClients
 from .rebalance.types import Campaign
 from .store import Store
-from .targets import named_target, target_ms
+from .latency_targets import named_target, target_ms
 from .watch import checks, report
 from .watch.series import Point
 from .watch.watch import Sight, Watch, pool_settings

@@ -35,16 +35,6 @@ class Plan:
     remarks: Tuple[str, ...] = ()
 
 
-def same(one: Optional[str], other: Optional[str]) -> bool:
-    """Whether two values are the same to an OSD: the mon may write 0.1 as 0.100000."""
-    if one is None or other is None:
-        return one is other
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return one.strip() == other.strip()
-
-
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) -> Plan:
     """What to set, given the configuration database and the schedulers that OSDs use."""
     settings: List[Setting] = []

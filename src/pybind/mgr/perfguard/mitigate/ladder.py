@@ -8,6 +8,7 @@ changed meanwhile is theirs.
 from dataclasses import replace
 from typing import Any, Dict, FrozenSet, List, Set, Tuple
 
+from ..cluster.values import same_value
 from ..events import Event
 from . import knobs
 from .reading import present
@@ -138,9 +139,9 @@ def _hold(sheet: _Sheet, step: Step) -> None:
         if not known:
             if not setting.seen:
                 sheet.needs.add(Need.CONFIG)
-        elif knobs.same(value, setting.put):
+        elif same_value(value, setting.put):
             setting = replace(setting, seen=True)
-        elif setting.seen or not knobs.same(value, setting.found):
+        elif setting.seen or not same_value(value, setting.found):
             theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
             setting = replace(setting, done=True)
         else:
@@ -173,13 +174,13 @@ def _undo(sheet: _Sheet, step: Step) -> None:
             known, value = present(setting, sheet.seen)
             if not known:
                 sheet.needs.add(Need.CONFIG)
-            elif knobs.same(value, setting.put) or (
-                    not setting.seen and knobs.same(value, setting.found)):
+            elif same_value(value, setting.put) or (
+                    not setting.seen and same_value(value, setting.found)):
                 # Where the put was never seen, it may still be on its way.
                 sheet.actions.append(Put(setting, setting.found))
                 setting = replace(setting, seen=True)
             else:
-                if not knobs.same(value, setting.found):
+                if not same_value(value, setting.found):
                     sheet.event('%s is left as it is' % setting.text(),
                                 'somebody else has changed it')
                 setting = replace(setting, done=True)

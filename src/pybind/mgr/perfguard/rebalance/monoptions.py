@@ -7,6 +7,7 @@ value that was found, and left to whoever changes them meanwhile.
 from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from ..cluster.values import same_value
 from ..options import Options
 from .change import Stage
 from .types import Action, Campaign, Held, Holds, Phase, SetOption
@@ -54,17 +55,18 @@ def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping
         now = stored.get(name)
         if name not in wanted:
             # One not seen yet may still be on its way into the database: given back in any case.
-            if not same(before.found, before.put) and (same(now, before.put) or not before.seen):
+            if not same_value(before.found, before.put) \
+                    and (same_value(now, before.put) or not before.seen):
                 held[name] = replace(before, seen=True, returning=True)
                 actions.append(SetOption(MON, name, before.found))
-        elif before.seen and not before.returning and not same(now, before.put):
+        elif before.seen and not before.returning and not same_value(now, before.put):
             theirs.append(name)
         else:
-            held[name] = Held(before.found, wanted[name], seen=same(now, wanted[name]))
+            held[name] = Held(before.found, wanted[name], seen=same_value(now, wanted[name]))
     for name, value in wanted.items():
         if name not in holds.mon and mark(name) not in holds.given_up:
             found = stored.get(name)
-            held[name] = Held(found, value, seen=same(found, value))
+            held[name] = Held(found, value, seen=same_value(found, value))
     actions += [SetOption(MON, name, value) for name, value in wanted.items()
                 if name in held and not held[name].seen]
     notices = ['%s of the mons was changed by somebody else: it is theirs from now on' % name
@@ -80,21 +82,11 @@ def settled(holds: Holds, stored: Optional[Mapping[str, str]],
         held = holds.mon.get(name)
         if held is None:
             if mark(name) not in holds.given_up and (
-                    stored is None or not same(stored.get(name), value)):
+                    stored is None or not same_value(stored.get(name), value)):
                 return False
         elif held.returning or not held.seen or held.put != value:
             return False
     return wanted.keys() >= holds.mon.keys()
-
-
-def same(one: Optional[str], other: Optional[str]) -> bool:
-    """Whether two values are the same option's same value: the mons store 3 as "3.000000"."""
-    if one is None or other is None:
-        return one is other
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return one == other
 
 
 def mark(name: str) -> str:

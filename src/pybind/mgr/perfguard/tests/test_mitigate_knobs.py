@@ -5,7 +5,8 @@ from typing import Dict, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import ConfigEntry
-from perfguard.mitigate.knobs import Plan, same, slow_recovery
+from perfguard.cluster.values import same_value
+from perfguard.mitigate.knobs import Plan, slow_recovery
 
 #: (who, option) -> (what is found, what is put)
 Change = Dict[Tuple[str, str], Tuple[Optional[str], str]]
@@ -101,4 +102,4 @@ def test_values_that_are_no_numbers() -> None:
     ('0.1', '0.100000', True), ('1', '1', True), (None, None, True), (None, '0', False),
     ('balanced', 'balanced ', True), ('balanced', 'custom', False), ('1', 'one', False)])
 def test_same(one: Optional[str], other: Optional[str], equal: bool) -> None:
-    assert same(one, other) is equal and same(other, one) is equal
+    assert same_value(one, other) is equal and same_value(other, one) is equal
