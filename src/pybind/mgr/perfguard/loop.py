@@ -318,8 +318,10 @@ class Loop:
     def _carry_out(self, order: Order, seen: Observation) -> Json:
         if order.dry_run:
             return self._joiner.prepare(order, seen).as_json(order, None)
-        check(self._campaign, Request('prepare', order.force), self._held_back(),
-              self._unhealthy(seen))
+        request = Request('prepare', order.force)
+        check(self._campaign, request, self._held_back(), self._unhealthy(seen))
+        refuse_bad_options(request, problems(
+            self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
         prepared = self._joiner.prepare(order, seen)
         self._joiner.keep(prepared, seen)
         self._note(Event('request', order.verb, 'asked for by command'))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH with its pins in one epoch, and what becomes of it when something fails."""
 import json
+from dataclasses import replace
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -141,6 +142,14 @@ def test_a_change_that_the_mons_refuse_ends_the_campaign() -> None:
     driver.run_to('ABORTED')
     assert driver.cluster.clean() and driver.cluster.foreign() == found
     assert not driver.cluster.moved and INTERVAL not in driver.cluster.mon_config
+
+
+def test_nothing_is_begun_under_options_that_make_no_sense() -> None:
+    driver = Driver(waiting())
+    driver.options = replace(driver.options, end_time='0000')
+    with pytest.raises(Refused, match='nothing would ever be released'):
+        driver.order('expand', weight='1.0')
+    assert driver.phase == 'IDLE' and driver.order('expand', weight='1.0', dry_run=True)
 
 
 def whole_map(cluster: FakeCluster, **changed: float) -> bytes:
