@@ -47,10 +47,13 @@ class Desk:
     def __init__(self) -> None:
         self._queue: 'queue.Queue[Consultation]' = queue.Queue()
         self._lock = threading.Lock()
+        self._closed = False
 
     def put(self, order: Order) -> Consultation:
         consultation = Consultation(order)
         self._queue.put(consultation)
+        if self._closed:
+            self.close()
         return consultation
 
     def ask(self, order: Order, wake: Callable[[], None]) -> Json:
@@ -80,7 +83,8 @@ class Desk:
                 return consultation
 
     def close(self) -> None:
-        """Let nobody wait for a loop that turns no more."""
+        """Let nobody wait for a loop that turns no more, now and from now on."""
+        self._closed = True
         consultation = self.next()
         while consultation is not None:
             consultation.refused = Refused(errno.EAGAIN, 'perfguard is being stopped')
@@ -150,7 +154,7 @@ class Joiner:
         weights = seen.crush.weights()
         stored = self._store.get(DRAINED) or {}
         return {int(osd): float(weight) for osd, weight in stored.items()
-                if weights.get(int(osd), 1.0) <= DRAINED_WEIGHT}
+                if 0.0 < weights.get(int(osd), 0.0) <= DRAINED_WEIGHT}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .joiner import Consultation, Desk, Joiner, Json
 from .rebalance import goals, monoptions, report
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
-from .rebalance.holds import BALANCER, Settings
+from .rebalance.holds import Settings
 from .rebalance.joining import same_placement, wants_outlook
 from .rebalance.machine import judge
 from .rebalance.pace import Pace
@@ -41,6 +41,7 @@ from .rebalance.turn import Observation
 from .rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from .rebalance.unannounced import Calm, look
 from .store import Store
+from .upmap.future import NoFuture
 from .watch.checks import KINDS
 from .watch.series import Point
 from .watching import Watching
@@ -181,8 +182,8 @@ class Loop:
                 self._interrupted.append(text)
         if 'campaign' in self._store.unreadable:
             self._interrupted.append('if a campaign was under way, its pins are still in the '
-                                     'OSDMap; check the flag norebalance, the balancer and '
-                                     'pg_autoscale_mode')
+                                     'OSDMap; check the flag norebalance, the balancer, '
+                                     'pg_autoscale_mode, and paxos_propose_interval of the mons')
         for text in self._interrupted:
             self._note(Event('store', text))
         if self._campaign is not None and self._campaign.active:
@@ -232,6 +233,14 @@ class Loop:
         seen = with_mitigation(seen, self._mitigating.mitigated)
         self._apply_requests(seen)
         served = self._serve_orders(seen)
+        try:
+            self._go_on(seen, view, options)
+        finally:
+            for consultation in served:
+                consultation.done.set()
+
+    def _go_on(self, seen: Observation, view: View, options: Options) -> None:
+        """The rest of a turn, with whatever was asked for."""
         self._catch_unannounced(seen, options)
         if self._campaign is not None and self._campaign.active:
             seen = self._with_goals(seen, view)
@@ -242,8 +251,6 @@ class Loop:
             self._store.drop_note(key)
         self._applied.clear()
         self._publish(seen, options)
-        for consultation in served:
-            consultation.done.set()
 
     def _observe(self) -> Tuple[Observation, View]:
         view = self._cluster.map_view()
@@ -273,11 +280,14 @@ class Loop:
         if campaign is None:
             return False
         if campaign.phase is Phase.PREPARED:
-            return BALANCER not in campaign.holds.options
+            return not campaign.prepared
         mon = monoptions.wanted(campaign, self._options(), osdmap.pg_count)
         if campaign.active and not monoptions.settled(campaign.holds, None, mon):
             return True
-        return bool(self._taken) or campaign.phase in (Phase.FINISHING, Phase.ABORTING)
+        giving_back = campaign.phase is Phase.ABORTING or (
+            campaign.phase is Phase.FINISHING and not campaign.in_flight)
+        return bool(self._taken) or giving_back and bool(campaign.holds.options
+                                                         or campaign.holds.mon)
 
     def _take_requests(self) -> None:
         """Off the queue before anything is observed, so that what they need is."""
@@ -313,6 +323,11 @@ class Loop:
             except Refused as refused:
                 consultation.refused = refused
                 self._note(Event('refused', consultation.order.verb, str(refused)))
+            except Exception as error:
+                # One order that goes wrong must not keep the others from being answered.
+                log.exception('the order %s failed', consultation.order.verb)
+                consultation.refused = Refused(errno.EIO, '%s failed: %r' % (
+                    consultation.order.verb, error))
             served.append(consultation)
 
     def _carry_out(self, order: Order, seen: Observation) -> Json:
@@ -358,6 +373,8 @@ class Loop:
             seen = replace(self._observe()[0], outlook=outlook)
             if same_placement(before, seen):
                 break
+        else:
+            return replace(seen, outlook=NoFuture('the OSDMap does not hold still'))
         return seen
 
     def _begin(self, seen: Observation) -> None:

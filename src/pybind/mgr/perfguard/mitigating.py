@@ -38,7 +38,7 @@ ASKED_PGS = 64
 #: Seconds after which an OSD has taken over what the configuration database has.
 SETTLE_SECONDS = 10.0
 #: Phases in which a campaign has norebalance set, or is about to.
-STILL_PHASES = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED})
+STILL_PHASES = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED, Phase.ABORTING})
 #: Phases in which a campaign can pin back what is under way, and release it again.
 RELEASING_PHASES = frozenset({Phase.RELEASING, Phase.HOLDING})
 
@@ -182,7 +182,7 @@ class Mitigating:
             campaign_flag=campaign is not None and running
             and NOREBALANCE in campaign.holds.flags,
             campaign_still=campaign is not None and running
-            and (campaign.paused or campaign.phase in STILL_PHASES))
+            and (campaign.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
         holding = any(setting.kind is Kind.CONFIG for step in active(self._state)
                       for setting in step.settings)
         if holding and not (self._config_read is not None

@@ -37,11 +37,13 @@ class Change:
     times: int = 0
     pins: int = 0
     vectors: int = 0
-    #: What CrushRules.fingerprint of the whole new map is.
+    #: What CrushRules.fingerprint of the whole new map is, and the version of CRUSH when it was
+    #: sent: what differs in tunables alone has the same fingerprint.
     fingerprint: int = 0
+    crush_version: int = 0
 
 
-_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint')
+_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crush_version')
 
 
 def change_to_json(change: Change) -> Dict[str, Any]:

@@ -5,13 +5,13 @@ Where the future mapping is not to be had, or the burst is split over two epochs
 remains: norebalance is set, and what became remapped is pinned.
 """
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
 from ..options import Options
 from ..upmap.crush import CrushRules
 from ..upmap.future import Future, FuturePg, NoFuture
-from ..upmap.pins import Unpinnable, after_commit, plan_pin, skip_reason
+from ..upmap.pins import Unpinnable, after_commit, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds
 from . import monoptions
 from .change import Change, Stage
@@ -53,7 +53,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
             continue
         kept = osdmap.entry(pgid)
         if kept:
-            kept = after_commit(pg.raw, kept, pool, osdmap.osds, future.crush, pgid)
+            kept = after_commit(pg.raw, kept, pool, osdmap.osds, future.crush, pgid, out)
         goal = without(kept, drained)
         entry = _entry(pool, pgid, pg, kept, osdmap, future.crush, out)
         if isinstance(entry, Unpinnable):
@@ -82,15 +82,6 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap
     result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
                       out=out)
     return result if isinstance(result, Unpinnable) else result.entry
-
-
-def without(entry: UpmapEntry, drained: Iterable[int]) -> UpmapEntry:
-    """An entry without what leads onto the drained OSDs."""
-    gone = set(drained)
-    if entry.vector is not None and gone.intersection(entry.vector):
-        return UpmapEntry()
-    items = tuple(pair for pair in entry.items if pair[1] not in gone)
-    return entry if items == entry.items else UpmapEntry(items, entry.vector)
 
 
 def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bool:
@@ -133,32 +124,50 @@ def join(turn: Turn, ready: bool) -> None:
 
 def _send(turn: Turn, change: Change) -> None:
     outlook = turn.seen.outlook
+    if isinstance(outlook, NoFuture) and change.crush_map:
+        turn.enter(Phase.ABORTING, 'the CRUSH map cannot be tried out: %s' % outlook.reason)
+        return
+    _lead_elsewhere(turn, change.drained)
     actions: List[Action] = [SetWeight(osd, weight)
                              for osd, weight in sorted(change.weights.items())]
     if isinstance(outlook, Future) and outlook.crush_map is not None:
         actions.append(SetCrushMap(outlook.crush_map, turn.seen.crush_version))
     pins = vectors = fingerprint = 0
     if isinstance(outlook, NoFuture):
+        _adopt_upmaps(turn, change.drained)
         turn.event('join', 'the change goes the ordinary way: first remapped, then pinned',
                    outlook.reason)
     elif outlook is not None:
         planned = plan_join(turn.seen.osdmap, outlook, change.drained)
         pins, vectors = len(planned.pins), planned.vectors
-        _note(turn, planned, change.drained, actions)
+        _note(turn, planned, actions)
         fingerprint = outlook.crush.fingerprint()
     turn.actions.extend(actions)
     turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
-                            pins=pins, vectors=vectors, fingerprint=fingerprint),
+                            pins=pins, vectors=vectors, fingerprint=fingerprint,
+                            crush_version=turn.seen.crush_version),
              pins_sent=turn.now)
     turn.event('join', 'changing CRUSH and pinning %d PGs in one burst' % pins,
                '%d of them by a pg_upmap vector' % vectors)
 
 
-def _note(turn: Turn, planned: Join, drained: OsdSet, actions: List[Action]) -> None:
-    # Pins that an aborted campaign left may lead onto what is drained now.
+def _lead_elsewhere(turn: Turn, drained: OsdSet) -> None:
+    """No release of a pin that an aborted campaign left may lead onto what is drained now."""
     for pgid, left in turn.pinned().items():
         if without(left.before, drained) != left.before:
             turn.note_pin(pgid, replace(left, before=without(left.before, drained)))
+
+
+def _adopt_upmaps(turn: Turn, drained: OsdSet) -> None:
+    """Upmaps onto what is drained stay in force under its tiny weight: they are to be released."""
+    osdmap = turn.seen.osdmap
+    for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors):
+        entry = osdmap.entry(pgid)
+        if turn.pin_of(pgid) is None and without(entry, drained) != entry:
+            turn.note_pin(pgid, PinRecord(without(entry, drained), entry))
+
+
+def _note(turn: Turn, planned: Join, actions: List[Action]) -> None:
     pinning = dict(turn.campaign.pinning)
     for pgid, pin in planned.pins.items():
         old = turn.pin_of(pgid)
@@ -175,7 +184,8 @@ def _note(turn: Turn, planned: Join, drained: OsdSet, actions: List[Action]) -> 
 def landed(change: Change, turn: Turn) -> bool:
     """The OSDMap that the mgr has shows the change."""
     if change.crush_map:
-        return turn.seen.crush.fingerprint() == change.fingerprint
+        return (turn.seen.crush_version != change.crush_version
+                and turn.seen.crush.fingerprint() == change.fingerprint)
     weights = turn.seen.crush.weights()
     return all(abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT
                for osd, weight in change.weights.items())

@@ -153,7 +153,7 @@ def _releasing(turn: Turn) -> None:
         turn.reasons.extend(stops)
         return
     shut = out_of_hours(turn)
-    if shut and turn.pin_count > len(turn.campaign.in_flight):
+    if shut and any(pgid not in turn.campaign.in_flight for pgid in turn.pinned()):
         turn.enter(Phase.HOLDING, '; '.join(shut))
         turn.reasons.extend(shut)
         return

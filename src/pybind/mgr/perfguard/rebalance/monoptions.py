@@ -31,7 +31,9 @@ def wanted(campaign: Campaign, options: Options, pgs: int) -> Mapping[str, str]:
     change = campaign.change
     if campaign.phase is Phase.PINNING and change is not None and change.stage is Stage.WANTED:
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
-    if options.fast_peering == 'off' or campaign.phase not in (Phase.RELEASING, Phase.HOLDING):
+    releasing = campaign.phase is Phase.RELEASING or (
+        campaign.phase is Phase.HOLDING and campaign.in_flight)
+    if options.fast_peering == 'off' or not releasing:
         return {}
     fitting = [seconds for most, seconds in FAST_PROPOSALS if pgs <= most]
     if not fitting and options.fast_peering == 'on':

@@ -3,10 +3,10 @@
 import errno
 import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..cluster.types import OsdMap, Pool, Space
-from ..upmap.crush import CrushRules
+from ..upmap.crush import CrushRules, wanted
 from .change import TINY_WEIGHT, Change
 from .requests import Refused
 
@@ -145,7 +145,8 @@ def _named(names: Iterable[str], inventory: Inventory, hosts: bool) -> Set[int]:
     found: Set[int] = set()
     for name in names:
         digits = name[len('osd.'):] if name.startswith('osd.') else name
-        if digits.isdigit() and (digits != name or not hosts):
+        if digits.isascii() and digits.isdigit() and len(digits) < 10 \
+                and (digits != name or not hosts):
             osd = int(digits)
             if osd not in inventory.osdmap.osds:
                 raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
@@ -181,17 +182,27 @@ def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: Inventory) ->
         if left < pool.size and _domains_left(pool, gone - osds, inventory)[0] > left:
             raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains (%s), and %d would be '
                           'left' % (pool.name, pool.size, domain, left))
+        for kind, number in inventory.crush.fences(pool.crush_rule):
+            needed = wanted(number, pool.size)
+            fenced = len(_buckets_left(pool, kind, gone, inventory))
+            if fenced < needed and len(_buckets_left(pool, kind, gone - osds, inventory)) > fenced:
+                raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d of type %s, and %d '
+                              'would be left' % (pool.name, needed, kind, fenced))
 
 
 def _domains_left(pool: Pool, gone: Set[int], inventory: Inventory) -> Tuple[int, str]:
+    domain = inventory.crush.failure_domain(pool.crush_rule) or 'osd'
+    return len(_buckets_left(pool, domain, gone, inventory)), domain
+
+
+def _buckets_left(pool: Pool, kind: str, gone: Set[int],
+                  inventory: Inventory) -> Set[Union[int, str, None]]:
+    """Buckets of a type (or OSDs) with an OSD that can take data of the pool."""
     crush = inventory.crush
-    domain = crush.failure_domain(pool.crush_rule) or 'osd'
     left = [osd for osd in inventory.osdmap.osds
             if osd not in gone and crush.weight_of(pool.crush_rule, osd) > 0
             and _serves(osd, inventory.osdmap)]
-    if domain == 'osd':
-        return len(left), domain
-    return len({crush.domain_of(osd, domain) for osd in left}), domain
+    return {osd if kind == 'osd' else crush.domain_of(osd, kind) for osd in left}
 
 
 def _must_leave_room(osds: Set[int], gone: Set[int], inventory: Inventory) -> None:

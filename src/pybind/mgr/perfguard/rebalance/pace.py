@@ -14,7 +14,7 @@ class Pace:
     #: Readings in a row over the target, and well below it.
     over: int = 0
     under: int = 0
-    #: Even one PG in flight was too much.
+    #: Lowering the limit to one PG was not enough.
     halted: bool = False
     why: str = ''
 

@@ -2,6 +2,7 @@
 """The throttle's part of a turn: judge the last reading, before anything is released."""
 from typing import List
 
+from .holds import NOREBALANCE
 from .monoptions import PROPOSE_INTERVAL
 from .settings import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
@@ -16,9 +17,12 @@ def set_pace(turn: Turn) -> None:
     stalls = measure(campaign.stalls, clients)
     held = campaign.holds.mon.get(PROPOSE_INTERVAL)
     fast = held is not None and held.seen
-    pace = decide(campaign.pace, clients, unsteady(stalls, clients),
-                  mean_stall_ms(stalls, options.stall_share, fast), len(campaign.in_flight),
-                  options)
+    pace = campaign.pace
+    if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
+        # Otherwise nothing moves, and whatever clients feel is not its doing.
+        pace = decide(pace, clients, unsteady(stalls, clients),
+                      mean_stall_ms(stalls, options.stall_share, fast),
+                      len(campaign.in_flight), options)
     stalls = credit(stalls, clients, turn.now, options.stall_share, fast)
     if pace.halted != campaign.pace.halted:
         turn.event('throttle', 'all movement is halted' if pace.halted
@@ -29,13 +33,13 @@ def set_pace(turn: Turn) -> None:
 def too_much(turn: Turn) -> List[str]:
     """Why nothing may move at all, if clients feel even the last PG in flight."""
     pace = turn.campaign.pace
-    return ['even one PG in flight was too much for clients; now %s' % pace.why] \
+    return ['all movement is halted until clients are well: %s' % pace.why] \
         if pace.halted else []
 
 
 def out_of_hours(turn: Turn) -> List[str]:
     """Why nothing is released now, if the operator wants it so by the clock."""
-    found = problems(turn.options, None)
+    found = problems(turn.options, {pool.name for pool in turn.seen.osdmap.pools.values()})
     try:
         seconds = opens_in(window_of(turn.options), turn.now)
     except BadWindow:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Dict, Iterable, List, Optional
 
 from ..cluster.types import UpmapEntry
-from ..upmap.pins import Unpinnable, plan_pin, skip_reason
+from ..upmap.pins import Unpinnable, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from .turn import Turn
 from .types import Campaign, PinRecord, Sent, SetEntry
@@ -182,7 +182,9 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
     if not result.changed:
         return None
     old = turn.pin_of(pgid)
-    before = present if old is None else old.before
+    change = turn.campaign.change
+    before = without(present, change.drained if change is not None else ()) \
+        if old is None else old.before
     if result.entry == before:
         turn.forget_pin(pgid)  # what was there before is all it takes
         turn.actions.append(SetEntry(pgid, before, present))

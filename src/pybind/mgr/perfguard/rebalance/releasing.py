@@ -9,7 +9,7 @@ from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, window
 from .moves import Move, move_between
 from .pinning import is_mixture
-from .stalls import Change, note, spend
+from .stalls import IntervalChange, note, spend
 from .throttle import limit
 from .turn import Turn
 from .types import Campaign, Flight, Phase, PinRecord, Sent, SetEntry
@@ -24,7 +24,7 @@ SETTLE_SECONDS = 3.0
 def follow_flights(turn: Turn) -> None:
     """Confirm releases in the OSDMap, repeat lost ones, count those that have arrived."""
     flights: Dict[str, Flight] = {}
-    changes: List[Change] = []
+    changes: List[IntervalChange] = []
     released, bytes_done = turn.campaign.released, turn.campaign.bytes_done
     for pgid, flight in turn.campaign.in_flight.items():
         if turn.pool(pgid) is None:
@@ -50,10 +50,10 @@ def follow_flights(turn: Turn) -> None:
              stalls=note(campaign.stalls, changes, turn.now, turn.seen.stats_period))
 
 
-def _arrival(turn: Turn, pgid: str, flight: Flight) -> Change:
+def _arrival(turn: Turn, pgid: str, flight: Flight) -> IntervalChange:
     place = turn.seen.placement(pgid)
     primaries = {flight.primary, *(place.acting[:1] if place is not None else ())}
-    return Change(turn.now, pool_of(pgid), tuple(sorted(primaries)))
+    return IntervalChange(turn.now, pool_of(pgid), tuple(sorted(primaries)))
 
 
 def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
@@ -190,7 +190,7 @@ def release_more(turn: Turn) -> None:
         flights[move.pgid] = _flight(turn, move, pin.leads_to, pin=pin)
         turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
                                      prime=_prime(turn, move)))
-    changes = [Change(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
+    changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
     stalls = spend(campaign.stalls, (change.pool for change in changes))
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))

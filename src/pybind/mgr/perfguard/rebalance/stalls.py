@@ -31,9 +31,11 @@ MEMORY = 0.9
 LEAST_STALLED = 5.0
 #: Releases that may be saved up, in seconds of the allowed rate.
 BURST_SECONDS = 2.0
+#: Turns are seldom further apart; what was longer ago was a rest.
+LONGEST_TURN_SECONDS = 15.0
 
 
-class Change(NamedTuple):
+class IntervalChange(NamedTuple):
     """A PG that went into another interval."""
     time: float
     pool: int
@@ -44,7 +46,7 @@ class Change(NamedTuple):
 @dataclass(frozen=True)
 class Stalls:
     """What is known of stalls, and what may be released; part of the campaign."""
-    changes: Tuple[Change, ...] = ()
+    changes: Tuple[IntervalChange, ...] = ()
     #: The reading that was last measured.
     measured: float = 0.0
     #: Sums over the last readings: seconds of latency on top, and operations a second of the
@@ -65,7 +67,7 @@ class Stalls:
         return seconds if self.rates * max(seconds, FAST_SECONDS) >= LEAST_STALLED else None
 
 
-def note(stalls: Stalls, changes: Iterable[Change], now: float, period: float) -> Stalls:
+def note(stalls: Stalls, changes: Iterable[IntervalChange], now: float, period: float) -> Stalls:
     """With new changes, without those that no reading will cover any more."""
     keep = now - 2 * period - AFTERMATH_SECONDS
     kept = tuple(change for change in (*stalls.changes, *changes) if change.time >= keep)
@@ -150,12 +152,15 @@ def _seconds(stalls: Stalls, fast: bool) -> float:
 
 def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: bool) -> Stalls:
     """With what has come in since the last turn. Pools without clients have no entry."""
-    passed = min(max(0.0, now - stalls.credited), BURST_SECONDS)
+    passed = now - stalls.credited
+    if not 0.0 <= passed <= LONGEST_TURN_SECONDS:
+        passed = BURST_SECONDS
     credits: Dict[int, float] = {}
     for pool_id, pool in clients.pools.items():
         if not clients.idle(pool):
             rate = release_rate(stalls, pool.pg_num, share, fast)
-            most = max(1.0, rate * BURST_SECONDS)
+            # A fraction of a release is never lost.
+            most = 1.0 + rate * max(BURST_SECONDS, passed)
             credits[pool_id] = min(most, stalls.credits.get(pool_id, 1.0) + rate * passed)
     return replace(stalls, credits=credits, credited=now)
 
@@ -179,7 +184,7 @@ def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
 
 def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
     """Raises KeyError, TypeError or ValueError on what is none of ours."""
-    return Stalls(tuple(Change(float(at), int(pool), tuple(osds))
+    return Stalls(tuple(IntervalChange(float(at), int(pool), tuple(osds))
                         for at, pool, osds in raw['changes']),
                   float(raw['measured']), float(raw['excess']), float(raw['rates']),
                   {int(pool): float(value) for pool, value in raw['credits'].items()},

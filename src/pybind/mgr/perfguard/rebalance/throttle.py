@@ -3,8 +3,8 @@
 
 Additive increase while clients are well below their target, multiplicative decrease above it
 (Chiu and Jain, 1989: of the linear rules the one that is stable and fair), no change in between
-or where the evidence is thin. Where even one PG in flight is too much, all movement is halted
-until clients are well.
+or where the evidence is thin. Where clients wait too long although no more than one PG is let
+go, whatever is under way is halted until they are well.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet

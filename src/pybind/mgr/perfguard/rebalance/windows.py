@@ -43,7 +43,7 @@ def window(begin_time: str, end_time: str, begin_weekday: int, end_weekday: int)
 
 
 def _minute(name: str, text: str) -> int:
-    if len(text) == 4 and text.isdigit():
+    if len(text) == 4 and text.isascii() and text.isdigit():
         hours, minutes = int(text[:2]), int(text[2:])
         if (hours < 24 and minutes < 60) or text == '2400':
             return 60 * hours + minutes

@@ -7,12 +7,14 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
+from perfguard.joiner import Consultation
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
-from perfguard.rebalance.joining import plan_join, without
+from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from perfguard.upmap.future import Future, FuturePg
+from perfguard.upmap.pins import without
 
 from .driver import Driver
 from .fake_cluster import Crash, FakeCluster
@@ -170,6 +172,54 @@ def test_a_whole_crush_map() -> None:
     driver.run_to('DONE')
     assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
     assert not [key for key in driver.kv.data if key.startswith('crushmap')]
+
+
+def test_a_crush_map_with_the_same_trees_is_waited_for() -> None:
+    """What it changes in the tunables alone does not show in trees and rules."""
+    driver = Driver(FakeCluster())
+    cluster = driver.cluster
+    sent: List[str] = []
+
+    def lost(commands: Any) -> Any:
+        sent.extend(c['prefix'] for c in commands)
+        return run([c for c in commands if c['prefix'] != 'osd setcrushmap'])
+
+    run = cluster.run
+    setattr(cluster, 'run', lost)
+    driver.order('apply', crush_map=whole_map(cluster))
+    driver.run_to('ABORTED')
+    assert sent.count('osd setcrushmap') == 3 and cluster.clean()
+
+
+def test_ids_of_drained_osds_that_are_purged_are_free_again() -> None:
+    driver = Driver()
+    driver.order('drain', 'h3')
+    driver.run_to('DONE')
+    toys = driver.cluster.toys
+    toys[3] = toys[3]._replace(crush_weight=0.0)
+    driver.cluster.crush_version_ += 1
+    driver.turn()
+    assert driver.order('expand', weight='1.0', dry_run=True)['weights'] == {'osd.3': 1.0}
+
+
+def test_a_turn_that_fails_does_not_keep_the_answer() -> None:
+    driver = Driver(waiting())
+    setattr(driver.loop, '_publish', lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        driver.loop._serve_orders = lambda seen: [done]  # type: ignore
+        done = Consultation(Order('expand'))
+        driver.loop.turn()
+    assert done.done.is_set()
+
+
+def test_an_order_that_fails_is_answered() -> None:
+    driver = Driver(waiting())
+    setattr(driver.cluster, 'osd_space', lambda: driver.cluster.toys[99])
+    with pytest.raises(Refused, match='expand failed: KeyError'):
+        driver.order('expand')
+    driver.loop.close()
+    with pytest.raises(Refused, match='being stopped'):
+        driver.loop.order(Order('expand'))
 
 
 def test_a_crush_map_that_somebody_overtakes_is_sent_again() -> None:

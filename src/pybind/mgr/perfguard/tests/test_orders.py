@@ -111,6 +111,38 @@ def test_drain_refuses_what_has_too_few_failure_domains() -> None:
     assert change_of(Order('drain', ('osd.0',)), inventory(size=5))
 
 
+def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
+    """Two racks of two hosts, and a rule that wants both of them."""
+    there = inventory(size=4)
+    dump: Dict[str, Any] = {
+        'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
+                  {'type_id': 3, 'name': 'rack'}, {'type_id': 11, 'name': 'root'}],
+        'buckets': [{'id': -2 - host, 'name': 'h%d' % host, 'type_id': 1, 'items': [
+            {'id': 2 * host + n, 'weight': 65536} for n in (0, 1)]} for host in range(8)]
+        + [{'id': -20 - rack, 'name': 'rack%d' % rack, 'type_id': 3, 'items': [
+            {'id': -2 - host, 'weight': 131072} for host in range(4 * rack, 4 * rack + 4)]}
+           for rack in range(2)]
+        + [{'id': -1, 'name': 'default', 'type_id': 11, 'items': [
+            {'id': -20 - rack, 'weight': 524288} for rack in range(2)]}],
+        'rules': [{'rule_id': 0, 'rule_name': 'r', 'steps': [
+            {'op': 'take', 'item': -1, 'item_name': 'default'},
+            {'op': 'choose_firstn', 'num': 2, 'type': 'rack'},
+            {'op': 'chooseleaf_firstn', 'num': 2, 'type': 'host'}, {'op': 'emit'}]}]}
+    osds = {osd: Osd(osd, True, 1.0) for osd in range(16)}
+    there = replace(there, crush=CrushRules.from_dump(dump),
+                    osdmap=replace(there.osdmap, osds=osds),
+                    space={osd: Space(100 * GIB, GIB) for osd in osds})
+    assert refusal(Order('drain', ('rack1',)), there) == (
+        'the rule of pool p chooses 2 of type rack, and 1 would be left')
+    assert change_of(Order('drain', ('h7',)), there)
+
+
+@pytest.mark.parametrize('name', ['osd.\u00b2', '\u00b2', 'osd.' + 5000 * '1', 'osd.-1', 'osd.'])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(Refused, match='there is no OSD, host or rack'):
+        change_of(Order('drain', (name,)), inventory())
+
+
 def test_drain_refuses_what_has_no_room() -> None:
     assert refusal(Order('drain', ('h0',)), inventory(used_gib=70)) == (
         'no room: 140 GiB are on these OSDs, and the others have 90 GiB left below nearfull (85 %)')

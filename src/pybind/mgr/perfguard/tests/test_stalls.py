@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.rebalance.clients import Clients, PoolClients
-from perfguard.rebalance.stalls import (FAST_SECONDS, USUAL_SECONDS, Change, Stalls, credit,
+from perfguard.rebalance.stalls import (FAST_SECONDS, USUAL_SECONDS, IntervalChange, Stalls, credit,
                                         measure, note, release_rate, spend, stalls_from_json,
                                         stalls_to_json, unsteady)
 
@@ -33,7 +33,7 @@ class Model:
         fresh = [(begin + self.random.random() * PERIOD, self.random.randrange(PG_NUM))
                  for _ in range(changes)]
         self.stalling = [each for each in self.stalling + fresh if each[0] > begin - 10.0]
-        self.stalls = note(self.stalls, [Change(at, 1, (pg % OSDS,)) for at, pg in fresh],
+        self.stalls = note(self.stalls, [IntervalChange(at, 1, (pg % OSDS,)) for at, pg in fresh],
                            self.now, PERIOD)
         sums: Dict[int, List[int]] = {osd: [0, 0] for osd in range(OSDS)}
         for end, osd, seconds in self._operations(begin):
@@ -92,7 +92,7 @@ def test_a_reading_counts_once_and_none_does_not() -> None:
 
 def test_with_all_osds_shaky_nothing_is_learned() -> None:
     model = Model(800.0, 1.0)
-    everywhere = [Change(1.0, 1, tuple(range(OSDS)))]
+    everywhere = [IntervalChange(1.0, 1, tuple(range(OSDS)))]
     model.stalls = note(model.stalls, everywhere, 1.0, PERIOD)
     model.reading(0)
     assert model.stalls.rates == 0.0 and model.stalls.excess == 0.0
@@ -102,14 +102,14 @@ def test_with_all_osds_shaky_the_baseline_tells_what_is_usual() -> None:
     model = Model(800.0, 1.0)
     model.usual_ms = 1.0
     for _ in range(30):
-        everywhere = [Change(model.now, 9, tuple(range(OSDS)))]
+        everywhere = [IntervalChange(model.now, 9, tuple(range(OSDS)))]
         model.stalls = note(model.stalls, everywhere, model.now, PERIOD)
         model.reading(2)
     assert model.stalls.seconds == pytest.approx(1.0, rel=0.25)
 
 
 def test_osds_are_unsteady_for_a_while() -> None:
-    stalls = note(Stalls(), [Change(10.0, 1, (3, 4))], 10.0, PERIOD)
+    stalls = note(Stalls(), [IntervalChange(10.0, 1, (3, 4))], 10.0, PERIOD)
     pools = {1: PoolClients('rbd', 8, 1.0)}
     assert unsteady(stalls, Clients(12.0, 5.0, (), pools)) == {3, 4}
     assert unsteady(stalls, Clients(20.0, 5.0, (), pools)) == {3, 4}
@@ -142,16 +142,16 @@ def spent(rate: float, seconds: float, step: float, pg_num: int = 128) -> int:
     return count
 
 
-@pytest.mark.parametrize('step', [0.2, 1.0])
+@pytest.mark.parametrize('step', [0.2, 1.0, 10.0])
 def test_credit_gives_the_rate_and_no_large_bursts(step: float) -> None:
     rate = release_rate(Stalls(), 128, 0.003, True)
-    assert spent(100.0, 200.0, step) == pytest.approx(200.0 * rate, abs=4)
+    assert spent(100.0, 200.0, step) == pytest.approx(200.0 * rate, abs=8)
 
 
 def test_rest_saves_up_no_more_than_a_moment() -> None:
     clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', 128, 9.0)}, 60.0)
     stalls = credit(Stalls(), clients, 1e6, 0.003, True)
-    assert stalls.credits[1] <= max(1.0, 2 * release_rate(Stalls(), 128, 0.003, True))
+    assert stalls.credits[1] <= 1.0 + 2 * release_rate(Stalls(), 128, 0.003, True)
 
 
 def test_pools_without_clients_have_no_budget_to_keep() -> None:
@@ -161,7 +161,7 @@ def test_pools_without_clients_have_no_budget_to_keep() -> None:
 
 
 def test_json() -> None:
-    stalls = Stalls((Change(1.0, 2, (3,)),), 1.0, 2.0, 3.0, {4: 0.5}, 6.0)
+    stalls = Stalls((IntervalChange(1.0, 2, (3,)),), 1.0, 2.0, 3.0, {4: 0.5}, 6.0)
     assert stalls_from_json(stalls_to_json(stalls)) == stalls
     with pytest.raises((KeyError, TypeError, ValueError)):
         stalls_from_json({'changes': 7})

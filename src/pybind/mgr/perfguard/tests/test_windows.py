@@ -81,7 +81,8 @@ def test_where_clocks_are_changed(zone: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize('begin, end', [('0800', '0800'), ('2400', '0000'), ('0000', '0000'),
-                                        ('8', '1000'), ('0860', '1000'), ('2500', '1000'),
+                                        ('8', '1000'), ('1\u00b200', '1400'),
+                                        ('0860', '1000'), ('2500', '1000'),
                                         ('', '1000'), ('0800', '08:0'), ('-800', '1000')])
 def test_what_is_no_window(begin: str, end: str) -> None:
     with pytest.raises(BadWindow):

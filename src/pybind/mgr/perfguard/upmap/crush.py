@@ -157,6 +157,14 @@ class CrushRules:
                        for rule_id, rule in self._dumped_rules.items())
         return zlib.crc32(json.dumps([trees, rules]).encode())
 
+    def fences(self, rule_id: int) -> Sequence[Tuple[str, int]]:
+        """(type, number) of the buckets that a rule's choose steps want above its failure domain;
+        the number counts from the pool's size if it is not positive."""
+        rule = self._rule(rule_id)
+        if rule is None:
+            return ()
+        return [(choice.type_name, choice.num) for choice in rule.choices if not choice.leaf]
+
     def failure_domain(self, rule_id: int) -> Optional[str]:
         """Type that a rule spreads over: of its last choose or chooseleaf step above the OSDs.
 
@@ -193,7 +201,7 @@ class CrushRules:
             if choice.leaf and other != osd:
                 return 'osd.%d and osd.%d are both in %s %s' % (
                     other, osd, choice.type_name, self._buckets[bucket].name)
-        limit = _wanted(choice.num, pool_size)
+        limit = wanted(choice.num, pool_size)
         if not choice.leaf and len(seen) > limit:
             names = sorted(self._buckets[bucket].name for bucket in seen)
             return 'the OSDs are in %d buckets of type %s (%s), the rule allows %d' % (
@@ -275,7 +283,7 @@ class CrushRules:
         return found
 
 
-def _wanted(num: int, pool_size: int) -> int:
+def wanted(num: int, pool_size: int) -> int:
     """How many a choose step asks for: its number counts from the pool's size if not positive."""
     return num if num > 0 else num + pool_size
 
@@ -298,7 +306,7 @@ def _emit_violation(rule: _Rule, pool_size: int, osds: OsdSet) -> Optional[str]:
             continue
         count = 1
         for num in emit.nums:
-            count *= _wanted(num, pool_size)
+            count *= wanted(num, pool_size)
         for osd in osds[position:position + max(count, 0)]:
             if osd not in emit.osds:
                 return 'osd.%d is not below %s, which rule %s wants at its position' % (

@@ -101,6 +101,14 @@ def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, 
     return UpmapEntry(kept, entry.vector)
 
 
+def without(entry: UpmapEntry, drained: Container[int]) -> UpmapEntry:
+    """An entry without what leads onto the drained OSDs."""
+    if entry.vector is not None and any(osd in drained for osd in entry.vector):
+        return UpmapEntry()
+    items = tuple(pair for pair in entry.items if pair[1] not in drained)
+    return entry if items == entry.items else UpmapEntry(items, entry.vector)
+
+
 def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before: UpmapEntry,
                 out: Container[int], raw: Optional[OsdSet] = None) -> Optional[OsdSet]:
     """The set a PG gets when ``entry_now``, its pin, is replaced by ``entry_before``.

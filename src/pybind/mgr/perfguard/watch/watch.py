@@ -151,7 +151,8 @@ class Watch:
                 history = self.cluster
             elif what in pools:
                 history = self.pools.history(pools[what])
-            elif what.startswith('osd.') and what[4:].isdigit():
+            elif what.startswith('osd.') and what[4:].isascii() \
+                    and what[4:].isdigit() and len(what) < 14:
                 history = self.osds.history(int(what[4:]))
             if history is None:
                 return None
