@@ -40,7 +40,8 @@ def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
     cluster.wait_clean(30)
     # Caps that let PGs under way be many, some of them without the OSD that will hang.
     yield Guard(cluster, {'mitigation_seconds': str(SECONDS), 'max_backfills_source': '32',
-                          'max_backfills_primary': '32', 'max_backfills_target': '32'})
+                          'max_backfills_primary': '32', 'max_backfills_target': '32',
+                          'max_pgs_in_flight': '128'})
     cluster.down()
 
 
