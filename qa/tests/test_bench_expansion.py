@@ -19,6 +19,8 @@ from qa.bench.expansion.clients import latency
 from qa.bench.expansion.settings import Arm, Settings, alternating, parse_arm, parse_option
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample
 
+from .terminal import heed_interrupts
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -202,7 +204,7 @@ def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
 def test_nothing_is_left_of_an_interrupted_bench(number: int, run_dir: Path) -> None:
     process = subprocess.Popen([sys.executable, '-m', 'qa.bench.expansion', *SMALLEST],
                                cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               universal_newlines=True)
+                               universal_newlines=True, preexec_fn=heed_interrupts)
     assert process.stderr is not None
     try:
         # The clients are about to start.

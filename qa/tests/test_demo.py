@@ -11,6 +11,8 @@ from typing import List
 
 import pytest
 
+from .terminal import heed_interrupts
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 SMALLEST = ['--osds', '6', '--pgs', '16', '--objects', '500', '--seconds', '4', '--rate', '100']
@@ -63,7 +65,8 @@ def test_interrupted_demonstration(run_dir: Path) -> None:
     """ctrl-C reaches the whole group of processes, as from a terminal."""
     demo = subprocess.Popen([str(CHECKOUT / 'demo.sh'), '--keep', *SMALLEST],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            universal_newlines=True, start_new_session=True)
+                            universal_newlines=True, start_new_session=True,
+                            preexec_fn=heed_interrupts)
     try:
         assert demo.stdout is not None
         for line in demo.stdout:
