@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The state machine against a cluster in memory, without a loop or a store."""
 import copy
+import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -16,7 +17,7 @@ from perfguard.rebalance.moves import release_move
 from perfguard.rebalance.requests import Request, apply
 from perfguard.events import Event
 from perfguard.rebalance.turn import Decision, Observation
-from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry,
+from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
                                        campaign_from_json, campaign_to_json)
 from perfguard.upmap.semantics import out_osds
 
@@ -337,6 +338,22 @@ def test_the_balancer_switched_on_by_others_holds() -> None:
     machine.cluster.config[BALANCER] = 'false'
     machine.to(Phase.DONE)
     assert machine.cluster.config[BALANCER] == 'false', 'theirs from then on'
+
+
+def test_nothing_is_released_out_of_hours_whatever_else_moves() -> None:
+    machine = pinned()
+    hour = time.localtime(machine.cluster.now).tm_hour
+    machine.options = replace(OPTIONS, begin_time='%02d00' % ((hour + 2) % 24),
+                              end_time='%02d00' % ((hour + 3) % 24))
+    machine.ask('start')
+    others = [pgid for pgid in machine.cluster.pg if pgid not in machine.pins]
+    assert len(others) >= len(machine.pins)
+    machine.campaign = replace(machine.campaign, in_flight={
+        pgid: Flight(machine.cluster.now, UpmapEntry()) for pgid in others})
+    for _ in range(3):
+        assert not any(isinstance(action, SetEntry) for action in machine.turn())
+    assert machine.campaign.phase is Phase.HOLDING
+    assert 'outside the time window' in machine.reasons
 
 
 def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
