@@ -81,10 +81,12 @@ def no_backfill(guard: Guard, on: bool) -> None:
     knob, fast, _ = knob_of(guard)
     usual: Dict[str, Optional[str]] = {
         'osd_max_backfills': fast if knob == 'osd_max_backfills' else None}
-    wanted: Dict[str, Optional[str]] = {'osd_max_backfills': '0'}
+    wanted: Dict[str, Optional[str]] = {}
     if knob == 'osd_mclock_profile':
+        # First, since until an OSD knows it, it puts the other one back.
         usual['osd_mclock_override_recovery_settings'] = None
         wanted['osd_mclock_override_recovery_settings'] = 'true'
+    wanted['osd_max_backfills'] = '0'
     for name, value in (wanted if on else usual).items():
         if value is None:
             guard.cluster.mon('config rm', who='osd', name=name)

@@ -16,6 +16,8 @@ from qa.cluster import Cluster, ClusterError, CommandError
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample, quantile, summarise
 from qa.cluster.state import State, process_identity
 
+from .terminal import heed_interrupts
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 ClusterFactory = Callable[..., Cluster]
@@ -191,7 +193,8 @@ def test_nothing_is_left_when_the_owner_is_killed(run_dir: Path) -> None:
 
 def test_up_interrupted_leaves_nothing(run_dir: Path) -> None:
     up = subprocess.Popen([sys.executable, '-m', 'qa.cluster', 'up'], cwd=CHECKOUT,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          preexec_fn=heed_interrupts)
     assert _eventually(lambda: list(run_dir.glob('*/run/osd.0.pid')), 20)
     up.send_signal(signal.SIGINT)
     assert up.wait(10) == 130
