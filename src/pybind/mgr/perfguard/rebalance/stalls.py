@@ -56,15 +56,8 @@ class Stalls:
     #: Pool -> releases saved up; when they were last counted.
     credits: Mapping[int, float] = field(default_factory=dict)
     credited: float = 0.0
-
-    @property
-    def seconds(self) -> Optional[float]:
-        """Measured seconds of stall of one interval change; None: too little evidence."""
-        if self.rates <= 0.0:
-            return None
-        seconds = (2.0 * max(0.0, self.excess) / self.rates) ** 0.5
-        # Where next to nothing stalls, many operations on many PGs say so as well.
-        return seconds if self.rates * max(seconds, FAST_SECONDS) >= LEAST_STALLED else None
+    #: Measured seconds of stall of one interval change, when there last was enough evidence.
+    seconds: Optional[float] = None
 
 
 def note(stalls: Stalls, changes: Iterable[IntervalChange], now: float, period: float) -> Stalls:
@@ -100,8 +93,19 @@ def measure(stalls: Stalls, clients: Clients) -> Stalls:
             # top counts also in readings without a change.
             excess += over
             rates += count * number / clients.seconds / max(1, pool.pg_num)
-    return replace(stalls, measured=clients.time, excess=MEMORY * stalls.excess + excess,
-                   rates=MEMORY * stalls.rates + rates)
+    excess, rates = MEMORY * stalls.excess + excess, MEMORY * stalls.rates + rates
+    seconds = _measured_seconds(excess, rates)
+    return replace(stalls, measured=clients.time, excess=excess, rates=rates,
+                   seconds=stalls.seconds if seconds is None else seconds)
+
+
+def _measured_seconds(excess: float, rates: float) -> Optional[float]:
+    """From the sums; None: too little evidence."""
+    if rates <= 0.0:
+        return None
+    seconds = float((2.0 * max(0.0, excess) / rates) ** 0.5)
+    # Where next to nothing stalls, many operations on many PGs say so as well.
+    return seconds if rates * max(seconds, FAST_SECONDS) >= LEAST_STALLED else None
 
 
 def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
@@ -179,7 +183,7 @@ def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
                         for change in stalls.changes],
             'measured': stalls.measured, 'excess': stalls.excess, 'rates': stalls.rates,
             'credits': {str(pool): value for pool, value in stalls.credits.items()},
-            'credited': stalls.credited}
+            'credited': stalls.credited, 'seconds': stalls.seconds}
 
 
 def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
@@ -188,4 +192,5 @@ def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
                         for at, pool, osds in raw['changes']),
                   float(raw['measured']), float(raw['excess']), float(raw['rates']),
                   {int(pool): float(value) for pool, value in raw['credits'].items()},
-                  float(raw['credited']))
+                  float(raw['credited']),
+                  None if raw.get('seconds') is None else float(raw['seconds']))
