@@ -520,11 +520,13 @@ def _end_with_this_process(cluster: Cluster) -> None:
     exit_on_signals()
 
 
-def exit_on_signals() -> None:
-    """Make SIGTERM run every `finally` and atexit hook: the default action runs none."""
-    in_main = threading.current_thread() is threading.main_thread()
-    if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _exit_on_signal)
+def exit_on_signals(*numbers: signal.Signals) -> None:
+    """Make signals (SIGTERM) run every `finally` and atexit hook: the default action runs none."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in numbers or (signal.SIGTERM,):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _exit_on_signal)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ import argparse
 import os
 import signal
 import sys
-from types import FrameType
-from typing import List, NoReturn, Optional
+from typing import List, Optional
 
 from qa.cluster import ClusterError, releases
+from qa.cluster.cluster import exit_on_signals
+from qa.cluster.parser import Parser
 
 from . import report
 from .expansion import PERFGUARD, STOCK, Outcome, expand
@@ -20,17 +21,11 @@ Boots a Ceph cluster on this machine, lets clients read and write, adds hosts to
 under perfguard, and shows how fast the clients were served before and meanwhile.'''
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line is enough; --help has the rest."""
-        self.exit(2, f'{self.prog}: {message} (see --help)\n')
-
-
 def main(argv: Optional[List[str]] = None) -> int:
     """Run the demonstration; 0 if every campaign came to its end and no client saw an error."""
     args = _parse(argv)
     screen = Screen(sys.stdout)
-    _exit_on_signals()
+    exit_on_signals(signal.SIGTERM, signal.SIGHUP)
     try:
         return _run(args, screen)
     except ClusterError as e:
@@ -44,7 +39,7 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 
 def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
-    p = _Parser(prog='demo.sh', description=DESCRIPTION)
+    p = Parser(prog='demo.sh', description=DESCRIPTION)
     p.add_argument('--release', default='pacific', choices=releases.NAMES,
                    help='Ceph release; all but pacific take root and, once, minutes to '
                         'install (default: %(default)s)')
@@ -97,14 +92,3 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     for problem in problems:
         print(f'demo: {problem}', file=sys.stderr)
     return 1 if problems else 0
-
-
-def _exit_on_signals() -> None:
-    """The default action of these signals would run no `finally` and leave a directory."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _exit)
-
-
-def _exit(number: int, frame: Optional[FrameType]) -> None:
-    raise SystemExit(128 + number)

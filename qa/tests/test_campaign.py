@@ -5,30 +5,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import List
 
 import pytest
 
 from qa.cluster import Cluster
 
+from .clusters import ClusterFactory, small_cluster
 from .guard import FAST_CONF, Guard, Json
-
-ClusterFactory = Callable[..., Cluster]
 
 SOURCE = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr'
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
-
-
-def small_cluster(make: ClusterFactory, release: str, **options: Any) -> Cluster:
-    """8 OSDs on 4 hosts with a replicated and an erasure coded pool."""
-    cluster = make(release, osds=8, hosts=4, conf=FAST_CONF, **options)
-    cluster.pool_create('rep', 64, size=3)
-    cluster.pool_create('ec', 32, erasure=(2, 1))
-    cluster.fill('rep', 1000, 4096)
-    cluster.fill('ec', 500, 4096)
-    cluster.wait_clean(60)
-    return cluster
 
 
 def with_foreign_settings(cluster: Cluster) -> None:
@@ -59,7 +47,7 @@ def pool_id(cluster: Cluster, name: str) -> str:
 
 
 def test_expansion(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release)
+    cluster = small_cluster(make_cluster, release, FAST_CONF)
     with_foreign_settings(cluster)
     guard = Guard(cluster)
     mine = own_upmap(cluster)
@@ -127,7 +115,7 @@ def answers_fast(guard: Guard) -> None:
 
 
 def test_mgr_failover_in_each_phase(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, mgrs=2)
+    cluster = small_cluster(make_cluster, release, FAST_CONF, mgrs=2)
     guard = Guard(cluster)
     before = guard.foreign()
 

@@ -8,18 +8,17 @@ import time
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import (Any, Callable, Dict, List, Optional, Set, Tuple,
-                    Type)
+from typing import Any, Dict, List, Optional, Set, Tuple, Type
 
 import pytest
 
 from qa.cluster import Cluster
 
+from .clusters import ClusterFactory, small_cluster
 from .guard import Guard
 
 #: So that what is left of the join's own hold of the mons' proposal interval shows.
 SLOW_PEERING = {'fast_peering': 'off'}
-ClusterFactory = Callable[..., Cluster]
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
 
@@ -27,17 +26,6 @@ pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
 CONF = {'mgr': {'mgr_stats_period': '1'}}
 #: Seconds with and around a burst in which clients are listened to.
 LISTEN_SECONDS = 12.0
-
-
-def joinable_cluster(make: ClusterFactory, release: str, **options: Any) -> Cluster:
-    """8 OSDs on 4 hosts with a replicated and an erasure coded pool."""
-    cluster = make(release, osds=8, hosts=4, conf=CONF, **options)
-    cluster.pool_create('rep', 64, size=3)
-    cluster.pool_create('ec', 32, erasure=(2, 1))
-    cluster.fill('rep', 1000, 4096)
-    cluster.fill('ec', 500, 4096)
-    cluster.wait_clean(60)
-    return cluster
 
 
 class Witness:
@@ -164,7 +152,7 @@ def let_go(guard: Guard) -> None:
 
 
 def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = joinable_cluster(make_cluster, release)
+    cluster = small_cluster(make_cluster, release, CONF)
     guard = Guard(cluster, SLOW_PEERING)
     before = guard.foreign()
     wait_reported(guard)
@@ -208,7 +196,7 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
 
 
 def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = joinable_cluster(make_cluster, release)
+    cluster = small_cluster(make_cluster, release, CONF)
     guard = Guard(cluster, SLOW_PEERING)
     before, weights = guard.foreign(), crush_weights(cluster)
     host, other = sorted(set(cluster.osd_hosts().values()))[:2]
@@ -235,7 +223,7 @@ def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
 
 @pytest.mark.releases('pacific')
 def test_apply(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = joinable_cluster(make_cluster, release)
+    cluster = small_cluster(make_cluster, release, CONF)
     guard = Guard(cluster, SLOW_PEERING)
     before, weights = guard.foreign(), crush_weights(cluster)
     wait_reported(guard)
@@ -277,7 +265,7 @@ def safe_to_destroy(cluster: Cluster, osd: int) -> bool:
 
 @pytest.mark.releases('pacific', 'tentacle')
 def test_auto_expand(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = joinable_cluster(make_cluster, release)
+    cluster = small_cluster(make_cluster, release, CONF)
     guard = Guard(cluster, {'auto_expand': 'true', 'loop_interval': '10'})
     before = guard.foreign()
     time.sleep(3)
@@ -302,7 +290,7 @@ def test_auto_expand(release: str, make_cluster: ClusterFactory) -> None:
 def test_mgr_failover_in_the_middle(release: str, make_cluster: ClusterFactory,
                                     phase: str) -> None:
     """Whatever the mgr was about: nothing is lost, nothing is left. IDLE: it has only begun."""
-    cluster = joinable_cluster(make_cluster, release, mgrs=2)
+    cluster = small_cluster(make_cluster, release, CONF, mgrs=2)
     guard = Guard(cluster, SLOW_PEERING)
     before = guard.foreign()
     added = cluster.add_osds(2, weight=0.0)

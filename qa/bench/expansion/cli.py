@@ -6,10 +6,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, NoReturn, Optional
+from typing import Any, List, Optional
 
 from qa.cluster import ClusterError, releases
 from qa.cluster.cluster import exit_on_signals
+from qa.cluster.parser import Parser
 from qa.demo.screen import Screen
 
 from . import __doc__ as description
@@ -25,12 +26,6 @@ LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1
           'objects': (1, 1000000), 'pgs': (1, 4096), 'erasure_pgs': (1, 4096),
           'many_rate': (1, 10000), 'ones': (1, 16), 'one_rate': (0.1, 1000),
           'propose_interval': (0.05, 5), 'step_seconds': (60, 7200)}
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line is enough; --help has the rest."""
-        self.exit(2, f'{self.prog}: {message} (see --help)\n')
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -105,8 +100,8 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    p = _Parser(prog='qa.bench.expansion', description=description,
-                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = Parser(prog='qa.bench.expansion', description=description,
+               formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--release', default='pacific', choices=releases.NAMES)
     p.add_argument('--arms', default='stock,perfguard', metavar='ARM,...',
                    help=f'of {", ".join(METHODS)}, those of perfguard with options of their own '
