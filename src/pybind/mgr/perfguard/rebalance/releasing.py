@@ -9,10 +9,10 @@ from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, window
 from .moves import Move, move_between
 from .pinning import is_mixture
-from .stalls import IntervalChange, note, spend
+from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn
-from .types import Campaign, Flight, Phase, PinRecord, Sent, SetEntry
+from .types import Flight, Phase, PinRecord, Sent, SetEntry
 
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
 #: peering: were it one of them, the OSDMap would have shown its acting set long before.
@@ -172,7 +172,7 @@ def release_more(turn: Turn) -> None:
                   if _releasable(turn, move, full)]
     if not candidates:
         return
-    candidates = [move for move in candidates if _affordable(campaign, move.pgid)]
+    candidates = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
     if not candidates:
         turn.reasons.append('releases are spread out: the next one is due in a moment '
                             '(stall_share)')
@@ -182,7 +182,7 @@ def release_more(turn: Turn) -> None:
     if not chosen:
         turn.reasons.append('every path is at its cap (max_backfills_*)')
         return
-    chosen = _afforded(campaign, chosen)
+    chosen, stalls = _afforded(campaign.stalls, chosen)
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
         pin = turn.pin_of(move.pgid)
@@ -191,7 +191,6 @@ def release_more(turn: Turn) -> None:
         turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
                                      prime=_prime(turn, move)))
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
-    stalls = spend(campaign.stalls, (change.pool for change in changes))
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
     turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
@@ -205,21 +204,14 @@ def _prime(turn: Turn, move: Move) -> OsdSet:
     return place.acting
 
 
-def _affordable(campaign: Campaign, pgid: str) -> bool:
-    return campaign.stalls.credits.get(pool_of(pgid), 1.0) >= 1.0
-
-
-def _afforded(campaign: Campaign, moves: Sequence[Move]) -> List[Move]:
-    """The first moves of each pool, as many as its budget of stalls allows."""
-    credits = dict(campaign.stalls.credits)
+def _afforded(stalls: Stalls, moves: Sequence[Move]) -> Tuple[List[Move], Stalls]:
+    """The first moves of each pool, as many as its budget of stalls allows, and what is left."""
     found: List[Move] = []
     for move in moves:
-        pool_id = pool_of(move.pgid)
-        if credits.get(pool_id, 1.0) >= 1.0:
+        if affords(stalls, pool_of(move.pgid)):
             found.append(move)
-            if pool_id in credits:
-                credits[pool_id] -= 1.0
-    return found
+            stalls = spend(stalls, pool_of(move.pgid))
+    return found, stalls
 
 
 def _peering(move: Move) -> OsdSet:

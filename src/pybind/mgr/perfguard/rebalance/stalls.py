@@ -169,13 +169,16 @@ def credit(stalls: Stalls, clients: Clients, now: float, share: float, fast: boo
     return replace(stalls, credits=credits, credited=now)
 
 
-def spend(stalls: Stalls, pools: Iterable[int]) -> Stalls:
-    """After one release in each of `pools`."""
-    credits = dict(stalls.credits)
-    for pool_id in pools:
-        if pool_id in credits:
-            credits[pool_id] -= 1.0
-    return replace(stalls, credits=credits)
+def affords(stalls: Stalls, pool_id: int) -> bool:
+    """Whether one more release in the pool is within its budget."""
+    return stalls.credits.get(pool_id, 1.0) >= 1.0
+
+
+def spend(stalls: Stalls, pool_id: int) -> Stalls:
+    """After one release in the pool."""
+    if pool_id not in stalls.credits:
+        return stalls
+    return replace(stalls, credits={**stalls.credits, pool_id: stalls.credits[pool_id] - 1.0})
 
 
 def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:

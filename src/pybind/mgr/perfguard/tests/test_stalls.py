@@ -143,7 +143,7 @@ def spent(rate: float, seconds: float, step: float, pg_num: int = 128) -> int:
         stalls = credit(stalls, clients, now, 0.003, True)
         while stalls.credits.get(1, 1.0) >= 1.0:
             count += 1
-            stalls = spend(stalls, [1])
+            stalls = spend(stalls, 1)
             if not stalls.credits:
                 return 10 ** 9
     return count
