@@ -76,7 +76,8 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return _guess(pace, clients)
     worst = max(seen, key=lambda each: each.pressure)
     if worst.pressure > 1.0:
-        return _lower(pace, worst, in_flight)
+        # A small PG comes and goes between two readings: that it was there shows in its OSDs.
+        return _lower(pace, worst, max(in_flight, 1 if unsteady else 0))
     # What was halted goes on where the target is met: nothing moves that could be in its way.
     if worst.pressure <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)

@@ -101,6 +101,15 @@ def test_what_was_halted_goes_on(clients: Clients, readings: int) -> None:
     assert not pace.halted and pace.pgs == 1.0
 
 
+def test_pgs_that_come_and_go_between_readings_are_halted_too() -> None:
+    pace = Pace(pgs=1.0)
+    for now in range(1, HALT_READINGS + 1):
+        still = decide(pace, reading(float(now), 2 * TARGET), frozenset(), 0.0, 0, OPTIONS)
+        assert not still.halted, 'nothing moved, so it is not what clients feel'
+        pace = decide(pace, reading(float(now), 2 * TARGET), frozenset({5}), 0.0, 0, OPTIONS)
+    assert pace.halted
+
+
 def test_while_clients_are_slow_for_another_reason_it_stays_halted() -> None:
     pace = Pace(pgs=1.0, halted=True)
     for now in range(1, 100):
