@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The worker's connection to the cluster."""
+from typing import Dict
+
+import rados
+
+from ..wire import Request
+from .errors import Failed, words
+
+CONNECT_SECONDS_MAX = 15.0
+
+
+def settings(request: Request) -> Dict[str, str]:
+    """Options of librados, also for a connection that is not made here."""
+    # Some releases take whole seconds only.
+    timeout = '%d' % min(CONNECT_SECONDS_MAX, max(1.0, request.limit_seconds / 3))
+    return {
+        'mon_host': request.mon_host, 'key': request.key,
+        # There is a key, so no file is looked for; nothing is written anywhere.
+        'keyring': '', 'log_file': '', 'admin_socket': '', 'log_to_stderr': 'false',
+        'err_to_stderr': 'false', 'log_to_syslog': 'false', 'err_to_syslog': 'false',
+        'rados_mon_op_timeout': timeout, 'client_mount_timeout': timeout,
+        # The queue depth is the probe's own; librados' limits would be in its way.
+        'objecter_inflight_ops': '1000000', 'objecter_inflight_op_bytes': str(1 << 40),
+    }
+
+
+class Connection:
+    """Raises Failed where there is no cluster, no such pool, or the key is not right."""
+
+    def __init__(self, request: Request) -> None:
+        try:
+            self._handle = self._connect(request)
+        except rados.Error as e:
+            raise failed(e, 'no connection to the cluster as %s' % request.entity)
+        try:
+            self.ioctx = self._handle.open_ioctx(request.pool)
+        except rados.Error as e:
+            raise failed(e, 'pool %s' % request.pool)
+        self.ioctx.set_namespace(request.namespace)
+        # A full pool refuses instead of letting writes wait, and what is there can be removed.
+        self.ioctx.set_osdmap_full_try()
+
+    @staticmethod
+    def _connect(request: Request) -> 'rados.Rados':
+        handle = rados.Rados(name=request.entity, conffile=request.conf or None)
+        for name, value in settings(request).items():
+            handle.conf_set(name, value)
+        handle.connect()
+        return handle
+
+
+def failed(error: 'rados.Error', what: str) -> Failed:
+    code = int(getattr(error, 'errno', None) or 5)
+    return Failed(code, '%s: %s' % (what, words(code)))

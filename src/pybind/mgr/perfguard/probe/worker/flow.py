@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The Python engine: each answer of the cluster sends the next operation."""
+import functools
+import random
+import threading
+import time
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import rados
+
+from ..types import Job, Step, Stream, StreamResult
+from .connection import failed
+from .errors import words
+from .offsets import Offsets, Operation
+from .payload import Payload
+from .tally import SECOND_NS, Tally
+
+#: A stream that fails so often goes on failing.
+ERRORS_MAX = 100
+
+NAME = 'python'
+
+
+class Window(NamedTuple):
+    """time.monotonic_ns(): of the first operation, of the first that counts, of the end."""
+    begin_ns: int
+    measure_ns: int
+    end_ns: int
+
+
+class Flow:
+    """One stream: never more than `iodepth` operations in flight, and as many wherever it may.
+
+    Callbacks come from librados' threads, so all that changes is behind a lock.
+    """
+
+    def __init__(self, ioctx: Any, job: Job, stream: Stream, payload: Payload, window: Window,
+                 seed: int) -> None:
+        self._ioctx, self._job, self._stream, self._window = ioctx, job, stream, window
+        self._offsets = Offsets(job, len(stream.objects), seed)
+        self._base = payload.base
+        self._starts = [payload.start(name) for name in stream.objects]
+        self._lock = threading.Lock()
+        self.in_flight = 0
+        self._sent = 0
+        self._ended_ns: Optional[int] = None
+        self._errors = self._corrupt = 0
+        self._first_error = ''
+        self.read, self.write = Tally(), Tally()
+
+    def fill(self) -> None:
+        """Send what may be sent now."""
+        while self._send_next():
+            pass
+
+    def due_ns(self) -> Optional[int]:
+        """When it may send again by itself; None without a rate, or after the end."""
+        if not self._job.rate_iops or self._ended_ns is not None:
+            return None
+        return self._due_ns()
+
+    def stop(self, now_ns: int) -> None:
+        """Send nothing more."""
+        with self._lock:
+            self._end(now_ns)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended_ns is not None
+
+    @property
+    def hopeless(self) -> str:
+        """Why it has ended by itself before its time, '' if it has not."""
+        if self._errors < ERRORS_MAX:
+            return ''
+        return '%d errors, the first: %s' % (self._errors, self._first_error)
+
+    def result(self) -> StreamResult:
+        with self._lock:
+            ended_ns = (self._ended_ns or 0) - self._window.measure_ns
+            nothing = StreamResult('')
+            return StreamResult(
+                self._stream.name,
+                self.read.direction(ended_ns) if self._job.reads else nothing.read,
+                self.write.direction(ended_ns) if self._job.writes else nothing.write,
+                self._errors, self._corrupt, self.in_flight, self._first_error)
+
+    def _due_ns(self) -> int:
+        return self._window.begin_ns + self._sent * SECOND_NS // self._job.rate_iops
+
+    def _end(self, now_ns: int) -> None:
+        if self._ended_ns is None:
+            self._ended_ns = now_ns
+
+    def _send_next(self) -> bool:
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            operation = self._take(now_ns)
+        return operation is not None and self._send(operation)
+
+    def _take(self, now_ns: int) -> Optional[Operation]:
+        """The next operation, where one may be sent now; with the lock."""
+        job = self._job
+        if self._ended_ns is not None or self.in_flight >= job.iodepth:
+            return None
+        if (now_ns >= self._window.end_ns or self._errors >= ERRORS_MAX
+                or job.io_size and (self._sent + 1) * job.bs > job.io_size):
+            self._end(now_ns)
+            return None
+        if job.rate_iops and now_ns < self._due_ns():
+            return None
+        self._sent += 1
+        self.in_flight += 1
+        return self._offsets.next()
+
+    def _send(self, operation: Operation) -> bool:
+        is_read, number, offset = operation
+        name = self._stream.objects[number]
+        begin = self._starts[number] + offset
+        start_ns = time.monotonic_ns()
+        try:
+            if is_read:
+                self._ioctx.aio_read(name, self._job.bs, offset, functools.partial(
+                    self._read_done, start_ns, begin))
+            else:
+                self._ioctx.aio_write(name, self._base[begin:begin + self._job.bs], offset,
+                                      functools.partial(self._write_done, start_ns))
+        except rados.Error as e:
+            # The library itself will not; there is no use in trying again.
+            self._note_refused(str(failed(e, 'not sent')))
+            return False
+        return True
+
+    def _note_refused(self, text: str) -> None:
+        with self._lock:
+            self.in_flight -= 1
+            self._note_error(text)
+            self._end(time.monotonic_ns())
+
+    def _read_done(self, start_ns: int, begin: int, completion: Any, data: Any) -> None:
+        end_ns = time.monotonic_ns()
+        returned = completion.get_return_value()
+        error, good = '', True
+        if returned < 0:
+            error = 'read: %s' % words(returned)
+        elif returned != self._job.bs:
+            error = 'read: %d bytes instead of %d' % (returned, self._job.bs)
+        else:
+            # Compares in place.
+            good = self._base.startswith(data, begin)
+        self._done(self.read, start_ns, end_ns, error, good)
+
+    def _write_done(self, start_ns: int, completion: Any) -> None:
+        end_ns = time.monotonic_ns()
+        returned = completion.get_return_value()
+        self._done(self.write, start_ns, end_ns,
+                   'write: %s' % words(returned) if returned < 0 else '', True)
+
+    def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str, good: bool) -> None:
+        measure_ns = self._window.measure_ns
+        with self._lock:
+            self.in_flight -= 1
+            self._corrupt += not good
+            if error:
+                self._note_error(error)
+            elif start_ns >= measure_ns:
+                tally.add(end_ns - start_ns, end_ns - measure_ns, self._job.bs)
+            operation = self._take(time.monotonic_ns())
+        if operation is not None:
+            self._send(operation)
+
+    def _note_error(self, text: str) -> None:
+        self._errors += 1
+        self._first_error = self._first_error or text
+
+
+class Flows:
+    """All streams of a step."""
+
+    engine = NAME
+
+    def __init__(self, ioctx: Any, step: Step, payload: Payload, window: Window,
+                 seed: int) -> None:
+        seeds = random.Random(seed)
+        self._flows = [Flow(ioctx, step.job, stream, payload, window, seeds.getrandbits(32))
+                       for stream in step.streams]
+
+    def start(self) -> None:
+        self.pace()
+
+    def pace(self) -> Optional[int]:
+        """Send what is due; when to come again, in time.monotonic_ns(), None if not for that."""
+        for flow in self._flows:
+            flow.fill()
+        return min(filter(None, (flow.due_ns() for flow in self._flows)), default=None)
+
+    def stop(self) -> None:
+        now_ns = time.monotonic_ns()
+        for flow in self._flows:
+            flow.stop(now_ns)
+
+    def ended(self) -> bool:
+        return all(flow.ended for flow in self._flows)
+
+    def in_flight(self) -> int:
+        return sum(flow.in_flight for flow in self._flows)
+
+    def hopeless(self) -> str:
+        return next((flow.hopeless for flow in self._flows if flow.hopeless), '')
+
+    def second(self, number: int) -> Tuple[int, int, int, int]:
+        """Of a second of the measured time: reads, bytes of them, writes, bytes of them."""
+        reads = [flow.read.second(number) for flow in self._flows]
+        writes = [flow.write.second(number) for flow in self._flows]
+        return (sum(row[0] for row in reads), sum(row[1] for row in reads),
+                sum(row[0] for row in writes), sum(row[1] for row in writes))
+
+    def results(self) -> List[StreamResult]:
+        return [flow.result() for flow in self._flows]

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A worker's life: a request on standard input, lines of JSON on standard output.
+
+Request: one line (wire.Request). Standard input then stays open; its end, or {"cancel": reason},
+ends the I/O at once. Lines out, by "type": ready, step, progress, result, cleaned, error, end.
+"""
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from ..types import BadJob
+from ..wire import request_from_json
+from .errors import Failed
+from .talk import Ear, Mouth
+from .work import Work
+
+#: The process is over so long after its limit at the latest, as it sees it and as the kernel does.
+LATE_SECONDS = 1.2
+KILL_SECONDS = 1.8
+LAST_LINES_SECONDS = 0.5
+
+
+def main() -> None:
+    began = time.monotonic()
+    mouth, ear = Mouth(), Ear()
+    _signals(ear)
+    state = 'failed'
+    try:
+        request = request_from_json(ear.request())
+        _bound(mouth, request.limit_seconds)
+        state = Work(request, mouth, ear, began).run()
+    except BadJob as e:
+        _error(mouth, errno.EINVAL, e)
+    except Failed as e:
+        _error(mouth, e.errno, e)
+    except ValueError as e:
+        _error(mouth, errno.EINVAL, 'bad request: %s' % e)
+    except Exception as e:
+        traceback.print_exc()
+        _error(mouth, errno.EIO, '%s: %s' % (type(e).__name__, e))
+    _exit(mouth, state)
+
+
+def _signals(ear: Ear) -> None:
+    """SIGTERM cancels; what a terminal sends to all is left to the mgr."""
+    signal.signal(signal.SIGTERM, lambda number, frame: ear.cancel('terminated'))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _bound(mouth: Mouth, limit_seconds: float) -> None:
+    """The end comes in time, whatever hangs: by a thread, and should that hang by the kernel."""
+    def late() -> None:
+        _error(mouth, errno.ETIMEDOUT, 'not done in %g s' % limit_seconds)
+        _exit(mouth, 'failed')
+
+    timer = threading.Timer(limit_seconds + LATE_SECONDS, late)
+    timer.daemon = True
+    timer.start()
+    signal.setitimer(signal.ITIMER_REAL, limit_seconds + KILL_SECONDS)
+
+
+def _error(mouth: Mouth, code: int, text: Any) -> None:
+    mouth.say('error', errno=-abs(code), message=' '.join(str(text).split()))
+
+
+def _exit(mouth: Mouth, state: str) -> None:
+    mouth.say('end', state=state)
+    mouth.close(LAST_LINES_SECONDS)
+    sys.stderr.flush()
+    # Closing librados waits for all operations, also for those on an OSD that hangs.
+    os._exit(1 if state == 'failed' else 0)

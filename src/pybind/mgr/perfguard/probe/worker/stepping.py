@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One step: ramp, measured time, and waiting for the last answers."""
+import time
+from typing import Callable, List, Optional, Protocol, Tuple
+
+from ..types import StepResult, StreamResult
+from . import cpu
+from .flow import Window
+from .talk import Ear
+
+#: How long answers are waited for after the last operation was sent.
+DRAIN_SECONDS = 10.0
+#: The same where the step was cancelled.
+CANCELLED_DRAIN_SECONDS = 1.0
+#: Signals and the end of a step are seen so late at most.
+LOOK_SECONDS = 0.05
+
+#: A second of the measured time, from 0: reads, bytes of them, writes, bytes of them.
+Progress = Callable[[int, Tuple[int, int, int, int]], None]
+
+
+class Streams(Protocol):
+    """What an engine makes of a step."""
+    engine: str
+
+    def start(self) -> None: ...
+
+    def pace(self) -> Optional[int]: ...
+
+    def stop(self) -> None: ...
+
+    def ended(self) -> bool: ...
+
+    def in_flight(self) -> int: ...
+
+    def hopeless(self) -> str: ...
+
+    def second(self, number: int) -> Tuple[int, int, int, int]: ...
+
+    def results(self) -> List[StreamResult]: ...
+
+
+class Stepping:
+    """Drives the streams of one step; `stop_at` (time.monotonic) bounds all of it."""
+
+    def __init__(self, streams: Streams, window: Window, stop_at: float, ear: Ear) -> None:
+        self._streams, self._window, self._stop_at, self._ear = streams, window, stop_at, ear
+        self._cut_short = ''
+
+    def run(self, measured: Callable[[], None], progress: Progress) -> StepResult:
+        """`measured` is called when the ramp is over."""
+        self._streams.start()
+        self._until(self._window.measure_ns)
+        before = cpu.used()
+        measured()
+        number = 0
+        while self._goes_on():
+            second_ns = self._window.measure_ns + (number + 1) * 1_000_000_000
+            self._until(min(second_ns, self._window.end_ns))
+            if time.monotonic_ns() >= second_ns:
+                progress(number, self._streams.second(number))
+                number += 1
+        self._streams.stop()
+        busy = cpu.between(before, cpu.used(), self._streams.engine == 'python')
+        self._drain()
+        return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
+                          busy.limited, self._streams.engine, self._why())
+
+    def _goes_on(self) -> bool:
+        now = time.monotonic()
+        if self._ear.cancelled.is_set():
+            self._cut_short = self._ear.reason
+        elif now >= self._stop_at:
+            self._cut_short = 'the time of the whole run is over'
+        return not (self._cut_short or self._streams.ended()
+                    or now * 1e9 >= self._window.end_ns)
+
+    def _until(self, until_ns: int) -> None:
+        """Wait, and send meanwhile what a rate has kept back."""
+        while self._goes_on() and time.monotonic_ns() < until_ns:
+            due_ns = self._streams.pace() or until_ns
+            pause = (min(due_ns, until_ns) - time.monotonic_ns()) / 1e9
+            if pause > 0:
+                self._ear.cancelled.wait(min(pause, LOOK_SECONDS))
+
+    def _drain(self) -> None:
+        cancelled = self._ear.cancelled.is_set()
+        seconds = CANCELLED_DRAIN_SECONDS if cancelled else DRAIN_SECONDS
+        until = min(time.monotonic() + seconds, max(self._stop_at, time.monotonic() + 0.2))
+        while self._streams.in_flight() and time.monotonic() < until:
+            time.sleep(0.002)
+            if self._ear.cancelled.is_set() and not cancelled:
+                cancelled = True
+                until = min(until, time.monotonic() + CANCELLED_DRAIN_SECONDS)
+
+    def _why(self) -> str:
+        open_operations = self._streams.in_flight()
+        if not self._cut_short and open_operations:
+            return '%d operations had no answer' % open_operations
+        return self._cut_short or self._streams.hopeless()

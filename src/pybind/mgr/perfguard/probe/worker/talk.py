@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Lines of JSON between the worker and the mgr."""
+import json
+import queue
+import sys
+import threading
+from typing import Any, Optional
+
+from ..types import Json
+
+#: The reason that is given where the mgr, or whoever began the worker, has gone.
+GONE = 'the process that began the worker is gone'
+
+
+class Mouth:
+    """Sends lines; a reader that does not read never holds the worker up."""
+
+    def __init__(self) -> None:
+        self._lines: 'queue.Queue[Optional[str]]' = queue.Queue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self._lines.put(json.dumps({'type': kind, **fields}))
+
+    def close(self, seconds: float) -> None:
+        """Wait for so long at most until all is sent."""
+        self._lines.put(None)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        for line in iter(self._lines.get, None):
+            try:
+                sys.stdout.write(line + '\n')
+                sys.stdout.flush()
+            except OSError:
+                return  # nobody reads any more; the ear hears of it
+
+
+class Ear:
+    """Hears that the worker has to stop."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.reason = ''
+
+    def request(self) -> Json:
+        """The first line; then others are listened to. Raises ValueError where it is no JSON."""
+        data = json.loads(sys.stdin.readline())
+        if not isinstance(data, dict):
+            raise ValueError('the request is no JSON object')
+        threading.Thread(target=self._listen, daemon=True).start()
+        return data
+
+    def cancel(self, reason: str) -> None:
+        """The first reason stays."""
+        if not self.cancelled.is_set():
+            self.reason = reason
+            self.cancelled.set()
+
+    @property
+    def gone(self) -> bool:
+        return self.reason == GONE
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            reason = _cancel_reason(line)
+            if reason is not None:
+                self.cancel(reason)
+        self.cancel(GONE)
+
+
+def _cancel_reason(line: str) -> Optional[str]:
+    """None for a line that is not understood."""
+    try:
+        return str(json.loads(line)['cancel'])
+    except (ValueError, TypeError, KeyError):
+        return None

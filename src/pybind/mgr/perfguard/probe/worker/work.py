@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a worker does between its request and its end."""
+import errno
+import platform
+import time
+from typing import Any, Dict, Iterable, Set, Tuple
+
+from ..types import Step
+from ..wire import SWEEP, Request, step_result_to_json
+from .cleaning import list_names, remove
+from .connection import Connection
+from .errors import Cancelled, Failed
+from .flow import Flows, Window
+from .payload import Payload
+from .prefill import prefill
+from .stepping import Stepping, Streams
+from .talk import Ear, Mouth
+
+#: Of the limit, this is kept for removing the objects.
+CLEANING_SHARE = 0.1
+CLEANING_SECONDS_MAX = 10.0
+#: Removing takes so long at most, however early the I/O was over.
+CLEANING_SECONDS = 10.0
+
+
+class Work:
+    """`began`: time.monotonic() of the begin of the process."""
+
+    def __init__(self, request: Request, mouth: Mouth, ear: Ear, began: float) -> None:
+        self._request, self._mouth, self._ear = request, mouth, ear
+        self._limit_at = began + request.limit_seconds
+        self._stop_at = self._limit_at - min(CLEANING_SECONDS_MAX,
+                                             CLEANING_SHARE * request.limit_seconds)
+        #: Objects that are or may be there, in the order of their writing.
+        self._touched: Dict[str, None] = {}
+        self._written: Set[str] = set()
+
+    def run(self) -> str:
+        """The state of the end. Raises Failed."""
+        connection = Connection(self._request)
+        self._mouth.say('ready', engine='python', python=platform.python_version())
+        if self._request.mode == SWEEP:
+            return self._sweep(connection.ioctx)
+        try:
+            self._steps(connection.ioctx)
+        except Cancelled:
+            pass
+        finally:
+            self._clean(connection.ioctx, self._touched)
+        return 'cancelled' if self._ear.cancelled.is_set() else 'done'
+
+    def _sweep(self, ioctx: Any) -> str:
+        names = list_names(ioctx, self._request.prefix, self._stop_at)
+        return 'done' if not self._clean(ioctx, names) else 'failed'
+
+    def _clean(self, ioctx: Any, names: Iterable[str]) -> int:
+        """Remove the objects; how many are left."""
+        until = min(self._limit_at, time.monotonic() + CLEANING_SECONDS)
+        cleaned = remove(ioctx, names, until)
+        self._mouth.say('cleaned', removed=cleaned.removed, left=cleaned.left)
+        return cleaned.left
+
+    def _steps(self, ioctx: Any) -> None:
+        largest = max((step.job.object_bytes for step in self._request.steps), default=0)
+        payload = Payload(self._request.seed, largest)
+        for index, step in enumerate(self._request.steps):
+            self._prefill(ioctx, index, step, payload)
+            self._step(ioctx, index, step, payload)
+
+    def _prefill(self, ioctx: Any, index: int, step: Step, payload: Payload) -> None:
+        names = [name for stream in step.streams for name in stream.objects
+                 if name not in self._written]
+        if not names:
+            return
+        self._mouth.say('step', index=index, state='prefill')
+        self._touched.update(dict.fromkeys(names))
+        prefill(ioctx, names, step.job.object_bytes, payload, self._stop_at,
+                self._ear.cancelled.is_set)
+        self._written.update(names)
+
+    def _step(self, ioctx: Any, index: int, step: Step, payload: Payload) -> None:
+        """Raises Failed where operations have no answer: later steps would count them as well."""
+        if self._ear.cancelled.is_set():
+            raise Cancelled()
+        window = _window(step)
+        streams = self._streams(ioctx, step, payload, window, index)
+        if step.job.ramp_time:
+            self._mouth.say('step', index=index, state='ramp')
+        stepping = Stepping(streams, window, self._stop_at, self._ear)
+        result = stepping.run(lambda: self._mouth.say('step', index=index, state='run'),
+                              lambda number, row: self._progress(index, number, row))
+        self._mouth.say('result', index=index, **step_result_to_json(result))
+        if self._ear.cancelled.is_set():
+            raise Cancelled()
+        if result.cut_short:
+            hangs = any(stream.unfinished for stream in result.streams)
+            raise Failed(errno.ETIMEDOUT if hangs else errno.EIO,
+                         'job %s: %s' % (step.job.name, result.cut_short))
+
+    def _streams(self, ioctx: Any, step: Step, payload: Payload, window: Window,
+                 index: int) -> Streams:
+        return Flows(ioctx, step, payload, window, self._request.seed + index)
+
+    def _progress(self, index: int, number: int, row: Tuple[int, int, int, int]) -> None:
+        reads, read_bytes, writes, write_bytes = row
+        self._mouth.say('progress', index=index, second=number + 1, read_ios=reads,
+                        read_bytes=read_bytes, write_ios=writes, write_bytes=write_bytes)
+
+
+def _window(step: Step) -> Window:
+    now_ns = time.monotonic_ns()
+    measure_ns = now_ns + round(1e9 * step.job.ramp_time)
+    return Window(now_ns, measure_ns, measure_ns + round(1e9 * step.job.runtime))
