@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Jobs from profiles, words and job files."""
+from typing import Dict, Optional
+
+import pytest
+
+from perfguard.probe.job import parse_jobs
+from perfguard.probe.profiles import PROFILES, default_repeat
+from perfguard.probe.types import BadJob, Job
+from perfguard.probe.words import WORDS, parse_seconds, parse_size, size_text
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def one(**words: str) -> Job:
+    job, = parse_jobs(None, {'rw': 'randread', **words}, None)
+    return job
+
+
+def refused(profile: Optional[str] = None, words: Optional[Dict[str, str]] = None,
+            job_file: Optional[str] = None) -> str:
+    with pytest.raises(BadJob) as caught:
+        parse_jobs(profile, words or {}, job_file)
+    assert '\n' not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize('text, size', [
+    ('4096', 4096), ('4k', 4096), ('4K', 4096), ('4kb', 4096), ('4KiB', 4096), ('4Ki', 4096),
+    ('4m', 4 * MIB), ('4M', 4 * MIB), ('1g', 1 << 30), ('2t', 2 << 40), (' 8k ', 8192),
+    ('512b', 512), ('0', 0)])
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size('bs', text) == size
+
+
+@pytest.mark.parametrize('text', ['', 'k', '-4k', '+4k', '4 k', '1.5k', '4k,8k', '0x1000', 'inf',
+                                  '\u0664k', '4p', '4i', '9' * 30])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(BadJob, match='bs=.*a size is wanted'):
+        parse_size('bs', text)
+
+
+@pytest.mark.parametrize('text, seconds', [
+    ('10', 10), ('10s', 10), ('2.5', 2.5), ('500ms', 0.5), ('2m', 120), ('1h', 3600), ('1M', 60)])
+def test_times(text: str, seconds: float) -> None:
+    assert parse_seconds('runtime', text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize('text', ['', 's', '-1', 'nan', 'inf', '1e3', '10 min', '1d', '.5', '5.'])
+def test_no_times(text: str) -> None:
+    with pytest.raises(BadJob, match='runtime=.*a time is wanted'):
+        parse_seconds('runtime', text)
+
+
+@pytest.mark.parametrize('size, text', [(4096, '4k'), (4 * MIB, '4m'), (4097, '4097'), (0, '0'),
+                                        (1536 * KIB, '1536k'), (1 << 40, '1t')])
+def test_a_size_as_text_reads_as_the_same(size: int, text: str) -> None:
+    assert size_text(size) == text and parse_size('size', text) == size
+
+
+def test_words_alone_make_one_job() -> None:
+    assert one() == Job('randread', 'randread', bs=4096, iodepth=1, size=64 * MIB, nrfiles=16,
+                        runtime=10.0, ramp_time=1.0)
+    job = one(rw='readwrite', bs='16k', iodepth='8', numjobs='2', size='8m', nrfiles='4',
+              runtime='90s', ramp_time='0', rate_iops='100', rwmixread='70', io_size='1g')
+    assert job == Job('rw', 'rw', bs=16 * KIB, iodepth=8, size=8 * MIB, nrfiles=4, runtime=90.0,
+                      ramp_time=0.0, numjobs=2, rwmixread=70, rate_iops=100, io_size=1 << 30)
+    assert job.reads and job.writes and job.object_bytes == 2 * MIB
+
+
+@pytest.mark.parametrize('words, objects', [
+    ({'size': '1g'}, 256), ({'size': '1m'}, 1), ({'size': '4m'}, 1),
+    ({'size': '64m', 'bs': '8m'}, 8),
+    ({'size': '10m'}, None), ({'size': '32g'}, None), ({'size': '32g', 'nrfiles': '1024'}, 1024)])
+def test_without_nrfiles_objects_have_4_mib(words: Dict[str, str], objects: Optional[int]) -> None:
+    if objects is None:
+        assert 'objects' in refused(words={'rw': 'read', **words})
+    else:
+        assert one(**words).nrfiles == objects
+
+
+def test_profiles() -> None:
+    def shape(profile: Optional[str]) -> list:
+        return [(job.rw, job.bs, job.iodepth) for job in parse_jobs(profile, {}, None)]
+
+    latency = [('randwrite', 4 * KIB, 1), ('randread', 4 * KIB, 1)]
+    iops = [('randwrite', 4 * KIB, 128), ('randread', 4 * KIB, 128)]
+    throughput = [('write', 4 * MIB, 16), ('read', 4 * MIB, 16)]
+    assert shape('latency') == latency and shape('iops') == iops
+    assert shape('throughput') == throughput
+    assert shape('quick') == shape(None) == shape('') == latency + iops + throughput
+    assert {default_repeat(profile) for profile in PROFILES} == {3} and default_repeat('') == 1
+
+
+@pytest.mark.parametrize('profile', PROFILES)
+def test_jobs_of_a_profile_have_names_of_their_own(profile: str) -> None:
+    jobs = parse_jobs(profile, {}, None)
+    assert len({job.name for job in jobs}) == len(jobs)
+    assert all(job.numjobs * job.nrfiles >= job.iodepth for job in jobs), 'depth needs objects'
+
+
+def test_words_override_the_profile() -> None:
+    jobs = parse_jobs('latency', {'iodepth': '4', 'runtime': '3', 'size': '1g'}, None)
+    assert [job.name for job in jobs] == ['randwrite-4k-4', 'randread-4k-4']
+    assert {(job.iodepth, job.runtime, job.nrfiles) for job in jobs} == {(4, 3.0, 256)}
+    # Larger blocks than the profile's objects: larger objects.
+    assert {job.nrfiles for job in parse_jobs('latency', {'bs': '4m'}, None)} == {64}
+    assert {job.nrfiles for job in parse_jobs('iops', {'nrfiles': '64'}, None)} == {64}
+
+
+def test_jobs_that_words_make_equal_count_once() -> None:
+    job, = parse_jobs('iops', {'rw': 'randrw', 'rwmixread': '70'}, None)
+    assert (job.name, job.rw, job.rwmixread) == ('randrw-4k-128', 'randrw', 70)
+    assert len(parse_jobs('quick', {'rw': 'read'}, None)) == 3
+
+
+@pytest.mark.parametrize('words, part', [
+    ({'rw': 'trim'}, 'rw=trim: one of read, write, randread, randwrite, rw, randrw is wanted'),
+    ({'bs': '511'}, 'bs=511: it must be from 512 to 64m'),
+    ({'bs': '65m'}, 'bs=65m: it must be from 512 to 64m'),
+    ({'bs': '8m', 'size': '64m', 'nrfiles': '16'},
+     'bs=8m is larger than an object, which has 4m (size=64m in 16 objects)'),
+    ({'iodepth': '0'}, 'iodepth=0: it must be from 1 to 1024'),
+    ({'iodepth': '1025'}, 'from 1 to 1024'),
+    ({'iodepth': '-1'}, 'iodepth=-1: a whole number is wanted'),
+    ({'iodepth': '1.5'}, 'a whole number is wanted'),
+    ({'numjobs': '65'}, 'from 1 to 64'),
+    ({'nrfiles': '4097'}, 'from 1 to 4096'),
+    ({'nrfiles': '0'}, 'from 1 to 4096'),
+    ({'size': '64m', 'nrfiles': '7'}, 'size=64m in 7 objects: they would not be equally large'),
+    ({'size': '1g', 'nrfiles': '4'}, 'size=1g in 4 objects: an object can have 128m at most'),
+    ({'size': '0'}, 'size=0: it must be'),
+    ({'runtime': '0'}, 'runtime=0: it must be from 0.1 s to 3600 s'),
+    ({'runtime': '2h'}, 'runtime=2h: it must be from 0.1 s to 3600 s'),
+    ({'ramp_time': '11m'}, 'ramp_time=11m: it must be from 0 s to 600 s'),
+    ({'rwmixread': '101'}, 'rwmixread=101: it must be from 0 to 100'),
+    ({'rwmixread': '50'}, 'rwmixread=50: no job reads and writes'),
+    ({'io_size': '4095'}, 'io_size=4095 is less than one operation (bs=4k)'),
+    ({'rate_iops': 'many'}, 'rate_iops=many: a whole number is wanted'),
+    ({'bs': '4m', 'iodepth': '129'}, 'more than 512m in flight'),
+    ({'iodepth': '1024', 'numjobs': '5'}, 'more than 4096 operations in flight'),
+    ({'block': '4k'}, 'block=4k: there is no such word; known are rw, bs, iodepth')])
+def test_refused(words: Dict[str, str], part: str) -> None:
+    assert part in refused(words={'rw': 'randread', **words})
+
+
+def test_profile_or_job_file() -> None:
+    assert refused('fast') == ("there is no profile 'fast': latency, iops, throughput, quick are "
+                               "known")
+    assert 'not both' in refused('quick', {}, '[a]\nrw=read')
+
+
+JOB_FILE = '''
+; two jobs
+[global]
+ioengine=rados
+time_based
+direct=1
+bs = 8k     # of both
+runtime=5
+
+[seq-read]
+rw=read
+stonewall
+
+# the other
+[mixed]
+rw=randrw
+rwmixread=30
+bs=16k
+iodepth=32
+group_reporting=1
+'''
+
+
+def test_job_file() -> None:
+    first, second = parse_jobs(None, {}, JOB_FILE)
+    assert first == Job('seq-read', 'read', bs=8 * KIB, iodepth=1, size=64 * MIB, nrfiles=16,
+                        runtime=5.0, ramp_time=1.0)
+    assert (second.name, second.rw, second.bs, second.iodepth, second.rwmixread) == (
+        'mixed', 'randrw', 16 * KIB, 32, 30)
+    assert {job.runtime for job in parse_jobs(None, {'runtime': '2'}, JOB_FILE)} == {2.0}
+
+
+def test_job_file_a_second_global_section_is_for_what_follows() -> None:
+    jobs = parse_jobs(None, {}, '[a]\nrw=read\n[global]\nbs=64k\n[b]\nrw=read\r\n')
+    assert [job.bs for job in jobs] == [4 * KIB, 64 * KIB]
+
+
+@pytest.mark.parametrize('text, part', [
+    ('', 'the job file has no job'),
+    ('[global]\nrw=read', 'the job file has no job'),
+    ('rw=read', 'line 1 of the job file: rw=read stands before any [section]'),
+    ('[a]\nrw=read\nfsync=1', 'line 3 of the job file, [a]: unknown key fsync; known are rw, bs'),
+    ('[global]\npool=rbd\n[a]', 'line 2 of the job file, [global]: unknown key pool'),
+    ('[a\nrw=read', 'line 1 of the job file: [a is no [section]'),
+    ('[]\nrw=read', 'is no [section]'),
+    ('[%s]' % ('a' * 65), 'is no [section]'),
+    ('[a]\nrw=read\n[a]\nrw=write', 'line 3 of the job file: there are two jobs [a]'),
+    ('[a]\nrw=read\nioengine=libaio', 'ioengine=libaio: only ioengine=rados is possible'),
+    ('[a]\nrw=read\ntime_based=0', 'only time_based or time_based=1 is possible'),
+    ('[a]\nrw=read\nruntime=0', 'line 3 of the job file, [a]: runtime=0: it must be'),
+    ('[a]\nbs=8k', 'job a: rw is missing'),
+    ('[a]\nrw=read\nbs=8m\nnrfiles=16', 'job a: bs=8m is larger than an object'),
+    ('[a]\nrw=read\nrate_iops', 'rate_iops=: a whole number is wanted'),
+    ('#\n' * 2001, 'the job file has 2001 lines'),
+    (''.join('[%d]\nrw=read\n' % number for number in range(33)), '33 jobs: at most 32')])
+def test_job_file_refused(text: str, part: str) -> None:
+    assert part in refused(job_file=text)
+
+
+def test_every_word_has_its_help_and_its_field() -> None:
+    assert set(WORDS) == set(Job.__dataclass_fields__) - {'name'}
+    assert all(word.help for word in WORDS.values())
