@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which PG an object belongs to, and names of objects whose PGs a given OSD leads.
+
+Computed as every client does it: rjenkins hash of the name, stable modulo of the pool's pg_num.
+Pools hash with rjenkins (object_hash 2) unless somebody has asked for another hash at creation.
+"""
+import struct
+from collections import Counter
+from itertools import count as count_up
+from typing import Collection, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from .types import NAMESPACE, BadJob
+
+#: Three words of 32 bits.
+State = Tuple[int, int, int]
+
+_MASK = 0xffffffff
+_START: State = (0x9e3779b9, 0x9e3779b9, 0)
+_WORDS = struct.Struct('<III')
+#: Names that are tried at most: some 2 s of one core.
+MAX_TRIES = 1000000
+
+
+def str_hash_rjenkins(name: bytes) -> int:
+    """The 32 bit hash of an object's name.
+
+    Bob Jenkins, "Hash Functions", Dr. Dobb's Journal, September 1997, begun with 0.
+    """
+    state, rest = _whole_blocks(_START, name)
+    return _last_block(state, rest, len(name))
+
+
+def _whole_blocks(state: State, name: bytes) -> Tuple[State, bytes]:
+    """The state after all blocks of twelve bytes, and the bytes that are left."""
+    end = len(name) - len(name) % 12
+    for words in _WORDS.iter_unpack(name[:end]):
+        state = _mix(state, words)
+    return state, name[end:]
+
+
+def _last_block(state: State, rest: bytes, length: int) -> int:
+    # The lowest byte of the third word is kept for the length.
+    a, b, c = _WORDS.unpack((rest[:8].ljust(9, b'\0') + rest[8:]).ljust(12, b'\0'))
+    return _mix(state, (a, b, c + length))[2]
+
+
+def _mix(state: State, words: Tuple[int, ...]) -> State:
+    a, b, c = ((have + new) & _MASK for have, new in zip(state, words))
+    for right, left, last in ((13, 8, 13), (12, 16, 5), (3, 10, 15)):
+        a = ((a - b - c) & _MASK) ^ c >> right
+        b = ((b - c - a) ^ a << left) & _MASK
+        c = ((c - a - b) & _MASK) ^ b >> last
+    return a, b, c
+
+
+def stable_mod(x: int, b: int, bmask: int) -> int:
+    """x modulo b, so that growing b by one splits one value only; `bmask`: see `mask_of`."""
+    return x & bmask if (x & bmask) < b else x & (bmask >> 1)
+
+
+def mask_of(pg_num: int) -> int:
+    """The least 2^n - 1 that is not below pg_num - 1."""
+    return (1 << (pg_num - 1).bit_length()) - 1
+
+
+def pgid_of(pool_id: int, pg_num: int, namespace: str, name: str) -> str:
+    """The PG of an object, such as "1.2f"."""
+    hashed = str_hash_rjenkins(_key(namespace, name))
+    return '%d.%x' % (pool_id, stable_mod(hashed, pg_num, mask_of(pg_num)))
+
+
+def _key(namespace: str, name: str) -> bytes:
+    return ((namespace + '\x1f' if namespace else '') + name).encode()
+
+
+def names_for(prefix: str, pool_id: int, pg_num: int, leads: Mapping[str, int], osd: int,
+              count: int) -> Tuple[str, ...]:
+    """`count` names in the probes' namespace of objects whose PGs one OSD leads."""
+    return names_by_osd(prefix, pool_id, pg_num, leads, [osd], count)[osd]
+
+
+def names_by_osd(prefix: str, pool_id: int, pg_num: int, leads: Mapping[str, int],
+                 osds: Collection[int], count: int) -> Dict[int, Tuple[str, ...]]:
+    """The same for several OSDs in one pass: PREFIX0, PREFIX1, ... are tried one by one.
+
+    `leads`: PG -> the OSD that leads it, its primary. The names are spread evenly over all PGs of
+    the pool that an OSD leads. BadJob if it leads none.
+    """
+    led = _led(pool_id, pg_num, leads, osds)
+    # Of each PG.
+    most = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
+    leader = {pg: osd for osd, pgs in led.items() for pg in pgs}
+    found: Dict[int, List[str]] = {osd: [] for osd in led}
+    taken: 'Counter[int]' = Counter()
+    missing = count * len(found)
+    for number, pg in enumerate(_pgs_of(prefix, pg_num)):
+        osd = leader.get(pg)
+        if osd is not None and len(found[osd]) < count and taken[pg] < most[osd]:
+            taken[pg] += 1
+            found[osd].append(prefix + str(number))
+            missing -= 1
+        if not missing:
+            break
+        if number > MAX_TRIES:
+            raise BadJob(_too_few(found, led, count, pg_num))
+    return {osd: tuple(names) for osd, names in found.items()}
+
+
+def _led(pool_id: int, pg_num: int, leads: Mapping[str, int],
+         osds: Collection[int]) -> Dict[int, List[int]]:
+    """OSD -> the PGs of the pool that it leads, as numbers; BadJob if one leads none."""
+    led: Dict[int, List[int]] = {osd: [] for osd in osds}
+    for pgid, osd in leads.items():
+        pool, _, pg = pgid.partition('.')
+        if osd in led and int(pool) == pool_id and int(pg, 16) < pg_num:
+            led[osd].append(int(pg, 16))
+    for osd, pgs in led.items():
+        if not pgs:
+            raise BadJob('osd.%d leads none of the %d PGs of the pool, so that no object can be '
+                         'put there' % (osd, pg_num))
+    return led
+
+
+def _pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
+    """The PGs of PREFIX0, PREFIX1, ...; what the names have in common is hashed once."""
+    key = _key(NAMESPACE, prefix)
+    common, rest = _whole_blocks(_START, key)
+    bmask = mask_of(pg_num)
+    for number in count_up():
+        digits = b'%d' % number
+        state, tail = _whole_blocks(common, rest + digits)
+        yield stable_mod(_last_block(state, tail, len(key) + len(digits)), pg_num, bmask)
+
+
+def _too_few(found: Mapping[int, Sequence[str]], led: Mapping[int, Sequence[int]], count: int,
+             pg_num: int) -> str:
+    osd = min(found, key=lambda each: len(found[each]))
+    return 'osd.%d leads %d of the %d PGs of the pool: too few to find %d objects that go there' % (
+        osd, len(led[osd]), pg_num, count)

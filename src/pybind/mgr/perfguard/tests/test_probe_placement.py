@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Objects and their PGs. Against real clusters: qa/tests/test_probe_placement.py."""
+from collections import Counter
+
+import pytest
+
+from perfguard.probe.placement import (mask_of, names_by_osd, names_for, pgid_of, stable_mod,
+                                       str_hash_rjenkins)
+from perfguard.probe.types import NAMESPACE, BadJob
+
+PREFIX = 'perfguard-probe-12-4194304-'
+
+
+@pytest.mark.parametrize('name, hashed', [
+    # As "ceph osd map" of a real cluster has them, of all lengths modulo 12 that are special.
+    ('', 0xbd49d10d), ('a', 703514648), ('foo', 0x7fc1f406), ('abcdefgh', 88045406),
+    ('abcdefghijk', 3844836940), ('abcdefghijkl', 186334885), ('abcdefghijklm', 824356913),
+    ('rbd_data.1.000000000001', 3833864428), ('x' * 300, 3834265880), ('\u00e4', 1899444195)])
+def test_hash(name: str, hashed: int) -> None:
+    assert str_hash_rjenkins(name.encode()) == hashed
+
+
+def test_stable_mod_splits_one_value_at_a_time() -> None:
+    for pg_num in range(1, 100):
+        bmask = mask_of(pg_num)
+        assert bmask & (bmask + 1) == 0 and bmask >= pg_num - 1 and bmask // 2 < max(1, pg_num - 1)
+        now = [stable_mod(x, pg_num, bmask) for x in range(1000)]
+        assert set(now) == set(range(pg_num))
+        more = [stable_mod(x, pg_num + 1, mask_of(pg_num + 1)) for x in range(1000)]
+        assert {(a, b) for a, b in zip(now, more) if a != b} <= {(now[x], pg_num)
+                                                                 for x in range(1000)}
+
+
+def test_pgid() -> None:
+    assert pgid_of(3, 64, '', 'foo') == '3.6'
+    assert pgid_of(3, 1, '', 'foo') == '3.0'
+    assert pgid_of(3, 64, 'a', 'foo') != pgid_of(3, 64, '', 'foo')
+
+
+def leads_of(pool_id: int, pg_num: int, osds: int) -> dict:
+    return {'%d.%x' % (pool_id, pg): pg * 7 % osds for pg in range(pg_num)}
+
+
+def test_names_go_to_the_osd_and_to_all_its_pgs_alike() -> None:
+    leads = {**leads_of(3, 100, 6), **leads_of(4, 100, 5)}
+    found = names_by_osd(PREFIX, 3, 100, leads, range(6), 64)
+    assert set(found) == set(range(6))
+    assert len({name for names in found.values() for name in names}) == 6 * 64
+    for osd, names in found.items():
+        pgs = Counter(pgid_of(3, 100, NAMESPACE, name) for name in names)
+        assert {leads[pgid] for pgid in pgs} == {osd}
+        led = [pgid for pgid in leads if pgid.startswith('3.') and leads[pgid] == osd]
+        assert set(pgs) == set(led) and max(pgs.values()) <= -(-64 // len(led))
+
+
+def test_names_of_one_osd_are_those_among_all() -> None:
+    leads = leads_of(3, 100, 6)
+    assert names_for(PREFIX, 3, 100, leads, 2, 16) == names_by_osd(
+        PREFIX, 3, 100, leads, range(6), 16)[2]
+    assert names_for(PREFIX, 3, 100, leads, 2, 16)[0].startswith(PREFIX)
+
+
+def test_an_osd_that_leads_nothing() -> None:
+    with pytest.raises(BadJob, match='osd.9 leads none of the 100 PGs of the pool'):
+        names_for(PREFIX, 3, 100, leads_of(3, 100, 6), 9, 16)
+    # PGs of other pools, and such as a merge has removed, do not count.
+    with pytest.raises(BadJob, match='leads none'):
+        names_for(PREFIX, 3, 16, {'4.1': 9, '3.10': 9, '3.1': 8}, 9, 16)
+
+
+def test_too_few_pgs_among_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.probe.placement.MAX_TRIES', 2000)
+    with pytest.raises(BadJob, match='osd.7 leads 1 of the 4096 PGs of the pool: too few to find '
+                                     '16 objects'):
+        names_for(PREFIX, 3, 4096, {'3.1': 7}, 7, 16)
