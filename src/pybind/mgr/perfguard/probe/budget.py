@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a run will take at most, before it begins."""
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
+
+from ..render import bytes_text, seconds_text
+from .types import Job, Step
+
+#: What the objects are expected to be written with, and what is enough even so, in bytes/s.
+PREFILL_BYTES_PER_SECOND = 50e6
+SLOW_PREFILL_BYTES_PER_SECOND = 10e6
+#: Making and removing an object costs this much beside its bytes.
+OBJECT_SECONDS = 0.001
+SLOW_OBJECT_SECONDS = 0.02
+#: Between two steps; and connecting to the cluster and leaving it, usually and at most.
+STEP_SECONDS = 0.2
+CONNECT_SECONDS = 1.0
+SLOW_CONNECT_SECONDS = 10.0
+
+
+class Budget(NamedTuple):
+    #: That it is expected to take.
+    seconds: float
+    #: Bytes of all objects that are written before the measurements, and what they take on all
+    #: replicas or shards together.
+    prefill_bytes: int
+    stored_bytes: int
+    #: Bytes that the measurements read and write at most; None: time is the only bound.
+    transfer_bytes: Optional[int]
+    objects: int
+
+
+def budget_of(steps: Sequence[Step], replicas_factor: float) -> Budget:
+    """`replicas_factor`: bytes stored per byte written; the size of the pool, or (k+m)/k."""
+    objects: Dict[str, int] = {name: step.job.object_bytes for step in steps
+                               for stream in step.streams for name in stream.objects}
+    prefill = sum(objects.values())
+    seconds = (sum(step.job.ramp_time + step.job.runtime + STEP_SECONDS for step in steps)
+               + prefill / PREFILL_BYTES_PER_SECOND + OBJECT_SECONDS * len(objects)
+               + CONNECT_SECONDS)
+    return Budget(seconds, prefill, int(prefill * replicas_factor),
+                  _sum(_transfer(step) for step in steps), len(objects))
+
+
+def _transfer(step: Step) -> Optional[int]:
+    """Of all streams of a step; None if only its time bounds it."""
+    bounds = [bound for bound in (step.job.io_size, _at_rate(step.job)) if bound]
+    return len(step.streams) * min(bounds) if bounds else None
+
+
+def _at_rate(job: Job) -> int:
+    return int(job.rate_iops * job.bs * (job.ramp_time + job.runtime))
+
+
+def _sum(values: Iterable[Optional[int]]) -> Optional[int]:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def limit_seconds(budget: Budget) -> float:
+    """Wall time after which the worker has to end, whatever the cluster does."""
+    return (budget.seconds + budget.prefill_bytes / SLOW_PREFILL_BYTES_PER_SECOND
+            + SLOW_OBJECT_SECONDS * budget.objects + SLOW_CONNECT_SECONDS)
+
+
+def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seconds: float,
+             quota_left_bytes: Optional[int] = None,
+             quota_left_objects: Optional[int] = None) -> List[str]:
+    """Why a run must not begin; empty: it may.
+
+    `free_bytes`: what the fullest OSD that matters lets be stored, all replicas counted; None
+    where nobody knows. `max_bytes` and `max_seconds` are the operator's bounds on what is stored
+    and on the time. Quotas of a pool count its objects and their bytes once; None: there is none.
+    """
+    found = []
+    if budget.stored_bytes > max_bytes:
+        found.append('it would store %s, more than the %s allowed' % (
+            bytes_text(budget.stored_bytes), bytes_text(max_bytes)))
+    if free_bytes is not None and budget.stored_bytes > free_bytes:
+        found.append('it would store %s, but only %s are free' % (
+            bytes_text(budget.stored_bytes), bytes_text(free_bytes)))
+    if quota_left_bytes is not None and budget.prefill_bytes > quota_left_bytes:
+        found.append("it would write %s, but the pool's quota leaves %s" % (
+            bytes_text(budget.prefill_bytes), bytes_text(max(0, quota_left_bytes))))
+    if quota_left_objects is not None and budget.objects > quota_left_objects:
+        found.append("it would make %d objects, but the pool's quota leaves %d" % (
+            budget.objects, max(0, quota_left_objects)))
+    if budget.seconds > max_seconds:
+        found.append('it would take %s, more than the %s allowed' % (
+            seconds_text(budget.seconds), seconds_text(max_seconds)))
+    return found

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Steps of a run, the OSDs that it is about, and what it takes."""
+from dataclasses import replace
+from typing import Any, Dict, Sequence, Tuple
+
+import pytest
+
+from perfguard.probe.budget import Budget, budget_of, limit_seconds, refusals
+from perfguard.probe.job import parse_jobs
+from perfguard.probe.placement import pgid_of
+from perfguard.probe.selection import Place, selected_osds
+from perfguard.probe.steps import plan_steps, run_prefix
+from perfguard.probe.types import NAMESPACE, BadJob, Job, Step, Target
+
+MIB = 1 << 20
+CLUSTER = Target('cluster')
+SMALL = Job('small', 'randwrite', bs=4096, iodepth=4, size=4 * MIB, nrfiles=8, runtime=2.0,
+            ramp_time=0.5)
+LARGE = Job('large', 'write', bs=MIB, iodepth=4, size=4 * MIB, nrfiles=4, runtime=3.0)
+LEADS = {'5.%x' % pg: pg % 3 for pg in range(24)}
+
+
+def on_osds(kind: str, osds: Tuple[int, ...], jobs: Sequence[Job], repeat: int = 1
+            ) -> Tuple[Step, ...]:
+    return plan_steps(7, jobs, Target(kind, osds=osds), LEADS, 5, 24, repeat)
+
+
+def objects_of(steps: Sequence[Step]) -> Dict[str, int]:
+    return {name: step.job.object_bytes for step in steps for stream in step.streams
+            for name in stream.objects}
+
+
+def test_repetitions_take_turns() -> None:
+    steps = plan_steps(7, [SMALL, LARGE], CLUSTER, None, 5, 24, 2)
+    assert [(step.job.name, step.repetition, step.part) for step in steps] == [
+        ('small', 0, ''), ('large', 0, ''), ('small', 1, ''), ('large', 1, '')]
+    assert {stream.osd for step in steps for stream in step.streams} == {None}
+
+
+def test_objects_of_the_same_size_are_shared_between_jobs() -> None:
+    twice = replace(SMALL, name='twice', rw='randread', numjobs=2)
+    steps = plan_steps(7, [SMALL, twice, LARGE], CLUSTER, None, 5, 24, 2)
+    one, two, large = (step.streams for step in steps[:3])
+    assert [stream.name for stream in two] == ['0', '1']
+    assert one[0].objects == two[0].objects and not set(two[0].objects) & set(two[1].objects)
+    assert len(large[0].objects) == 4 and not set(large[0].objects) & set(one[0].objects)
+    objects = objects_of(steps)
+    assert len(objects) == 16 + 4
+    assert all(name.startswith(run_prefix(7) + '%d-' % size) for name, size in objects.items())
+    assert run_prefix(7) == 'perfguard-probe-7-'
+
+
+def test_each_osd_in_turn_with_objects_that_it_leads() -> None:
+    steps = on_osds('osd', (0, 2), [SMALL, LARGE], repeat=2)
+    assert [(step.streams[0].osd, step.job.name, step.repetition) for step in steps] == [
+        (0, 'small', 0), (0, 'large', 0), (2, 'small', 0), (2, 'large', 0),
+        (0, 'small', 1), (0, 'large', 1), (2, 'small', 1), (2, 'large', 1)]
+    for step in steps:
+        stream, = step.streams
+        assert stream.name == 'osd.%d' % (stream.osd or 0)
+        assert len(set(stream.objects)) == step.job.nrfiles
+        assert {LEADS[pgid_of(5, 24, NAMESPACE, name)] for name in stream.objects} == {stream.osd}
+
+
+def test_streams_of_an_osd() -> None:
+    step, = on_osds('osd', (1,), [replace(SMALL, numjobs=2)])
+    assert [(stream.name, stream.osd) for stream in step.streams] == [('osd.1/0', 1),
+                                                                      ('osd.1/1', 1)]
+    assert len(objects_of([step])) == 16
+
+
+def test_interference() -> None:
+    steps = on_osds('interference', (0, 1, 2), [SMALL, LARGE], repeat=2)
+    assert {step.job for step in steps} == {SMALL}
+    told = [(step.part, step.repetition, tuple(stream.osd for stream in step.streams))
+            for step in steps]
+    alone = [('alone', r, (osd,)) for r in (0, 1) for osd in (0, 1, 2)]
+    again = [('again', r, (osd,)) for r in (0, 1) for osd in (0, 1, 2)]
+    assert told == alone + [('together', r, (0, 1, 2)) for r in (0, 1)] + again
+    assert {stream for step in steps if step.part == 'alone' for stream in step.streams} == set(
+        steps[6].streams)
+
+
+def test_interference_refused() -> None:
+    with pytest.raises(BadJob, match='two OSDs at least'):
+        on_osds('interference', (1,), [SMALL])
+    with pytest.raises(BadJob, match='iodepth=1024 in 6 streams: more than 4096 operations'):
+        on_osds('interference', (0, 1, 2), [replace(SMALL, iodepth=1024, numjobs=2)])
+    with pytest.raises(BadJob, match='osd.4 leads none'):
+        on_osds('interference', (0, 4), [SMALL])
+
+
+PLACES = {0: Place('h1', 'ssd', True, True), 1: Place('h1', 'hdd', True, True),
+          2: Place('h2', 'ssd', False, True), 3: Place('h2', 'ssd', True, False),
+          4: Place('h2', 'ssd', True, True)}
+
+
+@pytest.mark.parametrize('words, osds', [
+    ({}, (0, 1, 4)), ({'osd': 'all'}, (0, 1, 4)), ({'osd': '4'}, (4,)), ({'osd': 'osd.4'}, (4,)),
+    ({'osd': '4, osd.0'}, (0, 4)), ({'host': 'h1'}, (0, 1)), ({'host': 'h2'}, (4,)),
+    ({'device_class': 'ssd'}, (0, 4)), ({'host': 'h1', 'device_class': 'ssd'}, (0,)),
+    ({'osd': '0,1', 'device_class': 'hdd'}, (1,))])
+def test_selected(words: Dict[str, str], osds: Tuple[int, ...]) -> None:
+    assert selected_osds(PLACES, **words) == osds
+
+
+@pytest.mark.parametrize('words, message', [
+    ({'osd': '9'}, 'osd.9 does not exist'), ({'osd': '2'}, 'osd.2 is down'),
+    ({'osd': '0,3'}, 'osd.3 is out'),
+    ({'osd': 'x'}, "'x' is no OSD: 3, osd.3, 3,4 or all is wanted"),
+    ({'osd': '-1'}, "'-1' is no OSD"), ({'osd': '0,'}, "'' is no OSD"),
+    ({'host': 'h9'}, 'there is no host h9 with OSDs'),
+    ({'device_class': 'nvme'}, 'no OSD is of device class nvme'),
+    ({'osd': '1', 'host': 'h2'}, 'no OSD among 1 and on host h2'),
+    ({'host': 'h2', 'device_class': 'hdd'}, 'no OSD is up and in and on host h2 and of device '
+                                            'class hdd')])
+def test_not_selected(words: Dict[str, str], message: str) -> None:
+    with pytest.raises(BadJob) as caught:
+        selected_osds(PLACES, **words)
+    assert message in str(caught.value)
+
+
+def test_budget() -> None:
+    steps = plan_steps(7, [SMALL, LARGE], CLUSTER, None, 5, 24, 3)
+    budget = budget_of(steps, 3)
+    assert (budget.prefill_bytes, budget.stored_bytes, budget.objects) == (8 * MIB, 24 * MIB, 12)
+    assert budget.transfer_bytes is None
+    assert 3 * (2.5 + 3.0) < budget.seconds < 3 * (2.5 + 3.0) + 5
+    assert limit_seconds(budget) > budget.seconds + 5
+    assert budget_of(steps, 1.5).stored_bytes == 12 * MIB
+
+
+def test_bytes_to_transfer() -> None:
+    def transfer(**changes: Any) -> Any:
+        steps = plan_steps(7, [replace(SMALL, **changes)], CLUSTER, None, 5, 24, 2)
+        return budget_of(steps, 3).transfer_bytes
+
+    assert transfer() is None
+    assert transfer(rate_iops=100) == 2 * 100 * 4096 * 2.5
+    assert transfer(io_size=MIB, numjobs=3) == 2 * 3 * MIB
+    assert transfer(io_size=MIB, rate_iops=10) == 2 * 10 * 4096 * 2.5
+    both = plan_steps(7, [SMALL, replace(SMALL, io_size=MIB)], CLUSTER, None, 5, 24, 1)
+    assert budget_of(both, 3).transfer_bytes is None
+
+
+def test_quick_takes_less_than_a_minute() -> None:
+    budget = budget_of(plan_steps(7, parse_jobs('quick', {}, None), CLUSTER, None, 5, 24, 3), 3)
+    assert budget.seconds < 55 and budget.prefill_bytes == 128 * MIB
+    assert limit_seconds(budget) < 90
+
+
+BUDGET = Budget(seconds=60.0, prefill_bytes=100 * MIB, stored_bytes=300 * MIB, transfer_bytes=None,
+                objects=10)
+
+
+def test_refusals() -> None:
+    assert refusals(BUDGET, 300 * MIB, 300 * MIB, 60.0, 100 * MIB, 10) == []
+    assert refusals(BUDGET, None, 300 * MIB, 60.0, None, None) == []
+    assert refusals(BUDGET, 299 * MIB, 298 * MIB, 59.0, 99 * MIB, 9) == [
+        'it would store 300.0 MiB, more than the 298.0 MiB allowed',
+        'it would store 300.0 MiB, but only 299.0 MiB are free',
+        "it would write 100.0 MiB, but the pool's quota leaves 99.0 MiB",
+        "it would make 10 objects, but the pool's quota leaves 9",
+        'it would take 60 s, more than the 59 s allowed']
+    assert refusals(BUDGET, None, 300 * MIB, 60.0, -5, None) == [
+        "it would write 100.0 MiB, but the pool's quota leaves 0 B"]
