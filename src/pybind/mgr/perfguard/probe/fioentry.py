@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One stream of one step as fio 3 writes it into "jobs"."""
+import math
+from typing import Dict, Iterable, List, Sequence, Tuple
+
+from .types import Direction, Job, Json, Quantiles, Second, StepResult, StreamResult
+
+#: Upper bounds in ns, exclusive, of the classes that fio counts latencies in: key, unit's ns.
+_EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
+_CLASSES: Sequence[Tuple[str, int, Sequence[int]]] = (
+    ('latency_ns', 1, _EDGES), ('latency_us', 1000, _EDGES),
+    ('latency_ms', 1000000, (*_EDGES, 2000)))
+_LAST_CLASS = '>=2000'
+#: fio's classes of depth, by the least depth of each.
+_DEPTHS = ((1, '1'), (2, '2'), (4, '4'), (8, '8'), (16, '16'), (32, '32'), (64, '>=64'))
+#: What fio tells of how many operations it submits and completes at once: here, always one.
+_BATCHES = ('0', '4', '8', '16', '32', '64', '>=64')
+_NOTHING = Quantiles(0, 0, 0.0, 0.0, {})
+#: A last, shorter second counts from this share of a whole one on.
+_LEAST_SECOND = 0.5
+EIO, EILSEQ = 5, 84
+
+NS_PER_SECOND = 10 ** 9
+
+
+def job_options(job: Job) -> Dict[str, str]:
+    """fio's words for it, sizes in plain bytes: that is what most readers can cope with."""
+    options = {'name': job.name, 'ioengine': 'rados', 'rw': job.rw, 'bs': str(job.bs),
+               'iodepth': str(job.iodepth), 'numjobs': str(job.numjobs), 'size': str(job.size),
+               'nrfiles': str(job.nrfiles), 'runtime': '%g' % job.runtime,
+               'ramp_time': '%g' % job.ramp_time}
+    if job.reads and job.writes:
+        options.update(rwmixread=str(job.rwmixread), rwmixwrite=str(100 - job.rwmixread))
+    if job.rate_iops:
+        options['rate_iops'] = str(job.rate_iops)
+    if job.io_size:
+        options['io_size'] = str(job.io_size)
+    return options
+
+
+def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:
+    """What fio tells of a job: latencies from submission to completion are both clat and lat, the
+    time of submission (slat) is not measured apart; page faults and context switches neither.
+
+    The worker's CPU time is divided between the streams of the step. The shares of latency_ns,
+    latency_us and latency_ms are interpolated between the percentiles.
+    """
+    runtime_ns = max(stream.read.runtime_ns, stream.write.runtime_ns)
+    cpu_scale = 100.0 * NS_PER_SECOND / runtime_ns / len(step.streams) if runtime_ns else 0.0
+    found: Json = {
+        'jobname': job.name, 'groupid': 0, 'error': _error(stream), 'eta': 0,
+        'elapsed': math.ceil(job.ramp_time + runtime_ns / NS_PER_SECOND),
+        'job options': job_options(job), 'read': direction(stream.read),
+        'write': direction(stream.write),
+        'trim': {key: value for key, value in direction(Direction()).items() if key != 'seconds'},
+        'sync': {'total_ios': 0, 'lat_ns': _latency(_NOTHING, 0)},
+        'job_runtime': runtime_ns // 1000000, 'usr_cpu': step.cpu_user * cpu_scale,
+        'sys_cpu': step.cpu_system * cpu_scale, 'ctx': 0, 'majf': 0, 'minf': 0}
+    found['iodepth_level'] = _depths(job.iodepth if stream.read.ios + stream.write.ios else 0)
+    for key in ('iodepth_submit', 'iodepth_complete'):
+        found[key] = {batch: 100.0 if batch == '4' else 0.0 for batch in _BATCHES}
+    found.update(_classes([stream.read, stream.write]))
+    found.update(latency_depth=job.iodepth, latency_target=0, latency_percentile=100.0,
+                 latency_window=0)
+    return found
+
+
+def _error(stream: StreamResult) -> int:
+    if stream.corrupt:
+        return EILSEQ
+    return EIO if stream.errors or stream.unfinished else 0
+
+
+def direction(found: Direction) -> Json:
+    latency = found.latency or _NOTHING
+    clat = _latency(latency, found.ios)
+    if latency.percentile:
+        clat['percentile'] = dict(latency.percentile)
+    return {
+        'io_bytes': found.bytes, 'io_kbytes': found.bytes >> 10,
+        'bw_bytes': int(found.bytes_per_second), 'bw': int(found.bytes_per_second) >> 10,
+        'iops': found.iops, 'runtime': found.runtime_ns // 1000000, 'total_ios': found.ios,
+        'short_ios': 0, 'drop_ios': 0, 'slat_ns': _latency(_NOTHING, 0), 'clat_ns': clat,
+        'lat_ns': _latency(latency, found.ios), **_bandwidth(found.seconds),
+        **_operations(found.seconds), 'seconds': [list(each) for each in found.seconds]}
+
+
+def _latency(latency: Quantiles, count: int) -> Json:
+    return {'min': latency.min, 'max': latency.max, 'mean': latency.mean,
+            'stddev': latency.stddev, 'N': count}
+
+
+def _bandwidth(seconds: Sequence[Second]) -> Json:
+    """In KiB/s, as fio has it."""
+    least, most, mean, stddev, samples = _spread([
+        each.bytes / length / 1024 for each, length in _lengths(seconds)])
+    return {'bw_min': int(least), 'bw_max': int(most), 'bw_agg': 100.0 if samples else 0.0,
+            'bw_mean': mean, 'bw_dev': stddev, 'bw_samples': samples}
+
+
+def _operations(seconds: Sequence[Second]) -> Json:
+    least, most, mean, stddev, samples = _spread([
+        each.ios / length for each, length in _lengths(seconds)])
+    return {'iops_min': int(least), 'iops_max': int(most), 'iops_mean': mean,
+            'iops_stddev': stddev, 'iops_samples': samples}
+
+
+def _lengths(seconds: Sequence[Second]) -> List[Tuple[Second, float]]:
+    """Each second and how long it was, but a last one that is too short to tell anything."""
+    begins = [0.0, *(each.end for each in seconds)]
+    pairs = [(each, each.end - begin) for each, begin in zip(seconds, begins)
+             if each.end > begin]
+    if len(pairs) > 1 and pairs[-1][1] < _LEAST_SECOND:
+        pairs.pop()
+    return pairs
+
+
+def _spread(values: Sequence[float]) -> Tuple[float, float, float, float, int]:
+    """Least, most, mean, standard deviation of the sample, number."""
+    if not values:
+        return 0.0, 0.0, 0.0, 0.0, 0
+    mean = sum(values) / len(values)
+    squares = sum((value - mean) ** 2 for value in values)
+    return (min(values), max(values), mean, (squares / max(1, len(values) - 1)) ** 0.5,
+            len(values))
+
+
+def _depths(depth: int) -> Dict[str, float]:
+    """The engine keeps the depth exact, as long as no rate is asked for."""
+    mine = [key for least, key in _DEPTHS if least <= depth][-1:]
+    return {key: 100.0 if [key] == mine else 0.0 for _, key in _DEPTHS}
+
+
+def _classes(directions: Iterable[Direction]) -> Dict[str, Dict[str, float]]:
+    """Per cent of the operations in fio's classes of latency."""
+    working = [(each.ios, each.latency) for each in directions if each.latency and each.ios]
+    total = sum(ios for ios, _ in working)
+    found: Dict[str, Dict[str, float]] = {}
+    below = 0.0
+    for name, unit_ns, edges in _CLASSES:
+        found[name] = {}
+        for edge in edges:
+            share = sum(ios * share_below(latency, edge * unit_ns)
+                        for ios, latency in working) / total if total else 0.0
+            found[name][str(edge)] = 100.0 * (share - below)
+            below = share
+    found['latency_ms'][_LAST_CLASS] = 100.0 * (1.0 - below) if total else 0.0
+    return found
+
+
+def share_below(latency: Quantiles, ns: int) -> float:
+    """Of the operations, how many took less, 0 to 1: linear between the percentiles."""
+    points = [(latency.min, 0.0), *sorted((value, float(key) / 100)
+                                          for key, value in latency.percentile.items()),
+              (latency.max, 1.0)]
+    if ns <= latency.min:
+        return 0.0
+    for (x0, y0), (x1, y1) in zip(points, points[1:]):
+        if ns < x1:
+            return y0 + (y1 - y0) * (ns - x0) / (x1 - x0)
+    return 1.0
