@@ -3,7 +3,8 @@
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from ..render import bytes_text, seconds_text
-from .types import Job, Step
+from .fioentry import job_options
+from .types import Job, Json, Step, Target
 
 #: What the objects are expected to be written with, and what is enough even so, in bytes/s.
 PREFILL_BYTES_PER_SECOND = 50e6
@@ -92,3 +93,15 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
         found.append('it would take %s, more than the %s allowed' % (
             seconds_text(budget.seconds), seconds_text(max_seconds)))
     return found
+
+
+def preview_json(target: Target, steps: Sequence[Step], budget: Budget,
+                 refused: Sequence[str]) -> Json:
+    """What a run would do, and why not."""
+    jobs = list(dict.fromkeys(step.job for step in steps))
+    return {'target': target.key, 'jobs': [job_options(job) for job in jobs],
+            'steps': len(steps), 'repeat': max((step.repetition for step in steps), default=-1) + 1,
+            'seconds': budget.seconds, 'limit_seconds': limit_seconds(budget),
+            'objects': budget.objects, 'prefill_bytes': budget.prefill_bytes,
+            'stored_bytes': budget.stored_bytes, 'transfer_bytes': budget.transfer_bytes,
+            'refusals': list(refused)}
