@@ -43,13 +43,18 @@ def budget_of(steps: Sequence[Step], replicas_factor: float) -> Budget:
 
 
 def _transfer(step: Step) -> Optional[int]:
-    """Of all streams of a step; None if only its time bounds it."""
-    bounds = [bound for bound in (step.job.io_size, _at_rate(step.job)) if bound]
+    """Of all streams of a step; None if only its time bounds it. io_size is without the ramp."""
+    job = step.job
+    bounds = []
+    if job.rate_iops:
+        bounds.append(_at_rate(job, job.ramp_time + job.runtime))
+    if job.io_size and (job.rate_iops or not job.ramp_time):
+        bounds.append(job.io_size + _at_rate(job, job.ramp_time))
     return len(step.streams) * min(bounds) if bounds else None
 
 
-def _at_rate(job: Job) -> int:
-    return int(job.rate_iops * job.bs * (job.ramp_time + job.runtime))
+def _at_rate(job: Job, seconds: float) -> int:
+    return int(job.rate_iops * job.bs * seconds)
 
 
 def _sum(values: Iterable[Optional[int]]) -> Optional[int]:

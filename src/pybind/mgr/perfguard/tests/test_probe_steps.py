@@ -137,9 +137,11 @@ def test_bytes_to_transfer() -> None:
 
     assert transfer() is None
     assert transfer(rate_iops=100) == 2 * 100 * 4096 * 2.5
-    assert transfer(io_size=MIB, numjobs=3) == 2 * 3 * MIB
+    assert transfer(io_size=MIB, numjobs=3, ramp_time=0.0) == 2 * 3 * MIB
+    assert transfer(io_size=MIB) is None, 'the ramp is not bounded'
+    assert transfer(io_size=8192, rate_iops=100) == 2 * (8192 + 100 * 4096 * 0.5)
     assert transfer(io_size=MIB, rate_iops=10) == 2 * 10 * 4096 * 2.5
-    both = plan_steps(7, [SMALL, replace(SMALL, io_size=MIB)], CLUSTER, None, 5, 24, 1)
+    both = plan_steps(7, [SMALL, replace(SMALL, rate_iops=10)], CLUSTER, None, 5, 24, 1)
     assert budget_of(both, 3).transfer_bytes is None
 
 
