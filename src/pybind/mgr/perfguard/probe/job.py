@@ -18,6 +18,7 @@ MAX_JOBS = 32
 #: good for.
 MAX_BYTES_IN_FLIGHT = 512 * MIB
 MAX_IN_FLIGHT = 4096
+MAX_OBJECTS_IN_ALL = 4 * MAX_OBJECTS
 
 
 def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) -> Tuple[Job, ...]:
@@ -77,8 +78,7 @@ def _objects(size: int, bs: int) -> int:
 def _check(job: Job) -> None:
     objects = 'size=%s in %d objects' % (size_text(job.size), job.nrfiles)
     if job.nrfiles > MAX_OBJECTS:
-        raise BadJob('%s of 4m: at most %d objects; give nrfiles for larger ones'
-                     % (objects, MAX_OBJECTS))
+        raise BadJob('%s: at most %d; give nrfiles for larger ones' % (objects, MAX_OBJECTS))
     if job.size % job.nrfiles:
         raise BadJob('%s: they would not be equally large' % objects)
     if job.object_bytes > MAX_OBJECT:
@@ -86,6 +86,9 @@ def _check(job: Job) -> None:
     if job.bs > job.object_bytes:
         raise BadJob('bs=%s is larger than an object, which has %s (%s)'
                      % (size_text(job.bs), size_text(job.object_bytes), objects))
+    if job.nrfiles * job.numjobs > MAX_OBJECTS_IN_ALL:
+        raise BadJob('nrfiles=%d in %d streams: more than %d objects'
+                     % (job.nrfiles, job.numjobs, MAX_OBJECTS_IN_ALL))
     if 0 < job.io_size < job.bs:
         raise BadJob('io_size=%s is less than one operation (bs=%s)'
                      % (size_text(job.io_size), size_text(job.bs)))

@@ -17,7 +17,7 @@ State = Tuple[int, int, int]
 _MASK = 0xffffffff
 _START: State = (0x9e3779b9, 0x9e3779b9, 0)
 _WORDS = struct.Struct('<III')
-#: Names that are tried at most: some 2 s of one core.
+#: Names that are tried at most: some 4 s of one core.
 MAX_TRIES = 1000000
 
 

@@ -26,7 +26,9 @@ def fio_json(run: Mapping[str, Any], steps: Sequence[Step],
     `run` has "started" (seconds since the epoch; 0: not yet), "id", "state", "verdict" and what
     else is to be told of the run. An entry of "jobs" is one stream of one job, in interference of
     one part: all numbers are those of the repetition with the median of the operations a second
-    (of two in the middle, the slower one); "repetitions" tells what the single ones were.
+    (of two in the middle, the slower one); "repetitions" tells what the single ones were, and
+    "seconds" of a direction is that repetition's course: [end in s, operations, bytes, sum of
+    latencies in ns] of each second.
     Repetitions that were cut short count only where there is no other. "client_limited" holds if
     it holds for any, "errors" are those of all: failed, corrupt and unfinished operations.
     """

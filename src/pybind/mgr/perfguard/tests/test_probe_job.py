@@ -138,6 +138,7 @@ def test_jobs_that_words_make_equal_count_once() -> None:
     ({'io_size': '4095'}, 'io_size=4095 is less than one operation (bs=4k)'),
     ({'rate_iops': 'many'}, 'rate_iops=many: a whole number is wanted'),
     ({'bs': '4m', 'iodepth': '129'}, 'more than 512m in flight'),
+    ({'nrfiles': '4096', 'numjobs': '5'}, 'nrfiles=4096 in 5 streams: more than 16384 objects'),
     ({'iodepth': '1024', 'numjobs': '5'}, 'more than 4096 operations in flight'),
     ({'block': '4k'}, 'block=4k: there is no such word; known are rw, bs, iodepth')])
 def test_refused(words: Dict[str, str], part: str) -> None:
