@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The manual names every option with its default, and every command."""
+"""The manual names every option with its default, every command, and what jobs can be."""
 import re
 from pathlib import Path
 from typing import Dict
@@ -7,6 +7,8 @@ from typing import Dict
 import pytest
 
 from perfguard.options import OPTIONS
+from perfguard.probe.jobfile import IMPLIED, SUPPORTED
+from perfguard.probe.profiles import PROFILES
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
@@ -30,3 +32,9 @@ def test_commands(command: str) -> None:
     words = command.split()
     verb = words[-1]
     assert ('perfguard ' + command) in manual or '/ ``%s``' % verb in manual
+
+
+@pytest.mark.parametrize('word', [*SUPPORTED, *IMPLIED, *PROFILES])
+def test_words_of_jobs(word: str) -> None:
+    section = MANUAL.read_text().split('What a probe does\n---')[1].split('\n---')[0]
+    assert re.search('``%s[`=]' % word, section)
