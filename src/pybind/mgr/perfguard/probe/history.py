@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs of probes as they are kept: records, their JSON, and which of them are kept how long."""
+from dataclasses import asdict, dataclass, fields, replace
+from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
+
+from .types import (Direction, Job, Json, Second, Step, StepResult, Stream, StreamResult,
+                    Target)
+from .wire import step_result_from_json, step_result_to_json
+
+QUEUED, PREPARING, RUNNING, CLEANING = 'queued', 'preparing', 'running', 'cleaning'
+DONE, FAILED, CANCELLED, REFUSED = 'done', 'failed', 'cancelled', 'refused'
+#: States in which nothing changes any more.
+ENDED = frozenset({DONE, FAILED, CANCELLED, REFUSED})
+
+#: Points that a series of one direction of one stream is thinned to, in short and in long runs.
+MAX_POINTS = 60
+MIN_POINTS = 6
+#: Points in all series of a run together; those of many steps are thinned to this.
+RUN_POINTS = 6000
+#: Messages and conditions that a record holds, the last ones.
+MAX_TEXTS = 50
+DAY_SECONDS = 86400.0
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run. Times in seconds since the epoch; 0.0: not yet."""
+    id: int
+    state: str
+    #: Name of the profile; '' where the jobs were given in words or in a file.
+    profile: str
+    target: Target
+    created: float
+    started: float = 0.0
+    ended: float = 0.0
+    #: "command", or the name of the schedule.
+    trigger: str = 'command'
+    #: Without the names of objects, which are gone.
+    steps: Tuple[Step, ...] = ()
+    #: Of the first steps, as many as came to an end.
+    results: Tuple[StepResult, ...] = ()
+    #: What disturbed it: scrub, deep scrub, balancer, autoscaler, recovery, in words.
+    conditions: Tuple[str, ...] = ()
+    messages: Tuple[str, ...] = ()
+
+    @property
+    def done(self) -> Sequence[Tuple[Step, StepResult]]:
+        return tuple(zip(self.steps, self.results))
+
+    @property
+    def ended_well(self) -> bool:
+        return self.state == DONE
+
+
+def slimmed(record: RunRecord) -> RunRecord:
+    """The record as it is kept: without names of objects, its series thinned."""
+    directions = sum(len(result.streams) * (step.job.reads + step.job.writes)
+                     for step, result in record.done)
+    points = max(MIN_POINTS, min(MAX_POINTS, RUN_POINTS // max(1, directions)))
+    return replace(
+        record,
+        steps=tuple(replace(step, streams=tuple(stream._replace(objects=())
+                                                for stream in step.streams))
+                    for step in record.steps),
+        results=tuple(replace(result, streams=tuple(_thin_stream(stream, points)
+                                                    for stream in result.streams))
+                      for result in record.results),
+        conditions=record.conditions[-MAX_TEXTS:], messages=record.messages[-MAX_TEXTS:])
+
+
+def _thin_stream(stream: StreamResult, points: int) -> StreamResult:
+    return replace(stream, read=_thin_direction(stream.read, points),
+                   write=_thin_direction(stream.write, points))
+
+
+def _thin_direction(direction: Direction, points: int) -> Direction:
+    return replace(direction, seconds=thinned(direction.seconds, points))
+
+
+def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
+    """Neighbours added up, so that at most so many are left; sums stay as they are."""
+    step = -(-len(seconds) // points)
+    if step <= 1:
+        return tuple(seconds)
+    groups = [seconds[at:at + step] for at in range(0, len(seconds), step)]
+    return tuple(Second(group[-1].end, sum(each.ios for each in group),
+                        sum(each.bytes for each in group),
+                        sum(each.lat_sum_ns for each in group)) for group in groups)
+
+
+# ---- JSON
+
+def record_to_json(record: RunRecord) -> Json:
+    """Each job is told once: {"jobs": [...], "steps": [[job's number, streams, ...]], ...}."""
+    jobs = list(dict.fromkeys(step.job for step in record.steps))
+    numbers = {job: number for number, job in enumerate(jobs)}
+    plain: Json = {each.name: getattr(record, each.name) for each in fields(record)}
+    plain.update(
+        target=asdict(record.target), jobs=[asdict(job) for job in jobs],
+        steps=[{'job': numbers[step.job], 'repetition': step.repetition, 'part': step.part,
+                'streams': [[stream.name, stream.osd] for stream in step.streams]}
+               for step in record.steps],
+        results=[step_result_to_json(result) for result in record.results])
+    return plain
+
+
+def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
+    """ValueError, TypeError or LookupError where it is no record."""
+    jobs = [Job(**job) for job in raw['jobs']]
+    target = raw['target']
+    steps = tuple(Step(jobs[step['job']],
+                       tuple(Stream(str(name), (), osd) for name, osd in step['streams']),
+                       int(step['repetition']), str(step['part'])) for step in raw['steps'])
+    return RunRecord(
+        int(raw['id']), str(raw['state']), str(raw['profile']),
+        Target(str(target['kind']), str(target['pool']), tuple(map(int, target['osds'])),
+               int(target['replicas'])),
+        float(raw['created']), float(raw['started']), float(raw['ended']), str(raw['trigger']),
+        steps, tuple(map(step_result_from_json, raw['results'])),
+        tuple(map(str, raw['conditions'])), tuple(map(str, raw['messages'])))
+
+
+# ---- which runs are kept
+
+class Retention(NamedTuple):
+    """Runs that ended are kept while all of these allow it; a baseline is kept in any case."""
+    runs: int
+    days: float
+    #: Of all runs together: what a place to keep them can hold.
+    steps: int
+
+
+class History:
+    """Records by id. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._records: Dict[int, RunRecord] = {}
+
+    def put(self, record: RunRecord) -> None:
+        self._records[record.id] = record
+
+    def put_loaded(self, records: Iterable[RunRecord]) -> None:
+        """Records from an archive; what is known already is newer."""
+        for record in records:
+            self._records.setdefault(record.id, record)
+
+    def remove(self, run_id: int) -> None:
+        self._records.pop(run_id, None)
+
+    def get(self, run_id: int) -> Optional[RunRecord]:
+        return self._records.get(run_id)
+
+    def all(self) -> List[RunRecord]:
+        """The oldest first."""
+        return [self._records[run_id] for run_id in sorted(self._records)]
+
+    def last_started(self) -> Dict[str, float]:
+        """When the last run of each trigger began, or was asked for. A refused one may be tried
+        again."""
+        return {record.trigger: record.started or record.created for record in self.all()
+                if record.state != REFUSED}
+
+    def outlived(self, retention: Retention, baselines: AbstractSet[int],
+                 now: float) -> List[int]:
+        """Runs to be removed, the oldest first."""
+        over: List[int] = []
+        runs, steps = 0, sum(len(each.steps) for each in self._records.values()
+                             if each.id in baselines or each.state not in ENDED)
+        for record in reversed(self.all()):
+            if record.id in baselines or record.state not in ENDED:
+                continue
+            runs, steps = runs + 1, steps + len(record.steps)
+            old = record.ended < now - retention.days * DAY_SECONDS
+            # The newest one stays in any case: it is what was asked for.
+            if runs > 1 and (runs > retention.runs or steps > retention.steps or old):
+                over.append(record.id)
+        return over[::-1]
