@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Two runs side by side: what is faster, slower, the same, or cannot be told.
+
+Speed is that of the operations (bytes follow, since both runs have the same bs); where a rate was
+asked for, it is their mean latency. p99 varies more from run to run, so that more has to be seen
+before it counts.
+"""
+import math
+import random
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+from .history import RunRecord
+from .measured import Key, Measured, Repetition, figure, label, measured
+from .stats import Difference, difference, holm, mann_whitney_p, resamples
+
+FASTER, SLOWER, SAME, UNKNOWN = 'faster', 'slower', 'no difference', 'cannot tell'
+IOPS, BANDWIDTH, LATENCY, P99 = 'iops', 'bandwidth', 'latency', 'p99'
+
+#: Least differences that matter: 5 % of the speed, and half as much again of p99.
+LEAST_EFFECT = 0.05
+LEAST_TAIL_EFFECT = 0.5
+#: "No difference" is said where one of 30 % is ruled out.
+RULED_OUT = 0.3
+#: Standard deviation of the logarithm from run to run on an unchanged cluster: at the upper end
+#: of the 5 to 10 % that quiet clusters show; more for what few operations decide.
+PRIOR_SD = 0.1
+TAIL_PRIOR_SD = 0.25
+#: Repetitions of each run with which a rank test has a say.
+RANK_REPETITIONS = 5
+#: Chance of a false "slower" or "faster": of one line, and of all lines together.
+LEVEL = 0.05
+#: Bootstrap replicates of one quantity; fewer where there are very many lines. 50 to 200 are
+#: enough for a standard error (Efron and Tibshirani, 1993, section 6.4).
+REPLICATES = 200
+FEWEST_REPLICATES = 60
+ALL_REPLICATES = 30000
+SEED = 16
+
+
+class NothingInCommon(ValueError):
+    """The runs share no job and target; the message says what each of them has."""
+
+
+class Estimate(NamedTuple):
+    """One quantity of both runs: operations or bytes a second, or ns."""
+    #: Medians of the repetitions.
+    a: float
+    b: float
+    #: By how many times b is above a, with its 95 % interval: near to b / a, not the same
+    #: (stats.difference).
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+
+
+class Line(NamedTuple):
+    """One job in one direction (on one OSD)."""
+    label: str
+    key: Key
+    repetitions: Tuple[int, int]
+    #: IOPS, BANDWIDTH, LATENCY, P99.
+    estimates: Dict[str, Estimate]
+    verdict: str
+    #: Two-sided, that nothing changed.
+    p: float
+    #: "3,912 IOPS against 5,640: 0.69 times (0.58 to 0.83)"
+    why: str
+
+
+class Comparison(NamedTuple):
+    """Run b against run a."""
+    a: int
+    b: int
+    lines: Tuple[Line, ...]
+    #: Of all lines, those counted that hold together.
+    verdict: str
+    #: Lines that are slower even with regard to their number.
+    slower: Tuple[Line, ...]
+    #: What to keep in mind.
+    notes: Tuple[str, ...]
+
+
+def compare(a: RunRecord, b: RunRecord) -> Comparison:
+    """What both have; NothingInCommon where there is no such job and OSD."""
+    ours, theirs = measured(a.done), measured(b.done)
+    common = [key for key in ours if key in theirs]
+    if a.target.key != b.target.key and not _same_osds(common):
+        raise NothingInCommon('run %d probed %s, run %d %s: different targets cannot be compared'
+                              % (a.id, a.target.key, b.id, b.target.key))
+    if not common:
+        raise NothingInCommon('runs %d and %d have no job in common: %s against %s'
+                              % (a.id, b.id, _names(ours), _names(theirs)))
+    replicates = max(FEWEST_REPLICATES, min(REPLICATES, ALL_REPLICATES // len(common)))
+    rng = random.Random(SEED)
+    lines = tuple(_line(key, ours[key], theirs[key], rng, replicates) for key in common)
+    held = holm([line.p for line in lines], LEVEL)
+    sure = [line for line, holds in zip(lines, held) if holds]
+    slower = tuple(line for line in sure if line.verdict == SLOWER)
+    return Comparison(a.id, b.id, lines, _whole(lines, sure), slower,
+                      tuple(_notes(a, b, ours, theirs, common)))
+
+
+def _same_osds(common: Sequence[Key]) -> bool:
+    """OSDs that both runs probed one by one: the rest of the lists does not matter."""
+    return bool(common) and all(key.osd is not None and not key.part for key in common)
+
+
+def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random,
+          replicates: int) -> Line:
+    """One generator for all: its state is the same for the same two runs."""
+    speed = _estimate(a, b, _iops, _of_iops, True, rng, replicates)
+    latency = _estimate(a, b, _latency, _of_latency, False, rng, replicates)
+    tail = _tail(a, b, rng, replicates)
+    bandwidth = speed[0]._replace(a=_middle(a, _bandwidth), b=_middle(b, _bandwidth))
+    main, p = latency if key.job.rate_iops else speed
+    verdict = main.verdict
+    if tail[0].verdict == SLOWER and verdict != FASTER:
+        verdict, p = SLOWER, min(1.0, 2.0 * min(p, tail[1]))
+    estimates = {IOPS: speed[0], BANDWIDTH: bandwidth, LATENCY: latency[0], P99: tail[0]}
+    return Line(label(key, b[-1].name), key, (len(a), len(b)), estimates, verdict, p,
+                _why(key, estimates, main.verdict))
+
+
+def _iops(repetition: Repetition) -> float:
+    return repetition.iops
+
+
+def _bandwidth(repetition: Repetition) -> float:
+    return repetition.bytes_per_second
+
+
+def _latency(repetition: Repetition) -> float:
+    return repetition.latency_ns
+
+
+def _p99(repetition: Repetition) -> float:
+    return repetition.p99_ns
+
+
+def _of_iops(seconds: float, ios: int, _lat_sum_ns: int) -> float:
+    return math.log(ios / seconds)
+
+
+def _of_latency(_seconds: float, ios: int, lat_sum_ns: int) -> float:
+    return math.log(max(1.0, lat_sum_ns / ios))
+
+
+def _middle(side: Sequence[Repetition], get: Callable[[Repetition], float]) -> float:
+    ordered = sorted(map(get, side))
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else math.sqrt(ordered[half - 1] * ordered[half])
+
+
+def _estimate(a: Sequence[Repetition], b: Sequence[Repetition],
+              get: Callable[[Repetition], float], of: Callable[[float, int, int], float],
+              more_is_better: bool, rng: random.Random,
+              replicates: int) -> Tuple[Estimate, float]:
+    """Of a quantity that each second has; with its p."""
+    ours, theirs = ([resamples(math.log(get(each)), each.seconds, of, rng) for each in side]
+                    for side in (a, b))
+    found = difference(ours, theirs, PRIOR_SD, rng, replicates)
+    p = found.p
+    if min(len(a), len(b)) >= RANK_REPETITIONS:
+        p = max(p, mann_whitney_p(list(map(get, a)), list(map(get, b))))
+    matters = p <= LEVEL and abs(found.value) >= -math.log1p(-LEAST_EFFECT)
+    return _told(a, b, get, found, matters, more_is_better), p
+
+
+def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rng: random.Random,
+          replicates: int) -> Tuple[Estimate, float]:
+    """p99 hangs on few operations and now and then is anything: each repetition of one run has
+    to be beyond each of the other, and an alarm takes what ranks alone prove."""
+    ours, theirs = ([math.log(each.p99_ns) for each in side] for side in (a, b))
+    found = difference([[each] for each in ours], [[each] for each in theirs], TAIL_PRIOR_SD, rng,
+                       replicates)
+    apart = min(ours) > max(theirs) or max(ours) < min(theirs)
+    matters = (apart and min(len(a), len(b)) > 1 and found.p <= LEVEL
+               and abs(found.value) >= math.log1p(LEAST_TAIL_EFFECT))
+    return _told(a, b, _p99, found, matters, False), max(found.p, mann_whitney_p(ours, theirs))
+
+
+def _told(a: Sequence[Repetition], b: Sequence[Repetition], get: Callable[[Repetition], float],
+          found: Difference, matters: bool, more_is_better: bool) -> Estimate:
+    bound = -math.log1p(-RULED_OUT)
+    if matters:
+        verdict = FASTER if (found.value > 0.0) == more_is_better else SLOWER
+    else:
+        verdict = SAME if -bound <= found.low and found.high <= bound else UNKNOWN
+    return Estimate(_middle(a, get), _middle(b, get), math.exp(found.value), math.exp(found.low),
+                    math.exp(found.high), verdict)
+
+
+def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
+    speed, latency, tail = estimates[IOPS], estimates[LATENCY], estimates[P99]
+    if key.job.rate_iops:
+        text = '%.3g ms against %.3g: %.2f times (%.2f to %.2f)' % (
+            latency.b / 1e6, latency.a / 1e6, latency.ratio, latency.low, latency.high)
+    else:
+        text = '%s IOPS against %s: %.2f times (%.2f to %.2f)' % (
+            figure(speed.b), figure(speed.a), speed.ratio, speed.low, speed.high)
+    if tail.verdict == SLOWER and verdict != FASTER:
+        text += '; p99 %.3g ms against %.3g' % (tail.b / 1e6, tail.a / 1e6)
+    return text
+
+
+def _whole(lines: Sequence[Line], sure: Sequence[Line]) -> str:
+    told = {line.verdict for line in sure}
+    if SLOWER in told:
+        return SLOWER
+    if FASTER in told:
+        return FASTER
+    calm = all(line.verdict != UNKNOWN for line in lines)
+    return SAME if calm else UNKNOWN
+
+
+def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
+           common: Sequence[Key]) -> List[str]:
+    notes: List[str] = []
+    fewest = min(min(len(ours[key]), len(theirs[key])) for key in common)
+    if fewest == 1:
+        notes.append('the evidence is thin: one repetition tells nothing of how runs vary, '
+                     'which is taken to be %.0f %%; three are better' % (100.0 * PRIOR_SD))
+    for record, has, other in ((a, ours, theirs), (b, theirs, ours)):
+        alone = sorted({label(key, has[key][-1].name) for key in has if key not in other})
+        if alone:
+            notes.append('only in run %d: %s' % (record.id, ', '.join(alone)))
+        limited = sorted({label(key, has[key][-1].name) for key in common
+                          if any(each.client_limited for each in has[key])})
+        if limited:
+            notes.append("run %d was bound by the probe's own CPU in %s: the cluster can do more"
+                         % (record.id, ', '.join(limited)))
+        if record.conditions:
+            notes.append('while run %d ran: %s' % (record.id, '; '.join(record.conditions)))
+        if not record.ended_well:
+            notes.append('run %d is %s: it has %d of %d steps' % (
+                record.id, record.state, len(record.results), len(record.steps)))
+    return notes
+
+
+def _names(has: Measured) -> str:
+    return ', '.join(sorted({label(key, has[key][-1].name) for key in has})) or 'nothing measured'
