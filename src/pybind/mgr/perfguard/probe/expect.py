@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a run measured, against what devices of its class usually do below Ceph.
+
+The figures are those that practitioners report (Mark Nelson's and Clyso's published performance
+tests of 2023 and 2024, the Ceph performance pages of yourcmc.ru): ranges, not limits. They are of
+one OSD; depth-1 operations average over OSDs, deep queues and linear I/O add up.
+"""
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..watch.peers import median
+from .history import RunRecord
+from .measured import ALONE, WRITE, Key, Repetition, figure, label, measured
+from .types import READING, WRITING
+
+AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION = ('as expected', 'below', 'above', 'no expectation')
+
+SMALL_BYTES = 4096
+#: A job is linear from this size and depth on.
+LINEAR_BYTES = 1 << 20
+LINEAR_DEPTH = 8
+DEEP = 128
+#: Small erasure coded writes fall to a third of replicated ones, or so.
+EC_SMALL_WRITE = 1 / 3
+#: What one client gets from a cluster of flash, however large it is.
+CLIENT_IOPS = {'read': 30000.0, 'write': 15000.0}
+
+
+class Range(NamedTuple):
+    low: float
+    high: float
+
+
+class Figures(NamedTuple):
+    """Of one OSD in one direction: IOPS of 4 KiB at depth 1 and 128, bytes a second linear."""
+    shallow: Range
+    deep: Range
+    #: None: whatever the device does.
+    linear: Optional[Range]
+
+
+#: "About 66" is taken as a factor of 1.5 to both sides, "100 to 120" as a fifth more to both.
+_DISK = Figures(Range(44.0, 99.0), Range(80.0, 144.0), Range(27e6, 60e6))
+#: With power-loss protection.
+_FLASH = {'read': Figures(Range(1000.0, 4000.0), Range(10000.0, 50000.0), None),
+          'write': Figures(Range(300.0, 2500.0), Range(10000.0, 20000.0), None)}
+FIGURES: Mapping[str, Mapping[str, Figures]] = {
+    'hdd': {'read': _DISK, 'write': _DISK}, 'ssd': _FLASH, 'nvme': _FLASH}
+
+
+class Layout(NamedTuple):
+    """What the I/O of one step is spread over."""
+    #: OSDs that work at the same time.
+    osds: int
+    replicas: int = 1
+    #: Of an erasure coded pool: k and m; 0: it is replicated.
+    data_chunks: int = 0
+    coding_chunks: int = 0
+
+
+class _Wanted(NamedTuple):
+    range: Range
+    #: In bytes a second, not in operations.
+    linear: bool
+    #: "at depth 128 from 6 OSDs"
+    how: str
+
+
+class Expectation(NamedTuple):
+    """Of one job in one direction (on one OSD)."""
+    label: str
+    verdict: str
+    #: "66 IOPS; hdd: 44 IOPS to 99 IOPS at depth 1", or why there is no expectation.
+    why: str
+
+
+def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expectation, ...]:
+    """Medians of the repetitions against the class. `layout` is that of a pool or the cluster;
+    OSDs that are probed one by one are judged each by itself."""
+    found: List[Expectation] = []
+    for key, repetitions in measured(record.done).items():
+        if key.part not in ('', ALONE):
+            continue
+        own = Layout(1) if key.osd is not None else layout
+        found.append(_expectation(key, repetitions, device_class, own))
+    return tuple(found)
+
+
+def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
+                 layout: Layout) -> Expectation:
+    name = label(key, repetitions[-1].name)
+    figures = FIGURES.get(device_class)
+    if figures is None:
+        return Expectation(name, NO_EXPECTATION, 'nothing is known of device class %s'
+                           % (device_class or '(none)'))
+    wanted = _wanted(key, figures[key.direction], layout)
+    if wanted is None:
+        return Expectation(name, NO_EXPECTATION, 'figures are known of 4 KiB at depth 1 and 128, '
+                           'and of 4 MiB at depth 16 on disks')
+    value = median(sorted(each.bytes_per_second if wanted.linear else each.iops
+                          for each in repetitions))
+    verdict = _verdict(value, wanted.range)
+    why = '%s; %s: %s to %s %s' % (
+        _told(value, wanted.linear), device_class, _told(wanted.range.low, wanted.linear),
+        _told(wanted.range.high, wanted.linear), wanted.how)
+    if verdict == BELOW and any(each.client_limited for each in repetitions):
+        return Expectation(name, NO_EXPECTATION, why + "; the probe's own CPU was the bound")
+    return Expectation(name, verdict, why)
+
+
+def _wanted(key: Key, figures: Figures, layout: Layout) -> Optional[_Wanted]:
+    job = key.job
+    depth = job.iodepth * job.numjobs
+    if job.rate_iops or job.rw in READING & WRITING:
+        return None
+    if job.bs >= LINEAR_BYTES and depth >= LINEAR_DEPTH and figures.linear is not None:
+        return _Wanted(_times(figures.linear, _linear_factor(key, layout, depth)), True,
+                       _from(layout, key))
+    if job.bs != SMALL_BYTES or (depth != 1 and depth < DEEP):
+        return None
+    erasure_coded = layout.data_chunks and key.direction == WRITE
+    if depth == 1:
+        # One after the other goes to all OSDs in turn: how many they are makes no difference.
+        return _Wanted(_times(figures.shallow, EC_SMALL_WRITE if erasure_coded else 1.0), False,
+                       'at depth 1')
+    copies = layout.replicas if key.direction == WRITE else 1
+    deep = _times(figures.deep, layout.osds / copies * (EC_SMALL_WRITE if erasure_coded else 1.0))
+    return _Wanted(_bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,
+                   'at depth %d %s' % (depth, _from(layout, key)))
+
+
+def _bounded(deep: Range, shallow: Range, depth: int, client_iops: float) -> Range:
+    """No more than so many operations in flight can do, each as fast as one alone; and of one
+    client nobody expects more than one client gets."""
+    return Range(min(deep.low, depth * shallow.low, client_iops),
+                 min(deep.high, depth * shallow.high))
+
+
+def _linear_factor(key: Key, layout: Layout, depth: int) -> float:
+    """How many OSDs' worth of user data is moved at the same time."""
+    chunks = layout.data_chunks + layout.coding_chunks
+    if key.direction == WRITE:
+        width, share = ((chunks, layout.data_chunks / chunks) if chunks
+                        else (layout.replicas, 1.0 / layout.replicas))
+    else:
+        width, share = max(1, layout.data_chunks), 1.0
+    return min(layout.osds, depth * width) * share
+
+
+def _times(one: Range, factor: float) -> Range:
+    return Range(one.low * factor, one.high * factor)
+
+
+def _from(layout: Layout, key: Key) -> str:
+    text = 'from %d OSD%s' % (layout.osds, '' if layout.osds == 1 else 's')
+    if key.direction == WRITE and layout.data_chunks:
+        text += ', erasure coded %d+%d' % (layout.data_chunks, layout.coding_chunks)
+    elif key.direction == WRITE and layout.replicas > 1:
+        text += ', %d replicas' % layout.replicas
+    return text
+
+
+def _verdict(value: float, expected: Range) -> str:
+    if value < expected.low:
+        return BELOW
+    return ABOVE if value > expected.high else AS_EXPECTED
+
+
+def _told(value: float, linear: bool) -> str:
+    return '%s MB/s' % figure(value / 1e6) if linear else '%s IOPS' % figure(value)
