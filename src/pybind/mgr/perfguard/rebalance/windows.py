@@ -37,8 +37,7 @@ def window(begin_time: str, end_time: str, begin_weekday: int, end_weekday: int)
     """From the options of these names; BadWindow if there is none such, or it never opens."""
     begin, end = _minute('begin_time', begin_time), _minute('end_time', end_time)
     if begin % DAY_MINUTES == end:
-        raise BadWindow('begin_time and end_time are both %s: nothing would ever be released'
-                        % end_time)
+        raise BadWindow('begin_time and end_time are both %s: it never opens' % end_time)
     return Window(begin % DAY_MINUTES, end, begin_weekday, end_weekday)
 
 

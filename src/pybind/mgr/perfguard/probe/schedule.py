@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Probes that run by themselves: when each is due."""
+import re
+import time
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Iterable, List, Mapping, Tuple
+
+from ..rebalance.windows import DAY_MINUTES, BadWindow, Window, is_open, window
+from .types import BadJob, Json
+
+#: Words that are the schedule's; all others are those of the probe.
+TIME_WORDS = ('begin_time', 'end_time', 'begin_weekday', 'end_weekday', 'every_days')
+DEFAULTS = {'begin_time': '0000', 'end_time': '2400', 'begin_weekday': '0', 'end_weekday': '0',
+            'every_days': '1'}
+MAX_DAYS = 366
+#: "command" is the trigger of what no schedule began.
+RESERVED = frozenset({'command'})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A probe that begins in each window, or in the first after so many days; at most once."""
+    name: str
+    #: Of the probe: profile, target, words of the job.
+    words: Tuple[Tuple[str, str], ...]
+    window: Window
+    #: As they were given, so that they can be told again.
+    times: Tuple[Tuple[str, str], ...]
+    every_days: int = 1
+
+
+def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
+    """Of TIME_WORDS and the probe's; BadJob if there is none such, or it is never due.
+
+    begin_time and end_time as HHMM, weekdays with Sunday as 0 and the end excluded, as in the
+    options of the rebalance; every_days from 1.
+    """
+    if not re.match(r'[A-Za-z0-9._-]{1,64}\Z', name) or name in RESERVED:
+        raise BadJob('a schedule cannot be called %r: letters, digits, ".", "_" and "-" make a '
+                     'name' % name)
+    times = {**DEFAULTS, **{word: words[word] for word in TIME_WORDS if word in words}}
+    try:
+        when = window(times['begin_time'], times['end_time'],
+                      _number('begin_weekday', times['begin_weekday'], 0, 6),
+                      _number('end_weekday', times['end_weekday'], 0, 7) % 7)
+    except BadWindow as reason:
+        raise BadJob(str(reason)) from None
+    every = _number('every_days', times['every_days'], 1, MAX_DAYS)
+    probe = tuple(sorted((word, text) for word, text in words.items() if word not in TIME_WORDS))
+    return Schedule(name, probe, when, tuple(times.items()), every)
+
+
+def _number(word: str, text: str, low: int, high: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 6 and low <= int(text) <= high:
+        return int(text)
+    raise BadJob('%s is %r: a number from %d to %d is wanted' % (word, text, low, high))
+
+
+def schedule_to_json(schedule: Schedule) -> Json:
+    return {'name': schedule.name, **dict(schedule.times), 'probe': dict(schedule.words)}
+
+
+def schedule_from_json(raw: Mapping[str, Any]) -> Schedule:
+    """BadJob, ValueError, TypeError or LookupError where it is none."""
+    times = {word: str(raw[word]) for word in TIME_WORDS}
+    probe = {str(word): str(text) for word, text in raw['probe'].items()}
+    return schedule_of(str(raw['name']), {**probe, **times})
+
+
+def due(schedules: Iterable[Schedule], last_started: Mapping[str, float],
+        now: float) -> Tuple[str, ...]:
+    """Names of those that may begin now, the one that has waited longest first."""
+    names: List[Tuple[float, str]] = []
+    for schedule in schedules:
+        last = last_started.get(schedule.name)
+        if is_open(schedule.window, now) and (
+                last is None or _days_between(schedule.window, last, now)
+                not in range(schedule.every_days)):
+            names.append((last or 0.0, schedule.name))
+    return tuple(name for _, name in sorted(names))
+
+
+def _days_between(when: Window, last: float, now: float) -> int:
+    """Windows are counted by the day on which they opened, so that an hour that comes twice, or
+    never, changes nothing. Negative where the clock was put back: then nothing is known."""
+    return _day_of_window(when, now) - _day_of_window(when, last)
+
+
+def _day_of_window(when: Window, at: float) -> int:
+    local = time.localtime(at)
+    today = date(local.tm_year, local.tm_mon, local.tm_mday).toordinal()
+    over_midnight = 60 * local.tm_hour + local.tm_min < when.begin_minute % DAY_MINUTES
+    return today - over_midnight
