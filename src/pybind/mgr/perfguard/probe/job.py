@@ -21,6 +21,13 @@ MAX_IN_FLIGHT = 4096
 MAX_OBJECTS_IN_ALL = 4 * MAX_OBJECTS
 
 
+def profile_of(profile: Optional[str], words: Words, job_file: Optional[str]) -> str:
+    """The profile that is meant: "quick" where nothing says what to do; '': none."""
+    if profile:
+        return profile
+    return '' if job_file is not None or 'rw' in words else DEFAULT_PROFILE
+
+
 def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) -> Tuple[Job, ...]:
     """The jobs that a profile, or a job file, or rw= describes, all with `words` laid over them.
 
@@ -29,13 +36,14 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
     explicit = values(words)
     if profile and job_file is not None:
         raise BadJob('a profile (%s) or a job file, not both' % profile)
-    if profile and profile not in PROFILES:
-        raise BadJob('there is no profile %r: %s are known' % (profile, ', '.join(PROFILES)))
+    name = profile_of(profile, words, job_file)
+    if name and name not in PROFILES:
+        raise BadJob('there is no profile %r: %s are known' % (name, ', '.join(PROFILES)))
     if job_file is not None:
-        jobs = [_job(name, {**DEFAULTS, **section, **words})
-                for name, section in jobfile.sections(job_file)]
-    elif profile or 'rw' not in words:
-        jobs = _of_profile(profile or DEFAULT_PROFILE, words)
+        jobs = [_job(section, {**DEFAULTS, **keys, **words})
+                for section, keys in jobfile.sections(job_file)]
+    elif name:
+        jobs = _of_profile(name, words)
     else:
         jobs = [_job(explicit['rw'], {**DEFAULTS, **words})]
     _check_all(jobs, words)

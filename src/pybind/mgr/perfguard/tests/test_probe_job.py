@@ -4,7 +4,7 @@ from typing import Dict, Optional
 
 import pytest
 
-from perfguard.probe.job import parse_jobs
+from perfguard.probe.job import parse_jobs, profile_of
 from perfguard.probe.profiles import PROFILES, default_repeat
 from perfguard.probe.types import BadJob, Job
 from perfguard.probe.words import WORDS, parse_seconds, parse_size, size_text
@@ -90,6 +90,12 @@ def test_profiles() -> None:
     assert shape('throughput') == throughput
     assert shape('quick') == shape(None) == shape('') == latency + iops + throughput
     assert {default_repeat(profile) for profile in PROFILES} == {3} and default_repeat('') == 1
+
+
+def test_which_profile_is_meant() -> None:
+    assert profile_of(None, {}, None) == profile_of('', {'bs': '8k'}, None) == 'quick'
+    assert profile_of('iops', {'rw': 'read'}, None) == 'iops'
+    assert profile_of(None, {'rw': 'read'}, None) == profile_of(None, {}, '[a]') == ''
 
 
 @pytest.mark.parametrize('profile', PROFILES)
