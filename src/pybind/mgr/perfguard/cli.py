@@ -1,43 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The commands: one thin function each. Errors become (retval, out, err) here and only here."""
+"""The commands: one thin function each."""
 import errno
-import functools
-import inspect
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 from . import render
+from .command import CommandResult, command, show
 from .compat import read_command, write_command
 from .loop import Loop
 from .overview import Published
+from .probecli import ProbeCommands
 from .rebalance.orders import Order
 from .rebalance.report import summary
 from .rebalance.requests import Refused, Request
 from .watch.report import history_json
-
-CommandResult = Tuple[int, str, str]
-
-
-def _command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
-    """Check --format and turn refusals into a retval and one line."""
-
-    @functools.wraps(handler)
-    def wrapper(self: 'Commands', *args: Any, **kwargs: Any) -> CommandResult:
-        format_ = kwargs.get('format')
-        if format_ not in (None, *render.FORMATS):
-            return (-errno.EINVAL, '', 'unknown format %r: plain, json or json-pretty' % format_)
-        try:
-            return handler(self, *args, **kwargs)
-        except Refused as refused:
-            return -refused.errno, '', str(refused)
-
-    # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
-    wrapper.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
-    return wrapper
-
-
-def _show(data: Dict[str, Any], format: Optional[str],
-          plain: Callable[[Any], str]) -> CommandResult:
-    return 0, render.render(data, format or 'plain', plain), ''
 
 
 def _words(*texts: Optional[str]) -> Tuple[str, ...]:
@@ -45,58 +20,58 @@ def _words(*texts: Optional[str]) -> Tuple[str, ...]:
     return tuple(word for text in texts for word in (text or '').replace(',', ' ').split())
 
 
-class Commands:
+class Commands(ProbeCommands):
     """The handlers; module.Module inherits them, since Ceph calls each with the module as self."""
     loop: Loop
 
     @read_command('perfguard status')
-    @_command
+    @command
     def status(self, format: Optional[str] = None) -> CommandResult:
         """Show what perfguard sees and does, with reasons"""
-        return _show(self.loop.published.status, format, render.status)
+        return show(self.loop.published.status, format, render.status)
 
     @read_command('perfguard events')
-    @_command
+    @command
     def events(self, count: int = 20, format: Optional[str] = None) -> CommandResult:
         """Show what was detected and done, newest last"""
         if count < 1:
             raise Refused(errno.EINVAL, 'count must be 1 or more, not %d' % count)
-        return _show({'events': list(self.loop.published.events[-count:])}, format, render.events)
+        return show({'events': list(self.loop.published.events[-count:])}, format, render.events)
 
     @read_command('perfguard osds')
-    @_command
+    @command
     def osds(self, format: Optional[str] = None) -> CommandResult:
         """Show latency and slowdown of each OSD against its peers"""
-        return _show({'osds': list(self._ready().watched.osds)}, format, render.osds)
+        return show({'osds': list(self._ready().watched.osds)}, format, render.osds)
 
     @read_command('perfguard pools')
-    @_command
+    @command
     def pools(self, format: Optional[str] = None) -> CommandResult:
         """Show what clients of each pool feel, against what they usually feel"""
-        return _show({'pools': list(self._ready().watched.pools)}, format, render.pools)
+        return show({'pools': list(self._ready().watched.pools)}, format, render.pools)
 
     @read_command('perfguard laggy')
-    @_command
+    @command
     def laggy(self, format: Optional[str] = None) -> CommandResult:
         """Show laggy PGs and which OSD is to blame"""
-        return _show(self._ready().watched.laggy, format, render.laggy)
+        return show(self._ready().watched.laggy, format, render.laggy)
 
     @read_command('perfguard mitigation ls')
-    @_command
+    @command
     def mitigation_ls(self, format: Optional[str] = None) -> CommandResult:
         """Show what is done, or would be, while clients suffer from the movement of data"""
-        return _show(self._ready().mitigated.listing, format, render.mitigation)
+        return show(self._ready().mitigated.listing, format, render.mitigation)
 
     @write_command('perfguard mitigation revert')
-    @_command
+    @command
     def mitigation_revert(self, rung: int, format: Optional[str] = None) -> CommandResult:
         """Undo one rung, and leave it alone until its evidence has been gone"""
         self.loop.revert(rung)
-        return _show({'id': rung, 'message': 'undoing; "mitigation ls" shows when it is done'},
-                     format, render.accepted)
+        return show({'id': rung, 'message': 'undoing; "mitigation ls" shows when it is done'},
+                    format, render.accepted)
 
     @read_command('perfguard history')
-    @_command
+    @command
     def history(self, what: str = 'cluster', week: bool = False,
                 format: Optional[str] = None) -> CommandResult:
         """Show latency over the last hour (--week: week) of the cluster, a pool, or osd.<id>"""
@@ -105,46 +80,46 @@ class Commands:
         if points is None:
             raise Refused(errno.ENOENT, 'there is no history of %r: cluster, a pool, or osd.<id>'
                           % what)
-        return _show(history_json(what, points), format, render.watch_history)
+        return show(history_json(what, points), format, render.watch_history)
 
     @read_command('perfguard rebalance status')
-    @_command
+    @command
     def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
         """Show the campaign under way, or the last one"""
-        return _show(self._ready().rebalance, format, render.rebalance_status)
+        return show(self._ready().rebalance, format, render.rebalance_status)
 
     @read_command('perfguard rebalance plan')
-    @_command
+    @command
     def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
         """Preview what would move: PGs, bytes, in and out of each OSD, estimated time"""
-        return _show(self._ready().plan, format, render.plan)
+        return show(self._ready().plan, format, render.plan)
 
     @read_command('perfguard rebalance ls')
-    @_command
+    @command
     def rebalance_ls(self, format: Optional[str] = None) -> CommandResult:
         """List campaigns, newest last"""
         published = self._ready()
         campaigns = list(published.history)
         if published.campaign is not None and published.campaign.active:
             campaigns.append(summary(published.campaign))
-        return _show({'campaigns': campaigns}, format, render.history)
+        return show({'campaigns': campaigns}, format, render.history)
 
     @read_command('perfguard rebalance show')
-    @_command
+    @command
     def rebalance_show(self, campaign: int,
                        format: Optional[str] = None) -> CommandResult:
         """Show one campaign"""
         published = self._ready()
         if published.rebalance['id'] == campaign:
-            return _show(published.rebalance, format, render.rebalance_status)
+            return show(published.rebalance, format, render.rebalance_status)
         for entry in published.history:
             if entry['id'] == campaign:
-                return _show(entry, format, render.campaign)
+                return show(entry, format, render.campaign)
         raise Refused(errno.ENOENT,
                       'there is no campaign %d ("rebalance ls" lists them)' % campaign)
 
     @write_command('perfguard rebalance prepare')
-    @_command
+    @command
     def rebalance_prepare(self, force: bool = False,
                           format: Optional[str] = None) -> CommandResult:
         """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
@@ -152,45 +127,45 @@ class Commands:
                          'preparing; change CRUSH when "rebalance status" shows PREPARED', format)
 
     @write_command('perfguard rebalance pin')
-    @_command
+    @command
     def rebalance_pin(self, format: Optional[str] = None) -> CommandResult:
         """Pin every remapped PG where its data is"""
         return self._ask(Request('pin'), 'pinning; "rebalance start" when it is PINNED', format)
 
     @write_command('perfguard rebalance start')
-    @_command
+    @command
     def rebalance_start(self, format: Optional[str] = None) -> CommandResult:
         """Release the pinned PGs, batch by batch"""
         return self._ask(Request('start'),
                          'releasing; "rebalance status" shows how far', format)
 
     @write_command('perfguard rebalance pause')
-    @_command
+    @command
     def rebalance_pause(self, format: Optional[str] = None) -> CommandResult:
         """Stop all movement, losing nothing of what was copied"""
         return self._ask(Request('pause'), 'pausing; "rebalance resume" goes on', format)
 
     @write_command('perfguard rebalance resume')
-    @_command
+    @command
     def rebalance_resume(self, format: Optional[str] = None) -> CommandResult:
         """Go on after a pause"""
         return self._ask(Request('resume'), 'resuming', format)
 
     @write_command('perfguard rebalance abort')
-    @_command
+    @command
     def rebalance_abort(self, format: Optional[str] = None) -> CommandResult:
         """Pin back what is under way, leave the rest pinned, give everything else back"""
         return self._ask(Request('abort'), 'aborting; what is pinned stays where it is', format)
 
     @write_command('perfguard rebalance finish')
-    @_command
+    @command
     def rebalance_finish(self, keep: bool = False,
                          format: Optional[str] = None) -> CommandResult:
         """End the campaign; with --keep the pins that are left become ordinary upmaps"""
         return self._ask(Request('finish', keep=keep), 'finishing', format)
 
     @write_command('perfguard expand')
-    @_command
+    @command
     def expand(self, osds: Optional[str] = None, hosts: Optional[str] = None,
                weight: Optional[str] = None, dry_run: bool = False, force: bool = False,
                format: Optional[str] = None) -> CommandResult:
@@ -199,21 +174,21 @@ class Commands:
                                  dry_run=dry_run), format)
 
     @write_command('perfguard drain')
-    @_command
+    @command
     def drain(self, what: List[str], dry_run: bool = False, force: bool = False,
               format: Optional[str] = None) -> CommandResult:
         """Empty OSDs, hosts or racks without remapping one PG at first; weights are remembered"""
         return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force), format)
 
     @write_command('perfguard undrain')
-    @_command
+    @command
     def undrain(self, what: List[str], dry_run: bool = False, force: bool = False,
                 format: Optional[str] = None) -> CommandResult:
         """Give drained OSDs, hosts or racks their weight back"""
         return self._order(Order('undrain', _words(*what), dry_run=dry_run, force=force), format)
 
     @write_command('perfguard rebalance apply')
-    @_command
+    @command
     def rebalance_apply(self, inbuf: Optional[str] = None, dry_run: bool = False,
                         force: bool = False, format: Optional[str] = None) -> CommandResult:
         """Put a new CRUSH map (-i) in force without remapping one PG at first"""
@@ -223,12 +198,12 @@ class Commands:
         return self._order(Order('apply', crush_map=given, dry_run=dry_run, force=force), format)
 
     def _order(self, order: Order, format: Optional[str]) -> CommandResult:
-        return _show(self.loop.order(order), format, render.order)
+        return show(self.loop.ask(order), format, render.order)
 
     def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
         self.loop.request(request)
         data = {'verb': request.verb, 'message': message}
-        return _show(data, format, render.accepted)
+        return show(data, format, render.accepted)
 
     def _ready(self) -> Published:
         published = self.loop.published

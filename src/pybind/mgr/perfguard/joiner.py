@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Orders that change CRUSH: answered by the loop, while the command that gave one waits.
-
-What an order will do, and whether it can be done, is not in what the loop publishes: it takes the
-maps and Ceph's tools. The command's thread must not send commands, so the loop does it.
-"""
+"""Orders that change CRUSH: what they will do takes the maps and Ceph's tools."""
 import base64
 import errno
-import queue
-import threading
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Optional
+from dataclasses import dataclass
+from typing import Any, Dict, Optional
 
 from .cluster.ports import Cluster
 from .rebalance.change import Change
@@ -23,73 +17,11 @@ from .upmap.future import NoFuture, Outlook, ToolFailed
 
 Json = Dict[str, Any]
 
-#: Seconds that a command waits for the loop's answer.
-PATIENCE_SECONDS = 30.0
 #: Documents: CRUSH weights of drained OSDs; the CRUSH map of the campaign under way.
 DRAINED = 'drained'
 CRUSH_MAP = 'crushmap'
 #: Unpinnable PGs that an answer names.
 NAMED = 50
-
-
-@dataclass
-class Consultation:
-    """One order, and the loop's answer to it."""
-    order: Order
-    done: threading.Event = field(default_factory=threading.Event)
-    answer: Optional[Json] = None
-    refused: Optional[Refused] = None
-
-
-class Desk:
-    """Where commands wait and the loop answers."""
-
-    def __init__(self) -> None:
-        self._queue: 'queue.Queue[Consultation]' = queue.Queue()
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def put(self, order: Order) -> Consultation:
-        consultation = Consultation(order)
-        self._queue.put(consultation)
-        if self._closed:
-            self.close()
-        return consultation
-
-    def ask(self, order: Order, wake: Callable[[], None]) -> Json:
-        """For the command's thread: waits for the loop's answer; raises Refused."""
-        consultation = self.put(order)
-        wake()
-        consultation.done.wait(PATIENCE_SECONDS)
-        with self._lock:
-            if not consultation.done.is_set():
-                consultation.refused = Refused(
-                    errno.ETIMEDOUT, 'no answer within %d s, it may still be carried out: see '
-                    '"perfguard rebalance status"' % PATIENCE_SECONDS)
-                consultation.done.set()
-        if consultation.refused is not None:
-            raise consultation.refused
-        assert consultation.answer is not None
-        return consultation.answer
-
-    def next(self) -> Optional[Consultation]:
-        """For the loop: an order that somebody still waits for."""
-        while True:
-            try:
-                consultation = self._queue.get_nowait()
-            except queue.Empty:
-                return None
-            if not consultation.done.is_set():
-                return consultation
-
-    def close(self) -> None:
-        """Let nobody wait for a loop that turns no more, now and from now on."""
-        self._closed = True
-        consultation = self.next()
-        while consultation is not None:
-            consultation.refused = Refused(errno.EAGAIN, 'perfguard is being stopped')
-            consultation.done.set()
-            consultation = self.next()
 
 
 class Joiner:

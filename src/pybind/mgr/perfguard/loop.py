@@ -11,17 +11,20 @@ import queue
 import threading
 import time
 from dataclasses import replace
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple, Union
 
 from . import overview
 from .cluster.ports import Cluster, View
 from .cluster.types import OsdMap
+from .desk import Consultation, Desk, Json
 from .events import Event, EventLog
+from .joiner import Joiner
 from .mitigate.ladder import KIND as MITIGATION
 from .mitigating import Mitigating, with_mitigation
 from .options import Options
 from .overview import Published
-from .joiner import Consultation, Desk, Joiner, Json
+from .probe.archive import Archive, Database
+from .probing import Order as ProbeOrder, Probed, Probing
 from .rebalance import goals, monoptions, report
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
@@ -65,7 +68,8 @@ REQUESTS = 'requests'
 
 class Loop:
     def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time,
+                 database: Optional[Database] = None) -> None:
         self._cluster = cluster
         self._store = store
         self._options = options
@@ -97,6 +101,7 @@ class Loop:
         self._events = EventLog(store)
         self._watching = Watching(cluster, store, self._note)
         self._mitigating = Mitigating(cluster, store, self._note)
+        self._probing = Probing(cluster, store, Archive(store, database), self._note)
         self._reasons: Tuple[str, ...] = ()
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.
@@ -131,15 +136,20 @@ class Loop:
         self._mitigating.request_revert(step_id)
         self._wake.set()
 
-    def order(self, order: Order) -> Json:
-        """Have the next turn answer, or carry out, an order that changes CRUSH; waits for it."""
+    def ask(self, order: Union[Order, ProbeOrder]) -> Json:
+        """Have the next turn answer an order, or carry it out; waits for it."""
         return self._desk.ask(order, self.wake)
+
+    def probed(self) -> Probed:
+        """What commands see of the probes."""
+        return self._probing.probed
 
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
         active = self._campaign is not None and self._campaign.active
-        interval = options.campaign_interval if active else options.loop_interval
+        busy = active or self._probing.busy
+        interval = options.campaign_interval if busy else options.loop_interval
         # A turn holds the interpreter's lock; where the OSDMap is huge, other modules come first.
         rest = max(REST_SECONDS, self._turn_seconds / BUSY_SHARE)
         self._resting.wait(rest)
@@ -173,6 +183,7 @@ class Loop:
         self._events.load()
         self._watching.load(self._options(), self._clock())
         self._mitigating.load()
+        self._probing.load(self._clock())
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
         self._interrupted = ['%s cannot be read' % text for text in lost]
         for key, reason in self._store.damaged:
@@ -226,13 +237,14 @@ class Loop:
         options = self._options()
         self._take_requests()
         seen, view = self._observe()
-        self._watching.turn(seen.now, view, seen.signals, options, self._campaign)
+        self._watching.turn(seen.now, view, seen.signals, options,
+                            self._campaign, self._probing.busy)
         seen = replace(seen, clients=self._watching.clients)
         self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched,
                               self._campaign, options)
         seen = with_mitigation(seen, self._mitigating.mitigated)
         self._apply_requests(seen)
-        served = self._serve_orders(seen)
+        served = self._serve_orders(seen, view, options)
         try:
             self._go_on(seen, view, options)
         finally:
@@ -247,6 +259,7 @@ class Loop:
             self._forecast.update_moves(self._pins, seen, view.crush_version)
             self._judge_and_act(self._with_outlook(seen, options), options)
         self._archive_ended()
+        self._probing.turn(seen, view, options, self._moving())
         for key in self._applied:
             self._store.drop_note(key)
         self._applied.clear()
@@ -312,22 +325,27 @@ class Loop:
                 assert self._campaign is not None
                 self._campaign = apply(self._campaign, request, seen.now)
 
-    def _serve_orders(self, seen: Observation) -> List[Consultation]:
+    def _serve_orders(self, seen: Observation, view: View,
+                      options: Options) -> List[Consultation]:
         served: List[Consultation] = []
         while True:
             consultation = self._desk.next()
             if consultation is None:
                 return served
+            order = consultation.order
             try:
-                consultation.answer = self._carry_out(consultation.order, seen)
+                if isinstance(order, Order):
+                    consultation.answer = self._carry_out(order, seen)
+                else:
+                    consultation.answer = self._probing.carry_out(
+                        order, seen, view, options, self._moving())
             except Refused as refused:
                 consultation.refused = refused
-                self._note(Event('refused', consultation.order.verb, str(refused)))
+                self._note(Event('refused', order.verb, str(refused)))
             except Exception as error:
                 # One order that goes wrong must not keep the others from being answered.
-                log.exception('the order %s failed', consultation.order.verb)
-                consultation.refused = Refused(errno.EIO, '%s failed: %r' % (
-                    consultation.order.verb, error))
+                log.exception('the order %s failed', order.verb)
+                consultation.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
             served.append(consultation)
 
     def _carry_out(self, order: Order, seen: Observation) -> Json:
@@ -357,6 +375,9 @@ class Loop:
         assert self._campaign is not None
         # What it is for has happened already, whatever the CRUSH version is by now.
         self._campaign = replace(self._campaign, trigger='auto', automatic=True, crush_version=-1)
+
+    def _moving(self) -> bool:
+        return self._campaign is not None and self._campaign.active
 
     def _with_outlook(self, seen: Observation, options: Options) -> Observation:
         """`seen` with the mapping after the campaign's change, if that is about to be sent.
@@ -487,6 +508,7 @@ class Loop:
         """After the last turn: write what is not written yet, leave nothing in the OSDs."""
         self._desk.close()
         try:
+            self._probing.close()
             self._events.save()
         finally:
             self._cluster.close()
@@ -506,7 +528,7 @@ class Loop:
                                   options, seen.now)
         watched = self._watching.watched
         checks = {**watched.checks, **overview.health_checks(
-            campaign, seen.now, options, reasons, self._interrupted)}
+            campaign, seen.now, options, reasons, self._interrupted), **self._probing.checks}
         self._cluster.health_checks(checks)
         if active:
             assert campaign is not None

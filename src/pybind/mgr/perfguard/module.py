@@ -8,9 +8,10 @@ from mgr_module import MgrModule, Option
 
 from .cli import Commands
 from .cluster.mgr import MgrCluster
-from .compat import CLICommand, notify_types
+from .compat import CLICommand, module_database, notify_types
 from .loop import Loop
 from .options import OPTIONS, read_options
+from .probe.archive import SCHEMA
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -20,12 +21,15 @@ class Module(Commands, MgrModule):
     CLICommand = CLICommand
     MODULE_OPTIONS = [Option(**spec) for spec in OPTIONS]
     NOTIFY_TYPES = notify_types('osd_map')
+    #: Of the module database, where the release has one.
+    SCHEMA = SCHEMA
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stop = threading.Event()
         self.loop = Loop(MgrCluster(self, self._stop.is_set), Store(self),
-                         lambda: read_options(self.get_module_option))
+                         lambda: read_options(self.get_module_option),
+                         database=module_database(self))
 
     def serve(self) -> None:
         self.loop.load()

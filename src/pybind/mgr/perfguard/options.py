@@ -109,6 +109,20 @@ OPTIONS: List[OptionSpec] = [
     _option('mitigation_affinity', 'bool', False,
             'whether the primary affinity of a slow OSD is set to 0 until it is well again',
             'With mitigation_mode act.'),
+    _option('probe_max_bytes', 'uint', 64 << 30,
+            'bytes that a probe may write before it measures, all copies counted',
+            'What is measured comes on top: it overwrites these bytes, and is bounded by the '
+            'runtime.', min=1 << 20, max=1 << 50),
+    _option('probe_max_seconds', 'uint', 3600, 'seconds that a probe may take in all',
+            min=10, max=86400),
+    _option('probe_engine', 'str', 'auto', 'what does the I/O of probes',
+            'native: the compiled core; python: works everywhere and is slower at large queue '
+            'depths; auto: the compiled core where it was built.',
+            enum_allowed=['auto', 'native', 'python']),
+    _option('probe_history', 'uint', 200, 'probes to remember; baselines are kept beyond that',
+            min=1, max=10000),
+    _option('probe_days', 'uint', 365, 'days after which a probe that is no baseline is forgotten',
+            min=1, max=3650),
     _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
     _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
 ]
@@ -148,6 +162,11 @@ class Options:
     mitigation_mode: str
     mitigation_seconds: float
     mitigation_affinity: bool
+    probe_max_bytes: int
+    probe_max_seconds: int
+    probe_engine: str
+    probe_history: int
+    probe_days: int
     history: int
     event_history: int
 

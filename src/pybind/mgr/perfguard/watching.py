@@ -80,14 +80,18 @@ class Watching:
         self._saved = _gist(document or self._document())
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
-             campaign: Optional[Campaign]) -> None:
-        """Read and conclude, if a stats period has passed since the last time."""
+             campaign: Optional[Campaign], probing: bool) -> None:
+        """Read and conclude, if a stats period has passed since the last time.
+
+        `probing`: what clients feel now is not what is usual.
+        """
         period = self._cluster.stats_period()
         if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
             return
         self._updated = now
         moving = campaign is not None and campaign.active and bool(campaign.in_flight)
-        sight = Sight(now, signals, view.osdmap, view.placement, period, not moving)
+        sight = Sight(now, signals, view.osdmap, view.placement, period,
+                      not (moving or probing))
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(sight, readings, options)

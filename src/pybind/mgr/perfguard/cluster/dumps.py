@@ -65,7 +65,10 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         pg_num_target=dumped.get('pg_num_target', pg_num),
         pg_num_pending=dumped.get('pg_num_pending', pg_num),
         autoscale_mode=dumped.get('pg_autoscale_mode', 'off'),
-        data_shards=int(profile.get('k', 1)))
+        data_shards=int(profile.get('k', 1)),
+        flags=frozenset(filter(None, dumped.get('flags_names', '').split(','))),
+        quota_bytes=int(dumped.get('quota_max_bytes', 0)),
+        quota_objects=int(dumped.get('quota_max_objects', 0)))
 
 
 def pg_rows(dump: Any) -> Any:

@@ -5,20 +5,22 @@ import json
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
+                    Set, Tuple)
 
 from mgr_module import CommandResult, MgrModule
 
 from ..upmap.crush import CrushRules
 from ..upmap.future import Outlook
 from . import future
+from .asking import Asking
 from .dumps import osdmap_from_dump
 from .inquiry import Inquiry
 from .pgstates import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import (INPUT, NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings,
-                    Signals, Space, pool_of, seed_of)
+from .types import (INPUT, NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace,
+                    Question, Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,15 @@ class MapView:
         return {pgid: tuple(up)
                 for pgid, up in self._handle.map_pool_pgs_up(pool_id).items()}
 
+    def leads(self, pool_id: int) -> Mapping[str, int]:
+        """Primary of each PG of a pool, without PGs that have none; some 20 us a PG."""
+        found: Dict[str, int] = {}
+        for seed in range(self.osdmap.pools[pool_id].pg_num):
+            primary = self._handle.pg_to_up_acting_osds(pool_id, seed)['acting_primary']
+            if primary >= 0:
+                found['%d.%x' % (pool_id, seed)] = primary
+        return found
+
 
 class MgrCluster:
     def __init__(self, mgr: MgrModule, stopping: Callable[[], bool]) -> None:
@@ -69,6 +80,7 @@ class MgrCluster:
         self._crush_version = -1
         self._sensors = Sensors(mgr)
         self._inquiry = Inquiry(mgr, time.monotonic)
+        self._asking = Asking(mgr, time.monotonic)
 
     # ---- reading
 
@@ -165,6 +177,39 @@ class MgrCluster:
     def osd_space(self) -> Dict[int, Space]:
         return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10)
                 for row in self._mgr.get('osd_stats').get('osd_stats', [])}
+
+    def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
+        """None: no PG of the pool has been reported yet."""
+        for pool in self._mgr.get('df').get('pools', []):
+            if pool['id'] == pool_id:
+                stats = pool['stats']
+                return PoolSpace(int(stats['max_avail']), int(stats['stored']),
+                                 int(stats['objects']))
+        return None
+
+    def free_bytes(self) -> int:
+        """Of all OSDs, before replication."""
+        return int(self._mgr.get('df')['stats']['total_avail_bytes'])
+
+    def connection(self) -> Tuple[str, str]:
+        """What a client of its own needs to find the mons: path of ceph.conf, mon_host."""
+        mons = self._mgr.get('mon_map')['mons']
+        hosts = ','.join('[%s]' % ','.join(
+            '%(type)s:%(addr)s' % address for address in mon['public_addrs']['addrvec'])
+            for mon in mons)
+        return str(self._mgr.get_ceph_conf_path()), hosts
+
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+        """Send OSDs a command that nobody waits for; see Asking."""
+        self._asking.ask(topic, osds, command)
+
+    def asked(self, topic: str) -> Set[int]:
+        """OSDs that owe an answer."""
+        return self._asking.asked(topic)
+
+    def answers(self, topic: str) -> Dict[int, Any]:
+        """What has come in since the last call, parsed, by OSD."""
+        return {answer.osd: answer.parsed for answer in self._asking.answers(topic, json.loads)}
 
     # ---- trying a CRUSH map out
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the loop needs of a cluster. cluster.mgr has the real one; tests and models have others."""
-from typing import Any, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, Optional, Protocol, Sequence,
+                    Tuple)
 
 from ..upmap.crush import CrushRules
 from ..upmap.future import Outlook
-from .types import ConfigEntry, OsdMap, OsdSet, Placement, Question, Readings, Signals, Space
+from .types import (ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question, Readings, Signals,
+                    Space)
 
 
 class View(Protocol):
@@ -17,6 +19,8 @@ class View(Protocol):
     def placement(self, pgid: str) -> Optional[Placement]: ...
 
     def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]: ...
+
+    def leads(self, pool_id: int) -> Mapping[str, int]: ...
 
 
 class Cluster(Protocol):
@@ -41,6 +45,18 @@ class Cluster(Protocol):
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]: ...
 
     def osd_space(self) -> Mapping[int, Space]: ...
+
+    def pool_space(self, pool_id: int) -> Optional[PoolSpace]: ...
+
+    def free_bytes(self) -> int: ...
+
+    def connection(self) -> Tuple[str, str]: ...
+
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None: ...
+
+    def asked(self, topic: str) -> AbstractSet[int]: ...
+
+    def answers(self, topic: str) -> Mapping[int, Any]: ...
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes]) -> Outlook: ...

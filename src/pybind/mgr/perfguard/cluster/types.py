@@ -64,6 +64,11 @@ class Pool:
     autoscale_mode: str = 'off'
     #: Data shards: k of an erasure code, 1 for replicated pools.
     data_shards: int = 1
+    #: Such as "full_quota" and "ec_overwrites".
+    flags: FrozenSet[str] = frozenset()
+    #: Quotas; 0: none.
+    quota_bytes: int = 0
+    quota_objects: int = 0
 
 
 @dataclass(frozen=True)
@@ -217,6 +222,13 @@ class Space(NamedTuple):
     """The space of one OSD's store."""
     total_bytes: int
     used_bytes: int
+
+
+class PoolSpace(NamedTuple):
+    """What a pool holds, and how many bytes of data still fit (replicas taken off)."""
+    free_bytes: int
+    stored_bytes: int
+    objects: int
 
 
 class OsdPlace(NamedTuple):

@@ -4,14 +4,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from .types import (Direction, Job, Json, Second, Step, StepResult, Stream, StreamResult,
+from .types import (Counted, Direction, Job, Json, Second, Step, StepResult, Stream, StreamResult,
                     Target)
 from .wire import step_result_from_json, step_result_to_json
 
-QUEUED, PREPARING, RUNNING, CLEANING = 'queued', 'preparing', 'running', 'cleaning'
-DONE, FAILED, CANCELLED, REFUSED = 'done', 'failed', 'cancelled', 'refused'
+PREPARING, RUNNING, CLEANING = 'preparing', 'running', 'cleaning'
+#: Aborted: the cluster was not well any more.
+DONE, FAILED, CANCELLED, ABORTED = 'done', 'failed', 'cancelled', 'aborted'
 #: States in which nothing changes any more.
-ENDED = frozenset({DONE, FAILED, CANCELLED, REFUSED})
+ENDED = frozenset({DONE, FAILED, CANCELLED, ABORTED})
 
 #: Points that a series of one direction of one stream is thinned to, in short and in long runs.
 MAX_POINTS = 60
@@ -43,6 +44,8 @@ class RunRecord:
     #: What disturbed it: scrub, deep scrub, balancer, autoscaler, recovery, in words.
     conditions: Tuple[str, ...] = ()
     messages: Tuple[str, ...] = ()
+    #: By the counters of the OSDs that were probed.
+    counted: Tuple[Counted, ...] = ()
 
     @property
     def done(self) -> Sequence[Tuple[Step, StepResult]]:
@@ -118,7 +121,8 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
                int(target['replicas'])),
         float(raw['created']), float(raw['started']), float(raw['ended']), str(raw['trigger']),
         steps, tuple(map(step_result_from_json, raw['results'])),
-        tuple(map(str, raw['conditions'])), tuple(map(str, raw['messages'])))
+        tuple(map(str, raw['conditions'])), tuple(map(str, raw['messages'])),
+        tuple(Counted(*map(int, row)) for row in raw['counted']))
 
 
 # ---- which runs are kept
@@ -156,10 +160,8 @@ class History:
         return [self._records[run_id] for run_id in sorted(self._records)]
 
     def last_started(self) -> Dict[str, float]:
-        """When the last run of each trigger began, or was asked for. A refused one may be tried
-        again."""
-        return {record.trigger: record.started or record.created for record in self.all()
-                if record.state != REFUSED}
+        """When the last run of each trigger began, or was asked for."""
+        return {record.trigger: record.started or record.created for record in self.all()}
 
     def outlived(self, retention: Retention, baselines: AbstractSet[int],
                  now: float) -> List[int]:

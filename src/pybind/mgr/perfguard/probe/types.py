@@ -4,8 +4,8 @@
 A run is a list of steps, one after the other; a step is one job (fio's word) done by one or more
 streams at the same time, each with objects, a queue depth and numbers of its own.
 """
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 Json = Dict[str, Any]
 
@@ -148,6 +148,13 @@ class StepResult:
     engine: str = ''
     #: Why the step ended early, '' if it did not.
     cut_short: str = ''
+
+
+class Counted(NamedTuple):
+    """Operations of clients, by the counters of an OSD, between begin and end of a run."""
+    osd: int
+    reads: int
+    writes: int
 
 
 @dataclass(frozen=True)

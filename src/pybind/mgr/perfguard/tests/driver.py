@@ -54,7 +54,7 @@ class Driver:
     def order(self, verb: str, *names: str, **kwargs: Any) -> Any:
         """What a command that changes CRUSH is answered, while the loop turns; raises Refused."""
         with concurrent.futures.ThreadPoolExecutor(1) as threads:
-            answer = threads.submit(self.loop.order, Order(verb, names, **kwargs))
+            answer = threads.submit(self.loop.ask, Order(verb, names, **kwargs))
             while not answer.done():
                 self.turn()
                 concurrent.futures.wait([answer], timeout=0.05)

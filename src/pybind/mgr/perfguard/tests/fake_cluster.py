@@ -6,10 +6,12 @@ the tests let an mgr crash between any two steps.
 """
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
+                    Set, Tuple)
 
 from perfguard.cluster.types import (ConfigEntry, Osd, OsdMap, OsdSet, PgCounts, Placement, Pool,
-                                     Question, Readings, Signals, Space, UpmapEntry, pool_of)
+                                     PoolSpace, Question, Readings, Signals, Space, UpmapEntry,
+                                     pool_of)
 from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 
@@ -92,6 +94,10 @@ class FakeView:
 
     def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
         return {pgid: place.up for pgid, place in self.placements.items()
+                if pool_of(pgid) == pool_id}
+
+    def leads(self, pool_id: int) -> Mapping[str, int]:
+        return {pgid: place.acting[0] for pgid, place in self.placements.items()
                 if pool_of(pgid) == pool_id}
 
 
@@ -322,6 +328,24 @@ class FakeCluster:
 
     def crush(self, version: int) -> CrushRules:
         return CrushRules.from_dump(next(iter(self.pg.values())).mon.crush_dump())
+
+    def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
+        return PoolSpace(1 << 40, 0, 0)
+
+    def free_bytes(self) -> int:
+        return 1 << 40
+
+    def connection(self) -> Tuple[str, str]:
+        return '', '127.0.0.1'
+
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+        """Nobody answers."""
+
+    def asked(self, topic: str) -> Set[int]:
+        return set()
+
+    def answers(self, topic: str) -> Dict[int, Any]:
+        return {}
 
     def osd_space(self) -> Dict[int, Space]:
         return {osd: Space(1 << 40, 1 << 35) for osd in self.toys}

@@ -82,7 +82,8 @@ def shell(stub: types.ModuleType) -> Shell:
 READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
-ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply')
+ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', *('probe ' + verb for verb in (
+    'run', 'cancel', 'rm', 'baseline set', 'baseline rm', 'schedule add', 'schedule rm')))
 
 
 def test_permissions(shell: Shell) -> None:
@@ -99,7 +100,7 @@ def test_orders(shell: Shell) -> None:
         given.append(wanted)
         return answer
 
-    setattr(shell.driver.loop, 'order', order)
+    setattr(shell.driver.loop, 'ask', order)
     assert shell.json('expand', osds='8,9 10', hosts='h1', weight='2', dry_run=True) == answer
     assert shell('drain', what=['h3', 'osd.1,osd.2'], force=True)[0] == 0
     assert shell('undrain', what=['h3'])[0] == 0

@@ -25,8 +25,11 @@ def test_options_and_defaults() -> None:
     assert documented_options() == {spec['name']: text(spec['default']) for spec in OPTIONS}
 
 
-@pytest.mark.parametrize('command', re.findall(
-    r"_command\('perfguard ([a-z ]+)'\)", (Path(__file__).parents[1] / 'cli.py').read_text()))
+COMMANDS = [command for name in ('cli.py', 'probecli.py') for command in re.findall(
+    r"_command\('perfguard ([a-z ]+)'\)", (Path(__file__).parents[1] / name).read_text())]
+
+
+@pytest.mark.parametrize('command', COMMANDS)
 def test_commands(command: str) -> None:
     manual = MANUAL.read_text()
     words = command.split()

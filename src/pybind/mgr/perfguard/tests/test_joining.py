@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.joiner import Consultation
+from perfguard.desk import Consultation
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
@@ -206,7 +206,7 @@ def test_a_turn_that_fails_does_not_keep_the_answer() -> None:
     driver = Driver(waiting())
     setattr(driver.loop, '_publish', lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        driver.loop._serve_orders = lambda seen: [done]  # type: ignore
+        driver.loop._serve_orders = lambda *_: [done]  # type: ignore
         done = Consultation(Order('expand'))
         driver.loop.turn()
     assert done.done.is_set()
@@ -219,7 +219,7 @@ def test_an_order_that_fails_is_answered() -> None:
         driver.order('expand')
     driver.loop.close()
     with pytest.raises(Refused, match='being stopped'):
-        driver.loop.order(Order('expand'))
+        driver.loop.ask(Order('expand'))
 
 
 def test_a_crush_map_that_somebody_overtakes_is_sent_again() -> None:

@@ -40,7 +40,7 @@ class Sight:
     placement: Callable[[str], Optional[Placement]]
     #: Seconds between two reports of an OSD (mgr_stats_period).
     period: float
-    #: Nothing is moved by a campaign.
+    #: Nothing is moved by a campaign, and no probe is at work.
     idle: bool = True
 
 

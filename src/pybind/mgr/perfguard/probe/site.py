@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a run has on the cluster beside its objects, journalled before it is made.
+
+Whatever of it is there at any instant can so be found and removed, by this mgr or by the next.
+"""
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional
+
+from .history import PREPARING
+from .types import NAMESPACE, PREFIX
+
+#: The mons' options that a run may have to set for a moment, each for a pool of its own.
+DELETE_OPTION = 'mon_allow_pool_delete'
+SIZE_ONE_OPTION = 'mon_allow_pool_size_one'
+#: PGs of an own pool for each OSD, so that each leads some (of N OSDs with 8 N PGs one in e^8 does
+#: not), and their bounds: a pool of more than about a thousand PGs splits for minutes.
+PGS_PER_OSD = 8
+LEAST_PGS, MOST_PGS = 32, 1024
+
+
+@dataclass(frozen=True)
+class Site:
+    run: int
+    #: Name of the pool.
+    pool: str
+    #: The pool is the run's own: made for it, and removed after it.
+    own: bool
+    #: PREPARING, RUNNING or CLEANING.
+    stage: str = PREPARING
+    #: The cephx user may exist.
+    user: bool = False
+    #: Options of the mons that were set, with the value of the configuration database from before
+    #: (None: there was none).
+    allowed: Mapping[str, Optional[str]] = field(default_factory=dict)
+    #: When the run's worker has ended for sure, whoever started it.
+    worker_ends: float = 0.0
+
+    @property
+    def entity(self) -> str:
+        return 'client.%s%d' % (PREFIX, self.run)
+
+    @property
+    def prefix(self) -> str:
+        return '%s%d-' % (PREFIX, self.run)
+
+
+def site_to_json(site: Site) -> Dict[str, Any]:
+    return {**vars(site), 'allowed': dict(site.allowed)}
+
+
+def site_from_json(raw: Mapping[str, Any]) -> Site:
+    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    return Site(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
+                bool(raw['user']), {str(key): None if value is None else str(value)
+                                    for key, value in raw['allowed'].items()},
+                float(raw['worker_ends']))
+
+
+def own_pool(run: int) -> str:
+    return '%s%d' % (PREFIX, run)
+
+
+def pg_num_for(osds: int) -> int:
+    """A power of two."""
+    wanted = min(max(PGS_PER_OSD * osds, LEAST_PGS), MOST_PGS)
+    return 1 << (wanted - 1).bit_length()
+
+
+def pool_commands(site: Site, replicas: int, pg_num: int) -> List[Dict[str, Any]]:
+    """One after the other; a pool of one replica is asked for again, as the mons want it."""
+    size: Dict[str, Any] = {'prefix': 'osd pool set', 'pool': site.pool, 'var': 'size',
+                            'val': str(replicas)}
+    if replicas == 1:
+        size['yes_i_really_mean_it'] = True
+    return [
+        {'prefix': 'osd pool create', 'pool': site.pool, 'pg_num': pg_num, 'pgp_num': pg_num,
+         'pool_type': 'replicated', 'autoscale_mode': 'off'},
+        size,
+        {'prefix': 'osd pool application enable', 'pool': site.pool, 'app': 'perfguard'}]
+
+
+def user_command(site: Site) -> Dict[str, Any]:
+    """Nothing but objects of the probes' namespace in the one pool is in this user's reach."""
+    return {'prefix': 'auth get-or-create', 'entity': site.entity, 'format': 'json',
+            'caps': ['mon', 'allow r',
+                     'osd', 'allow rw pool=%s namespace=%s' % (site.pool, NAMESPACE)]}
+
+
+def remove_user_command(site: Site) -> Dict[str, Any]:
+    return {'prefix': 'auth rm', 'entity': site.entity}
+
+
+def remove_pool_command(site: Site) -> Dict[str, Any]:
+    return {'prefix': 'osd pool rm', 'pool': site.pool, 'pool2': site.pool,
+            'yes_i_really_really_mean_it': True}
+
+
+def allow_command(option: str) -> Dict[str, Any]:
+    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': 'true'}
+
+
+def restore_command(option: str, before: Optional[str]) -> Dict[str, Any]:
+    if before is None:
+        return {'prefix': 'config rm', 'who': 'mon', 'name': option}
+    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': before}

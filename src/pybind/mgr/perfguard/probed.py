@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What commands see of the probes: the state at the end of one turn, and what follows from it."""
+import errno
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from .cluster.types import OsdPlace
+from .probe.baseline import Baselines, Regression
+from .probe.compare import NothingInCommon, compare
+from .probe.expect import Layout, expect
+from .probe.history import RunRecord
+from .probe.ranking import interference, interference_findings, outlier_text, rank
+from .probe.result import fio_json
+from .probe.schedule import Schedule, schedule_to_json
+from .rebalance.requests import Refused
+
+Json = Dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Probed:
+    #: Runs that have ended, the oldest first; the one under way.
+    records: Tuple[RunRecord, ...] = ()
+    running: Optional[RunRecord] = None
+    schedules: Tuple[Schedule, ...] = ()
+    #: Schedule -> why it could not begin.
+    refused: Mapping[str, str] = field(default_factory=dict)
+    baselines: Baselines = Baselines()
+    regressions: Tuple[Regression, ...] = ()
+    places: Mapping[int, OsdPlace] = field(default_factory=dict)
+    #: Pool -> what its I/O is spread over; '' for a pool of a probe's own.
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    #: Where records are kept, in words.
+    kept_in: str = ''
+
+    def known(self, run: int) -> RunRecord:
+        """Refused where there is no such run."""
+        for record in self._all():
+            if record.id == run:
+                return record
+        raise Refused(errno.ENOENT, 'there is no probe %d ("probe ls" lists them)' % run)
+
+    def _all(self) -> List[RunRecord]:
+        return [*self.records, *([self.running] if self.running is not None else [])]
+
+    # ---- the data of commands
+
+    def listing(self) -> Json:
+        return {'probes': [self._summary(record) for record in self._all()],
+                'kept_in': self.kept_in}
+
+    def _summary(self, record: RunRecord) -> Json:
+        return {'id': record.id, 'state': record.state, 'profile': record.profile,
+                'target': record.target.key, 'created': record.created,
+                'started': record.started, 'ended': record.ended, 'trigger': record.trigger,
+                'baseline': record.id in self.baselines.ids,
+                'client_limited': any(result.client_limited for result in record.results),
+                'verdict': self._verdict(record),
+                'message': record.messages[0] if record.messages else ''}
+
+    def details(self, run: int) -> Json:
+        """fio's JSON with what perfguard makes of it."""
+        record = self.known(run)
+        expected = [each._asdict() for each in expect(record, self._device_class(record),
+                                                      self._layout(record))]
+        ranks = rank(record, self.places) if len(record.target.osds) > 1 else ()
+        found = [each._asdict() for each in interference(record)]
+        return {**fio_json(self._summary(record), record.steps, record.results),
+                'expected': expected, 'osds': [each._asdict() for each in ranks],
+                'interference': found, 'findings': self._findings(record, ranks),
+                'counted': [each._asdict() for each in record.counted],
+                'conditions': list(record.conditions), 'messages': list(record.messages)}
+
+    def _findings(self, record: RunRecord, ranks: Any) -> List[str]:
+        found = [outlier_text(each) for each in ranks if each.outlier]
+        found += interference_findings(interference(record))
+        for each in self.regressions:
+            if each.run == record.id:
+                found += ['slower than probe %d: %s' % (each.baseline, line)
+                          for line in each.lines]
+        return found
+
+    def _verdict(self, record: RunRecord) -> str:
+        """In one word: against the baseline, else against what the device class is good for."""
+        if any(each.run == record.id for each in self.regressions):
+            return 'slower than its baseline'
+        verdicts = {each.verdict for each in expect(record, self._device_class(record),
+                                                    self._layout(record))}
+        for verdict in ('below', 'above', 'as expected'):
+            if verdict in verdicts:
+                return verdict
+        return 'no expectation'
+
+    def _device_class(self, record: RunRecord) -> str:
+        """Of all OSDs that took part; '' where they differ."""
+        osds = record.target.osds or tuple(self.places)
+        classes = {self.places[osd].device_class for osd in osds if osd in self.places}
+        return classes.pop() if len(classes) == 1 else ''
+
+    def _layout(self, record: RunRecord) -> Layout:
+        own = Layout(len(self.places), record.target.replicas)
+        return self.layouts.get(record.target.pool, own)
+
+    def compared(self, before: int, after: int) -> Json:
+        try:
+            found = compare(self.known(before), self.known(after))
+        except NothingInCommon as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        return {'before': before, 'after': after, 'verdict': found.verdict,
+                'notes': list(found.notes), 'lines': [
+                    {'job': line.label, 'verdict': line.verdict, 'p': line.p, 'why': line.why,
+                     'repetitions': list(line.repetitions),
+                     **{name: each._asdict() for name, each in line.estimates.items()}}
+                    for line in found.lines]}
+
+    def baselines_json(self) -> Json:
+        return {'baselines': [
+            {**self._summary(self.known(run)), 'slower': [
+                {'probe': each.run, 'why': list(each.lines)}
+                for each in self.regressions if each.baseline == run]}
+            for run in sorted(self.baselines.ids & {record.id for record in self.records})]}
+
+    def schedules_json(self) -> Json:
+        return {'schedules': [{**schedule_to_json(each), 'refused': self.refused.get(each.name, '')}
+                              for each in self.schedules]}

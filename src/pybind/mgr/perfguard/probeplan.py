@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""From an order to what a run will do, and whether it may: nothing is made yet."""
+import errno
+from dataclasses import dataclass
+from typing import Callable, List, Mapping, Optional, Tuple
+
+from .cluster.ports import Cluster, View
+from .cluster.types import Pool
+from .options import Options
+from .probe import budget as budgets
+from .probe.budget import Budget
+from .probe.job import parse_jobs, profile_of
+from .probe.order import RunOrder, count_of
+from .probe.profiles import MAX_REPEAT, default_repeat
+from .probe.safety import closed, trouble
+from .probe.selection import Place, selected_osds
+from .probe.site import pg_num_for
+from .probe.steps import plan_steps
+from .probe.types import BadJob, Job, Json, Step, Target
+from .proberun import pool_named
+from .rebalance.requests import Refused
+from .rebalance.stop import stop_conditions
+from .rebalance.turn import Observation
+from .storerun import store_budget
+
+#: Copies of an own pool unless the operator says otherwise.
+REPLICAS, MOST_REPLICAS = 3, 10
+#: Repetitions of a bench of the stores.
+STORE_REPEAT = 1
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An order that makes sense, held against the cluster."""
+    order: RunOrder
+    #: As in RunRecord.
+    profile: str
+    jobs: Tuple[Job, ...]
+    target: Target
+    repeat: int
+    #: None: one of the run's own.
+    pool: Optional[Pool]
+    pg_num: int
+    budget: Budget
+    #: Why it must not be done now.
+    refusals: Tuple[str, ...]
+    #: What --dry-run shows.
+    preview: Json
+
+    def steps(self, run: int) -> Callable[[Pool, Mapping[str, int]], Tuple[Step, ...]]:
+        """For ProbeRun's Plan."""
+        def planned(pool: Pool, leads: Mapping[str, int]) -> Tuple[Step, ...]:
+            return plan_steps(run, self.jobs, self.target, leads if self.target.osds else None,
+                              pool.id, pool.pg_num, self.repeat)
+        return planned
+
+
+def draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, options: Options,
+          moving: bool) -> Draft:
+    """Raises Refused where the order makes no sense; what else is against it is in the draft."""
+    try:
+        return _draft(order, cluster, seen, view, options, moving)
+    except BadJob as error:
+        raise Refused(errno.EINVAL, str(error)) from error
+
+
+def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, options: Options,
+           moving: bool) -> Draft:
+    jobs: Tuple[Job, ...] = ()
+    if not order.store:
+        jobs = parse_jobs(order.profile, order.words, order.job_file)
+    elif order.words or order.profile or order.job_file:
+        raise Refused(errno.EINVAL, '--store runs the bench of the OSDs themselves: it takes '
+                      'neither profile nor jobs')
+    profile = 'store' if order.store else profile_of(order.profile, order.words, order.job_file)
+    usual = STORE_REPEAT if order.store else default_repeat(profile)
+    repeat = count_of('repeat', order.repeat, usual, MAX_REPEAT)
+    pool = _pool(order, view)
+    target = _target(order, seen, pool)
+    pg_num = pool.pg_num if pool is not None else pg_num_for(_up(seen))
+    steps = () if order.store else _stand_in(jobs, target, repeat, pg_num)
+    spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
+        steps, _copies(target, pool))
+    refusals = tuple(_refusals(order, cluster, seen, options, moving, pool, jobs, spent))
+    preview = {**budgets.preview_json(target, steps, spent, refusals), 'repeat': repeat}
+    return Draft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
+
+
+def _pool(order: RunOrder, view: View) -> Optional[Pool]:
+    if order.pool is None:
+        return None
+    if order.store:
+        raise Refused(errno.EINVAL, '--store benches OSDs, not pools')
+    if order.replicas is not None:
+        raise Refused(errno.EINVAL, '--replicas is for a pool of the probe\'s own, not for %s'
+                      % order.pool)
+    pool = pool_named(view, order.pool)
+    if pool is None:
+        raise Refused(errno.ENOENT, 'there is no pool %r' % order.pool)
+    return pool
+
+
+def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
+    replicas = count_of('replicas', order.replicas, REPLICAS, MOST_REPLICAS)
+    if replicas == 1 and not order.consent:
+        raise Refused(errno.EPERM, 'a pool of one replica loses its objects with their OSD: '
+                      '--yes-i-really-mean-it if that is meant')
+    osds: Tuple[int, ...] = ()
+    if order.kind in ('osd', 'store', 'interference'):
+        places = {osd.id: Place(seen.crush.host_of(osd.id) or '', seen.crush.class_of(osd.id),
+                                osd.up, osd.reweight > 0.0)
+                  for osd in seen.osdmap.osds.values() if osd.exists}
+        osds = selected_osds(places, order.osd or '', order.host or '', order.device_class or '')
+    return Target(order.kind, pool.name if pool is not None else '', osds, replicas)
+
+
+def _up(seen: Observation) -> int:
+    return sum(1 for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0)
+
+
+def _stand_in(jobs: Tuple[Job, ...], target: Target, repeat: int,
+              pg_num: int) -> Tuple[Step, ...]:
+    """Steps as many and as large as those to come: where PGs will be is not known yet."""
+    if not target.osds:
+        return plan_steps(0, jobs, target, None, 0, pg_num, repeat)
+    leads = {'0.%x' % number: osd for number, osd in enumerate(target.osds)}
+    return plan_steps(0, jobs, target, leads, 0, len(leads), repeat)
+
+
+def _copies(target: Target, pool: Optional[Pool]) -> float:
+    """Bytes in the OSDs for each byte of an object."""
+    if pool is None:
+        return float(target.replicas)
+    return pool.size / pool.data_shards
+
+
+def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Options,
+              moving: bool, pool: Optional[Pool], jobs: Tuple[Job, ...],
+              spent: Budget) -> List[str]:
+    found = []
+    if moving and not order.during_campaign:
+        found.append('a campaign is under way (--during-campaign probes nevertheless)')
+    found += reasons(seen, order.during_campaign)
+    writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
+    found += closed(seen.osdmap, pool, writing)
+    space = cluster.pool_space(pool.id) if pool is not None else None
+    free = space.free_bytes * _copies(Target('pool'), pool) if space is not None \
+        else cluster.free_bytes()
+    quota_bytes = quota_objects = None
+    if pool is not None and space is not None:
+        if pool.quota_bytes:
+            quota_bytes = pool.quota_bytes - space.stored_bytes
+        if pool.quota_objects:
+            quota_objects = pool.quota_objects - space.objects
+    return found + budgets.refusals(spent, int(free), options.probe_max_bytes,
+                                    options.probe_max_seconds, quota_bytes, quota_objects)
+
+
+def reasons(seen: Observation, moving_allowed: bool) -> List[str]:
+    """Why no probe may run now, in words; also while one is under way."""
+    return stop_conditions(seen.signals) + trouble(seen.signals, moving_allowed)

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One run of a probe at work: from its first command until the last trace of it is gone.
+
+Fed every turn and never waiting for the worker or an OSD. Whatever it makes on the cluster is
+journalled first (probe/site.py); a run of which only that is left, because the mgr that began it
+is gone, is cleaned up in the same way.
+"""
+import errno
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .cluster.ports import Cluster, View
+from .cluster.process import Child
+from .cluster.types import Pool, Signals
+from .probe import site as sites
+from .probe.history import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
+from .probe.safety import met
+from .probe.site import Site
+from .probe.types import PREFIX, BadJob, Counted, Step, StepResult
+from .probe.wire import RUN, SWEEP, Request, request_to_json, step_result_from_json
+from .probe.worker import argv
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+#: Seconds until an own pool must be active+clean.
+POOL_SECONDS = 60.0
+#: Seconds over its limit after which a worker that does not end by itself is killed.
+GRACE_SECONDS = 2.0
+#: Seconds for one sweep, and between two. Where another mgr may have left a worker, two sweeps
+#: that find nothing must lie further apart than that worker takes to notice that it is alone.
+SWEEP_SECONDS = 20.0
+SWEEP_PAUSE_SECONDS = 5.0
+ORPHAN_SECONDS = 12.0
+#: Seconds that the OSDs' counters are waited for.
+COUNTERS_SECONDS = 5.0
+COUNTERS = 'probe counters'
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to do, once it knows where the PGs are."""
+    #: Steps of a pool: (pool, PG -> OSD that leads it) -> steps; raises BadJob.
+    steps: Callable[[Pool, Mapping[str, int]], Tuple[Step, ...]]
+    #: OSDs whose counters shall prove that the operations went there.
+    osds: Tuple[int, ...]
+    #: For the whole of the worker.
+    limit_seconds: float
+    engine: str
+    replicas: int
+    pg_num: int
+
+
+class ProbeRun:
+    def __init__(self, cluster: Cluster, keep: Callable[[Optional[Site]], None], site: Site,
+                 plan: Optional[Plan], now: float) -> None:
+        """Without a plan: only what an earlier mgr has left is cleaned up."""
+        self._cluster = cluster
+        self._keep = keep
+        self._plan = plan
+        self.site = site
+        self._since = now
+        self._key = ''
+        self._child: Optional[Child] = None
+        self._sweeping = False
+        #: The run's own worker has said that nothing of it is left.
+        self._clean = False
+        #: When sweeps in a row have found nothing, and how much the last one removed.
+        self._swept: List[float] = []
+        self._removed = 0
+        self._next_sweep = 0.0
+        self._counters: Dict[str, Dict[int, Json]] = {}
+        self._asked_at: Optional[float] = None
+        # ---- what came of it
+        self.steps: Tuple[Step, ...] = ()
+        self.results: Dict[int, StepResult] = {}
+        self.step, self.step_state = 0, ''
+        self.started: Optional[float] = None
+        #: "", or why it did not come to its end: state and words.
+        self.outcome, self.message = ('', '') if plan is not None else (
+            FAILED, 'the mgr that began it is gone')
+        self.met: Dict[str, None] = {}
+        self.finished = False
+
+    # ---- from outside
+
+    def end(self, outcome: str, message: str) -> None:
+        """Have it stop and clean up; the first reason counts."""
+        if not self.outcome:
+            self.outcome, self.message = outcome, message
+        if self._child is not None and not self._sweeping:
+            self._child.send({'cancel': message})
+        elif self.site.stage != RUNNING:
+            self._stage(CLEANING)
+
+    def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
+        """`reasons`: why no probe may go on, in words."""
+        if reasons and self.site.stage == RUNNING:
+            self.end(ABORTED, reasons[0])
+        for text in met(signals):
+            self.met[text] = None
+        if self.site.stage == PREPARING:
+            self._prepare(now, view, signals)
+        if self.site.stage == RUNNING:
+            self._follow(now)
+        if self.site.stage == CLEANING:
+            self._clean_up(now, view)
+
+    def close(self) -> None:
+        """The module is being stopped: leave as little as possible to the next start."""
+        if self._child is not None:
+            self._child.hang_up()
+            if not self._child.wait(GRACE_SECONDS):
+                self._child.kill()
+                self._child.wait(GRACE_SECONDS)
+            self._child.close()
+        commands = [sites.remove_user_command(self.site)] if self.site.user else []
+        if self.site.own:
+            commands.insert(0, sites.remove_pool_command(self.site))
+        self._cluster.run(commands)
+
+    # ---- preparing
+
+    def _prepare(self, now: float, view: View, signals: Signals) -> None:
+        assert self._plan is not None
+        if not self.site.user:
+            if self.site.own and pool_named(view, self.site.pool) is not None:
+                # Whoever made it, it is not the run's to remove.
+                self.site = replace(self.site, own=False)
+                self._fail('there is a pool %s, which no probe has made' % self.site.pool)
+                return
+            self._note(user=True)
+            if self.site.own and not self._make_pool() or not self._make_user():
+                return
+        pool = pool_named(view, self.site.pool)
+        counts = signals.pool_counts.get(pool.id) if pool is not None else None
+        if pool is None or self.site.own and (
+                counts is None or counts.active_clean < pool.pg_num):
+            if now - self._since > POOL_SECONDS:
+                self._fail('pool %s is not active+clean after %d s'
+                           % (self.site.pool, POOL_SECONDS))
+            return
+        if not self._counted('before', now):
+            return
+        try:
+            self.steps = self._plan.steps(pool, view.leads(pool.id))
+        except BadJob as error:
+            self._fail(str(error))
+            return
+        limit = self._plan.limit_seconds
+        self._note(stage=RUNNING, worker_ends=now + limit + GRACE_SECONDS)
+        self.started = now
+        self._start(self._request(RUN, limit))
+
+    def _make_pool(self) -> bool:
+        assert self._plan is not None
+        for command in sites.pool_commands(self.site, self._plan.replicas, self._plan.pg_num):
+            if command.get('yes_i_really_mean_it') and not self._allow(sites.SIZE_ONE_OPTION):
+                self._fail('the mons do not take %s' % sites.SIZE_ONE_OPTION)
+                return False
+            reply = self._cluster.run([command])[0]
+            if reply.retval != 0:
+                self._fail('%s: %s' % (command['prefix'], reply.error))
+                return False
+        return True
+
+    def _make_user(self) -> bool:
+        reply = self._cluster.run([sites.user_command(self.site)])[0]
+        if reply.retval != 0:
+            self._fail('auth get-or-create: %s' % reply.error)
+            return False
+        self._key = str(json.loads(reply.out)[0]['key'])
+        return True
+
+    def _allow(self, option: str) -> bool:
+        """Set an option of the mons for a moment; False: they did not."""
+        if option not in self.site.allowed:
+            entries = self._cluster.config_entries()
+            if entries is None:
+                return False
+            before = next((entry.value for entry in entries if entry.name == option
+                           and entry.section == 'mon' and not entry.mask), None)
+            self._note(allowed={**self.site.allowed, option: before})
+        reply = self._cluster.run([sites.allow_command(option)])[0]
+        if reply.retval != 0:
+            log.warning('%s: %s', option, reply.error)
+        return reply.retval == 0
+
+    def _counted(self, when: str, now: float) -> bool:
+        """Whether the OSDs have told their counters, or need not be waited for any more."""
+        osds = self._plan.osds if self._plan is not None else ()
+        known = self._counters.setdefault(when, {})
+        if self._asked_at is None:
+            self._asked_at = now
+            self._cluster.answers(COUNTERS)
+            self._cluster.ask(COUNTERS, osds, {'prefix': 'perf dump', 'logger': 'osd'})
+        known.update(self._cluster.answers(COUNTERS))
+        if set(osds) <= set(known) or now - self._asked_at > COUNTERS_SECONDS:
+            self._asked_at = None
+            return True
+        return False
+
+    # ---- running
+
+    def _start(self, request: Request) -> None:
+        try:
+            self._child = Child(argv())
+        except OSError as error:
+            self._fail('the worker cannot be started: %s' % error)
+            return
+        self._child.send(request_to_json(request))
+
+    def _request(self, mode: str, limit_seconds: float) -> Request:
+        conf, hosts = self._cluster.connection()
+        running = mode == RUN
+        return Request(
+            self.site.pool, self.site.prefix if running else PREFIX, self.site.entity, self._key,
+            hosts, mode, conf, steps=self.steps if running else (), limit_seconds=limit_seconds,
+            engine=self._plan.engine if self._plan is not None else 'auto', seed=self.site.run)
+
+    def _follow(self, now: float) -> None:
+        child = self._child
+        if child is None:
+            self._stage(CLEANING)
+            return
+        status = child.ended()
+        for line in child.lines():
+            self._take(line)
+        if status is None:
+            if now > self.site.worker_ends + GRACE_SECONDS:
+                self._fail('the worker did not end in time and was killed')
+                child.kill()
+            return
+        if status != 0 and not self.outcome:
+            self.outcome = FAILED
+            self.message = child.last_words or 'the worker ended with status %d' % status
+        if len(self.results) < len(self.steps) and not self.outcome:
+            self.outcome, self.message = FAILED, 'the time was over before all steps were'
+        child.close()
+        self._child = None
+        self._since = now
+        self._stage(CLEANING)
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        kind = line.get('type')
+        if kind == 'step':
+            self.step, self.step_state = int(line['index']), str(line['state'])
+        elif kind == 'result':
+            self.results[int(line['index'])] = step_result_from_json(dict(line))
+        elif kind == 'cleaned':
+            self._clean = line['left'] == 0
+            if self._sweeping:
+                self._removed = int(line['removed'])
+        elif kind == 'error' and not self.outcome and not self._sweeping:
+            self.outcome, self.message = FAILED, str(line['message'])
+
+    # ---- cleaning up
+
+    def _clean_up(self, now: float, view: View) -> None:
+        if not self._counted_after(now):
+            return
+        pool = pool_named(view, self.site.pool)
+        if self.site.own:
+            if pool is not None and not self._remove_pool():
+                return
+            if pool is not None:
+                return  # until the OSDMap shows that it is gone
+        elif pool is not None and not self._swept_clean(now):
+            return
+        if self.site.user:
+            if self._cluster.run([sites.remove_user_command(self.site)])[0].retval != 0:
+                return
+            self._note(user=False)
+        if self._restored():
+            self.finished = True
+            self._keep(None)
+
+    def _counted_after(self, now: float) -> bool:
+        if self._plan is None or not self.results or 'done' in self._counters:
+            return True
+        if not self._counted('after', now):
+            return False
+        self._counters['done'] = {}
+        return True
+
+    def _remove_pool(self) -> bool:
+        reply = self._cluster.run([sites.remove_pool_command(self.site)])[0]
+        if reply.retval in (-errno.EPERM, -errno.EBUSY):
+            # Mons do not delete pools unless they are told that they may.
+            self._allow(sites.DELETE_OPTION)
+            return False
+        return reply.retval == 0
+
+    def _restored(self) -> bool:
+        for option, before in self.site.allowed.items():
+            reply = self._cluster.run([sites.restore_command(option, before)])[0]
+            if reply.retval != 0:
+                return False
+        self._note(allowed={})
+        return True
+
+    def _swept_clean(self, now: float) -> bool:
+        """Whether no object of this run, or of an earlier one, is left in the operator's pool."""
+        orphan = self._plan is None
+        if self._clean and not orphan:
+            return True
+        if self._child is not None:
+            self._follow_sweep(now)
+        if self._child is None and now >= self._next_sweep:
+            empty = [at for at in self._swept if now - at > ORPHAN_SECONDS]
+            if self._swept and (empty or not orphan):
+                return True
+            if not self._key and not self._make_user():
+                return False
+            self._sweeping, self._clean, self._removed = True, False, -1
+            self._next_sweep = now + SWEEP_PAUSE_SECONDS
+            self._start(self._request(SWEEP, SWEEP_SECONDS))
+        return False
+
+    def _follow_sweep(self, now: float) -> None:
+        child = self._child
+        assert child is not None
+        status = child.ended()
+        for line in child.lines():
+            self._take(line)
+        if status is None:
+            if now > self._next_sweep + SWEEP_SECONDS + GRACE_SECONDS:
+                child.kill()
+            return
+        if not self._clean:
+            log.warning('probe %d: sweep: %s', self.site.run, child.last_words or status)
+            self._swept = []
+        elif self._removed:
+            self._swept = [] if self._plan is None else [now]
+        else:
+            self._swept.append(now)
+        child.close()
+        self._child = None
+
+    # ---- what came of it
+
+    @property
+    def total(self) -> int:
+        return len(self.steps)
+
+    @property
+    def share(self) -> float:
+        return len(self.results) / self.total if self.total else 0.0
+
+    @property
+    def state(self) -> str:
+        return self.site.stage
+
+    @property
+    def text(self) -> str:
+        """How far it is, in words."""
+        if self.site.stage != RUNNING or not self.steps:
+            return self.site.stage
+        step = self.steps[self.step]
+        return 'step %d of %d (%s), %s' % (
+            self.step + 1, self.total, ' '.join([step.job.name] + [
+                stream.name for stream in step.streams[:1] if stream.osd is not None]),
+            self.step_state)
+
+    def in_order(self) -> Tuple[StepResult, ...]:
+        """Of the first steps, as many as came to an end."""
+        found: List[StepResult] = []
+        while len(found) in self.results:
+            found.append(self.results[len(found)])
+        return tuple(found)
+
+    def counted(self) -> Tuple[Counted, ...]:
+        """What the OSDs counted of clients while the run went on."""
+        before, after = self._counters.get('before', {}), self._counters.get('after', {})
+        found: List[Counted] = []
+        for osd in sorted(set(before) & set(after)):
+            then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
+            found.append(Counted(osd, now.get('op_r', 0) - then.get('op_r', 0),
+                                 now.get('op_w', 0) - then.get('op_w', 0)))
+        return tuple(found)
+
+    # ---- the journal
+
+    def _fail(self, message: str) -> None:
+        if not self.outcome:
+            self.outcome, self.message = FAILED, message
+        if self.site.stage == PREPARING or self._child is None:
+            self._stage(CLEANING)
+
+    def _stage(self, stage: str) -> None:
+        if self.site.stage != stage:
+            self._note(stage=stage)
+
+    def _note(self, **changes: Any) -> None:
+        self.site = replace(self.site, **changes)
+        self._keep(self.site)
+
+
+def pool_named(view: View, name: str) -> Optional[Pool]:
+    return next((pool for pool in view.osdmap.pools.values() if pool.name == name), None)

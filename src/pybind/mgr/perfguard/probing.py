@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The probes at work: orders, schedules, one run at a time, and what is known of earlier ones."""
+import errno
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
+
+from .cluster.ports import Cluster, View
+from .cluster.types import OsdPlace, Pool
+from .events import Event
+from .options import Options
+from .probe.archive import Archive
+from .probe.baseline import (Baselines, Regression, baselines_from_json, health_check, regression)
+from .probe.budget import limit_seconds
+from .probe.expect import Layout
+from .probe.history import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, History, RunRecord,
+                            record_from_json, record_to_json)
+from .probe.order import (Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order)
+from .probe.schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
+from .probe.site import Site, own_pool, site_from_json, site_to_json
+from .probe.types import BadJob
+from .probed import Probed
+from .probeplan import Draft, draft, reasons
+from .proberun import Plan, ProbeRun
+from .rebalance.requests import Refused
+from .rebalance.turn import Observation
+from .store import Store
+from .storerun import StoreRun
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+Order = Union[RunOrder, RunId, Named, NewSchedule]
+Run = Union[ProbeRun, StoreRun]
+
+#: Documents in the store: the run under way with what it has made; the rest.
+JOURNAL = 'probing'
+SETTINGS = 'probe-settings'
+#: Seconds after which a schedule that could not be met is tried again, within its window.
+AGAIN_SECONDS = 60.0
+#: Seconds that the archive has at the end of the module.
+CLOSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What operators have set up, and what is slower than its baseline."""
+    schedules: Tuple[Schedule, ...] = ()
+    baselines: Baselines = Baselines()
+    regressions: Tuple[Regression, ...] = ()
+
+
+def settings_to_json(settings: Settings) -> Json:
+    return {'schedules': [schedule_to_json(each) for each in settings.schedules],
+            'baselines': settings.baselines.to_json(),
+            'regressions': [list(each) for each in settings.regressions]}
+
+
+def settings_from_json(raw: Mapping[str, Any]) -> Settings:
+    """Raises BadJob, KeyError, TypeError or ValueError on what is none of ours."""
+    return Settings(
+        tuple(map(schedule_from_json, raw['schedules'])), baselines_from_json(raw['baselines']),
+        tuple(Regression(int(base), int(run), str(target), tuple(map(str, lines)))
+              for base, run, target, lines in raw['regressions']))
+
+
+class Probing:
+    def __init__(self, cluster: Cluster, store: Store, archive: Archive,
+                 note: Callable[[Event], None]) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._archive = archive
+        self._note = note
+        self._history = History()
+        self._settings = Settings()
+        #: The run under way, its order, and its record so far.
+        self._run: Optional[Run] = None
+        self._order = RunOrder()
+        self._record: Optional[RunRecord] = None
+        #: When each schedule was last tried, and why it was refused.
+        self._tried: Dict[str, float] = {}
+        self._refused: Dict[str, str] = {}
+        #: Epoch and CRUSH version, and where the OSDs stood then.
+        self._placed: Tuple[Tuple[int, int], Mapping[int, OsdPlace]] = ((-1, -1), {})
+        self.probed = Probed()
+
+    @property
+    def busy(self) -> bool:
+        return self._run is not None
+
+    # ---- life
+
+    def load(self, now: float) -> None:
+        """Take up what an earlier mgr left in the store."""
+        self._history.put_loaded(self._archive.load())
+        try:
+            stored = self._store.get(SETTINGS)
+            self._settings = Settings() if stored is None else settings_from_json(stored)
+            document = self._store.get(JOURNAL)
+            if document is not None:
+                self._take_over(now, record_from_json(document['record']), document['site'])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            self._note(Event('store', 'what is known of probes cannot be read: %r' % error))
+
+    def _take_over(self, now: float, record: RunRecord, site: Any) -> None:
+        self._record = record
+        if site is None:
+            self._end(now, FAILED, 'the mgr that began it is gone')
+            return
+        found = replace(site_from_json(site), stage=CLEANING)
+        self._run = ProbeRun(self._cluster, self._keep, found, None, now)
+        self._note(Event('probe', 'what probe %d has left is removed' % record.id,
+                         'this mgr became active'))
+
+    def close(self) -> None:
+        """The module is being stopped."""
+        if self._run is not None:
+            self._run.close()
+        self._archive.close(CLOSE_SECONDS)
+
+    def _keep(self, site: Optional[Site]) -> None:
+        """Journal what the run under way has made, or is about to make."""
+        assert self._record is not None
+        self._store.put(JOURNAL, {
+            'record': record_to_json(self._record),
+            'site': None if site is None else site_to_json(site)})
+
+    def _set(self, **changes: Any) -> None:
+        self._settings = replace(self._settings, **changes)
+        self._store.put(SETTINGS, settings_to_json(self._settings))
+
+    # ---- orders
+
+    def carry_out(self, order: Order, seen: Observation, view: View, options: Options,
+                  moving: bool) -> Json:
+        """In the loop; raises Refused."""
+        if isinstance(order, RunOrder):
+            given = self._draft(order, seen, view, options, moving)
+            if order.dry_run:
+                return {**given.preview, 'dry_run': True}
+            return self._begin(given, seen.now, options)
+        if isinstance(order, NewSchedule):
+            return self._add_schedule(order, seen, view, options, moving)
+        if isinstance(order, Named):
+            return self._drop_schedule(order.key)
+        verbs: Dict[str, Callable[[RunRecord], str]] = {
+            'probe cancel': self._cancel, 'probe rm': self._forget,
+            'probe baseline set': self._set_baseline, 'probe baseline rm': self._drop_baseline}
+        return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
+
+    def _draft(self, order: RunOrder, seen: Observation, view: View, options: Options,
+               moving: bool) -> Draft:
+        return draft(order, self._cluster, seen, view, options, moving)
+
+    def _known(self, run: int) -> RunRecord:
+        if self._record is not None and self._record.id == run:
+            return self._record
+        record = self._history.get(run)
+        if record is None:
+            raise Refused(errno.ENOENT, 'there is no probe %d ("probe ls" lists them)' % run)
+        return record
+
+    def _begin(self, given: Draft, now: float, options: Options) -> Json:
+        if self._record is not None:
+            raise Refused(errno.EBUSY, 'probe %d is under way' % self._record.id)
+        if given.refusals:
+            raise Refused(errno.EBUSY, '; '.join(given.refusals))
+        run = self._archive.new_id()
+        self._order = given.order
+        self._record = RunRecord(run, PREPARING, given.profile, given.target, now,
+                                 trigger=given.order.trigger)
+        if given.order.store:
+            self._keep(None)
+            self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)
+        else:
+            site = Site(run, own_pool(run) if given.pool is None else given.pool.name,
+                        given.pool is None)
+            self._keep(site)
+            plan = Plan(given.steps(run), given.target.osds, limit_seconds(given.budget),
+                        options.probe_engine, given.target.replicas, given.pg_num)
+            self._run = ProbeRun(self._cluster, self._keep, site, plan, now)
+        self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
+                         'asked for by %s' % given.order.trigger))
+        return {**given.preview, 'dry_run': False, 'id': run}
+
+    def _cancel(self, record: RunRecord) -> str:
+        if self._run is None or record is not self._record:
+            raise Refused(errno.EINVAL, 'probe %d is not under way: it is %s'
+                          % (record.id, record.state))
+        self._run.end(CANCELLED, 'cancelled by command')
+        return 'stopping'
+
+    def _forget(self, record: RunRecord) -> str:
+        if record is self._record:
+            raise Refused(errno.EBUSY, 'probe %d is under way ("probe cancel" stops it)'
+                          % record.id)
+        if record.id in self._settings.baselines.ids:
+            raise Refused(errno.EBUSY, 'probe %d is a baseline ("probe baseline rm" first)'
+                          % record.id)
+        self._history.remove(record.id)
+        self._archive.remove(record.id)
+        return 'forgotten'
+
+    def _set_baseline(self, record: RunRecord) -> str:
+        try:
+            baselines = self._settings.baselines.with_run(record)
+        except BadJob as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        kept = tuple(each for each in self._settings.regressions if each.baseline in baselines.ids)
+        self._set(baselines=baselines, regressions=kept)
+        return 'later probes of the same jobs and target are held against it'
+
+    def _drop_baseline(self, record: RunRecord) -> str:
+        if record.id not in self._settings.baselines.ids:
+            raise Refused(errno.ENOENT, 'probe %d is no baseline' % record.id)
+        kept = tuple(each for each in self._settings.regressions if each.baseline != record.id)
+        self._set(baselines=self._settings.baselines.without(record.id), regressions=kept)
+        return 'no baseline any more'
+
+    def _add_schedule(self, order: NewSchedule, seen: Observation, view: View, options: Options,
+                      moving: bool) -> Json:
+        try:
+            made = schedule_of(order.key, {**words_of_order(order.run), **order.window})
+        except BadJob as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        # What makes no sense is refused now; what only cannot be done now is not.
+        self._draft(order.run, seen, view, options, moving)
+        others = tuple(each for each in self._settings.schedules if each.name != made.name)
+        self._set(schedules=others + (made,))
+        self._tried.pop(made.name, None)
+        return {**schedule_to_json(made), 'message': 'scheduled'}
+
+    def _drop_schedule(self, name: str) -> Json:
+        kept = tuple(each for each in self._settings.schedules if each.name != name)
+        if len(kept) == len(self._settings.schedules):
+            raise Refused(errno.ENOENT, 'there is no schedule %r ("probe schedule ls" lists them)'
+                          % name)
+        self._set(schedules=kept)
+        return {'name': name, 'message': 'dropped'}
+
+    # ---- one turn
+
+    def turn(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
+        self._history.put_loaded(self._archive.collect())
+        if self._run is None:
+            self._start_due(seen, view, options, moving)
+        if self._run is not None:
+            self._follow(self._run, seen, view, moving)
+        self._drop_outlived(options, seen.now)
+        self._publish(seen)
+
+    def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
+        for name in due(self._settings.schedules, self._history.last_started(), seen.now):
+            if 0.0 <= seen.now - self._tried.get(name, float('-inf')) < AGAIN_SECONDS:
+                continue
+            self._tried[name] = seen.now
+            words = next(each.words for each in self._settings.schedules if each.name == name)
+            try:
+                given = self._draft(order_of_words(dict(words), name), seen, view, options, moving)
+                self._begin(given, seen.now, options)
+                self._refused.pop(name, None)
+                return
+            except Refused as refused:
+                if self._refused.get(name) != str(refused):
+                    self._refused[name] = str(refused)
+                    self._note(Event('refused', 'scheduled probe %s' % name, str(refused)))
+
+    def _follow(self, run: Run, seen: Observation, view: View, moving: bool) -> None:
+        assert self._record is not None
+        against = reasons(seen, self._order.during_campaign)
+        if moving and not self._order.during_campaign:
+            against.append('a campaign has begun')
+        try:
+            run.turn(seen.now, view, seen.signals, against)
+        except Exception as error:
+            # Whatever a worker says: the loop has to go on, and what was made has to go.
+            log.exception('probe %d', self._record.id)
+            run.end(FAILED, 'the module failed: %r' % error)
+        if run.finished:
+            self._cluster.progress_done(progress_id(self._record.id))
+            self._run = None
+            self._end(seen.now, run.outcome or DONE, run.message, run)
+        else:
+            self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
+                self._record.id, run.text), run.share)
+
+    def _end(self, now: float, state: str, message: str, run: Optional[Run] = None) -> None:
+        assert self._record is not None
+        record = replace(self._record, state=state, ended=now,
+                         messages=(message,) if message else ())
+        if run is not None:
+            record = replace(record, started=run.started or 0.0, steps=run.steps,
+                             results=run.in_order(), conditions=tuple(run.met),
+                             counted=run.counted())
+        self._history.put(record)
+        self._archive.put(record)
+        self._record = None
+        self._store.remove(JOURNAL)
+        self._note(Event('probe', 'probe %d is %s' % (record.id, state), message))
+        if state == DONE:
+            self._hold_against_baseline(record)
+
+    def _hold_against_baseline(self, record: RunRecord) -> None:
+        base = self._settings.baselines.of(record)
+        if base is None:
+            return
+        found = regression(self._history.get(base), record)
+        others = tuple(each for each in self._settings.regressions if each.baseline != base)
+        if found is not None:
+            self._note(Event('probe', 'probe %d is slower than its baseline %d'
+                             % (record.id, base), found.lines[0]))
+        self._set(regressions=others if found is None else others + (found,))
+
+    def _drop_outlived(self, options: Options, now: float) -> None:
+        retention = self._archive.retention(options.probe_history, options.probe_days)
+        for run in self._history.outlived(retention, self._settings.baselines.ids, now):
+            self._history.remove(run)
+            self._archive.remove(run)
+
+    @property
+    def checks(self) -> Dict[str, Any]:
+        """As MgrModule.set_health_checks takes them."""
+        return health_check(self._settings.regressions)
+
+    def _publish(self, seen: Observation) -> None:
+        run, record = self._run, self._record
+        if record is not None and run is not None:
+            record = replace(record, state=run.state, started=run.started or 0.0,
+                             steps=run.steps, results=run.in_order(), messages=(run.text,))
+        pools = seen.osdmap.pools.values()
+        self.probed = Probed(
+            records=tuple(self._history.all()), running=record,
+            schedules=self._settings.schedules, refused=dict(self._refused),
+            baselines=self._settings.baselines, regressions=self._settings.regressions,
+            places=self._places(seen), layouts={pool.name: layout_of(pool, seen) for pool in pools},
+            kept_in=self._archive.place)
+
+    def _places(self, seen: Observation) -> Mapping[int, OsdPlace]:
+        """Of the OSDs that are in; worked out again when OSDMap or CRUSH have changed."""
+        key = (seen.osdmap.epoch, seen.crush_version)
+        if key != self._placed[0]:
+            crush = seen.crush
+            self._placed = (key, {
+                osd.id: OsdPlace(osd.id, crush.host_of(osd.id) or '', crush.root_of(osd.id),
+                                 crush.class_of(osd.id))
+                for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0})
+        return self._placed[1]
+
+
+def layout_of(pool: Pool, seen: Observation) -> Layout:
+    """For what is expected of a pool."""
+    osds = sum(1 for osd in seen.osdmap.osds if seen.crush.weight_of(pool.crush_rule, osd) > 0.0)
+    if pool.erasure:
+        return Layout(osds, data_chunks=pool.data_shards,
+                      coding_chunks=pool.size - pool.data_shards)
+    return Layout(osds, pool.size)
+
+
+def progress_id(run: int) -> str:
+    """The same in every mgr, so that one takes over the event of another."""
+    return 'perfguard-probe-%d' % run

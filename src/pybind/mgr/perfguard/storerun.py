@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A run that benches the OSDs' stores with their own `bench` command, one OSD after the other.
+
+It takes neither pool nor user nor worker, and leaves nothing: an OSD removes what it wrote.
+"""
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+from .cluster.ports import Cluster, View
+from .cluster.types import Signals
+from .probe.budget import Budget
+from .probe.history import ABORTED, FAILED, RUNNING
+from .probe.safety import met
+from .probe.types import Counted, Direction, Job, Step, StepResult, Stream, StreamResult
+
+Json = Dict[str, Any]
+
+BENCH = 'probe bench'
+#: Seconds that one bench is waited for: OSDs allow themselves 30 (osd_bench_duration).
+BENCH_SECONDS = 45.0
+
+
+class Bench(NamedTuple):
+    """Arguments of `bench`: bytes in all, and of one operation."""
+    total_bytes: int
+    block_bytes: int
+
+
+#: At 4 KiB an OSD allows 30 s x 100 operations/s = 12,288,000 bytes (osd_bench_small_size_max_iops
+#: and osd_bench_duration); with 4 MiB up to 100 MiB/s (osd_bench_large_size_max_throughput).
+BENCHES = (Bench(12288000, 4096), Bench(128 << 20, 4 << 20))
+#: That one bench is expected to take.
+USUAL_SECONDS = 10.0
+
+
+def store_budget(osds: int, repeat: int) -> Budget:
+    """What a bench of so many OSDs takes; what it writes is gone at its end."""
+    count = sum(bench.total_bytes for bench in BENCHES)
+    return Budget(USUAL_SECONDS * len(BENCHES) * osds * repeat, 0,
+                  max(bench.total_bytes for bench in BENCHES), count * osds * repeat, 0)
+
+
+class StoreRun:
+    """The same from outside as a ProbeRun."""
+
+    def __init__(self, cluster: Cluster, osds: Sequence[int], repeat: int, now: float) -> None:
+        self._cluster = cluster
+        self._todo: List[Tuple[int, Bench]] = [
+            (osd, bench) for _ in range(repeat) for osd in osds for bench in BENCHES]
+        self._total = len(self._todo)
+        self._asked_at = now
+        self._waiting = False
+        self.started = now
+        self._done: List[Tuple[Step, StepResult]] = []
+        self.outcome = ''
+        self.message = ''
+        self.met: Dict[str, None] = {}
+        self.finished = False
+
+    def end(self, outcome: str, message: str) -> None:
+        """A bench under way cannot be stopped; none is begun after it."""
+        if not self.outcome:
+            self.outcome, self.message = outcome, message
+        self.finished = True
+
+    def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
+        if reasons:
+            self.end(ABORTED, reasons[0])
+        for text in met(signals):
+            self.met[text] = None
+        if self.finished:
+            return
+        answers = self._cluster.answers(BENCH)
+        if self._waiting:
+            self._take(answers, now)
+        if not self._waiting and not self.finished:
+            self._next(now)
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+    def _take(self, answers: Mapping[int, Any], now: float) -> None:
+        osd, bench = self._todo[0]
+        if osd in answers:
+            self._done.append(_measured(osd, bench, answers[osd], len(self._done)))
+        elif osd in self._cluster.asked(BENCH) and now - self._asked_at < BENCH_SECONDS:
+            return
+        else:
+            self.end(FAILED, 'osd.%d did not take, or not answer, the command bench' % osd)
+            return
+        self._waiting = False
+        self._todo.pop(0)
+
+    def _next(self, now: float) -> None:
+        if not self._todo:
+            self.finished = True
+            return
+        osd, bench = self._todo[0]
+        self._asked_at, self._waiting = now, True
+        self._cluster.ask(BENCH, [osd], {'prefix': 'bench', 'count': bench.total_bytes,
+                                         'size': bench.block_bytes})
+
+    # ---- what came of it
+
+    state = RUNNING
+
+    @property
+    def share(self) -> float:
+        return len(self._done) / self._total
+
+    @property
+    def text(self) -> str:
+        """How far it is, in words."""
+        return 'bench %d of %d' % (len(self._done) + 1, self._total)
+
+    @property
+    def steps(self) -> Tuple[Step, ...]:
+        return tuple(step for step, _ in self._done)
+
+    def in_order(self) -> Tuple[StepResult, ...]:
+        return tuple(result for _, result in self._done)
+
+    def counted(self) -> Tuple[Counted, ...]:
+        """Nothing of this passes through what counts operations of clients."""
+        return ()
+
+
+def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
+              number: int) -> Tuple[Step, StepResult]:
+    """As a job of fio; an OSD tells no latencies of single operations."""
+    name = 'osd.%d' % osd
+    seconds = float(found['elapsed_sec'])
+    total, block = bench
+    job = Job('bench-%d' % block, 'write', block, 1, total, 1, seconds)
+    done = Direction(total // block, total, int(seconds * 1e9))
+    return (Step(job, (Stream(name, (), osd),), number // len(BENCHES)),
+            StepResult((StreamResult(name, write=done),), engine='osd bench'))
