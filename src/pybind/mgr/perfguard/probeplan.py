@@ -144,8 +144,9 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
     found += closed(seen.osdmap, pool, writing)
     space = cluster.pool_space(pool.id) if pool is not None else None
-    free = space.free_bytes * _copies(Target('pool'), pool) if space is not None \
-        else cluster.free_bytes()
+    # Of a pool that was just made the mgr says that nothing is free.
+    free = space.free_bytes * _copies(Target('pool'), pool) \
+        if space is not None and space.free_bytes else cluster.free_bytes()
     quota_bytes = quota_objects = None
     if pool is not None and space is not None:
         if pool.quota_bytes:
