@@ -23,6 +23,7 @@ class Module(Commands, MgrModule):
     NOTIFY_TYPES = notify_types('osd_map')
     #: Of the module database, where the release has one.
     SCHEMA = SCHEMA
+    SCHEMA_VERSIONED = [SCHEMA]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -179,9 +179,11 @@ class _Writer:
         self._wake.set()
 
     def collect(self) -> Tuple[List[RunRecord], List[int], List[str]]:
-        """Loaded records, ids that are written and wait for nothing more, unreadable ones."""
+        """Loaded records that have not changed since, ids that are written and wait for nothing
+        more, unreadable records."""
         with self._lock:
-            found = [record for record in self._found if record.id not in self._pending]
+            found = [record for record in self._found
+                     if record.id not in self._pending and record.id not in self._written]
             written = sorted(self._written - set(self._pending))
             lost = self._lost
             self._found, self._lost = [], []
@@ -200,8 +202,9 @@ class _Writer:
         while True:
             stopping = self._stop.is_set()
             try:
-                self._load()
+                # What was removed is not to be found again.
                 self._write_pending()
+                self._load()
                 self.problem = ''
             except Exception as error:
                 # Whatever it is, the key/value store has what matters; a command tells why.
