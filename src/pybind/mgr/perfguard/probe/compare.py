@@ -10,7 +10,7 @@ import random
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from .history import RunRecord
-from .measured import Key, Measured, Repetition, figure, label, measured
+from .measured import Key, Measured, Repetition, rate_text, label, measured
 from .stats import Difference, difference, holm, mann_whitney_p, resamples
 
 FASTER, SLOWER, SAME, UNKNOWN = 'faster', 'slower', 'no difference', 'cannot tell'
@@ -27,8 +27,10 @@ PRIOR_SD = 0.1
 TAIL_PRIOR_SD = 0.25
 #: Repetitions of each run with which a rank test has a say.
 RANK_REPETITIONS = 5
-#: Chance of a false "slower" or "faster": of one line, and of all lines together.
+#: Chance of a false "slower" or "faster" of one line; and of any in all lines together, where an
+#: alarm hangs on it.
 LEVEL = 0.05
+ALARM_LEVEL = 0.02
 #: Bootstrap replicates of one quantity; fewer where there are very many lines. 50 to 200 are
 #: enough for a standard error (Efron and Tibshirani, 1993, section 6.4).
 REPLICATES = 200
@@ -94,7 +96,7 @@ def compare(a: RunRecord, b: RunRecord) -> Comparison:
     replicates = max(FEWEST_REPLICATES, min(REPLICATES, ALL_REPLICATES // len(common)))
     rng = random.Random(SEED)
     lines = tuple(_line(key, ours[key], theirs[key], rng, replicates) for key in common)
-    held = holm([line.p for line in lines], LEVEL)
+    held = holm([line.p for line in lines], ALARM_LEVEL)
     sure = [line for line, holds in zip(lines, held) if holds]
     slower = tuple(line for line in sure if line.verdict == SLOWER)
     return Comparison(a.id, b.id, lines, _whole(lines, sure), slower,
@@ -116,6 +118,7 @@ def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random
     main, p = latency if key.job.rate_iops else speed
     verdict = main.verdict
     if tail[0].verdict == SLOWER and verdict != FASTER:
+        # Either of two would have been told: Bonferroni.
         verdict, p = SLOWER, min(1.0, 2.0 * min(p, tail[1]))
     estimates = {IOPS: speed[0], BANDWIDTH: bandwidth, LATENCY: latency[0], P99: tail[0]}
     return Line(label(key, b[-1].name), key, (len(a), len(b)), estimates, verdict, p,
@@ -160,11 +163,10 @@ def _estimate(a: Sequence[Repetition], b: Sequence[Repetition],
     ours, theirs = ([resamples(math.log(get(each)), each.seconds, of, rng) for each in side]
                     for side in (a, b))
     found = difference(ours, theirs, PRIOR_SD, rng, replicates)
-    p = found.p
-    if min(len(a), len(b)) >= RANK_REPETITIONS:
-        p = max(p, mann_whitney_p(list(map(get, a)), list(map(get, b))))
-    matters = p <= LEVEL and abs(found.value) >= -math.log1p(-LEAST_EFFECT)
-    return _told(a, b, get, found, matters, more_is_better), p
+    matters = found.p <= LEVEL and abs(found.value) >= -math.log1p(-LEAST_EFFECT)
+    if matters and min(len(a), len(b)) >= RANK_REPETITIONS:
+        matters = mann_whitney_p(list(map(get, a)), list(map(get, b))) <= LEVEL
+    return _told(a, b, get, found, matters, more_is_better), found.p
 
 
 def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rng: random.Random,
@@ -198,7 +200,7 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
             latency.b / 1e6, latency.a / 1e6, latency.ratio, latency.low, latency.high)
     else:
         text = '%s IOPS against %s: %.2f times (%.2f to %.2f)' % (
-            figure(speed.b), figure(speed.a), speed.ratio, speed.low, speed.high)
+            rate_text(speed.b), rate_text(speed.a), speed.ratio, speed.low, speed.high)
     if tail.verdict == SLOWER and verdict != FASTER:
         text += '; p99 %.3g ms against %.3g' % (tail.b / 1e6, tail.a / 1e6)
     return text

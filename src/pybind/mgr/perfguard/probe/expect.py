@@ -9,7 +9,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..watch.peers import median
 from .history import RunRecord
-from .measured import ALONE, WRITE, Key, Repetition, figure, label, measured
+from .measured import ALONE, WRITE, Key, Repetition, rate_text, label, measured
 from .types import READING, WRITING
 
 AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION = ('as expected', 'below', 'above', 'no expectation')
@@ -166,4 +166,4 @@ def _verdict(value: float, expected: Range) -> str:
 
 
 def _told(value: float, linear: bool) -> str:
-    return '%s MB/s' % figure(value / 1e6) if linear else '%s IOPS' % figure(value)
+    return '%s MB/s' % rate_text(value / 1e6) if linear else '%s IOPS' % rate_text(value)

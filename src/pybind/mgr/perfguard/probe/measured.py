@@ -110,6 +110,6 @@ def label(key: Key, name: str) -> str:
         '(%s)' % key.part if key.part else '')))
 
 
-def figure(value: float) -> str:
+def rate_text(value: float) -> str:
     """A rate as people write it: 12,345 or 45.6."""
     return '{:,.0f}'.format(value) if value >= 100 else '%.3g' % value

@@ -10,15 +10,17 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..cluster.types import OsdPlace
 from ..watch.peers import MAD_SIGMA, MIN_PEERS, groups_of, median
 from .history import RunRecord
-from .measured import AGAIN, ALONE, TOGETHER, Key, Measured, Repetition, figure, measured
+from .measured import AGAIN, ALONE, TOGETHER, Key, Measured, Repetition, rate_text, measured
 
 #: Least spread that healthy OSDs are taken to have, as a standard deviation of the logarithm.
 MIN_SPREAD = 0.1
+#: It counts as that of so many peers.
+SPREAD_WEIGHT = 4
 #: Deviations, and times as slow as the peers, from which on an OSD is an outlier: both are
 #: needed, so that neither a very uniform group nor a very mixed one raises a false alarm. 3.5 is
 #: Iglewicz and Hoaglin's (How to Detect and Handle Outliers, 1993).
 OUTLIER_DEVIATIONS = 3.5
-OUTLIER_FACTOR = 1.5
+OUTLIER_FACTOR = 1.6
 #: After / before, and together / alone, under which interference is a finding, where it is also
 #: more than three times what such ratios vary by.
 INTERFERENCE = 0.8
@@ -114,17 +116,19 @@ def _log_speed(key: Key, one: _Median) -> float:
 
 
 def _spread(ordered: Sequence[float]) -> float:
-    """Robust standard deviation; with few peers it is a guess, on the safe side."""
+    """Robust standard deviation; of few peers it is a guess, which is held to the least one."""
     center = median(list(ordered))
-    mad = median(sorted(abs(each - center) for each in ordered))
-    return max(MIN_SPREAD, MAD_SIGMA * mad)
+    seen = MAD_SIGMA * median(sorted(abs(each - center) for each in ordered))
+    count = len(ordered)
+    held = (count * seen ** 2 + SPREAD_WEIGHT * MIN_SPREAD ** 2) / (count + SPREAD_WEIGHT)
+    return max(MIN_SPREAD, math.sqrt(held))
 
 
 def outlier_text(one: Rank) -> str:
     """As in "osd.3: latency read 490 IOPS, 0.51 times the median of 11 peers (6.7 deviations)"."""
     assert one.ratio is not None
     return 'osd.%d: %s %s %s IOPS, %.2f times the median of %d peers (%.1f deviations)' % (
-        one.osd, one.job, one.direction, figure(one.iops), one.ratio, one.peers,
+        one.osd, one.job, one.direction, rate_text(one.iops), one.ratio, one.peers,
         one.deviations)
 
 
@@ -171,8 +175,8 @@ def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
         what = '%s: %s %s' % (who, row.job, row.direction)
         if row.together_ratio < least:
             findings.append('%s %.2f times as fast together as alone (%s, %s IOPS)' % (
-                what, row.together_ratio, figure(row.together), figure(row.alone)))
+                what, row.together_ratio, rate_text(row.together), rate_text(row.alone)))
         if row.again_ratio < least:
             findings.append('%s %.2f times as fast alone after it as before (%s, %s IOPS)' % (
-                what, row.again_ratio, figure(row.again), figure(row.alone)))
+                what, row.again_ratio, rate_text(row.again), rate_text(row.alone)))
     return tuple(findings)

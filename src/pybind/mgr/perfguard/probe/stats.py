@@ -57,8 +57,9 @@ def difference(a: Side, b: Side, prior_sd: float, rng: random.Random,
 
 
 def _drawn(side: Side, prior_sd: float, rng: random.Random) -> List[float]:
-    noise = prior_sd / math.sqrt(len(side))
-    return [rng.choice(rng.choice(side)) + rng.gauss(0.0, noise) for _ in side]
+    noise, uniform = prior_sd / math.sqrt(len(side)), rng.random
+    repetitions = [side[int(uniform() * len(side))] for _ in side]
+    return [each[int(uniform() * len(each))] + rng.gauss(0.0, noise) for each in repetitions]
 
 
 def _shift(a: Sequence[float], b: Sequence[float]) -> float:
