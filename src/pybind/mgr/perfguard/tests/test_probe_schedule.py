@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""When scheduled probes are due."""
+import json
+import time
+from typing import Dict, Iterator, List, Optional
+
+import pytest
+
+from perfguard.probe.schedule import (Schedule, due, schedule_from_json, schedule_of,
+                                      schedule_to_json)
+from perfguard.probe.types import BadJob
+
+HOUR, DAY = 3600.0, 86400.0
+#: A Sunday, 00:00 UTC.
+SUNDAY = 1700352000.0
+NIGHT = {'begin_time': '0200', 'end_time': '0500'}
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield from zone(monkeypatch, 'UTC')
+
+
+def zone(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+    monkeypatch.setenv('TZ', name)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def starts(schedule: Schedule, begin: float, days: float, run_seconds: float = 60.0,
+           period: float = 300.0) -> List[float]:
+    """Hours from `begin` at which it runs, looked at every five minutes."""
+    last: Dict[str, float] = {}
+    found: List[float] = []
+    at = begin
+    while at < begin + days * DAY:
+        if due([schedule], last, at):
+            last[schedule.name] = at
+            found.append((at - begin) / HOUR)
+            at += run_seconds
+        at += period
+    return found
+
+
+def test_nightly_once_a_window() -> None:
+    assert starts(schedule_of('night', NIGHT), SUNDAY, 3) == pytest.approx([2, 26, 50], abs=0.2)
+
+
+def test_started_late_it_is_still_due_the_next_night() -> None:
+    nightly = schedule_of('night', NIGHT)
+    last = {'night': SUNDAY + 4.9 * HOUR}
+    assert due([nightly], last, SUNDAY + 4.95 * HOUR) == ()
+    assert due([nightly], last, SUNDAY + 25 * HOUR) == ()
+    assert due([nightly], last, SUNDAY + 26 * HOUR) == ('night',)
+
+
+def test_a_run_outside_the_window_belongs_to_the_one_before() -> None:
+    nightly = schedule_of('night', NIGHT)
+    assert due([nightly], {'night': SUNDAY + 1.5 * HOUR}, SUNDAY + 2 * HOUR) == ('night',)
+
+
+def test_over_midnight_is_one_window() -> None:
+    late = schedule_of('late', {'begin_time': '2200', 'end_time': '0400'})
+    assert starts(late, SUNDAY, 3) == pytest.approx([0, 22, 46, 70], abs=0.2)
+
+
+def test_all_day_is_once_a_day() -> None:
+    assert starts(schedule_of('daily', {}), SUNDAY + 12 * HOUR, 2.9) == pytest.approx(
+        [0, 12, 36, 60], abs=0.2)
+
+
+def test_weekdays() -> None:
+    workdays = schedule_of('work', {**NIGHT, 'begin_weekday': '1', 'end_weekday': '6'})
+    assert [int(hour // 24) for hour in starts(workdays, SUNDAY, 14)] == [
+        1, 2, 3, 4, 5, 8, 9, 10, 11, 12]
+    weekend = schedule_of('weekend', {**NIGHT, 'begin_weekday': '6', 'end_weekday': '1'})
+    assert [int(hour // 24) for hour in starts(weekend, SUNDAY, 8)] == [0, 6, 7]
+    saturday = schedule_of('saturday', {**NIGHT, 'begin_weekday': '6', 'end_weekday': '7'})
+    assert [int(hour // 24) for hour in starts(saturday, SUNDAY, 14)] == [6, 13]
+
+
+def test_every_few_days() -> None:
+    rare = schedule_of('rare', {**NIGHT, 'every_days': '3'})
+    assert [int(hour // 24) for hour in starts(rare, SUNDAY, 10)] == [0, 3, 6, 9]
+
+
+def test_a_missed_window_is_made_up_for_in_the_next() -> None:
+    rare = schedule_of('rare', {**NIGHT, 'every_days': '3'})
+    assert due([rare], {'rare': SUNDAY + 2 * HOUR}, SUNDAY + 5 * DAY + 3 * HOUR) == ('rare',)
+
+
+@pytest.mark.parametrize('begin, end', [('0130', '0230'), ('0200', '0300'), ('0230', '0500'),
+                                        ('0000', '2400'), ('2300', '0230'), ('0100', '0330')])
+@pytest.mark.parametrize('shift', ['2023-03-26', '2023-10-29'])
+def test_once_a_window_where_clocks_are_changed(monkeypatch: pytest.MonkeyPatch, begin: str,
+                                                end: str, shift: str) -> None:
+    """Central Europe, as a rule: zones need not be installed."""
+    for _ in zone(monkeypatch, 'CET-1CEST,M3.5.0,M10.5.0/3'):
+        day = time.mktime(time.strptime(shift, '%Y-%m-%d'))
+        found = starts(schedule_of('s', {'begin_time': begin, 'end_time': end}),
+                       day - 36 * HOUR, 4, period=120.0)
+        # One on each of the days; that of the spring night may not be there at all.
+        assert len(found) in (3, 4, 5)
+        assert all(later - earlier > 4.0 for earlier, later in zip(found, found[1:]))
+
+
+def test_who_has_waited_longest_comes_first() -> None:
+    names = ['a', 'b', 'c', 'new']
+    schedules = [schedule_of(name, NIGHT) for name in names]
+    last = {'a': SUNDAY - 20 * HOUR, 'b': SUNDAY - 90 * HOUR, 'c': SUNDAY + 2 * HOUR}
+    assert due(schedules, last, SUNDAY + 3 * HOUR) == ('new', 'b', 'a')
+    assert due(schedules, last, SUNDAY + 6 * HOUR) == ()
+
+
+def test_a_clock_that_was_put_back_stops_nothing_for_long() -> None:
+    nightly = schedule_of('night', NIGHT)
+    assert due([nightly], {'night': SUNDAY + 90 * DAY}, SUNDAY + 3 * HOUR) == ('night',)
+
+
+def test_words() -> None:
+    schedule = schedule_of('n', {**NIGHT, 'profile': 'quick', 'pool': 'rbd'})
+    assert schedule.words == (('pool', 'rbd'), ('profile', 'quick'))
+    raw = json.loads(json.dumps(schedule_to_json(schedule)))
+    assert raw == {'name': 'n', 'begin_time': '0200', 'end_time': '0500', 'begin_weekday': '0',
+                   'end_weekday': '0', 'every_days': '1',
+                   'probe': {'profile': 'quick', 'pool': 'rbd'}}
+    assert schedule_from_json(raw) == schedule
+
+
+@pytest.mark.parametrize('name, words, message', [
+    ('a b', {}, "a schedule cannot be called 'a b'"), ('command', {}, "cannot be called 'command'"),
+    ('', {}, "cannot be called ''"), ('x' * 65, {}, 'cannot be called'),
+    ('n', {'begin_time': '25'}, "begin_time is '25': a time of the day is wanted, 0000 to 2400"),
+    ('n', {'begin_time': '0200', 'end_time': '0200'}, 'are both 0200: it never opens'),
+    ('n', {'begin_weekday': 'monday'}, "begin_weekday is 'monday': a number from 0 to 6"),
+    ('n', {'end_weekday': '8'}, "end_weekday is '8': a number from 0 to 7"),
+    ('n', {'every_days': '0'}, "every_days is '0': a number from 1 to 366"),
+    ('n', {'every_days': '9' * 5000}, 'every_days is'),
+    ('n', {'every_days': '\u0663'}, 'every_days is')])
+def test_bad_schedules(name: str, words: Dict[str, str], message: Optional[str]) -> None:
+    with pytest.raises(BadJob) as caught:
+        schedule_of(name, words)
+    assert str(message) in str(caught.value) and '\n' not in str(caught.value)
