@@ -2,7 +2,7 @@
 """The probes at work: orders, schedules, one run at a time, and what is known of earlier ones."""
 import errno
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
 
 from .cluster.ports import Cluster, View
@@ -48,12 +48,16 @@ class Settings:
     schedules: Tuple[Schedule, ...] = ()
     baselines: Baselines = Baselines()
     regressions: Tuple[Regression, ...] = ()
+    #: When each schedule last began a probe. Not read off the records: those may be forgotten,
+    #: or still be on their way from the database.
+    begun: Mapping[str, float] = field(default_factory=dict)
 
 
 def settings_to_json(settings: Settings) -> Json:
     return {'schedules': [schedule_to_json(each) for each in settings.schedules],
             'baselines': settings.baselines.to_json(),
-            'regressions': [list(each) for each in settings.regressions]}
+            'regressions': [list(each) for each in settings.regressions],
+            'begun': dict(settings.begun)}
 
 
 def settings_from_json(raw: Mapping[str, Any]) -> Settings:
@@ -61,7 +65,8 @@ def settings_from_json(raw: Mapping[str, Any]) -> Settings:
     return Settings(
         tuple(map(schedule_from_json, raw['schedules'])), baselines_from_json(raw['baselines']),
         tuple(Regression(int(base), int(run), str(target), tuple(map(str, lines)))
-              for base, run, target, lines in raw['regressions']))
+              for base, run, target, lines in raw['regressions']),
+        {str(name): float(when) for name, when in raw['begun'].items()})
 
 
 class Probing:
@@ -235,7 +240,8 @@ class Probing:
         if len(kept) == len(self._settings.schedules):
             raise Refused(errno.ENOENT, 'there is no schedule %r ("probe schedule ls" lists them)'
                           % name)
-        self._set(schedules=kept)
+        self._set(schedules=kept, begun={each: when for each, when in self._settings.begun.items()
+                                         if each != name})
         return {'name': name, 'message': 'dropped'}
 
     # ---- one turn
@@ -250,7 +256,7 @@ class Probing:
         self._publish(seen)
 
     def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
-        for name in due(self._settings.schedules, self._history.last_started(), seen.now):
+        for name in due(self._settings.schedules, self._settings.begun, seen.now):
             if 0.0 <= seen.now - self._tried.get(name, float('-inf')) < AGAIN_SECONDS:
                 continue
             self._tried[name] = seen.now
@@ -258,6 +264,7 @@ class Probing:
             try:
                 given = self._draft(order_of_words(dict(words), name), seen, view, options, moving)
                 self._begin(given, seen.now, options)
+                self._set(begun={**self._settings.begun, name: seen.now})
                 self._refused.pop(name, None)
                 return
             except Refused as refused:

@@ -136,13 +136,13 @@ class Retention(NamedTuple):
 
 
 class History:
-    """Records by id. Not for two threads at once."""
+    """Records by id, slimmed. Not for two threads at once."""
 
     def __init__(self) -> None:
         self._records: Dict[int, RunRecord] = {}
 
     def put(self, record: RunRecord) -> None:
-        self._records[record.id] = record
+        self._records[record.id] = slimmed(record)
 
     def put_loaded(self, records: Iterable[RunRecord]) -> None:
         """Records from an archive; what is known already is newer."""
@@ -158,10 +158,6 @@ class History:
     def all(self) -> List[RunRecord]:
         """The oldest first."""
         return [self._records[run_id] for run_id in sorted(self._records)]
-
-    def last_started(self) -> Dict[str, float]:
-        """When the last run of each trigger began, or was asked for."""
-        return {record.trigger: record.started or record.created for record in self.all()}
 
     def outlived(self, retention: Retention, baselines: AbstractSet[int],
                  now: float) -> List[int]:

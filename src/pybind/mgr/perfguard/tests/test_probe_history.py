@@ -146,11 +146,6 @@ def test_loaded_records_are_older_than_known_ones() -> None:
     assert kept(history) == [2] and history.get(1) is None
 
 
-def test_last_started_by_trigger() -> None:
-    def by(run_id: int, trigger: str, started: float, state: str = 'done') -> RunRecord:
-        return replace(ended(run_id, 99.0, state=state), trigger=trigger, created=5.0,
-                       started=started)
-
-    history = of(by(1, 'night', 10.0), by(2, 'command', 20.0), by(3, 'night', 30.0, 'failed'),
-                 by(4, 'week', 0.0, 'preparing'))
-    assert history.last_started() == {'night': 30.0, 'command': 20.0, 'week': 5.0}
+def test_records_are_slimmed() -> None:
+    record = run(1, [step(LATENCY, [9.0] * 100)])
+    assert of(record).get(1) == slimmed(record) != record
