@@ -5,9 +5,11 @@
     python3 setup.py install --install-lib /usr/share/ceph/mgr  where ceph-mgr looks for modules
 """
 import os
+import sys
 from typing import Any, List
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 from setuptools.command.install import install
 from setuptools.command.install_scripts import install_scripts
 
@@ -20,6 +22,19 @@ def drop_ins() -> List[str]:
     if not os.path.exists(os.path.join(SOURCE, DROP_IN)):
         return []
     return [DROP_IN[:-len('.py')].replace('/', '.')]
+
+
+class BuildPy(build_py):
+    """Compiles the probe's native engine too, where there is a C compiler."""
+
+    def run(self) -> None:
+        super().run()
+        sys.path.insert(0, SOURCE)
+        from perfguard.probe.worker.build import build
+        del sys.path[0]
+        why_not = build(os.path.join(self.build_lib, 'perfguard', 'probe', 'worker'))
+        if why_not is not None:
+            self.announce('probes use their Python engine: %s' % why_not, level=3)
 
 
 class InstallScripts(install_scripts):
@@ -59,7 +74,8 @@ setup(
                            exclude=['perfguard.tests', 'perfguard.tests.*']),
     py_modules=drop_ins(),
     entry_points={'console_scripts': ['perfguard-plan = perfguard.offline:main']},
-    cmdclass={'install': Install, 'install_scripts': InstallScripts},
+    cmdclass={'build_py': BuildPy, 'install': Install,
+              'install_scripts': InstallScripts},
     classifiers=['Programming Language :: Python :: 3',
                  'License :: OSI Approved :: '
                  'GNU Lesser General Public License v2 or later (LGPLv2+)'])

@@ -3,6 +3,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Optional
 
@@ -11,8 +13,11 @@ from .releases import Release
 
 PACKAGED = '/usr/share/ceph/mgr'
 MODULE = 'perfguard'
+#: Compiles what is beside it; the module works without.
+BUILD = Path('probe', 'worker', 'build.py')
 
-_SKIP = shutil.ignore_patterns('tests', '__pycache__', '*.pyc', '.mypy_cache', '.pytest_cache')
+_SKIP = shutil.ignore_patterns('tests', '__pycache__', '*.pyc', '*.so', '.mypy_cache',
+                               '.pytest_cache')
 
 
 def default_module_dir() -> Path:
@@ -45,6 +50,8 @@ def _replace(source: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     if source.is_dir():
         shutil.copytree(source, target, ignore=_SKIP)
+        if (target / BUILD).exists():
+            subprocess.run([sys.executable, '-B', str(target / BUILD)], stderr=subprocess.DEVNULL)
 
 
 def _install_controller(packaged: Path, dashboard: Path, controller: Path) -> None:

@@ -15,7 +15,7 @@ def settings(request: Request) -> Dict[str, str]:
     # Some releases take whole seconds only.
     timeout = '%d' % min(CONNECT_SECONDS_MAX, max(1.0, request.limit_seconds / 3))
     return {
-        'mon_host': request.mon_host, 'key': request.key,
+        **({'mon_host': request.mon_host} if request.mon_host else {}), 'key': request.key,
         # There is a key, so no file is looked for; nothing is written anywhere.
         'keyring': '', 'log_file': '', 'admin_socket': '', 'log_to_stderr': 'false',
         'err_to_stderr': 'false', 'log_to_syslog': 'false', 'err_to_syslog': 'false',

@@ -42,7 +42,7 @@ class Flow:
         self._starts = [payload.start(name) for name in stream.objects]
         self._lock = threading.Lock()
         self.in_flight = 0
-        self._sent = 0
+        self._sent = self._counted = 0
         self._ended_ns: Optional[int] = None
         self._errors = self._corrupt = 0
         self._first_error = ''
@@ -104,12 +104,13 @@ class Flow:
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
             return None
         if (now_ns >= self._window.end_ns or self._errors >= ERRORS_MAX
-                or job.io_size and (self._sent + 1) * job.bs > job.io_size):
+                or job.io_size and (self._counted + 1) * job.bs > job.io_size):
             self._end(now_ns)
             return None
         if job.rate_iops and now_ns < self._due_ns():
             return None
         self._sent += 1
+        self._counted += now_ns >= self._window.measure_ns
         self.in_flight += 1
         return self._offsets.next()
 
@@ -217,3 +218,6 @@ class Flows:
 
     def results(self) -> List[StreamResult]:
         return [flow.result() for flow in self._flows]
+
+    def free(self) -> None:
+        """Callbacks hold what they need."""

@@ -5,6 +5,7 @@ from typing import Callable, List, Optional, Protocol, Tuple
 
 from ..types import StepResult, StreamResult
 from . import cpu
+from .flow import NAME as PYTHON
 from .flow import Window
 from .talk import Ear
 
@@ -39,6 +40,8 @@ class Streams(Protocol):
 
     def results(self) -> List[StreamResult]: ...
 
+    def free(self) -> None: ...
+
 
 class Stepping:
     """Drives the streams of one step; `stop_at` (time.monotonic) bounds all of it."""
@@ -61,7 +64,7 @@ class Stepping:
                 progress(number, self._streams.second(number))
                 number += 1
         self._streams.stop()
-        busy = cpu.between(before, cpu.used(), self._streams.engine == 'python')
+        busy = cpu.between(before, cpu.used(), self._streams.engine == PYTHON)
         self._drain()
         return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
                           busy.limited, self._streams.engine, self._why())

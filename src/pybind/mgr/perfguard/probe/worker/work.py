@@ -3,14 +3,17 @@
 import errno
 import platform
 import time
-from typing import Any, Dict, Iterable, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from ..types import Step
 from ..wire import SWEEP, Request, step_result_to_json
 from .cleaning import list_names, remove
 from .connection import Connection
 from .errors import Cancelled, Failed
+from .flow import NAME as PYTHON
 from .flow import Flows, Window
+from .native import NAME as NATIVE
+from .native import Core, NativeFlows
 from .payload import Payload
 from .prefill import prefill
 from .stepping import Stepping, Streams
@@ -34,13 +37,18 @@ class Work:
         #: Objects that are or may be there, in the order of their writing.
         self._touched: Dict[str, None] = {}
         self._written: Set[str] = set()
+        self._core: Optional[Core] = None
+        #: What the steps that are over still hold.
+        self._over: List[Streams] = []
 
     def run(self) -> str:
         """The state of the end. Raises Failed."""
         connection = Connection(self._request)
-        self._mouth.say('ready', engine='python', python=platform.python_version())
         if self._request.mode == SWEEP:
+            self._ready()
             return self._sweep(connection.ioctx)
+        self._core = _core(self._request)
+        self._ready()
         try:
             self._steps(connection.ioctx)
         except Cancelled:
@@ -48,6 +56,10 @@ class Work:
         finally:
             self._clean(connection.ioctx, self._touched)
         return 'cancelled' if self._ear.cancelled.is_set() else 'done'
+
+    def _ready(self) -> None:
+        self._mouth.say('ready', engine=NATIVE if self._core is not None else PYTHON,
+                        python=platform.python_version())
 
     def _sweep(self, ioctx: Any) -> str:
         names = list_names(ioctx, self._request.prefix, self._stop_at)
@@ -82,8 +94,11 @@ class Work:
         """Raises Failed where operations have no answer: later steps would count them as well."""
         if self._ear.cancelled.is_set():
             raise Cancelled()
+        for streams in self._over:
+            streams.free()
         window = _window(step)
         streams = self._streams(ioctx, step, payload, window, index)
+        self._over = [streams]
         if step.job.ramp_time:
             self._mouth.say('step', index=index, state='ramp')
         stepping = Stepping(streams, window, self._stop_at, self._ear)
@@ -99,12 +114,27 @@ class Work:
 
     def _streams(self, ioctx: Any, step: Step, payload: Payload, window: Window,
                  index: int) -> Streams:
-        return Flows(ioctx, step, payload, window, self._request.seed + index)
+        seed = self._request.seed + index
+        if self._core is not None:
+            return NativeFlows(self._core, step, payload, window, seed)
+        return Flows(ioctx, step, payload, window, seed)
 
     def _progress(self, index: int, number: int, row: Tuple[int, int, int, int]) -> None:
         reads, read_bytes, writes, write_bytes = row
         self._mouth.say('progress', index=index, second=number + 1, read_ios=reads,
                         read_bytes=read_bytes, write_ios=writes, write_bytes=write_bytes)
+
+
+def _core(request: Request) -> Optional[Core]:
+    """None: the Python engine does it. Raises Failed where only the native one will do."""
+    if request.engine == PYTHON:
+        return None
+    try:
+        return Core(request)
+    except Failed:
+        if request.engine == NATIVE:
+            raise
+        return None
 
 
 def _window(step: Step) -> Window:

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The probe's worker against fio's rados engine: operations a second of one client.
+
+    /usr/bin/python3 -m qa.bench.bench_probe [--release pacific] [--pairs 5] [--json F]
+
+Both read and write as many prefilled objects of the same size in one pool, at 4 KiB with a queue
+depth of 1, 32 and 128, and 4 MiB with 16. In each round fio, the native and the Python engine take
+turns, in every other round the other way round; the ratios are medians of those of the rounds.
+The pool has one replica, unless told, so that the client is as much of the bound as it can be.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+
+from perfguard.probe.types import NAMESPACE, PREFIX, Job, Step, Stream
+from perfguard.probe.wire import Request, request_to_json, step_result_from_json
+from qa.cluster import Cluster
+from qa.probing import Worker, probe_key
+
+POOL = 'bench'
+#: Objects of fio, in the default namespace.
+FIO_PREFIX = 'fio-'
+RAMP_SECONDS = 0.5
+#: What a run may take besides what it measures.
+SPARE_SECONDS = 40.0
+
+ENGINES = ('fio', 'native', 'python')
+
+
+class Case(NamedTuple):
+    rw: str
+    bs: int
+    iodepth: int
+    object_bytes: int
+    objects: int = 64
+
+    @property
+    def title(self) -> str:
+        size = '4M' if self.bs == 4 << 20 else '4k'
+        return '%-9s %s depth %d' % (self.rw, size, self.iodepth)
+
+    #: The slowest that still is as fast as fio.
+    @property
+    def least_ratio(self) -> float:
+        return 0.95 if self.bs == 4 << 20 else 0.9 if self.iodepth == 1 else 0.8
+
+
+CASES = [Case(rw, 4096, depth, 1 << 20) for depth in (1, 32, 128)
+         for rw in ('randread', 'randwrite')] + [
+             Case(rw, 4 << 20, 16, 4 << 20) for rw in ('read', 'write')]
+
+
+class Bench:
+    """All runs on one cluster."""
+
+    def __init__(self, cluster: Cluster, seconds: float) -> None:
+        self._cluster, self._seconds = cluster, seconds
+        self._key = probe_key(cluster, PREFIX + 'bench', POOL)
+
+    def iops(self, engine: str, case: Case) -> float:
+        return self._fio(case) if engine == 'fio' else self._worker(engine, case)
+
+    def _fio(self, case: Case) -> float:
+        names = ':'.join('%s%d-%d' % (FIO_PREFIX, case.object_bytes, n)
+                         for n in range(case.objects))
+        command = [
+            'fio', '--name=bench', '--ioengine=rados', '--clientname=admin', '--pool=' + POOL,
+            '--conf=%s' % self._cluster.conf_path, '--filename=' + names, '--rw=' + case.rw,
+            '--bs=%d' % case.bs, '--iodepth=%d' % case.iodepth, '--time_based', '--thread',
+            '--size=%d' % (case.object_bytes * case.objects), '--norandommap', '--randrepeat=0',
+            '--runtime=%g' % self._seconds, '--ramp_time=%g' % RAMP_SECONDS,
+            '--output-format=json']
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=self._seconds + SPARE_SECONDS)
+        out = done.stdout
+        if done.returncode or '{' not in out:
+            raise RuntimeError('fio: %s %s' % (out[-500:], done.stderr[-500:]))
+        job = json.loads(out[out.index('{'):])['jobs'][0]
+        return float(job['read' if 'read' in case.rw else 'write']['iops'])
+
+    def _worker(self, engine: str, case: Case) -> float:
+        prefix = PREFIX + 'bench-'
+        names = tuple('%s%d' % (prefix, n) for n in range(case.objects))
+        job = Job('bench', case.rw, case.bs, case.iodepth, case.object_bytes * case.objects,
+                  case.objects, self._seconds, RAMP_SECONDS)
+        request = Request(POOL, prefix, 'client.%sbench' % PREFIX, self._key, '',
+                          conf=str(self._cluster.conf_path), namespace=NAMESPACE,
+                          steps=(Step(job, (Stream('bench', names),)),), engine=engine,
+                          limit_seconds=self._seconds + SPARE_SECONDS)
+        with Worker(self._cluster, request_to_json(request)) as worker:
+            lines = worker.lines()
+        result = step_result_from_json(next(line for line in lines if line['type'] == 'result'))
+        assert result.engine == engine and not result.cut_short, lines
+        stream = result.streams[0]
+        assert not stream.errors and not stream.corrupt, lines
+        return (stream.read if job.reads else stream.write).iops
+
+    def prefill(self) -> None:
+        for size, objects in sorted({(case.object_bytes, case.objects) for case in CASES}):
+            self._cluster.fill(POOL, objects, size, '%s%d-' % (FIO_PREFIX, size))
+
+
+def measure(bench: Bench, pairs: int, cases: Sequence[Case]) -> Iterator[Dict[str, Any]]:
+    for case in cases:
+        found: Dict[str, List[float]] = {engine: [] for engine in ENGINES}
+        for number in range(pairs):
+            for engine in ENGINES if number % 2 == 0 else ENGINES[::-1]:
+                found[engine].append(bench.iops(engine, case))
+        yield {'case': case._asdict(), 'iops': found}
+
+
+def ratio(row: Dict[str, Any], engine: str) -> float:
+    """Median of an engine's operations a second to fio's of the same round."""
+    return statistics.median(one / fio for one, fio in zip(row['iops'][engine],
+                                                           row['iops']['fio']))
+
+
+def line(row: Dict[str, Any]) -> str:
+    case = Case(**row['case'])
+    medians = [statistics.median(row['iops'][engine]) for engine in ENGINES]
+    native, python = ratio(row, 'native'), ratio(row, 'python')
+    return '%-24s %9.0f %9.0f %9.0f %10.2f %10.2f %7.2f  %s' % (
+        case.title, *medians, native, python, case.least_ratio,
+        'good' if native >= case.least_ratio else 'SLOW')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--release', default='pacific')
+    parser.add_argument('--pairs', type=int, default=5)
+    parser.add_argument('--seconds', type=float, default=3.0, help='measured time of a run')
+    parser.add_argument('--osds', type=int, default=3)
+    parser.add_argument('--replicas', type=int, default=1)
+    parser.add_argument('--json', type=Path, help='file for all that was measured')
+    args = parser.parse_args()
+    rows = []
+    with Cluster.up(args.release, osds=args.osds, hosts=args.osds) as cluster:
+        cluster.pool_create(POOL, 64, size=args.replicas)
+        bench = Bench(cluster, args.seconds)
+        bench.prefill()
+        print('%-24s %9s %9s %9s %10s %10s %7s' % (
+            'median of %d' % args.pairs, *ENGINES, 'native/fio', 'python/fio', 'wanted'))
+        for row in measure(bench, args.pairs, CASES):
+            rows.append(row)
+            print(line(row), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+    sys.exit(any(ratio(row, 'native') < Case(**row['case']).least_ratio for row in rows))
+
+
+if __name__ == '__main__':
+    main()

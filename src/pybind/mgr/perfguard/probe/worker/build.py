@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Compiles the native engine, where there is a C compiler. Without it the Python engine works.
+
+    python3 build.py    puts it beside this file
+"""
+import os
+import shutil
+import subprocess
+import sys
+from typing import Optional
+
+CORE = 'core.so'
+COMPILE_SECONDS_MAX = 60
+
+
+def build(folder: str) -> Optional[str]:
+    """Put the core into a folder (of an installed worker); None, or why there is none."""
+    compiler = shutil.which('cc') or shutil.which('gcc')
+    if compiler is None:
+        return 'there is no C compiler'
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'core.c')
+    target = os.path.join(folder, CORE)
+    # A process that has the old one loaded keeps it.
+    partial = '%s.%d' % (target, os.getpid())
+    command = [compiler, '-O2', '-Wall', '-shared', '-fPIC', '-pthread', source, '-o', partial,
+               '-ldl']
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=COMPILE_SECONDS_MAX)
+        if done.returncode:
+            return done.stdout
+        os.replace(partial, target)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return str(e)
+    return None
+
+
+if __name__ == '__main__':
+    sys.exit(build(os.path.dirname(os.path.abspath(__file__))))

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The native engine: core.c, which has the same structures, driven from here."""
+import ctypes
+import os
+import random
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
+from typing import Any, List, Optional, Tuple
+
+from ..types import RANDOM, Job, Step, Stream, StreamResult
+from ..wire import Request
+from .build import CORE
+from .connection import settings
+from .errors import Failed, words
+from .flow import ERRORS_MAX, Window
+from .histogram import BUCKETS
+from .payload import Payload
+from .tally import SECOND_NS, Tally
+
+NAME = 'native'
+LIBRARY = 'librados.so.2'
+#: Answers that come so long after the end of the measured time are told in one sum.
+LATE_SECONDS = 30
+
+
+class _Tally(Structure):
+    _fields_ = [(name, c_uint64) for name in ('ios', 'bytes', 'least', 'most', 'last_ns')] + [
+        ('total', c_double), ('squares', c_double), ('counts', c_uint64 * BUCKETS),
+        ('rows', POINTER(c_uint64))]
+
+
+class _Job(Structure):
+    _fields_ = [(name, c_uint64) for name in (
+        'bs', 'iodepth', 'blocks', 'objects', 'rate_iops', 'io_size', 'errors_max', 'read_share',
+        'is_random', 'seconds', 'begin_ns', 'measure_ns', 'end_ns')]
+
+
+class _Stream(Structure):
+    _fields_ = [('tally', _Tally * 2), ('errors', c_uint64), ('corrupt', c_uint64),
+                ('in_flight', c_uint64), ('ended', c_uint64), ('ended_ns', c_uint64),
+                ('first_error', c_int64), ('first_error_is_read', c_int64)]
+
+
+class Core:
+    """The compiled core with a connection of its own. Raises Failed where there is none."""
+
+    def __init__(self, request: Request) -> None:
+        self.library = _load(os.path.join(os.path.dirname(os.path.abspath(__file__)), CORE))
+        pairs = [text.encode() for pair in settings(request).items() for text in pair]
+        self.ioctx = c_void_p()
+        returned = self.library.core_connect(
+            request.conf.encode(), request.entity.encode(), (c_char_p * len(pairs))(*pairs),
+            len(pairs) // 2, request.pool.encode(), request.namespace.encode(),
+            ctypes.byref(self.ioctx))
+        if returned < 0:
+            raise Failed(returned, 'no connection to the cluster: %s' % words(returned))
+
+
+def _load(path: str) -> Any:
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as e:
+        raise Failed(2, 'no native engine: %s' % e)
+    library.core_stream.restype = POINTER(_Stream)
+    library.core_stream.argtypes = [c_void_p, POINTER(_Job), POINTER(c_char_p), c_char_p,
+                                    POINTER(c_uint64), c_uint64]
+    library.core_pace.restype = c_uint64
+    library.core_connect.argtypes = [c_char_p, c_char_p, POINTER(c_char_p), ctypes.c_size_t,
+                                     c_char_p, c_char_p, POINTER(c_void_p)]
+    if library.core_load(LIBRARY.encode()) < 0:
+        raise Failed(2, 'no native engine: %s has not what it needs' % LIBRARY)
+    return library
+
+
+def _job(job: Job, objects: int, window: Window) -> _Job:
+    share = job.rwmixread / 100 if job.reads and job.writes else float(job.reads)
+    seconds = -(-(window.end_ns - window.measure_ns) // SECOND_NS) + LATE_SECONDS
+    return _Job(job.bs, job.iodepth, job.object_bytes // job.bs, objects, job.rate_iops,
+                job.io_size, ERRORS_MAX, round(share * (1 << 32)), job.rw in RANDOM, seconds,
+                *window)
+
+
+class _Flow:
+    """One stream. What it holds must live as long as operations are in flight."""
+
+    def __init__(self, core: Core, job: Job, stream: Stream, payload: Payload, window: Window,
+                 seed: int) -> None:
+        self._library, self._job, self._name = core.library, job, stream.name
+        self._measure_ns = window.measure_ns
+        number = len(stream.objects)
+        self._settings = _job(job, number, window)
+        self._names = (c_char_p * number)(*[name.encode() for name in stream.objects])
+        self._starts = (c_uint64 * number)(*map(payload.start, stream.objects))
+        self._base = payload.base
+        self._stream = core.library.core_stream(core.ioctx, ctypes.byref(self._settings),
+                                                self._names, self._base, self._starts, seed)
+        if not self._stream:
+            raise Failed(12, 'no memory for %d operations in flight' % job.iodepth)
+
+    @property
+    def seen(self) -> Any:
+        """The core's own numbers, which change meanwhile."""
+        return self._stream.contents
+
+    def pace(self) -> int:
+        return int(self._library.core_pace(self._stream))
+
+    def stop(self) -> None:
+        self._library.core_stop(self._stream)
+
+    def free(self) -> None:
+        if not self.seen.in_flight:
+            self._library.core_free(self._stream)
+
+    def second(self, is_read: bool, number: int) -> Tuple[int, int]:
+        rows = self.seen.tally[is_read].rows
+        return rows[3 * number], rows[3 * number + 1]
+
+    def first_error(self) -> str:
+        seen = self.seen
+        if not seen.errors:
+            return ''
+        what = 'read' if seen.first_error_is_read else 'write'
+        if seen.first_error >= 0:
+            return '%s: %d bytes instead of %d' % (what, seen.first_error, self._job.bs)
+        return '%s: %s' % (what, words(seen.first_error))
+
+    def result(self) -> StreamResult:
+        self._library.core_lock(self._stream)
+        try:
+            seen, nothing = self.seen, StreamResult('')
+            ended_ns = seen.ended_ns - self._measure_ns
+            return StreamResult(
+                self._name,
+                self._tally(True).direction(ended_ns) if self._job.reads else nothing.read,
+                self._tally(False).direction(ended_ns) if self._job.writes else nothing.write,
+                seen.errors, seen.corrupt, seen.in_flight, self.first_error())
+        finally:
+            self._library.core_unlock(self._stream)
+
+    def _tally(self, is_read: bool) -> Tally:
+        seen, tally = self.seen.tally[is_read], Tally()
+        for name in ('ios', 'bytes', 'least', 'most', 'last_ns', 'total', 'squares'):
+            setattr(tally, name, getattr(seen, name))
+        tally.counts = list(seen.counts)
+        tally.rows = [seen.rows[3 * n:3 * n + 3] for n in range(self._settings.seconds)]
+        return tally
+
+
+class NativeFlows:
+    """All streams of a step."""
+
+    engine = NAME
+
+    def __init__(self, core: Core, step: Step, payload: Payload, window: Window,
+                 seed: int) -> None:
+        seeds = random.Random(seed)
+        self._flows = [_Flow(core, step.job, stream, payload, window, seeds.getrandbits(63))
+                       for stream in step.streams]
+
+    def start(self) -> None:
+        self.pace()
+
+    def pace(self) -> Optional[int]:
+        return min(filter(None, [flow.pace() for flow in self._flows]), default=None)
+
+    def stop(self) -> None:
+        for flow in self._flows:
+            flow.stop()
+
+    def ended(self) -> bool:
+        return all(flow.seen.ended for flow in self._flows)
+
+    def in_flight(self) -> int:
+        return sum(flow.seen.in_flight for flow in self._flows)
+
+    def hopeless(self) -> str:
+        found = (flow for flow in self._flows if flow.seen.errors >= ERRORS_MAX)
+        return next(('%d errors, the first: %s' % (flow.seen.errors, flow.first_error())
+                     for flow in found), '')
+
+    def second(self, number: int) -> Tuple[int, int, int, int]:
+        reads = [flow.second(True, number) for flow in self._flows]
+        writes = [flow.second(False, number) for flow in self._flows]
+        return (sum(row[0] for row in reads), sum(row[1] for row in reads),
+                sum(row[0] for row in writes), sum(row[1] for row in writes))
+
+    def results(self) -> List[StreamResult]:
+        return [flow.result() for flow in self._flows]
+
+    def free(self) -> None:
+        """Some time after the last answer; what still waits for one stays."""
+        for flow in self._flows:
+            flow.free()
