@@ -17,6 +17,8 @@ OSDS = 3
 USER = PREFIX + '7'
 RUN = PREFIX + '7-'
 OBJECTS = 12
+#: Well formed, and nobody's.
+WRONG_KEY = 'AQAX9AFrTTd0OxAApWbemo1UmIKhSg5eUNjM/Q=='
 MIB = 1 << 20
 
 every_release = pytest.mark.releases('pacific', 'reef', 'tentacle')
@@ -69,14 +71,15 @@ def streams(job: Job) -> Tuple[Stream, ...]:
 
 
 def a_job(rw: str, **fields: Any) -> Job:
-    return Job(**{'name': rw, 'rw': rw, 'bs': 4096, 'iodepth': 8, 'size': OBJECTS * MIB,
-                  'nrfiles': OBJECTS, 'runtime': 1.0, **fields})
+    usual: Json = {'name': rw, 'rw': rw, 'bs': 4096, 'iodepth': 8, 'size': OBJECTS * MIB,
+                   'nrfiles': OBJECTS, 'runtime': 1.0}
+    return Job(**{**usual, **fields})
 
 
 def a_request(place: Place, *jobs: Job, **fields: Any) -> Json:
-    """With the cluster's ceph.conf, or without any where the engine is not told."""
-    options = {'mon_host': mon_host(place.cluster), 'seed': 1, 'limit_seconds': 30.0,
-               'steps': tuple(Step(job, streams(job)) for job in jobs), **fields}
+    """Without a ceph.conf: what the worker needs to know is in the request."""
+    options: Json = {'mon_host': mon_host(place.cluster), 'seed': 1, 'limit_seconds': 30.0,
+                     'steps': tuple(Step(job, streams(job)) for job in jobs), **fields}
     return request_to_json(Request(POOL, RUN, 'client.' + USER, place.key, **options))
 
 
@@ -235,11 +238,11 @@ def test_an_osd_hangs(place: Place, engine: str) -> None:
 
 @every_release
 def test_what_is_wrong_is_said_in_a_line(place: Place) -> None:
-    for wrong, code, word in (
-            ({'pool': 'nowhere'}, -2, 'pool nowhere'),
-            ({'key': 'AQAX9AFrTTd0OxAApWbemo1UmIKhSg5eUNjM/Q=='}, -13, 'no connection'),
-            ({'prefix': ''}, -22, 'prefix'), ({'namespace': ''}, -22, 'namespace'),
-            ({'prefix': PREFIX + '8-'}, -22, RUN), ({'bogus': 1}, -22, 'bogus')):
+    cases: List[Tuple[Json, int, str]] = [
+        ({'pool': 'nowhere'}, -2, 'pool nowhere'), ({'key': WRONG_KEY}, -13, 'no connection'),
+        ({'prefix': ''}, -22, 'prefix'), ({'namespace': ''}, -22, 'namespace'),
+        ({'prefix': PREFIX + '8-'}, -22, RUN), ({'bogus': 1}, -22, 'bogus')]
+    for wrong, code, word in cases:
         begin = time.monotonic()
         with Worker(place.cluster, {**a_request(place, a_job('read')), **wrong}) as worker:
             lines = worker.lines()

@@ -54,7 +54,7 @@ def quantiles(counts: Sequence[int], least: int, most: int, total_ns: float,
     number = sum(counts)
     if not number:
         return Quantiles(0, 0, 0.0, 0.0, {key: 0 for key, _ in _HUNDREDTHS})
-    mean = total_ns / number
-    variance = (squares - total_ns * mean) / (number - 1) if number > 1 else 0.0
-    return Quantiles(least, most, mean, max(variance, 0.0) ** 0.5,
+    # In this form it is exact for whole numbers.
+    variance = (number * squares - total_ns * total_ns) / (number * max(number - 1, 1))
+    return Quantiles(least, most, total_ns / number, max(variance, 0.0) ** 0.5,
                      percentiles(counts, least, most))

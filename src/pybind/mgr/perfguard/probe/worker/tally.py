@@ -17,8 +17,8 @@ class Tally:
         #: Latencies.
         self.least = 0
         self.most = 0
-        self.total = 0.0
-        self.squares = 0.0
+        self.total: float = 0
+        self.squares: float = 0
         self.counts: Sequence[int] = [0] * BUCKETS
         #: Of each second: operations, bytes, sum of latencies.
         self.rows: List[List[int]] = []

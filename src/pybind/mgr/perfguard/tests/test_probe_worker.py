@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The worker's parts without a cluster: offsets, payload, queue depth, time limits, protocol."""
+import collections
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from perfguard.probe import worker
+from perfguard.probe.types import BadJob, Job, Step, StepResult, Stream
+from perfguard.probe.wire import (Request, request_from_json, request_to_json,
+                                  step_result_from_json, step_result_to_json)
+from perfguard.probe.worker.batch import Batch
+from perfguard.probe.worker.cleaning import Cleaned, list_names, remove
+from perfguard.probe.worker.errors import Cancelled, Failed
+from perfguard.probe.worker.flow import ERRORS_MAX, Flows, Window
+from perfguard.probe.worker.offsets import Offsets
+from perfguard.probe.worker.payload import Payload
+from perfguard.probe.worker.prefill import prefill
+from perfguard.probe.worker.stepping import Stepping
+from perfguard.probe.worker.talk import Ear
+
+SECOND_NS = 10 ** 9
+PREFIX = 'perfguard-probe-7-'
+
+
+def job(rw='randread', **fields):
+    return Job(**{'name': 'j', 'rw': rw, 'bs': 4096, 'iodepth': 4, 'size': 4 << 16, 'nrfiles': 4,
+                  'runtime': 0.5, **fields})
+
+
+def step(a_job, streams=1):
+    return Step(a_job, tuple(Stream('s%d' % one, tuple(
+        '%s%d-%d' % (PREFIX, one, number) for number in range(a_job.nrfiles)))
+        for one in range(streams)))
+
+
+class Completion:
+    def __init__(self, returned):
+        self._returned = returned
+
+    def get_return_value(self):
+        return self._returned
+
+
+class FakeIoctx:
+    """Objects in memory; operations are answered when the test says so."""
+
+    def __init__(self):
+        self.objects = {}
+        self.waiting = collections.deque()
+        self.most = 0
+        self.operations = []
+        #: What operations return instead of being done.
+        self.fails = 0
+        self.hangs = set()
+
+    def _queue(self, name, answer):
+        self.waiting.append((name, answer))
+        self.most = max(self.most, len(self.waiting))
+
+    def aio_read(self, name, length, offset, oncomplete):
+        def answer():
+            data = bytes(self.objects.get(name, b'')[offset:offset + length])
+            oncomplete(Completion(self.fails or len(data)), None if self.fails else data)
+        self.operations.append(('read', name, offset))
+        self._queue(name, answer)
+
+    def aio_write(self, name, data, offset, oncomplete):
+        def answer():
+            content = self.objects.setdefault(name, bytearray())
+            content.extend(bytes(max(0, offset + len(data) - len(content))))
+            content[offset:offset + len(data)] = data
+            oncomplete(Completion(self.fails))
+        self.operations.append(('write', name, offset))
+        self._queue(name, answer)
+
+    def aio_write_full(self, name, data, oncomplete):
+        self.objects[name] = bytearray()
+        self.aio_write(name, data, 0, oncomplete)
+
+    def aio_stat(self, name, oncomplete):
+        self._queue(name, lambda: oncomplete(Completion(0), len(self.objects[name]), None))
+
+    def aio_remove(self, name, oncomplete):
+        self._queue(name, lambda: oncomplete(
+            Completion(0 if self.objects.pop(name, None) is not None else -2)))
+
+    def answer(self, number=1):
+        for _ in range(number):
+            if self.waiting:
+                self.waiting.popleft()[1]()
+
+
+class Prompt(FakeIoctx):
+    """Answers at once, but for the objects that hang."""
+
+    def _queue(self, name, answer):
+        if name in self.hangs:
+            super()._queue(name, answer)
+        else:
+            answer()
+
+
+def filled(ioctx, a_step, payload):
+    for stream in a_step.streams:
+        for name in stream.objects:
+            ioctx.objects[name] = bytearray(payload.slice(name, 0, a_step.job.object_bytes))
+    return ioctx
+
+
+def window(ramp=0.0, runtime=60.0):
+    now = time.monotonic_ns()
+    return Window(now, now + int(ramp * SECOND_NS), now + int((ramp + runtime) * SECOND_NS))
+
+
+def flows(a_job, ioctx=None, when=None, streams=1):
+    a_step, payload = step(a_job, streams), Payload(1, a_job.object_bytes)
+    ioctx = filled(ioctx or FakeIoctx(), a_step, payload)
+    found = Flows(ioctx, a_step, payload, when or window(), 1)
+    found.start()
+    return found, ioctx
+
+
+def test_sequential_offsets_go_through_all_objects():
+    offsets = Offsets(job('write', bs=3000, size=20_000, nrfiles=2), 2, 0)
+    places = [(one.number, one.offset) for one in (offsets.next() for _ in range(7))]
+    assert places == [(0, 0), (0, 3000), (0, 6000), (1, 0), (1, 3000), (1, 6000), (0, 0)]
+
+
+def test_random_offsets_are_whole_blocks_and_reach_all():
+    offsets = Offsets(job('randread'), 4, 7)
+    places = collections.Counter(one[1:] for one in (offsets.next() for _ in range(20_000)))
+    assert set(places) == {(number, 4096 * block) for number in range(4) for block in range(16)}
+    assert max(places.values()) < 2 * min(places.values())
+
+
+@pytest.mark.parametrize('rw, share, least, most', [
+    ('rw', 70, 0.68, 0.72), ('randrw', 0, 0, 0), ('randrw', 100, 1, 1), ('read', 50, 1, 1),
+    ('randwrite', 50, 0, 0)])
+def test_share_of_reads(rw, share, least, most):
+    offsets = Offsets(job(rw, rwmixread=share), 4, 7)
+    assert least <= sum(offsets.next().is_read for _ in range(20_000)) / 20_000 <= most
+
+
+def test_payload_differs_by_object_and_follows_from_the_seed():
+    one, same, other = Payload(1, 1 << 16), Payload(1, 1 << 16), Payload(2, 1 << 16)
+    assert one.slice('a', 4096, 4096) == same.slice('a', 4096, 4096)
+    assert one.slice('a', 4096, 4096) == one.slice('a', 0, 8192)[4096:]
+    assert len({one.slice('a', 0, 64), one.slice('b', 0, 64), one.slice('a', 64, 64),
+                other.slice('a', 0, 64)}) == 4
+    assert len(one.slice('z', 0, 1 << 16)) == 1 << 16
+
+
+@pytest.mark.parametrize('rw', ['read', 'randwrite', 'randrw'])
+def test_the_depth_is_kept(rw):
+    streams, ioctx = flows(job(rw, iodepth=5), streams=2)
+    for _ in range(300):
+        assert len(ioctx.waiting) == streams.in_flight() == 10
+        ioctx.answer()
+    streams.stop()
+    ioctx.answer(10)
+    assert ioctx.most == 10 and streams.in_flight() == 0 and streams.ended()
+    assert sum(result.read.ios + result.write.ios for result in streams.results()) == 310
+    assert not any(result.errors or result.corrupt or result.unfinished
+                   for result in streams.results())
+
+
+def test_operations_that_begin_in_the_ramp_do_not_count():
+    streams, ioctx = flows(job(iodepth=3), when=window(ramp=0.05))
+    time.sleep(0.06)
+    ioctx.answer(3)
+    assert streams.results()[0].read.ios == 0
+    ioctx.answer(2)
+    assert streams.results()[0].read.ios == 2
+    assert streams.second(0) == (2, 8192, 0, 0)
+
+
+def test_io_size_ends_a_stream():
+    streams, ioctx = flows(job('write', io_size=10 * 4096 + 100))
+    ioctx.answer(100)
+    assert streams.ended() and streams.results()[0].write.ios == 10
+    assert streams.results()[0].write.bytes == 40_960
+
+
+def test_a_rate_is_an_open_loop_with_the_depth_as_its_bound():
+    streams, ioctx = flows(job(rate_iops=100, iodepth=3))
+    assert len(ioctx.waiting) == 1
+    time.sleep(0.025)
+    due_ns = streams.pace()
+    assert len(ioctx.waiting) == 3
+    # What is late follows as soon as there is a place.
+    time.sleep(0.05)
+    ioctx.answer(1)
+    assert len(ioctx.operations) == 4 and len(ioctx.waiting) == 3
+    assert due_ns is not None and due_ns < time.monotonic_ns()
+
+
+def test_wrong_and_short_data_are_told_apart():
+    streams, ioctx = flows(job('read', iodepth=1))
+    first, second = ioctx.operations[0][1], None
+    ioctx.objects[first][7] ^= 1
+    ioctx.answer()
+    second = ioctx.operations[-1]
+    ioctx.objects[second[1]] = ioctx.objects[second[1]][:second[2] + 10]
+    ioctx.answer()
+    result = streams.results()[0]
+    assert (result.corrupt, result.errors) == (1, 1)
+    assert result.first_error == 'read: 10 bytes instead of 4096'
+
+
+def test_a_stream_that_only_fails_ends():
+    streams, ioctx = flows(job('randwrite'))
+    ioctx.fails = -122
+    ioctx.answer(1000)
+    assert streams.ended() and not ioctx.waiting
+    assert streams.results()[0].errors == ERRORS_MAX + 3
+    assert streams.results()[0].first_error == 'write: Disk quota exceeded (EDQUOT)'
+    assert 'EDQUOT' in streams.hopeless()
+
+
+def test_a_step_whose_osd_hangs_ends_in_time():
+    a_job = job('randread', runtime=30.0)
+    when = window(runtime=30.0)
+    streams, ioctx = flows(a_job, when=when)
+    begin = time.monotonic()
+    told = []
+    result = Stepping(streams, when, begin + 1.3, Ear()).run(
+        lambda: told.append('run'), lambda number, row: told.append((number, row)))
+    assert 1.2 < time.monotonic() - begin < 2.0
+    assert told == ['run', (0, (0, 0, 0, 0))]
+    assert result.streams[0].unfinished == 4 and 'time' in result.cut_short
+    # A late answer is nobody's trouble.
+    ioctx.answer(4)
+    assert not ioctx.waiting
+
+
+def test_cancelled_step():
+    when = window(runtime=30.0)
+    streams, _ = flows(job(), when=when)
+    ear = Ear()
+    ear.cancel('slow ops')
+    ear.cancel('too late')
+    begin = time.monotonic()
+    result = Stepping(streams, when, begin + 30, ear).run(lambda: None, lambda *row: None)
+    assert result.cut_short == 'slow ops' and time.monotonic() - begin < 1.5
+
+
+def test_prefill_writes_what_reads_expect():
+    ioctx, payload = Prompt(), Payload(3, 9 << 20)
+    prefill(ioctx, ['a', 'b'], 9 << 20, payload, time.monotonic() + 5, lambda: False)
+    assert ioctx.objects['a'] == payload.slice('a', 0, 9 << 20)
+    assert ioctx.objects['b'] == payload.slice('b', 0, 9 << 20)
+    with pytest.raises(Cancelled):
+        prefill(FakeIoctx(), ['a'], 4096, payload, time.monotonic() + 5, lambda: True)
+    with pytest.raises(Failed, match='no answer in time'):
+        prefill(FakeIoctx(), ['a'], 4096, payload, time.monotonic() + 0.1, lambda: False)
+    ioctx.fails = -28
+    with pytest.raises(Failed, match='ENOSPC') as e:
+        prefill(ioctx, ['a'], 4096, payload, time.monotonic() + 5, lambda: False)
+    assert e.value.errno == -28
+
+
+def test_a_batch_keeps_its_bound():
+    ioctx = FakeIoctx()
+    batch = Batch(2, time.monotonic() + 0.1)
+    for name in 'ab':
+        batch.submit(name, lambda done, name=name: ioctx.aio_remove(name, done))
+    with pytest.raises(Failed):
+        batch.submit('c', lambda done: ioctx.aio_remove('c', done))
+    assert len(ioctx.waiting) == 2
+    ioctx.answer(2)
+    batch.finish()
+    assert batch.failure == ('a', -2)
+
+
+def test_removing_does_not_wait_for_what_hangs():
+    ioctx = Prompt()
+    ioctx.objects = {str(number): b'' for number in range(1000)}
+    ioctx.hangs = {'1', '2', '300'}
+    begin = time.monotonic()
+    # One is not there.
+    names = [str(number) for number in range(1001)]
+    assert remove(ioctx, names, begin + 5) == Cleaned(997, 3)
+    assert time.monotonic() - begin < 5.5
+    assert set(ioctx.objects) == ioctx.hangs
+
+
+class Listed:
+    def __init__(self, keys, seconds=0.0):
+        self.keys, self.seconds = keys, seconds
+
+    def list_objects(self):
+        time.sleep(self.seconds)
+        return [collections.namedtuple('Entry', 'key')(key) for key in self.keys]
+
+
+def test_only_names_with_the_prefix_are_listed():
+    ioctx = Listed([PREFIX + '0', 'x' + PREFIX + '0', 'other', PREFIX[:-1]])
+    assert list_names(ioctx, PREFIX, time.monotonic() + 5) == [PREFIX + '0']
+    with pytest.raises(Failed, match='listed in time'):
+        list_names(Listed([], 2.0), PREFIX, time.monotonic() + 0.1)
+
+
+def request(**fields):
+    return Request(**{'pool': 'p', 'prefix': PREFIX, 'entity': 'client.x', 'key': 'AQ',
+                      'mon_host': 'm', 'steps': (step(job(), 2),), **fields})
+
+
+def test_requests_go_and_come():
+    sent = request(seed=4, limit_seconds=5.5)
+    assert request_from_json(json.loads(json.dumps(request_to_json(sent)))) == sent
+
+
+@pytest.mark.parametrize('wrong, word', [
+    ({'mode': 'walk'}, 'mode'), ({'engine': 'diesel'}, 'engine'), ({'prefix': ''}, 'prefix'),
+    ({'namespace': ''}, 'namespace'), ({'prefix': 'mine'}, 'mine'), ({'bogus': 1}, 'bogus'),
+    ({'steps': [{'job': {}}]}, 'name'), ({'steps': [1]}, 'request')])
+def test_bad_requests(wrong, word):
+    with pytest.raises(BadJob, match=word):
+        request_from_json({**request_to_json(request()), **wrong})
+
+
+@pytest.mark.parametrize('fields', [{'bs': 1 << 20}, {'iodepth': 0}, {'bs': 0}, {'nrfiles': 0}])
+def test_jobs_that_cannot_be_done(fields):
+    data = request_to_json(request())
+    data['steps'][0]['job'].update(fields)
+    with pytest.raises(BadJob, match='go together'):
+        request_from_json(data)
+
+
+def test_results_go_and_come():
+    streams, ioctx = flows(job('randrw'))
+    ioctx.answer(100)
+    streams.stop()
+    result = StepResult(tuple(streams.results()), 0.5, 0.25, 0.7, True, 'python', 'why not')
+    assert result.streams[0].read.ios > 0 and result.streams[0].write.latency is not None
+    sent = json.dumps({'type': 'result', 'index': 0, **step_result_to_json(result)})
+    assert step_result_from_json(json.loads(sent)) == result
+
+
+def test_the_mgr_starts_it_without_rados():
+    code = ('import sys; sys.modules["rados"] = None; from perfguard.probe import worker; '
+            'print(worker.argv()[0])')
+    folder = os.path.join(os.path.dirname(worker.__file__), *['..'] * 3)
+    done = subprocess.run([sys.executable, '-c', code], cwd=folder, stdout=subprocess.PIPE,
+                          text=True, check=True)
+    assert done.stdout == '/usr/bin/python3\n'
+
+
+@pytest.mark.parametrize('sent, word', [('', 'bad request'), ('nonsense\n', 'bad request'),
+                                        ('[]\n', 'no JSON object'), ('{}\n', 'bad request')])
+def test_nonsense_is_refused_in_one_line(sent, word):
+    done = subprocess.run(worker.argv(), input=sent, stdout=subprocess.PIPE, text=True, env={},
+                          cwd='/', timeout=20)
+    error, end = [json.loads(line) for line in done.stdout.splitlines()]
+    assert error['errno'] == -22 and word in error['message']
+    assert end == {'type': 'end', 'state': 'failed'} and done.returncode == 1
