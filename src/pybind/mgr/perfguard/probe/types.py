@@ -108,7 +108,8 @@ class Direction:
     """Reads, or writes, of one stream in the measured time."""
     ios: int = 0
     bytes: int = 0
-    #: Measured time in ns: from the end of the ramp to the last completion that counts.
+    #: Measured time in ns: from the end of the ramp to the last completion that counts, and at
+    #: least for as long as operations were sent, for a cluster that does not answer is not fast.
     runtime_ns: int = 0
     latency: Optional[Quantiles] = None
     seconds: Tuple[Second, ...] = ()

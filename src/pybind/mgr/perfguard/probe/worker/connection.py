@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The worker's connection to the cluster."""
+import os
 from typing import Dict
 
 import rados
@@ -25,6 +26,11 @@ def settings(request: Request) -> Dict[str, str]:
     }
 
 
+def conf_path(request: Request) -> str:
+    """'' where there is no such file: all that is needed is in the request too."""
+    return request.conf if os.access(request.conf, os.R_OK) else ''
+
+
 class Connection:
     """Raises Failed where there is no cluster, no such pool, or the key is not right."""
 
@@ -43,7 +49,7 @@ class Connection:
 
     @staticmethod
     def _connect(request: Request) -> 'rados.Rados':
-        handle = rados.Rados(name=request.entity, conffile=request.conf or None)
+        handle = rados.Rados(name=request.entity, conffile=conf_path(request) or None)
         for name, value in settings(request).items():
             handle.conf_set(name, value)
         handle.connect()

@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any
+from types import FrameType
+from typing import Optional
 
 from ..types import BadJob
 from ..wire import request_from_json
-from .errors import Failed
+from .errors import Cancelled, Failed
 from .talk import Ear, Mouth
 from .work import Work
 
@@ -34,21 +35,27 @@ def main() -> None:
         request = request_from_json(ear.request())
         _bound(mouth, request.limit_seconds)
         state = Work(request, mouth, ear, began).run()
+    except Cancelled:
+        state = 'cancelled'
     except BadJob as e:
-        _error(mouth, errno.EINVAL, e)
+        mouth.error(errno.EINVAL, e)
     except Failed as e:
-        _error(mouth, e.errno, e)
+        mouth.error(e.errno, e)
     except ValueError as e:
-        _error(mouth, errno.EINVAL, 'bad request: %s' % e)
+        mouth.error(errno.EINVAL, 'bad request: %s' % e)
     except Exception as e:
         traceback.print_exc()
-        _error(mouth, errno.EIO, '%s: %s' % (type(e).__name__, e))
+        mouth.error(errno.EIO, '%s: %s' % (type(e).__name__, e))
     _exit(mouth, state)
 
 
 def _signals(ear: Ear) -> None:
     """SIGTERM cancels; what a terminal sends to all is left to the mgr."""
-    signal.signal(signal.SIGTERM, lambda number, frame: ear.cancel('terminated'))
+    def terminated(number: int, frame: Optional[FrameType]) -> None:
+        # In a thread, for this one may hold the lock that cancelling takes.
+        threading.Thread(target=ear.cancel, args=('terminated',), daemon=True).start()
+
+    signal.signal(signal.SIGTERM, terminated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -56,17 +63,13 @@ def _signals(ear: Ear) -> None:
 def _bound(mouth: Mouth, limit_seconds: float) -> None:
     """The end comes in time, whatever hangs: by a thread, and should that hang by the kernel."""
     def late() -> None:
-        _error(mouth, errno.ETIMEDOUT, 'not done in %g s' % limit_seconds)
+        mouth.error(errno.ETIMEDOUT, 'not done in %g s' % limit_seconds)
         _exit(mouth, 'failed')
 
     timer = threading.Timer(limit_seconds + LATE_SECONDS, late)
     timer.daemon = True
     timer.start()
     signal.setitimer(signal.ITIMER_REAL, limit_seconds + KILL_SECONDS)
-
-
-def _error(mouth: Mouth, code: int, text: Any) -> None:
-    mouth.say('error', errno=-abs(code), message=' '.join(str(text).split()))
 
 
 def _exit(mouth: Mouth, state: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Tuple
 from ..types import RANDOM, Job, Step, Stream, StreamResult
 from ..wire import Request
 from .build import CORE
-from .connection import settings
+from .connection import conf_path, settings
 from .errors import Failed, words
 from .flow import ERRORS_MAX, Window
 from .histogram import BUCKETS
@@ -48,7 +48,7 @@ class Core:
         pairs = [text.encode() for pair in settings(request).items() for text in pair]
         self.ioctx = c_void_p()
         returned = self.library.core_connect(
-            request.conf.encode(), request.entity.encode(), (c_char_p * len(pairs))(*pairs),
+            conf_path(request).encode(), request.entity.encode(), (c_char_p * len(pairs))(*pairs),
             len(pairs) // 2, request.pool.encode(), request.namespace.encode(),
             ctypes.byref(self.ioctx))
         if returned < 0:

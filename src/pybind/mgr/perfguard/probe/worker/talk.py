@@ -23,6 +23,10 @@ class Mouth:
     def say(self, kind: str, **fields: Any) -> None:
         self._lines.put(json.dumps({'type': kind, **fields}))
 
+    def error(self, code: int, text: object) -> None:
+        """An errno of either sign."""
+        self.say('error', errno=-abs(code), message=' '.join(str(text).split()))
+
     def close(self, seconds: float) -> None:
         """Wait for so long at most until all is sent."""
         self._lines.put(None)
@@ -57,10 +61,6 @@ class Ear:
         if not self.cancelled.is_set():
             self.reason = reason
             self.cancelled.set()
-
-    @property
-    def gone(self) -> bool:
-        return self.reason == GONE
 
     def _listen(self) -> None:
         for line in sys.stdin:

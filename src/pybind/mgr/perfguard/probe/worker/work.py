@@ -3,10 +3,12 @@
 import errno
 import platform
 import time
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, TypeVar
 
 from ..types import Step
 from ..wire import SWEEP, Request, step_result_to_json
+from .batch import LOOK_SECONDS
 from .cleaning import list_names, remove
 from .connection import Connection
 from .errors import Cancelled, Failed
@@ -18,6 +20,8 @@ from .payload import Payload
 from .prefill import prefill
 from .stepping import Stepping, Streams
 from .talk import Ear, Mouth
+
+T = TypeVar('T')
 
 #: Of the limit, this is kept for removing the objects.
 CLEANING_SHARE = 0.1
@@ -42,20 +46,33 @@ class Work:
         self._over: List[Streams] = []
 
     def run(self) -> str:
-        """The state of the end. Raises Failed."""
-        connection = Connection(self._request)
+        """The state of the end. Raises Failed or Cancelled where nothing has been done yet."""
+        connection = self._unless_cancelled(lambda: Connection(self._request))
         if self._request.mode == SWEEP:
             self._ready()
             return self._sweep(connection.ioctx)
-        self._core = _core(self._request)
+        self._core = self._unless_cancelled(lambda: _core(self._request))
         self._ready()
+        state = 'done'
         try:
             self._steps(connection.ioctx)
         except Cancelled:
-            pass
+            state = 'cancelled'
+        except Failed as e:
+            self._mouth.error(e.errno, e)
+            state = 'failed'
         finally:
             self._clean(connection.ioctx, self._touched)
-        return 'cancelled' if self._ear.cancelled.is_set() else 'done'
+        return state
+
+    def _unless_cancelled(self, call: Callable[[], T]) -> T:
+        """For calls of librados that take long where there is no cluster. Raises Cancelled."""
+        calling = ThreadPoolExecutor().submit(call)
+        while not calling.done():
+            if self._ear.cancelled.is_set():
+                raise Cancelled()
+            wait([calling], LOOK_SECONDS)
+        return calling.result()
 
     def _ready(self) -> None:
         self._mouth.say('ready', engine=NATIVE if self._core is not None else PYTHON,
