@@ -3,25 +3,29 @@
 
     /usr/bin/python3 -m qa.bench.bench_probe [--release pacific] [--pairs 5] [--json F]
 
-Both read and write as many prefilled objects of the same size in one pool, at 4 KiB with a queue
-depth of 1, 32 and 128, and 4 MiB with 16. In each round fio, the native and the Python engine take
+Both read and write as many prefilled objects of the same size in the same PGs (fio's in no name
+space, so they are not the same ones), at 4 KiB with a queue depth of 1, 32 and 128, and 4 MiB with
+16. In each round fio, the native and the Python engine take
 turns, in every other round the other way round; the ratios are medians of those of the rounds.
 The pool has one replica, unless told, so that the client is as much of the bound as it can be.
 """
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
+from perfguard.probe.placement import pgid_of
 from perfguard.probe.types import NAMESPACE, PREFIX, Job, Step, Stream
 from perfguard.probe.wire import Request, request_to_json, step_result_from_json
 from qa.cluster import Cluster
 from qa.probing import Worker, probe_key
 
 POOL = 'bench'
+PG_NUM = 64
 #: Objects of fio, in the default namespace.
 FIO_PREFIX = 'fio-'
 RAMP_SECONDS = 0.5
@@ -54,26 +58,37 @@ CASES = [Case(rw, 4096, depth, 1 << 20) for depth in (1, 32, 128)
              Case(rw, 4 << 20, 16, 4 << 20) for rw in ('read', 'write')]
 
 
+def fio_names(case: Case) -> List[str]:
+    return ['%s%d-%d' % (FIO_PREFIX, case.object_bytes, n) for n in range(case.objects)]
+
+
+def twins(names: Sequence[str]) -> Tuple[str, ...]:
+    """Names in the probes' namespace that lie in the same PGs."""
+    tried = ('%sbench-%d' % (PREFIX, n) for n in itertools.count())
+    # All that counts is which PG, so any pool's id will do.
+    return tuple(next(twin for twin in tried if pgid_of(1, PG_NUM, NAMESPACE, twin)
+                      == pgid_of(1, PG_NUM, '', name)) for name in names)
+
+
 class Bench:
     """All runs on one cluster."""
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
         self._cluster, self._seconds = cluster, seconds
         self._key = probe_key(cluster, PREFIX + 'bench', POOL)
+        self._twins = {case.object_bytes: twins(fio_names(case)) for case in CASES}
 
     def iops(self, engine: str, case: Case) -> float:
         return self._fio(case) if engine == 'fio' else self._worker(engine, case)
 
     def _fio(self, case: Case) -> float:
-        names = ':'.join('%s%d-%d' % (FIO_PREFIX, case.object_bytes, n)
-                         for n in range(case.objects))
         command = [
             'fio', '--name=bench', '--ioengine=rados', '--clientname=admin', '--pool=' + POOL,
-            '--conf=%s' % self._cluster.conf_path, '--filename=' + names, '--rw=' + case.rw,
-            '--bs=%d' % case.bs, '--iodepth=%d' % case.iodepth, '--time_based', '--thread',
+            '--conf=%s' % self._cluster.conf_path, '--filename=' + ':'.join(fio_names(case)),
+            '--rw=' + case.rw, '--bs=%d' % case.bs, '--iodepth=%d' % case.iodepth,
             '--size=%d' % (case.object_bytes * case.objects), '--norandommap', '--randrepeat=0',
-            '--runtime=%g' % self._seconds, '--ramp_time=%g' % RAMP_SECONDS,
-            '--output-format=json']
+            '--time_based', '--runtime=%g' % self._seconds, '--ramp_time=%g' % RAMP_SECONDS,
+            '--thread', '--output-format=json']
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=self._seconds + SPARE_SECONDS)
         out = done.stdout
@@ -83,11 +98,10 @@ class Bench:
         return float(job['read' if 'read' in case.rw else 'write']['iops'])
 
     def _worker(self, engine: str, case: Case) -> float:
-        prefix = PREFIX + 'bench-'
-        names = tuple('%s%d' % (prefix, n) for n in range(case.objects))
         job = Job('bench', case.rw, case.bs, case.iodepth, case.object_bytes * case.objects,
                   case.objects, self._seconds, RAMP_SECONDS)
-        request = Request(POOL, prefix, 'client.%sbench' % PREFIX, self._key, '',
+        names = self._twins[case.object_bytes]
+        request = Request(POOL, PREFIX + 'bench-', 'client.%sbench' % PREFIX, self._key, '',
                           conf=str(self._cluster.conf_path), namespace=NAMESPACE,
                           steps=(Step(job, (Stream('bench', names),)),), engine=engine,
                           limit_seconds=self._seconds + SPARE_SECONDS)
@@ -139,7 +153,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     with Cluster.up(args.release, osds=args.osds, hosts=args.osds) as cluster:
-        cluster.pool_create(POOL, 64, size=args.replicas)
+        cluster.pool_create(POOL, PG_NUM, size=args.replicas)
         bench = Bench(cluster, args.seconds)
         bench.prefill()
         print('%-24s %9s %9s %9s %10s %10s %7s' % (
