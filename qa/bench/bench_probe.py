@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument('--seconds', type=float, default=3.0, help='measured time of a run')
     parser.add_argument('--osds', type=int, default=3)
     parser.add_argument('--replicas', type=int, default=1)
+    parser.add_argument('--only', default='', help='cases whose title contains this: 4M')
     parser.add_argument('--json', type=Path, help='file for all that was measured')
     args = parser.parse_args()
     rows = []
@@ -158,7 +159,7 @@ def main() -> None:
         bench.prefill()
         print('%-24s %9s %9s %9s %10s %10s %7s' % (
             'median of %d' % args.pairs, *ENGINES, 'native/fio', 'python/fio', 'wanted'))
-        for row in measure(bench, args.pairs, CASES):
+        for row in measure(bench, args.pairs, [case for case in CASES if args.only in case.title]):
             rows.append(row)
             print(line(row), flush=True)
     if args.json:

@@ -37,16 +37,22 @@ class Batch:
             self._open += 1
 
         def done(completion: Any, *values: Any) -> None:
-            returned = completion.get_return_value()
-            with self._changed:
-                self._open -= 1
-                self.returned[label] = returned
-                self.values[label] = values
-                if returned < 0 and self.failure is None:
-                    self.failure = label, returned
-                self._changed.notify()
+            self._note(label, completion.get_return_value(), values)
 
-        send(done)
+        try:
+            send(done)
+        except Exception as e:
+            # Refused by librados itself; its errors have an errno and no base class of Python's.
+            self._note(label, -abs(getattr(e, 'errno', None) or errno.EIO), ())
+
+    def _note(self, label: str, returned: int, values: Any) -> None:
+        with self._changed:
+            self._open -= 1
+            self.returned[label] = returned
+            self.values[label] = values
+            if returned < 0 and self.failure is None:
+                self.failure = label, returned
+            self._changed.notify()
 
     def finish(self) -> None:
         """Wait for all. Raises Failed (ETIMEDOUT) or Cancelled."""

@@ -4,12 +4,12 @@ import errno
 import platform
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, TypeVar
+from typing import Any, Callable, Collection, Dict, List, Optional, Tuple, TypeVar
 
 from ..types import Step
 from ..wire import SWEEP, Request, step_result_to_json
 from .batch import LOOK_SECONDS
-from .cleaning import list_names, remove
+from .cleaning import Cleaned, list_names, remove
 from .connection import Connection
 from .errors import Cancelled, Failed
 from .flow import NAME as PYTHON
@@ -28,6 +28,8 @@ CLEANING_SHARE = 0.1
 CLEANING_SECONDS_MAX = 10.0
 #: Removing takes so long at most, however early the I/O was over.
 CLEANING_SECONDS = 10.0
+#: More of it for looking once more.
+AGAIN_SECONDS = 0.5
 
 
 class Work:
@@ -40,7 +42,8 @@ class Work:
                                              CLEANING_SHARE * request.limit_seconds)
         #: Objects that are or may be there, in the order of their writing.
         self._touched: Dict[str, None] = {}
-        self._written: Set[str] = set()
+        #: Objects that were prefilled, and their bytes.
+        self._written: Dict[str, int] = {}
         self._core: Optional[Core] = None
         #: What the steps that are over still hold.
         self._over: List[Streams] = []
@@ -82,12 +85,31 @@ class Work:
         names = list_names(ioctx, self._request.prefix, self._stop_at)
         return 'done' if not self._clean(ioctx, names) else 'failed'
 
-    def _clean(self, ioctx: Any, names: Iterable[str]) -> int:
+    def _clean(self, ioctx: Any, names: Collection[str]) -> int:
         """Remove the objects; how many are left."""
         until = min(self._limit_at, time.monotonic() + CLEANING_SECONDS)
+        had_open = self._open_operations() > 0
         cleaned = remove(ioctx, names, until)
+        if had_open and not cleaned.left:
+            cleaned = self._clean_again(ioctx, names, until, cleaned)
         self._mouth.say('cleaned', removed=cleaned.removed, left=cleaned.left)
         return cleaned.left
+
+    def _clean_again(self, ioctx: Any, names: Collection[str], until: float,
+                     cleaned: Cleaned) -> Cleaned:
+        """Also remove what operations that were still under way have brought back.
+
+        The native engine's connection is another one, so theirs may come after the removal.
+        """
+        while self._open_operations() and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+        if self._open_operations():
+            return cleaned._replace(left=self._open_operations())
+        later = remove(ioctx, names, until + AGAIN_SECONDS)
+        return Cleaned(cleaned.removed + later.removed, later.left)
+
+    def _open_operations(self) -> int:
+        return sum(streams.in_flight() for streams in self._over)
 
     def _steps(self, ioctx: Any) -> None:
         largest = max((step.job.object_bytes for step in self._request.steps), default=0)
@@ -97,15 +119,15 @@ class Work:
             self._step(ioctx, index, step, payload)
 
     def _prefill(self, ioctx: Any, index: int, step: Step, payload: Payload) -> None:
+        object_bytes = step.job.object_bytes
         names = [name for stream in step.streams for name in stream.objects
-                 if name not in self._written]
+                 if self._written.get(name) != object_bytes]
         if not names:
             return
         self._mouth.say('step', index=index, state='prefill')
         self._touched.update(dict.fromkeys(names))
-        prefill(ioctx, names, step.job.object_bytes, payload, self._stop_at,
-                self._ear.cancelled.is_set)
-        self._written.update(names)
+        prefill(ioctx, names, object_bytes, payload, self._stop_at, self._ear.cancelled.is_set)
+        self._written.update(dict.fromkeys(names, object_bytes))
 
     def _step(self, ioctx: Any, index: int, step: Step, payload: Payload) -> None:
         """Raises Failed where operations have no answer: later steps would count them as well."""
@@ -125,8 +147,7 @@ class Work:
         if self._ear.cancelled.is_set():
             raise Cancelled()
         if result.cut_short:
-            hangs = any(stream.unfinished for stream in result.streams)
-            raise Failed(errno.ETIMEDOUT if hangs else errno.EIO,
+            raise Failed(errno.EIO if streams.hopeless() else errno.ETIMEDOUT,
                          'job %s: %s' % (step.job.name, result.cut_short))
 
     def _streams(self, ioctx: Any, step: Step, payload: Payload, window: Window,

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The native engine on a librados that answers when the test says so."""
+import ctypes
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from perfguard.probe.types import Job, Step, Stream
+from perfguard.probe.wire import Request
+from perfguard.probe.worker import native
+from perfguard.probe.worker.build import build
+from perfguard.probe.worker.errors import Failed
+from perfguard.probe.worker.flow import ERRORS_MAX, Window
+from perfguard.probe.worker.payload import Payload
+
+OBJECT_BYTES = 1 << 18
+NAME = 'perfguard-probe-7-0'
+SECOND_NS = 10 ** 9
+
+#: One object; operations wait in a ring.
+FAKE = r'''
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+typedef void (*callback_t)(void *, void *);
+struct op { callback_t callback; void *arg; char *buffer; size_t length, offset; int ret; };
+char content[1 << 18];
+static struct op *waiting[4096];
+unsigned first, last, most, reads, writes;
+int connected;
+int rados_create2(void **c, const char *n, const char *e, uint64_t f) { *c = &connected; return 0; }
+int rados_conf_read_file(void *c, const char *f) { return -2; }
+int rados_conf_set(void *c, const char *n, const char *v) { return 0; }
+int rados_connect(void *c) { connected++; return 0; }
+int rados_ioctx_create(void *c, const char *p, void **i)
+{ *i = &connected; return strcmp(p, "nowhere") ? 0 : -2; }
+void rados_ioctx_set_namespace(void *i, const char *n) { connected += 10 * !strcmp(n, "space"); }
+void rados_set_osdmap_full_try(void *i) { connected += 100; }
+int rados_aio_create_completion(void *arg, callback_t done, callback_t safe, void **c)
+{
+    struct op *op = calloc(1, sizeof(*op));
+    op->callback = done;
+    op->arg = arg;
+    *c = op;
+    return 0;
+}
+int rados_aio_get_return_value(void *c) { return ((struct op *)c)->ret; }
+void rados_aio_release(void *c) { free(c); }
+static int queue(struct op *op, size_t length, uint64_t offset)
+{
+    op->length = length;
+    op->offset = offset;
+    waiting[last++ % 4096] = op;
+    if (last - first > most)
+        most = last - first;
+    return 0;
+}
+int rados_aio_read(void *i, const char *o, void *c, char *b, size_t length, uint64_t offset)
+{
+    ((struct op *)c)->buffer = b;
+    reads++;
+    return queue(c, length, offset);
+}
+int rados_aio_write(void *i, const char *o, void *c, const char *b, size_t length, uint64_t offset)
+{
+    writes++;
+    memcpy(content + offset, b, length);
+    return queue(c, length, offset);
+}
+unsigned under_way(void) { return last - first; }
+void answer(unsigned number, int fails)
+{
+    while (number-- && first != last) {
+        struct op *op = waiting[first++ % 4096];
+        if (op->buffer)
+            memcpy(op->buffer, content + op->offset, op->length);
+        op->ret = fails ? fails : op->buffer ? (int)op->length : 0;
+        op->callback(op, op->arg);
+    }
+}
+'''
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    if shutil.which('cc') is None:
+        pytest.skip('there is no C compiler')
+    assert build(str(tmp_path)) is None
+    (tmp_path / 'fake.c').write_text(FAKE)
+    library = str(tmp_path / 'fake.so')
+    subprocess.run(['cc', '-shared', '-fPIC', str(tmp_path / 'fake.c'), '-o', library], check=True)
+    monkeypatch.setattr(native, 'CORE', str(tmp_path / native.CORE))
+    monkeypatch.setattr(native, 'LIBRARY', library)
+    return ctypes.CDLL(library)
+
+
+def number(fake, name):
+    return ctypes.c_uint.in_dll(fake, name).value
+
+
+def request(**fields):
+    return Request(**{'pool': 'p', 'prefix': NAME, 'entity': 'client.x', 'key': 'AQ',
+                      'mon_host': 'm', 'namespace': 'space', **fields})
+
+
+def flows(fake, rw, ramp=0.0, **fields):
+    job = Job(**{'name': 'j', 'rw': rw, 'bs': 4096, 'iodepth': 5, 'size': OBJECT_BYTES,
+                 'nrfiles': 1, 'runtime': 60.0, **fields})
+    payload = Payload(1, OBJECT_BYTES)
+    data = payload.slice(NAME, 0, OBJECT_BYTES)
+    ctypes.memmove(ctypes.addressof((ctypes.c_char * OBJECT_BYTES).in_dll(fake, 'content')), data,
+                   OBJECT_BYTES)
+    now = time.monotonic_ns()
+    window = Window(now, now + int(ramp * SECOND_NS), now + int((ramp + 60) * SECOND_NS))
+    found = native.NativeFlows(native.Core(request()), Step(job, (Stream('s', (NAME,)),)), payload,
+                               window, 1)
+    found.start()
+    return found
+
+
+def test_the_connection(fake):
+    native.Core(request())
+    assert number(fake, 'connected') == 111
+    with pytest.raises(Failed, match='ENOENT'):
+        native.Core(request(pool='nowhere'))
+
+
+@pytest.mark.parametrize('rw', ['read', 'randread', 'write', 'randwrite', 'randrw'])
+def test_the_depth_is_kept(fake, rw):
+    streams = flows(fake, rw, rwmixread=70)
+    for _ in range(1000):
+        assert fake.under_way() == streams.in_flight() == 5
+        fake.answer(1, 0)
+    streams.stop()
+    fake.answer(5, 0)
+    assert number(fake, 'most') == 5 and streams.in_flight() == 0 and streams.ended()
+    result, = streams.results()
+    assert (result.errors, result.corrupt, result.unfinished) == (0, 0, 0)
+    assert (result.read.ios, result.write.ios) == (number(fake, 'reads'), number(fake, 'writes'))
+    assert result.read.ios + result.write.ios == 1005
+    assert streams.second(0) == (result.read.ios, result.read.bytes, result.write.ios,
+                                 result.write.bytes)
+    if rw == 'randrw':
+        assert 0.65 < result.read.ios / 1005 < 0.75
+    latency = (result.read if result.read.ios else result.write).latency
+    assert 0 < latency.min <= latency.percentile['50.000000'] <= latency.max
+    assert latency.min < latency.mean < latency.max and latency.stddev > 0
+    streams.free()
+
+
+def test_operations_that_begin_in_the_ramp_do_not_count(fake):
+    streams = flows(fake, 'randread', ramp=0.05)
+    time.sleep(0.06)
+    fake.answer(5, 0)
+    assert streams.results()[0].read.ios == 0
+    fake.answer(2, 0)
+    assert streams.results()[0].read.ios == 2
+
+
+def test_io_size_and_rate(fake):
+    streams = flows(fake, 'write', io_size=10 * 4096 + 100)
+    fake.answer(100, 0)
+    assert streams.ended() and streams.results()[0].write.ios == 10
+    streams = flows(fake, 'write', rate_iops=4)
+    assert fake.under_way() == 1
+    time.sleep(0.55)
+    assert streams.pace() > time.monotonic_ns() and fake.under_way() == 3
+
+
+@pytest.mark.parametrize('bs', [4096, 128 << 10])
+def test_wrong_bytes(fake, bs):
+    """Of large reads one of eight is compared whole."""
+    streams = flows(fake, 'read', bs=bs, iodepth=1)
+    fake.answer(20, 0)
+    assert streams.results()[0].corrupt == 0
+    content = (ctypes.c_ubyte * OBJECT_BYTES).in_dll(fake, 'content')
+    content[bs - 1000] ^= 1
+    fake.answer(16 * OBJECT_BYTES // bs, 0)
+    result, = streams.results()
+    assert 1 <= result.corrupt <= 16 and result.errors == 0
+    # Something else altogether is always seen.
+    before = result.corrupt
+    ctypes.memset(content, 0, OBJECT_BYTES)
+    fake.answer(10, 0)
+    assert streams.results()[0].corrupt - before >= 9
+
+
+def test_errors_in_words_and_an_end_to_them(fake):
+    streams = flows(fake, 'randwrite')
+    fake.answer(1000, -122)
+    assert streams.ended() and not fake.under_way()
+    assert streams.results()[0].errors == ERRORS_MAX + 4
+    assert streams.results()[0].first_error == 'write: Disk quota exceeded (EDQUOT)'
+    assert 'EDQUOT' in streams.hopeless()
+    streams = flows(fake, 'read')
+    fake.answer(1, 10)
+    assert streams.results()[0].first_error == 'read: 10 bytes instead of 4096'
+
+
+def test_late_answers_are_nobodys_trouble(fake):
+    streams = flows(fake, 'randread')
+    streams.stop()
+    result, = streams.results()
+    assert result.unfinished == 5
+    streams.free()
+    fake.answer(5, 0)
+    assert streams.in_flight() == 0 and not fake.under_way()
+
+
+def test_without_a_core_or_librados(tmp_path, monkeypatch, fake):
+    monkeypatch.setattr(native, 'LIBRARY', 'librados.so.99')
+    with pytest.raises(Failed, match='librados.so.99'):
+        native.Core(request())
+    monkeypatch.setattr(native, 'CORE', str(tmp_path / 'none.so'))
+    with pytest.raises(Failed, match='no native engine'):
+        native.Core(request())
