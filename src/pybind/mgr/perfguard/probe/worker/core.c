@@ -32,7 +32,7 @@
  * one of so many reads.
  */
 #define WHOLE_BYTES (64u << 10)
-#define WHOLE_EVERY 8
+#define WHOLE_EVERY 16
 #define SAMPLE_BYTES 64u
 #define STRIDE_BYTES (32u << 10)
 
