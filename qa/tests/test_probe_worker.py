@@ -223,7 +223,7 @@ def check_hanging(place: Place, engine: str) -> None:
     limit = 6.0
     hangs = 'osd.1'
     begin = time.monotonic()
-    request = a_request(place, a_job('randread', iodepth=32, runtime=3.0), a_job('read'),
+    request = a_request(place, a_job('randrw', iodepth=32, runtime=3.0), a_job('read'),
                         engine=engine, limit_seconds=limit)
     try:
         with Worker(place.cluster, request) as worker:
@@ -247,6 +247,9 @@ def check_hanging(place: Place, engine: str) -> None:
     assert worker.process.returncode == 1
     lines = run(place, mode=SWEEP)
     assert only(lines, 'cleaned')['left'] == 0 and names_of(place) == []
+    # Nor do writes that the OSD still had bring one back.
+    time.sleep(1.0)
+    assert names_of(place) == []
 
 
 @every_release
