@@ -51,6 +51,7 @@ static struct {
     void (*aio_release)(handle_t);
     int (*aio_read)(handle_t, const char *, handle_t, char *, size_t, uint64_t);
     int (*aio_write)(handle_t, const char *, handle_t, const char *, size_t, uint64_t);
+    int (*aio_write_full)(handle_t, const char *, handle_t, const char *, size_t);
     void (*set_full_try)(handle_t);
 } rados;
 
@@ -242,6 +243,11 @@ static void send_one(struct stream *s, struct slot *slot, uint64_t block)
     if (slot->is_read)
         ret = rados.aio_read(s->ioctx, s->names[number], completion, slot->buffer, s->job.bs,
                              offset);
+    else if (s->job.blocks == 1)
+        /* The same for a replicated pool; an erasure coded one without overwrites takes no
+         * other. */
+        ret = rados.aio_write_full(s->ioctx, s->names[number], completion, slot->expected,
+                                   s->job.bs);
     else
         ret = rados.aio_write(s->ioctx, s->names[number], completion, slot->expected, s->job.bs,
                               offset);
@@ -308,6 +314,7 @@ int core_load(const char *library)
         {"rados_aio_release", (void **)&rados.aio_release},
         {"rados_aio_read", (void **)&rados.aio_read},
         {"rados_aio_write", (void **)&rados.aio_write},
+        {"rados_aio_write_full", (void **)&rados.aio_write_full},
         {"rados_set_osdmap_full_try", (void **)&rados.set_full_try},
     };
     size_t i;

@@ -4,7 +4,7 @@ import functools
 import random
 import threading
 import time
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import rados
 
@@ -124,13 +124,21 @@ class Flow:
                 self._ioctx.aio_read(name, self._job.bs, offset, functools.partial(
                     self._read_done, start_ns, begin))
             else:
-                self._ioctx.aio_write(name, self._base[begin:begin + self._job.bs], offset,
-                                      functools.partial(self._write_done, start_ns))
+                self._write(name, self._base[begin:begin + self._job.bs], offset,
+                            functools.partial(self._write_done, start_ns))
         except rados.Error as e:
             # The library itself will not; there is no use in trying again.
             self._note_refused(str(failed(e, 'not sent')))
             return False
         return True
+
+    def _write(self, name: str, data: bytes, offset: int, done: Callable[[Any], None]) -> None:
+        if len(data) == self._job.object_bytes:
+            # The same for a replicated pool; an erasure coded one without overwrites takes no
+            # other.
+            self._ioctx.aio_write_full(name, data, done)
+        else:
+            self._ioctx.aio_write(name, data, offset, done)
 
     def _note_refused(self, text: str) -> None:
         with self._lock:
