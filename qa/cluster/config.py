@@ -107,12 +107,15 @@ def merge(conf: Sections, extra: Optional[Mapping[str, Any]]) -> None:
 
     `extra` maps a section to a mapping of options, or an option straight to its value: the
     latter goes to [global] and, because a daemon's own section wins, replaces the same option
-    of every other section. A section may be that of one daemon (``osd.3``).
+    of every other section. A section may be that of one daemon (``osd.3``). An option of a section
+    that is None is left out, so that Ceph's default, or the mons' configuration database, holds.
     """
     for key, value in (extra or {}).items():
         if isinstance(value, Mapping):
-            conf.setdefault(key, {}).update(
-                {_spaced(option): _text(setting) for option, setting in value.items()})
+            section = conf.setdefault(key, {})
+            section.update({_spaced(option): _text(setting) for option, setting in value.items()})
+            for option in [option for option, setting in value.items() if setting is None]:
+                del section[_spaced(option)]
             continue
         for section in conf.values():
             section.pop(_spaced(key), None)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs probes on a test cluster, and tells what they must not leave or change."""
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, List, Tuple
+
+import rados
+
+from perfguard.probe.types import NAMESPACE, PREFIX
+from qa.cluster import Cluster
+
+from .guard import Foreign, Guard, Json
+
+#: Of runs that do not change any more.
+ENDED = ('done', 'failed', 'cancelled', 'aborted')
+#: Long enough for a run of some seconds on a machine that has other things to do as well.
+RUN_SECONDS = 90.0
+#: A job that takes a second and a few objects.
+SHORT = {'bs': '4k', 'size': '1m', 'nrfiles': '16', 'runtime': '1', 'ramp_time': '0'}
+#: Objects that are not a probe's although they look like it: (namespace, name).
+LOOKALIKES = ((NAMESPACE, 'mine'), ('', PREFIX + '1-65536-0'), ('other', PREFIX + '1-65536-0'))
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What is the same before a probe and after it."""
+    foreign: Foreign
+    users: FrozenSet[str]
+    #: SHA-256 of names and contents of all objects, by pool.
+    objects: Tuple[Tuple[str, str], ...]
+
+
+class Probes:
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self.cluster = guard.cluster
+
+    # ---- runs
+
+    def begin(self, **args: Any) -> int:
+        """Repeated while the cluster settles; returns the id of the run."""
+        def begun() -> Any:
+            retval, out, error = self.guard.ask('probe run', **args)
+            refused.append(error)
+            return retval == 0 and json.loads(out)
+
+        refused: List[str] = []
+        try:
+            return int(self.cluster.wait(begun, 40, 'the probe to begin')['id'])
+        except Exception as problem:
+            raise AssertionError('%s; %s' % (problem, refused[-1:])) from problem
+
+    def details(self, run: int) -> Json:
+        found: Json = self.guard.get('probe show', run=run)
+        return found
+
+    def state(self, run: int) -> str:
+        return str(self.details(run)['state'])
+
+    def wait_state(self, run: int, *states: str) -> Json:
+        self.cluster.wait(lambda: self.state(run) in (*states, *ENDED), RUN_SECONDS,
+                          'probe %d to be %s' % (run, ' or '.join(states or ENDED)))
+        found = self.details(run)
+        assert not states or found['state'] in states, found
+        return found
+
+    def measure(self, **args: Any) -> Json:
+        """What a whole run has found: each job has done something, without an error."""
+        found = self.wait_state(self.begin(**args), 'done')
+        assert found['jobs']
+        for job in found['jobs']:
+            assert job['read']['total_ios'] + job['write']['total_ios'] > 0, job
+            assert job['errors'] == job['corrupt'] == job['unfinished'] == job['error'] == 0, job
+        return found
+
+    def ids(self) -> List[int]:
+        return [row['id'] for row in self.guard.get('probe ls')['probes']]
+
+    def row(self, run: int) -> Json:
+        """The row of `probe ls`."""
+        found: Json = next(row for row in self.guard.get('probe ls')['probes']
+                           if row['id'] == run)
+        return found
+
+    def plain(self, command: str, **args: Any) -> str:
+        """What people are shown."""
+        retval, out, error = self.guard.ask(command, **{**args, 'format': 'plain'})
+        assert retval == 0, (command, retval, error)
+        return out
+
+    def refused(self, command: str, errno: int, text: str, inbuf: str = '', **args: Any) -> None:
+        """It must be refused with that errno, and in one line that contains the text."""
+        retval, out, error = self.cluster.command(
+            'mgr', {'prefix': 'perfguard ' + command, 'format': 'json', **args}, inbuf.encode())
+        assert (retval, out) == (-errno, ''), (command, args, retval, out, error)
+        assert text in error and '\n' not in error.strip(), (command, args, error)
+
+    def progress(self, run: int) -> List[str]:
+        """What the cluster's status says of the run."""
+        events: Dict[str, Any] = self.cluster.mon('status').get('progress_events', {})
+        return [event['message'] for event in events.values()
+                if 'probe %d:' % run in event['message']]
+
+    # ---- traces
+
+    def traces(self) -> Traces:
+        return Traces(self.guard.foreign(), frozenset(users(self.cluster)),
+                      tuple(sorted((pool['pool_name'], digest(self.cluster, pool['pool_name']))
+                                   for pool in self.cluster.osd_dump()['pools']
+                                   if not pool['pool_name'].startswith('.'))))
+
+
+def users(cluster: Cluster) -> List[str]:
+    return [entry['entity'] for entry in cluster.mon('auth ls')['auth_dump']]
+
+
+def objects(cluster: Cluster, pool: str) -> Dict[Tuple[str, str], bytes]:
+    """Namespace and name -> content, of all objects of a pool."""
+    found = {}
+    with cluster.rados().open_ioctx(pool) as ioctx:
+        ioctx.set_namespace(rados.LIBRADOS_ALL_NSPACES)
+        names = [(each.nspace, each.key) for each in ioctx.list_objects()]
+        for namespace, name in names:
+            ioctx.set_namespace(namespace)
+            found[namespace, name] = ioctx.read(name, 8 << 20)
+    return found
+
+
+def digest(cluster: Cluster, pool: str) -> str:
+    return hashlib.sha256(repr(sorted(objects(cluster, pool).items())).encode()).hexdigest()
+
+
+def put_lookalikes(cluster: Cluster, pool: str) -> None:
+    with cluster.rados().open_ioctx(pool) as ioctx:
+        for namespace, name in LOOKALIKES:
+            ioctx.set_namespace(namespace)
+            ioctx.write_full(name, b'not a probe\'s')

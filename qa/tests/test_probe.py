@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Probes on real clusters, by command: what they find, and that nothing is left of them.
+
+The tests of a release share one cluster. Mons do not let pools be deleted, and know of no pool of
+one replica, as Ceph has it unless it is told otherwise.
+"""
+import errno
+import json
+from typing import Any, Callable, Dict, Iterator
+
+import pytest
+
+from perfguard.probe.types import NAMESPACE, PREFIX
+from qa.cluster import Cluster
+
+from .faults import dispatch_delay
+from .guard import FAST_CONF, Guard
+from .probes import LOOKALIKES, SHORT, Probes, objects, put_lookalikes, users
+
+ClusterFactory = Callable[..., Cluster]
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+OSDS = 6
+CONF: Dict[str, Any] = {**FAST_CONF, 'mon': dict(
+    FAST_CONF['mon'], mon_allow_pool_delete=None, mon_allow_pool_size_one=None)}
+REGRESSION = 'PERFGUARD_PROBE_REGRESSION'
+JOB_FILE = '''\
+[global]
+ioengine=rados
+bs=4k
+size=1m       ; 16 objects of 64 KiB
+nrfiles=16
+runtime=1
+time_based
+[writes]
+rw=randwrite
+iodepth=4
+numjobs=2
+[both]
+rw=randrw
+rwmixread=80
+rate_iops=50
+'''
+#: Keys that readers of fio's JSON look for.
+FIO_KEYS = {'jobname', 'groupid', 'error', 'elapsed', 'job options', 'read', 'write', 'trim',
+            'job_runtime', 'usr_cpu', 'sys_cpu', 'iodepth_level', 'latency_ns', 'latency_us',
+            'latency_ms'}
+
+
+@pytest.fixture(scope='module')
+def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Probes]:
+    cluster = cluster_factory(release, osds=OSDS, hosts=3, conf=CONF)
+    cluster.pool_create('rep', 32)
+    cluster.pool_create('ec', 16, erasure=(2, 1))
+    cluster.fill('rep', 100, 4096)
+    cluster.fill('ec', 50, 8192)
+    put_lookalikes(cluster, 'rep')
+    cluster.wait_clean(60)
+    yield Probes(Guard(cluster))
+    # Not beside the next release's cluster.
+    cluster.down()
+
+
+@pytest.fixture
+def probes(shared: Probes) -> Iterator[Probes]:
+    """No trace of a probe is left after the test, and what was there is there unchanged."""
+    before = shared.traces()
+    yield shared
+    assert not [row for row in shared.guard.get('probe ls')['probes']
+                if row['state'] in ('preparing', 'running', 'cleaning')]
+    assert shared.traces() == before
+    assert not shared.guard.tracebacks()
+
+
+def has_option(cluster: Cluster, option: str) -> bool:
+    return option in {entry['name'] for entry in cluster.mon('config dump')}
+
+
+# ---- what is refused
+
+BAD: Dict[str, Any] = {
+    'pool': (errno.ENOENT, 'nosuch', {'pool': 'nosuch'}),
+    'osd': (errno.EINVAL, 'osd.99', {'osd': '99'}),
+    'osd in words': (errno.EINVAL, 'first', {'osd': 'first'}),
+    'host': (errno.EINVAL, 'nowhere', {'host': 'nowhere'}),
+    'class': (errno.EINVAL, 'floppy', {'device_class': 'floppy'}),
+    'profile': (errno.EINVAL, 'bogus', {'profile': 'bogus'}),
+    'block': (errno.EINVAL, 'larger than an object',
+              {'rw': 'write', 'bs': '1m', 'size': '4m', 'nrfiles': '8'}),
+    'store budget': (errno.EBUSY, 'allowed', {'rw': 'write', 'size': '30g', 'nrfiles': '2048',
+                                              'bs': '4m'}),
+    'free space': (errno.EBUSY, 'free', {'rw': 'write', 'size': '30g', 'nrfiles': '2048',
+                                         'bs': '4m'}),
+    'time budget': (errno.EBUSY, 'more than the', {'rw': 'read', 'runtime': '3000',
+                                                   'repeat': '2'}),
+    'runtime 0': (errno.EINVAL, 'runtime=0', {'rw': 'read', 'runtime': '0'}),
+    'huge runtime': (errno.EINVAL, 'runtime=1000000', {'rw': 'read', 'runtime': '1000000'}),
+    'runtime in words': (errno.EINVAL, 'runtime=ten', {'rw': 'read', 'runtime': 'ten'}),
+    'negative runtime': (errno.EINVAL, 'runtime=-1', {'rw': 'read', 'runtime': '-1'}),
+    'no number': (errno.EINVAL, 'runtime=nan', {'rw': 'read', 'runtime': 'nan'}),
+    'infinity': (errno.EINVAL, 'runtime=inf', {'rw': 'read', 'runtime': 'inf'}),
+    'depth 0': (errno.EINVAL, 'iodepth=0', {'rw': 'read', 'iodepth': '0'}),
+    'erasure code': (errno.EBUSY, 'erasure coded',
+                     {'pool': 'ec', 'rw': 'randwrite', **SHORT}),
+    'store and pool': (errno.EINVAL, '--store', {'store': True, 'pool': 'rep'}),
+    'store and profile': (errno.EINVAL, '--store', {'store': True, 'profile': 'quick'}),
+    'interference of one': (errno.EINVAL, 'two OSDs', {'interference': True, 'osd': '0'}),
+    'no replicas': (errno.EINVAL, 'replicas', {'replicas': '0'}),
+    '99 replicas': (errno.EINVAL, 'replicas', {'replicas': '99'}),
+    'one replica': (errno.EPERM, '--yes-i-really-mean-it', {'replicas': '1'}),
+    'replicas of a pool': (errno.EINVAL, '--replicas', {'replicas': '2', 'pool': 'rep'}),
+    'repeat 0': (errno.EINVAL, 'repeat', {'repeat': '0'}),
+    'profile and file': (errno.EINVAL, 'not both', {'profile': 'quick', 'inbuf': JOB_FILE}),
+    'key in file': (errno.EINVAL, 'unknown key zonemode',
+                    {'inbuf': '[a]\nrw=read\nzonemode=zbd\n'}),
+    'empty file': (errno.EINVAL, 'no job', {'inbuf': '# nothing\n'}),
+}
+
+
+def test_bad_input(probes: Probes) -> None:
+    """One line, an errno, and nothing has been made meanwhile."""
+    epoch, known = probes.cluster.epoch(), users(probes.cluster)
+    for code, text, args in BAD.values():
+        probes.refused('probe run', code, text, **args)
+        assert (probes.cluster.epoch(), users(probes.cluster)) == (epoch, known), args
+    assert probes.ids() == []
+    for command in ('show', 'cancel', 'rm', 'baseline set', 'baseline rm'):
+        probes.refused('probe ' + command, errno.ENOENT, 'no probe 77', run=77)
+    probes.refused('probe compare', errno.ENOENT, 'no probe 77', before=77, after=78)
+
+
+def test_closed_to_clients(probes: Probes) -> None:
+    """A pool that is at its quota; an OSDMap that holds clients back; an OSD that is down."""
+    cluster = probes.cluster
+    cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='1')
+    cluster.wait(lambda: probes.guard.ask('probe run', pool='rep', rw='write', **SHORT)[0]
+                 == -errno.EBUSY, 20, 'the quota to be known')
+    probes.refused('probe run', errno.EBUSY, 'quota', pool='rep', rw='write', **SHORT)
+    cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='0')
+    cluster.mon('osd pause')
+    probes.refused('probe run', errno.EBUSY, 'flag pausewr', rw='write', **SHORT)
+    cluster.mon('osd unpause')
+    cluster.mon('osd set', key='noup')
+    cluster.mon('osd down', ids=['5'])
+    probes.refused('probe run', errno.EINVAL, 'osd.5 is down', osd='5', **SHORT)
+    cluster.mon('osd unset', key='noup')
+    cluster.wait_up([5], 30)
+    cluster.wait_clean(60)
+    assert probes.ids() == []
+
+
+# ---- what is measured
+
+def test_dry_run(probes: Probes) -> None:
+    epoch = probes.cluster.epoch()
+    found = probes.guard.get('probe run', dry_run=True)
+    assert found['dry_run'] and found['target'] == 'cluster:x3' and found['steps'] == 18
+    assert 0 < found['seconds'] < 60 and found['seconds'] < found['limit_seconds']
+    assert 0 < found['prefill_bytes'] * 3 == found['stored_bytes'] and found['refusals'] == []
+    text = probes.plain('probe run', dry_run=True, pool='rep', **SHORT, rw='read')
+    assert 'takes about' in text and 'writes 16 objects of 1.0 MiB' in text, text
+    # What speaks against it is told, not refused.
+    assert 'quota' not in text
+    assert probes.guard.get('probe run', dry_run=True, pool='ec', rw='randwrite',
+                            **SHORT)['refusals']
+    assert probes.ids() == [] and probes.cluster.epoch() == epoch
+
+
+def test_own_pool(probes: Probes) -> None:
+    """One at a time; seen while it runs, with a user that reaches no more than its own objects."""
+    cluster = probes.cluster
+    run = probes.begin(rw='randwrite', **{**SHORT, 'runtime': '4', 'iodepth': '4'})
+    probes.wait_state(run, 'running')
+    pool, user = PREFIX + str(run), 'client.' + PREFIX + str(run)
+    assert pool in {each['pool_name'] for each in cluster.osd_dump()['pools']}
+    caps = cluster.mon('auth get', entity=user)[0]['caps']
+    assert caps == {'mon': 'allow r', 'osd': 'allow rw pool=%s namespace=%s' % (pool, NAMESPACE)}
+    cluster.wait(lambda: probes.progress(run), 10, 'a progress event')
+    assert 'probe %d: ' % run in cluster.ceph('-s').stdout
+    probes.refused('probe run', errno.EBUSY, 'probe %d is under way' % run, rw='read', **SHORT)
+    probes.refused('probe rm', errno.EBUSY, 'under way', run=run)
+    found = probes.wait_state(run, 'done')
+    assert found['target'] == 'cluster:x3' and found['fio version'].startswith('fio-')
+    job, = found['jobs']
+    assert FIO_KEYS <= job.keys()
+    assert job['write']['total_ios'] > 0 and job['read']['total_ios'] == 0
+    latency = job['write']['clat_ns']
+    assert latency['min'] <= latency['percentile']['50.000000'] \
+        <= latency['percentile']['99.000000'] <= latency['max']
+    assert probes.row(run)['state'] == 'done' and probes.row(run)['trigger'] == 'command'
+    text = probes.plain('probe show', run=run)
+    assert 'IOPS' in text and 'randwrite' in text and text.startswith('probe %d: done' % run)
+    assert 'cluster:x3' in probes.plain('probe ls')
+    cluster.wait(lambda: not probes.progress(run), 15, 'the progress event to go')
+    assert not has_option(cluster, 'mon_allow_pool_delete')
+
+
+def test_one_replica(probes: Probes) -> None:
+    found = probes.measure(rw='write', replicas='1', yes_i_really_mean_it=True, **SHORT)
+    assert found['target'] == 'cluster:x1'
+    assert not has_option(probes.cluster, 'mon_allow_pool_size_one')
+
+
+def test_pool_with_job_file(probes: Probes) -> None:
+    command = {'prefix': 'perfguard probe run', 'format': 'json', 'pool': 'rep', 'repeat': '2'}
+    retval, out, error = probes.cluster.command('mgr', command, JOB_FILE.encode())
+    assert retval == 0, error
+    found = probes.wait_state(json.loads(out)['id'], 'done')
+    assert found['target'] == 'pool:rep'
+    first, second, both = found['jobs']
+    assert [job['jobname'] for job in found['jobs']] == ['writes', 'writes', 'both']
+    assert [len(job['repetitions']) for job in found['jobs']] == [2, 2, 2]
+    assert first['job options']['numjobs'] == '2' and second['write']['total_ios'] > 0
+    reads, writes = both['read']['total_ios'], both['write']['total_ios']
+    assert reads > writes > 0 and reads + writes <= 60
+    # A lookalike was there all the time.
+    assert set(LOOKALIKES) <= objects(probes.cluster, 'rep').keys()
+
+
+def test_erasure_coded_pool(probes: Probes) -> None:
+    """Whole objects can be written, and read in parts."""
+    found = probes.measure(pool='ec', rw='write', bs='64k', size='1m', nrfiles='16', runtime='1',
+                           ramp_time='0')
+    assert found['jobs'][0]['write']['total_ios'] > 0
+    found = probes.measure(pool='ec', rw='randread', **SHORT)
+    assert found['jobs'][0]['read']['total_ios'] > 0
+
+
+def check_counted(found: Dict[str, Any], osds: Any) -> None:
+    """The OSDs' own counters: at least what the probe says went to each of them."""
+    counted = {row['osd']: row for row in found['counted']}
+    assert sorted(counted) == sorted(osds)
+    for osd in osds:
+        jobs = [job for job in found['jobs'] if job['osd'] == osd]
+        assert jobs
+        for name, column in (('read', 'reads'), ('write', 'writes')):
+            done = sum(job[name]['total_ios'] for job in jobs)
+            assert counted[osd][column] >= done, (osd, name, counted[osd], done)
+
+
+def test_one_osd_in_a_pool(probes: Probes) -> None:
+    found = probes.measure(pool='rep', osd='osd.2', rw='randrw', **SHORT)
+    check_counted(found, [2])
+    assert found['target'] == 'osd:rep:2'
+
+
+def test_osds_of_a_host(probes: Probes) -> None:
+    """In a pool of their own; each is ranked."""
+    host = probes.cluster.osd_hosts()[1]
+    osds = [osd for osd, its in probes.cluster.osd_hosts().items() if its == host]
+    found = probes.measure(host=host, rw='randwrite', **SHORT)
+    check_counted(found, osds)
+    assert {row['osd'] for row in found['osds']} == set(osds) and len(osds) == 2
+    assert 'of its peers' in probes.plain('probe show', run=found['id'])
+
+
+def test_interference(probes: Probes) -> None:
+    found = probes.measure(interference=True, osd='0,3', pool='rep', rw='randwrite', **SHORT)
+    parts = [(job['part'], job['osd']) for job in found['jobs']]
+    assert sorted(parts) == sorted((part, osd) for part in ('alone', 'together', 'again')
+                                   for osd in (0, 3))
+    # One row is of all together.
+    assert {row['osd'] for row in found['interference']} == {0, 3, None}
+    check_counted(found, [0, 3])
+
+
+def test_store(probes: Probes) -> None:
+    found = probes.measure(store=True, osd='4')
+    assert found['target'] == 'store:4'
+    assert [job['jobname'] for job in found['jobs']] == ['bench-4096', 'bench-4194304']
+
+
+# ---- runs, later
+
+def test_cancel_and_rm(probes: Probes) -> None:
+    run = probes.begin(pool='rep', rw='randwrite', **{**SHORT, 'runtime': '60'})
+    probes.wait_state(run, 'running')
+    assert probes.guard.get('probe cancel', run=run)['message'] == 'stopping'
+    found = probes.wait_state(run, 'cancelled')
+    assert found['messages'] == ['cancelled by command']
+    probes.refused('probe cancel', errno.EINVAL, 'not under way', run=run)
+    probes.refused('probe baseline set', errno.EINVAL, 'cancelled', run=run)
+    assert probes.guard.get('probe rm', run=run)['message'] == 'forgotten'
+    assert run not in probes.ids()
+    probes.refused('probe show', errno.ENOENT, 'no probe %d' % run, run=run)
+
+
+def test_compare_and_baseline(probes: Probes) -> None:
+    """OSDs that are slower than at the time of the baseline are told of, until they are not."""
+    cluster, guard = probes.cluster, probes.guard
+    job = {'pool': 'rep', 'rw': 'randwrite', 'repeat': '3', **SHORT}
+    first, second = (probes.measure(**job)['id'] for _ in range(2))
+    found = guard.get('probe compare', before=first, after=second)
+    assert found['verdict'] in ('faster', 'slower', 'no difference', 'cannot tell')
+    assert [line['repetitions'] for line in found['lines']] == [[3, 3]]
+    assert 'probe %d against probe %d: ' % (second, first) in probes.plain(
+        'probe compare', before=first, after=second)
+    other = probes.measure(pool='rep', rw='randread', **SHORT)['id']
+    probes.refused('probe compare', errno.EINVAL, 'no job in common', before=first, after=other)
+
+    guard.get('probe baseline set', run=first)
+    assert [row['id'] for row in guard.get('probe baseline ls')['baselines']] == [first]
+    probes.refused('probe rm', errno.EBUSY, 'baseline', run=first)
+    with slow_osds(cluster):
+        slow = probes.measure(**job)['id']
+    guard.wait_check(REGRESSION, True, 20)
+    assert 'pool:rep' in guard.checks()[REGRESSION]['summary']['message']
+    assert probes.row(slow)['verdict'] == 'slower than its baseline'
+    assert guard.get('probe compare', before=first, after=slow)['verdict'] == 'slower'
+    assert 'probe %d is slower' % slow in probes.plain('probe baseline ls')
+    # One that is as fast again ends it; the machine may be busy with something else for a while.
+    cluster.wait(lambda: probes.measure(**job) and not guard.get(
+        'probe baseline ls')['baselines'][0]['slower'], 30, 'a probe as fast as the baseline')
+    guard.wait_check(REGRESSION, False, 20)
+    guard.get('probe baseline rm', run=first)
+    assert guard.get('probe baseline ls')['baselines'] == []
+    probes.refused('probe baseline rm', errno.ENOENT, 'no baseline', run=first)
+
+
+def slow_osds(cluster: Cluster) -> Any:
+    """All OSDs, as a context."""
+    import contextlib
+    stack = contextlib.ExitStack()
+    for osd in range(OSDS):
+        stack.enter_context(dispatch_delay(cluster, osd, 0.02))
+    return stack
+
+
+def test_schedule_and_failover(release: str, probes: Probes) -> None:
+    """It begins by itself, once in its window, and so it is for the next mgr."""
+    guard = probes.guard
+    before = probes.ids()
+    probes.refused('probe schedule add', errno.EINVAL, '2500', schedule='nightly',
+                   begin_time='2500')
+    probes.refused('probe schedule add', errno.EINVAL, 'osd.99', schedule='nightly', osd='99')
+    probes.refused('probe schedule rm', errno.ENOENT, 'nightly', schedule='nightly')
+    guard.get('probe schedule add', schedule='nightly', store=True, osd='0')
+    started = probes.cluster.wait(lambda: [each for each in probes.ids() if each not in before],
+                                  20, 'the scheduled probe to begin')
+    found = probes.wait_state(started[0], 'done')
+    assert found['target'] == 'store:0' and probes.row(started[0])['trigger'] == 'nightly'
+    listed = guard.get('probe ls')
+    assert ('database' if release != 'pacific' else 'key/value') in listed['kept_in']
+
+    probes.cluster.mgr_fail()
+    guard.wait_ready()
+    probes.cluster.wait(lambda: guard.get('probe ls')['probes'], 20, 'the history')
+    assert guard.get('probe ls') == listed
+    assert probes.details(started[0])['jobs'] == found['jobs']
+    row, = guard.get('probe schedule ls')['schedules']
+    assert row['name'] == 'nightly' and row['refused'] == ''
+    assert 'nightly' in probes.plain('probe schedule ls')
+    guard.get('probe schedule rm', schedule='nightly')
+    assert guard.get('probe schedule ls')['schedules'] == []
+    assert probes.ids() == [row['id'] for row in listed['probes']]
+
+
+def test_campaign(probes: Probes) -> None:
+    """No probe disturbs a campaign unless that is wanted."""
+    guard = probes.guard
+    guard.prepare()
+    probes.refused('probe run', errno.EBUSY, 'a campaign is under way', pool='rep', rw='read',
+                   **SHORT)
+    probes.measure(pool='rep', rw='read', during_campaign=True, **SHORT)
+    run = probes.begin(pool='rep', rw='read', during_campaign=True, **SHORT)
+    probes.wait_state(run, 'done')
+    guard.do('abort')
+    guard.wait_phase('ABORTED')
