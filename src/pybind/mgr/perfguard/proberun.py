@@ -72,6 +72,8 @@ class ProbeRun:
         self._swept: List[float] = []
         self._removed = 0
         self._next_sweep = 0.0
+        #: Why objects could not be removed yet, in words.
+        self._hindrance = ''
         self._counters: Dict[str, Dict[int, Json]] = {}
         self._asked_at: Optional[float] = None
         # ---- what came of it
@@ -103,7 +105,7 @@ class ProbeRun:
         for text in met(signals):
             self.met[text] = None
         if self.site.stage == PREPARING:
-            self._prepare(now, view, signals)
+            self._prepare(now, view, signals, reasons)
         if self.site.stage == RUNNING:
             self._follow(now)
         if self.site.stage == CLEANING:
@@ -117,14 +119,15 @@ class ProbeRun:
                 self._child.kill()
                 self._child.wait(GRACE_SECONDS)
             self._child.close()
-        commands = [sites.remove_user_command(self.site)] if self.site.user else []
-        if self.site.own:
-            commands.insert(0, sites.remove_pool_command(self.site))
-        self._cluster.run(commands)
+        if not self.site.user:
+            return
+        commands = [sites.remove_pool_command(self.site)] if self.site.own else []
+        self._cluster.run(commands + [sites.remove_user_command(self.site)])
 
     # ---- preparing
 
-    def _prepare(self, now: float, view: View, signals: Signals) -> None:
+    def _prepare(self, now: float, view: View, signals: Signals,
+                 reasons: Sequence[str]) -> None:
         assert self._plan is not None
         if not self.site.user:
             if self.site.own and pool_named(view, self.site.pool) is not None:
@@ -144,6 +147,10 @@ class ProbeRun:
                            % (self.site.pool, POOL_SECONDS))
             return
         if not self._counted('before', now):
+            return
+        if reasons:
+            # Not before: PGs of a new pool are no trouble until they have peered.
+            self.end(ABORTED, reasons[0])
             return
         try:
             self.steps = self._plan.steps(pool, view.leads(pool.id))
@@ -252,9 +259,13 @@ class ProbeRun:
             self.results[int(line['index'])] = step_result_from_json(dict(line))
         elif kind == 'cleaned':
             self._clean = line['left'] == 0
+            self._hindrance = '' if self._clean else (
+                '%d objects could not be removed yet' % line['left'])
             if self._sweeping:
                 self._removed = int(line['removed'])
-        elif kind == 'error' and not self.outcome and not self._sweeping:
+        elif kind == 'error' and self._sweeping:
+            self._hindrance = str(line['message'])
+        elif kind == 'error' and not self.outcome:
             self.outcome, self.message = FAILED, str(line['message'])
 
     # ---- cleaning up
@@ -262,21 +273,29 @@ class ProbeRun:
     def _clean_up(self, now: float, view: View) -> None:
         if not self._counted_after(now):
             return
-        pool = pool_named(view, self.site.pool)
-        if self.site.own:
-            if pool is not None and not self._remove_pool():
-                return
-            if pool is not None:
-                return  # until the OSDMap shows that it is gone
-        elif pool is not None and not self._swept_clean(now):
-            return
+        # It is noted before anything is made, so without it there is nothing.
         if self.site.user:
+            if not self._emptied(now, view):
+                return
             if self._cluster.run([sites.remove_user_command(self.site)])[0].retval != 0:
                 return
             self._note(user=False)
         if self._restored():
             self.finished = True
             self._keep(None)
+
+    def _emptied(self, now: float, view: View) -> bool:
+        """Whether neither its own pool nor an object is left."""
+        if self.site.own:
+            return self._remove_pool()
+        if pool_named(view, self.site.pool) is not None:
+            return self._swept_clean(now)
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait(GRACE_SECONDS)
+            self._child.close()
+            self._child = None
+        return True
 
     def _counted_after(self, now: float) -> bool:
         if self._plan is None or not self.results or 'done' in self._counters:
@@ -287,6 +306,7 @@ class ProbeRun:
         return True
 
     def _remove_pool(self) -> bool:
+        """What the mons say counts: this mgr's OSDMap need not show yet what was just made."""
         reply = self._cluster.run([sites.remove_pool_command(self.site)])[0]
         if reply.retval in (-errno.EPERM, -errno.EBUSY):
             # Mons do not delete pools unless they are told that they may.
@@ -305,7 +325,7 @@ class ProbeRun:
     def _swept_clean(self, now: float) -> bool:
         """Whether no object of this run, or of an earlier one, is left in the operator's pool."""
         orphan = self._plan is None
-        if self._clean and not orphan:
+        if self._clean and not orphan and not self._sweeping:
             return True
         if self._child is not None:
             self._follow_sweep(now)
@@ -314,6 +334,8 @@ class ProbeRun:
             if self._swept and (empty or not orphan):
                 return True
             if not self._key and not self._make_user():
+                # Its rights are not what they were; the next turn makes it anew.
+                self._cluster.run([sites.remove_user_command(self.site)])
                 return False
             self._sweeping, self._clean, self._removed = True, False, -1
             self._next_sweep = now + SWEEP_PAUSE_SECONDS
@@ -331,10 +353,14 @@ class ProbeRun:
                 child.kill()
             return
         if not self._clean:
-            log.warning('probe %d: sweep: %s', self.site.run, child.last_words or status)
+            log.warning('probe %d: sweep: %s', self.site.run,
+                        self._hindrance or child.last_words or status)
             self._swept = []
+            # The user may have been removed by hand.
+            self._key = ''
         elif self._removed:
-            self._swept = [] if self._plan is None else [now]
+            # What was on its way when its worker died may come after it.
+            self._swept = []
         else:
             self._swept.append(now)
         child.close()
@@ -358,7 +384,7 @@ class ProbeRun:
     def text(self) -> str:
         """How far it is, in words."""
         if self.site.stage != RUNNING or not self.steps:
-            return self.site.stage
+            return self.site.stage + (': ' + self._hindrance if self._hindrance else '')
         step = self.steps[self.step]
         return 'step %d of %d (%s), %s' % (
             self.step + 1, self.total, ' '.join([step.job.name] + [

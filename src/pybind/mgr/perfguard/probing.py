@@ -108,6 +108,9 @@ class Probing:
             self._note(Event('store', 'what is known of probes cannot be read: %r' % error))
 
     def _take_over(self, now: float, record: RunRecord, site: Any) -> None:
+        if site is None and self._history.get(record.id) is not None:
+            self._store.remove(JOURNAL)
+            return
         self._record = record
         if site is None:
             self._end(now, FAILED, 'the mgr that began it is gone')

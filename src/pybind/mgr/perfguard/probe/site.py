@@ -27,7 +27,7 @@ class Site:
     own: bool
     #: PREPARING, RUNNING or CLEANING.
     stage: str = PREPARING
-    #: The cephx user may exist.
+    #: The cephx user may exist; noted before anything is made, removed after all else is.
     user: bool = False
     #: Options of the mons that were set, with the value of the configuration database from before
     #: (None: there was none).
