@@ -159,6 +159,8 @@ class _Writer:
         self._stop = threading.Event()
         #: By run; a change stays here until it is written.
         self._pending: Dict[int, _Change] = {}
+        #: Runs that were ever put: what the database has of them is no news.
+        self._changed: Set[int] = set()
         #: The database has served once.
         self.loaded = False
         self._found: List[RunRecord] = []
@@ -174,16 +176,16 @@ class _Writer:
 
     def put(self, run_id: int, change: _Change) -> None:
         with self._lock:
+            self._changed.add(run_id)
             if run_id in self._pending or len(self._pending) < MAX_PENDING:
                 self._pending[run_id] = change
         self._wake.set()
 
     def collect(self) -> Tuple[List[RunRecord], List[int], List[str]]:
-        """Loaded records that have not changed since, ids that are written and wait for nothing
-        more, unreadable records."""
+        """Loaded records that the caller does not know, ids that are written and wait for
+        nothing more, unreadable records."""
         with self._lock:
-            found = [record for record in self._found
-                     if record.id not in self._pending and record.id not in self._written]
+            found = [record for record in self._found if record.id not in self._changed]
             written = sorted(self._written - set(self._pending))
             lost = self._lost
             self._found, self._lost = [], []
