@@ -25,6 +25,8 @@ RULED_OUT = 0.3
 #: of the 5 to 10 % that quiet clusters show; more for what few operations decide.
 PRIOR_SD = 0.1
 TAIL_PRIOR_SD = 0.25
+#: With fewer repetitions of a run it is said that the evidence is thin.
+ENOUGH_REPETITIONS = 3
 #: Repetitions of each run with which a rank test has a say.
 RANK_REPETITIONS = 5
 #: Chance of a false "slower" or "faster" of one line; and of any in all lines together, where an
@@ -66,7 +68,7 @@ class Line(NamedTuple):
     verdict: str
     #: Two-sided, that nothing changed.
     p: float
-    #: "3,912 IOPS against 5,640: 0.69 times (0.58 to 0.83)"
+    #: "0.69 times (0.58 to 0.83); 3,912 IOPS, before 5,640"
     why: str
 
 
@@ -195,14 +197,14 @@ def _told(a: Sequence[Repetition], b: Sequence[Repetition], get: Callable[[Repet
 
 def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
     speed, latency, tail = estimates[IOPS], estimates[LATENCY], estimates[P99]
+    one = latency if key.job.rate_iops else speed
+    text = '%.2f times (%.2f to %.2f); ' % (one.ratio, one.low, one.high)
     if key.job.rate_iops:
-        text = '%.3g ms against %.3g: %.2f times (%.2f to %.2f)' % (
-            latency.b / 1e6, latency.a / 1e6, latency.ratio, latency.low, latency.high)
+        text += '%.3g ms, before %.3g' % (latency.b / 1e6, latency.a / 1e6)
     else:
-        text = '%s IOPS against %s: %.2f times (%.2f to %.2f)' % (
-            rate_text(speed.b), rate_text(speed.a), speed.ratio, speed.low, speed.high)
+        text += '%s IOPS, before %s' % (rate_text(speed.b), rate_text(speed.a))
     if tail.verdict == SLOWER and verdict != FASTER:
-        text += '; p99 %.3g ms against %.3g' % (tail.b / 1e6, tail.a / 1e6)
+        text += '; p99 %.3g ms, before %.3g' % (tail.b / 1e6, tail.a / 1e6)
     return text
 
 
@@ -220,9 +222,10 @@ def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
            common: Sequence[Key]) -> List[str]:
     notes: List[str] = []
     fewest = min(min(len(ours[key]), len(theirs[key])) for key in common)
-    if fewest == 1:
-        notes.append('the evidence is thin: one repetition tells nothing of how runs vary, '
-                     'which is taken to be %.0f %%; three are better' % (100.0 * PRIOR_SD))
+    if fewest < ENOUGH_REPETITIONS:
+        notes.append('the evidence is thin: %s of how runs vary, which is taken to be %.0f %%; '
+                     'three are better' % ('one repetition tells nothing' if fewest == 1
+                                           else 'two repetitions tell little', 100.0 * PRIOR_SD))
     for record, has, other in ((a, ours, theirs), (b, theirs, ours)):
         alone = sorted({label(key, has[key][-1].name) for key in has if key not in other})
         if alone:

@@ -24,12 +24,13 @@ def flat(run_id: int, *iops: float, job=LATENCY, p99_ratio: float = 3.0) -> RunR
                         for number, rate in enumerate(iops)])
 
 
-def shares(ratio: float, repetitions: int, run_sd: float, trials: int = TRIALS
+def shares(ratio: float, repetitions: int, *run_sds: float, trials: int = TRIALS
            ) -> Dict[str, float]:
     """How often which verdict comes where b really is so many times as fast."""
-    rng = random.Random(repr((ratio, repetitions, run_sd)))
+    rng = random.Random(repr((ratio, repetitions, run_sds)))
     count = dict.fromkeys((FASTER, SLOWER, SAME, UNKNOWN), 0)
-    for _ in range(trials):
+    for trial in range(trials):
+        run_sd = run_sds[trial % len(run_sds)]
         a = run(1, noisy(rng, LATENCY, 1000.0, repetitions, run_sd))
         b = run(2, noisy(rng, LATENCY, 1000.0 * ratio, repetitions, run_sd))
         count[compare(a, b).lines[0].verdict] += 1
@@ -40,13 +41,19 @@ def shares(ratio: float, repetitions: int, run_sd: float, trials: int = TRIALS
 def test_nothing_changed(run_sd: float) -> None:
     found = shares(1.0, 3, run_sd)
     assert found[SLOWER] <= 0.05 and found[FASTER] <= 0.05
-    assert found[SAME] >= 0.7
+    assert found[SAME] >= 0.6
 
 
-@pytest.mark.parametrize('run_sd', [0.05, 0.075, 0.1])
-def test_thirty_per_cent_slower_is_found(run_sd: float) -> None:
-    found = shares(0.7, 3, run_sd)
+def test_nothing_changed_on_a_restless_cluster() -> None:
+    found = shares(1.0, 3, 0.2, 0.3, 0.5, trials=450)
+    assert found[SLOWER] <= 0.06 and found[FASTER] <= 0.06
+    assert found[UNKNOWN] >= 0.8
+
+
+def test_thirty_per_cent_slower_is_found() -> None:
+    found = shares(0.7, 3, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, trials=300)
     assert found[SLOWER] >= 0.9 and found[FASTER] == 0.0
+    assert shares(0.7, 5, 0.1)[SLOWER] >= 0.95
 
 
 def test_of_single_repetitions_little_is_said() -> None:
@@ -86,7 +93,8 @@ def test_a_verdict_tells_its_numbers() -> None:
     assert 0.3 < speed.low < 0.5 < speed.high < 0.7
     assert latency.ratio == pytest.approx(2.0, rel=0.01) and latency.verdict == SLOWER
     assert line.estimates['bandwidth'].b == 500.0 * 4096
-    assert line.why.startswith('500 IOPS against 1,000: 0.50 times (0.')
+    assert line.why.startswith('0.50 times (0.')
+    assert '); 500 IOPS, before 1,000; p99 6 ms, before 3' in line.why
 
 
 def test_faster_and_what_does_not_matter() -> None:
@@ -103,14 +111,14 @@ def test_a_fixed_rate_leaves_only_latency() -> None:
                                for each in range(3)]) for number, mean in ((1, 1e6), (2, 3e6)))
     line = compare(fast, slow).lines[0]
     assert line.estimates['iops'].verdict == SAME and line.verdict == SLOWER
-    assert line.why.startswith('3 ms against 1: 3.00 times (')
+    assert line.why.startswith('3.00 times (') and line.why.endswith('); 3 ms, before 1')
 
 
 def test_a_long_tail_alone() -> None:
     a, b = flat(1, 1000, 1010, 990), flat(2, 1000, 1010, 990, p99_ratio=30.0)
     line = compare(a, b).lines[0]
     assert line.estimates['iops'].verdict == SAME and line.verdict == SLOWER
-    assert line.why.endswith('; p99 30 ms against 3')
+    assert line.why.endswith('; p99 30 ms, before 3')
     # One odd repetition is no tail, and three a side are no reason for an alarm.
     odd = run(3, [*zip(b.steps[:1], b.results[:1]), *zip(a.steps[1:], a.results[1:])])
     assert compare(a, odd).lines[0].verdict == SAME
@@ -166,6 +174,7 @@ def test_what_to_keep_in_mind() -> None:
     a, b = flat(1, 1000), flat(2, 1000)
     assert 'the evidence is thin: one repetition' in notes(a, b)
     assert notes(flat(1, 9, 9, 9), flat(2, 9, 9, 9)) == ''
+    assert 'two repetitions tell little' in notes(flat(1, 9, 9, 9), flat(2, 9, 9))
     limited = replace(b, results=(replace(b.results[0], client_limited=True),))
     assert "run 2 was bound by the probe's own CPU in latency read" in notes(a, limited)
     scrubbed = replace(b, conditions=('deep scrub of 3 PGs', 'the balancer was on'))

@@ -8,7 +8,7 @@ from typing import List
 import numpy
 import pytest
 
-from perfguard.probe.stats import difference, holm, mann_whitney_p, resamples
+from perfguard.probe.stats import _normal, _student, difference, holm, mann_whitney_p, resamples
 from perfguard.probe.types import Second
 
 
@@ -67,6 +67,14 @@ def test_the_interval_covers_the_truth(repetitions: int, run_sd: float) -> None:
         found = difference(a, b, 0.1, rng, 100)
         covered += found.low <= 0.0 <= found.high
     assert covered / trials >= 0.9
+
+
+@pytest.mark.parametrize('freedom, quantile', [
+    (2, 4.303), (3, 3.182), (4, 2.776), (8, 2.306), (30, 2.042), (math.inf, 1.96)])
+def test_students_distribution(freedom: float, quantile: float) -> None:
+    """Published 97.5 % points; never less than they are."""
+    assert 0.999 * quantile < _student(1.96, freedom) < 1.05 * quantile
+    assert _normal(_student(1.96, freedom), freedom) == pytest.approx(1.96)
 
 
 def test_more_repetitions_tell_more() -> None:
