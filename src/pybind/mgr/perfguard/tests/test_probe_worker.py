@@ -238,6 +238,15 @@ def test_a_step_whose_osd_hangs_ends_in_time():
     assert not ioctx.waiting
 
 
+def test_a_rate_that_cannot_be_kept_does_not_keep_the_worker_busy():
+    when = window(runtime=0.4)
+    streams, _ = flows(job(rate_iops=100_000, iodepth=1), when=when)
+    paces, pace = [], streams.pace
+    streams.pace = lambda: paces.append(1) or pace()
+    Stepping(streams, when, time.monotonic() + 0.4, Ear()).run(lambda: None, lambda *row: None)
+    assert 10 < len(paces) < 2000
+
+
 def test_cancelled_step():
     when = window(runtime=30.0)
     streams, _ = flows(job(), when=when)

@@ -15,6 +15,8 @@ DRAIN_SECONDS = 10.0
 CANCELLED_DRAIN_SECONDS = 1.0
 #: Signals and the end of a step are seen so late at most.
 LOOK_SECONDS = 0.05
+#: It does not look more often, for its own CPU time would be taken from the probe.
+LEAST_SECONDS = 0.0005
 
 #: A second of the measured time, from 0: reads, bytes of them, writes, bytes of them.
 Progress = Callable[[int, Tuple[int, int, int, int]], None]
@@ -82,9 +84,9 @@ class Stepping:
         """Wait, and send meanwhile what a rate has kept back."""
         while self._goes_on() and time.monotonic_ns() < until_ns:
             due_ns = self._streams.pace() or until_ns
-            pause = (min(due_ns, until_ns) - time.monotonic_ns()) / 1e9
-            if pause > 0:
-                self._ear.cancelled.wait(min(pause, LOOK_SECONDS))
+            # Where all places are taken, operations stay due.
+            pause = max((min(due_ns, until_ns) - time.monotonic_ns()) / 1e9, LEAST_SECONDS)
+            self._ear.cancelled.wait(min(pause, LOOK_SECONDS))
 
     def _drain(self) -> None:
         cancelled = self._ear.cancelled.is_set()
