@@ -28,7 +28,7 @@ typedef void (*callback_t)(void *, void *);
 struct op { callback_t callback; void *arg; char *buffer; size_t length, offset; int ret; };
 char content[1 << 18];
 static struct op *waiting[4096];
-unsigned first, last, most, reads, writes;
+unsigned first, last, most, reads, writes, whole;
 int connected;
 int rados_create2(void **c, const char *n, const char *e, uint64_t f) { *c = &connected; return 0; }
 int rados_conf_read_file(void *c, const char *f) { return -2; }
@@ -68,6 +68,11 @@ int rados_aio_write(void *i, const char *o, void *c, const char *b, size_t lengt
     writes++;
     memcpy(content + offset, b, length);
     return queue(c, length, offset);
+}
+int rados_aio_write_full(void *i, const char *o, void *c, const char *b, size_t length)
+{
+    whole++;
+    return rados_aio_write(i, o, c, b, length, 0);
 }
 unsigned under_way(void) { return last - first; }
 void answer(unsigned number, int fails)
@@ -157,6 +162,15 @@ def test_operations_that_begin_in_the_ramp_do_not_count(fake):
     assert streams.results()[0].read.ios == 0
     fake.answer(2, 0)
     assert streams.results()[0].read.ios == 2
+
+
+@pytest.mark.parametrize('bs, whole', [(OBJECT_BYTES, True), (OBJECT_BYTES - 4096, False)])
+def test_only_whole_objects_are_replaced(fake, bs, whole):
+    """A block that is the only one, but shorter, must not cut the object."""
+    streams = flows(fake, 'write', bs=bs)
+    fake.answer(5, 0)
+    assert number(fake, 'whole') == (number(fake, 'writes') if whole else 0)
+    assert streams.results()[0].write.ios == 5
 
 
 def test_io_size_and_rate(fake):

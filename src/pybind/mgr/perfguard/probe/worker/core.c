@@ -69,6 +69,8 @@ struct job {
     /* Share of reads, 0 to 2^32. */
     uint64_t read_share;
     uint64_t is_random, seconds;
+    /* An operation is as long as an object. */
+    uint64_t is_whole;
     uint64_t begin_ns, measure_ns, end_ns;
 };
 
@@ -243,7 +245,7 @@ static void send_one(struct stream *s, struct slot *slot, uint64_t block)
     if (slot->is_read)
         ret = rados.aio_read(s->ioctx, s->names[number], completion, slot->buffer, s->job.bs,
                              offset);
-    else if (s->job.blocks == 1)
+    else if (s->job.is_whole)
         /* The same for a replicated pool; an erasure coded one without overwrites takes no
          * other. */
         ret = rados.aio_write_full(s->ioctx, s->names[number], completion, slot->expected,

@@ -31,7 +31,7 @@ class _Tally(Structure):
 class _Job(Structure):
     _fields_ = [(name, c_uint64) for name in (
         'bs', 'iodepth', 'blocks', 'objects', 'rate_iops', 'io_size', 'errors_max', 'read_share',
-        'is_random', 'seconds', 'begin_ns', 'measure_ns', 'end_ns')]
+        'is_random', 'seconds', 'is_whole', 'begin_ns', 'measure_ns', 'end_ns')]
 
 
 class _Stream(Structure):
@@ -76,7 +76,7 @@ def _job(job: Job, objects: int, window: Window) -> _Job:
     seconds = -(-(window.end_ns - window.measure_ns) // SECOND_NS) + LATE_SECONDS
     return _Job(job.bs, job.iodepth, job.object_bytes // job.bs, objects, job.rate_iops,
                 job.io_size, ERRORS_MAX, round(share * (1 << 32)), job.rw in RANDOM, seconds,
-                *window)
+                job.bs == job.object_bytes, *window)
 
 
 class _Flow:
