@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Whether the mgr's commands stay fast while a probe runs.
+
+    /usr/bin/python3 -m qa.bench.bench_probe_mgr [--release pacific] [--calls 100] [--rounds 4]
+
+`perfguard status` is called over an open connection, so many times a round, one call every 20 ms:
+without a probe and while one runs, by turns (ABBA), so that whatever else the machine does meets
+both alike. Of all calls of each kind: median, p99 and maximum in ms. The machine should be idle.
+"""
+import argparse
+import json
+import time
+from typing import Any, Dict, List
+
+from qa.cluster import Cluster
+from qa.cluster.samples import quantile
+
+PAUSE_SECONDS = 0.02
+ALONE, PROBING = 'without', 'with'
+#: Small operations without a break, reads and writes.
+PROBE = {'pool': 'bench', 'rw': 'randrw', 'bs': '4k', 'size': '16m', 'nrfiles': '64',
+         'ramp_time': '0'}
+RUNTIME_SECONDS = 600.0
+
+
+def ask(cluster: Cluster, command: str, **args: Any) -> Any:
+    retval, out, error = cluster.mgr('perfguard ' + command, format='json', **args)
+    assert retval == 0, (command, error)
+    return json.loads(out)
+
+
+def calls_ms(cluster: Cluster, calls: int) -> List[float]:
+    """How long each call took."""
+    found = []
+    for _ in range(calls):
+        begin = time.monotonic()
+        ask(cluster, 'status')
+        found.append(1000 * (time.monotonic() - begin))
+        time.sleep(PAUSE_SECONDS)
+    return found
+
+
+def state(cluster: Cluster, run: int) -> str:
+    return str(ask(cluster, 'probe show', run=run)['state'])
+
+
+def while_probing(cluster: Cluster, calls: int, depth: int) -> List[float]:
+    run = ask(cluster, 'probe run', iodepth=str(depth), runtime='%g' % RUNTIME_SECONDS,
+              **PROBE)['id']
+    cluster.wait(lambda: state(cluster, run) == 'running', 60, 'the probe to run')
+    # Filling its objects comes first.
+    time.sleep(3.0)
+    found = calls_ms(cluster, calls)
+    assert state(cluster, run) == 'running'
+    ask(cluster, 'probe cancel', run=run)
+    cluster.wait(lambda: state(cluster, run) == 'cancelled', 60, 'the probe to end')
+    return found
+
+
+def measure(cluster: Cluster, calls: int, rounds: int, depth: int) -> Dict[str, List[float]]:
+    cluster.pool_create('bench', 32)
+    cluster.mon('mgr module enable', module='perfguard')
+    cluster.wait(lambda: cluster.mgr('perfguard osds')[0] == 0, 120, 'perfguard to answer')
+    cluster.wait_clean(60)
+    time.sleep(10.0)
+    found: Dict[str, List[float]] = {ALONE: [], PROBING: []}
+    for number in range(rounds):
+        for kind in (ALONE, PROBING) if number % 2 == 0 else (PROBING, ALONE):
+            found[kind] += calls_ms(cluster, calls) if kind == ALONE else while_probing(
+                cluster, calls, depth)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--release', default='pacific')
+    parser.add_argument('--calls', type=int, default=100)
+    parser.add_argument('--rounds', type=int, default=4)
+    parser.add_argument('--iodepth', type=int, default=1, help='of the probe')
+    args = parser.parse_args()
+    with Cluster.up(args.release, osds=6, hosts=3) as cluster:
+        found = measure(cluster, args.calls, args.rounds, args.iodepth)
+    print('perfguard status, ms (%s; probe of 4 KiB at depth %d)' % (args.release, args.iodepth))
+    print('%-8s %6s %8s %8s %8s' % ('probe', 'calls', 'median', 'p99', 'max'))
+    numbers = {}
+    for kind, times in found.items():
+        ordered = sorted(times)
+        numbers[kind] = [quantile(ordered, share) for share in (0.5, 0.99, 1.0)]
+        print('%-8s %6d %8.2f %8.2f %8.2f' % (kind, len(ordered), *numbers[kind]))
+    print('%-8s %6s %8.2f %8.2f %8.2f' % ('ratio', '', *(
+        b / a for a, b in zip(numbers[ALONE], numbers[PROBING]))))
+    print('p99 with a probe is %+.1f ms' % (numbers[PROBING][1] - numbers[ALONE][1]))
+
+
+if __name__ == '__main__':
+    main()
