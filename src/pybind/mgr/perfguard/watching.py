@@ -91,7 +91,7 @@ class Watching:
         self._updated = now
         moving = campaign is not None and campaign.active and bool(campaign.in_flight)
         sight = Sight(now, signals, view.osdmap, view.placement, period,
-                      not (moving or probing))
+                      not (moving or probing), probing)
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(sight, readings, options)

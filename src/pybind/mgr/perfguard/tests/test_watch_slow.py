@@ -39,6 +39,7 @@ class Clock:
         self.places = places() if where is None else where
         self.now = START
         self.busy: Dict[int, str] = {}
+        self.learning = True
 
     def play(self, seconds: float, make: Callable[[int], OsdSample] = sample,
              beat: float = BEAT) -> Set[int]:
@@ -46,7 +47,7 @@ class Clock:
         for _ in range(round(seconds / beat)):
             self.now += beat
             self.detector.update(self.now, [make(osd) for osd in self.places], self.places,
-                                 self.busy, SETTINGS)
+                                 self.busy, SETTINGS, self.learning)
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -132,14 +133,21 @@ def test_a_queue_that_is_short_against_the_commit_is_no_alarm() -> None:
 def test_a_change_is_seen_that_the_differences_between_osds_hide() -> None:
     """Some are twice as fast as others by nature, and one of the fast gets as slow as three of
     them: as 1.5 of the slow."""
-    natural = {osd: 0.6 if osd % 2 else 1.0 for osd in places()}
-
-    def make(slow: float) -> Callable[[int], OsdSample]:
-        return lambda osd: sample(osd, *(2 * [natural[osd] * (slow if osd == 5 else 1.0)]))
-
     clock = Clock()
-    assert not clock.play(900, make(1.0))
-    assert clock.play(300, make(3.0)) == {5}
+    assert not clock.play(900, of_two_kinds(1.0))
+    assert clock.play(300, of_two_kinds(3.0)) == {5}
+
+
+def of_two_kinds(slow: float) -> Callable[[int], OsdSample]:
+    natural = {osd: 0.6 if osd % 2 else 1.0 for osd in places()}
+    return lambda osd: sample(osd, *(2 * [natural[osd] * (slow if osd == 5 else 1.0)]))
+
+
+def test_what_is_usual_is_not_learnt_while_a_probe_runs() -> None:
+    clock = Clock()
+    clock.learning = False
+    clock.play(900, of_two_kinds(1.0))
+    assert not clock.play(300, of_two_kinds(3.0)), 'that is seen by what is usual alone'
 
 
 def test_cleared_with_hysteresis() -> None:

@@ -9,6 +9,7 @@ import pytest
 from perfguard import render
 from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, Ops, PgCounts,
                                      Readings, Signals, UnreadablePg)
+from perfguard.probing import Probing
 from perfguard.store import Store
 
 from .driver import OPTIONS, Driver
@@ -328,6 +329,17 @@ def test_no_baseline_is_learned_while_a_campaign_moves_pgs() -> None:
     driver.minutes(30)
     assert driver.status['in_flight'] > 0
     assert driver.pool['read_baseline_ms'] == 1.0 and driver.pool['read_ms'] == 2.5
+
+
+def test_no_baseline_is_learned_while_a_probe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Watched()
+    driver.osds.factor = 1.5
+    monkeypatch.setattr(Probing, 'busy', True)
+    driver.minutes(30)
+    assert driver.pool['read_baseline_ms'] == 1.0 and driver.pool['read_ms'] == 1.5
+    monkeypatch.setattr(Probing, 'busy', False)
+    driver.minutes(30)
+    assert driver.pool['read_baseline_ms'] == 1.5
 
 
 def test_misplaced_objects_have_an_explanation() -> None:

@@ -71,11 +71,12 @@ class SlowOsds:
         return self._hosts
 
     def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
-               busy: Mapping[int, str], settings: SlowSettings) -> None:
+               busy: Mapping[int, str], settings: SlowSettings, learning: bool = True) -> None:
         """Take in one interval's samples. OSDs without a place are forgotten.
 
         `now` are seconds of a clock that outlives the mgr. `busy` gives types.TARGET, SOURCE or
-        SCRUB of those OSDs that have work beside the clients'.
+        SCRUB of those OSDs that have work beside the clients'. Without `learning` what is seen
+        now is not what is usual.
         """
         if not math.isfinite(now) or not self._take_places(now, places):
             return
@@ -93,7 +94,7 @@ class SlowOsds:
                                    settings.ratio)
         chosen: Dict[int, Finding] = {}
         for osd, state in self._states.items():
-            _warm(state, findings.get(osd, ()), now, passed, settings)
+            _warm(state, findings.get(osd, ()), now, passed, settings, learning)
             best, score = worst(findings.get(osd, ()), settings.ratio)
             state.verdict = state.verdict._replace(score=score if best else None)
             if best is not None:
@@ -188,9 +189,12 @@ class SlowOsds:
                                            habits=_habits())
 
 
-def _over(state: _State, findings: Sequence[Finding], passed: float,
+def _over(state: _State, findings: Sequence[Finding], learned: float,
           settings: SlowSettings) -> List[Finding]:
-    """The findings that accuse an OSD; from the others is learnt what is usual."""
+    """The findings that accuse an OSD; from the others is learnt what is usual.
+
+    `learned`: seconds that count for that.
+    """
     if state.kind:
         return [each for each in findings if each.over(settings.ratio)]
     over = []
@@ -199,7 +203,7 @@ def _over(state: _State, findings: Sequence[Finding], passed: float,
         if each.over(settings.ratio, habit):
             over.append(each)
         else:
-            habit.learn(math.log(each.score), passed)
+            habit.learn(math.log(each.score), learned)
     return over
 
 
@@ -213,7 +217,7 @@ def _hold(state: _State, settings: SlowSettings) -> float:
 
 
 def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
-          settings: SlowSettings) -> None:
+          settings: SlowSettings, learning: bool) -> None:
     """Count the time for or against an OSD; no evidence is neither."""
     if not findings:
         if state.slow and now - state.evidence > FORGET_SECONDS:
@@ -223,7 +227,7 @@ def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
         bad = any(each.above(settings.clear_ratio) for each in findings)
         state.evidence = now
     else:
-        over = _over(state, findings, passed, settings)
+        over = _over(state, findings, passed if learning else 0.0, settings)
         bad = bool(over)
         if bad:
             passed *= max(each.weight() for each in over)

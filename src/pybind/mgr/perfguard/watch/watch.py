@@ -42,6 +42,7 @@ class Sight:
     period: float
     #: Nothing is moved by a campaign, and no probe is at work.
     idle: bool = True
+    probing: bool = False
 
 
 @dataclass
@@ -106,7 +107,8 @@ class Watch:
         self.slow.update(
             sight.now, samples,
             readings.places, busy(self.osd_counts, readings.counters),
-            SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds))
+            SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds),
+            not sight.probing)
         self.tails.update(sight.now, readings.latencies, list(readings.counters))
         self._judge_laggy(sight, readings, seconds)
 
