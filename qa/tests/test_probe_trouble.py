@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a probe leaves when something dies, hangs or is taken away under it: nothing.
+
+The tests share one cluster. A pool of the operator's, which is probed as well, holds objects that
+look as if they were a probe's.
+"""
+import errno
+import json
+import os
+import random
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Tuple
+
+import pytest
+
+from perfguard.probe.types import PREFIX
+from qa.cluster import Cluster
+
+from .faults import LAGGY_CONF
+from .guard import FAST_CONF, Foreign, Guard, Json
+from .probes import ENDED, Probes, objects, put_lookalikes, users
+
+ClusterFactory = Callable[..., Cluster]
+
+POOL = 'rbd'
+#: A pool of the operator's, and one of the run's own.
+TARGETS: Tuple[Dict[str, str], ...] = ({'pool': POOL}, {})
+NAMES = ('operator', 'own')
+SHORT = {'profile': 'latency', 'size': '4m', 'nrfiles': '16', 'runtime': '1', 'ramp_time': '0',
+         'repeat': '1'}
+LONG = {'rw': 'randwrite', 'bs': '4k', 'iodepth': '8', 'size': '4m', 'nrfiles': '16',
+        'ramp_time': '0', 'repeat': '1'}
+#: What is killed, one after the other, each time at another instant.
+VICTIMS = {'pacific': ('worker', 'mgr', 'osd') * 6 + ('worker', 'mgr')}
+OTHER_VICTIMS = ('mgr',) * 3
+SEED = 20
+#: Where an OSD has hung, heartbeats count as slow for a quarter of an hour.
+CALM = {'mon_warn_on_slow_ping_time': '60000'}
+#: For what has to be over in a moment, on a machine that has other things to do as well.
+PATIENCE_SECONDS = 120.0
+#: From the instant at which the mons show a stop condition until the worker has ended: a stats
+#: period, some turns of the loop, and what a cancelled worker may take.
+ABORT_SECONDS = 6.0
+#: Over its limit a worker may take two seconds, and the loop a turn.
+LATE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a probe must leave as it was."""
+    foreign: Foreign
+    users: FrozenSet[str]
+    upmaps: Tuple[str, ...]
+    workers: Tuple[int, ...]
+    objects: Dict[Tuple[str, str], bytes]
+
+
+class Trouble(Probes):
+    """Probes on a cluster that has its mgr and OSDs killed: no command is sure of an answer."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__(guard)
+        self.before = self.seen()
+
+    def seen(self) -> Traces:
+        return Traces(self.guard.foreign(), frozenset(users(self.cluster)),
+                      tuple(sorted(self.guard.upmaps())), workers(self.cluster),
+                      objects(self.cluster, POOL))
+
+    def start(self, **args: Any) -> int:
+        """Begin a run as soon as the cluster is well; returns its id."""
+        answers: List[Any] = []
+
+        def begun() -> bool:
+            answers.append(self.guard.ask('probe run', **args))
+            return bool(answers[-1][0] == 0)
+
+        self._wait(begun, 'the probe to begin', answers)
+        return int(json.loads(answers[-1][1])['id'])
+
+    def row_now(self, run: int) -> Json:
+        """The row of `probe ls`; {} where no mgr tells."""
+        retval, out, _ = self.guard.ask('probe ls')
+        rows = json.loads(out)['probes'] if retval == 0 else []
+        return next((row for row in rows if row['id'] == run), {})
+
+    def until(self, run: int, states: Tuple[str, ...], text: str = '') -> Json:
+        """Until the run is in one of the states and says the text."""
+        rows: List[Json] = []
+
+        def there() -> bool:
+            rows.append(self.row_now(run))
+            return rows[-1].get('state') in states and text in rows[-1]['message']
+
+        self._wait(there, 'probe %d to be %s' % (run, '/'.join(states)), rows)
+        return rows[-1]
+
+    def _wait(self, there: Callable[[], bool], what: str, seen: List[Any]) -> None:
+        try:
+            self.cluster.wait(there, PATIENCE_SECONDS, what)
+        except Exception as problem:
+            raise AssertionError('%s; %s' % (problem, seen[-1:])) from problem
+
+    def running(self, seconds: float, **args: Any) -> int:
+        """A run in the midst of its measurement; returns its id."""
+        run = self.start(**{**LONG, 'runtime': '%g' % seconds, **args})
+        self.until(run, ('running',), ', run')
+        return run
+
+    def ended(self, run: int) -> Json:
+        """Wait for the end of a run, after which nothing of it must be left."""
+        row = self.until(run, ENDED)
+        self.cluster.wait_clean(60)
+        assert self.seen() == self.before
+        # The mons hear of progress every stats period.
+        self.cluster.wait(lambda: not self.progress(run), 15, 'the end of the progress event')
+        return row
+
+
+def workers(cluster: Cluster) -> Tuple[int, ...]:
+    """The pids of the cluster's own probe workers."""
+    found = []
+    for entry in Path('/proc').iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / 'cmdline').read_bytes().decode(errors='replace')
+            except OSError:
+                continue  # just gone
+            if f'{cluster.directory}/' in line and 'probe/worker/__main__.py' in line:
+                found.append(int(entry.name))
+    return tuple(sorted(found))
+
+
+def shared_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any]) -> Trouble:
+    cluster = make(release, osds=4, hosts=4, mgrs=2, conf={
+        **conf, 'global': {**conf.get('global', {}), **CALM}})
+    cluster.pool_create(POOL, 16, size=3)
+    cluster.fill(POOL, 300, 4096)
+    put_lookalikes(cluster, POOL)
+    guard = Guard(cluster)
+    # The mgr makes a pool of its own when it comes to that.
+    cluster.wait(lambda: len(cluster.osd_dump()['pools']) > 1, 60, "the mgr's own pool")
+    cluster.wait_clean(60)
+    return Trouble(guard)
+
+
+@pytest.fixture(scope='module')
+def shared(cluster_factory: ClusterFactory, release: str) -> Trouble:
+    return shared_cluster(cluster_factory, release, FAST_CONF)
+
+
+@pytest.fixture
+def probes(shared: Trouble) -> Iterator[Trouble]:
+    yield shared
+    assert not shared.guard.tracebacks()
+
+
+# ---- killed
+
+def test_killed_at_random_instants(probes: Trouble, release: str) -> None:
+    instants = random.Random(SEED)
+    lives = [life(probes, target) for target in TARGETS]
+    print('a run lasts %.1f s in a pool of the operator, %.1f s in its own' % tuple(lives))
+    for number, victim in enumerate(VICTIMS.get(release, OTHER_VICTIMS)):
+        which = number % 2
+        while not killed(probes, victim, which, instants.uniform(0.0, lives[which]), instants):
+            pass
+    for target in TARGETS:
+        probes.ended(probes.start(**SHORT, **target))
+
+
+def life(probes: Trouble, target: Dict[str, str]) -> float:
+    """Seconds from the answer to the command until the module says that the run has ended."""
+    run = probes.start(**SHORT, **target)
+    begin = time.monotonic()
+    assert probes.until(run, ENDED)['state'] == 'done'
+    seconds = time.monotonic() - begin
+    probes.ended(run)
+    return seconds
+
+
+def killed(probes: Trouble, victim: str, which: int, instant: float,
+           instants: random.Random) -> bool:
+    """Whether there was something to kill at that instant or after it."""
+    run = probes.start(**SHORT, **TARGETS[which])
+    time.sleep(instant)
+    before = probes.row_now(run)
+    hit = {'worker': kill_worker, 'mgr': kill_mgr, 'osd': kill_osd}[victim](probes, run, instants)
+    row = probes.ended(run)
+    print('%-6s killed after %4.2f s, %s pool: %s %r, then %s %r' % (
+        victim if hit else 'none', instant, NAMES[which], before['state'], before['message'],
+        row['state'], row['message']))
+    return hit
+
+
+def kill_worker(probes: Trouble, run: int, instants: random.Random) -> bool:
+    """Also a sweep's, a moment later, if there is one."""
+    hit = False
+    for pause in (0.0, instants.uniform(0.3, 2.0)):
+        time.sleep(pause)
+        while not workers(probes.cluster):
+            if hit or probes.row_now(run)['state'] in ENDED:
+                return hit
+        for pid in workers(probes.cluster):
+            os.kill(pid, signal.SIGKILL)
+        hit = True
+    return hit
+
+
+def kill_mgr(probes: Trouble, run: int, instants: random.Random) -> bool:
+    probes.cluster.restart_mgr(60)
+    probes.guard.wait_ready()
+    return True
+
+
+def kill_osd(probes: Trouble, run: int, instants: random.Random) -> bool:
+    victim = 'osd.%d' % instants.choice(probes.cluster.osds())
+    probes.cluster.kill(victim)
+    time.sleep(instants.uniform(0.5, 3.0))
+    probes.cluster.start(victim)
+    return True
+
+
+# ---- hung
+
+@contextmanager
+def stopped(cluster: Cluster, osd: int) -> Iterator[None]:
+    """The OSD hangs, and nobody marks it down."""
+    cluster.mon('osd set', key='nodown')
+    try:
+        cluster.stop('osd.%d' % osd)
+        yield
+    finally:
+        cluster.cont('osd.%d' % osd)
+        cluster.mon('osd unset', key='nodown')
+
+
+@pytest.mark.releases('pacific')
+@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
+    limit = probes.guard.get('probe run', dry_run=True, **LONG, runtime='3',
+                             **target)['limit_seconds']
+    run = probes.running(3, **target)
+    pid, = workers(probes.cluster)
+    with stopped(probes.cluster, 1):
+        probes.cluster.wait(lambda: pid not in workers(probes.cluster), limit + 30, 'the end')
+        seconds = time.time() - probes.row_now(run)['started']
+        print('ended after %.1f s, limit %.1f s' % (seconds, limit))
+        assert seconds < limit + LATE_SECONDS
+        if target:
+            # Objects cannot be removed where nobody answers.
+            probes.until(run, ('cleaning',), 'cleaning: ')
+            time.sleep(8)
+            waiting = probes.row_now(run)
+            print(waiting['message'])
+            assert waiting['state'] == 'cleaning' and 'could not be' in waiting['message']
+            probes.refused('probe run', errno.EBUSY, 'under way', **SHORT)
+        else:
+            probes.until(run, ENDED)
+    row = probes.ended(run)
+    print(row['state'], row['message'])
+    assert row['state'] in ('failed', 'aborted') and row['message']
+    assert probes.ended(probes.start(**SHORT, **target))['state'] == 'done'
+
+
+# ---- stop conditions
+
+def aborted(probes: Trouble, run: int, shows: Callable[[], bool], text: str) -> None:
+    """The run is over soon after the condition shows, and no other may begin."""
+    cluster = probes.cluster
+    cluster.wait(lambda: shows() or probes.row_now(run).get('state') != 'running', 60, text)
+    begin = time.monotonic()
+    cluster.wait(lambda: probes.row_now(run).get('state') != 'running', 60, 'the end')
+    seconds = time.monotonic() - begin
+    print('%s: ended after %.1f s' % (text, seconds))
+    assert seconds < ABORT_SECONDS
+    probes.refused('probe run', errno.EBUSY, text, **SHORT)
+
+
+def has_check(cluster: Cluster, code: str) -> bool:
+    return code in cluster.mon('health')['checks']
+
+
+def has_state(cluster: Cluster, state: str) -> bool:
+    pgmap = cluster.mon('status')['pgmap']
+    return any(state in each['state_name'] for each in pgmap['pgs_by_state'])
+
+
+def ended_aborted(probes: Trouble, run: int, text: str) -> None:
+    row = probes.ended(run)
+    assert row['state'] == 'aborted' and text in row['message'], row
+    assert probes.ended(probes.start(**SHORT, pool=POOL))['state'] == 'done'
+
+
+@pytest.mark.releases('pacific')
+def test_pgs_become_degraded(probes: Trouble) -> None:
+    cluster = probes.cluster
+    run = probes.running(60, pool=POOL)
+    cluster.kill('osd.2')
+    try:
+        aborted(probes, run, lambda: has_state(cluster, 'degraded'), 'PGs are')
+    finally:
+        cluster.start('osd.2')
+    ended_aborted(probes, run, 'PGs are')
+
+
+@pytest.mark.releases('pacific')
+def test_osds_nearly_full(probes: Trouble) -> None:
+    cluster = probes.cluster
+    run = probes.running(60, pool=POOL)
+    cluster.mon('osd set-nearfull-ratio', ratio=0.000001)
+    try:
+        aborted(probes, run, lambda: has_check(cluster, 'OSD_NEARFULL'), 'nearly full')
+    finally:
+        cluster.mon('osd set-nearfull-ratio', ratio=0.85)
+    ended_aborted(probes, run, 'nearly full')
+
+
+@pytest.mark.releases('pacific')
+def test_slow_operations(probes: Trouble) -> None:
+    cluster = probes.cluster
+    run = probes.running(60, pool=POOL)
+    cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_op_complaint_time', '1')
+    try:
+        with stopped(cluster, 3):
+            aborted(probes, run, lambda: has_check(cluster, 'SLOW_OPS'), 'slow operations')
+    finally:
+        cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_op_complaint_time', '30')
+    ended_aborted(probes, run, 'slow operations')
+
+
+@pytest.mark.releases('pacific')
+def test_backfill_begins(probes: Trouble) -> None:
+    cluster = probes.cluster
+    run = probes.running(60, pool=POOL)
+    cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '0.3')
+    cluster.mon('osd crush reweight', name='osd.0', weight=0.3)
+    try:
+        aborted(probes, run, lambda: has_state(cluster, 'backfill'), 'backfill')
+    finally:
+        cluster.mon('osd crush reweight', name='osd.0', weight=1.0)
+        cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_recovery_sleep', '0')
+    ended_aborted(probes, run, 'backfill')
+
+
+@pytest.mark.releases('pacific')
+def test_laggy_pgs(make_cluster: ClusterFactory, release: str) -> None:
+    probes = shared_cluster(make_cluster, release, LAGGY_CONF)
+    cluster = probes.cluster
+    run = probes.running(60, pool=POOL, rw='randrw', iodepth='32')
+    with stopped(cluster, 1):
+        aborted(probes, run, lambda: has_state(cluster, 'laggy'), 'laggy')
+    ended_aborted(probes, run, 'laggy')
+    assert not probes.guard.tracebacks()
+
+
+# ---- taken away
+
+@pytest.mark.releases('pacific')
+@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+def test_module_disabled_and_enabled(probes: Trouble, target: Dict[str, str]) -> None:
+    cluster = probes.cluster
+    run = probes.running(30, **target)
+    cluster.mon('mgr module disable', module='perfguard')
+    cluster.wait(lambda: not workers(cluster), 15, 'the end of the worker')
+    cluster.mon('mgr module enable', module='perfguard')
+    probes.guard.wait_ready()
+    assert probes.ended(run)['state'] == 'failed'
+    assert probes.ended(probes.start(**SHORT, **target))['state'] == 'done'
+
+
+@pytest.mark.releases('pacific')
+def test_pool_deleted(probes: Trouble) -> None:
+    cluster = probes.cluster
+    cluster.pool_create('doomed', 8, size=3)
+    run = probes.running(30, pool='doomed')
+    cluster.mon('osd pool delete', pool='doomed', pool2='doomed',
+                yes_i_really_really_mean_it=True)
+    row = probes.ended(run)
+    assert row['state'] in ('failed', 'aborted') and row['message'], row
+
+
+@pytest.mark.releases('pacific')
+@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+def test_own_pool_or_user_removed(probes: Trouble, target: Dict[str, str]) -> None:
+    """The worker dies as well: a new one has to remove its objects, and needs a user."""
+    cluster = probes.cluster
+    run = probes.running(30, **target)
+    name = '%s%d' % (PREFIX, run)
+    cluster.mon('auth rm', entity='client.' + name)
+    if not target:
+        cluster.mon('osd pool delete', pool=name, pool2=name, yes_i_really_really_mean_it=True)
+    for pid in workers(cluster):
+        os.kill(pid, signal.SIGKILL)
+    row = probes.ended(run)
+    assert row['state'] in ('failed', 'aborted') and row['message'], row
+
+
+@pytest.mark.releases('pacific')
+@pytest.mark.parametrize('cancelled', (False, True))
+def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
+    """It was there before the run, so it is there after it."""
+    cluster = probes.cluster
+    name = '%s%d' % (PREFIX, max(probes.ids()) + 1)
+    cluster.pool_create(name, 8, size=3)
+    cluster.fill(name, 20, 4096)
+    cluster.wait_clean(60)
+    before = objects(cluster, name)
+    run = probes.start(**SHORT)
+    assert name == '%s%d' % (PREFIX, run)
+    if cancelled:
+        probes.guard.ask('probe cancel', run=run)
+    row = probes.until(run, ENDED)
+    assert row['state'] in ('failed', 'cancelled') and row['message'], row
+    assert objects(cluster, name) == before
+    cluster.mon('osd pool delete', pool=name, pool2=name, yes_i_really_really_mean_it=True)
+    probes.ended(run)
+    assert probes.ended(probes.start(**SHORT))['state'] == 'done'
+
+
+@pytest.mark.releases('pacific')
+def test_two_failovers_while_cleaning(probes: Trouble) -> None:
+    cluster = probes.cluster
+    run = probes.running(30, pool=POOL)
+    with stopped(cluster, 0):
+        for pid in workers(cluster):
+            os.kill(pid, signal.SIGKILL)
+        probes.until(run, ('cleaning',))
+        for _ in range(2):
+            cluster.mgr_fail(60)
+            probes.until(run, ('cleaning',))
+            cluster.wait(lambda: cluster.mon('mgr dump')['standbys'], 60, 'a standby')
+    assert probes.ended(run)['state'] == 'failed'
+    assert probes.ended(probes.start(**SHORT, pool=POOL))['state'] == 'done'
