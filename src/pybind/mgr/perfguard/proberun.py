@@ -9,7 +9,7 @@ import errno
 import json
 import logging
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .cluster.ports import Cluster, View
 from .cluster.process import Child
@@ -35,6 +35,11 @@ GRACE_SECONDS = 2.0
 SWEEP_SECONDS = 20.0
 SWEEP_PAUSE_SECONDS = 5.0
 ORPHAN_SECONDS = 12.0
+#: Seconds after which a worker that was told to end is killed: it takes some 10 to clean up.
+CANCEL_SECONDS = 20.0
+#: Between two attempts at something that the mons refuse: from the first of these, twice as long
+#: each time, up to the second.
+LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
 #: Seconds that the OSDs' counters are waited for.
 COUNTERS_SECONDS = 5.0
 COUNTERS = 'probe counters'
@@ -66,8 +71,12 @@ class ProbeRun:
         self._key = ''
         self._child: Optional[Child] = None
         self._sweeping = False
-        #: The run's own worker has said that nothing of it is left.
-        self._clean = False
+        #: Nothing of the run's own worker is left: it has said so, or never began.
+        self._clean = plan is not None
+        self._worked = False
+        #: When the worker was told to end.
+        self._cancelled_at: Optional[float] = None
+        self._cancel = False
         #: When sweeps in a row have found nothing, and how much the last one removed.
         self._swept: List[float] = []
         self._removed = 0
@@ -76,6 +85,10 @@ class ProbeRun:
         self._hindrance = ''
         self._counters: Dict[str, Dict[int, Json]] = {}
         self._asked_at: Optional[float] = None
+        self._asked: Set[int] = set()
+        #: When cleaning up goes on, and how long it paused the last time.
+        self._again_at, self._pause = 0.0, 0.0
+        self._hindered = False
         # ---- what came of it
         self.steps: Tuple[Step, ...] = ()
         self.results: Dict[int, StepResult] = {}
@@ -94,7 +107,9 @@ class ProbeRun:
         if not self.outcome:
             self.outcome, self.message = outcome, message
         if self._child is not None and not self._sweeping:
-            self._child.send({'cancel': message})
+            if not self._cancel:
+                self._child.send({'cancel': message})
+            self._cancel = True
         elif self.site.stage != RUNNING:
             self._stage(CLEANING)
 
@@ -108,21 +123,33 @@ class ProbeRun:
             self._prepare(now, view, signals, reasons)
         if self.site.stage == RUNNING:
             self._follow(now)
-        if self.site.stage == CLEANING:
-            self._clean_up(now, view)
+        if self.site.stage == CLEANING and not 0.0 < self._again_at - now <= MOST_PAUSE_SECONDS:
+            self._try_to_clean_up(now, view)
+
+    def _try_to_clean_up(self, now: float, view: View) -> None:
+        """The longer something has been in its way, the more rarely."""
+        pause = min(max(2 * self._pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
+        # In case that this raises.
+        self._hindered, self._again_at = False, now + pause
+        self._clean_up(now, view)
+        self._pause = pause if self._hindered else 0.0
+        self._again_at = now + self._pause
 
     def close(self) -> None:
         """The module is being stopped: leave as little as possible to the next start."""
         if self._child is not None:
+            # One that takes longer to remove its objects ends by itself: nobody else may be left
+            # to do it.
             self._child.hang_up()
-            if not self._child.wait(GRACE_SECONDS):
-                self._child.kill()
-                self._child.wait(GRACE_SECONDS)
+            self._child.wait(GRACE_SECONDS)
             self._child.close()
         if not self.site.user:
             return
-        commands = [sites.remove_pool_command(self.site)] if self.site.own else []
-        self._cluster.run(commands + [sites.remove_user_command(self.site)])
+        # The journal stays, so that the next start sees to what the mons do not do in time.
+        if self.site.own and not self._remove_pool():
+            self._remove_pool()
+        self._cluster.run([sites.remove_user_command(self.site)])
+        self._restored()
 
     # ---- preparing
 
@@ -172,6 +199,8 @@ class ProbeRun:
             if reply.retval != 0:
                 self._fail('%s: %s' % (command['prefix'], reply.error))
                 return False
+        # Not for longer than it takes.
+        self._restored()
         return True
 
     def _make_user(self) -> bool:
@@ -187,14 +216,10 @@ class ProbeRun:
         if option not in self.site.allowed:
             entries = self._cluster.config_entries()
             if entries is None:
+                self._hinder('config dump: no answer')
                 return False
-            before = next((entry.value for entry in entries if entry.name == option
-                           and entry.section == 'mon' and not entry.mask), None)
-            self._note(allowed={**self.site.allowed, option: before})
-        reply = self._cluster.run([sites.allow_command(option)])[0]
-        if reply.retval != 0:
-            log.warning('%s: %s', option, reply.error)
-        return reply.retval == 0
+            self._note(allowed={**self.site.allowed, option: sites.in_force(entries, option)})
+        return self._done(sites.allow_command(option))
 
     def _counted(self, when: str, now: float) -> bool:
         """Whether the OSDs have told their counters, or need not be waited for any more."""
@@ -203,9 +228,13 @@ class ProbeRun:
         if self._asked_at is None:
             self._asked_at = now
             self._cluster.answers(COUNTERS)
-            self._cluster.ask(COUNTERS, osds, {'prefix': 'perf dump', 'logger': 'osd'})
-        known.update(self._cluster.answers(COUNTERS))
-        if set(osds) <= set(known) or now - self._asked_at > COUNTERS_SECONDS:
+            # An answer that is owed from before would tell of then.
+            self._asked = set(osds) - self._cluster.asked(COUNTERS)
+            self._cluster.ask(COUNTERS, sorted(self._asked),
+                              {'prefix': 'perf dump', 'logger': 'osd'})
+        known.update({osd: answer for osd, answer in self._cluster.answers(COUNTERS).items()
+                      if osd in self._asked and isinstance(answer, dict)})
+        if self._asked <= set(known) or now - self._asked_at > COUNTERS_SECONDS:
             self._asked_at = None
             return True
         return False
@@ -217,7 +246,9 @@ class ProbeRun:
             self._child = Child(argv())
         except OSError as error:
             self._fail('the worker cannot be started: %s' % error)
+            self._hinder('the worker cannot be started: %s' % error)
             return
+        self._clean = False
         self._child.send(request_to_json(request))
 
     def _request(self, mode: str, limit_seconds: float) -> Request:
@@ -234,10 +265,13 @@ class ProbeRun:
             self._stage(CLEANING)
             return
         status = child.ended()
-        for line in child.lines():
-            self._take(line)
+        self._listen(child)
         if status is None:
-            if now > self.site.worker_ends + GRACE_SECONDS:
+            if self._cancel and self._cancelled_at is None:
+                self._cancelled_at = now
+            cancelled_at = self.site.worker_ends if self._cancelled_at is None \
+                else self._cancelled_at + CANCEL_SECONDS
+            if now > min(self.site.worker_ends, cancelled_at) + GRACE_SECONDS:
                 self._fail('the worker did not end in time and was killed')
                 child.kill()
             return
@@ -251,12 +285,24 @@ class ProbeRun:
         self._since = now
         self._stage(CLEANING)
 
+    def _listen(self, child: Child) -> None:
+        for line in child.lines():
+            try:
+                self._take(line)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                log.warning('probe %d: a line of its worker makes no sense: %r: %.200s',
+                            self.site.run, error, line)
+
     def _take(self, line: Mapping[str, Any]) -> None:
         kind = line.get('type')
         if kind == 'step':
-            self.step, self.step_state = int(line['index']), str(line['state'])
+            self._worked = True
+            self.step, self.step_state = self._index(line), str(line['state'])
         elif kind == 'result':
-            self.results[int(line['index'])] = step_result_from_json(dict(line))
+            self._take_result(self._index(line), line)
+        elif kind == 'end' and not self._worked and not self._sweeping:
+            # In good order, and no step was begun: it has written nothing.
+            self._clean = True
         elif kind == 'cleaned':
             self._clean = line['left'] == 0
             self._hindrance = '' if self._clean else (
@@ -268,7 +314,29 @@ class ProbeRun:
         elif kind == 'error' and not self.outcome:
             self.outcome, self.message = FAILED, str(line['message'])
 
+    def _index(self, line: Mapping[str, Any]) -> int:
+        index = int(line['index'])
+        if not 0 <= index < len(self.steps):
+            raise ValueError('there is no step %d' % index)
+        return index
+
+    def _take_result(self, index: int, line: Mapping[str, Any]) -> None:
+        result = step_result_from_json(dict(line))
+        if len(result.streams) != len(self.steps[index].streams):
+            raise ValueError('%d streams' % len(result.streams))
+        self.results[index] = result
+
     # ---- cleaning up
+
+    def _hinder(self, text: str) -> None:
+        self._hindrance, self._hindered = text, True
+
+    def _done(self, command: Json) -> bool:
+        reply = self._cluster.run([command])[0]
+        if reply.retval not in (0, -errno.ENOENT):
+            self._hinder('%s: %s' % (command['prefix'], reply.error or 'no answer'))
+            return False
+        return True
 
     def _clean_up(self, now: float, view: View) -> None:
         if not self._counted_after(now):
@@ -277,12 +345,11 @@ class ProbeRun:
         if self.site.user:
             if not self._emptied(now, view):
                 return
-            if self._cluster.run([sites.remove_user_command(self.site)])[0].retval != 0:
+            if not self._done(sites.remove_user_command(self.site)):
                 return
             self._note(user=False)
-        if self._restored():
-            self.finished = True
-            self._keep(None)
+        # What it ended with is kept before the journal goes.
+        self.finished = self._restored()
 
     def _emptied(self, now: float, view: View) -> bool:
         """Whether neither its own pool nor an object is left."""
@@ -307,17 +374,27 @@ class ProbeRun:
 
     def _remove_pool(self) -> bool:
         """What the mons say counts: this mgr's OSDMap need not show yet what was just made."""
-        reply = self._cluster.run([sites.remove_pool_command(self.site)])[0]
-        if reply.retval in (-errno.EPERM, -errno.EBUSY):
-            # Mons do not delete pools unless they are told that they may.
-            self._allow(sites.DELETE_OPTION)
-            return False
-        return reply.retval == 0
+        command = sites.remove_pool_command(self.site)
+        if sites.DELETE_OPTION in self.site.allowed:
+            return self._allow(sites.DELETE_OPTION) and self._done(command)
+        reply = self._cluster.run([command])[0]
+        if reply.retval not in (-errno.EPERM, -errno.EBUSY):
+            return reply.retval in (0, -errno.ENOENT) or self._done(command)
+        # Mons do not delete pools unless they are told that they may.
+        self._allow(sites.DELETE_OPTION)
+        return False
 
     def _restored(self) -> bool:
+        """Give back what the operator has not set anew meanwhile."""
+        if not self.site.allowed:
+            return True
+        entries = self._cluster.config_entries()
+        if entries is None:
+            self._hinder('config dump: no answer')
+            return False
         for option, before in self.site.allowed.items():
-            reply = self._cluster.run([sites.restore_command(option, before)])[0]
-            if reply.retval != 0:
+            ours = sites.in_force(entries, option) == sites.ALLOWED and before != sites.ALLOWED
+            if ours and not self._done(sites.restore_command(option, before)):
                 return False
         self._note(allowed={})
         return True
@@ -330,8 +407,7 @@ class ProbeRun:
         if self._child is not None:
             self._follow_sweep(now)
         if self._child is None and now >= self._next_sweep:
-            empty = [at for at in self._swept if now - at > ORPHAN_SECONDS]
-            if self._swept and (empty or not orphan):
+            if self._swept and (not orphan or self._swept[-1] - self._swept[0] > ORPHAN_SECONDS):
                 return True
             if not self._key and not self._make_user():
                 # Its rights are not what they were; the next turn makes it anew.
@@ -346,8 +422,7 @@ class ProbeRun:
         child = self._child
         assert child is not None
         status = child.ended()
-        for line in child.lines():
-            self._take(line)
+        self._listen(child)
         if status is None:
             if now > self._next_sweep + SWEEP_SECONDS + GRACE_SECONDS:
                 child.kill()
@@ -404,8 +479,10 @@ class ProbeRun:
         found: List[Counted] = []
         for osd in sorted(set(before) & set(after)):
             then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
-            found.append(Counted(osd, now.get('op_r', 0) - then.get('op_r', 0),
-                                 now.get('op_w', 0) - then.get('op_w', 0)))
+            reads, writes = (int(now.get(name, 0)) - int(then.get(name, 0))
+                             for name in ('op_r', 'op_w'))
+            if min(reads, writes) >= 0:  # else it has been started anew
+                found.append(Counted(osd, reads, writes))
         return tuple(found)
 
     # ---- the journal

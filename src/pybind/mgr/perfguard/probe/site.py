@@ -4,14 +4,16 @@
 Whatever of it is there at any instant can so be found and removed, by this mgr or by the next.
 """
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
+from ..cluster.types import ConfigEntry
 from .history import PREPARING
 from .types import NAMESPACE, PREFIX
 
 #: The mons' options that a run may have to set for a moment, each for a pool of its own.
 DELETE_OPTION = 'mon_allow_pool_delete'
 SIZE_ONE_OPTION = 'mon_allow_pool_size_one'
+ALLOWED = 'true'
 #: PGs of an own pool for each OSD, so that each leads some (of N OSDs with 8 N PGs one in e^8 does
 #: not), and their bounds: a pool of more than about a thousand PGs splits for minutes.
 PGS_PER_OSD = 8
@@ -95,8 +97,14 @@ def remove_pool_command(site: Site) -> Dict[str, Any]:
             'yes_i_really_really_mean_it': True}
 
 
+def in_force(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
+    """What the configuration database has for all mons; None: nothing."""
+    return next((entry.value for entry in entries if entry.name == option
+                 and entry.section == 'mon' and not entry.mask), None)
+
+
 def allow_command(option: str) -> Dict[str, Any]:
-    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': 'true'}
+    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': ALLOWED}
 
 
 def restore_command(option: str, before: Optional[str]) -> Dict[str, Any]:
