@@ -528,7 +528,8 @@ class Loop:
                                   options, seen.now)
         watched = self._watching.watched
         checks = {**watched.checks, **overview.health_checks(
-            campaign, seen.now, options, reasons, self._interrupted), **self._probing.checks}
+            campaign, seen.now, options, reasons, self._interrupted),
+            **self._probing.checks(seen.now)}
         self._cluster.health_checks(checks)
         if active:
             assert campaign is not None
@@ -537,7 +538,8 @@ class Loop:
                                    report.progress_share(campaign))
         published = Published(
             status=overview.status(seen, rebalance, checks, watched,
-                                   self._mitigating.mitigated, self._turn_seconds),
+                                   self._mitigating.mitigated, self._probing.status(),
+                                   self._turn_seconds),
             rebalance=rebalance,
             watched=watched, mitigated=self._mitigating.mitigated,
             plan=report.plan_json(plan, self._forecast.unheld,

@@ -20,7 +20,7 @@ class Published:
     """What commands see: the state at the end of one turn."""
     status: Json = field(default_factory=lambda: {
         'phase': 'IDLE', 'mode': 'off', 'health': [], 'signals': {}, 'pools': [],
-        'reasons': ['perfguard has just started']})
+        'probe': None, 'reasons': ['perfguard has just started']})
     rebalance: Json = field(default_factory=dict)
     plan: Json = field(default_factory=dict)
     watched: Watched = field(default_factory=Watched)
@@ -64,9 +64,10 @@ def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
 
 
 def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
-           watched: Watched, mitigated: Mitigated, turn_seconds: float) -> Json:
-    """`perfguard status`; `rebalance` is that of report.status, `turn_seconds` the CPU time of
-    the last turn of the loop."""
+           watched: Watched, mitigated: Mitigated, probe: Optional[Json],
+           turn_seconds: float) -> Json:
+    """`perfguard status`; `rebalance` is that of report.status, `probe` the one under way,
+    `turn_seconds` the CPU time of the last turn of the loop."""
     signals, counts = seen.signals, seen.signals.counts
     return {
         'phase': rebalance['phase'], 'mode': mitigated.listing['mode'],
@@ -87,9 +88,16 @@ def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
         'pools': list(watched.pools), 'rebalance': {key: rebalance[key] for key in (
             'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
             'eta_seconds')},
-        'turn_cpu_ms': round(1000 * turn_seconds, 2),
-        'reasons': rebalance['reasons'] + list(mitigated.reasons) + watch_reasons(
+        'probe': probe, 'turn_cpu_ms': round(1000 * turn_seconds, 2),
+        'reasons': rebalance['reasons'] + probe_reasons(probe) + list(
+            mitigated.reasons) + watch_reasons(
             signals.misplaced_ratio, rebalance, checks, watched.failure)}
+
+
+def probe_reasons(probe: Optional[Json]) -> List[str]:
+    if probe is None:
+        return []
+    return ['probe %(id)d of %(target)s is under way: %(text)s' % probe]
 
 
 def watch_reasons(misplaced_ratio: float, rebalance: Json,

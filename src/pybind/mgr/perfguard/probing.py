@@ -3,7 +3,7 @@
 import errno
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, Union
 
 from .cluster.ports import Cluster, View
 from .cluster.types import OsdPlace, Pool
@@ -17,7 +17,7 @@ from .probe.history import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, Histor
                             record_from_json, record_to_json)
 from .probe.order import (Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order)
 from .probe.schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
-from .probe.site import Site, own_pool, site_from_json, site_to_json
+from .probe.site import Site, left_check, own_pool, site_from_json, site_to_json
 from .probe.types import BadJob
 from .probed import Probed
 from .probeplan import Draft, draft, reasons
@@ -40,6 +40,8 @@ SETTINGS = 'probe-settings'
 AGAIN_SECONDS = 60.0
 #: Seconds that the archive has at the end of the module.
 CLOSE_SECONDS = 2.0
+#: Seconds of cleaning up after which operators are told what is in its way: a sweep takes 20.
+LEFT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,13 @@ class Probing:
         self._run: Optional[Run] = None
         self._order = RunOrder()
         self._record: Optional[RunRecord] = None
+        #: When it was seen last doing anything but cleaning up.
+        self._cleaning_since = 0.0
         #: When each schedule was last tried, and why it was refused.
         self._tried: Dict[str, float] = {}
         self._refused: Dict[str, str] = {}
+        #: Those whose refusal was told since their window opened.
+        self._told: Set[str] = set()
         #: Epoch and CRUSH version, and where the OSDs stood then.
         self._placed: Tuple[Tuple[int, int], Mapping[int, OsdPlace]] = ((-1, -1), {})
         self.probed = Probed()
@@ -98,14 +104,25 @@ class Probing:
     def load(self, now: float) -> None:
         """Take up what an earlier mgr left in the store."""
         self._history.put_loaded(self._archive.load())
+        self._try_to_load(self._load_settings)
+        # By itself: what is on the cluster has to go, whatever else cannot be read.
+        self._try_to_load(lambda: self._load_journal(now))
+
+    def _try_to_load(self, load: Callable[[], None]) -> None:
         try:
-            stored = self._store.get(SETTINGS)
-            self._settings = Settings() if stored is None else settings_from_json(stored)
-            document = self._store.get(JOURNAL)
-            if document is not None:
-                self._take_over(now, record_from_json(document['record']), document['site'])
+            load()
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             self._note(Event('store', 'what is known of probes cannot be read: %r' % error))
+
+    def _load_settings(self) -> None:
+        stored = self._store.get(SETTINGS)
+        if stored is not None:
+            self._settings = settings_from_json(stored)
+
+    def _load_journal(self, now: float) -> None:
+        document = self._store.get(JOURNAL)
+        if document is not None:
+            self._take_over(now, record_from_json(document['record']), document['site'])
 
     def _take_over(self, now: float, record: RunRecord, site: Any) -> None:
         if site is None and self._history.get(record.id) is not None:
@@ -117,6 +134,7 @@ class Probing:
             return
         found = replace(site_from_json(site), stage=CLEANING)
         self._run = ProbeRun(self._cluster, self._keep, found, None, now)
+        self._cleaning_since = now
         self._note(Event('probe', 'what probe %d has left is removed' % record.id,
                          'this mgr became active'))
 
@@ -151,9 +169,11 @@ class Probing:
             return self._add_schedule(order, seen, view, options, moving)
         if isinstance(order, Named):
             return self._drop_schedule(order.key)
+        if order.verb == 'probe baseline rm':
+            return {'id': order.run, 'message': self._drop_baseline(order.run)}
         verbs: Dict[str, Callable[[RunRecord], str]] = {
             'probe cancel': self._cancel, 'probe rm': self._forget,
-            'probe baseline set': self._set_baseline, 'probe baseline rm': self._drop_baseline}
+            'probe baseline set': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
     def _draft(self, order: RunOrder, seen: Observation, view: View, options: Options,
@@ -195,6 +215,9 @@ class Probing:
         if self._run is None or record is not self._record:
             raise Refused(errno.EINVAL, 'probe %d is not under way: it is %s'
                           % (record.id, record.state))
+        if self._run.state == CLEANING:
+            raise Refused(errno.EBUSY, 'probe %d has ended and cleans up (%s)'
+                          % (record.id, self._run.text))
         self._run.end(CANCELLED, 'cancelled by command')
         return 'stopping'
 
@@ -207,6 +230,9 @@ class Probing:
                           % record.id)
         self._history.remove(record.id)
         self._archive.remove(record.id)
+        kept = tuple(each for each in self._settings.regressions if each.run != record.id)
+        if kept != self._settings.regressions:
+            self._set(regressions=kept)
         return 'forgotten'
 
     def _set_baseline(self, record: RunRecord) -> str:
@@ -218,11 +244,12 @@ class Probing:
         self._set(baselines=baselines, regressions=kept)
         return 'later probes of the same jobs and target are held against it'
 
-    def _drop_baseline(self, record: RunRecord) -> str:
-        if record.id not in self._settings.baselines.ids:
-            raise Refused(errno.ENOENT, 'probe %d is no baseline' % record.id)
-        kept = tuple(each for each in self._settings.regressions if each.baseline != record.id)
-        self._set(baselines=self._settings.baselines.without(record.id), regressions=kept)
+    def _drop_baseline(self, run: int) -> str:
+        """Also one whose record cannot be read any more."""
+        if run not in self._settings.baselines.ids:
+            raise Refused(errno.ENOENT, 'probe %d is no baseline' % run)
+        kept = tuple(each for each in self._settings.regressions if each.baseline != run)
+        self._set(baselines=self._settings.baselines.without(run), regressions=kept)
         return 'no baseline any more'
 
     def _add_schedule(self, order: NewSchedule, seen: Observation, view: View, options: Options,
@@ -235,8 +262,14 @@ class Probing:
         self._draft(order.run, seen, view, options, moving)
         others = tuple(each for each in self._settings.schedules if each.name != made.name)
         self._set(schedules=others + (made,))
-        self._tried.pop(made.name, None)
+        self._forget_schedule(made.name)
         return {**schedule_to_json(made), 'message': 'scheduled'}
+
+    def _forget_schedule(self, name: str) -> None:
+        """What came of its earlier attempts."""
+        self._tried.pop(name, None)
+        self._refused.pop(name, None)
+        self._told.discard(name)
 
     def _drop_schedule(self, name: str) -> Json:
         kept = tuple(each for each in self._settings.schedules if each.name != name)
@@ -245,6 +278,7 @@ class Probing:
                           % name)
         self._set(schedules=kept, begun={each: when for each, when in self._settings.begun.items()
                                          if each != name})
+        self._forget_schedule(name)
         return {'name': name, 'message': 'dropped'}
 
     # ---- one turn
@@ -259,7 +293,9 @@ class Probing:
         self._publish(seen)
 
     def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
-        for name in due(self._settings.schedules, self._settings.begun, seen.now):
+        names = due(self._settings.schedules, self._settings.begun, seen.now)
+        self._told &= set(names)
+        for name in names:
             if 0.0 <= seen.now - self._tried.get(name, float('-inf')) < AGAIN_SECONDS:
                 continue
             self._tried[name] = seen.now
@@ -267,13 +303,23 @@ class Probing:
             try:
                 given = self._draft(order_of_words(dict(words), name), seen, view, options, moving)
                 self._begin(given, seen.now, options)
+            except Refused as refused:
+                self._put_off(name, str(refused))
+            except Exception as error:
+                # The loop has more to do than this.
+                log.exception('scheduled probe %s', name)
+                self._put_off(name, 'the module failed: %r' % error)
+            else:
                 self._set(begun={**self._settings.begun, name: seen.now})
                 self._refused.pop(name, None)
                 return
-            except Refused as refused:
-                if self._refused.get(name) != str(refused):
-                    self._refused[name] = str(refused)
-                    self._note(Event('refused', 'scheduled probe %s' % name, str(refused)))
+
+    def _put_off(self, name: str, why: str) -> None:
+        """Told once a window: the reason may hold for hours, with other numbers each time."""
+        self._refused[name] = why
+        if name not in self._told:
+            self._told.add(name)
+            self._note(Event('refused', 'scheduled probe %s' % name, why))
 
     def _follow(self, run: Run, seen: Observation, view: View, moving: bool) -> None:
         assert self._record is not None
@@ -286,6 +332,8 @@ class Probing:
             # Whatever a worker says: the loop has to go on, and what was made has to go.
             log.exception('probe %d', self._record.id)
             run.end(FAILED, 'the module failed: %r' % error)
+        if run.state != CLEANING or self._cleaning_since > seen.now:
+            self._cleaning_since = seen.now
         if run.finished:
             self._cluster.progress_done(progress_id(self._record.id))
             self._run = None
@@ -314,6 +362,8 @@ class Probing:
         base = self._settings.baselines.of(record)
         if base is None:
             return
+        if self._history.get(base) is None:
+            return  # the database has not brought it yet: nothing is known
         found = regression(self._history.get(base), record)
         others = tuple(each for each in self._settings.regressions if each.baseline != base)
         if found is not None:
@@ -327,10 +377,20 @@ class Probing:
             self._history.remove(run)
             self._archive.remove(run)
 
-    @property
-    def checks(self) -> Dict[str, Any]:
+    def checks(self, now: float) -> Dict[str, Any]:
         """As MgrModule.set_health_checks takes them."""
-        return health_check(self._settings.regressions)
+        found = health_check(self._settings.regressions)
+        if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
+            found.update(left_check(self._run.site, self._run.text))
+        return found
+
+    def status(self) -> Optional[Json]:
+        """What is under way, for `perfguard status`; None: nothing."""
+        if self._run is None or self._record is None:
+            return None
+        return {'id': self._record.id, 'state': self._run.state,
+                'target': self._record.target.key, 'share': round(self._run.share, 3),
+                'text': self._run.text}
 
     def _publish(self, seen: Observation) -> None:
         run, record = self._run, self._record

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from ..cluster.types import ConfigEntry
+from ..health import warning
 from .history import PREPARING
 from .types import NAMESPACE, PREFIX
 
+CHECK = 'PERFGUARD_PROBE_LEFT'
 #: The mons' options that a run may have to set for a moment, each for a pool of its own.
 DELETE_OPTION = 'mon_allow_pool_delete'
 SIZE_ONE_OPTION = 'mon_allow_pool_size_one'
@@ -56,6 +58,16 @@ def site_from_json(raw: Mapping[str, Any]) -> Site:
                 bool(raw['user']), {str(key): None if value is None else str(value)
                                     for key, value in raw['allowed'].items()},
                 float(raw['worker_ends']))
+
+
+def left_check(site: Site, why: str) -> Dict[str, Any]:
+    """As MgrModule.set_health_checks takes it: a run that cannot clean up."""
+    left = ['pool %s' % site.pool if site.own else
+            'objects of namespace %s in pool %s' % (NAMESPACE, site.pool),
+            site.entity] if site.user else []
+    left += ['option %s of the mons' % option for option in site.allowed]
+    return {CHECK: warning('probe %d cannot remove what it has made' % site.run,
+                           [why, *('not removed yet: ' + each for each in left)])}
 
 
 def own_pool(run: int) -> str:
