@@ -327,7 +327,7 @@ def test_requests_go_and_come():
 @pytest.mark.parametrize('wrong, word', [
     ({'mode': 'walk'}, 'mode'), ({'engine': 'diesel'}, 'engine'), ({'prefix': ''}, 'prefix'),
     ({'namespace': ''}, 'namespace'), ({'prefix': 'mine'}, 'mine'), ({'bogus': 1}, 'bogus'),
-    ({'steps': [{'job': {}}]}, 'name'), ({'steps': [1]}, 'request')])
+    ({'jobs': [{}]}, 'name'), ({'steps': [1]}, 'request'), ({'objects': []}, 'request')])
 def test_bad_requests(wrong, word):
     with pytest.raises(BadJob, match=word):
         request_from_json({**request_to_json(request()), **wrong})
@@ -336,7 +336,7 @@ def test_bad_requests(wrong, word):
 @pytest.mark.parametrize('fields', [{'bs': 1 << 20}, {'iodepth': 0}, {'bs': 0}, {'nrfiles': 0}])
 def test_jobs_that_cannot_be_done(fields):
     data = request_to_json(request())
-    data['steps'][0]['job'].update(fields)
+    data['jobs'][0].update(fields)
     with pytest.raises(BadJob, match='go together'):
         request_from_json(data)
 
