@@ -15,7 +15,7 @@ from .gauge import Gauge, Latency
 from .operator import Operator
 from .screen import Screen
 from .settings import (CLIENT_OBJECTS, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL,
-                       READ_FRACTION, Settings)
+                       PROBE, READ_FRACTION, Settings)
 from .text import progress_text
 
 PERFGUARD = 'perfguard'
@@ -53,6 +53,8 @@ class Outcome:
     seconds: Mapping[str, float]
     #: The last answer of ``perfguard rebalance status``.
     campaign: Optional[Mapping[str, Any]]
+    #: What the probe of the quiet cluster after it is against the one before; '' without perfguard.
+    speed: str
     pushed_bytes: int
     epochs: int
     misplaced_max: float
@@ -112,6 +114,7 @@ class _Expansion:
             self._set_up_perfguard()
         cluster.wait_clean(60)
         cluster.wait_health_ok(60)
+        before = self._probe('before') if self._arm == PERFGUARD else {}
         load = cluster.load(POOL, rate=settings.rate, read_fraction=READ_FRACTION,
                             runtime=LOAD_SECONDS, objects=CLIENT_OBJECTS, size=OPERATION_BYTES)
         self._gauge = Gauge(cluster, load)
@@ -125,9 +128,11 @@ class _Expansion:
         epochs = cluster.epoch() - epoch
         self._wait_for_last_operations()
         load.stop()
+        moved = pushed_bytes(cluster) - pushed
+        speed = self._compare(before, self._probe('after')) if before else ''
         return Outcome(
             self._arm, self._latency(), {step: b - a for step, (a, b) in self._steps.items()},
-            campaign, pushed_bytes(cluster) - pushed, epochs, self._gauge.misplaced_max,
+            campaign, speed, moved, epochs, self._gauge.misplaced_max,
             cluster.directory if keep else None)
 
     def _latency(self) -> Mapping[str, Latency]:
@@ -180,6 +185,29 @@ class _Expansion:
             while time.time() < end:
                 self._screen.progress(f'quiet | {self._gauge.recent_p99()}')
                 time.sleep(max(0.0, min(POLL_SECONDS, end - time.time())))
+
+    def _probe(self, when: str) -> Mapping[str, Any]:
+        """Without clients, so that before and after are alike; returns the run as it is listed."""
+        self._screen.step(f'How fast is the cluster {when} the expansion? A probe measures, while '
+                          'there are no clients')
+        self._operator.type('perfguard probe run', **PROBE)
+        row = self._operator.newest_probe()
+
+        def ended() -> bool:
+            row.update(self._operator.newest_probe())
+            self._screen.progress(f'probe {row["id"]} is {row["state"]} | {row["message"]}')
+            return bool(row['ended'])
+
+        self._poll(ended, f'the end of probe {row["id"]}')
+        self._screen.end_line()
+        self._operator.type('perfguard probe show', run=row['id'])
+        return row
+
+    def _compare(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+        for row in (before, after):
+            if row['state'] != 'done':
+                return f'probe {row["id"]} {row["state"]}: {row["message"]}'
+        return self._operator.compare_probes(before['id'], after['id'])
 
     def _under_perfguard(self) -> Mapping[str, Any]:
         with self._adding(weight=0.0):

@@ -18,12 +18,12 @@ class Operator:
         self._cluster = cluster
         self._screen = screen
 
-    def type(self, prefix: str, **args: str) -> None:
+    def type(self, prefix: str, **args: Any) -> None:
         """A command as an operator types it; perfguard's take options, Ceph's are positional."""
         if prefix.startswith('perfguard'):
             target, words = 'mgr', [f'--{name} {value}' for name, value in args.items()]
         else:
-            target, words = 'mon', list(args.values())
+            target, words = 'mon', list(map(str, args.values()))
         line = ' '.join(['ceph', prefix, *words])
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -37,11 +37,24 @@ class Operator:
 
     def campaign(self) -> Dict[str, Any]:
         """The answer of ``perfguard rebalance status``."""
-        retval, out, error = self._cluster.mgr('perfguard rebalance status', format='json')
+        return self._ask('perfguard rebalance status')
+
+    def newest_probe(self) -> Dict[str, Any]:
+        """The last row of ``perfguard probe ls``."""
+        row: Dict[str, Any] = self._ask('perfguard probe ls')['probes'][-1]
+        return row
+
+    def compare_probes(self, before: int, after: int) -> str:
+        """The verdict of ``perfguard probe compare``, whose table is printed."""
+        self.type('perfguard probe compare', before=before, after=after)
+        return str(self._ask('perfguard probe compare', before=before, after=after)['verdict'])
+
+    def _ask(self, prefix: str, **args: int) -> Dict[str, Any]:
+        retval, out, error = self._cluster.mgr(prefix, format='json', **args)
         if retval != 0:
-            raise CommandError(-retval, error, 'perfguard rebalance status')
-        status: Dict[str, Any] = json.loads(out)
-        return status
+            raise CommandError(-retval, error, prefix)
+        found: Dict[str, Any] = json.loads(out)
+        return found
 
     def wait_ready(self) -> None:
         """Until perfguard, just enabled, answers."""

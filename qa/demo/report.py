@@ -76,6 +76,8 @@ def _facts_table(outcomes: Sequence[Outcome]) -> List[str]:
     rows.append(_row('osdmap epochs', [str(outcome.epochs) for outcome in outcomes]))
     rows.append(_row('misplaced at most (PGs report each 5 s)',
                      [f'{outcome.misplaced_max:.1%}' for outcome in outcomes]))
+    rows.append(_row('speed after it (probe compare)',
+                     [outcome.speed or '-' for outcome in outcomes]))
     rows.append(_row('client errors', [str(outcome.errors) for outcome in outcomes]))
     return columns(rows)
 

@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SMALLEST = ['--osds', '6', '--pgs', '16', '--objects', '500', '--seconds', '4', '--rate', '100']
 
 
-def run_demo(*argv: str, timeout: float = 240) -> 'subprocess.CompletedProcess[str]':
+def run_demo(*argv: str, timeout: float = 400) -> 'subprocess.CompletedProcess[str]':
     return subprocess.run([str(CHECKOUT / 'demo.sh'), *argv], timeout=timeout,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True)
@@ -58,6 +58,10 @@ def test_smallest_demonstration(run_dir: Path) -> None:
     total, moved, kept = map(int, cells(done.stdout, 'PGs in all, moved, kept')[0].split(', '))
     assert total == moved + kept and moved > 0
     assert cells(done.stdout, 'client errors') == ['0']
+    assert done.stdout.count('  $ ceph perfguard probe run ') == 2
+    assert '  $ ceph perfguard probe compare --before 1 --after 2\n' in done.stdout
+    assert cells(done.stdout, 'speed after it (probe compare)')[0] in (
+        'faster', 'slower', 'no difference', 'cannot tell')
     assert left_behind(run_dir) == []
 
 
