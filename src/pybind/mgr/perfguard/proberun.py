@@ -458,6 +458,8 @@ class ProbeRun:
     @property
     def text(self) -> str:
         """How far it is, in words."""
+        if self.outcome and self.site.stage == RUNNING:
+            return 'stopping: ' + self.message
         if self.site.stage != RUNNING or not self.steps:
             return self.site.stage + (': ' + self._hindrance if self._hindrance else '')
         step = self.steps[self.step]
