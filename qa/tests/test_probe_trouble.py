@@ -34,17 +34,21 @@ SHORT = {'profile': 'latency', 'size': '4m', 'nrfiles': '16', 'runtime': '1', 'r
          'repeat': '1'}
 LONG = {'rw': 'randwrite', 'bs': '4k', 'iodepth': '8', 'size': '4m', 'nrfiles': '16',
         'ramp_time': '0', 'repeat': '1'}
-#: What is killed, one after the other, each time at another instant.
+#: What is killed, one after the other, each time at another instant; each third or fourth time
+#: while a run cleans up that was cancelled at that instant.
 VICTIMS = {'pacific': ('worker', 'mgr', 'osd') * 6 + ('worker', 'mgr')}
 OTHER_VICTIMS = ('mgr',) * 3
 SEED = 20
+CANCEL_SHARE = 0.3
+#: What a cancelled run takes to clean up.
+CANCEL_SECONDS = 1.0
 #: Where an OSD has hung, heartbeats count as slow for a quarter of an hour.
 CALM = {'mon_warn_on_slow_ping_time': '60000'}
 #: For what has to be over in a moment, on a machine that has other things to do as well.
 PATIENCE_SECONDS = 120.0
-#: From the instant at which the mons show a stop condition until the worker has ended: a stats
-#: period, some turns of the loop, and what a cancelled worker may take.
-ABORT_SECONDS = 6.0
+#: From the instant at which the mons show a stop condition until the run has been told to stop:
+#: a stats period and some turns of the loop.
+ABORT_SECONDS = 2.5
 #: Over its limit a worker may take two seconds, and the loop a turn.
 LATE_SECONDS = 3.0
 
@@ -104,6 +108,11 @@ class Trouble(Probes):
             self.cluster.wait(there, PATIENCE_SECONDS, what)
         except Exception as problem:
             raise AssertionError('%s; %s' % (problem, seen[-1:])) from problem
+
+    def goes_on(self, run: int) -> bool:
+        """Whether it measures and is not about to stop."""
+        row = self.row_now(run)
+        return bool(row['state'] == 'running' and not row['message'].startswith('stopping: '))
 
     def running(self, seconds: float, **args: Any) -> int:
         """A run in the midst of its measurement; returns its id."""
@@ -188,6 +197,9 @@ def killed(probes: Trouble, victim: str, which: int, instant: float,
     """Whether there was something to kill at that instant or after it."""
     run = probes.start(**SHORT, **TARGETS[which])
     time.sleep(instant)
+    if instants.random() < CANCEL_SHARE:
+        probes.guard.ask('probe cancel', run=run)
+        time.sleep(instants.uniform(0.0, CANCEL_SECONDS))
     before = probes.row_now(run)
     hit = {'worker': kill_worker, 'mgr': kill_mgr, 'osd': kill_osd}[victim](probes, run, instants)
     row = probes.ended(run)
@@ -270,13 +282,13 @@ def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
 # ---- stop conditions
 
 def aborted(probes: Trouble, run: int, shows: Callable[[], bool], text: str) -> None:
-    """The run is over soon after the condition shows, and no other may begin."""
+    """The run is stopped soon after the condition shows, and no other may begin."""
     cluster = probes.cluster
-    cluster.wait(lambda: shows() or probes.row_now(run).get('state') != 'running', 60, text)
+    cluster.wait(lambda: shows() or not probes.goes_on(run), 60, text)
     begin = time.monotonic()
-    cluster.wait(lambda: probes.row_now(run).get('state') != 'running', 60, 'the end')
+    cluster.wait(lambda: not probes.goes_on(run), 60, 'the end')
     seconds = time.monotonic() - begin
-    print('%s: ended after %.1f s' % (text, seconds))
+    print('%s: stopped after %.1f s' % (text, seconds))
     assert seconds < ABORT_SECONDS
     probes.refused('probe run', errno.EBUSY, text, **SHORT)
 
