@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from .cluster.ports import Cluster, View
-from .cluster.types import Pool
+from .cluster.types import RJENKINS, Pool
 from .options import Options
 from .probe import budget as budgets
 from .probe.budget import Budget
@@ -77,6 +77,12 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
     repeat = count_of('repeat', order.repeat, usual, MAX_REPEAT)
     pool = _pool(order, view)
     target = _target(order, seen, pool)
+    if order.store and order.interference:
+        raise Refused(errno.EINVAL, '--store and --interference do not go together')
+    if pool is not None and target.osds and pool.object_hash != RJENKINS:
+        raise Refused(errno.EINVAL, 'pool %s hashes names in a way of its own (object_hash %d), so '
+                      'that no object can be put where it shall be' % (
+                          pool.name, pool.object_hash))
     pg_num = pool.pg_num if pool is not None else pg_num_for(_up(seen))
     steps = () if order.store else _stand_in(jobs, target, repeat, pg_num)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
@@ -87,10 +93,10 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
 
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:
+    if order.store and (order.pool is not None or order.replicas is not None):
+        raise Refused(errno.EINVAL, '--store benches OSDs, not pools')
     if order.pool is None:
         return None
-    if order.store:
-        raise Refused(errno.EINVAL, '--store benches OSDs, not pools')
     if order.replicas is not None:
         raise Refused(errno.EINVAL, '--replicas is for a pool of the probe\'s own, not for %s'
                       % order.pool)

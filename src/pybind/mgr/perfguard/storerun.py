@@ -44,8 +44,9 @@ class StoreRun:
 
     def __init__(self, cluster: Cluster, osds: Sequence[int], repeat: int, now: float) -> None:
         self._cluster = cluster
-        self._todo: List[Tuple[int, Bench]] = [
-            (osd, bench) for _ in range(repeat) for osd in osds for bench in BENCHES]
+        #: Repetition, OSD, bench.
+        self._todo: List[Tuple[int, int, Bench]] = [
+            (number, osd, bench) for number in range(repeat) for osd in osds for bench in BENCHES]
         self._total = len(self._todo)
         self._asked_at = now
         self._waiting = False
@@ -57,10 +58,10 @@ class StoreRun:
         self.finished = False
 
     def end(self, outcome: str, message: str) -> None:
-        """A bench under way cannot be stopped; none is begun after it."""
+        """A bench under way cannot be stopped: its end is waited for, and none begun after it."""
         if not self.outcome:
             self.outcome, self.message = outcome, message
-        self.finished = True
+        self.finished = not self._waiting
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
         if reasons:
@@ -72,29 +73,36 @@ class StoreRun:
         answers = self._cluster.answers(BENCH)
         if self._waiting:
             self._take(answers, now)
-        if not self._waiting and not self.finished:
+        if self.outcome:
+            self.finished = not self._waiting
+        elif not self._waiting:
             self._next(now)
 
     def close(self) -> None:
         """Nothing to undo."""
 
     def _take(self, answers: Mapping[int, Any], now: float) -> None:
-        osd, bench = self._todo[0]
-        if osd in answers:
-            self._done.append(_measured(osd, bench, answers[osd], len(self._done)))
-        elif osd in self._cluster.asked(BENCH) and now - self._asked_at < BENCH_SECONDS:
-            return
-        else:
-            self.end(FAILED, 'osd.%d did not take, or not answer, the command bench' % osd)
+        number, osd, bench = self._todo[0]
+        if osd not in answers and osd in self._cluster.asked(BENCH) \
+                and now - self._asked_at < BENCH_SECONDS:
             return
         self._waiting = False
+        if osd not in answers:
+            self.end(FAILED, 'osd.%d did not take, or not answer, the command bench' % osd)
+            return
         self._todo.pop(0)
+        self._done.append(_measured(osd, bench, answers[osd], number))
 
     def _next(self, now: float) -> None:
         if not self._todo:
             self.finished = True
             return
-        osd, bench = self._todo[0]
+        _, osd, bench = self._todo[0]
+        if osd in self._cluster.asked(BENCH):
+            # Of an earlier run: its answer would be taken for one to this.
+            if now - self._asked_at > 2 * BENCH_SECONDS:
+                self.end(FAILED, 'osd.%d does not come to an end of an earlier bench' % osd)
+            return
         self._asked_at, self._waiting = now, True
         self._cluster.ask(BENCH, [osd], {'prefix': 'bench', 'count': bench.total_bytes,
                                          'size': bench.block_bytes})
@@ -125,12 +133,13 @@ class StoreRun:
 
 
 def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
-              number: int) -> Tuple[Step, StepResult]:
+              repetition: int) -> Tuple[Step, StepResult]:
     """As a job of fio; an OSD tells no latencies of single operations."""
     name = 'osd.%d' % osd
     seconds = float(found['elapsed_sec'])
     total, block = bench
-    job = Job('bench-%d' % block, 'write', block, 1, total, 1, seconds)
+    # Without a runtime: the same job, however long it took.
+    job = Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
     done = Direction(total // block, total, int(seconds * 1e9))
-    return (Step(job, (Stream(name, (), osd),), number // len(BENCHES)),
+    return (Step(job, (Stream(name, (), osd),), repetition),
             StepResult((StreamResult(name, write=done),), engine='osd bench'))

@@ -2,7 +2,7 @@
 """Reads what Ceph prints as JSON, and what ceph-mgr's get() returns, into the frozen types."""
 from typing import Any, Dict, FrozenSet, Mapping, Union
 
-from .types import Osd, OsdMap, PgSets, Pool
+from .types import RJENKINS, Osd, OsdMap, PgSets, Pool
 
 #: pg_pool_t::TYPE_ERASURE
 _ERASURE = 3
@@ -68,7 +68,8 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         data_shards=int(profile.get('k', 1)),
         flags=frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         quota_bytes=int(dumped.get('quota_max_bytes', 0)),
-        quota_objects=int(dumped.get('quota_max_objects', 0)))
+        quota_objects=int(dumped.get('quota_max_objects', 0)),
+        object_hash=int(dumped.get('object_hash', RJENKINS)))
 
 
 def pg_rows(dump: Any) -> Any:

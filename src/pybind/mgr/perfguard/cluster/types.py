@@ -16,6 +16,8 @@ INPUT = 'input'
 #: One pg_upmap_items pair: (from, to).
 Pair = Tuple[int, int]
 Items = Tuple[Pair, ...]
+#: CEPH_STR_HASH_RJENKINS
+RJENKINS = 2
 #: An ordered set of OSD ids; in an erasure coded pool the position is the shard.
 OsdSet = Tuple[int, ...]
 
@@ -69,6 +71,8 @@ class Pool:
     #: Quotas; 0: none.
     quota_bytes: int = 0
     quota_objects: int = 0
+    #: How names are hashed: 2 is rjenkins, which all pools have but those of long ago.
+    object_hash: int = RJENKINS
 
 
 @dataclass(frozen=True)

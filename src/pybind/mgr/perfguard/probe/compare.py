@@ -114,9 +114,14 @@ def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random
           replicates: int) -> Line:
     """One generator for all: its state is the same for the same two runs."""
     speed = _estimate(a, b, _iops, _of_iops, True, rng, replicates)
+    bandwidth = speed[0]._replace(a=_middle(a, _bandwidth), b=_middle(b, _bandwidth))
+    if not all(each.latency_ns for each in (*a, *b)):
+        # Nobody has measured latencies.
+        known = {IOPS: speed[0], BANDWIDTH: bandwidth}
+        return Line(label(key, b[-1].name), key, (len(a), len(b)), known, speed[0].verdict,
+                    speed[1], _why(key, known, speed[0].verdict))
     latency = _estimate(a, b, _latency, _of_latency, False, rng, replicates)
     tail = _tail(a, b, rng, replicates)
-    bandwidth = speed[0]._replace(a=_middle(a, _bandwidth), b=_middle(b, _bandwidth))
     main, p = latency if key.job.rate_iops else speed
     verdict = main.verdict
     if tail[0].verdict == SLOWER and verdict != FASTER:
@@ -196,14 +201,13 @@ def _told(a: Sequence[Repetition], b: Sequence[Repetition], get: Callable[[Repet
 
 
 def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
-    speed, latency, tail = estimates[IOPS], estimates[LATENCY], estimates[P99]
-    one = latency if key.job.rate_iops else speed
+    one, tail = estimates[LATENCY if key.job.rate_iops else IOPS], estimates.get(P99)
     text = '%.2f times (%.2f to %.2f); ' % (one.ratio, one.low, one.high)
     if key.job.rate_iops:
-        text += '%.3g ms, before %.3g' % (latency.b / 1e6, latency.a / 1e6)
+        text += '%.3g ms, before %.3g' % (one.b / 1e6, one.a / 1e6)
     else:
-        text += '%s IOPS, before %s' % (rate_text(speed.b), rate_text(speed.a))
-    if tail.verdict == SLOWER and verdict != FASTER:
+        text += '%s IOPS, before %s' % (rate_text(one.b), rate_text(one.a))
+    if tail is not None and tail.verdict == SLOWER and verdict != FASTER:
         text += '; p99 %.3g ms, before %.3g' % (tail.b / 1e6, tail.a / 1e6)
     return text
 

@@ -9,8 +9,8 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..watch.peers import median
 from .history import RunRecord
-from .measured import ALONE, WRITE, Key, Repetition, rate_text, label, measured
-from .types import READING, WRITING
+from .measured import WRITE, Key, Repetition, rate_text, label, measured
+from .types import ALONE, READING, WRITING
 
 AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION = ('as expected', 'below', 'above', 'no expectation')
 

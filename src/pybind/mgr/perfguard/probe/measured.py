@@ -2,11 +2,9 @@
 """What a run measured, sorted by what may be compared: job, direction, OSD and part."""
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from .types import READING, WRITING, Direction, Job, Second, Step, StepResult
+from .types import READING, WRITING, Direction, Job, Quantiles, Second, Step, StepResult
 
 READ, WRITE = 'read', 'write'
-#: Parts of an interference run.
-ALONE, TOGETHER, AGAIN = 'alone', 'together', 'again'
 P99 = '99.000000'
 
 Done = Iterable[Tuple[Step, StepResult]]
@@ -46,7 +44,7 @@ class Repetition(NamedTuple):
     name: str
     iops: float
     bytes_per_second: float
-    #: Of one operation.
+    #: Of one operation; 0.0 where nobody measures it (the bench of an OSD).
     latency_ns: float
     #: Of the stream where it is the highest, which bounds that of all together.
     p99_ns: float
@@ -81,17 +79,28 @@ def _directions(step: Step, result: StepResult) -> Dict[Key, List[Direction]]:
 
 def _together(name: str, parts: Sequence[Direction],
               client_limited: bool) -> Optional[Repetition]:
-    working = [(part, part.latency) for part in parts if part.ios]
-    latencies = [(part.ios, latency) for part, latency in working if latency is not None]
-    ios = sum(count for count, _ in latencies)
-    iops = sum(part.iops for part, _ in working)
-    if not ios or not iops:
+    working = [part for part in parts if part.ios]
+    iops = sum(part.iops for part in working)
+    if not iops:
         return None
     return Repetition(
-        name, iops, sum(part.bytes_per_second for part, _ in working),
-        max(1.0, sum(count * latency.mean for count, latency in latencies) / ios),
-        float(max(1, *(latency.percentile.get(P99, latency.max) for _, latency in latencies))),
-        added([part.seconds for part, _ in working]), client_limited)
+        name, iops, sum(part.bytes_per_second for part in working), _mean_ns(working),
+        _p99_ns(working), added([part.seconds for part in working]), client_limited)
+
+
+def _latencies(parts: Sequence[Direction]) -> List[Tuple[int, Quantiles]]:
+    return [(part.ios, part.latency) for part in parts if part.latency is not None]
+
+
+def _mean_ns(parts: Sequence[Direction]) -> float:
+    found = _latencies(parts)
+    ios = sum(count for count, _ in found)
+    return max(1.0, sum(count * latency.mean for count, latency in found) / ios) if ios else 0.0
+
+
+def _p99_ns(parts: Sequence[Direction]) -> float:
+    found = [latency.percentile.get(P99, latency.max) for _, latency in _latencies(parts)]
+    return float(max(1, *found)) if found else 0.0
 
 
 def added(series: Sequence[Tuple[Second, ...]]) -> Tuple[Second, ...]:

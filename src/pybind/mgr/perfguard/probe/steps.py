@@ -4,9 +4,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from .job import check_in_flight
 from .placement import names_by_osd
-from .types import PREFIX, BadJob, Job, Step, Stream, Target
-
-ALONE, TOGETHER, AGAIN = 'alone', 'together', 'again'
+from .types import AGAIN, ALONE, PREFIX, TOGETHER, BadJob, Job, Step, Stream, Target
 
 #: OSD (None: any) and bytes of an object -> names of such objects.
 Names = Mapping[Tuple[Optional[int], int], Tuple[str, ...]]

@@ -36,7 +36,8 @@ def details(data: Json) -> str:
 def _ranks(data: Json) -> str:
     """The slowest first."""
     rows = [('osd.%d' % each['osd'], each['host'], each['device_class'], each['job'],
-             each['direction'], '%.0f' % each['iops'], '%.3f' % (each['latency_ns'] / 1e6),
+             each['direction'], '%.0f' % each['iops'],
+             '%.3f' % (each['latency_ns'] / 1e6) if each['latency_ns'] else '-',
              '-' if each['ratio'] is None else '%.2f' % each['ratio'],
              'slow' if each['outlier'] else '')
             for each in sorted(data['osds'], key=lambda row: row['ratio'] or 1.0)]

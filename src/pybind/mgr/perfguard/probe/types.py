@@ -14,6 +14,9 @@ NAMESPACE = 'perfguard-probe'
 #: Names of objects, cephx users ("client." + PREFIX + run) and own pools begin with it.
 PREFIX = 'perfguard-probe-'
 
+#: Parts of an interference run.
+ALONE, TOGETHER, AGAIN = 'alone', 'together', 'again'
+
 READING = frozenset({'read', 'randread', 'rw', 'randrw'})
 WRITING = frozenset({'write', 'randwrite', 'rw', 'randrw'})
 RANDOM = frozenset({'randread', 'randwrite', 'randrw'})
