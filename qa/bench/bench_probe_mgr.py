@@ -82,13 +82,14 @@ def main() -> None:
         found = measure(cluster, args.calls, args.rounds, args.iodepth)
     print('perfguard status, ms (%s; probe of 4 KiB at depth %d)' % (args.release, args.iodepth))
     print('%-8s %6s %8s %8s %8s' % ('probe', 'calls', 'median', 'p99', 'max'))
-    numbers = {}
+    numbers: Dict[str, List[float]] = {}
     for kind, times in found.items():
         ordered = sorted(times)
         numbers[kind] = [quantile(ordered, share) for share in (0.5, 0.99, 1.0)]
-        print('%-8s %6d %8.2f %8.2f %8.2f' % (kind, len(ordered), *numbers[kind]))
-    print('%-8s %6s %8.2f %8.2f %8.2f' % ('ratio', '', *(
-        b / a for a, b in zip(numbers[ALONE], numbers[PROBING]))))
+        median, p99, most = numbers[kind]
+        print('%-8s %6d %8.2f %8.2f %8.2f' % (kind, len(ordered), median, p99, most))
+    median, p99, most = (b / a for a, b in zip(numbers[ALONE], numbers[PROBING]))
+    print('%-8s %6s %8.2f %8.2f %8.2f' % ('ratio', '', median, p99, most))
     print('p99 with a probe is %+.1f ms' % (numbers[PROBING][1] - numbers[ALONE][1]))
 
 

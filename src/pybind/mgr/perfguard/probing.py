@@ -10,11 +10,12 @@ from .cluster.types import OsdPlace, Pool
 from .events import Event
 from .options import Options
 from .probe.archive import Archive
-from .probe.baseline import (Baselines, Regression, baselines_from_json, health_check, regression)
+from .probe.baseline import Baselines, Regression, baselines_from_json, health_check
 from .probe.budget import limit_seconds
 from .probe.expect import Layout
 from .probe.history import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, History, RunRecord,
                             record_from_json, record_to_json)
+from .probe.judge import Judge, Verdict
 from .probe.order import (Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order)
 from .probe.schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
 from .probe.site import Site, left_check, own_pool, site_from_json, site_to_json
@@ -79,6 +80,7 @@ class Probing:
         self._archive = archive
         self._note = note
         self._history = History()
+        self._judge = Judge()
         self._settings = Settings()
         #: The run under way, its order, and its record so far.
         self._run: Optional[Run] = None
@@ -285,6 +287,8 @@ class Probing:
 
     def turn(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
         self._history.put_loaded(self._archive.collect())
+        for verdict in self._judge.verdicts():
+            self._take_verdict(verdict)
         if self._run is None:
             self._start_due(seen, view, options, moving)
         if self._run is not None:
@@ -359,16 +363,21 @@ class Probing:
             self._hold_against_baseline(record)
 
     def _hold_against_baseline(self, record: RunRecord) -> None:
+        """Where the database has brought the baseline; otherwise nothing is known of it."""
         base = self._settings.baselines.of(record)
-        if base is None:
+        known = None if base is None else self._history.get(base)
+        if known is not None:
+            self._judge.ask(known, record)
+
+    def _take_verdict(self, verdict: Verdict) -> None:
+        """Unless the baseline or the run was dropped meanwhile."""
+        base, found = verdict.baseline, verdict.regression
+        if base not in self._settings.baselines.ids or self._history.get(verdict.run) is None:
             return
-        if self._history.get(base) is None:
-            return  # the database has not brought it yet: nothing is known
-        found = regression(self._history.get(base), record)
         others = tuple(each for each in self._settings.regressions if each.baseline != base)
         if found is not None:
             self._note(Event('probe', 'probe %d is slower than its baseline %d'
-                             % (record.id, base), found.lines[0]))
+                             % (verdict.run, base), found.lines[0]))
         self._set(regressions=others if found is None else others + (found,))
 
     def _drop_outlived(self, options: Options, now: float) -> None:
