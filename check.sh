@@ -12,7 +12,8 @@ units=src/pybind/mgr/perfguard/tests
 releases=--release=pacific,reef,tentacle
 # Real-cluster tests mostly wait, so that two lanes of them get on side by side; those in which
 # latency or seconds matter run alone, after the others.
-beside='qa/tests/test_balanced.py qa/tests/test_join.py qa/tests/test_mitigation.py'
+beside='qa/tests/test_balanced.py qa/tests/test_join.py qa/tests/test_mitigation.py
+qa/tests/test_probe_trouble.py qa/tests/test_probe_placement.py'
 alone='qa/tests/test_throttle.py qa/tests/test_watch.py'
 export PYTHONPATH="$PWD/src/pybind/mgr:$PWD" PYTHONDONTWRITEBYTECODE=1
 
