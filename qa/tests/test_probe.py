@@ -4,6 +4,7 @@
 The tests of a release share one cluster. Mons do not let pools be deleted, and know of no pool of
 one replica, as Ceph has it unless it is told otherwise.
 """
+import contextlib
 import errno
 import json
 from typing import Any, Callable, Dict, Iterator
@@ -15,7 +16,7 @@ from qa.cluster import Cluster
 
 from .faults import dispatch_delay
 from .guard import FAST_CONF, Guard
-from .probes import LOOKALIKES, SHORT, Probes, objects, put_lookalikes, users
+from .probes import LOOKALIKES, RUN_SECONDS, SHORT, Probes, objects, put_lookalikes, users
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -90,10 +91,8 @@ BAD: Dict[str, Any] = {
     'profile': (errno.EINVAL, 'bogus', {'profile': 'bogus'}),
     'block': (errno.EINVAL, 'larger than an object',
               {'rw': 'write', 'bs': '1m', 'size': '4m', 'nrfiles': '8'}),
-    'store budget': (errno.EBUSY, 'allowed', {'rw': 'write', 'size': '30g', 'nrfiles': '2048',
-                                              'bs': '4m'}),
-    'free space': (errno.EBUSY, 'free', {'rw': 'write', 'size': '30g', 'nrfiles': '2048',
-                                         'bs': '4m'}),
+    'byte budget': (errno.EBUSY, 'allowed', {'rw': 'write', 'size': '30g', 'nrfiles': '2048'}),
+    'free space': (errno.EBUSY, 'are free', {'rw': 'write', 'size': '30g', 'nrfiles': '2048'}),
     'time budget': (errno.EBUSY, 'more than the', {'rw': 'read', 'runtime': '3000',
                                                    'repeat': '2'}),
     'runtime 0': (errno.EINVAL, 'runtime=0', {'rw': 'read', 'runtime': '0'}),
@@ -149,6 +148,7 @@ def test_closed_to_clients(probes: Probes) -> None:
     cluster.mon('osd unset', key='noup')
     cluster.wait_up([5], 30)
     cluster.wait_clean(60)
+    cluster.wait_health_ok(60)
     assert probes.ids() == []
 
 
@@ -320,13 +320,12 @@ def test_compare_and_baseline(probes: Probes) -> None:
     probes.refused('probe baseline rm', errno.ENOENT, 'no baseline', run=first)
 
 
-def slow_osds(cluster: Cluster) -> Any:
-    """All OSDs, as a context."""
-    import contextlib
-    stack = contextlib.ExitStack()
-    for osd in range(OSDS):
-        stack.enter_context(dispatch_delay(cluster, osd, 0.02))
-    return stack
+@contextlib.contextmanager
+def slow_osds(cluster: Cluster) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for osd in range(OSDS):
+            stack.enter_context(dispatch_delay(cluster, osd, 0.02))
+        yield
 
 
 def test_schedule_and_failover(release: str, probes: Probes) -> None:
@@ -365,7 +364,27 @@ def test_campaign(probes: Probes) -> None:
     probes.refused('probe run', errno.EBUSY, 'a campaign is under way', pool='rep', rw='read',
                    **SHORT)
     probes.measure(pool='rep', rw='read', during_campaign=True, **SHORT)
-    run = probes.begin(pool='rep', rw='read', during_campaign=True, **SHORT)
-    probes.wait_state(run, 'done')
     guard.do('abort')
     guard.wait_phase('ABORTED')
+
+
+@pytest.mark.releases('pacific')
+def test_pool_that_cannot_be_removed(release: str, make_cluster: ClusterFactory) -> None:
+    """ceph.conf wins over what the module sets for a while: it is told until it is over."""
+    conf = {**FAST_CONF, 'mon': {**FAST_CONF['mon'], 'mon_allow_pool_delete': 'false'}}
+    cluster = make_cluster(release, osds=2, hosts=2, conf=conf)
+    probes = Probes(Guard(cluster))
+    run = probes.begin(rw='write', replicas='2', **SHORT)
+
+    def told() -> bool:
+        row = probes.row(run)
+        return row['state'] == 'cleaning' and 'mon_allow_pool_delete' in row['message']
+
+    cluster.wait(told, RUN_SECONDS, 'the reason why it does not end')
+    assert 'mon_allow_pool_delete' in probes.plain('status')
+    probes.refused('probe run', errno.EBUSY, 'probe %d is under way' % run, rw='read', **SHORT)
+    cluster.tell('mon.a', 'config set', var='mon_allow_pool_delete', val=['true'])
+    assert probes.wait_state(run, 'done')['jobs'][0]['write']['total_ios'] > 0
+    assert PREFIX + str(run) not in {pool['pool_name'] for pool in cluster.osd_dump()['pools']}
+    assert 'client.' + PREFIX + str(run) not in users(cluster)
+    assert not has_option(cluster, 'mon_allow_pool_delete')
