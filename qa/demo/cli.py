@@ -18,7 +18,8 @@ from .settings import OSDS_MAX, OSDS_MIN, Settings, usual_pg_num
 
 DESCRIPTION = '''\
 Boots a Ceph cluster on this machine, lets clients read and write, adds hosts to the cluster
-under perfguard, and shows how fast the clients were served before and meanwhile.'''
+under perfguard, and shows how fast the clients were served before and meanwhile, and whether
+a probe finds the quiet cluster as fast after it as before.'''
 
 
 def main(argv: Optional[List[str]] = None) -> int:
