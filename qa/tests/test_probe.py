@@ -127,7 +127,7 @@ def test_bad_input(probes: Probes) -> None:
         assert (probes.cluster.epoch(), users(probes.cluster)) == (epoch, known), args
     assert probes.ids() == []
     for command in ('show', 'cancel', 'rm', 'baseline set', 'baseline rm'):
-        probes.refused('probe ' + command, errno.ENOENT, 'no probe 77', run=77)
+        probes.refused('probe ' + command, errno.ENOENT, '77', run=77)
     probes.refused('probe compare', errno.ENOENT, 'no probe 77', before=77, after=78)
 
 
