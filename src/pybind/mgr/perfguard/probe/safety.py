@@ -13,8 +13,8 @@ FULL_CHECKS = {
 }
 #: Flags of the OSDMap under which clients wait, or must not write.
 STILL_FLAGS = ('full', 'pauserd', 'pausewr', 'pauserec')
-#: The same of a pool.
-STILL_POOL_FLAGS = ('full', 'full_quota', 'backfillfull', 'nearfull')
+#: The same of a pool; eio: whatever clients ask for is an error.
+STILL_POOL_FLAGS = ('full', 'full_quota', 'backfillfull', 'nearfull', 'eio')
 
 
 def trouble(signals: Signals, moving_allowed: bool) -> List[str]:
