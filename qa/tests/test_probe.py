@@ -131,21 +131,34 @@ def test_bad_input(probes: Probes) -> None:
     probes.refused('probe compare', errno.ENOENT, 'no probe 77', before=77, after=78)
 
 
-def test_closed_to_clients(probes: Probes) -> None:
-    """A pool that is at its quota; an OSDMap that holds clients back; an OSD that is down."""
+@contextlib.contextmanager
+def meanwhile(cluster: Cluster, prefix: str, undo: str = '', value: str = '1', back: str = '0',
+              **args: Any) -> Iterator[None]:
+    """A command that is undone at the end, whatever happens."""
+    values = ({'val': value}, {'val': back}) if not undo else ({}, {})
+    cluster.mon(prefix, **args, **values[0])
+    try:
+        yield
+    finally:
+        cluster.mon(undo or prefix, **args, **values[1])
+
+
+def test_closed_to_clients(release: str, probes: Probes) -> None:
+    """A pool that is at its quota, or gives errors only; an OSDMap that holds clients back; an
+    OSD that is down."""
     cluster = probes.cluster
-    cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='1')
-    cluster.wait(lambda: probes.guard.ask('probe run', pool='rep', rw='write', **SHORT)[0]
-                 == -errno.EBUSY, 20, 'the quota to be known')
-    probes.refused('probe run', errno.EBUSY, 'quota', pool='rep', rw='write', **SHORT)
-    cluster.mon('osd pool set-quota', pool='rep', field='max_objects', val='0')
-    cluster.mon('osd pause')
-    probes.refused('probe run', errno.EBUSY, 'flag pausewr', rw='write', **SHORT)
-    cluster.mon('osd unpause')
-    cluster.mon('osd set', key='noup')
-    cluster.mon('osd down', ids=['5'])
-    probes.refused('probe run', errno.EINVAL, 'osd.5 is down', osd='5', **SHORT)
-    cluster.mon('osd unset', key='noup')
+    with meanwhile(cluster, 'osd pool set-quota', pool='rep', field='max_objects'):
+        cluster.wait(lambda: probes.guard.get('probe run', dry_run=True, pool='rep', rw='write',
+                                              **SHORT)['refusals'], 30, 'the quota to be known')
+        probes.refused('probe run', errno.EBUSY, 'quota', pool='rep', rw='write', **SHORT)
+    if release != 'pacific':
+        with meanwhile(cluster, 'osd pool set', pool='ec', var='eio', value='true', back='false'):
+            probes.refused('probe run', errno.EBUSY, 'flag eio', pool='ec', rw='read', **SHORT)
+    with meanwhile(cluster, 'osd pause', undo='osd unpause'):
+        probes.refused('probe run', errno.EBUSY, 'flag pausewr', rw='write', **SHORT)
+    with meanwhile(cluster, 'osd set', undo='osd unset', key='noup'):
+        cluster.mon('osd down', ids=['5'])
+        probes.refused('probe run', errno.EINVAL, 'osd.5 is down', osd='5', **SHORT)
     cluster.wait_up([5], 30)
     cluster.wait_clean(60)
     cluster.wait_health_ok(60)
