@@ -105,6 +105,11 @@ def test_faster_and_what_does_not_matter() -> None:
     assert close.lines[0].p < 0.5 and close.verdict == SAME
 
 
+def test_what_seems_faster_is_not_no_difference() -> None:
+    found = compare(flat(1, 500, 502, 498), flat(2, 560, 549, 571))
+    assert [line.verdict for line in found.lines] == [FASTER] and found.verdict == UNKNOWN
+
+
 def test_a_fixed_rate_leaves_only_latency() -> None:
     job = replace(LATENCY, rate_iops=100)
     fast, slow = (run(number, [with_mean(step(job, [100.0] * 10, repetition=each), mean)
