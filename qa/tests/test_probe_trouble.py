@@ -40,8 +40,8 @@ VICTIMS = {'pacific': ('worker', 'mgr', 'osd') * 6 + ('worker', 'mgr')}
 OTHER_VICTIMS = ('mgr',) * 3
 SEED = 20
 CANCEL_SHARE = 0.3
-#: What a cancelled run takes to clean up.
-CANCEL_SECONDS = 1.0
+#: What a cancelled run takes to stop and clean up, about.
+CANCEL_SECONDS = 0.6
 #: Where an OSD has hung, heartbeats count as slow for a quarter of an hour.
 CALM = {'mon_warn_on_slow_ping_time': '60000'}
 #: For what has to be over in a moment, on a machine that has other things to do as well.
@@ -144,9 +144,22 @@ def workers(cluster: Cluster) -> Tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def remove_pool(cluster: Cluster, name: str) -> None:
+    def removed() -> bool:
+        cluster.mon('osd pool delete', pool=name, pool2=name, yes_i_really_really_mean_it=True)
+        return True
+
+    option = {'who': 'mon', 'name': 'mon_allow_pool_delete'}
+    cluster.mon('config set', value='true', **option)
+    cluster.wait(removed, 10, 'the mons to delete a pool')
+    cluster.mon('config rm', **option)
+
+
 def shared_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any]) -> Trouble:
     cluster = make(release, osds=4, hosts=4, mgrs=2, conf={
-        **conf, 'global': {**conf.get('global', {}), **CALM}})
+        **conf, 'global': {**conf.get('global', {}), **CALM},
+        # As operators have it: pools are not deleted, so that the module has to set it.
+        'mon': {**conf['mon'], 'mon_allow_pool_delete': None}})
     cluster.pool_create(POOL, 16, size=3)
     cluster.fill(POOL, 300, 4096)
     put_lookalikes(cluster, POOL)
@@ -279,6 +292,33 @@ def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
     assert probes.ended(probes.start(**SHORT, **target))['state'] == 'done'
 
 
+@pytest.mark.releases('pacific')
+def test_worker_hangs(probes: Trouble) -> None:
+    run = probes.running(3, pool=POOL)
+    pid, = workers(probes.cluster)
+    os.kill(pid, signal.SIGSTOP)
+    row = probes.ended(run)
+    assert row['state'] == 'failed' and 'did not end in time' in row['message'], row
+
+
+@pytest.mark.releases('pacific')
+def test_mgr_hangs(probes: Trouble) -> None:
+    """Its worker goes on, and the next mgr cannot end it."""
+    cluster = probes.cluster
+    run = probes.running(8, pool=POOL)
+    hung = 'mgr.' + cluster.active_mgr()
+    cluster.stop(hung)
+    try:
+        cluster.mgr_fail(60)
+        probes.guard.wait_ready()
+        row = probes.until(run, ENDED)
+        assert row['state'] == 'failed', row
+        assert not workers(cluster)
+    finally:
+        cluster.cont(hung)
+    probes.ended(run)
+
+
 # ---- stop conditions
 
 def aborted(probes: Trouble, run: int, shows: Callable[[], bool], text: str) -> None:
@@ -290,7 +330,10 @@ def aborted(probes: Trouble, run: int, shows: Callable[[], bool], text: str) -> 
     seconds = time.monotonic() - begin
     print('%s: stopped after %.1f s' % (text, seconds))
     assert seconds < ABORT_SECONDS
-    probes.refused('probe run', errno.EBUSY, text, **SHORT)
+    refusals = probes.guard.get('probe run', dry_run=True, **SHORT)['refusals']
+    assert any(text in refusal for refusal in refusals), refusals
+    retval, _, error = probes.guard.ask('probe run', **SHORT)
+    assert retval == -errno.EBUSY and (text in error or 'under way' in error), error
 
 
 def has_check(cluster: Cluster, code: str) -> bool:
@@ -390,8 +433,7 @@ def test_pool_deleted(probes: Trouble) -> None:
     cluster = probes.cluster
     cluster.pool_create('doomed', 8, size=3)
     run = probes.running(30, pool='doomed')
-    cluster.mon('osd pool delete', pool='doomed', pool2='doomed',
-                yes_i_really_really_mean_it=True)
+    remove_pool(cluster, 'doomed')
     row = probes.ended(run)
     assert row['state'] in ('failed', 'aborted') and row['message'], row
 
@@ -405,7 +447,7 @@ def test_own_pool_or_user_removed(probes: Trouble, target: Dict[str, str]) -> No
     name = '%s%d' % (PREFIX, run)
     cluster.mon('auth rm', entity='client.' + name)
     if not target:
-        cluster.mon('osd pool delete', pool=name, pool2=name, yes_i_really_really_mean_it=True)
+        remove_pool(cluster, name)
     for pid in workers(cluster):
         os.kill(pid, signal.SIGKILL)
     row = probes.ended(run)
@@ -429,7 +471,7 @@ def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
     row = probes.until(run, ENDED)
     assert row['state'] in ('failed', 'cancelled') and row['message'], row
     assert objects(cluster, name) == before
-    cluster.mon('osd pool delete', pool=name, pool2=name, yes_i_really_really_mean_it=True)
+    remove_pool(cluster, name)
     probes.ended(run)
     assert probes.ended(probes.start(**SHORT))['state'] == 'done'
 
