@@ -185,7 +185,7 @@ class ProbeRun:
             self._fail(str(error))
             return
         limit = self._plan.limit_seconds
-        self._note(stage=RUNNING, worker_ends=now + limit + GRACE_SECONDS)
+        self._note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS)
         self.started = now
         self._start(self._request(RUN, limit))
 
@@ -353,6 +353,7 @@ class ProbeRun:
 
     def _emptied(self, now: float, view: View) -> bool:
         """Whether neither its own pool nor an object is left."""
+        self._follow_rename(view)
         if self.site.own:
             return self._remove_pool()
         if pool_named(view, self.site.pool) is not None:
@@ -363,6 +364,14 @@ class ProbeRun:
             self._child.close()
             self._child = None
         return True
+
+    def _follow_rename(self, view: View) -> None:
+        """The operator may have renamed the pool; the user has no right under the new name."""
+        pool = view.osdmap.pools.get(self.site.pool_id)
+        if pool is not None and pool.name != self.site.pool:
+            self._key = ''
+            self._cluster.run([sites.remove_user_command(self.site)])
+            self._note(pool=pool.name)
 
     def _counted_after(self, now: float) -> bool:
         if self._plan is None or not self.results or 'done' in self._counters:

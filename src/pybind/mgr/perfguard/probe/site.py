@@ -38,6 +38,8 @@ class Site:
     allowed: Mapping[str, Optional[str]] = field(default_factory=dict)
     #: When the run's worker has ended for sure, whoever started it.
     worker_ends: float = 0.0
+    #: Of the pool, whatever its name becomes; -1: no worker was started yet.
+    pool_id: int = -1
 
     @property
     def entity(self) -> str:
@@ -57,7 +59,7 @@ def site_from_json(raw: Mapping[str, Any]) -> Site:
     return Site(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
                 bool(raw['user']), {str(key): None if value is None else str(value)
                                     for key, value in raw['allowed'].items()},
-                float(raw['worker_ends']))
+                float(raw['worker_ends']), int(raw.get('pool_id', -1)))
 
 
 def left_check(site: Site, why: str) -> Dict[str, Any]:
