@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Tuple
@@ -20,7 +19,7 @@ import pytest
 from perfguard.probe.types import PREFIX
 from qa.cluster import Cluster
 
-from .faults import LAGGY_CONF
+from .faults import LAGGY_CONF, laggy
 from .guard import FAST_CONF, Foreign, Guard, Json
 from .probes import ENDED, Probes, objects, put_lookalikes, users
 
@@ -252,18 +251,6 @@ def kill_osd(probes: Trouble, run: int, instants: random.Random) -> bool:
 
 # ---- hung
 
-@contextmanager
-def stopped(cluster: Cluster, osd: int) -> Iterator[None]:
-    """The OSD hangs, and nobody marks it down."""
-    cluster.mon('osd set', key='nodown')
-    try:
-        cluster.stop('osd.%d' % osd)
-        yield
-    finally:
-        cluster.cont('osd.%d' % osd)
-        cluster.mon('osd unset', key='nodown')
-
-
 @pytest.mark.releases('pacific')
 @pytest.mark.parametrize('target', TARGETS, ids=NAMES)
 def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
@@ -271,7 +258,7 @@ def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
                              **target)['limit_seconds']
     run = probes.running(3, **target)
     pid, = workers(probes.cluster)
-    with stopped(probes.cluster, 1):
+    with laggy(probes.cluster, 1):
         probes.cluster.wait(lambda: pid not in workers(probes.cluster), limit + 30, 'the end')
         seconds = time.time() - probes.row_now(run)['started']
         print('ended after %.1f s, limit %.1f s' % (seconds, limit))
@@ -381,7 +368,7 @@ def test_slow_operations(probes: Trouble) -> None:
     run = probes.running(60, pool=POOL)
     cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_op_complaint_time', '1')
     try:
-        with stopped(cluster, 3):
+        with laggy(cluster, 3):
             aborted(probes, run, lambda: has_check(cluster, 'SLOW_OPS'), 'slow operations')
     finally:
         cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_op_complaint_time', '30')
@@ -406,9 +393,15 @@ def test_backfill_begins(probes: Trouble) -> None:
 def test_laggy_pgs(make_cluster: ClusterFactory, release: str) -> None:
     probes = shared_cluster(make_cluster, release, LAGGY_CONF)
     cluster = probes.cluster
-    run = probes.running(60, pool=POOL, rw='randrw', iodepth='32')
-    with stopped(cluster, 1):
+    # A probe whose operations all wait finds no PG whose lease is over.
+    cluster.pool_create('busy', 16, size=3)
+    cluster.wait_clean(60)
+    probes.before = probes.seen()
+    load = cluster.load('busy', rate=200, read_fraction=0.8, runtime=300)
+    run = probes.running(60, pool=POOL)
+    with laggy(cluster, 1):
         aborted(probes, run, lambda: has_state(cluster, 'laggy'), 'laggy')
+    load.stop()
     ended_aborted(probes, run, 'laggy')
     assert not probes.guard.tracebacks()
 
@@ -436,6 +429,21 @@ def test_pool_deleted(probes: Trouble) -> None:
     remove_pool(cluster, 'doomed')
     row = probes.ended(run)
     assert row['state'] in ('failed', 'aborted') and row['message'], row
+
+
+@pytest.mark.releases('pacific')
+@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+def test_pool_renamed(probes: Trouble, target: Dict[str, str]) -> None:
+    cluster = probes.cluster
+    run = probes.running(30, **target)
+    name = target.get('pool', '%s%d' % (PREFIX, run))
+    cluster.mon('osd pool rename', srcpool=name, destpool='renamed')
+    probes.guard.ask('probe cancel', run=run)
+    row = probes.until(run, ENDED)
+    assert row['state'] in ('failed', 'cancelled'), row
+    if target:
+        cluster.mon('osd pool rename', srcpool='renamed', destpool=name)
+    probes.ended(run)
 
 
 @pytest.mark.releases('pacific')
@@ -480,7 +488,7 @@ def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
 def test_two_failovers_while_cleaning(probes: Trouble) -> None:
     cluster = probes.cluster
     run = probes.running(30, pool=POOL)
-    with stopped(cluster, 0):
+    with laggy(cluster, 0):
         for pid in workers(cluster):
             os.kill(pid, signal.SIGKILL)
         probes.until(run, ('cleaning',))
