@@ -249,6 +249,29 @@ def kill_osd(probes: Trouble, run: int, instants: random.Random) -> bool:
     return True
 
 
+@pytest.mark.releases('pacific')
+def test_mgr_killed_while_pools_may_be_deleted(probes: Trouble) -> None:
+    for _ in range(5):
+        run = probes.running(5)
+        probes.guard.ask('probe cancel', run=run)
+        if may_delete(probes, run):
+            probes.cluster.restart_mgr(60)
+            probes.guard.wait_ready()
+            # It may have come to its end before the mgr was gone.
+            probes.ended(run)
+            return
+        probes.ended(run)
+    pytest.fail('the option was never seen')
+
+
+def may_delete(probes: Trouble, run: int) -> bool:
+    """Whether the run has the mons delete pools, sooner or later."""
+    while probes.row_now(run)['state'] not in ENDED:
+        if any(name == 'mon_allow_pool_delete' for _, name, _ in probes.guard.foreign().config):
+            return True
+    return False
+
+
 # ---- hung
 
 @pytest.mark.releases('pacific')
