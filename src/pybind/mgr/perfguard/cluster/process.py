@@ -13,6 +13,10 @@ log = logging.getLogger(__name__)
 #: write and the child need not wait for the next turn of the loop to go on.
 F_SETPIPE_SZ = 1031
 PIPE_BYTES = 1 << 20
+#: Bytes that are read at a time, more than a pipe holds: what has ended is read to its end. And
+#: those of a line, without an end so far, that are kept.
+TURN_BYTES = 4 << 20
+LINE_BYTES = 32 << 20
 #: Bytes of its standard error that are kept.
 ERROR_BYTES = 4096
 
@@ -46,6 +50,9 @@ class Child:
         self._flush()
         self._errors = (self._errors + _read(self._process.stderr))[-ERROR_BYTES:]
         *whole, self._incoming = (self._incoming + _read(self._process.stdout)).split(b'\n')
+        if len(self._incoming) > LINE_BYTES:
+            log.warning('a line of a probe has no end: %r', self._incoming[:200])
+            self._incoming = b''
         found: List[Dict[str, Any]] = []
         for line in whole:
             try:
@@ -107,8 +114,8 @@ class Child:
 
 def _read(pipe: Optional[IO[bytes]]) -> bytes:
     assert pipe is not None
-    parts = []
-    while not pipe.closed:
+    parts: List[bytes] = []
+    while not pipe.closed and sum(map(len, parts)) < TURN_BYTES:
         try:
             part = os.read(pipe.fileno(), PIPE_BYTES)
         except BlockingIOError:

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A child process, with small real ones."""
+import json
+import os
+import time
+from typing import Any, Callable, Dict, List
+
+import pytest
+
+from perfguard.cluster.process import Child
+
+PYTHON = '/usr/bin/python3'
+SECONDS = 20.0
+
+
+def child(code: str) -> Child:
+    return Child([PYTHON, '-I', '-c', 'import json, os, sys, time\n' + code])
+
+
+def wait_for(done: Callable[[], Any]) -> None:
+    until = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def heard(one: Child) -> List[Dict[str, Any]]:
+    """Until it has ended."""
+    found: List[Dict[str, Any]] = []
+    ended = False
+    while not ended:
+        ended = one.wait(0.01)
+        found += one.lines()
+    one.close()
+    return found
+
+
+def test_lines_both_ways() -> None:
+    one = child('for line in sys.stdin: print(json.dumps({"got": json.loads(line)}), flush=True)')
+    one.send({'a': 1})
+    one.send({'b': 'ü'})
+    found: List[Dict[str, Any]] = []
+
+    def both() -> bool:
+        found.extend(one.lines())
+        return len(found) == 2
+
+    wait_for(both)
+    assert found == [{'got': {'a': 1}}, {'got': {'b': 'ü'}}] and one.ended() is None
+    one.hang_up()
+    assert heard(one) == [] and one.ended() == 0
+
+
+def test_nonsense_is_left_out() -> None:
+    one = child('print("x\\n[]\\n3\\n{}\\n{\\"a\\": 1}", flush=True); '
+                'sys.stdout.buffer.write(b"\\xff\\n")')
+    assert heard(one) == [{}, {'a': 1}]
+
+
+def test_half_a_line_waits_for_its_end() -> None:
+    one = child('sys.stdout.write(\'{"a": \'); sys.stdout.flush(); sys.stdin.readline(); '
+                'print("1}")')
+    time.sleep(0.3)
+    assert one.lines() == []
+    one.send({})
+    assert heard(one) == [{'a': 1}]
+
+
+def test_what_is_larger_than_a_pipe_goes_in_several_turns() -> None:
+    one = child('print(json.dumps({"length": len(json.loads(sys.stdin.readline())["text"])}))')
+    began = time.monotonic()
+    one.send({'text': 'x' * (3 << 20)})
+    assert time.monotonic() - began < 5
+    assert heard(one) == [{'length': 3 << 20}]
+
+
+def test_a_child_that_does_not_read_holds_nobody_up() -> None:
+    one = child('time.sleep(60)')
+    began = time.monotonic()
+    one.send({'text': 'x' * (3 << 20)})
+    assert one.lines() == [] and time.monotonic() - began < 5
+    one.kill()
+    assert one.wait(SECONDS) and one.ended() == -9
+    one.close()
+
+
+def test_a_child_that_only_talks_holds_nobody_up() -> None:
+    one = child('while True: sys.stdout.write("x" * 65536)')
+    began = time.monotonic()
+    for _ in range(12):
+        one.lines()
+    assert time.monotonic() - began < 10
+    # A line without an end is not gathered for ever.
+    assert len(one._incoming) <= 32 << 20
+    one.kill()
+    assert one.wait(SECONDS)
+    one.close()
+
+
+def test_sending_to_one_that_has_ended() -> None:
+    one = child('sys.exit(3)')
+    assert one.wait(SECONDS)
+    one.send({'a': 1})
+    assert one.lines() == [] and one.ended() == 3
+    one.hang_up()
+    one.hang_up()
+    one.close()
+    one.send({'a': 1})
+    assert one.lines() == []
+
+
+def test_its_last_words() -> None:
+    one = child('sys.stderr.write("x" * 10000 + "\\nfirst\\nlast \\n"); sys.exit(1)')
+    assert heard(one) == [] and one.last_words == 'last'
+    quiet = child('pass')
+    assert heard(quiet) == [] and quiet.last_words == ''
+
+
+def test_what_it_has_of_its_parent() -> None:
+    os.environ['PERFGUARD_TEST'] = 'x'
+    try:
+        one = child('print(json.dumps({"env": sorted(os.environ), "cwd": os.getcwd(), '
+                    '"leads": os.getsid(0) == os.getpid()}))')
+    finally:
+        del os.environ['PERFGUARD_TEST']
+    line, = heard(one)
+    assert line['cwd'] == '/' and line['leads']
+    assert 'PERFGUARD_TEST' not in line['env'] and 'PATH' in line['env']
+
+
+def test_waiting_has_an_end() -> None:
+    one = child('time.sleep(60)')
+    assert not one.wait(0.05)
+    one.kill()
+    assert one.wait(SECONDS)
+    one.close()
+
+
+def test_no_such_program() -> None:
+    with pytest.raises(OSError):
+        Child(['/nowhere/python'])
+
+
+def test_lines_after_the_end() -> None:
+    lines = json.dumps({'a': 'x' * 1000})
+    one = child('for _ in range(500): print(%r)' % lines)
+    assert one.wait(SECONDS)
+    assert len(one.lines()) == 500
+    one.close()
