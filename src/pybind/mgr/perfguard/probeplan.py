@@ -84,7 +84,9 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
                       'that no object can be put where it shall be' % (
                           pool.name, pool.object_hash))
     pg_num = pool.pg_num if pool is not None else pg_num_for(_up(seen))
-    steps = () if order.store else _stand_in(jobs, target, repeat, pg_num)
+    steps = () if order.store else _stand_in(jobs, target, repeat, pg_num) if pool is None \
+        else plan_steps(0, jobs, target, view.leads(pool.id) if target.osds else None, pool.id,
+                        pg_num, repeat)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         steps, _copies(target, pool))
     refusals = tuple(_refusals(order, cluster, seen, options, moving, pool, jobs, spent))
@@ -126,7 +128,7 @@ def _up(seen: Observation) -> int:
 
 def _stand_in(jobs: Tuple[Job, ...], target: Target, repeat: int,
               pg_num: int) -> Tuple[Step, ...]:
-    """Steps as many and as large as those to come: where PGs will be is not known yet."""
+    """Steps as many and as large as those to come, of a pool that is not there yet."""
     if not target.osds:
         return plan_steps(0, jobs, target, None, 0, pg_num, repeat)
     leads = {'0.%x' % number: osd for number, osd in enumerate(target.osds)}

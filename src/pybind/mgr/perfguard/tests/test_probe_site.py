@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a run has on the cluster: its journal, its commands, its names."""
+import json
+from typing import Any, Dict, Optional
+
+import pytest
+
+from perfguard.cluster.types import ConfigEntry
+from perfguard.probe import site as sites
+from perfguard.probe.history import CLEANING
+from perfguard.probe.order import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
+from perfguard.probe.site import Site
+from perfguard.probe.steps import run_prefix
+from perfguard.rebalance.requests import Refused
+
+SITE = Site(7, 'perfguard-probe-7', True, CLEANING, True,
+            {sites.DELETE_OPTION: None, sites.SIZE_ONE_OPTION: 'false'}, 1234.5)
+
+
+def test_the_journal_goes_and_comes() -> None:
+    assert sites.site_from_json(json.loads(json.dumps(sites.site_to_json(SITE)))) == SITE
+
+
+@pytest.mark.parametrize('wrong', [{'run': 'x'}, {'allowed': 3}, {'worker_ends': None}])
+def test_a_journal_that_makes_no_sense(wrong: Dict[str, Any]) -> None:
+    with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
+        sites.site_from_json({**sites.site_to_json(SITE), **wrong})
+    with pytest.raises(LookupError):
+        sites.site_from_json({})
+
+
+def test_names() -> None:
+    assert SITE.entity == 'client.perfguard-probe-7' and SITE.prefix == run_prefix(7)
+    # Of run 7, not of run 70.
+    assert not (run_prefix(70) + '4096-0').startswith(SITE.prefix)
+
+
+@pytest.mark.parametrize('osds, wanted', [(0, 32), (1, 32), (4, 32), (5, 64), (60, 512),
+                                          (1000, 1024)])
+def test_pgs_of_an_own_pool(osds: int, wanted: int) -> None:
+    assert sites.pg_num_for(osds) == wanted
+
+
+def test_one_replica_is_asked_for_again() -> None:
+    sure = [command.get('yes_i_really_mean_it') for command in sites.pool_commands(SITE, 1, 32)]
+    assert sure == [None, True, None]
+    assert not any(command.get('yes_i_really_mean_it')
+                   for command in sites.pool_commands(SITE, 2, 32))
+
+
+def test_rights_of_the_user_end_at_the_pool_and_the_namespace() -> None:
+    caps = sites.user_command(SITE)['caps']
+    assert caps == ['mon', 'allow r', 'osd',
+                    'allow rw pool=perfguard-probe-7 namespace=perfguard-probe']
+
+
+@pytest.mark.parametrize('before, prefix', [(None, 'config rm'), ('false', 'config set')])
+def test_giving_back(before: Optional[str], prefix: str) -> None:
+    command = sites.restore_command(sites.DELETE_OPTION, before)
+    assert command['prefix'] == prefix and command.get('value') == before
+
+
+def test_in_force_is_what_all_mons_have() -> None:
+    option = sites.DELETE_OPTION
+    entries = [ConfigEntry('global', '', option, 'true'), ConfigEntry('mon', 'x', option, 'true'),
+               ConfigEntry('mon.a', '', option, 'true'), ConfigEntry('mon', '', 'other', 'true')]
+    assert sites.in_force(entries, option) is None
+    entries.append(ConfigEntry('mon', '', option, 'false'))
+    assert sites.in_force(entries, option) == 'false'
+
+
+def test_what_is_left_is_told() -> None:
+    detail = sites.left_check(SITE, 'auth rm: no answer')[sites.CHECK]['detail']
+    assert detail == ['auth rm: no answer', 'not removed yet: pool perfguard-probe-7',
+                      'not removed yet: client.perfguard-probe-7',
+                      'not removed yet: option mon_allow_pool_delete of the mons',
+                      'not removed yet: option mon_allow_pool_size_one of the mons']
+    detail = sites.left_check(Site(7, 'rbd', False, CLEANING, True), 'why')[sites.CHECK]['detail']
+    assert detail[1] == 'not removed yet: objects of namespace perfguard-probe in pool rbd'
+
+
+# ---- orders in words
+
+@pytest.mark.parametrize('order', [
+    RunOrder(), RunOrder(profile='quick', pool='rbd', repeat='3'),
+    RunOrder(osd='0', host='a', device_class='ssd', replicas='1', consent=True, store=True,
+             during_campaign=True)])
+def test_a_schedule_keeps_an_order(order: RunOrder) -> None:
+    assert order_of_words(words_of_order(order), 'command') == order
+    assert NewSchedule('x', order, {}).verb == 'probe schedule add'
+
+
+@pytest.mark.parametrize('order, kind', [
+    (RunOrder(), 'cluster'), (RunOrder(pool='rbd'), 'pool'), (RunOrder(pool='rbd', osd='1'), 'osd'),
+    (RunOrder(host='a'), 'osd'), (RunOrder(device_class='ssd'), 'osd'),
+    (RunOrder(store=True, osd='1'), 'store'), (RunOrder(interference=True), 'interference')])
+def test_kinds(order: RunOrder, kind: str) -> None:
+    assert order.kind == kind
+
+
+@pytest.mark.parametrize('text', ['0', '21', '-1', '1.5', 'x', '', '²', ' 3'])
+def test_counts_that_make_no_sense(text: str) -> None:
+    with pytest.raises(Refused, match='a number from 1 to 20 is wanted'):
+        count_of('repeat', text, 3, 20)
+
+
+def test_counts() -> None:
+    assert count_of('repeat', None, 3, 20) == 3 and count_of('repeat', '20', 3, 20) == 20
