@@ -238,7 +238,8 @@ class Loop:
         self._take_requests()
         seen, view = self._observe()
         self._watching.turn(seen.now, view, seen.signals, options,
-                            self._campaign, self._probing.busy)
+                            self._campaign, self._probing.felt(
+                                seen.now, self._cluster.stats_period()))
         seen = replace(seen, clients=self._watching.clients)
         self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched,
                               self._campaign, options)

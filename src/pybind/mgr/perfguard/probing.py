@@ -37,6 +37,8 @@ Run = Union[ProbeRun, StoreRun]
 #: Documents in the store: the run under way with what it has made; the rest.
 JOURNAL = 'probing'
 SETTINGS = 'probe-settings'
+#: Report periods of the OSDs after a run in which its operations are still reported.
+FELT_PERIODS = 3.0
 #: Seconds after which a schedule that could not be met is tried again, within its window.
 AGAIN_SECONDS = 60.0
 #: Seconds that the archive has at the end of the module.
@@ -88,6 +90,8 @@ class Probing:
         self._record: Optional[RunRecord] = None
         #: When it was seen last doing anything but cleaning up.
         self._cleaning_since = 0.0
+        #: When the last run ended.
+        self._ended = float('-inf')
         #: When each schedule was last tried, and why it was refused.
         self._tried: Dict[str, float] = {}
         self._refused: Dict[str, str] = {}
@@ -100,6 +104,10 @@ class Probing:
     @property
     def busy(self) -> bool:
         return self._run is not None
+
+    def felt(self, now: float, stats_period: float) -> bool:
+        """Whether what OSDs report now may be the doing of a probe: reports come late."""
+        return self.busy or 0.0 <= now - self._ended < FELT_PERIODS * stats_period
 
     # ---- life
 
@@ -354,6 +362,7 @@ class Probing:
             record = replace(record, started=run.started or 0.0, steps=run.steps,
                              results=run.in_order(), conditions=tuple(run.met),
                              counted=run.counted())
+        self._ended = now
         self._history.put(record)
         self._archive.put(record)
         self._record = None
