@@ -196,7 +196,10 @@ class ProbeRun:
                 self._fail('the mons do not take %s' % sites.SIZE_ONE_OPTION)
                 return False
             reply = self._cluster.run([command])[0]
-            if reply.retval != 0:
+            if 'already exists' in reply.error:
+                # Somebody has made it just now; the mons take that for success.
+                self._note(own=False)
+            if reply.retval != 0 or not self.site.own:
                 self._fail('%s: %s' % (command['prefix'], reply.error))
                 return False
         # Not for longer than it takes.
@@ -385,13 +388,22 @@ class ProbeRun:
         """What the mons say counts: this mgr's OSDMap need not show yet what was just made."""
         command = sites.remove_pool_command(self.site)
         if sites.DELETE_OPTION in self.site.allowed:
-            return self._allow(sites.DELETE_OPTION) and self._done(command)
+            return self._allow(sites.DELETE_OPTION) and self._removed_at_last(command)
         reply = self._cluster.run([command])[0]
         if reply.retval not in (-errno.EPERM, -errno.EBUSY):
             return reply.retval in (0, -errno.ENOENT) or self._done(command)
         # Mons do not delete pools unless they are told that they may.
         self._allow(sites.DELETE_OPTION)
         return False
+
+    def _removed_at_last(self, command: Json) -> bool:
+        """Where the mons refuse even so, it is their ceph.conf that wins over the database."""
+        reply = self._cluster.run([command])[0]
+        if reply.retval == -errno.EPERM:
+            self._hinder('osd pool rm: the mons do not delete pools, whatever the configuration '
+                         'database says: ceph tell mon.* config set %s true' % sites.DELETE_OPTION)
+            return False
+        return reply.retval in (0, -errno.ENOENT) or self._done(command)
 
     def _restored(self) -> bool:
         """Give back what the operator has not set anew meanwhile."""

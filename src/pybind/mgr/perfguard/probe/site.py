@@ -92,6 +92,8 @@ def pool_commands(site: Site, replicas: int, pg_num: int) -> List[Dict[str, Any]
         {'prefix': 'osd pool create', 'pool': site.pool, 'pg_num': pg_num, 'pgp_num': pg_num,
          'pool_type': 'replicated', 'autoscale_mode': 'off'},
         size,
+        # Pools may be made with it (osd_pool_default_flag_nodelete), and this one has to go.
+        {'prefix': 'osd pool set', 'pool': site.pool, 'var': 'nodelete', 'val': 'false'},
         {'prefix': 'osd pool application enable', 'pool': site.pool, 'app': 'perfguard'}]
 
 

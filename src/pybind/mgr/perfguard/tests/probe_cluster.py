@@ -88,7 +88,7 @@ class ProbeCluster(FakeCluster):
             if command['prefix'] in self.reply:
                 self.sent.append(dict(command))
                 answers.append(self.reply[command['prefix']])
-            elif command['prefix'] in COMMANDS and command.get('var', 'size') == 'size':
+            elif command['prefix'] in COMMANDS and command.get('var') != 'pg_autoscale_mode':
                 self.fault.step()
                 self.sent.append(dict(command))
                 self.epoch += 1
@@ -99,6 +99,8 @@ class ProbeCluster(FakeCluster):
 
     def create(self, command: Mapping[str, Any]) -> Answer:
         name, pg_num = command['pool'], command['pg_num']
+        if name in self.made:
+            return Answer(0, '', "pool '%s' already exists" % name)
         self.made.setdefault(name, Pool(7 + len(self.made), name, False, 3, 2, 0, pg_num, pg_num,
                                         pg_num))
         return Answer(0)
@@ -106,8 +108,9 @@ class ProbeCluster(FakeCluster):
     def allowed(self, option: str) -> bool:
         return self.mon_config.get(option) == 'true'
 
-    def resize(self, command: Mapping[str, Any]) -> Answer:
-        if command['val'] == '1' and not self.allowed('mon_allow_pool_size_one'):
+    def set_pool(self, command: Mapping[str, Any]) -> Answer:
+        one = command['var'] == 'size' and command['val'] == '1'
+        if one and not self.allowed('mon_allow_pool_size_one'):
             return Answer(-errno.EPERM, '', 'you must set mon_allow_pool_size_one')
         return Answer(0)
 
@@ -130,7 +133,7 @@ class ProbeCluster(FakeCluster):
 
 
 COMMANDS: Dict[str, Any] = {
-    'osd pool create': ProbeCluster.create, 'osd pool set': ProbeCluster.resize,
+    'osd pool create': ProbeCluster.create, 'osd pool set': ProbeCluster.set_pool,
     'osd pool application enable': lambda cluster, command: Answer(0),
     'osd pool rm': ProbeCluster.remove, 'auth get-or-create': ProbeCluster.add_user,
     'auth rm': ProbeCluster.remove_user}

@@ -43,7 +43,7 @@ def test_pgs_of_an_own_pool(osds: int, wanted: int) -> None:
 
 def test_one_replica_is_asked_for_again() -> None:
     sure = [command.get('yes_i_really_mean_it') for command in sites.pool_commands(SITE, 1, 32)]
-    assert sure == [None, True, None]
+    assert sure == [None, True, None, None]
     assert not any(command.get('yes_i_really_mean_it')
                    for command in sites.pool_commands(SITE, 2, 32))
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import Pool
 from perfguard.probe.order import RunId, RunOrder
-from perfguard.probe.site import CHECK
+from perfguard.probe.site import CHECK, own_pool
 from perfguard.rebalance.requests import Refused
 
 from .fake_cluster import Crash
@@ -36,6 +36,16 @@ def refused_errno(driver: ProbeDriver, order: Any) -> int:
     with pytest.raises(Refused) as refused:
         driver.give(order)
     return refused.value.errno
+
+
+def test_a_pool_that_somebody_makes_just_now_is_not_taken_for_its_own() -> None:
+    driver, name = ProbeDriver(), own_pool(1)
+    driver.cluster.before_command['osd pool create'] = lambda: driver.cluster.made.setdefault(
+        name, Pool(99, name, False, 3, 2, 0, 8, 8, 8)) and None
+    driver.give(OWN)
+    driver.finish()
+    assert driver.state(1) == 'failed' and name in driver.cluster.made
+    assert 'already exists' in driver.loop.probed().known(1).messages[0]
 
 
 @pytest.mark.parametrize('name', ORDERS)
