@@ -17,7 +17,7 @@ from .probe.selection import Place, selected_osds
 from .probe.site import pg_num_for
 from .probe.steps import plan_steps
 from .probe.types import BadJob, Job, Json, Step, Target
-from .proberun import pool_named
+from .probepremises import pool_named
 from .rebalance.requests import Refused
 from .rebalance.stop import stop_conditions
 from .rebalance.turn import Observation

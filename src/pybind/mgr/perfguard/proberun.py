@@ -5,22 +5,21 @@ Fed every turn and never waiting for the worker or an OSD. Whatever it makes on 
 journalled first (probe/site.py); a run of which only that is left, because the mgr that began it
 is gone, is cleaned up in the same way.
 """
-import errno
-import json
 import logging
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .cluster.ports import Cluster, View
 from .cluster.process import Child
 from .cluster.types import Pool, Signals
-from .probe import site as sites
 from .probe.history import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .probe.safety import met
 from .probe.site import Site
 from .probe.types import PREFIX, BadJob, Counted, Step, StepResult
 from .probe.wire import RUN, SWEEP, Request, request_to_json, step_result_from_json
 from .probe.worker import argv
+from .probecounts import AFTER, BEFORE, Counts
+from .probepremises import CannotMake, Premises, pool_named
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +39,6 @@ CANCEL_SECONDS = 20.0
 #: Between two attempts at something that the mons refuse: from the first of these, twice as long
 #: each time, up to the second.
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
-#: Seconds that the OSDs' counters are waited for.
-COUNTERS_SECONDS = 5.0
-COUNTERS = 'probe counters'
 
 
 @dataclass(frozen=True)
@@ -64,11 +60,10 @@ class ProbeRun:
                  plan: Optional[Plan], now: float) -> None:
         """Without a plan: only what an earlier mgr has left is cleaned up."""
         self._cluster = cluster
-        self._keep = keep
+        self._premises = Premises(cluster, keep, site)
+        self._counts = Counts(cluster, plan.osds if plan is not None else ())
         self._plan = plan
-        self.site = site
         self._since = now
-        self._key = ''
         self._child: Optional[Child] = None
         self._sweeping = False
         #: Nothing of the run's own worker is left: it has said so, or never began.
@@ -81,14 +76,8 @@ class ProbeRun:
         self._swept: List[float] = []
         self._removed = 0
         self._next_sweep = 0.0
-        #: Why objects could not be removed yet, in words.
-        self._hindrance = ''
-        self._counters: Dict[str, Dict[int, Json]] = {}
-        self._asked_at: Optional[float] = None
-        self._asked: Set[int] = set()
         #: When cleaning up goes on, and how long it paused the last time.
         self._again_at, self._pause = 0.0, 0.0
-        self._hindered = False
         # ---- what came of it
         self.steps: Tuple[Step, ...] = ()
         self.results: Dict[int, StepResult] = {}
@@ -99,6 +88,11 @@ class ProbeRun:
             FAILED, 'the mgr that began it is gone')
         self.met: Dict[str, None] = {}
         self.finished = False
+
+    @property
+    def site(self) -> Site:
+        """What it has on the cluster."""
+        return self._premises.site
 
     # ---- from outside
 
@@ -130,9 +124,9 @@ class ProbeRun:
         """The longer something has been in its way, the more rarely."""
         pause = min(max(2 * self._pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
         # In case that this raises.
-        self._hindered, self._again_at = False, now + pause
+        self._premises.hindered, self._again_at = False, now + pause
         self._clean_up(now, view)
-        self._pause = pause if self._hindered else 0.0
+        self._pause = pause if self._premises.hindered else 0.0
         self._again_at = now + self._pause
 
     def close(self) -> None:
@@ -143,13 +137,7 @@ class ProbeRun:
             self._child.hang_up()
             self._child.wait(GRACE_SECONDS)
             self._child.close()
-        if not self.site.user:
-            return
-        # The journal stays, so that the next start sees to what the mons do not do in time.
-        if self.site.own and not self._remove_pool():
-            self._remove_pool()
-        self._cluster.run([sites.remove_user_command(self.site)])
-        self._restored()
+        self._premises.close()
 
     # ---- preparing
 
@@ -157,13 +145,10 @@ class ProbeRun:
                  reasons: Sequence[str]) -> None:
         assert self._plan is not None
         if not self.site.user:
-            if self.site.own and pool_named(view, self.site.pool) is not None:
-                # Whoever made it, it is not the run's to remove.
-                self.site = replace(self.site, own=False)
-                self._fail('there is a pool %s, which no probe has made' % self.site.pool)
-                return
-            self._note(user=True)
-            if self.site.own and not self._make_pool() or not self._make_user():
+            try:
+                self._premises.make(view, self._plan.replicas, self._plan.pg_num)
+            except CannotMake as error:
+                self._fail(str(error))
                 return
         pool = pool_named(view, self.site.pool)
         counts = signals.pool_counts.get(pool.id) if pool is not None else None
@@ -173,7 +158,7 @@ class ProbeRun:
                 self._fail('pool %s is not active+clean after %d s'
                            % (self.site.pool, POOL_SECONDS))
             return
-        if not self._counted('before', now):
+        if not self._counts.taken(BEFORE, now):
             return
         if reasons:
             # Not before: PGs of a new pool are no trouble until they have peered.
@@ -185,62 +170,9 @@ class ProbeRun:
             self._fail(str(error))
             return
         limit = self._plan.limit_seconds
-        self._note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS)
+        self._premises.note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS)
         self.started = now
         self._start(self._request(RUN, limit))
-
-    def _make_pool(self) -> bool:
-        assert self._plan is not None
-        for command in sites.pool_commands(self.site, self._plan.replicas, self._plan.pg_num):
-            if command.get('yes_i_really_mean_it') and not self._allow(sites.SIZE_ONE_OPTION):
-                self._fail('the mons do not take %s' % sites.SIZE_ONE_OPTION)
-                return False
-            reply = self._cluster.run([command])[0]
-            if 'already exists' in reply.error:
-                # Somebody has made it just now; the mons take that for success.
-                self._note(own=False)
-            if reply.retval != 0 or not self.site.own:
-                self._fail('%s: %s' % (command['prefix'], reply.error))
-                return False
-        # Not for longer than it takes.
-        self._restored()
-        return True
-
-    def _make_user(self) -> bool:
-        reply = self._cluster.run([sites.user_command(self.site)])[0]
-        if reply.retval != 0:
-            self._fail('auth get-or-create: %s' % reply.error)
-            return False
-        self._key = str(json.loads(reply.out)[0]['key'])
-        return True
-
-    def _allow(self, option: str) -> bool:
-        """Set an option of the mons for a moment; False: they did not."""
-        if option not in self.site.allowed:
-            entries = self._cluster.config_entries()
-            if entries is None:
-                self._hinder('config dump: no answer')
-                return False
-            self._note(allowed={**self.site.allowed, option: sites.in_force(entries, option)})
-        return self._done(sites.allow_command(option))
-
-    def _counted(self, when: str, now: float) -> bool:
-        """Whether the OSDs have told their counters, or need not be waited for any more."""
-        osds = self._plan.osds if self._plan is not None else ()
-        known = self._counters.setdefault(when, {})
-        if self._asked_at is None:
-            self._asked_at = now
-            self._cluster.answers(COUNTERS)
-            # An answer that is owed from before would tell of then.
-            self._asked = set(osds) - self._cluster.asked(COUNTERS)
-            self._cluster.ask(COUNTERS, sorted(self._asked),
-                              {'prefix': 'perf dump', 'logger': 'osd'})
-        known.update({osd: answer for osd, answer in self._cluster.answers(COUNTERS).items()
-                      if osd in self._asked and isinstance(answer, dict)})
-        if self._asked <= set(known) or now - self._asked_at > COUNTERS_SECONDS:
-            self._asked_at = None
-            return True
-        return False
 
     # ---- running
 
@@ -249,7 +181,7 @@ class ProbeRun:
             self._child = Child(argv())
         except OSError as error:
             self._fail('the worker cannot be started: %s' % error)
-            self._hinder('the worker cannot be started: %s' % error)
+            self._premises.hinder('the worker cannot be started: %s' % error)
             return
         self._clean = False
         self._child.send(request_to_json(request))
@@ -258,9 +190,10 @@ class ProbeRun:
         conf, hosts = self._cluster.connection()
         running = mode == RUN
         return Request(
-            self.site.pool, self.site.prefix if running else PREFIX, self.site.entity, self._key,
-            hosts, mode, conf, steps=self.steps if running else (), limit_seconds=limit_seconds,
-            engine=self._plan.engine if self._plan is not None else 'auto', seed=self.site.run)
+            self.site.pool, self.site.prefix if running else PREFIX, self.site.entity,
+            self._premises.key, hosts, mode, conf, steps=self.steps if running else (),
+            limit_seconds=limit_seconds, seed=self.site.run,
+            engine=self._plan.engine if self._plan is not None else 'auto')
 
     def _follow(self, now: float) -> None:
         child = self._child
@@ -308,12 +241,12 @@ class ProbeRun:
             self._clean = True
         elif kind == 'cleaned':
             self._clean = line['left'] == 0
-            self._hindrance = '' if self._clean else (
+            self._premises.hindrance = '' if self._clean else (
                 '%d objects could not be removed yet' % line['left'])
             if self._sweeping:
                 self._removed = int(line['removed'])
         elif kind == 'error' and self._sweeping:
-            self._hindrance = str(line['message'])
+            self._premises.hindrance = str(line['message'])
         elif kind == 'error' and not self.outcome:
             self.outcome, self.message = FAILED, str(line['message'])
 
@@ -331,34 +264,20 @@ class ProbeRun:
 
     # ---- cleaning up
 
-    def _hinder(self, text: str) -> None:
-        self._hindrance, self._hindered = text, True
-
-    def _done(self, command: Json) -> bool:
-        reply = self._cluster.run([command])[0]
-        if reply.retval not in (0, -errno.ENOENT):
-            self._hinder('%s: %s' % (command['prefix'], reply.error or 'no answer'))
-            return False
-        return True
-
     def _clean_up(self, now: float, view: View) -> None:
-        if not self._counted_after(now):
+        if self.results and not self._counts.taken(AFTER, now):
             return
         # It is noted before anything is made, so without it there is nothing.
-        if self.site.user:
-            if not self._emptied(now, view):
-                return
-            if not self._done(sites.remove_user_command(self.site)):
-                return
-            self._note(user=False)
+        if self.site.user and not (self._emptied(now, view) and self._premises.remove_user()):
+            return
         # What it ended with is kept before the journal goes.
-        self.finished = self._restored()
+        self.finished = self._premises.restored()
 
     def _emptied(self, now: float, view: View) -> bool:
         """Whether neither its own pool nor an object is left."""
-        self._follow_rename(view)
+        self._premises.follow_rename(view)
         if self.site.own:
-            return self._remove_pool()
+            return self._premises.remove_pool()
         if pool_named(view, self.site.pool) is not None:
             return self._swept_clean(now)
         if self._child is not None:
@@ -366,58 +285,6 @@ class ProbeRun:
             self._child.wait(GRACE_SECONDS)
             self._child.close()
             self._child = None
-        return True
-
-    def _follow_rename(self, view: View) -> None:
-        """The operator may have renamed the pool; the user has no right under the new name."""
-        pool = view.osdmap.pools.get(self.site.pool_id)
-        if pool is not None and pool.name != self.site.pool:
-            self._key = ''
-            self._cluster.run([sites.remove_user_command(self.site)])
-            self._note(pool=pool.name)
-
-    def _counted_after(self, now: float) -> bool:
-        if self._plan is None or not self.results or 'done' in self._counters:
-            return True
-        if not self._counted('after', now):
-            return False
-        self._counters['done'] = {}
-        return True
-
-    def _remove_pool(self) -> bool:
-        """What the mons say counts: this mgr's OSDMap need not show yet what was just made."""
-        command = sites.remove_pool_command(self.site)
-        if sites.DELETE_OPTION in self.site.allowed:
-            return self._allow(sites.DELETE_OPTION) and self._removed_at_last(command)
-        reply = self._cluster.run([command])[0]
-        if reply.retval not in (-errno.EPERM, -errno.EBUSY):
-            return reply.retval in (0, -errno.ENOENT) or self._done(command)
-        # Mons do not delete pools unless they are told that they may.
-        self._allow(sites.DELETE_OPTION)
-        return False
-
-    def _removed_at_last(self, command: Json) -> bool:
-        """Where the mons refuse even so, it is their ceph.conf that wins over the database."""
-        reply = self._cluster.run([command])[0]
-        if reply.retval == -errno.EPERM:
-            self._hinder('osd pool rm: the mons do not delete pools, whatever the configuration '
-                         'database says: ceph tell mon.* config set %s true' % sites.DELETE_OPTION)
-            return False
-        return reply.retval in (0, -errno.ENOENT) or self._done(command)
-
-    def _restored(self) -> bool:
-        """Give back what the operator has not set anew meanwhile."""
-        if not self.site.allowed:
-            return True
-        entries = self._cluster.config_entries()
-        if entries is None:
-            self._hinder('config dump: no answer')
-            return False
-        for option, before in self.site.allowed.items():
-            ours = sites.in_force(entries, option) == sites.ALLOWED and before != sites.ALLOWED
-            if ours and not self._done(sites.restore_command(option, before)):
-                return False
-        self._note(allowed={})
         return True
 
     def _swept_clean(self, now: float) -> bool:
@@ -430,14 +297,22 @@ class ProbeRun:
         if self._child is None and now >= self._next_sweep:
             if self._swept and (not orphan or self._swept[-1] - self._swept[0] > ORPHAN_SECONDS):
                 return True
-            if not self._key and not self._make_user():
-                # Its rights are not what they were; the next turn makes it anew.
-                self._cluster.run([sites.remove_user_command(self.site)])
+            if not self._premises.key and not self._has_user():
                 return False
             self._sweeping, self._clean, self._removed = True, False, -1
             self._next_sweep = now + SWEEP_PAUSE_SECONDS
             self._start(self._request(SWEEP, SWEEP_SECONDS))
         return False
+
+    def _has_user(self) -> bool:
+        try:
+            self._premises.make_user()
+        except CannotMake as error:
+            # Its rights are not what they were; the next turn makes it anew.
+            self._premises.hinder(str(error))
+            self._premises.drop_user()
+            return False
+        return True
 
     def _follow_sweep(self, now: float) -> None:
         child = self._child
@@ -450,10 +325,10 @@ class ProbeRun:
             return
         if not self._clean:
             log.warning('probe %d: sweep: %s', self.site.run,
-                        self._hindrance or child.last_words or status)
+                        self._premises.hindrance or child.last_words or status)
             self._swept = []
             # The user may have been removed by hand.
-            self._key = ''
+            self._premises.key = ''
         elif self._removed:
             # What was on its way when its worker died may come after it.
             self._swept = []
@@ -482,7 +357,7 @@ class ProbeRun:
         if self.outcome and self.site.stage == RUNNING:
             return 'stopping: ' + self.message
         if self.site.stage != RUNNING or not self.steps:
-            return self.site.stage + (': ' + self._hindrance if self._hindrance else '')
+            return ': '.join(filter(None, (self.site.stage, self._premises.hindrance)))
         step = self.steps[self.step]
         return 'step %d of %d (%s), %s' % (
             self.step + 1, self.total, ' '.join([step.job.name] + [
@@ -498,17 +373,7 @@ class ProbeRun:
 
     def counted(self) -> Tuple[Counted, ...]:
         """What the OSDs counted of clients while the run went on."""
-        before, after = self._counters.get('before', {}), self._counters.get('after', {})
-        found: List[Counted] = []
-        for osd in sorted(set(before) & set(after)):
-            then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
-            reads, writes = (int(now.get(name, 0)) - int(then.get(name, 0))
-                             for name in ('op_r', 'op_w'))
-            if min(reads, writes) >= 0:  # else it has been started anew
-                found.append(Counted(osd, reads, writes))
-        return tuple(found)
-
-    # ---- the journal
+        return self._counts.counted()
 
     def _fail(self, message: str) -> None:
         if not self.outcome:
@@ -518,12 +383,4 @@ class ProbeRun:
 
     def _stage(self, stage: str) -> None:
         if self.site.stage != stage:
-            self._note(stage=stage)
-
-    def _note(self, **changes: Any) -> None:
-        self.site = replace(self.site, **changes)
-        self._keep(self.site)
-
-
-def pool_named(view: View, name: str) -> Optional[Pool]:
-    return next((pool for pool in view.osdmap.pools.values() if pool.name == name), None)
+            self._premises.note(stage=stage)
