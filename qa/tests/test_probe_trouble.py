@@ -344,8 +344,9 @@ def aborted(probes: Trouble, run: int, shows: Callable[[], bool], text: str) -> 
     seconds = time.monotonic() - begin
     print('%s: stopped after %.1f s' % (text, seconds))
     assert seconds < ABORT_SECONDS
-    refusals = probes.guard.get('probe run', dry_run=True, **SHORT)['refusals']
-    assert any(re.search(text, refusal) for refusal in refusals), refusals
+    # PGs that have just become inactive peer before they are degraded, which is no trouble.
+    cluster.wait(lambda: any(re.search(text, refusal) for refusal in probes.guard.get(
+        'probe run', dry_run=True, **SHORT)['refusals']), 10, 'the refusal: ' + text)
     retval, _, error = probes.guard.ask('probe run', **SHORT)
     assert retval == -errno.EBUSY and re.search(text + '|under way', error), error
 
