@@ -97,8 +97,10 @@ class Probing:
         self._refused: Dict[str, str] = {}
         #: Those whose refusal was told since their window opened.
         self._told: Set[str] = set()
-        #: Epoch and CRUSH version, and where the OSDs stood then.
-        self._placed: Tuple[Tuple[int, int], Mapping[int, OsdPlace]] = ((-1, -1), {})
+        #: Epoch and CRUSH version, where the OSDs stood then, and what pools were spread over.
+        self._placed = (-1, -1)
+        self._places: Mapping[int, OsdPlace] = {}
+        self._layouts: Mapping[str, Layout] = {}
         self.probed = Probed()
 
     @property
@@ -415,24 +417,26 @@ class Probing:
         if record is not None and run is not None:
             record = replace(record, state=run.state, started=run.started or 0.0,
                              steps=run.steps, results=run.in_order(), messages=(run.text,))
-        pools = seen.osdmap.pools.values()
+        self._look_where_all_is(seen)
         self.probed = Probed(
             records=tuple(self._history.all()), running=record,
             schedules=self._settings.schedules, refused=dict(self._refused),
             baselines=self._settings.baselines, regressions=self._settings.regressions,
-            places=self._places(seen), layouts={pool.name: layout_of(pool, seen) for pool in pools},
-            kept_in=self._archive.place)
+            places=self._places, layouts=self._layouts, kept_in=self._archive.place)
 
-    def _places(self, seen: Observation) -> Mapping[int, OsdPlace]:
-        """Of the OSDs that are in; worked out again when OSDMap or CRUSH have changed."""
+    def _look_where_all_is(self, seen: Observation) -> None:
+        """Again when OSDMap or CRUSH have changed: it takes a look at each OSD for each pool."""
         key = (seen.osdmap.epoch, seen.crush_version)
-        if key != self._placed[0]:
-            crush = seen.crush
-            self._placed = (key, {
-                osd.id: OsdPlace(osd.id, crush.host_of(osd.id) or '', crush.root_of(osd.id),
-                                 crush.class_of(osd.id))
-                for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0})
-        return self._placed[1]
+        if key == self._placed:
+            return
+        crush = seen.crush
+        self._placed = key
+        self._places = {
+            osd.id: OsdPlace(osd.id, crush.host_of(osd.id) or '', crush.root_of(osd.id),
+                             crush.class_of(osd.id))
+            for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0}
+        self._layouts = {pool.name: layout_of(pool, seen)
+                         for pool in seen.osdmap.pools.values()}
 
 
 def layout_of(pool: Pool, seen: Observation) -> Layout:
