@@ -147,8 +147,7 @@ class Loop:
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
-        active = self._campaign is not None and self._campaign.active
-        busy = active or self._probing.busy
+        busy = self._moving() or self._probing.busy
         interval = options.campaign_interval if busy else options.loop_interval
         # A turn holds the interpreter's lock; where the OSDMap is huge, other modules come first.
         rest = max(REST_SECONDS, self._turn_seconds / BUSY_SHARE)

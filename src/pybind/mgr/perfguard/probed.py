@@ -2,14 +2,15 @@
 """What commands see of the probes: the state at the end of one turn, and what follows from it."""
 import errno
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .cluster.types import OsdPlace
 from .probe.baseline import Baselines, Regression
 from .probe.compare import NothingInCommon, compare
 from .probe.expect import Layout, expect
 from .probe.history import RunRecord
-from .probe.ranking import interference, interference_findings, outlier_text, rank
+from .probe.ranking import (Interference, Rank, interference, interference_findings,
+                            outlier_text, rank)
 from .probe.result import fio_json
 from .probe.schedule import Schedule, schedule_to_json
 from .rebalance.requests import Refused
@@ -28,7 +29,7 @@ class Probed:
     baselines: Baselines = Baselines()
     regressions: Tuple[Regression, ...] = ()
     places: Mapping[int, OsdPlace] = field(default_factory=dict)
-    #: Pool -> what its I/O is spread over; '' for a pool of a probe's own.
+    #: Pool -> what its I/O is spread over.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     #: Where records are kept, in words.
     kept_in: str = ''
@@ -64,16 +65,18 @@ class Probed:
         expected = [each._asdict() for each in expect(record, self._device_class(record),
                                                       self._layout(record))]
         ranks = rank(record, self.places) if len(record.target.osds) > 1 else ()
-        found = [each._asdict() for each in interference(record)]
+        apart = interference(record)
         return {**fio_json(self._summary(record), record.steps, record.results),
                 'expected': expected, 'osds': [each._asdict() for each in ranks],
-                'interference': found, 'findings': self._findings(record, ranks),
+                'interference': [each._asdict() for each in apart],
+                'findings': self._findings(record, ranks, apart),
                 'counted': [each._asdict() for each in record.counted],
                 'conditions': list(record.conditions), 'messages': list(record.messages)}
 
-    def _findings(self, record: RunRecord, ranks: Any) -> List[str]:
+    def _findings(self, record: RunRecord, ranks: Sequence[Rank],
+                  apart: Sequence[Interference]) -> List[str]:
         found = [outlier_text(each) for each in ranks if each.outlier]
-        found += interference_findings(interference(record))
+        found += interference_findings(apart)
         for each in self.regressions:
             if each.run == record.id:
                 found += ['slower than probe %d: %s' % (each.baseline, line)
