@@ -32,6 +32,9 @@ class Traces:
 
 
 class Probes:
+    #: How long the cluster may take until a probe is let in.
+    settle_seconds = 40.0
+
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
         self.cluster = guard.cluster
@@ -47,7 +50,7 @@ class Probes:
 
         refused: List[str] = []
         try:
-            return int(self.cluster.wait(begun, 40, 'the probe to begin')['id'])
+            return int(self.cluster.wait(begun, self.settle_seconds, 'the probe to begin')['id'])
         except Exception as problem:
             raise AssertionError('%s; %s' % (problem, refused[-1:])) from problem
 

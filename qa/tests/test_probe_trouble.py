@@ -65,6 +65,7 @@ class Traces:
 
 class Trouble(Probes):
     """Probes on a cluster that has its mgr and OSDs killed: no command is sure of an answer."""
+    settle_seconds = PATIENCE_SECONDS
 
     def __init__(self, guard: Guard) -> None:
         super().__init__(guard)
@@ -74,17 +75,6 @@ class Trouble(Probes):
         return Traces(self.guard.foreign(), frozenset(users(self.cluster)),
                       tuple(sorted(self.guard.upmaps())), workers(self.cluster),
                       objects(self.cluster, POOL))
-
-    def start(self, **args: Any) -> int:
-        """Begin a run as soon as the cluster is well; returns its id."""
-        answers: List[Any] = []
-
-        def begun() -> bool:
-            answers.append(self.guard.ask('probe run', **args))
-            return bool(answers[-1][0] == 0)
-
-        self._wait(begun, 'the probe to begin', answers)
-        return int(json.loads(answers[-1][1])['id'])
 
     def row_now(self, run: int) -> Json:
         """The row of `probe ls`; {} where no mgr tells."""
@@ -116,7 +106,7 @@ class Trouble(Probes):
 
     def running(self, seconds: float, **args: Any) -> int:
         """A run in the midst of its measurement; returns its id."""
-        run = self.start(**{**LONG, 'runtime': '%g' % seconds, **args})
+        run = self.begin(**{**LONG, 'runtime': '%g' % seconds, **args})
         self.until(run, ('running',), ', run')
         return run
 
@@ -192,12 +182,12 @@ def test_killed_at_random_instants(probes: Trouble, release: str) -> None:
         while not killed(probes, victim, which, instants.uniform(0.0, lives[which]), instants):
             pass
     for target in TARGETS:
-        probes.ended(probes.start(**SHORT, **target))
+        probes.ended(probes.begin(**SHORT, **target))
 
 
 def life(probes: Trouble, target: Dict[str, str]) -> float:
     """Seconds from the answer to the command until the module says that the run has ended."""
-    run = probes.start(**SHORT, **target)
+    run = probes.begin(**SHORT, **target)
     begin = time.monotonic()
     assert probes.until(run, ENDED)['state'] == 'done'
     seconds = time.monotonic() - begin
@@ -208,7 +198,7 @@ def life(probes: Trouble, target: Dict[str, str]) -> float:
 def killed(probes: Trouble, victim: str, which: int, instant: float,
            instants: random.Random) -> bool:
     """Whether there was something to kill at that instant or after it."""
-    run = probes.start(**SHORT, **TARGETS[which])
+    run = probes.begin(**SHORT, **TARGETS[which])
     time.sleep(instant)
     if instants.random() < CANCEL_SHARE:
         probes.guard.ask('probe cancel', run=run)
@@ -300,7 +290,7 @@ def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
     row = probes.ended(run)
     print(row['state'], row['message'])
     assert row['state'] in ('failed', 'aborted') and row['message']
-    assert probes.ended(probes.start(**SHORT, **target))['state'] == 'done'
+    assert probes.ended(probes.begin(**SHORT, **target))['state'] == 'done'
 
 
 @pytest.mark.releases('pacific')
@@ -363,7 +353,7 @@ def has_state(cluster: Cluster, state: str) -> bool:
 def ended_aborted(probes: Trouble, run: int, text: str) -> None:
     row = probes.ended(run)
     assert row['state'] == 'aborted' and re.search(text, row['message']), row
-    assert probes.ended(probes.start(**SHORT, pool=POOL))['state'] == 'done'
+    assert probes.ended(probes.begin(**SHORT, pool=POOL))['state'] == 'done'
 
 
 @pytest.mark.releases('pacific')
@@ -450,7 +440,7 @@ def test_module_disabled_and_enabled(probes: Trouble, target: Dict[str, str]) ->
     cluster.mon('mgr module enable', module='perfguard')
     probes.guard.wait_ready()
     assert probes.ended(run)['state'] == 'failed'
-    assert probes.ended(probes.start(**SHORT, **target))['state'] == 'done'
+    assert probes.ended(probes.begin(**SHORT, **target))['state'] == 'done'
 
 
 @pytest.mark.releases('pacific')
@@ -504,7 +494,7 @@ def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
     cluster.fill(name, 20, 4096)
     cluster.wait_clean(60)
     before = objects(cluster, name)
-    run = probes.start(**SHORT)
+    run = probes.begin(**SHORT)
     assert name == '%s%d' % (PREFIX, run)
     if cancelled:
         probes.guard.ask('probe cancel', run=run)
@@ -513,7 +503,7 @@ def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
     assert objects(cluster, name) == before
     remove_pool(cluster, name)
     probes.ended(run)
-    assert probes.ended(probes.start(**SHORT))['state'] == 'done'
+    assert probes.ended(probes.begin(**SHORT))['state'] == 'done'
 
 
 @pytest.mark.releases('pacific')
@@ -529,4 +519,4 @@ def test_two_failovers_while_cleaning(probes: Trouble) -> None:
             probes.until(run, ('cleaning',))
             cluster.wait(lambda: cluster.mon('mgr dump')['standbys'], 60, 'a standby')
     assert probes.ended(run)['state'] == 'failed'
-    assert probes.ended(probes.start(**SHORT, pool=POOL))['state'] == 'done'
+    assert probes.ended(probes.begin(**SHORT, pool=POOL))['state'] == 'done'
