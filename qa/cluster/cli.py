@@ -13,6 +13,7 @@ from . import load as load_client
 from . import releases
 from .cluster import Cluster, end_cluster, exit_on_signals
 from .daemons import Daemons, tied_argv
+from .dashboard import USERS
 from .errors import ClusterError
 from .load_control import TOP_DIR, client_argv
 from .state import State, base_dir, directories
@@ -54,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument('pool')
     load_client.add_options(verb)
     verb.set_defaults(run=_load)
+    verb = _verb(verbs, 'dashboard', 'switch the dashboard on; prints its address and users')
+    verb.set_defaults(run=_dashboard)
     verb = verbs.add_parser('build', help='build the chroots of releases, where they are not yet')
     verb.add_argument('releases', nargs='+', choices=releases.NAMES, metavar='RELEASE')
     verb.set_defaults(run=_build)
@@ -169,6 +172,13 @@ def _load(args: argparse.Namespace) -> int:
     options = {name: getattr(args, name) for name in names}
     return subprocess.run(tied_argv(client_argv(cluster.conf_path, args.pool, options)),
                           cwd=TOP_DIR).returncode
+
+
+def _dashboard(args: argparse.Namespace) -> None:
+    dashboard = _attach(args).dashboard()
+    print(dashboard.url())
+    for user, password in dashboard.passwords.items():
+        print(f'{user}  {password}  ({USERS[user]})')
 
 
 def _build(args: argparse.Namespace) -> None:

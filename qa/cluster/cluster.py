@@ -26,6 +26,7 @@ from . import config, machine, modules, pools, ports, releases
 from .boot import Boot
 from .connection import DEFAULT_TIMEOUT, Connection, Handle, Reply, parse
 from .daemons import Daemons
+from .dashboard import Dashboard
 from .errors import ClusterError, CommandError, WaitTimeout
 from .load_control import Load
 from .placement import host_of_added, host_of_first, location
@@ -493,6 +494,12 @@ class Cluster:
     def dashboard_port(self, mgr: str) -> int:
         """The port on which a dashboard of that mgr listens (plain HTTP) once it is enabled."""
         return self._state.ports[1] - self._state.mgrs.index(mgr)
+
+    def dashboard(self, prefix: str = '') -> Dashboard:
+        """Switch the dashboard on, below a path such as ``/ceph``, and make its users."""
+        dashboard = Dashboard(self, prefix)
+        dashboard.enable()
+        return dashboard
 
     def _configure_dashboard(self) -> None:
         """Two dashboards on one machine need their own ports; the module itself stays off."""
