@@ -7,7 +7,7 @@ from . import render
 from .command import CommandResult, command, show
 from .compat import read_command, write_command
 from .loop import Loop
-from .overview import Published
+from .overview import Published, with_pins
 from .probecli import ProbeCommands
 from .rebalance.orders import Order
 from .rebalance.report import summary
@@ -42,7 +42,9 @@ class Commands(ProbeCommands):
     @command
     def osds(self, format: Optional[str] = None) -> CommandResult:
         """Show latency and slowdown of each OSD against its peers"""
-        return show({'osds': list(self._ready().watched.osds)}, format, render.osds)
+        published = self._ready()
+        return show({'osds': with_pins(published.watched.osds, published.plan)}, format,
+                    render.osds)
 
     @read_command('perfguard pools')
     @command

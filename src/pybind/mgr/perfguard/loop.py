@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from dataclasses import replace
-from typing import Callable, List, Optional, Tuple, Union
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 from . import overview
 from .cluster.ports import Cluster, View
@@ -62,6 +62,8 @@ BUSY_SHARE = 0.1
 LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 #: How often the mapping after a change is worked out until the OSDMap holds still meanwhile.
 OUTLOOK_TRIES = 3
+#: A loop that has not turned for so many intervals hangs.
+LATE_TURNS = 4.0
 #: Where requests wait in the store.
 REQUESTS = 'requests'
 
@@ -517,6 +519,10 @@ class Loop:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
         return self._watching.history(what, condensed, last)
 
+    def drawn(self, since: float, pools: Sequence[int]) -> Json:
+        """For the page: the last hour after `since` of the cluster and of some pools."""
+        return self._watching.drawn(since, pools)
+
     def _publish(self, seen: Observation, options: Options) -> None:
         campaign = self._campaign
         active = campaign is not None and campaign.active
@@ -545,7 +551,9 @@ class Loop:
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),
             events=self._events.all(), history=tuple(self._history), campaign=campaign,
-            pins=self._held_back(), unhealthy=tuple(self._unhealthy(seen)))
+            pins=self._held_back(), unhealthy=tuple(self._unhealthy(seen)),
+            turned=seen.now, stale_after=LATE_TURNS * max(options.loop_interval,
+                                                          options.campaign_interval))
         with self._publishing:
             for _, request in list(self._requests.queue):
                 published = overview.foreseen(published, request, seen.now)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The shell around perfguard: options, wiring, the serve loop. No logic."""
+import json
 import logging
 import threading
-from typing import Any
+import time
+from typing import Any, List
 
 from mgr_module import MgrModule, Option
 
@@ -13,6 +15,7 @@ from .loop import Loop
 from .options import OPTIONS, read_options
 from .probe.archive import SCHEMA
 from .store import Store
+from .web.overview import overview
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,16 @@ class Module(Commands, MgrModule):
     def shutdown(self) -> None:
         self._stop.set()
         self.loop.stop()
+
+    def dashboard_overview(self, since: float, pools: List[str]) -> str:
+        """For the dashboard, which asks through MgrModule.remote: JSON of web/overview.py.
+
+        `since`: seconds since the epoch; `pools`: ids, those of none are left out.
+        """
+        ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit()]
+        found = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),
+                         since, time.time())
+        return json.dumps({**found, 'name': self.get_mgr_id()})
 
     def config_notify(self) -> None:
         self.loop.wake()

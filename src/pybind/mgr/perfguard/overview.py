@@ -30,6 +30,9 @@ class Published:
     campaign: Optional[Campaign] = None
     pins: int = 0
     unhealthy: Tuple[str, ...] = ()
+    #: When the turn was, in seconds since the epoch, and after how many more it is late.
+    turned: float = 0.0
+    stale_after: float = 0.0
 
 
 def foreseen(published: Published, request: Request, now: float) -> Published:
@@ -49,6 +52,14 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
     return replace(published, campaign=campaign,
                    rebalance={**published.rebalance, **changes, 'paused': campaign.paused},
                    status={**published.status, **changes})
+
+
+def with_pins(osds: Sequence[Json], plan: Json) -> List[Json]:
+    """The rows of `perfguard osds`, with the PGs that are still to come and to go."""
+    loads = {load['osd']: load for load in plan.get('osds', ())}
+    nothing = {'pgs_in': 0, 'pgs_out': 0}
+    return [{**row, **{key: loads.get(row['osd'], nothing)[key] for key in nothing}}
+            for row in osds]
 
 
 def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:

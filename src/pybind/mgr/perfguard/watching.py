@@ -2,7 +2,7 @@
 """The watch at work: fed from the cluster every stats period, kept in the store, published."""
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .cluster.ports import Cluster, View
 from .cluster.types import Signals
@@ -23,6 +23,8 @@ Json = Dict[str, Any]
 #: Documents in the store: what is raised, and a baseline for each pool.
 DOCUMENT = 'watch'
 BASELINES = 'baseline/'
+#: Pools whose history one answer tells at most.
+DRAWN_POOLS = 4
 #: Readings may come so much before a period is over: the loop is not on the dot.
 EARLY = 0.9
 
@@ -91,7 +93,8 @@ class Watching:
         self._updated = now
         moving = campaign is not None and campaign.active and bool(campaign.in_flight)
         sight = Sight(now, signals, view.osdmap, view.placement, period,
-                      not (moving or probing), probing)
+                      not (moving or probing), probing,
+                      len(campaign.in_flight) if campaign is not None else 0)
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(sight, readings, options)
@@ -131,6 +134,11 @@ class Watching:
     def history(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
         return self._watch.history_of(what, self.watched.pool_ids, condensed, last)
+
+    def drawn(self, since: float, pools: Sequence[int]) -> Json:
+        """For the page: the last hour after `since` of the cluster and of some pools."""
+        names = {pool_id: name for name, pool_id in self.watched.pool_ids.items()}
+        return self._watch.drawn(since, pools, names, DRAWN_POOLS)
 
 
 def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:

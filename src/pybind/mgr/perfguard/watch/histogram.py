@@ -5,7 +5,8 @@ from typing import List, Optional, Sequence
 from ..cluster.types import LatencyCounts
 
 
-def percentile_ms(bounds: Sequence[int], counts: Sequence[int], share: float) -> Optional[float]:
+def percentile_ms(bounds: Sequence[int], counts: Sequence[float],
+                  share: float) -> Optional[float]:
     """The latency that `share` (0 to 1) of the operations stay under, in ms; None without any.
 
     `bounds`: upper bounds in ns of all buckets but the last. Within a bucket the operations are
@@ -16,7 +17,7 @@ def percentile_ms(bounds: Sequence[int], counts: Sequence[int], share: float) ->
     if total <= 0:
         return None
     wanted = share * total
-    below = 0
+    below = 0.0
     for number, count in enumerate(counts):
         if count and below + count >= wanted:
             lower = bounds[number - 1] if number else 0

@@ -136,6 +136,13 @@ class PoolWatch:
         return [(pool_id, kind, alarm.since) for pool_id, pool in sorted(self._pools.items())
                 for kind, alarm in pool.alarms.items() if alarm.raised]
 
+    def busiest(self) -> List[int]:
+        """All pools, by their operations in the last minute."""
+        def ops(pool_id: int) -> float:
+            return sum(point.sums[READS] + point.sums[WRITES]
+                       for point in self._pools[pool_id].recent)
+        return sorted(self._pools, key=lambda pool_id: (-ops(pool_id), pool_id))
+
     def history(self, pool_id: int) -> Optional[History]:
         pool = self._pools.get(pool_id)
         return pool.history if pool is not None else None

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Tail latency, from the samples of a few OSDs at a time."""
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+from collections import deque
+from typing import Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import LatencyCounts
+from ..cluster.types import ClientOps, LatencyCounts
 from .histogram import merged, percentile_ms
 
 #: A sample older than this tells nothing of now.
 RECENT_SECONDS = 120.0
-TAIL = 0.99
+MEDIAN, TAIL = 0.5, 0.99
+
+#: Pool -> its share (0 to 1) of the reads and of the writes of one OSD.
+Shares = Mapping[int, Tuple[float, float]]
 
 
 class Tail(NamedTuple):
@@ -16,26 +20,104 @@ class Tail(NamedTuple):
     write_ms: Optional[float] = None
 
 
+class Levels(NamedTuple):
+    """Percentiles in ms; None without operations."""
+    read_p50_ms: Optional[float] = None
+    read_p99_ms: Optional[float] = None
+    write_p50_ms: Optional[float] = None
+    write_p99_ms: Optional[float] = None
+
+
+class _Sample(NamedTuple):
+    at: float
+    counts: LatencyCounts
+    shares: Shares
+
+
 class Tails:
     def __init__(self) -> None:
-        self._samples: Dict[int, Tuple[float, LatencyCounts]] = {}
+        self._samples: Dict[int, _Sample] = {}
+        #: What clients did of late, as it was read: (when, rows).
+        self._clients: Deque[Tuple[float, Sequence[ClientOps]]] = deque()
 
-    def update(self, now: float, samples: Sequence[LatencyCounts], osds: Sequence[int]) -> None:
+    def update(self, now: float, samples: Sequence[LatencyCounts], osds: Sequence[int],
+               clients: Sequence[ClientOps] = ()) -> None:
+        self._clients.append((now, clients))
+        longest = max((sample.seconds for sample in samples), default=RECENT_SECONDS)
+        while self._clients and not 0.0 <= now - self._clients[0][0] <= longest:
+            self._clients.popleft()
+        shares = self._shares([sample.osd for sample in samples])
         for sample in samples:
-            self._samples[sample.osd] = (now, sample)
+            self._samples[sample.osd] = _Sample(now, sample, shares[sample.osd])
         for osd in set(self._samples) - set(osds):
             del self._samples[osd]
+
+    def _shares(self, osds: Sequence[int]) -> Mapping[int, Shares]:
+        """Of what clients did on each of `osds` of late."""
+        ops: Dict[int, Dict[int, List[float]]] = {osd: {} for osd in osds}
+        for _, rows in self._clients if osds else ():
+            for row in rows:
+                if row.osd in ops and row.read.sane and row.write.sane:
+                    sums = ops[row.osd].setdefault(row.pool, [0.0, 0.0])
+                    sums[0] += row.read.number
+                    sums[1] += row.write.number
+        found: Dict[int, Shares] = {}
+        for osd, pools in ops.items():
+            reads, writes = (sum(sums[kind] for sums in pools.values()) for kind in (0, 1))
+            found[osd] = {pool: (sums[0] / reads if reads else 0.0,
+                                 sums[1] / writes if writes else 0.0)
+                          for pool, sums in pools.items()}
+        return found
 
     def of_osd(self, osd: int) -> Tail:
         """As of the OSD's last sample."""
         found = self._samples.get(osd)
-        return _tail(found[1]) if found else Tail()
+        return _tail(found.counts) if found else Tail()
 
     def of_cluster(self, now: float) -> Tail:
         """Of the OSDs that were sampled in the last minutes, taken together."""
-        both = merged([sample for at, sample in self._samples.values()
-                       if 0.0 <= now - at <= RECENT_SECONDS])
-        return _tail(both) if both else Tail()
+        levels = self.levels_of_cluster(now)
+        return Tail(levels.read_p99_ms, levels.write_p99_ms)
+
+    def levels_of_cluster(self, now: float) -> Levels:
+        both = merged([sample.counts for sample in self._recent(now)])
+        return _levels(both.bounds, both.read, both.write) if both else Levels()
+
+    def levels_of_pool(self, now: float, pool: int) -> Levels:
+        """Estimated: OSDs tell latencies by OSD and not by pool.
+
+        Each OSD's sample counts by the pool's share of its operations, so that where pools have
+        OSDs or hours of their own it is the pool's own latency, and where several are at work on
+        the same OSDs they are taken to be equally fast there.
+        """
+        bounds: Tuple[int, ...] = ()
+        reads: List[float] = []
+        writes: List[float] = []
+        for sample in self._recent(now):
+            read_share, write_share = sample.shares.get(pool, (0.0, 0.0))
+            if not read_share + write_share:
+                continue
+            if not bounds:
+                bounds = sample.counts.bounds
+                reads, writes = [0.0] * len(sample.counts.read), [0.0] * len(sample.counts.write)
+            if sample.counts.bounds == bounds:
+                _add(reads, sample.counts.read, read_share)
+                _add(writes, sample.counts.write, write_share)
+        return _levels(bounds, reads, writes)
+
+    def _recent(self, now: float) -> List[_Sample]:
+        return [sample for sample in self._samples.values()
+                if 0.0 <= now - sample.at <= RECENT_SECONDS]
+
+
+def _add(sums: List[float], counts: Sequence[int], share: float) -> None:
+    for bucket, count in enumerate(counts):
+        sums[bucket] += share * count
+
+
+def _levels(bounds: Sequence[int], read: Sequence[float], write: Sequence[float]) -> Levels:
+    return Levels(*(percentile_ms(bounds, counts, share)
+                    for counts in (read, write) for share in (MEDIAN, TAIL)))
 
 
 def _tail(counts: LatencyCounts) -> Tail:

@@ -2,11 +2,12 @@
 """The watch as a whole: takes in readings, concludes, remembers."""
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
 from .alarm import Alarm
+from .charts import Charts, newer
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdWatch, busy, without_erasure
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
@@ -43,6 +44,8 @@ class Sight:
     #: Nothing is moved by a campaign, and no probe is at work.
     idle: bool = True
     probing: bool = False
+    #: PGs that a campaign has under way.
+    in_flight: int = 0
 
 
 @dataclass
@@ -63,7 +66,7 @@ class LaggyState:
 
 
 class Watch:
-    """Updated by the loop alone; `history_of` may be called from any thread."""
+    """Updated by the loop alone; `history_of` and `drawn` may be called from any thread."""
 
     def __init__(self) -> None:
         self.pools = PoolWatch()
@@ -72,6 +75,7 @@ class Watch:
         self.tails = Tails()
         self.laggy = LaggyState()
         self.cluster = History(10)
+        self.charts = Charts()
         self.osd_counts: Mapping[int, PgCounts] = {}
         self.ping_ms: Mapping[int, float] = {}
         self.places: Mapping[int, OsdPlace] = {}
@@ -109,7 +113,12 @@ class Watch:
             readings.places, busy(self.osd_counts, readings.counters),
             SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds),
             not sight.probing)
-        self.tails.update(sight.now, readings.latencies, list(readings.counters))
+        self.tails.update(sight.now, readings.latencies, list(readings.counters),
+                          readings.clients)
+        if seconds:
+            with self._lock:
+                self.charts.update(sight.now, seconds, self.tails, self.pools.busiest(),
+                                   sight.osdmap.pools, sight.in_flight)
         self._judge_laggy(sight, readings, seconds)
 
     def _judge_laggy(self, sight: Sight, readings: Readings, seconds: float) -> None:
@@ -159,6 +168,22 @@ class Watch:
             if history is None:
                 return None
             return (history.condensed if condensed else history.detailed).points(last)
+
+    def drawn(self, since: float, pools: Sequence[int], names: Mapping[int, str],
+              most: int) -> Dict[str, Any]:
+        """The last hour after `since`, of the cluster and of `pools`, or else of the busiest.
+
+        No more than `most` pools; those that are not in `names` are left out.
+        """
+        with self._lock:
+            wanted = [pool for pool in pools or self.pools.busiest() if pool in names]
+            found: Dict[str, Any] = {}
+            for pool in wanted[:most]:
+                history = self.pools.history(pool)
+                points = newer(history.detailed, since) if history is not None else []
+                found[str(pool)] = self.charts.pool(pool, names[pool], points)
+            return {'cluster': self.charts.cluster(newer(self.cluster.detailed, since)),
+                    'pools': found}
 
     # ---- what survives the mgr
 

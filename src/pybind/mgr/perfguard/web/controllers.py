@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The dashboard's controllers: the routes of the REST API, and the page.
+
+Runs in the dashboard's module, and asks perfguard's through MgrModule.remote. Login, roles and the
+form of errors are the dashboard's. Importing this registers the controllers with it.
+"""
+import errno
+import functools
+import hashlib
+import inspect
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict, NamedTuple
+
+import cherrypy
+from dashboard import mgr
+from dashboard.controllers import (APIDoc, APIRouter, BaseController, CreatePermission,
+                                   DeletePermission, Endpoint, EndpointDoc, ReadPermission, Router,
+                                   UpdatePermission)
+from dashboard.exceptions import DashboardException
+from dashboard.security import Permission, Scope
+from dashboard.services.auth import JwtManager
+
+from .routes import (CREATE, DELETE, OVERVIEW_FIELDS, READ, ROUTES, UPDATE, BadField, Field, Route,
+                     arguments, http_status)
+
+COMPONENT = 'perfguard'
+#: Bytes of a request's body; the text form of the CRUSH map of 10,000 OSDs takes 2 MB.
+LARGEST_BODY = 16 << 20
+PAGE = Path(__file__).parent / 'page'
+#: Nothing but what the page ships: no script or style in the text, nothing from elsewhere.
+SECURITY_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+                   "connect-src 'self'; base-uri 'none'; form-action 'none'; "
+                   "frame-ancestors 'self'")
+_PERMISSIONS = {READ: ReadPermission, CREATE: CreatePermission, UPDATE: UpdatePermission,
+                DELETE: DeletePermission}
+
+
+def _failure(text: str, code: int, status: int) -> DashboardException:
+    return DashboardException(msg=text, code=str(code), component=COMPONENT,
+                              http_status_code=status)
+
+
+def _bad_request(error: BadField) -> DashboardException:
+    return _failure(str(error), errno.EINVAL, 400)
+
+
+def _remote(method: str, **given: Any) -> Any:
+    """Raises what the dashboard shows where perfguard is not there."""
+    try:
+        return mgr.remote(COMPONENT, method, **given)
+    except ImportError as error:
+        raise _failure('the module perfguard is not enabled, or has failed: "ceph mgr module '
+                       'enable perfguard", "ceph health detail"', errno.ENOENT, 503) from error
+
+
+def _ask(handler: str, given: Dict[str, Any]) -> Any:
+    """What the command prints as JSON."""
+    retval, out, err = _remote(handler, format='json', **given)
+    if retval:
+        raise _failure(err, -retval, http_status(retval))
+    return json.loads(out)
+
+
+# ---- the REST API
+
+def _json_object(entity: Any) -> None:
+    """Takes the place of the dashboard's own reading of bodies, which fails (500) on others."""
+    length = int(entity.headers.get('Content-Length') or 0)
+    if length > LARGEST_BODY:
+        raise cherrypy.HTTPError(413, 'the body has %d bytes; %d are the most' % (
+            length, LARGEST_BODY))
+    try:
+        document = json.loads(entity.fp.read().decode('utf-8') or '{}')
+    except ValueError as error:
+        raise cherrypy.HTTPError(400, 'the body is not JSON: %s' % error) from error
+    if not isinstance(document, dict):
+        raise cherrypy.HTTPError(400, 'the body must be a JSON object')
+    cherrypy.serving.request.json = document
+
+
+def _signature(fields: Any) -> inspect.Signature:
+    """Where the dashboard looks what is a path's, what a query's and what the body's."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ordered = sorted(fields, key=lambda field: not field.required)
+    return inspect.Signature([inspect.Parameter('self', kind), *(
+        inspect.Parameter(field.name, kind,
+                          default=inspect.Parameter.empty if field.required else None)
+        for field in ordered)])
+
+
+def _documented(field: Field) -> Any:
+    return (field.kind.documented, field.about, not field.required)
+
+
+def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
+    """`answer` with all that the dashboard wants to know of an endpoint."""
+
+    def method(self: Any, **given: Any) -> Any:
+        try:
+            found = arguments(route.fields, given)
+        except BadField as error:
+            raise _bad_request(error) from error
+        return answer(self, found)
+
+    method.__name__ = route.handler
+    method.__doc__ = route.about
+    method.__signature__ = _signature(route.fields)  # type: ignore[attr-defined]
+    in_path = [field.name for field in route.fields if '{%s}' % field.name in route.path]
+    options: Dict[str, Any] = {}
+    if route.method in ('GET', 'DELETE'):
+        options['query_params'] = [field.name for field in route.fields
+                                   if field.name not in in_path]
+    documented = EndpointDoc(route.about, parameters={
+        field.name: _documented(field) for field in route.fields})(method)
+    return _PERMISSIONS[route.permission](
+        Endpoint(route.method, path=route.path, **options)(documented))
+
+
+def _command(route: Route) -> Callable[..., Any]:
+    return _method(route, lambda self, given: _ask(route.handler, given))
+
+
+def _overview(self: Any, given: Dict[str, Any]) -> Any:
+    found = json.loads(_remote('dashboard_overview', since=given.get('since', 0.0),
+                               pools=given.get('pools', [])))
+    return {**found, 'user': JwtManager.get_username(), 'may': {
+        name: self._has_permissions(permission) for name, permission in (
+            (CREATE, Permission.CREATE), (UPDATE, Permission.UPDATE),
+            (DELETE, Permission.DELETE))}}
+
+
+def _api() -> type:
+    methods: Dict[str, Any] = {route.handler: _command(route) for route in ROUTES}
+    methods['overview'] = _method(
+        Route('GET', '/overview', 'overview', "Show all that perfguard's page needs", READ,
+              OVERVIEW_FIELDS), _overview)
+    return type('Perfguard', (BaseController,), {
+        '__doc__': 'REST API of the module perfguard.', **methods,
+        '_cp_config': {'tools.json_in.processor': _json_object}})
+
+
+Perfguard = APIRouter('/perfguard', Scope.MANAGER)(
+    APIDoc('Guarded rebalances, latency and probes', 'Perfguard')(_api()))
+
+
+# ---- the page
+
+class Asset(NamedTuple):
+    content: bytes
+    media_type: str
+    tag: str
+
+
+@functools.lru_cache(maxsize=None)
+def _assets() -> Dict[str, Asset]:
+    """The page's files as they were built into the package."""
+    types = {'.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8',
+             '.css': 'text/css; charset=utf-8'}
+    found = {}
+    for path in sorted(PAGE.glob('*')):
+        if path.suffix in types:
+            content = path.read_bytes()
+            found[path.name] = Asset(content, types[path.suffix],
+                                     '"%s"' % hashlib.sha256(content).hexdigest()[:32])
+    return found
+
+
+def _log_in_first(**_: Any) -> str:
+    """What a browser shows instead of the page."""
+    return ('<!DOCTYPE html><html lang="en"><title>perfguard</title><h1>perfguard</h1><p>Please '
+            '<a href="./#/login">log in to the dashboard</a> first, then come back.</p></html>')
+
+
+@Router('/perfguard', security_scope=Scope.MANAGER)
+class PerfguardPage(BaseController):
+    _cp_config = {'error_page.401': _log_in_first}
+
+    @Endpoint('GET', path='', json_response=False, version=None)
+    @ReadPermission
+    def page(self) -> bytes:
+        return self._serve('index.html')
+
+    @Endpoint('GET', path='/{asset}', json_response=False, version=None)
+    @ReadPermission
+    def file(self, asset: str) -> bytes:
+        return self._serve(asset)
+
+    @staticmethod
+    def _serve(name: str) -> bytes:
+        asset = _assets().get(name)
+        if asset is None:
+            raise cherrypy.HTTPError(404, 'there is no such file')
+        headers = cherrypy.response.headers
+        headers['Content-Type'] = asset.media_type
+        headers['Content-Security-Policy'] = SECURITY_POLICY
+        headers['X-Content-Type-Options'] = 'nosniff'
+        headers['Referrer-Policy'] = 'no-referrer'
+        # Kept by the browser, and asked for anew each time: an upgrade must show.
+        headers['Cache-Control'] = 'no-cache'
+        headers['ETag'] = asset.tag
+        cherrypy.lib.cptools.validate_etags()
+        return asset.content
