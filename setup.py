@@ -6,7 +6,7 @@
 """
 import os
 import sys
-from typing import Any, List
+from typing import Any
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
@@ -14,14 +14,6 @@ from setuptools.command.install import install
 from setuptools.command.install_scripts import install_scripts
 
 SOURCE = 'src/pybind/mgr'
-#: The dashboard imports every file of this folder, so the drop-in goes into its package.
-DROP_IN = 'dashboard/controllers/perfguard.py'
-
-
-def drop_ins() -> List[str]:
-    if not os.path.exists(os.path.join(SOURCE, DROP_IN)):
-        return []
-    return [DROP_IN[:-len('.py')].replace('/', '.')]
 
 
 class BuildPy(build_py):
@@ -72,7 +64,10 @@ setup(
     package_dir={'': SOURCE},
     packages=find_packages(SOURCE, include=['perfguard', 'perfguard.*'],
                            exclude=['perfguard.tests', 'perfguard.tests.*']),
-    py_modules=drop_ins(),
+    # The dashboard's page as it was built, so that installing takes no npm.
+    package_data={'perfguard.web': ['page/*']},
+    # The dashboard imports every file of that folder, so the drop-in goes into its package.
+    py_modules=['dashboard.controllers.perfguard'],
     entry_points={'console_scripts': ['perfguard-plan = perfguard.offline:main']},
     cmdclass={'build_py': BuildPy, 'install': Install,
               'install_scripts': InstallScripts},

@@ -55,9 +55,12 @@ class Module(Commands, MgrModule):
 
         `since`: seconds since the epoch; `pools`: ids, those of none are left out.
         """
-        ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit()]
+        now = time.time()
+        # From before a clock was set back.
+        since = since if since <= now else 0.0
+        ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit() and len(pool) < 12]
         found = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),
-                         since, time.time())
+                         since, now)
         return json.dumps({**found, 'name': self.get_mgr_id()})
 
     def config_notify(self) -> None:

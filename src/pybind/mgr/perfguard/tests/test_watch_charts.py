@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the page draws: rows newer than those it has, with percentiles by pool."""
+import json
+from typing import Any, List, Optional, Sequence
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, LatencyCounts, Ops
+from perfguard.watch.charts import CLUSTER_COLUMNS, POOL_COLUMNS, TAIL_POOLS, Charts, newer
+from perfguard.watch.series import Point, Series
+from perfguard.watch.tails import Levels, Tails
+
+MS = 1000000
+BOUNDS = (MS, 2 * MS, 4 * MS)
+
+
+def sample(osd: int, read: Sequence[int] = (0, 0, 0, 0), write: Sequence[int] = (0, 0, 0, 0),
+           bounds: Sequence[int] = BOUNDS) -> LatencyCounts:
+    return LatencyCounts(osd, 30.0, tuple(bounds), tuple(read), tuple(write))
+
+
+def client(pool: int, osd: int, reads: int = 0, writes: int = 0) -> ClientOps:
+    return ClientOps(pool, osd, Ops(reads, reads * MS), Ops(writes, writes * MS))
+
+
+def test_a_pool_with_osds_of_its_own_has_their_latency() -> None:
+    tails = Tails()
+    tails.update(100.0, [sample(0, read=(100, 0, 0, 0)), sample(1, read=(0, 0, 100, 0))], [0, 1],
+                 [client(7, 0, reads=50), client(8, 1, reads=50)])
+    assert tails.levels_of_pool(100.0, 7) == Levels(0.5, 0.99, None, None)
+    assert tails.levels_of_pool(100.0, 8) == Levels(3.0, pytest.approx(3.98), None, None)
+    assert tails.levels_of_pool(100.0, 9) == Levels()
+
+
+def test_shares_of_an_osd() -> None:
+    """Three quarters of the operations of a fast OSD, a quarter of those of a slow one."""
+    tails = Tails()
+    tails.update(100.0, [sample(0, write=(100, 0, 0, 0)), sample(1, write=(0, 0, 100, 0))], [0, 1],
+                 [client(7, 0, writes=30), client(8, 0, writes=10),
+                  client(7, 1, writes=10), client(8, 1, writes=30)])
+    found = tails.levels_of_pool(100.0, 7)
+    assert found.write_p50_ms == pytest.approx(2 / 3) and found.read_p50_ms is None
+    assert tails.levels_of_pool(100.0, 8).write_p50_ms == pytest.approx(2 + 2 / 3)
+
+
+def test_operations_during_the_sample_count_and_no_older_ones() -> None:
+    tails = Tails()
+    tails.update(10.0, [], [0], [client(8, 0, reads=1000)])
+    tails.update(80.0, [], [0], [client(7, 0, reads=10)])
+    tails.update(100.0, [sample(0, read=(100, 0, 0, 0))], [0], [client(7, 0, reads=10)])
+    assert tails.levels_of_pool(100.0, 7).read_p50_ms == 0.5
+    assert tails.levels_of_pool(100.0, 8) == Levels()
+
+
+def test_samples_grow_old_and_other_buckets_are_left_out() -> None:
+    tails = Tails()
+    clients = [client(7, 0, reads=1), client(7, 1, reads=1)]
+    tails.update(100.0, [sample(0, read=(100, 0, 0, 0)),
+                         sample(1, read=(9, 9, 9, 9), bounds=(1, 2, 3))], [0, 1], clients)
+    assert tails.levels_of_pool(100.0, 7).read_p99_ms == 0.99
+    assert tails.levels_of_pool(230.0, 7) == Levels()
+
+
+def series_to(count: int, length: int = 720) -> Series:
+    series = Series(4, length)
+    for number in range(count):
+        series.add(5.0 * number, 5.0, [0.0] * 4)
+    return series
+
+
+@pytest.mark.parametrize('count', [0, 1, 9, 100, 800])
+@pytest.mark.parametrize('behind', [0, 1, 7, 8, 9, 31, 32, 33, 500, 5000])
+def test_newer(count: int, behind: int) -> None:
+    series = series_to(count)
+    since = 5.0 * (count - 1 - behind)
+    assert [point.end for point in newer(series, since)] == [
+        point.end for point in series.points() if point.end > since]
+
+
+def charted(columns: Sequence[str], row: Sequence[Any]) -> Any:
+    return dict(zip(columns, row))
+
+
+def test_rows_have_all_columns_and_are_json() -> None:
+    charts, tails = Charts(), Tails()
+    tails.update(5.0, [sample(0, read=(100, 0, 0, 0))], [0], [client(7, 0, reads=5)])
+    charts.update(5.0, 5.0, tails, [7, 8], {7, 8}, 12)
+    points = [Point(5.0, 5.0, (10.0, 20.0 * MS, 0.0, 0.0, 15.0, 0.0, 5.0, 0.0, 1.25, 500.0))]
+    found = json.loads(json.dumps(charts.cluster(points)))
+    assert found['columns'] == list(CLUSTER_COLUMNS)
+    assert charted(found['columns'], found['rows'][0]) == {
+        'time': 5.0, 'seconds': 5.0, 'read_ms': 2.0, 'write_ms': None, 'read_rate': 2.0,
+        'write_rate': 0.0, 'laggy_pgs': 3.0, 'degraded_pgs': 0.0, 'backfilling_pgs': 1.0,
+        'slow_ops': 0.0, 'misplaced_ratio': 0.25, 'recovery_bytes_per_second': 100.0,
+        'in_flight': 12.0, 'read_p50_ms': 0.5, 'read_p99_ms': 0.99, 'write_p50_ms': None,
+        'write_p99_ms': None}
+    pool = charts.pool(7, 'rbd', [points[0]._replace(sums=points[0].sums[:4])])
+    assert pool['pool'] == 'rbd' and pool['columns'] == list(POOL_COLUMNS)
+    assert charted(POOL_COLUMNS, pool['rows'][0])['read_p99_ms'] == 0.99
+
+
+def percentiles(charts: Charts, pool: int) -> List[Optional[float]]:
+    return [row[-3] for row in charts.pool(
+        pool, 'p', [Point(5.0, 5.0, (0.0,) * 4)])['rows']]
+
+
+def test_only_the_busiest_pools_have_percentiles_and_pools_that_are_gone_none() -> None:
+    charts, tails = Charts(), Tails()
+    pools = range(TAIL_POOLS + 1)
+    tails.update(5.0, [sample(0, read=(100, 0, 0, 0))], [0],
+                 [client(pool, 0, reads=5) for pool in pools])
+    charts.update(5.0, 5.0, tails, pools, set(pools), 0)
+    assert percentiles(charts, 0) == [0.99] and percentiles(charts, TAIL_POOLS) == [None]
+    charts.update(10.0, 5.0, tails, [], set(), 0)
+    assert percentiles(charts, 0) == [None]
