@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Requests to perfguard's part of the dashboard's API, and what can go wrong with them.
+
+const MEDIA_TYPE = 'application/vnd.ceph.api.v1.0+json';
+/** An order waits for up to 30 s for perfguard's loop. */
+const TIMEOUT_MS = 10_000;
+const ORDER_TIMEOUT_MS = 40_000;
+
+/** What is in the way:
+ *  unreachable  no answer at all, or none in time
+ *  login        the login has expired
+ *  forbidden    the user may not do this
+ *  standby      this manager is a standby now and sends us elsewhere
+ *  down         the dashboard answers, perfguard does not
+ *  refused      perfguard says why it will not do this
+ */
+export type Trouble = 'unreachable' | 'login' | 'forbidden' | 'standby' | 'down' | 'refused';
+
+export class ApiError extends Error {
+    constructor(readonly trouble: Trouble, message: string, readonly status = 0) {
+        super(message);
+        this.name = 'ApiError';
+    }
+}
+
+/** Where the dashboard is, from the path of the page: "/a/perfguard/" -> "/a". */
+export function prefixOf(pathname: string): string {
+    const match = /^(.*)\/perfguard(?:\/.*)?$/.exec(pathname);
+    return (match?.[1] ?? '').replace(/\/+$/, '');
+}
+
+export type Query = Record<string, string | number | undefined>;
+
+/** "rebalance/campaign", 3 -> "rebalance/campaign/3", whatever is in a name. */
+export function pathOf(...parts: (string | number)[]): string {
+    return parts.map((part) => encodeURIComponent(String(part))).join('/');
+}
+
+export function urlOf(prefix: string, path: string, query: Query = {}): string {
+    const words = Object.entries(query)
+        .filter(([, value]) => value !== undefined && value !== '')
+        .map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(String(value))}`);
+    const tail = words.length ? `?${words.join('&')}` : '';
+    return `${prefix}/api/perfguard/${path}${tail}`;
+}
+
+/** The error that an answer stands for; null: none. `body`: what came with it, if it was JSON. */
+export function errorOf(status: number, redirected: boolean, body: unknown): ApiError | null {
+    if (redirected) {
+        return new ApiError('standby', 'this manager is a standby now', status);
+    }
+    if (status >= 200 && status < 300) {
+        return null;
+    }
+    const detail = detailOf(body);
+    if (status === 401) {
+        return new ApiError('login', 'the login has expired', status);
+    }
+    if (status === 403) {
+        return new ApiError('forbidden', detail || 'you may not do this', status);
+    }
+    if (status === 503 || (status >= 500 && !detail)) {
+        return new ApiError('down', detail || `the dashboard answers with error ${status}`, status);
+    }
+    return new ApiError('refused', detail || `error ${status}`, status);
+}
+
+function detailOf(body: unknown): string {
+    if (body && typeof body === 'object' && 'detail' in body) {
+        const { detail } = body as { detail: unknown };
+        return typeof detail === 'string' ? detail : JSON.stringify(detail);
+    }
+    return '';
+}
+
+type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
+export class Api {
+    constructor(
+        readonly prefix: string,
+        private readonly fetch: Fetch = (url, init) => window.fetch(url, init),
+    ) {}
+
+    get<T>(path: string, query: Query = {}): Promise<T> {
+        return this.ask<T>('GET', urlOf(this.prefix, path, query), undefined, TIMEOUT_MS);
+    }
+
+    post<T>(path: string, body: object = {}): Promise<T> {
+        return this.ask<T>('POST', urlOf(this.prefix, path), body, ORDER_TIMEOUT_MS);
+    }
+
+    remove<T>(path: string): Promise<T> {
+        return this.ask<T>('DELETE', urlOf(this.prefix, path), undefined, ORDER_TIMEOUT_MS);
+    }
+
+    private async ask<T>(method: string, url: string, body: object | undefined,
+        timeout: number): Promise<T> {
+        const abort = new AbortController();
+        const timer = setTimeout(() => abort.abort(), timeout);
+        try {
+            const answer = await this.fetch(url, request(method, body, abort.signal));
+            const redirected = answer.type === 'opaqueredirect' || answer.redirected;
+            const text = redirected ? '' : await answer.text();
+            const data = jsonOf(text);
+            const error = errorOf(answer.status, redirected, data);
+            if (error) {
+                throw error;
+            }
+            if (data === undefined && text) {
+                throw new ApiError('down', 'the answer is no JSON', answer.status);
+            }
+            return data as T;
+        } catch (error) {
+            if (error instanceof ApiError) {
+                throw error;
+            }
+            throw new ApiError('unreachable', abort.signal.aborted
+                ? `no answer within ${timeout / 1000} s` : 'the manager cannot be reached');
+        } finally {
+            clearTimeout(timer);
+        }
+    }
+}
+
+function request(method: string, body: object | undefined, signal: AbortSignal): RequestInit {
+    return {
+        method, signal,
+        headers: {
+            Accept: MEDIA_TYPE,
+            ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+        },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+        credentials: 'same-origin', cache: 'no-store', redirect: 'manual',
+    };
+}
+
+function jsonOf(text: string): unknown {
+    try {
+        return JSON.parse(text);
+    } catch {
+        return undefined;
+    }
+}

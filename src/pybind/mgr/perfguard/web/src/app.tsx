@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import { useState } from 'preact/hooks';
+import { Charts } from './charts/panel';
+import { useDark, useStore } from './hooks';
+import { Banner } from './parts/banner';
+import { Header } from './parts/header';
+import { Now } from './parts/now';
+import type { Store } from './store';
+import { storedTheme } from './theme';
+
+export function App({ store }: { store: Store }) {
+    const state = useStore(store);
+    const [theme, setTheme] = useState(storedTheme());
+    const dark = useDark(theme);
+    const overview = state.model.last;
+    return (
+        <>
+            <a class="skip" href="#main">Skip to the content</a>
+            <Header store={store} state={state} theme={theme} onTheme={setTheme} />
+            <main id="main" tabIndex={-1}>
+                <Banner store={store} state={state} />
+                {overview ? (
+                    <>
+                        <Now store={store} overview={overview} />
+                        <Charts store={store} model={state.model} chosen={state.pools} dark={dark} />
+                    </>
+                ) : <p class="loading" aria-busy="true">Asking perfguard{'\u2026'}</p>}
+            </main>
+            <div class="hidden" role="status" aria-live="polite" data-test="announcer">
+                {state.told}
+            </div>
+        </>
+    );
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The campaign: what may be asked of it in which phase, and how far it is.
+import { bytesText, plural, secondsText } from './format';
+import type { Campaign, Phase } from './types';
+
+export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 'finish';
+
+/** What perfguard will not refuse, the most likely first. */
+export function verbsOf(phase: Phase, paused: boolean): Verb[] {
+    switch (phase) {
+        case 'PREPARED':
+            return ['pin', 'finish', 'abort'];
+        case 'PINNING':
+            return ['abort'];
+        case 'PINNED':
+            return ['start', 'finish', 'abort'];
+        case 'RELEASING':
+        case 'HOLDING':
+            return [paused ? 'resume' : 'pause', 'finish', 'abort'];
+        case 'FINISHING':
+            return ['abort'];
+        case 'ABORTING':
+            return [];
+        default:
+            return ['prepare'];
+    }
+}
+
+export interface Confirmation {
+    title: string;
+    text: string[];
+    yes: string;
+    /** What is sent. */
+    body: Record<string, unknown>;
+    grave: boolean;
+}
+
+/** What the operator is told before it is done. */
+export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirmation {
+    const pinned = campaign.pinned ?? 0;
+    const flying = campaign.in_flight ?? 0;
+    const pgs = plural(pinned, 'PG');
+    switch (verb) {
+        case 'prepare':
+            return plain('Prepare a campaign?', 'Prepare', [
+                'Sets norebalance, and stops the balancer and the autoscaler until the campaign '
+                + 'ends. Nothing moves.',
+                'Then change CRUSH: add OSDs, change weights or rules.']);
+        case 'pin':
+            return plain('Pin the remapped PGs?', 'Pin', [
+                'Every remapped PG is pinned where its data is, so that nothing moves.']);
+        case 'start':
+            return plain('Start to release?', 'Start', [
+                `Releases ${pgs} batch by batch, as fast as client latency allows.`]);
+        case 'pause':
+            return plain('Pause the movement of data?', 'Pause', [
+                `Nothing more is released, and the ${plural(flying, 'PG')} in flight stop where `
+                + 'they are.', 'Nothing that was copied is lost.']);
+        case 'resume':
+            return plain('Resume?', 'Resume', [
+                `The ${plural(flying, 'PG')} in flight go on, then ${pgs} still to be released.`]);
+        case 'finish':
+            return finish(pinned, pgs);
+        default:
+            return {
+                title: 'Abort the campaign?', yes: 'Abort', body: {}, grave: true,
+                text: [`The ${plural(flying, 'PG')} in flight are pinned back: what was copied of `
+                    + 'them is lost.', `${pgs} that were not released stay where they are.`,
+                'Flags, balancer and autoscaler become what they were before.'],
+            };
+    }
+}
+
+function plain(title: string, yes: string, text: string[]): Confirmation {
+    return { title, yes, text, body: {}, grave: false };
+}
+
+function finish(pinned: number, pgs: string): Confirmation {
+    const restored = 'Flags, balancer and autoscaler become what they were before.';
+    if (!pinned) {
+        return plain('Finish the campaign?', 'Finish', [restored]);
+    }
+    return {
+        title: 'Finish with PGs still pinned?', yes: 'Finish and keep', body: { keep: true },
+        grave: true,
+        text: [`${pgs} that were not released stay where they are, as ordinary upmaps: the `
+            + 'balancer may move them later.', restored],
+    };
+}
+
+export interface Part {
+    name: 'released' | 'kept' | 'in flight' | 'pinned';
+    count: number;
+    /** Of the whole bar. */
+    share: number;
+}
+
+/** The bar: parts of the total. */
+export function partsOf(campaign: Partial<Campaign>): Part[] {
+    const counts: [Part['name'], number][] = [
+        ['released', campaign.released ?? 0], ['kept', campaign.kept ?? 0],
+        ['in flight', campaign.in_flight ?? 0], ['pinned', campaign.pinned ?? 0]];
+    const sum = counts.reduce((total, [, count]) => total + count, 0);
+    const whole = Math.max(campaign.total ?? 0, sum, 1);
+    return counts.map(([name, count]) => ({ name, count, share: count / whole }));
+}
+
+/** 0 to 1: arrived, or need not move. */
+export function shareOf(campaign: Partial<Campaign>): number {
+    const done = (campaign.released ?? 0) + (campaign.kept ?? 0);
+    return campaign.total ? Math.min(1, done / campaign.total) : 0;
+}
+
+export function etaText(campaign: Partial<Campaign>): string {
+    const { eta_seconds: eta = null, eta_low_seconds: low = null,
+        eta_high_seconds: high = null } = campaign;
+    if (eta === null) {
+        return 'not known yet';
+    }
+    const [from, to] = [secondsText(low), secondsText(high)];
+    const range = low !== null && high !== null && from !== to ? ` (${from} to ${to})` : '';
+    return secondsText(eta) + range;
+}
+
+export function movedText(campaign: Partial<Campaign>): string {
+    return `${bytesText(campaign.bytes_done ?? 0)} of ${bytesText(campaign.bytes_total ?? 0)}`;
+}
+
+/** A campaign that something can still happen to. */
+export function underWay(phase: Phase): boolean {
+    return !['IDLE', 'DONE', 'ABORTED'].includes(phase);
+}

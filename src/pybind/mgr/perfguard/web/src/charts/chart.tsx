@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// One chart over time: uPlot draws, the legend is ours, so that names stay text.
+import uPlot from 'uplot';
+import { useEffect, useRef } from 'preact/hooks';
+import { clockText, NONE } from '../format';
+import { color } from '../theme';
+import type { Value } from '../types';
+
+export interface Line {
+    label: string;
+    /** A custom property of the stylesheet. */
+    color: string;
+    width?: number;
+    dash?: number[];
+    /** The area below it is shaded. */
+    fill?: boolean;
+}
+
+interface Props {
+    title: string;
+    test: string;
+    lines: Line[];
+    /** Times in seconds, then one column a line. */
+    data: Value[][];
+    /** Of the time axis, the same for all charts. */
+    range: [number, number];
+    format: (value: Value) => string;
+    height: number;
+    dark: boolean;
+    log?: boolean;
+}
+
+const SYNC = 'perfguard';
+
+export function Chart(props: Props) {
+    const { title, test, lines, data, height, dark, log = false, format } = props;
+    const box = useRef<HTMLDivElement>(null);
+    const values = useRef<HTMLUListElement>(null);
+    const plot = useRef<uPlot | null>(null);
+    const latest = useRef(props);
+    latest.current = props;
+    const names = lines.map((line) => line.label).join('\n');
+
+    useEffect(() => {
+        const element = box.current!;
+        const made = new uPlot(options(latest, element.clientWidth, values.current!),
+            latest.current.data as uPlot.AlignedData, element);
+        plot.current = made;
+        const watcher = new ResizeObserver(() => {
+            if (element.clientWidth && element.clientWidth !== made.width) {
+                made.setSize({ width: element.clientWidth, height });
+            }
+        });
+        watcher.observe(element);
+        return () => {
+            watcher.disconnect();
+            made.destroy();
+        };
+    }, [names, dark, log, height]);
+
+    useEffect(() => {
+        if (plot.current && plot.current.data !== data as unknown) {
+            plot.current.setData(data as uPlot.AlignedData);
+        }
+        write(values.current!, latest.current, null);
+    }, [data, names]);
+
+    return (
+        <figure class="chart" data-test={test}>
+            <figcaption><h3>{title}</h3><span class="at" aria-hidden="true" /></figcaption>
+            <div ref={box} class="plot" role="img" aria-label={summary(title, lines, data, format)} />
+            <ul ref={values} class="legend" aria-hidden="true">
+                {lines.map((line) => (
+                    <li key={line.label}>
+                        <span class={`mark ${line.color.slice(2)}${line.dash ? ' dashed' : ''}`} />
+                        {line.label} <b>{NONE}</b>
+                    </li>
+                ))}
+            </ul>
+        </figure>
+    );
+}
+
+function options(latest: { current: Props }, width: number, list: HTMLElement): uPlot.Options {
+    const { lines, height, log = false, format } = latest.current;
+    const quiet = color('--muted');
+    const grid = { stroke: color('--grid'), width: 1 };
+    const axis = { stroke: quiet, grid, ticks: { ...grid, size: 4 }, font: '11px system-ui' };
+    return {
+        width, height,
+        padding: [8, 8, 0, 0],
+        legend: { show: false },
+        cursor: {
+            sync: { key: SYNC }, drag: { x: false, y: false }, y: false,
+            points: { size: 6 },
+        },
+        scales: {
+            x: { time: true, range: () => latest.current.range },
+            y: log ? { distr: 3, range: logRange } : { range: plainRange },
+        },
+        axes: [
+            { ...axis, space: 60, size: 26, values: (_, splits) => splits.map(minute) },
+            { ...axis, space: 26, size: 52, values: (_, splits) => splits.map(
+                (value) => (value === null ? '' : format(value))) },
+        ],
+        series: [{}, ...lines.map(seriesOf)],
+        hooks: { setCursor: [(made) => write(list, latest.current, made.cursor.idx ?? null)] },
+    };
+}
+
+function seriesOf(line: Line): uPlot.Series {
+    const stroke = color(line.color);
+    return {
+        label: line.label, stroke, width: line.width ?? 1.5, points: { show: false },
+        ...(line.dash ? { dash: line.dash } : {}),
+        ...(line.fill ? { fill: `${stroke}22` } : {}),
+    };
+}
+
+function minute(seconds: number): string {
+    return clockText(seconds).slice(0, 5);
+}
+
+function plainRange(_: uPlot, low: number | null, high: number | null): [number, number] {
+    return [Math.min(0, low ?? 0), high ? 1.1 * high : 1];
+}
+
+function logRange(_: uPlot, low: number | null, high: number | null): [number, number] {
+    return low === null || high === null || low <= 0 ? [0.1, 10] : [low / 1.3, high * 1.3];
+}
+
+/** Values under the cursor, or the last ones. */
+function write(list: HTMLElement, { data, format }: Props, at: number | null): void {
+    const place = at ?? data[0]!.length - 1;
+    list.querySelectorAll('b').forEach((value, line) => {
+        const text = format(data[line + 1]?.[place] ?? null);
+        if (value.textContent !== text) {
+            value.textContent = text;
+        }
+    });
+    const time = at === null ? null : data[0]![place];
+    const label = list.parentElement!.querySelector('.at')!;
+    label.textContent = time ? clockText(time) : '';
+}
+
+function summary(title: string, lines: Line[], data: Value[][], format: Props['format']): string {
+    const end = data[0]!.length - 1;
+    if (end < 0) {
+        return `${title}: nothing is known yet`;
+    }
+    const told = lines.map((line, place) => `${line.label} ${format(data[place + 1]![end] ?? null)}`);
+    return `Chart of ${title}. Now: ${told.join(', ')}`;
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import { useMemo, useState } from 'preact/hooks';
+import { bytesText, countText, NONE, numberText, percentText } from '../format';
+import { columnsOf, type Model } from '../model';
+import type { Store } from '../store';
+import { recall, remember } from '../theme';
+import type { Pool, PoolTable, Table, Value } from '../types';
+import { Chart } from './chart';
+import { latency, SIGNALS, type SignalChart } from './lines';
+import { PoolChoice } from './pools';
+
+const LEAST_SECONDS = 600;
+const LOG = 'perfguard-log-scale';
+
+interface Props {
+    store: Store;
+    model: Model;
+    chosen: number[];
+    dark: boolean;
+}
+
+export function Charts({ store, model, chosen, dark }: Props) {
+    const [log, setLog] = useState(recall(LOG) !== 'no');
+    const range = rangeOf(model);
+    const pools = model.last?.status.pools ?? [];
+    const shown = Object.entries(model.pools);
+    return (
+        <section class="charts" aria-labelledby="charts-title" data-test="charts">
+            <div class="section-head">
+                <h2 id="charts-title">The last hour</h2>
+                <PoolChoice pools={pools} chosen={chosen} shown={shown.map(([id]) => Number(id))}
+                    onChoose={(ids) => store.choosePools(ids)} />
+                <label class="check">
+                    <input type="checkbox" checked={log} onChange={(event) => {
+                        setLog(event.currentTarget.checked);
+                        remember(LOG, event.currentTarget.checked ? 'yes' : 'no');
+                    }} /> logarithmic latency
+                </label>
+            </div>
+            <div class={`chart-grid of-${Math.min(4, shown.length)}`}>
+                {shown.map(([id, table]) => (
+                    <LatencyChart key={id} id={id} table={table} range={range} dark={dark} log={log}
+                        pool={pools.find((pool) => pool.id === Number(id))} />
+                ))}
+            </div>
+            <div class="chart-grid small">
+                {SIGNALS.map((signal) => (
+                    <Signal key={signal.test} signal={signal} table={model.cluster} range={range}
+                        dark={dark} />
+                ))}
+            </div>
+        </section>
+    );
+}
+
+/** Up to an hour, and not less than ten minutes, lest a few points look like much. */
+function rangeOf(model: Model): [number, number] {
+    const { rows } = model.cluster;
+    const end = rows[rows.length - 1]?.[0] ?? model.last?.now ?? Date.now() / 1000;
+    const begin = rows[0]?.[0] ?? end;
+    return [Math.min(begin, end - LEAST_SECONDS), end];
+}
+
+interface LatencyProps {
+    id: string;
+    table: PoolTable;
+    pool: Pool | undefined;
+    range: [number, number];
+    dark: boolean;
+    log: boolean;
+}
+
+function LatencyChart({ id, table, pool, range, dark, log }: LatencyProps) {
+    const drawing = useMemo(() => latency(table, pool),
+        [table.rows, pool?.read_target_ms, pool?.write_target_ms]);
+    return (
+        <Chart title={`Latency in ms, ${table.pool}`} test={`chart-latency-${id}`}
+            lines={drawing.lines} data={drawing.data} range={range} format={numberText}
+            height={210} dark={dark} log={log} />
+    );
+}
+
+const FORMATS: Record<SignalChart['kind'], (value: Value) => string> = {
+    count: countText,
+    ratio: percentText,
+    bytes: (value) => (value === null ? NONE : `${bytesText(value)}/s`),
+};
+
+interface SignalProps {
+    signal: SignalChart;
+    table: Table;
+    range: [number, number];
+    dark: boolean;
+}
+
+function Signal({ signal, table, range, dark }: SignalProps) {
+    const data = useMemo(() => columnsOf(table, signal.columns), [table.rows]);
+    return (
+        <Chart title={signal.title} test={signal.test} lines={signal.lines} data={data}
+            range={range} format={FORMATS[signal.kind]} height={150} dark={dark} />
+    );
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import type { ComponentChildren } from 'preact';
+import { useState } from 'preact/hooks';
+import { failureOf } from '../store';
+import { Confirm } from './dialog';
+
+interface Props {
+    label: string;
+    test: string;
+    title: string;
+    yes: string;
+    /** What the button is about, where its label does not tell ("Delete" of which probe?). */
+    about?: string;
+    kind?: 'primary' | 'grave' | 'small' | 'plain';
+    children: ComponentChildren;
+    act: () => Promise<unknown>;
+    onDone: () => void;
+}
+
+/** A button that asks before it acts, and says what came of it. */
+export function Action({ label, test, title, yes, about, kind = 'plain', children, act, onDone }:
+Props) {
+    const [open, setOpen] = useState(false);
+    const [busy, setBusy] = useState(false);
+    const [error, setError] = useState('');
+    const go = async () => {
+        setBusy(true);
+        setError('');
+        try {
+            await act();
+            setOpen(false);
+        } catch (thrown) {
+            setError(failureOf(thrown).message);
+        }
+        setBusy(false);
+        onDone();
+    };
+    return (
+        <>
+            <button type="button" class={`button ${kind}`} data-test={test}
+                aria-label={about ? `${label} ${about}` : undefined}
+                onClick={() => { setError(''); setOpen(true); }}>
+                {label}
+            </button>
+            {open && (
+                <Confirm title={title} yes={yes} grave={kind === 'grave'} busy={busy}
+                    error={error} onYes={() => void go()} onNo={() => setOpen(false)}>
+                    {children}
+                </Confirm>
+            )}
+        </>
+    );
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import { clockText, secondsText } from '../format';
+import { staleness, type Staleness } from '../freshness';
+import { useNow } from '../hooks';
+import type { State, Store } from '../store';
+
+/** What restricts the page: data that are stale, or a user who may only read. */
+export function Banner({ store, state }: { store: Store; state: State }) {
+    const now = useNow(1000);
+    const { last, received } = state.model;
+    const stale = staleness({
+        last, received: last ? received : state.opened, interval: store.interval,
+        failure: state.failure,
+    }, now);
+    const readOnly = last && !last.may.update && !last.may.create && !last.may.delete;
+    return (
+        <>
+            {stale && (
+                <div class="banner stale" role="alert" data-test="banner-stale">
+                    <b>{stale.since ? 'Stale' : 'No data'}</b>
+                    <span>{sentence(stale)}</span>
+                    {/* Seconds that count up are not for screen readers. */}
+                    {stale.since > 0 && (
+                        <span class="muted" aria-hidden="true">
+                            {secondsText(Math.max(0, now - stale.since) / 1000)} ago
+                        </span>
+                    )}
+                    <Remedy store={store} remedy={stale.remedy} />
+                </div>
+            )}
+            {readOnly && (
+                <p class="banner quiet" data-test="banner-readonly">
+                    You may look, but not change anything: {last.user} has read-only access.
+                </p>
+            )}
+        </>
+    );
+}
+
+function sentence({ since, why }: Staleness): string {
+    const reason = `${why.slice(0, 1).toUpperCase()}${why.slice(1)}.`;
+    return since ? `What you see is that of ${clockText(since / 1000)}. ${reason}` : reason;
+}
+
+function Remedy({ store, remedy }: { store: Store; remedy: Staleness['remedy'] }) {
+    if (remedy === 'none') {
+        return null;
+    }
+    return remedy === 'login'
+        ? <a href={`${store.api.prefix}/#/login`} data-test="link-login">Log in again</a>
+        : <a href={`${store.api.prefix}/`} data-test="link-active">Go to the active manager</a>;
+}

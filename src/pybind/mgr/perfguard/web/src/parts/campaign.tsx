@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import {
+    confirmationOf, etaText, movedText, partsOf, shareOf, type Verb, verbsOf,
+} from '../campaign';
+import { countText, percentText, plural, timeText } from '../format';
+import type { Store } from '../store';
+import type { Campaign, Overview } from '../types';
+import { Action } from './action';
+
+const LABELS: Record<Verb, string> = {
+    prepare: 'Prepare\u2026', pin: 'Pin\u2026', start: 'Start\u2026', pause: 'Pause\u2026',
+    resume: 'Resume\u2026', abort: 'Abort\u2026', finish: 'Finish\u2026',
+};
+const FIRST: ReadonlySet<Verb> = new Set(['pin', 'start', 'pause', 'resume']);
+
+export function CampaignButtons({ store, overview }: { store: Store; overview: Overview }) {
+    if (!overview.may.update) {
+        return null;
+    }
+    const { rebalance } = overview;
+    const verbs = verbsOf(overview.status.phase, rebalance.paused ?? false);
+    return (
+        <div class="buttons" role="group" aria-label="Campaign">
+            {verbs.map((verb) => {
+                const asked = confirmationOf(verb, rebalance);
+                return (
+                    <Action key={verb} label={LABELS[verb]} test={`button-${verb}`}
+                        title={asked.title} yes={asked.yes}
+                        kind={asked.grave && verb === 'abort' ? 'grave'
+                            : FIRST.has(verb) ? 'primary' : 'plain'}
+                        act={() => store.api.post(`rebalance/${verb}`, asked.body)}
+                        onDone={() => store.refresh()}>
+                        {asked.text.map((line) => <p key={line}>{line}</p>)}
+                    </Action>
+                );
+            })}
+        </div>
+    );
+}
+
+/** The bar, and the numbers below it. */
+export function CampaignBar({ campaign }: { campaign: Partial<Campaign> }) {
+    const parts = partsOf(campaign);
+    const share = shareOf(campaign);
+    const words = parts.map(({ name, count }) => `${countText(count)} ${name}`).join(', ');
+    return (
+        <div class="campaign">
+            <div class="bar" role="progressbar" aria-label="Campaign" aria-valuemin={0}
+                aria-valuemax={100} aria-valuenow={Math.round(100 * share)}
+                aria-valuetext={`${percentText(share)}: ${words}`} data-test="campaign-bar">
+                {parts.map(({ name, share: width }) => (
+                    <span key={name} class={`part ${name.replace(' ', '-')}`}
+                        style={{ width: `${100 * width}%` }} />
+                ))}
+            </div>
+            <ul class="bar-legend">
+                {parts.map(({ name, count }) => (
+                    <li key={name}>
+                        <span class={`swatch ${name.replace(' ', '-')}`} aria-hidden="true" />
+                        <b>{countText(count)}</b> {name}
+                    </li>
+                ))}
+                <li class="of">of {plural(campaign.total ?? 0, 'PG')}</li>
+            </ul>
+            <dl class="facts">
+                <Fact name="Done" value={percentText(share)} test="percent" />
+                <Fact name="Copied" value={movedText(campaign)} test="bytes" />
+                <Fact name="Time left" value={etaText(campaign)} test="eta" />
+                <Fact name="In flight at once" test="limit"
+                    value={campaign.limit === undefined ? '' : `up to ${countText(campaign.limit)}`} />
+                <Fact name="Began" value={timeText(campaign.started ?? null)} test="began" />
+                {campaign.ended
+                    ? <Fact name="Ended" value={timeText(campaign.ended)} test="ended" /> : null}
+            </dl>
+            <Unpinnable campaign={campaign} />
+        </div>
+    );
+}
+
+function Fact({ name, value, test }: { name: string; value: string; test: string }) {
+    return <div><dt>{name}</dt><dd data-test={test}>{value}</dd></div>;
+}
+
+function Unpinnable({ campaign }: { campaign: Partial<Campaign> }) {
+    const found = campaign.unpinnable ?? [];
+    if (!found.length) {
+        return null;
+    }
+    return (
+        <details class="unpinnable">
+            <summary>{plural(found.length, 'PG')} cannot be pinned</summary>
+            <ul>
+                {found.slice(0, 50).map(({ pgid, reason }) => (
+                    <li key={pgid}><code>{pgid}</code> {reason}</li>
+                ))}
+                {found.length > 50 && <li>and {countText(found.length - 50)} more</li>}
+            </ul>
+        </details>
+    );
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import type { ComponentChildren } from 'preact';
+import { useEffect, useId, useRef } from 'preact/hooks';
+
+interface Props {
+    title: string;
+    yes: string;
+    grave?: boolean;
+    busy?: boolean;
+    error?: string;
+    children: ComponentChildren;
+    onYes: () => void;
+    onNo: () => void;
+}
+
+/** Says what will happen and asks. Escape means no; the browser keeps the focus inside and gives
+ * it back. */
+export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo }: Props) {
+    const dialog = useRef<HTMLDialogElement>(null);
+    const id = useId();
+    useEffect(() => {
+        dialog.current?.showModal();
+        return () => dialog.current?.close();
+    }, []);
+    return (
+        <dialog ref={dialog} class="dialog" aria-labelledby={`${id}t`} aria-describedby={`${id}d`}
+            data-test="dialog" onCancel={(event) => { event.preventDefault(); onNo(); }}>
+            <h2 id={`${id}t`}>{title}</h2>
+            <div id={`${id}d`} class="dialog-text">{children}</div>
+            <Failure text={error} />
+            <div class="dialog-buttons">
+                <button type="button" class="button" data-test="confirm-no" onClick={onNo}>
+                    Cancel
+                </button>
+                <button type="button" class={`button ${grave ? 'grave' : 'primary'}`}
+                    data-test="confirm-yes" disabled={busy} aria-busy={busy} onClick={onYes}>
+                    {busy ? 'Asking\u2026' : yes}
+                </button>
+            </div>
+        </dialog>
+    );
+}
+
+/** What the API says against something. */
+export function Failure({ text }: { text: string | undefined }) {
+    return text ? <p class="error" role="alert" data-test="error">{text}</p> : null;
+}

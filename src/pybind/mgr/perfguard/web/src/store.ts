@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The page's state at its edge: asks the API, keeps what came, tells whoever shows it.
+import { Api, ApiError, type Query } from './api';
+import { absorb, EMPTY, sinceOf, type Model } from './model';
+import { BUSY_MS, delayOf, OSDS_MS, Poller, QUIET_MS } from './poll';
+import { underWay } from './campaign';
+import type { Osd, Overview } from './types';
+import { announcement } from './words';
+
+export interface State {
+    model: Model;
+    osds: Osd[] | null;
+    /** Why the last request for the overview failed. */
+    failure: ApiError | null;
+    osdsFailure: ApiError | null;
+    /** For screen readers. */
+    told: string;
+    /** Ids of the pools to chart; empty: the busiest. */
+    pools: number[];
+    opened: number;
+}
+
+export class Store {
+    state: State = {
+        model: EMPTY, osds: null, failure: null, osdsFailure: null, told: '', pools: [],
+        opened: Date.now(),
+    };
+
+    private readonly listeners = new Set<() => void>();
+    private readonly overview = new Poller(() => this.askOverview(),
+        (failures) => this.delay(this.interval, failures));
+
+    private readonly osds = new Poller(() => this.askOsds(),
+        (failures) => this.delay(OSDS_MS, failures));
+
+    constructor(readonly api: Api) {}
+
+    start(): void {
+        this.overview.poke();
+        this.osds.poke();
+        document.addEventListener('visibilitychange', () => {
+            if (!document.hidden) {
+                this.refresh();
+            }
+        });
+        window.addEventListener('online', () => this.refresh());
+    }
+
+    subscribe(listener: () => void): () => void {
+        this.listeners.add(listener);
+        return () => this.listeners.delete(listener);
+    }
+
+    refresh(): void {
+        this.overview.poke();
+        this.osds.poke();
+    }
+
+    choosePools(pools: number[]): void {
+        this.change({ pools, model: { ...this.state.model, whole: true } });
+        this.overview.poke();
+    }
+
+    /** ms between two requests while the tab is looked at. */
+    get interval(): number {
+        const status = this.state.model.last?.status;
+        return status && (underWay(status.phase) || status.probe) ? BUSY_MS : QUIET_MS;
+    }
+
+    private delay(interval: number, failures: number): number {
+        return delayOf({ interval, failures, hidden: document.hidden });
+    }
+
+    private change(changes: Partial<State>): void {
+        this.state = { ...this.state, ...changes };
+        this.listeners.forEach((listener) => listener());
+    }
+
+    private async askOverview(): Promise<void> {
+        const since = sinceOf(this.state.model);
+        const chosen = this.state.pools.join(',');
+        const query: Query = chosen ? { since, pools: chosen } : { since };
+        try {
+            const answer = await this.api.get<Overview>('overview', query);
+            if (this.state.pools.join(',') !== chosen) {
+                return;
+            }
+            const before = this.state.model;
+            const told = announcement(before.last, answer);
+            this.change({
+                model: absorb(before, answer, since, Date.now()), failure: null,
+                ...(told ? { told } : {}),
+            });
+        } catch (error) {
+            this.change({ failure: failureOf(error) });
+            throw error;
+        }
+    }
+
+    private async askOsds(): Promise<void> {
+        try {
+            const answer = await this.api.get<{ osds: Osd[] }>('osds');
+            this.change({ osds: answer.osds, osdsFailure: null });
+        } catch (error) {
+            this.change({ osdsFailure: failureOf(error) });
+            throw error;
+        }
+    }
+}
+
+/** What is no error of the API is one of the page or of what the API answers: say so too. */
+export function failureOf(error: unknown): ApiError {
+    return error instanceof ApiError ? error
+        : new ApiError('down', `the answer makes no sense (${String(error)})`);
+}

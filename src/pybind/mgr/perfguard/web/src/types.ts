@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What the API answers. Keys may be added there, so only those that the page reads are named.
+
+export type Phase = 'IDLE' | 'PREPARED' | 'PINNING' | 'PINNED' | 'RELEASING' | 'HOLDING'
+    | 'FINISHING' | 'DONE' | 'ABORTING' | 'ABORTED';
+
+export type Value = number | null;
+
+/** Rows of a time series, oldest first; `columns` names what is in a row. */
+export interface Table {
+    columns: string[];
+    rows: Value[][];
+}
+
+export interface PoolTable extends Table {
+    pool: string;
+}
+
+export interface Signals {
+    laggy_pgs: number;
+    degraded_pgs: number;
+    inactive_pgs: number;
+    backfilling_pgs: number;
+    active_clean_pgs: number;
+    pgs: number;
+    slow_ops: number;
+    misplaced_ratio: number;
+    recovery_bytes_per_second: number;
+    health_status: string;
+    read_ms: Value;
+    write_ms: Value;
+    read_rate: number;
+    write_rate: number;
+    read_p99_ms: Value;
+    write_p99_ms: Value;
+}
+
+export interface Pool {
+    pool: string;
+    id: number;
+    read_ms: Value;
+    write_ms: Value;
+    read_rate: number;
+    write_rate: number;
+    read_target_ms: Value;
+    write_target_ms: Value;
+    slow: string[];
+}
+
+export interface RunningProbe {
+    id: number;
+    state: string;
+    target: string;
+    share: number;
+    text: string;
+}
+
+export interface Status {
+    phase: Phase;
+    mode: string;
+    health: string[];
+    /** Empty until the first turn of the loop. */
+    signals: Partial<Signals>;
+    pools: Pool[];
+    probe: RunningProbe | null;
+    reasons: string[];
+}
+
+export interface Unpinnable {
+    pgid: string;
+    reason: string;
+}
+
+export interface Campaign {
+    id: number | null;
+    phase: Phase;
+    paused: boolean;
+    trigger: string | null;
+    target: string;
+    total: number;
+    pinned: number;
+    in_flight: number;
+    released: number;
+    kept: number;
+    unpinnable: Unpinnable[];
+    bytes_total: number;
+    bytes_done: number;
+    eta_seconds: Value;
+    eta_low_seconds: Value;
+    eta_high_seconds: Value;
+    limit: number;
+    started: Value;
+    ended: Value;
+    reasons: string[];
+}
+
+export interface RungSetting {
+    what: string;
+    who: string;
+    found: string | null;
+    put: string;
+}
+
+export interface Rung {
+    id: number | null;
+    rung: string;
+    subject: string;
+    state: string;
+    since: Value;
+    why: string;
+    settings: RungSetting[];
+    note: string;
+}
+
+export interface Mitigation {
+    mode: string;
+    rungs: Rung[];
+}
+
+export interface LaggyPg {
+    pgid: string;
+    acting: number[];
+    since: number;
+    primary: number;
+}
+
+export interface Suspect {
+    osd: number;
+    score: number;
+    why: string;
+    advice: string;
+}
+
+export interface Laggy {
+    laggy_pgs: number;
+    wait_pgs: number;
+    since: Value;
+    pgs: LaggyPg[];
+    suspects: Suspect[];
+}
+
+export interface Event {
+    time: number;
+    kind: string;
+    what: string;
+    why: string;
+    id: number;
+}
+
+export interface ProbeSummary {
+    id: number;
+    state: string;
+    profile: string;
+    target: string;
+    created: number;
+    started: number;
+    ended: number;
+    trigger: string;
+    baseline: boolean;
+    client_limited: boolean;
+    verdict: string;
+    message: string;
+}
+
+export interface Schedule {
+    name: string;
+    begin_time: string;
+    end_time: string;
+    begin_weekday: string;
+    end_weekday: string;
+    every_days: string;
+    probe: Record<string, string>;
+    refused: string;
+}
+
+export interface May {
+    update: boolean;
+    create: boolean;
+    delete: boolean;
+}
+
+export interface Overview {
+    now: number;
+    turned: number;
+    stale_after: number;
+    name: string;
+    fsid: string;
+    may: May;
+    user: string;
+    status: Status;
+    /** Empty until the first turn of the loop. */
+    rebalance: Partial<Campaign>;
+    mitigation: Mitigation;
+    laggy: Laggy;
+    events: Event[];
+    probe: { probes: ProbeSummary[]; kept_in: string };
+    schedules: Schedule[];
+    series: { cluster: Table; pools: Record<string, PoolTable> };
+}
+
+export interface Osd {
+    osd: number;
+    host: string;
+    device_class: string;
+    read_ms: Value;
+    write_ms: Value;
+    store_ms: Value;
+    score: Value;
+    slow: boolean;
+    why: string;
+    since: Value;
+    read_rate: number;
+    write_rate: number;
+    read_p99_ms: Value;
+    write_p99_ms: Value;
+    ping_ms: Value;
+    silent_seconds: Value;
+    pgs: Record<string, number>;
+    pgs_in: number;
+    pgs_out: number;
+}
+
+export interface FioDirection {
+    iops: number;
+    bw_bytes: number;
+    total_ios: number;
+    lat_ns: { mean: number };
+    clat_ns: { percentile?: Record<string, number> };
+}
+
+export interface FioJob {
+    jobname: string;
+    osd: number | null;
+    part: string;
+    stream: string;
+    read: FioDirection;
+    write: FioDirection;
+    errors: number;
+    first_error: string;
+}
+
+export interface ProbeDetails extends ProbeSummary {
+    jobs: FioJob[];
+    findings: string[];
+    conditions: string[];
+    messages: string[];
+}
+
+export interface Estimate {
+    a: number;
+    b: number;
+    ratio: number;
+    low: number;
+    high: number;
+    verdict: string;
+}
+
+export interface CompareLine {
+    job: string;
+    verdict: string;
+    p: number;
+    why: string;
+    iops?: Estimate;
+    bandwidth?: Estimate;
+    latency?: Estimate;
+    p99?: Estimate;
+}
+
+export interface Comparison {
+    before: number;
+    after: number;
+    verdict: string;
+    notes: string[];
+    lines: CompareLine[];
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Texts that depend on what is going on.
+import type { Campaign, Overview, Phase } from './types';
+
+/** One line: what is happening. */
+export function headline(phase: Phase, campaign: Partial<Campaign>): string {
+    const name = campaign.id ? `Campaign ${campaign.id}` : 'The campaign';
+    switch (phase) {
+        case 'PREPARED':
+            return 'Ready: change CRUSH now, then pin';
+        case 'PINNING':
+            return 'Pinning PGs where their data is';
+        case 'PINNED':
+            return 'Everything is pinned, nothing moves';
+        case 'RELEASING':
+            return 'Releasing PGs, as fast as clients allow';
+        case 'HOLDING':
+            return campaign.paused ? 'Paused by the operator'
+                : 'Holding: nothing more is released for now';
+        case 'FINISHING':
+            return 'Finishing: giving back what was changed';
+        case 'ABORTING':
+            return 'Aborting: pinning back what is in flight';
+        case 'DONE':
+            return `${name} is done`;
+        case 'ABORTED':
+            return `${name} was aborted`;
+        default:
+            return 'No campaign is under way';
+    }
+}
+
+export type Tone = 'calm' | 'busy' | 'held' | 'bad';
+
+/** How much attention it wants. */
+export function toneOf(phase: Phase): Tone {
+    switch (phase) {
+        case 'HOLDING':
+            return 'held';
+        case 'ABORTING':
+            return 'bad';
+        case 'IDLE':
+        case 'DONE':
+        case 'ABORTED':
+            return 'calm';
+        default:
+            return 'busy';
+    }
+}
+
+const CHECKS: Record<string, string> = {
+    PERFGUARD_LAGGY_PGS: 'laggy PGs',
+    PERFGUARD_SLOW_OSD: 'slow OSD',
+    PERFGUARD_LATENCY: 'latency over target',
+    PERFGUARD_STALLED: 'campaign stalled',
+    PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
+    PERFGUARD_PROBE_REGRESSION: 'probe slower than its baseline',
+    PERFGUARD_INTERRUPTED: 'state could not be read',
+};
+
+export function checkText(code: string): string {
+    return CHECKS[code] ?? code;
+}
+
+/** What a screen reader is told when it changes, and only then. */
+export function announcement(before: Overview | null, after: Overview): string {
+    const told: string[] = [];
+    const { phase, health } = after.status;
+    if (before && (before.status.phase !== phase
+            || before.rebalance.paused !== after.rebalance.paused)) {
+        told.push(`${phase}: ${headline(phase, after.rebalance)}.`);
+    }
+    const known = new Set(before?.status.health ?? []);
+    const now = new Set(health);
+    told.push(...health.filter((code) => !known.has(code))
+        .map((code) => `Warning: ${checkText(code)}.`));
+    told.push(...[...known].filter((code) => !now.has(code))
+        .map((code) => `No longer: ${checkText(code)}.`));
+    return told.join(' ');
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Serves the built page as the dashboard does, with an API that is made up:
+//
+//     node server.mjs [--port P] [--page DIRECTORY]
+//
+// The first part of the path is what is going on there: /releasing/perfguard, /idle/perfguard,
+// ... (see SCENARIOS); it is the proxy's prefix at the same time. Orders change the phase.
+import { readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Phase } from '../../src/types';
+import { comparison, details, osds, overview, type Scenario } from './data';
+
+const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    + "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+const BIG = 630;
+
+function scenarios(): Record<string, Scenario & { status?: number }> {
+    const usual = { osds: BIG, may: true };
+    return {
+        x: { ...usual, phase: 'RELEASING', probe: true },
+        releasing: { ...usual, phase: 'RELEASING', probe: true },
+        holding: { ...usual, phase: 'HOLDING' },
+        paused: { ...usual, phase: 'HOLDING', paused: true },
+        idle: { ...usual, phase: 'IDLE', mode: 'observe' },
+        pinned: { ...usual, phase: 'PINNED' },
+        small: { ...usual, phase: 'RELEASING', osds: 6 },
+        readonly: { ...usual, phase: 'RELEASING', may: false },
+        stale: { ...usual, phase: 'RELEASING', hangs: 300 },
+        expired: { ...usual, phase: 'RELEASING', status: 401 },
+        down: { ...usual, phase: 'RELEASING', status: 503 },
+        standby: { ...usual, phase: 'RELEASING', status: 303 },
+    };
+}
+
+const SCENARIOS = scenarios();
+const AFTER: Record<string, [Phase, boolean]> = {
+    prepare: ['PREPARED', false], pin: ['PINNED', false], start: ['RELEASING', false],
+    pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
+    finish: ['DONE', false],
+};
+
+function argument(name: string, usual: string): string {
+    const place = process.argv.indexOf(`--${name}`);
+    return place > 0 ? process.argv[place + 1] ?? usual : usual;
+}
+
+const here = dirname(fileURLToPath(import.meta.url));
+const page = argument('page', join(here, '..', '..', 'page'));
+
+const FILES: Record<string, [string, string]> = {
+    perfguard: ['index.html', 'text/html; charset=utf-8'],
+    'perfguard/page.js': ['page.js', 'text/javascript; charset=utf-8'],
+    'perfguard/page.css': ['page.css', 'text/css; charset=utf-8'],
+};
+
+function send(answer: ServerResponse, status: number, body: unknown): void {
+    answer.writeHead(status, { 'Content-Type': 'application/json' });
+    answer.end(JSON.stringify(body));
+}
+
+function refuse(answer: ServerResponse, status: number, detail: string): void {
+    send(answer, status, { detail, code: String(status), component: 'perfguard' });
+}
+
+function file(answer: ServerResponse, path: string): boolean {
+    const found = FILES[path];
+    if (found) {
+        answer.writeHead(200, { 'Content-Type': found[1], 'Content-Security-Policy': CSP });
+        answer.end(readFileSync(join(page, found[0])));
+    }
+    return found !== undefined;
+}
+
+function serve(request: IncomingMessage, answer: ServerResponse): void {
+    const url = new URL(request.url ?? '/', 'http://fake');
+    const [, prefix = '', ...rest] = url.pathname.split('/');
+    const scenario = SCENARIOS[prefix];
+    const path = rest.join('/');
+    if (!scenario || (!file(answer, path) && !path.startsWith('api/perfguard/'))) {
+        refuse(answer, 404, 'there is no such page');
+    } else if (path.startsWith('api/')) {
+        api(scenario, request, answer, path.slice('api/perfguard/'.length), url);
+    }
+}
+
+function api(scenario: Scenario & { status?: number }, request: IncomingMessage,
+    answer: ServerResponse, path: string, url: URL): void {
+    const now = Date.now() / 1000;
+    if (scenario.status === 303) {
+        answer.writeHead(303, { Location: 'https://127.0.0.1:1/' }).end();
+    } else if (scenario.status) {
+        refuse(answer, scenario.status, 'the module perfguard is not enabled');
+    } else if (request.method === 'GET') {
+        get(scenario, answer, path, url.searchParams, now);
+    } else if (!scenario.may) {
+        refuse(answer, 403, 'you may not do this');
+    } else {
+        order(scenario, answer, path);
+    }
+}
+
+function get(scenario: Scenario, answer: ServerResponse, path: string, query: URLSearchParams,
+    now: number): void {
+    const probe = /^probe\/(\d+)$/.exec(path);
+    if (path === 'overview') {
+        const pools = (query.get('pools') ?? '').split(',').filter(Boolean).map(Number);
+        send(answer, 200, overview(scenario, Number(query.get('since')), pools, now));
+    } else if (path === 'osds') {
+        send(answer, 200, { osds: osds(scenario, now) });
+    } else if (path === 'probe/compare') {
+        send(answer, 200, comparison(Number(query.get('before')), Number(query.get('after'))));
+    } else if (probe && details(Number(probe[1]))) {
+        send(answer, 200, details(Number(probe[1])));
+    } else {
+        refuse(answer, 404, `there is no ${path}`);
+    }
+}
+
+function order(scenario: Scenario, answer: ServerResponse, path: string): void {
+    const verb = path.replace('rebalance/', '');
+    const after = AFTER[verb];
+    if (after) {
+        [scenario.phase, scenario.paused] = after;
+        send(answer, 200, { verb, message: 'it will be done' });
+    } else if (path === 'probe') {
+        scenario.probe = true;
+        send(answer, 201, { id: 9, dry_run: false });
+    } else {
+        refuse(answer, 409, `${path} is refused, for a test`);
+    }
+}
+
+const server = createServer(serve);
+server.listen(Number(argument('port', '0')), '127.0.0.1', () => {
+    const address = server.address();
+    const port = address && typeof address === 'object' ? address.port : 0;
+    process.stdout.write(`http://127.0.0.1:${port}\n`);
+});
