@@ -6,7 +6,8 @@ set -eu
 
 packages='ceph-mon ceph-mgr ceph-osd ceph-common ceph-mgr-modules-core ceph-mgr-dashboard
 python3-rados python3-prettytable debootstrap python3-pytest python3-hypothesis mypy flake8
-python3-mock tox python3-setuptools python3-numpy python3-pip python3-venv fio gcc libc6-dev'
+python3-mock tox python3-setuptools python3-numpy python3-pip python3-venv fio gcc libc6-dev
+chromium chromium-driver python3-selenium'
 
 fail() {
     echo "install-deps.sh: $*" >&2

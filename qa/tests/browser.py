@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A headless Chromium that can reach nothing but this machine's loopback address.
+
+    with Browser(tmp_path) as browser:
+        browser.login(dashboard.url(), 'admin', password)
+        browser.open(dashboard.url() + '/perfguard')
+        assert browser.wait_text('phase', 'IDLE')
+        browser.screenshot('idle')
+"""
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Optional, Type
+from urllib.parse import urlsplit
+
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
+
+from qa.cluster.daemons import tied_argv
+
+CHROMIUM, DRIVER = '/usr/bin/chromium', '/usr/bin/chromedriver'
+WAIT_SECONDS = 20.0
+#: Where screenshots are kept; below pytest's own directory if it is not set.
+ARTEFACTS = 'PERFGUARD_ARTEFACTS'
+#: What the console says of answers with an error status, which tests may bring about.
+BAD_STATUS = 'Failed to load resource'
+
+
+class Browser:
+    def __init__(self, directory: Path, width: int = 1440, height: int = 1000) -> None:
+        self._artefacts = Path(os.environ.get(ARTEFACTS, directory))
+        self._artefacts.mkdir(parents=True, exist_ok=True)
+        self._profile = tempfile.TemporaryDirectory(dir=directory)
+        self._urls: List[str] = []
+        # Chromium ends with its driver, as the other end of its debugging pipe is the driver's.
+        self._process = subprocess.Popen(tied_argv([DRIVER, '--port=0']), stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.PIPE, universal_newlines=True)
+        try:
+            self.driver = WebDriver(f'http://127.0.0.1:{self._port()}',
+                                    options=self._options(width, height))
+        except BaseException:
+            self._end()
+            raise
+
+    def _port(self) -> int:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            match = re.search(r'started successfully on port (\d+)', line)
+            if match:
+                return int(match.group(1))
+        raise RuntimeError('chromedriver has ended')
+
+    def _options(self, width: int, height: int) -> webdriver.ChromeOptions:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        options.ignore_local_proxy_environment_variables()
+        for argument in (
+                'headless=new', 'remote-debugging-pipe', 'disable-gpu', 'disable-dev-shm-usage',
+                'no-first-run', 'disable-background-networking', 'disable-component-update',
+                'disable-sync', 'no-proxy-server', 'lang=en-US',
+                'host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
+                f'user-data-dir={self._profile.name}', f'window-size={width},{height}'):
+            options.add_argument(f'--{argument}')
+        if os.getuid() == 0:
+            options.add_argument('--no-sandbox')
+        options.set_capability('goog:loggingPrefs', {'browser': 'ALL', 'performance': 'ALL'})
+        return options
+
+    def __enter__(self) -> 'Browser':
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        try:
+            if error is not None:
+                self.screenshot('failure')
+            self.driver.quit()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._profile.cleanup()
+
+    # ---- where it is
+
+    def open(self, url: str) -> None:
+        self.driver.get(url)
+
+    def login(self, url: str, user: str, password: str) -> None:
+        """Through the dashboard's own form, which differs from release to release."""
+        self.open(f'{url}/#/login')
+        self.wait(lambda: self.driver.find_element(By.NAME, 'username').is_displayed(),
+                  'the login form')
+        self.driver.find_element(By.NAME, 'username').send_keys(user)
+        self.driver.find_element(By.NAME, 'password').send_keys(password, Keys.ENTER)
+        self.wait(lambda: not self.driver.current_url.endswith('/login'), 'the login')
+        # What the dashboard's own pages complain of is none of ours.
+        self.open('about:blank')
+        self.complaints()
+
+    # ---- what it shows
+
+    def all(self, test: str) -> List[WebElement]:
+        """The elements with that data-test attribute."""
+        return self.driver.find_elements(By.CSS_SELECTOR, f'[data-test="{test}"]')
+
+    def shows(self, test: str) -> bool:
+        return any(element.is_displayed() for element in self.all(test))
+
+    def text(self, test: str) -> str:
+        """The text that is seen in the only element with that data-test attribute."""
+        element, = self.all(test)
+        return element.text
+
+    def click(self, test: str) -> None:
+        """As soon as it is there and can be clicked."""
+        def clicked() -> bool:
+            element, = self.all(test)
+            element.click()
+            return True
+
+        self.wait(clicked, f'{test} to be clicked')
+
+    def wait_text(self, test: str, text: str, seconds: float = WAIT_SECONDS) -> None:
+        self.wait(lambda: text in self.text(test), f'{text!r} in {test}', seconds)
+
+    def wait_shows(self, test: str, seconds: float = WAIT_SECONDS) -> None:
+        self.wait(lambda: self.shows(test), f'{test} to be seen', seconds)
+
+    def wait(self, true: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> None:
+        """Poll; what is not there or just being replaced counts as not yet."""
+        deadline = time.monotonic() + seconds
+        problem = ''
+        while True:
+            try:
+                if true():
+                    return
+                problem = ''
+            except (WebDriverException, ValueError) as error:
+                problem = f'; {type(error).__name__}: {error}'
+            if time.monotonic() > deadline:
+                raise AssertionError(f'not in {seconds:g} s: {what}{problem}')
+            time.sleep(0.2)
+
+    def script(self, source: str) -> Any:
+        return self.driver.execute_script(source)
+
+    # ---- what it tells besides
+
+    def screenshot(self, name: str) -> Path:
+        path = self._artefacts / f'{name}.png'
+        self.driver.save_screenshot(str(path))
+        return path
+
+    def complaints(self) -> List[str]:
+        """The console's errors since the last call, violations of the CSP among them."""
+        return [entry['message'] for entry in self.driver.get_log('browser')
+                if entry['level'] == 'SEVERE']
+
+    def foreign_requests(self, url: str) -> List[str]:
+        """What was asked of anybody else than the origin of `url`, all the time."""
+        origin = urlsplit(url)[:2]
+        return [asked for asked in self._requests() if urlsplit(asked)[:2] != origin
+                and urlsplit(asked).scheme not in ('data', 'blob', 'about', 'chrome')]
+
+    def _requests(self) -> List[str]:
+        for entry in self.driver.get_log('performance'):
+            message: Dict[str, Any] = json.loads(entry['message'])['message']
+            if message['method'] == 'Network.requestWillBeSent':
+                self._urls.append(message['params']['request']['url'])
+        return self._urls

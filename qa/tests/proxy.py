@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What operators put before the dashboards of several mgrs: a proxy that finds the active one."""
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import List, Optional, Sequence, Tuple, Type
+
+from qa.cluster import Cluster
+
+#: With these, a standby's dashboard does not send browsers to the active mgr's own address.
+STANDBY_STATUS = 599
+STANDBY_OPTIONS = {'mgr/dashboard/standby_behaviour': 'error',
+                   'mgr/dashboard/standby_error_status_code': str(STANDBY_STATUS)}
+ANSWER_SECONDS = 10.0
+#: Headers that are about one connection alone.
+HOP_BY_HOP = ('connection', 'keep-alive', 'transfer-encoding', 'content-length', 'date', 'server')
+
+Reply = Tuple[int, List[Tuple[str, str]], bytes]
+
+
+class Proxy:
+    """Listens on a port of its own; `cut` stands for the network between it and the mgrs."""
+
+    def __init__(self, cluster: Cluster, mgrs: Sequence[str] = ('x', 'y')) -> None:
+        for name, value in STANDBY_OPTIONS.items():
+            cluster.mon('config set', who='mgr', name=name, value=value)
+        self.ports = [cluster.dashboard_port(mgr) for mgr in mgrs]
+        self.cut = False
+        self._server = ThreadingHTTPServer(('127.0.0.1', 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def url(self, prefix: str) -> str:
+        return f'http://127.0.0.1:{self._server.server_port}{prefix}'
+
+    def __enter__(self) -> 'Proxy':
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def forward(self, method: str, path: str, headers: List[Tuple[str, str]],
+                body: bytes) -> Reply:
+        """The active mgr's answer, or 502."""
+        for port in [] if self.cut else self.ports:
+            connection = http.client.HTTPConnection('127.0.0.1', port, timeout=ANSWER_SECONDS)
+            try:
+                connection.request(method, path, body, dict(headers))
+                answer = connection.getresponse()
+                if answer.status != STANDBY_STATUS:
+                    return answer.status, answer.getheaders(), answer.read()
+            except (OSError, http.client.HTTPException):
+                continue
+            finally:
+                connection.close()
+        return 502, [('Content-Type', 'text/plain')], b'no mgr answers'
+
+
+def _handler(proxy: Proxy) -> Type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = 'HTTP/1.1'
+
+        def _forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get('Content-Length', 0)))
+            sent = [(name, value) for name, value in self.headers.items()
+                    if name.lower() not in HOP_BY_HOP]
+            status, headers, data = proxy.forward(self.command, self.path, sent, body)
+            self.send_response(status)
+            for name, value in headers:
+                if name.lower() not in HOP_BY_HOP:
+                    self.send_header(name, value)
+            self.send_header('Content-Length', str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _forward
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
