@@ -66,13 +66,12 @@ def _ask(handler: str, given: Dict[str, Any]) -> Any:
 
 def _json_object(entity: Any) -> None:
     """Takes the place of the dashboard's own reading of bodies, which fails (500) on others."""
-    length = int(entity.headers.get('Content-Length') or 0)
-    if length > LARGEST_BODY:
-        raise cherrypy.HTTPError(413, 'the body has %d bytes; %d are the most' % (
-            length, LARGEST_BODY))
+    body = entity.fp.read(LARGEST_BODY + 1)
+    if len(body) > LARGEST_BODY:
+        raise cherrypy.HTTPError(413, 'the body has more than %d bytes' % LARGEST_BODY)
     try:
-        document = json.loads(entity.fp.read().decode('utf-8') or '{}')
-    except ValueError as error:
+        document = json.loads(body.decode('utf-8') or '{}')
+    except (RecursionError, ValueError) as error:
         raise cherrypy.HTTPError(400, 'the body is not JSON: %s' % error) from error
     if not isinstance(document, dict):
         raise cherrypy.HTTPError(400, 'the body must be a JSON object')
@@ -97,6 +96,7 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
     """`answer` with all that the dashboard wants to know of an endpoint."""
 
     def method(self: Any, **given: Any) -> Any:
+        cherrypy.response.headers['Cache-Control'] = 'no-store'
         try:
             found = arguments(route.fields, given)
         except BadField as error:
