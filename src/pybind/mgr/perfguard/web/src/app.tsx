@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useState } from 'preact/hooks';
 import { Charts } from './charts/panel';
+import { Osds } from './heat/panel';
 import { useDark, useStore } from './hooks';
 import { Banner } from './parts/banner';
 import { Header } from './parts/header';
+import { Events, LaggyPgs, Mitigations } from './parts/lists';
 import { Now } from './parts/now';
+import { Probes } from './probes/panel';
 import type { Store } from './store';
 import { storedTheme } from './theme';
+import type { Osd } from './types';
+
+const NO_OSDS: Osd[] = [];
 
 export function App({ store }: { store: Store }) {
     const state = useStore(store);
@@ -22,7 +28,16 @@ export function App({ store }: { store: Store }) {
                 {overview ? (
                     <>
                         <Now store={store} overview={overview} />
+                        <LaggyPgs laggy={overview.laggy} />
                         <Charts store={store} model={state.model} chosen={state.pools} dark={dark} />
+                        <Osds osds={state.osds} failure={state.osdsFailure}
+                            suspects={overview.laggy.suspects} />
+                        <div class="columns">
+                            <Events events={state.model.events} />
+                            <Mitigations store={store} mitigation={overview.mitigation}
+                                may={overview.may.update} />
+                        </div>
+                        <Probes store={store} overview={overview} osds={state.osds ?? NO_OSDS} />
                     </>
                 ) : <p class="loading" aria-busy="true">Asking perfguard{'\u2026'}</p>}
             </main>

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What was detected and done, what is done for clients, and who is to blame.
+import { plural, timeText } from '../format';
+import type { Store } from '../store';
+import type { Event, Laggy, Mitigation, Rung } from '../types';
+import { Action } from './action';
+
+const MOST = 100;
+
+export function Events({ events }: { events: Event[] }) {
+    const newest = events.slice(-MOST).reverse();
+    return (
+        <section class="card" aria-labelledby="events-title">
+            <div class="section-head"><h2 id="events-title">Events</h2></div>
+            {newest.length === 0 && <p class="muted">Nothing has happened yet.</p>}
+            <div class="scroll" role="region" aria-label="List of events" tabIndex={0}>
+                <ol class="events" data-test="events">
+                    {newest.map((event) => (
+                        <li key={`${event.id} ${event.time}`}>
+                            <time class="muted">{timeText(event.time)}</time>
+                            <span class="kind">{event.kind}</span>
+                            <span>{event.what}
+                                {event.why && <span class="muted">{` \u2014 ${event.why}`}</span>}
+                            </span>
+                        </li>
+                    ))}
+                </ol>
+            </div>
+        </section>
+    );
+}
+
+const STATES: Record<string, string> = { would: 'would be taken', idle: 'not needed' };
+
+interface MitigationProps {
+    store: Store;
+    mitigation: Mitigation;
+    may: boolean;
+}
+
+export function Mitigations({ store, mitigation, may }: MitigationProps) {
+    return (
+        <section class="card" aria-labelledby="mitigation-title">
+            <div class="section-head">
+                <h2 id="mitigation-title">Mitigation</h2>
+                <span class="muted">mode: {mitigation.mode}</span>
+            </div>
+            <ul class="rungs" data-test="mitigation">
+                {mitigation.rungs.map((rung, place) => (
+                    <li key={rung.id ?? `${rung.rung} ${place}`} data-state={rung.state}>
+                        <span class={`dot ${rung.state}`} aria-hidden="true" />
+                        <div class="rung">
+                            <b>{rung.rung}</b> {rung.subject}{' '}
+                            <span class="muted">{STATES[rung.state] ?? rung.state}
+                                {rung.since ? ` since ${timeText(rung.since)}` : ''}</span>
+                            {rung.why && <p>{rung.why}</p>}
+                            <Settings rung={rung} />
+                        </div>
+                        {may && rung.id !== null && rung.state === 'held'
+                            && <Revert store={store} rung={rung} id={rung.id} />}
+                    </li>
+                ))}
+            </ul>
+        </section>
+    );
+}
+
+function Settings({ rung }: { rung: Rung }) {
+    return (
+        <>
+            {rung.settings.map((each) => (
+                <p key={`${each.what} ${each.who}`} class="muted">
+                    {each.what}{each.who && ` of ${each.who}`}: {each.found ?? 'not set'}
+                    {' \u2192 '}{each.put}
+                </p>
+            ))}
+            {rung.note && <p class="muted">{rung.note}</p>}
+        </>
+    );
+}
+
+function Revert({ store, rung, id }: { store: Store; rung: Rung; id: number }) {
+    return (
+        <Action label={'Revert\u2026'} about={rung.rung} test={`button-revert-${id}`} kind="small"
+            title={`Undo "${rung.rung}"?`} yes="Undo" onDone={() => store.refresh()}
+            act={() => store.api.post(`mitigation/${id}/revert`)}>
+            <p>What it changed becomes what it was before, and it is left alone until its evidence
+                has been gone.</p>
+            {rung.why && <p>It was taken because: {rung.why}</p>}
+        </Action>
+    );
+}
+
+/** Only while there is something to say. */
+export function LaggyPgs({ laggy }: { laggy: Laggy }) {
+    if (!laggy.laggy_pgs && !laggy.wait_pgs && !laggy.suspects.length) {
+        return null;
+    }
+    return (
+        <section class="card laggy" aria-labelledby="laggy-title" data-test="laggy">
+            <div class="section-head">
+                <h2 id="laggy-title">Laggy PGs</h2>
+                <span class="state-slow">{plural(laggy.laggy_pgs, 'laggy PG')}
+                    {laggy.wait_pgs ? `, ${plural(laggy.wait_pgs, 'PG')} waiting` : ''}
+                    {laggy.since ? `, since ${timeText(laggy.since)}` : ''}</span>
+            </div>
+            <ul class="suspects">
+                {laggy.suspects.map((suspect) => (
+                    <li key={suspect.osd}>
+                        <b>osd.{suspect.osd}</b> {Math.round(100 * suspect.score)} %: {suspect.why}
+                        {suspect.advice && <p><code>{suspect.advice}</code></p>}
+                    </li>
+                ))}
+            </ul>
+            {laggy.pgs.length > 0 && (
+                <p class="muted">
+                    {laggy.pgs.slice(0, 20).map((pg) => `${pg.pgid} on ${pg.acting.join(',')}`)
+                        .join('; ')}
+                    {laggy.pgs.length > 20 && ` and ${laggy.pgs.length - 20} more`}
+                </p>
+            )}
+        </section>
+    );
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import { NONE, secondsText, timeText } from '../format';
+import { Action } from '../parts/action';
+import { Failure } from '../parts/dialog';
+import type { Store } from '../store';
+import type { May, ProbeSummary, RunningProbe } from '../types';
+import { useTask } from './task';
+
+const ENDED = new Set(['done', 'failed', 'cancelled', 'aborted']);
+
+interface Props {
+    store: Store;
+    probes: ProbeSummary[];
+    running: RunningProbe | null;
+    may: May;
+    /** Ids to compare, at most two. */
+    marked: number[];
+    onMark: (id: number, on: boolean) => void;
+    onShow: (id: number) => void;
+}
+
+export function ProbeList(props: Props) {
+    const newest = [...props.probes].reverse();
+    if (!newest.length) {
+        return <p class="muted">There are no probes yet.</p>;
+    }
+    return (
+        <div class="scroll" role="region" aria-label="List of probes" tabIndex={0}>
+            <table data-test="probes">
+                <thead>
+                    <tr>
+                        <th scope="col">Compare</th><th scope="col">Probe</th>
+                        <th scope="col">State</th><th scope="col">Profile</th>
+                        <th scope="col">Target</th><th scope="col">Verdict</th>
+                        <th scope="col">Started</th><th scope="col">Took</th>
+                        <th scope="col"><span class="hidden">Actions</span></th>
+                    </tr>
+                </thead>
+                <tbody>
+                    {newest.map((probe) => <Row key={probe.id} probe={probe} {...props} />)}
+                </tbody>
+            </table>
+        </div>
+    );
+}
+
+function Row({ probe, running, marked, may, store, onMark, onShow }: Props & {
+    probe: ProbeSummary;
+}) {
+    const { id, state } = probe;
+    const on = marked.includes(id);
+    const took = probe.started && probe.ended ? secondsText(probe.ended - probe.started) : NONE;
+    return (
+        <tr data-test={`probe-row-${id}`} data-state={state}>
+            <td>
+                <input type="checkbox" checked={on} aria-label={`Compare probe ${id}`}
+                    data-test={`probe-mark-${id}`} disabled={!on && marked.length >= 2}
+                    onChange={(event) => onMark(id, event.currentTarget.checked)} />
+            </td>
+            <th scope="row">{id}</th>
+            <td>{state}{running?.id === id && <Progress running={running} />}</td>
+            <td>{probe.profile || NONE}</td>
+            <td class="wrap">{probe.target}</td>
+            <td class={probe.verdict.startsWith('slower') ? 'state-slow' : ''}>
+                {ENDED.has(state) ? probe.verdict : ''}
+                {probe.client_limited && <span class="muted"> (limited by its own CPU)</span>}
+                {probe.message && <p class="muted wrap">{probe.message}</p>}
+            </td>
+            <td>{timeText(probe.started)}{probe.trigger !== 'command'
+                && <span class="muted"> by {probe.trigger}</span>}</td>
+            <td>{took}</td>
+            <td class="row-buttons">
+                <button type="button" class="button small" aria-label={`Results of probe ${id}`}
+                    data-test={`probe-show-${id}`} onClick={() => onShow(id)}>Results</button>
+                <Baseline store={store} probe={probe} may={may} />
+                {!ENDED.has(state) && may.update && (
+                    <Action label={'Cancel\u2026'} about={`probe ${id}`} kind="small"
+                        test={`probe-cancel-${id}`} title={`Cancel probe ${id}?`}
+                        yes="Cancel the probe" onDone={() => store.refresh()}
+                        act={() => store.api.post(`probe/${id}/cancel`)}>
+                        <p>It stops, and removes the objects it has written.</p>
+                    </Action>
+                )}
+                {ENDED.has(state) && may.delete && (
+                    <Action label={'Delete\u2026'} about={`probe ${id}`} kind="small"
+                        test={`probe-delete-${id}`} title={`Delete probe ${id}?`} yes="Delete"
+                        onDone={() => store.refresh()}
+                        act={() => store.api.remove(`probe/${id}`)}>
+                        <p>Its results are forgotten.</p>
+                    </Action>
+                )}
+            </td>
+        </tr>
+    );
+}
+
+function Progress({ running }: { running: RunningProbe }) {
+    return (
+        <div class="running" data-test="probe-progress">
+            <progress max={1} value={running.share} aria-label={`Progress of probe ${running.id}`} />
+            <p class="muted wrap">{running.text}</p>
+        </div>
+    );
+}
+
+function Baseline({ store, probe, may }: { store: Store; probe: ProbeSummary; may: May }) {
+    const { busy, error, run } = useTask();
+    const { id } = probe;
+    const allowed = probe.baseline ? may.delete : may.create;
+    if (!allowed || (!probe.baseline && probe.state !== 'done')) {
+        return probe.baseline ? <span class="tag">baseline</span> : null;
+    }
+    const turn = () => run(async () => {
+        await (probe.baseline ? store.api.remove(`baseline/${id}`)
+            : store.api.post('baseline', { run: id }));
+        store.refresh();
+    });
+    return (
+        <>
+            <button type="button" class={`button small ${probe.baseline ? 'pressed' : ''}`}
+                aria-pressed={probe.baseline} aria-label={`Probe ${id} is a baseline`}
+                data-test={`probe-baseline-${id}`} disabled={busy} onClick={() => void turn()}>
+                Baseline
+            </button>
+            <Failure text={error} />
+        </>
+    );
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// A probe's fio JSON as rows of a table, and the body of an order as the API wants it.
+import type { FioDirection, FioJob, Value } from '../types';
+
+export interface ResultRow {
+    job: string;
+    osd: number | null;
+    part: string;
+    direction: 'read' | 'write';
+    iops: number;
+    bytesPerSecond: number;
+    meanMs: Value;
+    p50Ms: Value;
+    p99Ms: Value;
+    errors: number;
+}
+
+const P50 = '50.000000';
+const P99 = '99.000000';
+
+/** One row a job and direction, on each OSD where OSDs are probed: streams are put together,
+ * percentiles are those of the stream where they are highest. */
+export function rowsOf(jobs: FioJob[]): ResultRow[] {
+    const groups = new Map<string, [FioJob, 'read' | 'write', FioDirection[], number]>();
+    for (const job of jobs) {
+        for (const name of ['read', 'write'] as const) {
+            if (job[name].total_ios) {
+                const key = JSON.stringify([job.jobname, job.osd, job.part, name]);
+                const group = groups.get(key) ?? [job, name, [], 0];
+                group[2].push(job[name]);
+                group[3] += job.errors;
+                groups.set(key, group);
+            }
+        }
+    }
+    return [...groups.values()].map(([job, direction, found, errors]) => ({
+        job: job.jobname, osd: job.osd, part: job.part, direction, errors,
+        iops: sum(found, (each) => each.iops),
+        bytesPerSecond: sum(found, (each) => each.bw_bytes),
+        meanMs: mean(found), p50Ms: highest(found, P50), p99Ms: highest(found, P99),
+    }));
+}
+
+function sum(found: FioDirection[], value: (each: FioDirection) => number): number {
+    return found.reduce((total, each) => total + value(each), 0);
+}
+
+function mean(found: FioDirection[]): Value {
+    const ios = sum(found, (each) => each.total_ios);
+    const total = sum(found, (each) => each.total_ios * each.lat_ns.mean);
+    return ios && total ? total / ios / 1e6 : null;
+}
+
+function highest(found: FioDirection[], key: string): Value {
+    const most = Math.max(0, ...found.map((each) => each.clat_ns.percentile?.[key] ?? 0));
+    return most ? most / 1e6 : null;
+}
+
+/** What a form holds, without what was left empty; a box that is ticked is true. */
+export function bodyOf(form: FormData): Record<string, string | boolean> {
+    const body: Record<string, string | boolean> = {};
+    form.forEach((value, key) => {
+        const text = String(value).trim();
+        if (text) {
+            body[key] = text === 'on' ? true : text;
+        }
+    });
+    return body;
+}
