@@ -3,12 +3,13 @@
 # All of perfguard's checks. Without an argument: installs what they need (Debian) and runs them
 # all; the real-cluster tests boot Pacific, Reef and Tentacle on the loopback address.
 #
-#   ./check.sh [lint|mypy|py|cluster] [pytest's arguments]
+#   ./check.sh [lint|mypy|py|web|cluster] [pytest's arguments]
 set -eu
 cd "$(dirname "$0")"
 
 python=/usr/bin/python3
 units=src/pybind/mgr/perfguard/tests
+web=src/pybind/mgr/perfguard/web
 releases=--release=pacific,reef,tentacle
 # Real-cluster tests mostly wait, so that two lanes of them get on side by side; those in which
 # latency or seconds matter run alone, after the others.
@@ -26,6 +27,20 @@ lint() {
 types() {
     echo '== mypy'
     "$python" -m mypy src/pybind/mgr/perfguard qa setup.py
+}
+
+# The page in the tree must be what its sources make: byte for byte.
+page() {
+    echo '== web'
+    (
+        cd "$web"
+        npm ci --no-audit --no-fund --loglevel=error
+        npm run --silent types
+        npm run --silent test
+        node build.mjs page .build/page
+        diff -r page .build/page ||
+            { echo "the page is not up to date: run 'npm run build' in $web" >&2; exit 1; }
+    )
 }
 
 tests() {
@@ -59,6 +74,7 @@ case $step in
     lint) lint ;;
     mypy) types ;;
     py) tests "$units" "$@" ;;
+    web) page ;;
     cluster)
         if [ $# = 0 ]; then clusters; else tests qa/tests $releases "$@"; fi
         ;;
@@ -66,13 +82,14 @@ case $step in
         ./install-deps.sh
         lint
         types
+        page
         # Built once, before the tests, so that no test's time is that of a download.
         "$python" -m qa.cluster build reef tentacle
         tests "$units"
         clusters
         ;;
     *)
-        echo "usage: ./check.sh [lint|mypy|py|cluster] [pytest's arguments]" >&2
+        echo "usage: ./check.sh [lint|mypy|py|web|cluster] [pytest's arguments]" >&2
         exit 2
         ;;
 esac

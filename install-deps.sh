@@ -22,6 +22,9 @@ mon, mgr, osd and common packages with its mgr modules and the dashboard, librad
 for /usr/bin/python3, and debootstrap, pytest, hypothesis, mock, mypy, flake8, tox and numpy."
 fi
 
+# For the page; from elsewhere they are as good.
+command -v node >/dev/null && command -v npm >/dev/null || packages="$packages nodejs npm"
+
 missing=
 for package in $packages; do
     status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)

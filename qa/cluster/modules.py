@@ -17,7 +17,7 @@ MODULE = 'perfguard'
 BUILD = Path('probe', 'worker', 'build.py')
 
 _SKIP = shutil.ignore_patterns('tests', '__pycache__', '*.pyc', '*.so', '.mypy_cache',
-                               '.pytest_cache')
+                               '.pytest_cache', 'node_modules', '.build')
 
 
 def default_module_dir() -> Path:

@@ -126,6 +126,10 @@ export function movedText(campaign: Partial<Campaign>): string {
     return `${bytesText(campaign.bytes_done ?? 0)} of ${bytesText(campaign.bytes_total ?? 0)}`;
 }
 
+export function limitText({ limit }: Partial<Campaign>): string {
+    return limit ? `up to ${plural(limit, 'PG')}` : 'none for now';
+}
+
 /** A campaign that something can still happen to. */
 export function underWay(phase: Phase): boolean {
     return !['IDLE', 'DONE', 'ABORTED'].includes(phase);

@@ -62,11 +62,17 @@ export function absorb(model: Model, answer: Overview, since: number, received: 
 export function merge(old: Table, fresh: Table, now: number): Table {
     const columns = fresh.columns.length ? fresh.columns : old.columns;
     const first = fresh.rows.length ? timeOf(fresh.rows[0]) : Infinity;
-    const kept = inColumns(old, columns).filter((row) => {
+    const begin = now - HOUR_SECONDS;
+    const before = inColumns(old, columns);
+    const kept = before.filter((row) => {
         const time = timeOf(row);
-        return time > now - HOUR_SECONDS && time < first && time <= now + 1;
+        return time > begin && time < first && time <= now + 1;
     });
-    const rows = [...kept, ...fresh.rows].filter((row) => timeOf(row) > now - HOUR_SECONDS);
+    if (!fresh.rows.length && kept.length === before.length) {
+        // The very same rows tell the charts that there is nothing to draw.
+        return { columns, rows: before };
+    }
+    const rows = [...kept, ...fresh.rows.filter((row) => timeOf(row) > begin)];
     return { columns, rows: rows.slice(-MOST_ROWS) };
 }
 

@@ -25,6 +25,8 @@ interface Props {
     /** Of the time axis, the same for all charts. */
     range: [number, number];
     format: (value: Value) => string;
+    /** Room for the values beside the axis, in px. */
+    room?: number;
     height: number;
     dark: boolean;
     log?: boolean;
@@ -82,7 +84,7 @@ export function Chart(props: Props) {
 }
 
 function options(latest: { current: Props }, width: number, list: HTMLElement): uPlot.Options {
-    const { lines, height, log = false, format } = latest.current;
+    const { lines, height, log = false, format, room = 52 } = latest.current;
     const quiet = color('--muted');
     const grid = { stroke: color('--grid'), width: 1 };
     const axis = { stroke: quiet, grid, ticks: { ...grid, size: 4 }, font: '11px system-ui' };
@@ -100,7 +102,7 @@ function options(latest: { current: Props }, width: number, list: HTMLElement): 
         },
         axes: [
             { ...axis, space: 60, size: 26, values: (_, splits) => splits.map(minute) },
-            { ...axis, space: 26, size: 52, values: (_, splits) => splits.map(
+            { ...axis, space: 26, size: room, values: (_, splits) => splits.map(
                 (value) => (value === null ? '' : format(value))) },
         ],
         series: [{}, ...lines.map(seriesOf)],

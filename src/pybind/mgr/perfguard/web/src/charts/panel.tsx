@@ -8,6 +8,7 @@ import type { Pool, PoolTable, Table, Value } from '../types';
 import { Chart } from './chart';
 import { latency, SIGNALS, type SignalChart } from './lines';
 import { PoolChoice } from './pools';
+import { LastValues } from './values';
 
 const LEAST_SECONDS = 600;
 const LOG = 'perfguard-log-scale';
@@ -49,6 +50,7 @@ export function Charts({ store, model, chosen, dark }: Props) {
                         dark={dark} />
                 ))}
             </div>
+            <LastValues pools={pools} tables={model.pools} />
         </section>
     );
 }
@@ -97,6 +99,7 @@ function Signal({ signal, table, range, dark }: SignalProps) {
     const data = useMemo(() => columnsOf(table, signal.columns), [table.rows]);
     return (
         <Chart title={signal.title} test={signal.test} lines={signal.lines} data={data}
-            range={range} format={FORMATS[signal.kind]} height={150} dark={dark} />
+            range={range} format={FORMATS[signal.kind]} height={150} dark={dark}
+            room={signal.kind === 'bytes' ? 84 : 52} />
     );
 }

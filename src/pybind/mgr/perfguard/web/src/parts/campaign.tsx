@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import {
-    confirmationOf, etaText, movedText, partsOf, shareOf, type Verb, verbsOf,
+    confirmationOf, etaText, limitText, movedText, partsOf, shareOf, type Verb, verbsOf,
 } from '../campaign';
 import { countText, percentText, plural, timeText } from '../format';
 import type { Store } from '../store';
@@ -66,8 +66,7 @@ export function CampaignBar({ campaign }: { campaign: Partial<Campaign> }) {
                 <Fact name="Done" value={percentText(share)} test="percent" />
                 <Fact name="Copied" value={movedText(campaign)} test="bytes" />
                 <Fact name="Time left" value={etaText(campaign)} test="eta" />
-                <Fact name="In flight at once" test="limit"
-                    value={campaign.limit === undefined ? '' : `up to ${countText(campaign.limit)}`} />
+                <Fact name="In flight at once" test="limit" value={limitText(campaign)} />
                 <Fact name="Began" value={timeText(campaign.started ?? null)} test="began" />
                 {campaign.ended
                     ? <Fact name="Ended" value={timeText(campaign.ended)} test="ended" /> : null}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+    confirmationOf, etaText, limitText, partsOf, shareOf, underWay, verbsOf,
+} from '../src/campaign';
+import type { Campaign, Phase } from '../src/types';
+
+const CAMPAIGN: Partial<Campaign> = {
+    id: 7, phase: 'RELEASING', paused: false, total: 200, released: 90, kept: 10, in_flight: 20,
+    pinned: 80, bytes_total: 2 ** 40, bytes_done: 2 ** 39, eta_seconds: 600, eta_low_seconds: 540,
+    eta_high_seconds: 675, limit: 20,
+};
+
+test('buttons are those that perfguard does not refuse', () => {
+    const table: [Phase, boolean, string][] = [
+        ['IDLE', false, 'prepare'], ['PREPARED', false, 'pin finish abort'],
+        ['PINNING', false, 'abort'], ['PINNED', false, 'start finish abort'],
+        ['RELEASING', false, 'pause finish abort'], ['HOLDING', false, 'pause finish abort'],
+        ['HOLDING', true, 'resume finish abort'], ['RELEASING', true, 'resume finish abort'],
+        ['FINISHING', false, 'abort'], ['DONE', false, 'prepare'], ['ABORTING', false, ''],
+        ['ABORTED', false, 'prepare']];
+    for (const [phase, paused, verbs] of table) {
+        assert.equal(verbsOf(phase, paused).join(' '), verbs, `${phase} ${paused}`);
+    }
+});
+
+test('finish keeps the pins only if there are some, and says so', () => {
+    const kept = confirmationOf('finish', CAMPAIGN);
+    assert.deepEqual(kept.body, { keep: true });
+    assert.match(kept.text.join(' '), /80 PGs .* ordinary upmaps/);
+    const last = confirmationOf('finish', { ...CAMPAIGN, pinned: 0 });
+    assert.deepEqual(last.body, {});
+    assert.doesNotMatch(last.text.join(' '), /upmaps/);
+});
+
+test('abort tells what is lost', () => {
+    const asked = confirmationOf('abort', CAMPAIGN);
+    assert.equal(asked.grave, true);
+    assert.match(asked.text[0]!, /20 PGs in flight are pinned back/);
+});
+
+test('the bar is as long as the total', () => {
+    const parts = partsOf(CAMPAIGN);
+    assert.deepEqual(parts.map((part) => part.share), [0.45, 0.05, 0.1, 0.4]);
+    assert.equal(shareOf(CAMPAIGN), 0.5);
+});
+
+test('the bar is never longer than its box', () => {
+    const parts = partsOf({ total: 10, released: 8, kept: 4, in_flight: 3, pinned: 1 });
+    assert.equal(parts.reduce((sum, part) => sum + part.share, 0), 1);
+});
+
+test('an empty campaign has an empty bar', () => {
+    assert.deepEqual(partsOf({}).map((part) => part.share), [0, 0, 0, 0]);
+    assert.equal(shareOf({}), 0);
+});
+
+test('time left is told with its range, or not at all', () => {
+    assert.equal(etaText(CAMPAIGN), '10 min (9 min to 11 min)');
+    assert.equal(etaText({ ...CAMPAIGN, eta_seconds: null }), 'not known yet');
+    assert.equal(etaText({ eta_seconds: 600, eta_low_seconds: 598, eta_high_seconds: 602 }),
+        '10 min');
+});
+
+test('a limit of nothing is said in words', () => {
+    assert.equal(limitText(CAMPAIGN), 'up to 20 PGs');
+    assert.equal(limitText({ limit: 0 }), 'none for now');
+});
+
+test('a campaign that has ended is not under way', () => {
+    assert.deepEqual((['IDLE', 'DONE', 'ABORTED', 'PINNED', 'HOLDING'] as Phase[]).map(underWay),
+        [false, false, false, true, true]);
+});

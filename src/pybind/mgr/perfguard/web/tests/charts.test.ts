@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { latency, tailsKnown } from '../src/charts/lines';
+import type { Pool, Table, Value } from '../src/types';
+
+const COLUMNS = ['time', 'read_ms', 'write_ms', 'read_p50_ms', 'read_p99_ms', 'write_p50_ms',
+    'write_p99_ms'];
+
+function table(...rows: Value[][]): Table {
+    return { columns: COLUMNS, rows };
+}
+
+const POOL = { read_target_ms: 4, write_target_ms: null } as Pool;
+
+test('percentiles are drawn where they are known, else the mean', () => {
+    const { lines, data } = latency(table([5, 1, 2, 0.5, 7, null, null],
+        [10, 1, 2, 0.6, 8, null, null]), POOL);
+    assert.deepEqual(lines.map((line) => line.label),
+        ['read p99', 'read p50', 'write mean', 'read target (mean)']);
+    assert.deepEqual(data, [[5, 10], [7, 8], [0.5, 0.6], [2, 2], [4, 4]]);
+});
+
+test('percentiles of a few rows are not the picture', () => {
+    const rows = [5, 10, 15].map((time): Value[] => [time, 1, null, null, null, null, null]);
+    assert.equal(tailsKnown(table(...rows, [20, 1, null, 1, 2, null, null]), 'read'), false);
+    assert.equal(tailsKnown(table(rows[0]!, [20, 1, null, 1, 2, null, null]), 'read'), true);
+    assert.equal(tailsKnown(table(), 'read'), false);
+});
+
+test('zeros are left out, since the axis may be logarithmic', () => {
+    const { data } = latency(table([5, 0, null, null, null, null, null]), undefined);
+    assert.deepEqual(data, [[5], [null], [null]]);
+});

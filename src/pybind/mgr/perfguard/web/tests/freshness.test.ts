@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ApiError, type Trouble } from '../src/api';
+import { staleness, type Seen } from '../src/freshness';
+import { overview } from './fake/data';
+
+const AT = 1790000000;
+const LAST = overview({ phase: 'IDLE', osds: 6, may: true }, AT, [], AT);
+const SEEN: Seen = { last: LAST, received: 1000 * AT, interval: 2000, failure: null };
+
+function after(seconds: number, changes: Partial<Seen> = {}) {
+    return staleness({ ...SEEN, ...changes }, 1000 * (AT + seconds));
+}
+
+function failed(trouble: Trouble) {
+    return new ApiError(trouble, 'so it is');
+}
+
+test('fresh data need no banner', () => {
+    assert.equal(after(5), null);
+    assert.equal(after(5, { failure: failed('unreachable') }), null);
+});
+
+test('without answers for a while the data are stale since the last one', () => {
+    assert.deepEqual(after(11, { failure: failed('unreachable') }),
+        { since: 1000 * AT, why: 'so it is', remedy: 'none' });
+    assert.equal(after(11)?.why, 'no answer');
+    assert.equal(after(11, { interval: 5000 }), null);
+});
+
+test('what the dashboard says is believed at once, with a way out', () => {
+    const table: [Trouble, string, RegExp][] = [
+        ['login', 'login', /so it is/], ['standby', 'elsewhere', /standby/],
+        ['down', 'none', /does not run: so it is/], ['forbidden', 'none', /so it is/]];
+    for (const [trouble, remedy, why] of table) {
+        const found = after(1, { failure: failed(trouble) });
+        assert.equal(found?.remedy, remedy, trouble);
+        assert.match(found!.why, why);
+    }
+});
+
+test('a page that never got an answer says so', () => {
+    const found = after(1, { last: null, failure: failed('login') });
+    assert.equal(found?.since, 0);
+});
+
+test('a loop that does not come round makes the data stale', () => {
+    const found = after(1, { last: { ...LAST, turned: AT - 100 } });
+    assert.equal(found?.since, 1000 * (AT - 100));
+    assert.match(found!.why, /loop does not come round/);
+    assert.equal(after(1, { last: { ...LAST, turned: AT - 19 } }), null);
+});

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { cellOf, detailsOf, hostsOf, neighbour } from '../src/heat/osds';
+import type { Osd } from '../src/types';
+import { HOSTILE, osds } from './fake/data';
+
+const ALL = osds({ phase: 'RELEASING', osds: 630, may: true }, 1790000000);
+const PLAIN: Osd = {
+    ...ALL[0]!, osd: 4, host: 'h1', score: 1, slow: false, why: '', since: null,
+    silent_seconds: null, pgs: {}, pgs_in: 0, pgs_out: 0,
+};
+
+test('colour follows the score, and slow is what was proven', () => {
+    const table: [Partial<Osd>, string, string, string][] = [
+        [{}, 'ok', '0', ''], [{ score: 1.35 }, 'ok', '2', ''], [{ score: 1.6 }, 'warm', '3', ''],
+        [{ score: 9 }, 'warm', '4', ''], [{ score: 2, slow: true }, 'slow', 'slow', 'S'],
+        [{ score: null }, 'ok', 'none', ''],
+        [{ score: null, silent_seconds: 40 }, 'warm', 'none', '?']];
+    for (const [changes, state, level, mark] of table) {
+        const cell = cellOf({ ...PLAIN, ...changes }, null);
+        assert.deepEqual([cell.state, cell.level, cell.mark], [state, level, mark]);
+    }
+});
+
+test('the first suspect of laggy PGs is red, whatever its score', () => {
+    const suspect = { osd: 4, score: 0.9, why: 'in all of them', advice: '' };
+    const cell = cellOf(PLAIN, suspect);
+    assert.deepEqual([cell.state, cell.mark], ['slow', 'L']);
+    assert.match(cell.label, /slow: suspect of laggy PGs: in all of them/);
+});
+
+test('a label tells all that colour and marks tell', () => {
+    const cell = cellOf({ ...PLAIN, score: 1.7, pgs_in: 3, pgs_out: 2 }, null);
+    assert.equal(cell.label, 'osd.4, h1, score 1.70, slower than its peers, '
+        + '3 pinned PGs to come, 2 pinned PGs to leave');
+});
+
+test('details leave out what there is not', () => {
+    const names = detailsOf(cellOf(PLAIN, null)).map(([name]) => name);
+    assert.equal(names.includes('Why'), false);
+    assert.equal(names.includes('Silent for'), false);
+});
+
+test('hosts are in the order of their names', () => {
+    const hosts = hostsOf([{ ...PLAIN, host: 'h10' }, { ...PLAIN, osd: 5, host: 'h9' }], null);
+    assert.deepEqual(hosts.map((host) => host.name), ['h9', 'h10']);
+    assert.equal(hostsOf(ALL, null).some((host) => host.name.includes(HOSTILE)), true);
+});
+
+test('arrow keys reach every OSD and stay inside', () => {
+    const hosts = hostsOf([
+        { ...PLAIN, osd: 1, host: 'a' }, { ...PLAIN, osd: 2, host: 'a' },
+        { ...PLAIN, osd: 3, host: 'b' }], null);
+    const table: [number, string, number | null][] = [
+        [1, 'ArrowRight', 2], [2, 'ArrowRight', 3], [3, 'ArrowLeft', 2], [2, 'ArrowDown', 3],
+        [3, 'ArrowUp', 1], [1, 'ArrowUp', null], [3, 'ArrowRight', null], [2, 'Home', 1],
+        [1, 'End', 2], [1, 'x', null], [99, 'ArrowRight', 1]];
+    for (const [from, key, to] of table) {
+        assert.equal(neighbour(hosts, from, key), to, `${from} ${key}`);
+    }
+});

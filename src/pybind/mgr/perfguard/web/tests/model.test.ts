@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+    absorb, columnsOf, EMPTY, lastOf, merge, mergeEvents, sinceOf, type Model,
+} from '../src/model';
+import type { Event, Overview, Table, Value } from '../src/types';
+import { overview } from './fake/data';
+
+const NOW = 1790000000;
+
+function table(...times: number[]): Table {
+    return { columns: ['time', 'read_ms'], rows: times.map((time) => [NOW + time, time]) };
+}
+
+function times({ rows }: Table): number[] {
+    return rows.map((row) => row[0]! - NOW);
+}
+
+test('new rows come after the old ones, each time once', () => {
+    const joined = merge(table(-20, -15, -10), table(-10, -5, 0), NOW);
+    assert.deepEqual(times(joined), [-20, -15, -10, -5, 0]);
+});
+
+test('rows of more than an hour ago go', () => {
+    const joined = merge(table(-3601, -3599), table(0), NOW);
+    assert.deepEqual(times(joined), [-3599, 0]);
+});
+
+test('rows that nobody has changed stay the same object, so that nothing is drawn again', () => {
+    const old = table(-10, -5);
+    assert.equal(merge(old, table(), NOW).rows, old.rows);
+});
+
+test('after a failover to an mgr that begins anew, the page keeps what it has', () => {
+    const joined = merge(table(-60, -55, -50), table(-3, 2), NOW + 2);
+    assert.deepEqual(times(joined), [-60, -55, -50, -3, 2]);
+});
+
+test('an mgr whose clock is behind is believed', () => {
+    const joined = merge(table(-10, -5, 0), { columns: ['time', 'read_ms'], rows: [] }, NOW - 7);
+    assert.deepEqual(times(joined), [-10]);
+});
+
+test('columns may be in another order, or new', () => {
+    const fresh: Table = { columns: ['time', 'write_ms', 'read_ms'], rows: [[NOW, 7, 8]] };
+    assert.deepEqual(merge(table(-5), fresh, NOW).rows, [[NOW - 5, null, -5], [NOW, 7, 8]]);
+});
+
+test('a chart has a hole where rows are missing', () => {
+    const [x, y] = columnsOf(table(-100, -95, -20, -15), ['read_ms']) as [Value[], Value[]];
+    assert.deepEqual(y, [-100, -95, null, -20, -15]);
+    assert.deepEqual(x.map((time) => time! - NOW), [-100, -95, -57.5, -20, -15]);
+});
+
+test('a column that the mgr does not know is empty', () => {
+    assert.deepEqual(columnsOf(table(-5, 0), ['nonsense'])[1], [null, null]);
+});
+
+test('the last value is one of the last minute', () => {
+    const rows: Value[][] = [[NOW - 70, 1], [NOW - 50, 2], [NOW, null]];
+    assert.equal(lastOf({ columns: ['time', 'a'], rows }, 'a'), 2);
+    assert.equal(lastOf({ columns: ['time', 'a'], rows: [rows[0]!, rows[2]!] }, 'a'), null);
+    assert.equal(lastOf({ columns: ['time'], rows: [] }, 'a'), null);
+});
+
+function event(id: number, time: number): Event {
+    return { id, time, kind: 'a', what: 'b', why: '' };
+}
+
+test('events are kept once and in order, also when their ids begin anew', () => {
+    const old = [event(8, 100), event(9, 110)];
+    const joined = mergeEvents(old, [event(9, 110), event(1, 120)]);
+    assert.deepEqual(joined.map((each) => each.id), [8, 9, 1]);
+    assert.equal(mergeEvents(old, []), old);
+});
+
+const SCENARIO = { phase: 'RELEASING', osds: 6, may: true } as const;
+
+function answer(since: number, pools: number[], now = NOW): Overview {
+    return overview(SCENARIO, since, pools, now);
+}
+
+test('everything is asked for first, then what is newer than the last row', () => {
+    assert.equal(sinceOf(EMPTY), 0);
+    const model = absorb(EMPTY, answer(0, [1]), 0, 1000);
+    assert.equal(model.cluster.rows.length, 720);
+    assert.equal(sinceOf(model), NOW);
+    const next = absorb(model, answer(NOW, [1], NOW + 7), NOW, 3000);
+    assert.equal(next.cluster.rows.length, 720);
+    assert.equal(sinceOf(next), NOW + 5);
+});
+
+test('a pool that is new among the busiest is asked for whole, but not all the time', () => {
+    const first = absorb(EMPTY, answer(0, [1]), 0, 1000);
+    const soon = absorb(first, answer(NOW, [1, 2]), NOW, 3000);
+    assert.equal(soon.whole, false);
+    const later = absorb(first, answer(NOW, [1, 2]), NOW, 60_000);
+    assert.equal(sinceOf(later), 0);
+    const whole: Model = absorb(later, answer(0, [1, 2]), 0, 62_000);
+    assert.equal(whole.whole, false);
+    assert.equal(whole.pools['2']!.rows.length, 720);
+});
+
+test('a pool that is not charted any more is forgotten', () => {
+    const first = absorb(EMPTY, answer(0, [1, 2]), 0, 1000);
+    const next = absorb(first, answer(NOW, [2]), NOW, 3000);
+    assert.deepEqual(Object.keys(next.pools), ['2']);
+});

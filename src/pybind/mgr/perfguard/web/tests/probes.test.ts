@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { barsOf, barText, endOf } from '../src/probes/bars';
+import { bodyOf, rowsOf } from '../src/probes/results';
+import { whenText } from '../src/probes/schedules';
+import { comparison, details, SCHEDULES } from './fake/data';
+
+test('streams of a job are one row: speeds add up, the highest percentile counts', () => {
+    const job = details(1)!.jobs[0]!;
+    const slower = structuredClone(job);
+    slower.write.clat_ns.percentile = { '50.000000': 4e6, '99.000000': 9e6 };
+    const [row, ...rest] = rowsOf([job, { ...slower, stream: 't', errors: 2 }]);
+    assert.deepEqual(rest, []);
+    assert.equal(row!.iops, 1640);
+    assert.deepEqual([row!.p50Ms, row!.p99Ms, row!.errors], [4, 9, 2]);
+    assert.equal(row!.meanMs!.toFixed(3), '1.200');
+});
+
+test('each OSD that was probed has a row', () => {
+    const job = details(1)!.jobs[0]!;
+    const rows = rowsOf([{ ...job, osd: 1 }, { ...job, osd: 2 }]);
+    assert.deepEqual(rows.map((row) => row.osd), [1, 2]);
+});
+
+test('an order holds what was filled in', () => {
+    const form = new FormData();
+    form.set('profile', 'quick');
+    form.set('pool', ' a "b" <c> ');
+    form.set('osd', '  ');
+    form.set('during_campaign', 'on');
+    assert.deepEqual(bodyOf(form),
+        { profile: 'quick', pool: 'a "b" <c>', during_campaign: true });
+});
+
+test('bars of two probes have a common axis that no interval can blow up', () => {
+    const jobs = barsOf(comparison(1, 2));
+    assert.deepEqual(jobs.map((job) => job.bars.length), [4, 4, 2]);
+    assert.ok(endOf(jobs) > 1.9 * 1.15 && endOf(jobs) < 2.4);
+    jobs[0]!.bars[0]!.high = 1e9;
+    assert.equal(endOf(jobs), 5);
+    assert.equal(endOf([]), 1.25);
+});
+
+test('a bar is text too', () => {
+    assert.equal(barText(barsOf(comparison(1, 2))[0]!.bars[0]!),
+        'operations a second: 820 before, 566 after, 0.69 times (0.59 to 0.79), slower');
+});
+
+test('the window of a schedule is told in words', () => {
+    assert.deepEqual(SCHEDULES.map(whenText), ['0200 to 0400, every day',
+        '0000 to 2400, Saturday to Saturday, every 7 days']);
+});
