@@ -546,7 +546,7 @@ class Loop:
             status=overview.status(seen, rebalance, checks, watched,
                                    self._mitigating.mitigated, self._probing.status(),
                                    self._turn_seconds),
-            rebalance=rebalance,
+            rebalance=rebalance, turned=seen.now,
             watched=watched, mitigated=self._mitigating.mitigated,
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),

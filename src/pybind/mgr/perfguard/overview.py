@@ -29,6 +29,8 @@ class Published:
     history: Tuple[Json, ...] = ()
     campaign: Optional[Campaign] = None
     pins: int = 0
+    #: When the turn was; 0.0: there was none yet.
+    turned: float = 0.0
     unhealthy: Tuple[str, ...] = ()
     #: When the turn was, in seconds since the epoch, and after how many more it is late.
     turned: float = 0.0

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The whole page that Prometheus reads."""
+from typing import Callable, Dict, Iterable, List, NamedTuple
+
+from ..overview import Published
+from ..probed import Probed
+from ..watch.checks import LAGGY, LATENCY, SLOW
+from . import campaign, watch
+from .probes import ProbeMetrics
+from .text import Sample, labels, render
+
+#: All health checks that perfguard knows.
+CHECKS = (LAGGY, SLOW, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
+          'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION')
+
+
+class Build(NamedTuple):
+    """What serves the metrics."""
+    version: str
+    ceph_version: str
+    #: As in "mgr.x".
+    daemon: str
+
+
+class MetricsPage:
+    """Made when it is asked for, from what the loop published last: it needs no lock."""
+
+    def __init__(self, build: Callable[[], Build]) -> None:
+        self._build = build
+        self._probes = ProbeMetrics()
+
+    def text(self, published: Published, probed: Probed) -> bytes:
+        samples: Dict[str, Iterable[Sample]] = dict(self._own(published))
+        for found in (campaign.campaign(published.rebalance, published.campaign),
+                      campaign.mitigation(published.mitigated.listing),
+                      watch.cluster(published.status['signals']),
+                      watch.pools(published.watched.pools), watch.osds(published.watched.osds),
+                      watch.suspects(published.watched.laggy), self._probes.samples(probed)):
+            samples.update(found)
+        return render(samples)
+
+    def _own(self, published: Published) -> Dict[str, List[Sample]]:
+        build, status = self._build(), published.status
+        found: Dict[str, List[Sample]] = {
+            'info': [(labels(version=build.version, ceph_version=build.ceph_version,
+                             ceph_daemon=build.daemon), 1)],
+            'health_check': [(labels(name=name), name in status['health']) for name in CHECKS]}
+        if published.turned:
+            found['last_turn_timestamp_seconds'] = [('', published.turned)]
+            found['turn_cpu_seconds'] = [('', round(status['turn_cpu_ms'] / 1000.0, 9))]
+        return found
