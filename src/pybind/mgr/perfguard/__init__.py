@@ -7,4 +7,4 @@ import sys
 # tool above all, there is no ceph_module (ceph-mgr builds it in; it is no file), and the pure
 # packages must import without it. An error in .module itself is not caught: ceph-mgr reports it.
 if 'ceph_module' in sys.modules or importlib.util.find_spec('ceph_module') is not None:
-    from .module import Module  # noqa: F401
+    from .module import Module, StandbyModule  # noqa: F401

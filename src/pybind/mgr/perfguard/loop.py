@@ -71,11 +71,14 @@ REQUESTS = 'requests'
 class Loop:
     def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
                  clock: Callable[[], float] = time.time,
-                 database: Optional[Database] = None) -> None:
+                 database: Optional[Database] = None,
+                 remarks: Callable[[], Sequence[str]] = tuple) -> None:
+        """`remarks`: what else there is to say in the reasons of `status`."""
         self._cluster = cluster
         self._store = store
         self._options = options
         self._clock = clock
+        self._remarks = remarks
         #: Requests with their keys in the store.
         self._requests: 'queue.Queue[Tuple[str, Request]]' = queue.Queue()
         #: Off the queue and to be applied; applied and still noted in the store.
@@ -545,8 +548,8 @@ class Loop:
         published = Published(
             status=overview.status(seen, rebalance, checks, watched,
                                    self._mitigating.mitigated, self._probing.status(),
-                                   self._turn_seconds),
-            rebalance=rebalance, turned=seen.now,
+                                   self._turn_seconds, self._remarks()),
+            rebalance=rebalance,
             watched=watched, mitigated=self._mitigating.mitigated,
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),

@@ -12,9 +12,13 @@ from .cli import Commands
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_database, notify_types
 from .loop import Loop
+from .metrics.endpoint import Endpoint, place_of
+from .metrics.page import Build, MetricsPage
 from .options import OPTIONS, read_options
 from .probe.archive import SCHEMA
+from .standby import StandbyModule  # noqa: F401
 from .store import Store
+from .version import VERSION
 from .web.overview import overview
 
 log = logging.getLogger(__name__)
@@ -31,19 +35,24 @@ class Module(Commands, MgrModule):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stop = threading.Event()
+        page = MetricsPage(lambda: Build(VERSION, self.version, 'mgr.' + self.get_mgr_id()))
+        self._metrics = Endpoint(lambda: page.text(self.loop.published, self.loop.probed()),
+                                 lambda: place_of(self.get_localized_module_option))
         self.loop = Loop(MgrCluster(self, self._stop.is_set), Store(self),
                          lambda: read_options(self.get_module_option),
-                         database=module_database(self))
+                         database=module_database(self), remarks=self._metrics.remarks)
 
     def serve(self) -> None:
         self.loop.load()
         while not self._stop.is_set():
             try:
+                self._metrics.tend()
                 self.loop.turn()
             except Exception:
                 # One bad turn must not end the watch; the next one starts from what is stored.
                 log.exception('a turn of the loop failed')
             self.loop.wait()
+        self._metrics.close()
         self.loop.close()
 
     def shutdown(self) -> None:

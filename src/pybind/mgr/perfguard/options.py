@@ -123,6 +123,11 @@ OPTIONS: List[OptionSpec] = [
             min=1, max=10000),
     _option('probe_days', 'uint', 365, 'days after which a probe that is no baseline is forgotten',
             min=1, max=3650),
+    _option('metrics_addr', 'str', '::', 'address on which metrics are served to Prometheus',
+            'An IP address; :: stands for all addresses, also where there is no IPv6.'),
+    _option('metrics_port', 'uint', 0, 'port on which metrics are served to Prometheus; 0: none',
+            'Of every mgr, active or not. Where two mgrs share a host: '
+            'mgr/perfguard/<id>/metrics_port.', min=0, max=65535),
     _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
     _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
 ]
@@ -167,6 +172,8 @@ class Options:
     probe_engine: str
     probe_history: int
     probe_days: int
+    metrics_addr: str
+    metrics_port: int
     history: int
     event_history: int
 

@@ -29,10 +29,9 @@ class Published:
     history: Tuple[Json, ...] = ()
     campaign: Optional[Campaign] = None
     pins: int = 0
-    #: When the turn was; 0.0: there was none yet.
-    turned: float = 0.0
     unhealthy: Tuple[str, ...] = ()
-    #: When the turn was, in seconds since the epoch, and after how many more it is late.
+    #: When the turn was, in seconds since the epoch (0.0: there was none yet), and after how many
+    #: more the next one is late.
     turned: float = 0.0
     stale_after: float = 0.0
 
@@ -78,9 +77,9 @@ def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
 
 def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
            watched: Watched, mitigated: Mitigated, probe: Optional[Json],
-           turn_seconds: float) -> Json:
+           turn_seconds: float, remarks: Sequence[str]) -> Json:
     """`perfguard status`; `rebalance` is that of report.status, `probe` the one under way,
-    `turn_seconds` the CPU time of the last turn of the loop."""
+    `turn_seconds` the CPU time of the last turn of the loop, `remarks` what else there is."""
     signals, counts = seen.signals, seen.signals.counts
     return {
         'phase': rebalance['phase'], 'mode': mitigated.listing['mode'],
@@ -104,7 +103,7 @@ def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
         'probe': probe, 'turn_cpu_ms': round(1000 * turn_seconds, 2),
         'reasons': rebalance['reasons'] + probe_reasons(probe) + list(
             mitigated.reasons) + watch_reasons(
-            signals.misplaced_ratio, rebalance, checks, watched.failure)}
+            signals.misplaced_ratio, rebalance, checks, watched.failure) + list(remarks)}
 
 
 def probe_reasons(probe: Optional[Json]) -> List[str]:

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The endpoint on the loopback address: requests, changed options, ports in use."""
+import http.client
+import socket
+import sys
+import threading
+from typing import Any, Dict, Iterator, List, Tuple, cast
+
+import pytest
+
+from perfguard.metrics import endpoint as module
+from perfguard.metrics.endpoint import RETRY_SECONDS, Endpoint, Place, place_of
+
+LOOPBACK = '127.0.0.1'
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind((LOOPBACK, 0))
+        return int(found.getsockname()[1])
+
+
+class Bench:
+    """An endpoint with options and a clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.place = Place(LOOPBACK, free_port())
+        self.now = 0.0
+        self.page = b'x 1\n'
+        self.endpoint = Endpoint(self.text, lambda: self.place, lambda: self.now)
+
+    def text(self) -> bytes:
+        if not self.page:
+            raise RuntimeError('no page')
+        return self.page
+
+    def ask(self, path: str = '/metrics', method: str = 'GET'
+            ) -> Tuple[int, Dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(LOOPBACK, self.place.port, timeout=5)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def served(self) -> bool:
+        try:
+            return self.ask()[0] == 200
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    pytest.importorskip('cheroot')
+    found = Bench()
+    yield found
+    found.endpoint.close()
+
+
+def test_requests(bench: Bench) -> None:
+    bench.endpoint.tend()
+    status, headers, body = bench.ask()
+    assert (status, body) == (200, b'x 1\n')
+    assert headers['Content-Type'] == 'text/plain; version=0.0.4; charset=utf-8'
+    status, headers, body = bench.ask(method='HEAD')
+    assert (status, headers['Content-Length'], body) == (200, '4', b'')
+    assert [bench.ask(path)[0] for path in ('/', '/metrics/', '/metrics/../metrics')] == [404] * 3
+    status, headers, _ = bench.ask(method='POST')
+    assert (status, headers['Allow']) == (405, 'GET, HEAD')
+    assert bench.ask('/metrics?x=1')[0] == 200
+
+
+def test_a_page_that_cannot_be_made(bench: Bench) -> None:
+    bench.endpoint.tend()
+    bench.page = b''
+    status, _, body = bench.ask()
+    assert status == 500 and b'no page' not in body
+    bench.page = b'y 2\n'
+    assert bench.ask()[2] == b'y 2\n'
+
+
+def test_off_by_default_and_switched_at_run_time(bench: Bench) -> None:
+    threads = threading.active_count()
+    port = bench.place.port
+    bench.place = Place(LOOPBACK, 0)
+    bench.endpoint.tend()
+    assert threading.active_count() == threads
+    bench.place = Place(LOOPBACK, port)
+    bench.endpoint.tend()
+    assert bench.served()
+    bench.place = Place(LOOPBACK, free_port())
+    bench.endpoint.tend()
+    assert bench.served()
+    bench.place = Place(LOOPBACK, port)
+    assert not bench.served()
+    bench.place = Place(LOOPBACK, 0)
+    bench.endpoint.tend()
+    assert threading.active_count() == threads
+
+
+def test_a_port_in_use_is_told_and_tried_again(bench: Bench) -> None:
+    with socket.socket() as other:
+        other.bind((LOOPBACK, bench.place.port))
+        other.listen()
+        bench.endpoint.tend()
+        remark, = bench.endpoint.remarks()
+        assert '\n' not in remark and 'in use' in remark
+        assert '127.0.0.1:%d' % bench.place.port in remark
+        bench.now += RETRY_SECONDS
+        bench.endpoint.tend()
+        assert bench.endpoint.remarks() == [remark]
+    bench.now += RETRY_SECONDS / 2
+    bench.endpoint.tend()
+    assert not bench.served()
+    bench.now += RETRY_SECONDS / 2
+    bench.endpoint.tend()
+    assert bench.served() and bench.endpoint.remarks() == []
+
+
+def test_what_is_not_asked_for_any_more_is_no_failure(bench: Bench) -> None:
+    bench.place = Place('nonsense', 1)
+    bench.endpoint.tend()
+    assert 'nonsense' in bench.endpoint.remarks()[0]
+    bench.place = Place('nonsense', 0)
+    bench.endpoint.tend()
+    assert bench.endpoint.remarks() == []
+
+
+@pytest.mark.parametrize('address', ['localhost', '', '1.2.3', '127.0.0.1:80', '192.0.2.1'])
+def test_addresses_that_cannot_be_listened_on(bench: Bench, address: str) -> None:
+    bench.place = Place(address, bench.place.port)
+    bench.endpoint.tend()
+    assert len(bench.endpoint.remarks()) == 1
+
+
+@pytest.mark.parametrize('ipv6', [True, False])
+def test_all_addresses(bench: Bench, ipv6: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not ipv6:
+        monkeypatch.setattr(module, '_has_ipv6', lambda: False)
+    bench.place = Place('::', bench.place.port)
+    bench.endpoint.tend()
+    assert bench.endpoint.remarks() == [] and bench.served()
+
+
+def test_without_a_server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'cheroot.wsgi', cast(Any, None))
+    bench.endpoint.tend()
+    assert 'cheroot' in bench.endpoint.remarks()[0]
+
+
+def test_a_connection_that_says_nothing_does_not_keep_it(bench: Bench) -> None:
+    bench.endpoint.tend()
+    with socket.create_connection((LOOPBACK, bench.place.port)) as silent:
+        silent.sendall(b'GET /metr')
+        assert bench.served()
+        bench.endpoint.close()
+    assert not bench.served()
+
+
+def test_scrapes_at_the_same_time(bench: Bench) -> None:
+    bench.endpoint.tend()
+    answers: List[int] = []
+    threads = [threading.Thread(target=lambda: answers.append(bench.ask()[0])) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 8
+
+
+def test_options() -> None:
+    assert place_of({'metrics_addr': '::', 'metrics_port': 9284}.__getitem__) == Place('::', 9284)
+    assert (str(Place('::', 1)), str(Place(LOOPBACK, 2))) == ('[::]:1', '127.0.0.1:2')
