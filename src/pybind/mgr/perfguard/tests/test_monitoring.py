@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Alert rules and dashboard ask for nothing but what perfguard serves, in words that Prometheus
+understands."""
+import json
+import re
+import shutil
+import subprocess
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Set, Tuple
+
+import pytest
+
+from perfguard.metrics.catalogue import CATALOGUE, PREFIX
+
+MONITORING = Path(__file__).resolve().parents[5] / 'monitoring'
+RULES = MONITORING / 'perfguard_alerts.yml'
+DASHBOARD: Dict[str, Any] = json.loads((MONITORING / 'grafana' / 'perfguard.json').read_text())
+LABELS = {PREFIX + metric.name: set(metric.labels) for metric in CATALOGUE}
+#: What Prometheus adds to what is scraped, or has by itself.
+OF_PROMETHEUS = {'job', 'instance', 'cluster'}
+#: Grafana's own variables, as something that Prometheus can read.
+GRAFANA = {'$__range': '1h'}
+COLUMNS = 24
+
+promtool = pytest.mark.skipif(shutil.which('promtool') is None, reason='promtool is missing')
+
+
+def run(*argv: str) -> None:
+    done = subprocess.run(['promtool', *argv], cwd=MONITORING, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0, done.stdout
+
+
+def panels() -> Iterator[Dict[str, Any]]:
+    for panel in DASHBOARD['panels']:
+        yield panel
+        yield from panel.get('panels', [])
+
+
+def targets() -> List[Dict[str, Any]]:
+    return [target for panel in panels() for target in panel.get('targets', [])]
+
+
+def rules() -> List[Tuple[str, str]]:
+    """Each rule with its name."""
+    parts = re.split(r'^ +- alert: (\w+)$', RULES.read_text(), flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2]))
+
+
+def used(text: str) -> Set[str]:
+    """Metrics; of the labels one begins as they do."""
+    return set(re.findall(r'\bceph_\w+', text)) - {'ceph_daemon'}
+
+
+# ---- alert rules
+
+@promtool
+def test_rules() -> None:
+    run('check', 'rules', RULES.name)
+
+
+@promtool
+def test_each_rule_fires_when_it_should_and_only_then() -> None:
+    run('test', 'rules', 'test_alerts.yml')
+
+
+def test_every_rule_is_tested_both_ways() -> None:
+    tested = (MONITORING / 'test_alerts.yml').read_text()
+    for name, _ in rules():
+        assert 'ALERTS{alertname="%s",alertstate="firing",' % name in tested, name
+        quiet = 'ALERTS{alertname="%s",alertstate="firing"}\n        eval_time: ' % name
+        assert re.search(re.escape(quiet) + r'\d+m\n        exp_samples: \[\]', tested), name
+
+
+@pytest.mark.parametrize('name,rule', rules(), ids=[name for name, _ in rules()])
+def test_rules_ask_for_what_there_is(name: str, rule: str) -> None:
+    assert used(rule) and used(rule) <= set(LABELS)
+    known = set.union(*(LABELS[metric] for metric in used(rule))) | OF_PROMETHEUS
+    assert set(re.findall(r'(\w+)!?=~?"', rule)) <= known
+    assert set(re.findall(r'\$labels\.(\w+)', rule)) <= known
+    assert re.search(r'severity: (critical|warning|info)\n', rule)
+    # One that is about one place would end and begin anew at a failover.
+    assert 'without (instance' in rule or 'absent(' in rule
+
+
+# ---- the dashboard
+
+def test_panels_have_numbers_of_their_own() -> None:
+    numbers = [panel['id'] for panel in panels()]
+    assert len(set(numbers)) == len(numbers)
+    assert len({panel['title'] for panel in panels()}) == len(numbers)
+
+
+def test_panels_do_not_overlap() -> None:
+    places = [(panel['title'], panel['gridPos']) for panel in panels()]
+    for title, place in places:
+        assert 0 <= place['x'] < place['x'] + place['w'] <= COLUMNS and place['h'] > 0, title
+    for (one, a), (other, b) in combinations(places, 2):
+        apart = (a['x'] + a['w'] <= b['x'] or b['x'] + b['w'] <= a['x']
+                 or a['y'] + a['h'] <= b['y'] or b['y'] + b['h'] <= a['y'])
+        assert apart, (one, other)
+
+
+def test_it_asks_the_data_source_that_the_user_chooses() -> None:
+    chosen = {'type': 'prometheus', 'uid': '${datasource}'}
+    for panel in panels():
+        if panel['type'] != 'row':
+            assert panel['datasource'] == chosen and panel['targets'], panel['title']
+    assert all(target['datasource'] == chosen for target in targets())
+    # Nothing of the Grafana that it was made with.
+    assert DASHBOARD['id'] is None and '__inputs' not in DASHBOARD
+    assert set(re.findall(r'"uid": "([^"]+)"', json.dumps(DASHBOARD))) == {
+        '${datasource}', '-- Grafana --', DASHBOARD['uid']}
+    assert 'http' not in json.dumps(DASHBOARD)
+
+
+def test_its_variables_are_defined() -> None:
+    variables = DASHBOARD['templating']['list']
+    names = {variable['name'] for variable in variables}
+    asked = [target['expr'] for target in targets()] + [
+        variable['query']['query'] for variable in variables if variable['type'] == 'query']
+    wanted = set(re.findall(r'\$(\w+)', ' '.join(asked)))
+    assert wanted <= names | {name[1:] for name in GRAFANA}
+    assert names == {'datasource', 'job', 'pool'}
+    assert used(' '.join(asked)) <= set(LABELS)
+
+
+@pytest.mark.parametrize('panel', [panel for panel in panels() if panel['type'] != 'row'],
+                         ids=lambda panel: panel['title'])
+def test_panels_ask_for_what_there_is(panel: Dict[str, Any]) -> None:
+    assert len({target['refId'] for target in panel['targets']}) == len(panel['targets'])
+    assert panel['description'].endswith('.')
+    for target in panel['targets']:
+        expr = target['expr']
+        assert used(expr) and used(expr) <= set(LABELS), expr
+        known = set.union(*(LABELS[metric] for metric in used(expr))) | OF_PROMETHEUS
+        assert set(re.findall(r'(\w+)!?=~?"', expr)) <= known, expr
+        grouped = re.findall(r'\bby \(([^)]*)\)', expr)
+        assert set(re.findall(r'\w+', ' '.join(grouped))) <= known, expr
+        assert set(re.findall(r'\{\{(\w+)\}\}', target['legendFormat'])) <= known
+        assert target['instant'] == (panel['type'] in ('stat', 'table'))
+
+
+@promtool
+def test_prometheus_understands_what_panels_ask_for(tmp_path: Path) -> None:
+    lines = ['groups:', '- name: panels', '  rules:']
+    for number, target in enumerate(targets()):
+        expr = target['expr']
+        for name, value in GRAFANA.items():
+            expr = expr.replace(name, value)
+        lines += ['  - record: panel:%d' % number, '    expr: %s' % json.dumps(expr)]
+    (tmp_path / 'panels.yml').write_text('\n'.join(lines))
+    run('check', 'rules', str(tmp_path / 'panels.yml'))
