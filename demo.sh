@@ -5,5 +5,5 @@
 set -eu
 
 cd "$(dirname "$0")"
-./install-deps.sh
+./install-deps.sh demo
 exec /usr/bin/python3 -m qa.demo "$@"

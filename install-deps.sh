@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Installs what perfguard's checks and test clusters need on Debian 12. Other Ceph releases than
-# the packaged one are built into chroots by qa/cluster when they are first asked for.
+# Installs what perfguard's checks and test clusters need on Debian 12, or with "demo" only what
+# the demonstration does. Other Ceph releases than the packaged one are built into chroots by
+# qa/cluster when they are first asked for.
 set -eu
 
+# What runs a cluster, and what the checks want beyond that.
 packages='ceph-mon ceph-mgr ceph-osd ceph-common ceph-mgr-modules-core ceph-mgr-dashboard
-python3-rados python3-prettytable debootstrap python3-pytest python3-hypothesis mypy flake8
-python3-mock tox python3-setuptools python3-numpy python3-pip python3-venv fio gcc libc6-dev
-chromium chromium-driver python3-selenium'
+python3-rados python3-prettytable debootstrap python3-numpy python3-pip gcc libc6-dev'
+checks='python3-pytest python3-hypothesis mypy flake8 python3-mock tox python3-setuptools
+python3-venv fio chromium chromium-driver python3-selenium'
 
 fail() {
     echo "install-deps.sh: $*" >&2
@@ -19,11 +21,17 @@ ID=unknown VERSION_ID=unknown
 if [ "$ID" != debian ] || [ "$VERSION_ID" != 12 ]; then
     fail "Debian 12 is needed, this is $ID $VERSION_ID. Elsewhere install by hand Ceph Pacific's
 mon, mgr, osd and common packages with its mgr modules and the dashboard, librados' Python binding
-for /usr/bin/python3, and debootstrap, pytest, hypothesis, mock, mypy, flake8, tox and numpy."
+for /usr/bin/python3, and debootstrap, pytest, hypothesis, mock, mypy, flake8, tox, numpy, Node.js
+with npm, Chromium with its driver, selenium and Prometheus."
 fi
 
-# For the page; from elsewhere they are as good.
-command -v node >/dev/null && command -v npm >/dev/null || packages="$packages nodejs npm"
+if [ "${1:-checks}" = checks ]; then
+    packages="$packages $checks"
+    # For the page; from elsewhere they are as good.
+    command -v node >/dev/null && command -v npm >/dev/null || packages="$packages nodejs npm"
+elif [ "$1" != demo ]; then
+    fail 'usage: ./install-deps.sh [demo|checks]'
+fi
 
 missing=
 for package in $packages; do
