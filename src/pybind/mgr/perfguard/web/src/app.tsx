@@ -4,6 +4,7 @@ import { Charts } from './charts/panel';
 import { Osds } from './heat/panel';
 import { useDark, useStore } from './hooks';
 import { Banner } from './parts/banner';
+import { Guard } from './parts/guard';
 import { Header } from './parts/header';
 import { Events, LaggyPgs, Mitigations } from './parts/lists';
 import { Now } from './parts/now';
@@ -27,17 +28,26 @@ export function App({ store }: { store: Store }) {
                 <Banner store={store} state={state} />
                 {overview ? (
                     <>
-                        <Now store={store} overview={overview} />
-                        <LaggyPgs laggy={overview.laggy} />
-                        <Charts store={store} model={state.model} chosen={state.pools} dark={dark} />
-                        <Osds osds={state.osds} failure={state.osdsFailure}
-                            suspects={overview.laggy.suspects} />
+                        <Guard><Now store={store} overview={overview} /></Guard>
+                        <Guard><LaggyPgs laggy={overview.laggy} /></Guard>
+                        <Guard>
+                            <Charts store={store} model={state.model} chosen={state.pools}
+                                dark={dark} />
+                        </Guard>
+                        <Guard>
+                            <Osds osds={state.osds} failure={state.osdsFailure}
+                                suspects={overview.laggy.suspects} />
+                        </Guard>
                         <div class="columns">
-                            <Events events={state.model.events} />
-                            <Mitigations store={store} mitigation={overview.mitigation}
-                                may={overview.may.update} />
+                            <Guard><Events events={state.model.events} /></Guard>
+                            <Guard>
+                                <Mitigations store={store} mitigation={overview.mitigation}
+                                    may={overview.may.update} />
+                            </Guard>
                         </div>
-                        <Probes store={store} overview={overview} osds={state.osds ?? NO_OSDS} />
+                        <Guard>
+                            <Probes store={store} overview={overview} osds={state.osds ?? NO_OSDS} />
+                        </Guard>
                     </>
                 ) : <p class="loading" aria-busy="true">Asking perfguard{'\u2026'}</p>}
             </main>

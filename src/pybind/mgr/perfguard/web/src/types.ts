@@ -184,7 +184,7 @@ export interface Overview {
     turned: number;
     stale_after: number;
     name: string;
-    fsid: string;
+    fsid?: string;
     may: May;
     user: string;
     status: Status;

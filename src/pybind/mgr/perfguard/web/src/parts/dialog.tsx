@@ -13,14 +13,14 @@ interface Props {
     onNo: () => void;
 }
 
-/** Says what will happen and asks. Escape means no; the browser keeps the focus inside and gives
- * it back. */
+/** Says what will happen and asks. Escape means no; the browser keeps the focus inside. */
 export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo }: Props) {
     const dialog = useRef<HTMLDialogElement>(null);
     const id = useId();
     useEffect(() => {
+        const before = document.activeElement;
         dialog.current?.showModal();
-        return () => dialog.current?.close();
+        return () => giveBack(before);
     }, []);
     return (
         <dialog ref={dialog} class="dialog" aria-labelledby={`${id}t`} aria-describedby={`${id}d`}
@@ -39,6 +39,14 @@ export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo 
             </div>
         </dialog>
     );
+}
+
+/** The focus, to what had it before; that may have gone with the phase it was for. */
+function giveBack(before: Element | null): void {
+    setTimeout(() => {
+        const there = before?.isConnected ? before : document.getElementById('main');
+        (there as HTMLElement | null)?.focus();
+    });
 }
 
 /** What the API says against something. */

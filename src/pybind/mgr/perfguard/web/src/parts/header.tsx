@@ -24,7 +24,7 @@ export function Header({ store, state, theme, onTheme }: Props) {
             <h1>perfguard</h1>
             {last && (
                 <ul class="top-facts">
-                    <li title={last.fsid}>cluster <b>{last.fsid.slice(0, 8)}</b></li>
+                    {last.fsid && <li title={last.fsid}>cluster <b>{last.fsid.slice(0, 8)}</b></li>}
                     <li>mgr <b>{last.name}</b></li>
                     <li>mitigation <b data-test="mode">{last.status.mode}</b></li>
                     <li>at <b data-test="updated">{clockText(last.now)}</b></li>
