@@ -25,6 +25,10 @@ interface Props {
     /** Of the time axis, the same for all charts. */
     range: [number, number];
     format: (value: Value) => string;
+    /** The axis reaches up to this, however little there is. */
+    least?: number;
+    /** Steps between the values beside the axis. */
+    steps?: number[];
     /** Room for the values beside the axis, in px. */
     room?: number;
     height: number;
@@ -84,7 +88,7 @@ export function Chart(props: Props) {
 }
 
 function options(latest: { current: Props }, width: number, list: HTMLElement): uPlot.Options {
-    const { lines, height, log = false, format, room = 52 } = latest.current;
+    const { lines, height, log = false, format, room = 52, steps } = latest.current;
     const quiet = color('--muted');
     const grid = { stroke: color('--grid'), width: 1 };
     const axis = { stroke: quiet, grid, ticks: { ...grid, size: 4 }, font: '11px system-ui' };
@@ -98,11 +102,13 @@ function options(latest: { current: Props }, width: number, list: HTMLElement): 
         },
         scales: {
             x: { time: true, range: () => latest.current.range },
-            y: log ? { distr: 3, range: logRange } : { range: plainRange },
+            y: log ? { distr: 3, range: logRange } : {
+                range: (_, __, high) => [0, Math.max(latest.current.least ?? 1, 1.1 * (high ?? 0))],
+            },
         },
         axes: [
             { ...axis, space: 60, size: 26, values: (_, splits) => splits.map(minute) },
-            { ...axis, space: 26, size: room, values: (_, splits) => splits.map(
+            { ...axis, ...(steps ? { incrs: steps } : {}), space: 26, size: room, values: (_, splits) => splits.map(
                 (value) => (value === null ? '' : format(value))) },
         ],
         series: [{}, ...lines.map(seriesOf)],
@@ -121,10 +127,6 @@ function seriesOf(line: Line): uPlot.Series {
 
 function minute(seconds: number): string {
     return clockText(seconds).slice(0, 5);
-}
-
-function plainRange(_: uPlot, low: number | null, high: number | null): [number, number] {
-    return [Math.min(0, low ?? 0), high ? 1.1 * high : 1];
 }
 
 function logRange(_: uPlot, low: number | null, high: number | null): [number, number] {

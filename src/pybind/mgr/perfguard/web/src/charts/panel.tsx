@@ -82,10 +82,21 @@ function LatencyChart({ id, table, pool, range, dark, log }: LatencyProps) {
     );
 }
 
-const FORMATS: Record<SignalChart['kind'], (value: Value) => string> = {
-    count: countText,
-    ratio: percentText,
-    bytes: (value) => (value === null ? NONE : `${bytesText(value)}/s`),
+interface Scale {
+    format: (value: Value) => string;
+    least: number;
+    steps?: number[];
+    room?: number;
+}
+
+const POWERS = Array.from({ length: 45 }, (_, power) => 2 ** power);
+const SCALES: Record<SignalChart['kind'], Scale> = {
+    count: { format: countText, least: 4,
+        steps: Array.from({ length: 8 }, (_, power) => [1, 2, 5].map(
+            (digit) => digit * 10 ** power)).flat() },
+    ratio: { format: percentText, least: 0.01 },
+    bytes: { format: (value) => (value === null ? NONE : `${bytesText(value)}/s`),
+        least: 4 * 1024 * 1024, steps: POWERS, room: 84 },
 };
 
 interface SignalProps {
@@ -99,7 +110,6 @@ function Signal({ signal, table, range, dark }: SignalProps) {
     const data = useMemo(() => columnsOf(table, signal.columns), [table.rows]);
     return (
         <Chart title={signal.title} test={signal.test} lines={signal.lines} data={data}
-            range={range} format={FORMATS[signal.kind]} height={150} dark={dark}
-            room={signal.kind === 'bytes' ? 84 : 52} />
+            range={range} height={150} dark={dark} {...SCALES[signal.kind]} />
     );
 }
