@@ -72,7 +72,7 @@ export function Chart(props: Props) {
     }, [data, names]);
 
     return (
-        <figure class="chart" data-test={test}>
+        <figure class="chart" data-test={test} data-points={data[0]!.length}>
             <figcaption><h3>{title}</h3><span class="at" aria-hidden="true" /></figcaption>
             <div ref={box} class="plot" role="img" aria-label={summary(title, lines, data, format)} />
             <ul ref={values} class="legend" aria-hidden="true">

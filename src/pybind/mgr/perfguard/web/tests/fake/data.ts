@@ -20,6 +20,10 @@ export interface Scenario {
     hangs?: number;
     probe?: boolean;
     mode?: string;
+    /** Id of the mgr. */
+    name?: string;
+    /** When the mgr began to watch: it knows nothing of before. */
+    begun?: number;
 }
 
 /** The same every time: a linear congruential generator. */
@@ -286,10 +290,12 @@ export function comparison(before: number, after: number): Comparison {
 export function overview(scenario: Scenario, since: number, chosen: number[],
     now: number): Overview {
     const busy = scenario.phase === 'RELEASING';
+    const known = Math.max(since, scenario.begun ?? 0);
     const charted = POOLS.filter(([id]) => (chosen.length ? chosen.includes(id) : id <= 4));
     const holding = scenario.phase === 'HOLDING' && !scenario.paused;
     return {
-        now, turned: now - (scenario.hangs ?? 0.4), stale_after: 20, name: 'x',
+        now, turned: now - (scenario.hangs ?? 0.4), stale_after: 20,
+        name: scenario.name ?? 'x',
         fsid: '8f1c9a2e-5c1b-4a53-9a46-6c1a51ac1d0b', user: scenario.may ? 'admin' : 'guest',
         may: { update: scenario.may, create: scenario.may, delete: scenario.may },
         status: status(scenario, now), rebalance: campaign(scenario, now),
@@ -321,9 +327,9 @@ export function overview(scenario: Scenario, since: number, chosen: number[],
         events: events(since, now),
         probe: { probes: PROBES, kept_in: 'the module database' }, schedules: SCHEDULES,
         series: {
-            cluster: clusterTable(scenario, since, now),
+            cluster: clusterTable(scenario, known, now),
             pools: Object.fromEntries(charted.map(([id, pool, scale]) => [
-                String(id), { pool, ...poolTable(id, scale, busy, since, now) }])),
+                String(id), { pool, ...poolTable(id, scale, busy, known, now) }])),
         },
     };
 }

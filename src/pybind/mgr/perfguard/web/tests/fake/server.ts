@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Serves the built page as the dashboard does, with an API that is made up:
 //
-//     node server.mjs [--port P] [--page DIRECTORY]
+//     node server.mjs [--port P] [--page DIRECTORY] [--name ID]
 //
 // The first part of the path is what is going on there: /releasing/perfguard, /idle/perfguard,
-// ... (see SCENARIOS); it is the proxy's prefix at the same time. Orders change the phase.
+// ... (see SCENARIOS); it is the proxy's prefix at the same time. Orders change the phase. With a
+// name it is a manager that has taken over just now, and knows nothing of the last hour.
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { dirname, join } from 'node:path';
@@ -17,7 +18,10 @@ const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 's
 const BIG = 630;
 
 function scenarios(): Record<string, Scenario & { status?: number }> {
-    const usual = { osds: BIG, may: true };
+    const name = argument('name', '');
+    const usual = {
+        osds: BIG, may: true, ...(name ? { name, begun: Date.now() / 1000 } : {}),
+    };
     return {
         x: { ...usual, phase: 'RELEASING', probe: true },
         releasing: { ...usual, phase: 'RELEASING', probe: true },
