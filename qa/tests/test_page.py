@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The dashboard's page in a browser, with an API that is made up: names that nobody should have,
+managers that go and come back, users who may only read. No cluster is needed.
+"""
+from pathlib import Path
+from typing import Iterator, List
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from qa.fakepage import FakePage
+from qa.tests.browser import Browser
+
+#: As in the page's tests/fake/data.ts.
+HOSTILE = '<img src=x onerror=alert(1)>'
+
+
+@pytest.fixture(scope='module')
+def page() -> Iterator[FakePage]:
+    with FakePage() as fake:
+        yield fake
+
+
+@pytest.fixture(scope='module')
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp('browser')) as opened:
+        yield opened
+
+
+def look(browser: Browser, page: FakePage, scenario: str) -> None:
+    browser.open(page.url(scenario))
+    browser.complaints()
+
+
+def buttons(browser: Browser) -> List[str]:
+    """Of the campaign and of rungs."""
+    return [str(element.get_attribute('data-test')) for element in browser.driver.find_elements(
+        By.CSS_SELECTOR, '[data-test^="button-"]')]
+
+
+def points(browser: Browser) -> int:
+    element, = browser.all('chart-in-flight')
+    return int(element.get_attribute('data-points') or 0)
+
+
+def focused(browser: Browser) -> str:
+    return str(browser.driver.switch_to.active_element.get_attribute('data-test'))
+
+
+def press(browser: Browser, key: str) -> None:
+    browser.driver.switch_to.active_element.send_keys(key)
+
+
+def test_hostile_names_are_text(browser: Browser, page: FakePage) -> None:
+    browser.open(page.url('x'))
+    browser.wait_shows('heat-osd-629')
+    browser.wait_text('chart-latency-2', HOSTILE)
+    browser.wait_text('events', HOSTILE)
+    browser.click('osd-view')
+    browser.wait_text('osd-table', f'rack-b-{HOSTILE}')
+    browser.click('osd-view')
+    browser.wait_shows('heat')
+    assert browser.script("return document.querySelectorAll('img, script:not([src])').length") == 0
+    assert browser.complaints() == []
+    assert browser.foreign_requests(page.url('x')) == []
+
+
+def test_slow_osds_are_told_by_more_than_colour(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'x')
+    browser.wait_shows('heat-osd-41')
+    slow, = browser.all('heat-osd-41')
+    assert slow.get_attribute('data-state') == 'slow'
+    assert slow.text.split() == ['S', '41']
+    assert 'slow: writes take' in (slow.get_attribute('aria-label') or '')
+    browser.wait_text('heat-summary', 'osd.41')
+
+
+def test_osds_are_reached_with_the_keyboard(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'x')
+    browser.wait_shows('heat-osd-18')
+    browser.script("document.querySelector('[data-osd][tabindex=\"0\"]').focus()")
+    press(browser, Keys.END)
+    press(browser, Keys.ARROW_RIGHT)
+    press(browser, Keys.ARROW_RIGHT)
+    assert focused(browser) == 'heat-osd-1'
+    browser.wait_text('heat-tip', 'osd.1')
+    press(browser, Keys.ESCAPE)
+    browser.wait(lambda: not browser.all('heat-tip'), 'the tip to go')
+
+
+def test_escape_leaves_a_dialog_and_gives_the_focus_back(browser: Browser,
+                                                         page: FakePage) -> None:
+    look(browser, page, 'x')
+    browser.click('button-abort')
+    browser.wait_text('dialog', '56 PGs in flight are pinned back')
+    press(browser, Keys.ESCAPE)
+    browser.wait(lambda: not browser.all('dialog'), 'the dialog to go')
+    browser.wait(lambda: focused(browser) == 'button-abort', 'the focus')
+    assert browser.text('phase') == 'RELEASING'
+
+
+def test_buttons_follow_the_phase_and_changes_are_announced(browser: Browser,
+                                                            page: FakePage) -> None:
+    look(browser, page, 'pinned')
+    browser.wait_text('phase', 'PINNED')
+    browser.wait(lambda: buttons(browser)[:3] == ['button-start', 'button-finish', 'button-abort'],
+                 'the buttons')
+    for verb, phase in (('start', 'RELEASING'), ('pause', 'HOLDING'), ('resume', 'RELEASING'),
+                        ('finish', 'DONE')):
+        browser.click(f'button-{verb}')
+        browser.click('confirm-yes')
+        browser.wait_text('phase', phase)
+    announcer, = browser.all('announcer')
+    assert 'DONE' in (announcer.get_attribute('textContent') or '')
+    assert 'button-prepare' in buttons(browser)
+
+
+def test_what_the_api_refuses_is_told_beside_the_button(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'releasing')
+    browser.click('button-revert-3')
+    browser.click('confirm-yes')
+    browser.wait_text('error', 'is refused, for a test')
+    browser.click('confirm-no')
+    browser.wait(lambda: not browser.all('error'), 'the error to go')
+
+
+def test_readers_see_no_buttons(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'readonly')
+    browser.wait_text('banner-readonly', 'guest has read-only access')
+    browser.wait_shows('probe-row-1')
+    assert buttons(browser) == []
+    assert browser.all('probe-form') == []
+    assert not any(browser.all(f'probe-{verb}-1') for verb in ('baseline', 'delete'))
+
+
+@pytest.mark.parametrize('scenario, text, link', [
+    ('stale', 'loop does not come round', ''),
+    ('expired', 'The login has expired', 'link-login'),
+    ('down', 'perfguard is not enabled', ''),
+    ('standby', 'another one is active', 'link-active')])
+def test_stale_data_are_told_with_the_reason(browser: Browser, page: FakePage, scenario: str,
+                                             text: str, link: str) -> None:
+    look(browser, page, scenario)
+    browser.wait_text('banner-stale', text)
+    if link:
+        element, = browser.all(link)
+        assert f'/{scenario}/' in (element.get_attribute('href') or '')
+
+
+def test_another_manager_takes_over_without_a_reload(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'releasing')
+    browser.wait(lambda: points(browser) >= 719, 'an hour of points')
+    browser.script('window.mark = 1')
+    page.stop()
+    browser.wait_text('banner-stale', 'cannot be reached', 30)
+    assert points(browser) >= 719
+    page.start('--name', 'other')
+    browser.wait(lambda: not browser.all('banner-stale'), 'the page to go on', 60)
+    browser.wait(lambda: 'other' in browser.driver.find_element(By.TAG_NAME, 'header').text,
+                 'the name of the other manager')
+    # All but what nobody has measured in between, and what is older than an hour by now.
+    assert points(browser) > 700
+    assert browser.script('return window.mark') == 1
+
+
+def test_probes_are_compared_as_text_and_bars(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'x')
+    for test in ('probe-mark-1', 'probe-mark-2', 'probe-compare-button'):
+        browser.click(test)
+    browser.wait_text('probe-compare', '0.69 times (0.58 to 0.83)')
+    bars = browser.driver.find_elements(By.CSS_SELECTOR, '[data-test="probe-compare"] svg')
+    assert 'p99 latency: 6.00 ms before, 11.4 ms after' in (
+        bars[3].get_attribute('aria-label') or '')
+    browser.click('probe-show-2')
+    browser.wait_text('probe-details', 'randread-4k-1')
+
+
+def test_the_theme_is_remembered(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'idle')
+    browser.click('theme-toggle')
+    browser.click('theme-toggle')
+    assert browser.script('return document.documentElement.dataset.theme') == 'dark'
+    browser.open(page.url('idle'))
+    browser.wait_text('theme-toggle', 'Dark')
+    assert browser.script('return document.documentElement.dataset.theme') == 'dark'
+    browser.script('localStorage.clear()')
+
+
+def test_it_fits_a_narrow_window(tmp_path: Path, page: FakePage) -> None:
+    # No browser window is narrower than 500 px.
+    with Browser(tmp_path, width=500, height=900) as narrow:
+        narrow.open(page.url('x'))
+        narrow.wait_shows('probe-form')
+        narrow.wait_shows('heat-osd-629')
+        wide, window = narrow.script(
+            'return [document.documentElement.scrollWidth, window.innerWidth]')
+        assert wide <= window
