@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The REST API, and how the page is served, in the real dashboards of real clusters.
+
+The tests of a release share one cluster; those at the end break something of it.
+"""
+import time
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+
+from perfguard.web.routes import ROUTES
+
+from .clusters import ClusterFactory
+from .guard import FAST_CONF, Guard
+from .probes import ENDED, SHORT
+from .restapi import ADMIN, API, NOBODY, READER, Request, RestApi
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+HOSTILE = ('<img src=x onerror=alert(1)>', '"><script>alert(2)</script>', "a'b&lt;c")
+#: Bytes, one more than a body may have.
+LARGER = (16 << 20) + 1
+#: Cross-site forms can send these, and only these.
+FORM_TYPES = ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x',
+              '')
+
+READS = {
+    '/status': 'status', '/events?count=5': 'events', '/osds': 'osds', '/pools': 'pools',
+    '/laggy': 'laggy', '/history?what=osd.1': 'history', '/history?what=p&week=true': 'history',
+    '/mitigation': 'mitigation ls', '/rebalance': 'rebalance status',
+    '/rebalance/plan': 'rebalance plan', '/rebalance/campaign': 'rebalance ls',
+    '/probe': 'probe ls', '/baseline': 'probe baseline ls', '/schedule': 'probe schedule ls'}
+
+#: Each would do something, or find the campaign or the probe missing.
+ACTIONS = (
+    *(Request('POST', '/rebalance/' + verb, {}) for verb in (
+        'prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish', 'expand')),
+    Request('POST', '/rebalance/drain', {'what': ['osd.0']}),
+    Request('POST', '/rebalance/undrain', {'what': ['osd.0']}),
+    Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}),
+    Request('POST', '/mitigation/1/revert', {}),
+    Request('POST', '/probe', SHORT), Request('POST', '/probe/1/cancel', {}),
+    Request('DELETE', '/probe/1'), Request('POST', '/baseline', {'run': 1}),
+    Request('DELETE', '/baseline/1'), Request('DELETE', '/schedule/nightly'),
+    Request('POST', '/schedule', {'schedule': 'nightly', 'profile': 'quick'}))
+
+#: What does not exist, and the words that say so.
+MISSING = (
+    (Request('GET', '/probe/99'), 'there is no probe 99'),
+    (Request('DELETE', '/probe/99'), 'there is no probe 99'),
+    (Request('POST', '/probe/99/cancel', {}), 'probe 99'),
+    (Request('GET', '/probe/compare?before=98&after=99'), 'there is no probe 98'),
+    (Request('GET', '/rebalance/campaign/99'), 'there is no campaign 99'),
+    (Request('POST', '/mitigation/99/revert', {}), '99'),
+    (Request('POST', '/baseline', {'run': 99}), 'there is no probe 99'),
+    (Request('DELETE', '/baseline/99'), '99'),
+    (Request('DELETE', '/schedule/nosuch'), 'nosuch'),
+    (Request('GET', '/history?what=osd.99'), 'osd.99'),
+    (Request('POST', '/probe', {'pool': 'nosuch', **SHORT}), "'nosuch'"),
+    (Request('GET', '/nosuch'), 'nosuch'), (Request('GET', '/probe/1/nosuch'), 'nosuch'))
+
+#: What cannot be meant, and the field that the answer names.
+BAD = (
+    (Request('POST', '/rebalance/prepare', {'force': 'perhaps'}), "'force'"),
+    (Request('POST', '/rebalance/prepare', {'force': 1}), "'force'"),
+    (Request('POST', '/rebalance/prepare', {'forse': True}), "'forse' is not known"),
+    (Request('POST', '/rebalance/finish', {'keep': {}}), "'keep'"),
+    (Request('POST', '/rebalance/expand', {'osds': {'a': 1}}), "'osds'"),
+    (Request('POST', '/rebalance/expand', {'weight': [1]}), "'weight'"),
+    (Request('POST', '/rebalance/expand', {'weight': 'much'}), 'not a number'),
+    (Request('POST', '/rebalance/drain', {}), "'what' is missing"),
+    (Request('POST', '/rebalance/drain', {'what': None}), "'what' is missing"),
+    (Request('POST', '/rebalance/drain', {'what': [None]}), "'what'"),
+    (Request('POST', '/rebalance/apply', {}), "'crush_map' is missing"),
+    (Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}), 'CRUSH map'),
+    (Request('POST', '/probe', {'pool': 7}), "'pool'"),
+    (Request('POST', '/probe', {'runtime': 'ten'}), 'runtime'),
+    (Request('POST', '/probe', {'runtime': True}), "'runtime'"),
+    (Request('POST', '/probe', {'no such field': 1}), "'no such field' is not known"),
+    (Request('POST', '/baseline', {}), "'run' is missing"),
+    (Request('POST', '/baseline', {'run': -1}), "'run'"),
+    (Request('POST', '/baseline', {'run': 1.5}), "'run'"),
+    (Request('POST', '/schedule', {'schedule': ['a']}), "'schedule'"),
+    (Request('POST', '/schedule', {'profile': 'quick'}), "'schedule' is missing"),
+    (Request('POST', '/schedule', {'schedule': HOSTILE[0], 'profile': 'quick'}), HOSTILE[0]),
+    (Request('POST', '/probe', b'{"rw": '), 'not JSON'),
+    (Request('POST', '/probe', b'\xff\xfe'), 'not JSON'),
+    (Request('POST', '/probe', b'["rw"]'), 'must be a JSON object'),
+    (Request('POST', '/probe', b'"rw"'), 'must be a JSON object'),
+    (Request('GET', '/events?count=many'), "'count'"),
+    (Request('GET', '/events?count=-1'), "'count'"),
+    (Request('GET', '/events?count=0'), 'count'), (Request('GET', '/events?nosuch=1'), "'nosuch'"),
+    (Request('GET', '/history?week=perhaps'), "'week'"),
+    (Request('GET', '/overview?since=yesterday'), "'since'"),
+    (Request('GET', '/overview?since=nan'), "'since'"),
+    (Request('GET', '/probe/compare?before=1'), "'after' is missing"),
+    (Request('GET', '/probe/first'), "'run'"))
+
+
+@pytest.fixture(scope='module')
+def api(release: str, cluster_factory: ClusterFactory) -> Iterator[RestApi]:
+    cluster = cluster_factory(release, osds=6, hosts=3, conf=FAST_CONF)
+    cluster.pool_create('p', 16)
+    for name in HOSTILE:
+        cluster.pool_create(name, 1)
+    guard = Guard(cluster)
+    dashboard = cluster.dashboard()
+    guard.wait_ready()
+    yield RestApi(guard, dashboard)
+    # Not beside the next release's cluster.
+    cluster.down()
+
+
+def what_is_done(guard: Guard) -> Tuple[Any, ...]:
+    """All that an action would change."""
+    kept = [key for key in guard.store_keys() if not key.startswith(('events/', 'history/'))]
+    return (guard.foreign(), guard.upmaps(), kept, guard.status()['phase'],
+            guard.get('probe ls')['probes'], guard.get('probe schedule ls')['schedules'],
+            guard.cluster.mon('osd tree')['nodes'])
+
+
+# ---- what is answered
+
+def test_reads_are_the_commands_answers(api: RestApi) -> None:
+    api.cluster.wait_clean(30)
+    for path, command in READS.items():
+        if '?' in path:
+            answer = api.get(path)
+        else:
+            # The loop may turn between the two.
+            answer = api.cluster.wait(lambda: same(api, path, command), 20,
+                                      f'{path} and {command} to be the same')
+        assert api.send(Request('GET', path), READER).status == 200
+        assert answer, path
+    assert api.get('/history?what=p')['of'] == 'p'
+
+
+def same(api: RestApi, path: str, command: str) -> Any:
+    answer = api.get(path)
+    return answer if answer == api.guard.get(command) else None
+
+
+def test_overview_is_all_that_the_page_needs(api: RestApi) -> None:
+    found = api.get('/overview')
+    assert found['user'] == ADMIN and found['name'] == api.cluster.active_mgr()
+    assert found['may'] == {'create': True, 'update': True, 'delete': True}
+    assert abs(found['now'] - time.time()) < 60 and found['turned'] <= found['now']
+    assert found['status'].keys() == api.get('/status').keys()
+    assert found['rebalance'].keys() == api.get('/rebalance').keys()
+    columns, rows = (found['series']['cluster'][key] for key in ('columns', 'rows'))
+    assert columns[:2] == ['time', 'seconds'] and {len(row) for row in rows} == {len(columns)}
+    last = rows[-1][0]
+    later = api.get(f'/overview?since={last}')
+    # Times are rounded, so the last row may come again.
+    assert all(row[0] >= last for row in later['series']['cluster']['rows'])
+    assert all(event['time'] > last for event in later['events'])
+    pool = next(row['id'] for row in api.get('/pools')['pools'] if row['pool'] == 'p')
+    assert list(api.get(f'/overview?pools={pool}')['series']['pools']) == [str(pool)]
+    read = api.send(Request('GET', '/overview'), READER).json()
+    assert read['user'] == READER
+    assert read['may'] == {'create': False, 'update': False, 'delete': False}
+
+
+def test_rebalance_over_the_api(api: RestApi) -> None:
+    for verb in ('resume', 'start', 'pin'):
+        word = api.guard.refused(verb)
+        found = api.refused(Request('POST', '/rebalance/' + verb, {}), 404, word)
+        assert found['component'] == 'perfguard' and found['detail'] == word
+    before = api.guard.foreign()
+    api.cluster.wait_clean(30)
+    assert api.done('POST', '/rebalance/prepare')['verb'] == 'prepare'
+    api.guard.wait_phase('PREPARED')
+    found = api.refused(Request('POST', '/rebalance/resume', {}), 409, '')
+    assert found['detail'] == api.guard.refused('resume')
+    assert api.done('POST', '/rebalance/abort', {})['verb'] == 'abort'
+    ended = api.guard.wait_phase('ABORTED', 'DONE')
+    assert api.get(f'/rebalance/campaign/{ended["id"]}')['id'] == ended['id']
+    assert api.get('/rebalance/campaign')['campaigns'][-1]['id'] == ended['id']
+    assert api.guard.foreign() == before
+
+
+def test_orders_over_the_api(api: RestApi) -> None:
+    """They are given dry: what they do is another test's."""
+    before = what_is_done(api.guard)
+    found = api.done('POST', '/rebalance/drain', {'what': ['osd.0'], 'dry_run': True})
+    assert found['pgs'] > 0
+    api.refused(Request('POST', '/rebalance/expand', {'weight': 1, 'dry_run': True}), 404,
+                'nothing to give the weight to')
+    api.refused(Request('POST', '/rebalance/undrain', {'what': 'osd.0', 'dry_run': True}), 404,
+                'has not drained')
+    assert what_is_done(api.guard) == before
+
+
+def test_probes_over_the_api(api: RestApi) -> None:
+    api.cluster.wait_clean(60)
+    runs = [probe(api), probe(api)]
+    shown = api.get(f'/probe/{runs[0]}')
+    assert shown['state'] == 'done' and shown['jobs']
+    assert api.get(f'/probe/compare?before={runs[0]}&after={runs[1]}')['verdict']
+    api.done('POST', '/baseline', {'run': runs[0]})
+    assert [row['id'] for row in api.get('/baseline')['baselines']] == [runs[0]]
+    api.done('DELETE', f'/baseline/{runs[0]}')
+    assert api.get('/baseline')['baselines'] == []
+    api.refused(Request('POST', f'/probe/{runs[0]}/cancel', {}), 400, 'not under way')
+    assert len(api.get('/events')['events']) > len(api.get('/events?count=1')['events']) == 1
+    for run in runs:
+        api.done('DELETE', f'/probe/{run}')
+    assert not {row['id'] for row in api.get('/probe')['probes']} & set(runs)
+    # Not due in the days of this test, wherever the mgr's midnight is.
+    days = [(time.gmtime().tm_wday + ahead) % 7 for ahead in (4, 5)]
+    api.done('POST', '/schedule', {'schedule': 'nightly', 'profile': 'quick', 'every_days': 2,
+                                   'begin_weekday': days[0], 'end_weekday': days[1]})
+    for listed in (api.get('/schedule'), api.get('/overview')):
+        assert [row['name'] for row in listed['schedules']] == ['nightly']
+    api.done('DELETE', '/schedule/nightly')
+    assert api.get('/schedule')['schedules'] == []
+
+
+def probe(api: RestApi) -> int:
+    """The id of a probe that has come to its end; refused while the cluster settles."""
+    def begun() -> Any:
+        answer = api.send(Request('POST', '/probe', {
+            'rw': 'randwrite', 'pool': 'p', **SHORT, 'iodepth': 2}))
+        assert answer.status in (200, 409, 503), answer
+        return answer.status == 200 and answer.json()
+
+    run = int(api.cluster.wait(begun, 40, 'the probe to begin')['id'])
+    api.cluster.wait(lambda: api.get(f'/probe/{run}')['state'] in ENDED, 60, 'the end of a probe')
+    return run
+
+
+# ---- what is refused
+
+def test_no_login(api: RestApi) -> None:
+    before = what_is_done(api.guard)
+    for request in (*(Request('GET', path) for path in (*READS, '/overview')), *ACTIONS):
+        api.refused(request, 401, 'not authorized', user=NOBODY)
+    for path in ('', '/page.js', '/nosuch'):
+        assert api.page(path, NOBODY).status == 401
+    assert what_is_done(api.guard) == before
+
+
+def test_reader_may_not_act(api: RestApi) -> None:
+    before = what_is_done(api.guard)
+    for request in ACTIONS:
+        api.refused(request, 403, '', user=READER)
+    assert what_is_done(api.guard) == before
+
+
+def test_all_actions_are_tried() -> None:
+    """So that no route is added that readers, or nobody at all, might be let in by."""
+    tried = {(request.method, len(request.path.split('/'))) for request in ACTIONS}
+    wanted = {(route.method, len(route.path.split('/'))) for route in ROUTES
+              if route.method != 'GET'}
+    assert tried == wanted
+    assert len(ACTIONS) == len([route for route in ROUTES if route.method != 'GET'])
+    assert {path.partition('?')[0] for path in READS} == {
+        route.path for route in ROUTES if route.method == 'GET'} - {
+            '/probe/{run}', '/probe/compare', '/rebalance/campaign/{campaign}'}
+
+
+def test_missing(api: RestApi) -> None:
+    for request, text in MISSING:
+        api.refused(request, 404, text)
+
+
+def test_bad_fields(api: RestApi) -> None:
+    before = what_is_done(api.guard)
+    for request, text in BAD:
+        api.refused(request, 400, text)
+    assert api.send(Request('POST', '/probe', b' ' * LARGER)).status == 413
+    api.refused(Request('POST', '/probe', b'[' * 100_000), 400, 'not JSON')
+    assert what_is_done(api.guard) == before
+
+
+def test_unversioned(api: RestApi) -> None:
+    for accept in ('', '*/*', 'text/html', 'application/json',
+                   'application/vnd.ceph.api.v9.0+json'):
+        api.refused(Request('GET', '/status'), 415, 'version', headers={'Accept': accept})
+
+
+def test_cross_site_forms_do_nothing(api: RestApi) -> None:
+    """Even if a browser sent the cookie along, and although scripts may choose what to accept."""
+    before = what_is_done(api.guard)
+    sent = 0
+    for action in ACTIONS:
+        for content_type in FORM_TYPES if action.method == 'POST' else ():
+            answer = api.send(Request('POST', action.path, b'{"force": true}'), NOBODY, headers={
+                'Cookie': f'token={api.tokens[ADMIN]}', 'Content-Type': content_type})
+            assert answer.status in (400, 411, 415), (action, content_type, answer)
+            sent += 1
+    assert sent >= 40 and what_is_done(api.guard) == before
+
+
+def test_the_cookie_logs_in(api: RestApi) -> None:
+    """It is the dashboard's own, and other sites can neither read it nor have it sent."""
+    login = api.dashboard.request('POST', '/api/auth', {
+        'username': ADMIN, 'password': api.dashboard.passwords[ADMIN]})
+    cookie = login.headers['set-cookie']
+    assert 'HttpOnly' in cookie and 'SameSite=Strict' in cookie
+    token = cookie.partition(';')[0]
+    assert api.send(Request('GET', '/status'), NOBODY, headers={'Cookie': token}).status == 200
+    assert api.send(Request('GET', '/status'), NOBODY,
+                    headers={'Cookie': token[:-4]}).status == 401
+
+
+# ---- what names are
+
+def test_hostile_pool_names_are_text(api: RestApi) -> None:
+    raw = api.send(Request('GET', '/pools'))
+    assert set(HOSTILE) <= {row['pool'] for row in raw.json()['pools']}
+    assert raw.headers['x-content-type-options'] == 'nosniff'
+    for name in HOSTILE:
+        api.refused(Request('POST', '/probe', {'pool': name + 'x', **SHORT}), 404, name)
+    page = api.page().body.decode()
+    assert '<html' in page and not [name for name in HOSTILE if name in page]
+
+
+# ---- the page's files
+
+def test_page_is_served(api: RestApi) -> None:
+    for user in (ADMIN, READER):
+        page = api.page(user=user)
+        assert page.status == 200 and page.headers['content-type'].startswith('text/html')
+        policy = page.headers['content-security-policy']
+        assert "default-src 'none'" in policy and "script-src 'self'" in policy
+        assert 'unsafe' not in policy and "frame-ancestors 'self'" in policy
+        assert page.headers['x-content-type-options'] == 'nosniff'
+    total = 0
+    for path, kind in (('', 'text/html'), ('/page.js', 'text/javascript'),
+                       ('/page.css', 'text/css')):
+        asset = api.page(path)
+        assert asset.status == 200 and asset.headers['content-type'].startswith(kind), asset
+        assert api.page(path, **{'If-None-Match': asset.headers['etag']}).status == 304
+        assert asset.headers['cache-control'] == 'no-cache'
+        total += len(asset.body)
+    assert total < 300_000
+
+
+def test_nothing_else_is_served(api: RestApi) -> None:
+    for path in ('/nosuch.js', '/..%2f..%2fmodule.py', '/..%2f__init__.py', '/%2e%2e/module.py',
+                 '/../module.py', '/page', '/.', '/%00', '/page.js%00.css'):
+        answer = api.page(path)
+        assert answer.status == 404, (path, answer)
+        assert b'import' not in answer.body
+
+
+def test_api_is_documented(api: RestApi) -> None:
+    documented = api.dashboard.request('GET', '/docs/openapi.json').json()['paths']
+    for route in ROUTES:
+        operation = documented[API + route.path][route.method.lower()]
+        assert operation['summary'] == route.about and operation['security']
+        assert 'Perfguard' in operation['tags']
+        assert names_of(operation) == {field.name for field in route.fields}
+
+
+def names_of(operation: Dict[str, Any]) -> 'set[str]':
+    """The fields of a path, a query and a body."""
+    named = {parameter['name'] for parameter in operation['parameters']}
+    body = operation.get('requestBody', {}).get('content', {}).get('application/json', {})
+    return named | set(body.get('schema', {}).get('properties', {}))
+
+
+# ---- what is broken
+
+def test_module_disabled(api: RestApi) -> None:
+    cluster = api.cluster
+    cluster.mon('mgr module disable', module='perfguard')
+    cluster.wait(lambda: api.guard.ask('status')[0] != 0, 60, 'the commands to go')
+    api.dashboard.wait_ready()
+    for request in (Request('GET', '/status'), Request('GET', '/overview'),
+                    Request('POST', '/rebalance/prepare', {})):
+        api.refused(request, 503, 'the module perfguard is not enabled')
+    assert works(api) and api.page().status == 200
+    cluster.mon('mgr module enable', module='perfguard')
+    api.guard.wait_ready()
+    api.dashboard.wait_ready()
+    cluster.wait(lambda: api.send(Request('GET', '/status')).status == 200, 30, 'perfguard back')
+    assert not api.guard.tracebacks()
+
+
+def works(api: RestApi) -> List[str]:
+    """What the dashboard's own API tells of the pools."""
+    answer = api.dashboard.request('GET', '/api/pool', token=api.tokens[ADMIN])
+    assert answer.status == 200, answer
+    return [row['pool_name'] for row in answer.json()]
+
+
+def test_broken_package_leaves_the_dashboard_alone(api: RestApi) -> None:
+    """Last in this file."""
+    cluster = api.cluster
+    broken = cluster.directory / 'mgr-modules' / 'perfguard' / 'web' / 'controllers.py'
+    broken.write_text('import nosuchmodule\n')
+    cluster.restart_mgr()
+    api.dashboard.wait_ready()
+    assert 'p' in works(api)
+    api.refused(Request('GET', '/status'), 404, 'not found')
+    assert api.page().status == 404
+    with open(cluster.log_path('mgr.' + cluster.active_mgr()), errors='replace') as log:
+        assert 'the dashboard goes without perfguard' in log.read()
