@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What setup.py installs is what ceph-mgr loads and what the shell finds."""
+"""What is released and installed is what ceph-mgr loads and what the shell finds."""
 import shutil
 import subprocess
 import sys
@@ -13,18 +13,35 @@ from .guard import Guard
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def test_installed_module_and_script(tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
-    source, library, scripts = (tmp_path / name for name in ('source', 'library', 'scripts'))
+def released(tmp_path: Path) -> Path:
+    """What is in the source distribution, unpacked."""
+    source = tmp_path / 'source'
     source.mkdir()
-    for name in ('setup.py', 'setup.cfg', 'README.md'):
+    for name in ('setup.py', 'setup.cfg', 'MANIFEST.in', 'README.md', 'COPYING'):
         shutil.copy(CHECKOUT / name, source)
-    shutil.copytree(CHECKOUT / 'src', source / 'src',
-                    ignore=shutil.ignore_patterns('__pycache__'))
+    for name in ('src', 'doc', 'monitoring'):
+        shutil.copytree(CHECKOUT / name, source / name,
+                        ignore=shutil.ignore_patterns('__pycache__', 'node_modules', '.build'))
+    subprocess.run([sys.executable, 'setup.py', '-q', 'sdist', '--formats=gztar'], cwd=source,
+                   check=True, timeout=120)
+    archive, = (source / 'dist').iterdir()
+    shutil.unpack_archive(archive, tmp_path / 'released')
+    found, = (tmp_path / 'released').iterdir()
+    return found
+
+
+def test_installed_module_and_script(tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
+    library, scripts = (tmp_path / name for name in ('library', 'scripts'))
+    source = released(tmp_path)
+    assert (source / 'monitoring' / 'perfguard_alerts.yml').exists()
     subprocess.run(
         [sys.executable, 'setup.py', '-q', 'install', '--install-lib', str(library),
          '--install-scripts', str(scripts)], cwd=source, check=True, timeout=120)
     assert (library / 'perfguard' / 'module.py').exists()
     assert not (library / 'perfguard' / 'tests').exists()
+    assert (library / 'perfguard' / 'web' / 'page' / 'page.js').stat().st_size > 10000
+    assert not (library / 'perfguard' / 'web' / 'src').exists()
+    assert (library / 'dashboard' / 'controllers' / 'perfguard.py').exists()
 
     script = subprocess.run(
         [str(scripts / 'perfguard-plan'), 'pin', '--osd-dump', '/nonesuch',
