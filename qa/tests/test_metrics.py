@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Metrics on every release: a real Prometheus scrapes both mgrs through campaign and failover."""
+import re
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Iterator
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.cluster.ports import claim
+
+from .clusters import ClusterFactory
+from .guard import FAST_CONF, Guard
+from .prometheus import LOOPBACK, Prometheus, fetch
+
+RULES = Path(__file__).resolve().parents[2] / 'monitoring' / 'perfguard_alerts.yml'
+#: What a pool may be called; it ends labels and lines of those who do not expect it.
+HOSTILE = 'a"b\\c{d="e"} 1'
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+
+@dataclass
+class Scraped:
+    guard: Guard
+    prometheus: Prometheus
+    #: Of perfguard's and of the prometheus module's endpoint, by mgr.
+    ports: Dict[str, int]
+    module_ports: Dict[str, int]
+    spare_port: int
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.guard.cluster
+
+    def page(self) -> str:
+        """Of the active mgr."""
+        status, text = fetch(self.ports[self.cluster.active_mgr()])
+        assert status == 200, text
+        return text
+
+    def option(self, mgr: str, name: str, value: int, module: str = 'perfguard') -> None:
+        self.cluster.mon('config set', who='mgr', name='mgr/%s/%s/%s' % (module, mgr, name),
+                         value=str(value))
+
+    def wait_served(self, port: int, served: bool = True) -> None:
+        self.cluster.wait(lambda: (fetch(port)[0] == 200) == served, 30,
+                          'port %d to be %s' % (port, 'served' if served else 'free'))
+
+    def reasons(self) -> str:
+        return '\n'.join(self.guard.get('status')['reasons'])
+
+
+@pytest.fixture(scope='module')
+def scraped(release: str, cluster_factory: ClusterFactory,
+            tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    cluster = cluster_factory(release, osds=6, hosts=3, mgrs=2, conf=FAST_CONF)
+    block = claim(6)
+    ports = {'x': block.first, 'y': block.first + 1}
+    module_ports = {'x': block.first + 2, 'y': block.first + 3}
+    cluster.mon('config set', who='mgr', name='mgr/perfguard/metrics_addr', value=LOOPBACK)
+    for mgr, port in ports.items():
+        cluster.mon('config set', who='mgr', name='mgr/perfguard/%s/metrics_port' % mgr,
+                    value=str(port))
+    guard = Guard(cluster)
+    cluster.pool_create('rbd', 32)
+    cluster.pool_create(HOSTILE, 8)
+    cluster.load('rbd', rate=100, runtime=300)
+    with Prometheus(tmp_path_factory.mktemp('prometheus'), block.first + 4,
+                    ['%s:%d' % (LOOPBACK, port) for port in ports.values()], RULES) as prometheus:
+        yield Scraped(guard, prometheus, ports, module_ports, block.first + 5)
+    block.close()
+
+
+def promtool(*argv: str, given: str = '') -> None:
+    done = subprocess.run(['promtool', *argv], input=given, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
+    assert (done.returncode, given and done.stdout) == (0, ''), done.stdout
+
+
+def test_both_mgrs_are_scraped(scraped: Scraped) -> None:
+    cluster, prometheus = scraped.cluster, scraped.prometheus
+    cluster.wait(lambda: prometheus.targets() == ['up', 'up'], 30, 'both targets to be up')
+    cluster.wait(lambda: set(prometheus.rules().values()) == {'ok'}, 10, 'all rules evaluated')
+    standby, = set(scraped.ports) - {cluster.active_mgr()}
+    assert fetch(scraped.ports[standby]) == (200, '')
+    prometheus.wait('count(ceph_perfguard_osd_latency_seconds{op="write"} > 0)',
+                    lambda value: value == 6, 30)
+    promtool('check', 'metrics', given=scraped.page())
+    promtool('check', 'config', str(prometheus.config))
+    told = dict(prometheus.query('ceph_perfguard_info')[0][0])
+    assert told['ceph_daemon'] == 'mgr.' + cluster.active_mgr() and told['version']
+    print('%s: a page of %d bytes' % (cluster.release.name, len(scraped.page())))
+
+
+def test_pools_whatever_they_are_called(scraped: Scraped) -> None:
+    found = {labels['name']: labels['pool_id'] for labels, _ in scraped.prometheus.query(
+        'ceph_perfguard_pool_slow{op="read"}')}
+    pools = {pool['pool_name']: str(pool['pool'])
+             for pool in scraped.cluster.osd_dump()['pools']}
+    assert found == pools and HOSTILE in found
+    scraped.prometheus.wait('ceph_perfguard_pool_latency_seconds{name="rbd",op="write"}',
+                            lambda value: value is not None and 0 < value < 1, 30)
+
+
+def test_a_campaign(scraped: Scraped) -> None:
+    guard, prometheus = scraped.guard, scraped.prometheus
+    guard.option('max_pgs_in_flight', '2')
+    status = guard.hold(lambda: scraped.cluster.add_osds(2))
+    phase = 'ceph_perfguard_campaign_phase{phase="%s"}'
+    prometheus.wait(phase % 'PINNED', lambda value: value == 1, 10)
+    prometheus.wait('ceph_perfguard_campaign_pgs{state="pinned"}',
+                    lambda value: value == status['pinned'] > 0, 10)
+    assert prometheus.value('sum(ceph_perfguard_campaign_phase)') == 1
+    guard.do('start')
+    guard.wait_moving()
+    guard.do('pause')
+    prometheus.wait('ceph_perfguard_campaign_paused', lambda value: value == 1, 10)
+    scraped.cluster.wait(lambda: prometheus.alerts().get('PerfguardCampaignPaused') == 'pending',
+                         10, 'the alert')
+    guard.do('resume')
+    guard.do('finish', keep=True)
+    done = guard.wait_phase('DONE', timeout=60)
+    prometheus.wait(phase % 'DONE', lambda value: value == 1, 10)
+    prometheus.wait('ceph_perfguard_campaign_active', lambda value: value == 0, 10)
+    for state in ('released', 'kept'):
+        assert prometheus.value('ceph_perfguard_campaign_pgs{state="%s"}' % state) \
+            == done[state] > 0
+    in_flight = prometheus.value(
+        'max_over_time(ceph_perfguard_campaign_pgs{state="in_flight"}[5m])')
+    assert in_flight is not None and in_flight > 0
+    assert 'PerfguardCampaignPaused' not in prometheus.alerts()
+
+
+def test_the_port_is_changed_at_run_time(scraped: Scraped) -> None:
+    active = scraped.cluster.active_mgr()
+    port = scraped.ports[active]
+    scraped.option(active, 'metrics_port', scraped.spare_port)
+    scraped.wait_served(scraped.spare_port)
+    assert fetch(port)[0] == 0
+    scraped.option(active, 'metrics_port', 0)
+    scraped.wait_served(scraped.spare_port, served=False)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((LOOPBACK, port))
+        other.listen()
+        scraped.option(active, 'metrics_port', port)
+        scraped.cluster.wait(lambda: 'in use' in scraped.reasons(), 20, 'the reason')
+        reason, = re.findall('metrics are not served.*', scraped.reasons())
+        assert '%s:%d' % (LOOPBACK, port) in reason
+        assert scraped.guard.get('status')['health'] == []
+    scraped.wait_served(port)
+    scraped.cluster.wait(lambda: 'metrics' not in scraped.reasons(), 20, 'the reason to go')
+
+
+def test_failover_moves_the_metrics(scraped: Scraped) -> None:
+    cluster, prometheus = scraped.cluster, scraped.prometheus
+    before = cluster.active_mgr()
+    # What the next mgr cannot read raises a health check, which the alert is about.
+    cluster.mon('config-key set', key='mgr/perfguard/campaign/a/head', val='{"broken')
+    after = cluster.mgr_fail()
+    assert after != before
+    instance = 'ceph_perfguard_campaign_phase{phase="IDLE",instance="%s:%d"}'
+    prometheus.wait(instance % (LOOPBACK, scraped.ports[after]),
+                    lambda value: value is not None, 30)
+    cluster.wait(lambda: prometheus.targets() == ['up', 'up'], 30, 'both targets to be up')
+    # What the mgr that failed has told is not told any more.
+    prometheus.wait('count(ceph_perfguard_info)', lambda value: value == 1, 10)
+    prometheus.wait('ceph_perfguard_health_check{name="PERFGUARD_INTERRUPTED"}',
+                    lambda value: value == 1, 20)
+    cluster.wait(lambda: 'PerfguardStateLost' in prometheus.alerts(), 10, 'the alert')
+    assert 'PerfguardLostDuringCampaign' not in prometheus.alerts()
+
+
+def test_what_the_prometheus_module_serves(scraped: Scraped) -> None:
+    """Of perfguard: its health checks. What else it has to tell is at its own endpoint."""
+    cluster = scraped.cluster
+    scraped.guard.wait_check('PERFGUARD_INTERRUPTED', raised=True, timeout=20)
+    cluster.mon('config set', who='mgr', name='mgr/prometheus/server_addr', value=LOOPBACK)
+    for mgr, port in scraped.module_ports.items():
+        scraped.option(mgr, 'server_port', port, module='prometheus')
+    cluster.mon('mgr module enable', module='prometheus')
+
+    def page() -> str:
+        active = cluster.active_mgr()
+        return fetch(scraped.module_ports[active])[1] if active else ''
+
+    cluster.wait(lambda: 'name="PERFGUARD_INTERRUPTED"' in page(), 60, 'the health check')
+    text = page()
+    print(cluster.release.name, [line for line in text.splitlines() if 'PERFGUARD' in line])
+    assert re.search(r'^ceph_health_detail\{.*name="PERFGUARD_INTERRUPTED".*\} 1', text,
+                     re.MULTILINE)
+    assert 'ceph_perfguard' not in text
+    # Side by side in one mgr, and both by the labels that pools are joined on.
+    scraped.wait_served(scraped.ports[cluster.active_mgr()])
+    assert 'ceph_pool_metadata{pool_id=' in text
+    assert not scraped.guard.tracebacks()
