@@ -9,7 +9,7 @@ set -eu
 packages='ceph-mon ceph-mgr ceph-osd ceph-common ceph-mgr-modules-core ceph-mgr-dashboard
 python3-rados python3-prettytable debootstrap python3-numpy python3-pip gcc libc6-dev'
 checks='python3-pytest python3-hypothesis mypy flake8 python3-mock tox python3-setuptools
-python3-venv fio chromium chromium-driver python3-selenium'
+python3-venv fio chromium chromium-driver python3-selenium prometheus'
 
 fail() {
     echo "install-deps.sh: $*" >&2
