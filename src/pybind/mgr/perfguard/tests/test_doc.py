@@ -6,6 +6,7 @@ from typing import Dict
 
 import pytest
 
+from perfguard.metrics.catalogue import CATALOGUE
 from perfguard.options import OPTIONS
 from perfguard.probe.jobfile import IMPLIED, SUPPORTED
 from perfguard.probe.profiles import PROFILES
@@ -14,8 +15,12 @@ CHECKOUT = Path(__file__).resolve().parents[5]
 MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
 
 
+def section(title: str) -> str:
+    return MANUAL.read_text().split(title + '\n---')[1].split('\n---')[0]
+
+
 def documented_options() -> Dict[str, str]:
-    return dict(re.findall(r'^``([a-z_]+)`` {2,}(\S+)\s', MANUAL.read_text(), re.MULTILINE))
+    return dict(re.findall(r'^``([a-z_]+)`` {2,}`*([^\s`]+)', section('Options'), re.MULTILINE))
 
 
 def test_options_and_defaults() -> None:
@@ -39,5 +44,9 @@ def test_commands(command: str) -> None:
 
 @pytest.mark.parametrize('word', [*SUPPORTED, *IMPLIED, *PROFILES])
 def test_words_of_jobs(word: str) -> None:
-    section = MANUAL.read_text().split('What a probe does\n---')[1].split('\n---')[0]
-    assert re.search('``%s[`=]' % word, section)
+    assert re.search('``%s[`=]' % word, section('What a probe does'))
+
+
+def test_metrics() -> None:
+    told = re.findall(r'^``([a-z_0-9]+)`` ', section('Prometheus and Grafana'), re.MULTILINE)
+    assert told == [metric.name for metric in CATALOGUE]
