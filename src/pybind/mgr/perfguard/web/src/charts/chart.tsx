@@ -119,10 +119,24 @@ function options(latest: { current: Props }, width: number, list: HTMLElement): 
 function seriesOf(line: Line): uPlot.Series {
     const stroke = color(line.color);
     return {
-        label: line.label, stroke, width: line.width ?? 1.5, points: { show: false },
+        label: line.label, stroke, width: line.width ?? 1.5,
+        points: { show: false, size: 5, fill: stroke, filter: lonely },
         ...(line.dash ? { dash: line.dash } : {}),
         ...(line.fill ? { fill: `${stroke}22` } : {}),
     };
+}
+
+/** Values without a neighbour, of which no line would be seen. */
+function lonely(made: uPlot, series: number): number[] | null {
+    const values = made.data[series]!;
+    const known = (at: number) => values[at] !== null && values[at] !== undefined;
+    const found: number[] = [];
+    for (let at = 0; at < values.length; at += 1) {
+        if (known(at) && !known(at - 1) && !known(at + 1)) {
+            found.push(at);
+        }
+    }
+    return found.length ? found : null;
 }
 
 function minute(seconds: number): string {

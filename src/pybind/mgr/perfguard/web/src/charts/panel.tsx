@@ -10,7 +10,7 @@ import { latency, SIGNALS, type SignalChart } from './lines';
 import { PoolChoice } from './pools';
 import { LastValues } from './values';
 
-const LEAST_SECONDS = 600;
+const LEAST_SECONDS = 300;
 const LOG = 'perfguard-log-scale';
 
 interface Props {
@@ -55,7 +55,7 @@ export function Charts({ store, model, chosen, dark }: Props) {
     );
 }
 
-/** Up to an hour, and not less than ten minutes, lest a few points look like much. */
+/** Up to an hour, and not less than five minutes, lest a few points look like much. */
 function rangeOf(model: Model): [number, number] {
     const { rows } = model.cluster;
     const end = rows[rows.length - 1]?.[0] ?? model.last?.now ?? Date.now() / 1000;

@@ -6,6 +6,7 @@ import { countText, percentText, plural, timeText } from '../format';
 import type { Store } from '../store';
 import type { Campaign, Overview } from '../types';
 import { Action } from './action';
+import { Expand } from './expand';
 
 const LABELS: Record<Verb, string> = {
     prepare: 'Prepare\u2026', pin: 'Pin\u2026', start: 'Start\u2026', pause: 'Pause\u2026',
@@ -21,6 +22,7 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
     const verbs = verbsOf(overview.status.phase, rebalance.paused ?? false);
     return (
         <div class="buttons" role="group" aria-label="Campaign">
+            {verbs.includes('prepare') && <Expand store={store} />}
             {verbs.map((verb) => {
                 const asked = confirmationOf(verb, rebalance);
                 return (

@@ -40,7 +40,7 @@ function scenarios(): Record<string, Scenario & { status?: number }> {
 
 const SCENARIOS = scenarios();
 const AFTER: Record<string, [Phase, boolean]> = {
-    prepare: ['PREPARED', false], pin: ['PINNED', false], start: ['RELEASING', false],
+    prepare: ['PREPARED', false], expand: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
     finish: ['DONE', false],
 };
@@ -101,7 +101,9 @@ function api(scenario: Scenario & { status?: number }, request: IncomingMessage,
     } else if (!scenario.may) {
         refuse(answer, 403, 'you may not do this');
     } else {
-        order(scenario, answer, path);
+        let body = '';
+        request.on('data', (part) => { body += part; });
+        request.on('end', () => order(scenario, answer, path, JSON.parse(body || '{}')));
     }
 }
 
@@ -122,7 +124,19 @@ function get(scenario: Scenario, answer: ServerResponse, path: string, query: UR
     }
 }
 
-function order(scenario: Scenario, answer: ServerResponse, path: string): void {
+const PREVIEW = {
+    dry_run: true, campaign: null, waits_for_change: false, weights: { 'osd.630': 1, 'osd.631': 1 },
+    one_epoch: true, reason: '', pgs: 211, shards: 230, bytes: 9.1e12, primaries_moving: 70,
+    unpinnable_pgs: 0, target: 'pool rbd', seconds: 58, objects: 512, stored_bytes: 201326592,
+    refusals: [],
+};
+
+function order(scenario: Scenario, answer: ServerResponse, path: string,
+    body: { dry_run?: boolean }): void {
+    if (body.dry_run) {
+        send(answer, 200, PREVIEW);
+        return;
+    }
     const verb = path.replace('rebalance/', '');
     const after = AFTER[verb];
     if (after) {

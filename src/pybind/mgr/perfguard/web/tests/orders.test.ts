@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type OrderPreview, previewLines } from '../src/orders';
+
+const ORDER: OrderPreview = {
+    waits_for_change: false, weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
+    pgs: 40, shards: 52, bytes: 3 * 2 ** 30, primaries_moving: 11, unpinnable_pgs: 0,
+};
+
+test('an expansion tells who joins and what will be copied', () => {
+    const told = previewLines(ORDER).join(' ');
+    assert.match(told, /2 OSDs of CRUSH weight 0 get their weight: osd\.8, osd\.9\./);
+    assert.match(told, /40 PGs are pinned .* 52 shards, 3\.0 GiB, .* 11 primaries move/);
+    assert.doesNotMatch(told, /cannot be pinned/);
+});
+
+test('what will be remapped at once is told', () => {
+    assert.match(previewLines({ ...ORDER, unpinnable_pgs: 1 })[2]!, /1 PG cannot be pinned/);
+    assert.match(previewLines({ ...ORDER, one_epoch: false, reason: 'osdmaptool is missing' })[1]!,
+        /remapped first and pinned then: osdmaptool is missing/);
+});
+
+test('many OSDs are not all named', () => {
+    const weights = Object.fromEntries(Array.from({ length: 20 }, (_, osd) => [`osd.${osd}`, 1]));
+    assert.match(previewLines({ ...ORDER, weights })[0]!, /osd\.7 and 12 more\./);
+});
+
+test('without new OSDs a campaign waits for the change', () => {
+    assert.match(previewLines({ ...ORDER, waits_for_change: true })[0]!, /nothing to expand to/);
+});
