@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { latency, tailsKnown } from '../src/charts/lines';
+import { inUse, latency, tailsKnown } from '../src/charts/lines';
 import type { Pool, Table, Value } from '../src/types';
 
 const COLUMNS = ['time', 'read_ms', 'write_ms', 'read_p50_ms', 'read_p99_ms', 'write_p50_ms',
@@ -13,12 +13,12 @@ function table(...rows: Value[][]): Table {
 
 const POOL = { read_target_ms: 4, write_target_ms: null } as Pool;
 
-test('percentiles are drawn where they are known, else the mean', () => {
+test('percentiles are drawn where they are known, the mean always', () => {
     const { lines, data } = latency(table([5, 1, 2, 0.5, 7, null, null],
         [10, 1, 2, 0.6, 8, null, null]), POOL);
     assert.deepEqual(lines.map((line) => line.label),
-        ['read p99', 'read p50', 'write mean', 'read target (mean)']);
-    assert.deepEqual(data, [[5, 10], [7, 8], [0.5, 0.6], [2, 2], [4, 4]]);
+        ['read p99', 'read mean', 'read p50', 'write mean', 'read target (mean)']);
+    assert.deepEqual(data, [[5, 10], [7, 8], [1, 1], [0.5, 0.6], [2, 2], [4, 4]]);
 });
 
 test('percentiles of a few rows are not the picture', () => {
@@ -26,6 +26,11 @@ test('percentiles of a few rows are not the picture', () => {
     assert.equal(tailsKnown(table(...rows, [20, 1, null, 1, 2, null, null]), 'read'), false);
     assert.equal(tailsKnown(table(rows[0]!, [20, 1, null, 1, 2, null, null]), 'read'), true);
     assert.equal(tailsKnown(table(), 'read'), false);
+});
+
+test('a pool without operations is not in use', () => {
+    assert.equal(inUse(table([5, null, null, null, null, null, null])), false);
+    assert.equal(inUse(table([5, null, 0.4, null, null, null, null])), true);
 });
 
 test('zeros are left out, since the axis may be logarithmic', () => {

@@ -78,7 +78,7 @@ export function Chart(props: Props) {
             <ul ref={values} class="legend" aria-hidden="true">
                 {lines.map((line) => (
                     <li key={line.label}>
-                        <span class={`mark ${line.color.slice(2)}${line.dash ? ' dashed' : ''}`} />
+                        <span class={`mark ${line.color.slice(2)}${line.dash ? line.dash[0]! > 2 ? ' dashed' : ' dotted' : ''}`} />
                         {line.label} <b>{NONE}</b>
                     </li>
                 ))}

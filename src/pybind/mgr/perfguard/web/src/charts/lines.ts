@@ -12,8 +12,9 @@ export interface Drawing {
 const KINDS = ['read', 'write'] as const;
 type Kind = typeof KINDS[number];
 const DASH = [6, 4];
+const DOTS = [2, 2];
 
-/** p50 and p99 of one pool with the targets; the mean where percentiles are not known. */
+/** p50, p99 and mean of one pool with the targets, which are for the mean. */
 export function latency(table: Table, pool: Pool | undefined): Drawing {
     const lines: Line[] = [];
     const names: string[] = [];
@@ -21,8 +22,9 @@ export function latency(table: Table, pool: Pool | undefined): Drawing {
         const hue = `--${kind}`;
         if (tailsKnown(table, kind)) {
             lines.push({ label: `${kind} p99`, color: hue, width: 2 },
+                { label: `${kind} mean`, color: hue, width: 1, dash: DOTS },
                 { label: `${kind} p50`, color: `${hue}-soft`, width: 1.5 });
-            names.push(`${kind}_p99_ms`, `${kind}_p50_ms`);
+            names.push(`${kind}_p99_ms`, `${kind}_ms`, `${kind}_p50_ms`);
         } else {
             lines.push({ label: `${kind} mean`, color: hue, width: 2 });
             names.push(`${kind}_ms`);
@@ -37,6 +39,12 @@ export function latency(table: Table, pool: Pool | undefined): Drawing {
         }
     }
     return { lines, data: positive(data) };
+}
+
+/** Whether there is anything to draw: nobody may use the pool. */
+export function inUse(table: Table): boolean {
+    const places = KINDS.map((kind) => table.columns.indexOf(`${kind}_ms`));
+    return table.rows.some((row) => places.some((place) => isNumber(row[place])));
 }
 
 /** Of most rows with operations of this kind. */

@@ -6,7 +6,7 @@ import type { Store } from '../store';
 import { recall, remember } from '../theme';
 import type { Pool, PoolTable, Table, Value } from '../types';
 import { Chart } from './chart';
-import { latency, SIGNALS, type SignalChart } from './lines';
+import { inUse, latency, SIGNALS, type SignalChart } from './lines';
 import { PoolChoice } from './pools';
 import { LastValues } from './values';
 
@@ -24,7 +24,7 @@ export function Charts({ store, model, chosen, dark }: Props) {
     const [log, setLog] = useState(recall(LOG) !== 'no');
     const range = rangeOf(model);
     const pools = model.last?.status.pools ?? [];
-    const shown = Object.entries(model.pools);
+    const shown = useMemo(() => chartedPools(model, chosen), [model.pools, chosen]);
     return (
         <section class="charts" aria-labelledby="charts-title" data-test="charts">
             <div class="section-head">
@@ -53,6 +53,13 @@ export function Charts({ store, model, chosen, dark }: Props) {
             <LastValues pools={pools} tables={model.pools} />
         </section>
     );
+}
+
+/** Those that were chosen, else those that are in use, if there are any. */
+function chartedPools(model: Model, chosen: number[]): [string, PoolTable][] {
+    const all = Object.entries(model.pools);
+    const used = all.filter(([, table]) => inUse(table));
+    return chosen.length || !used.length ? all : used;
 }
 
 /** Up to an hour, and not less than five minutes, lest a few points look like much. */
