@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { Charts } from './charts/panel';
 import { Osds } from './heat/panel';
 import { useDark, useStore } from './hooks';
@@ -12,6 +12,7 @@ import { Probes } from './probes/panel';
 import type { Store } from './store';
 import { storedTheme } from './theme';
 import type { Osd } from './types';
+import { titleOf } from './words';
 
 const NO_OSDS: Osd[] = [];
 
@@ -20,6 +21,8 @@ export function App({ store }: { store: Store }) {
     const [theme, setTheme] = useState(storedTheme());
     const dark = useDark(theme);
     const overview = state.model.last;
+    const title = overview ? titleOf(overview.status.phase, overview.rebalance) : 'perfguard';
+    useEffect(() => { document.title = title; }, [title]);
     return (
         <>
             <a class="skip" href="#main">Skip to the content</a>

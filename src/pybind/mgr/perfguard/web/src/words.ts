@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Texts that depend on what is going on.
+import { shareOf, underWay } from './campaign';
 import type { Campaign, Overview, Phase } from './types';
 
 /** One line: what is happening. */
@@ -28,6 +29,12 @@ export function headline(phase: Phase, campaign: Partial<Campaign>): string {
         default:
             return 'No campaign is under way';
     }
+}
+
+/** For the tab of the browser. */
+export function titleOf(phase: Phase, campaign: Partial<Campaign>): string {
+    return underWay(phase) && campaign.total
+        ? `${phase} ${Math.floor(100 * shareOf(campaign))} % - perfguard` : `${phase} - perfguard`;
 }
 
 export type Tone = 'calm' | 'busy' | 'held' | 'bad';

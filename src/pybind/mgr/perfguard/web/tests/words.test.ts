@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { bytesText, numberText, percentText, plural, secondsText } from '../src/format';
 import type { Overview } from '../src/types';
-import { announcement, checkText } from '../src/words';
+import { announcement, checkText, titleOf } from '../src/words';
 import { overview } from './fake/data';
 
 function seen(changes: Partial<Overview['status']>): Overview {
@@ -26,6 +26,12 @@ test('what is wrong when the page is opened is told, the phase is not', () => {
 
 test('a check that the page does not know is told by its code', () => {
     assert.equal(checkText('PERFGUARD_NEW'), 'PERFGUARD_NEW');
+});
+
+test('the tab tells how far the campaign is', () => {
+    assert.equal(titleOf('RELEASING', { total: 200, released: 90, kept: 9 }),
+        'RELEASING 49 % - perfguard');
+    assert.equal(titleOf('IDLE', {}), 'IDLE - perfguard');
 });
 
 test('numbers as people read them', () => {

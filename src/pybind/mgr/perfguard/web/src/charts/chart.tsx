@@ -94,7 +94,7 @@ function options(latest: { current: Props }, width: number, list: HTMLElement): 
     const axis = { stroke: quiet, grid, ticks: { ...grid, size: 4 }, font: '11px system-ui' };
     return {
         width, height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 18, 0, 0],
         legend: { show: false },
         cursor: {
             sync: { key: SYNC }, drag: { x: false, y: false }, y: false,

@@ -15,20 +15,27 @@ interface Props {
     children: ComponentChildren;
     act: () => Promise<unknown>;
     onDone: () => void;
+    /** Told when the question is put, and when it is answered. */
+    onOpen?: (open: boolean) => void;
 }
 
 /** A button that asks before it acts, and says what came of it. */
-export function Action({ label, test, title, yes, about, kind = 'plain', children, act, onDone }:
-Props) {
+export function Action({ label, test, title, yes, about, kind = 'plain', children, act, onDone,
+    onOpen }: Props) {
     const [open, setOpen] = useState(false);
     const [busy, setBusy] = useState(false);
     const [error, setError] = useState('');
+    const turn = (on: boolean) => {
+        setError('');
+        setOpen(on);
+        onOpen?.(on);
+    };
     const go = async () => {
         setBusy(true);
         setError('');
         try {
             await act();
-            setOpen(false);
+            turn(false);
         } catch (thrown) {
             setError(failureOf(thrown).message);
         }
@@ -39,12 +46,12 @@ Props) {
         <>
             <button type="button" class={`button ${kind}`} data-test={test}
                 aria-label={about ? `${label} ${about}` : undefined}
-                onClick={() => { setError(''); setOpen(true); }}>
+                onClick={() => turn(true)}>
                 {label}
             </button>
             {open && (
                 <Confirm title={title} yes={yes} grave={kind === 'grave'} busy={busy}
-                    error={error} onYes={() => void go()} onNo={() => setOpen(false)}>
+                    error={error} onYes={() => void go()} onNo={() => turn(false)}>
                     {children}
                 </Confirm>
             )}

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
+import { useState } from 'preact/hooks';
 import {
     confirmationOf, etaText, limitText, movedText, partsOf, shareOf, type Verb, verbsOf,
 } from '../campaign';
@@ -15,24 +16,27 @@ const LABELS: Record<Verb, string> = {
 const FIRST: ReadonlySet<Verb> = new Set(['pin', 'start', 'pause', 'resume']);
 
 export function CampaignButtons({ store, overview }: { store: Store; overview: Overview }) {
+    const [asked, setAsked] = useState<Verb | null>(null);
     if (!overview.may.update) {
         return null;
     }
     const { rebalance } = overview;
-    const verbs = verbsOf(overview.status.phase, rebalance.paused ?? false);
+    const allowed = verbsOf(overview.status.phase, rebalance.paused ?? false);
+    // A question stays until it is answered, also when the phase changes meanwhile.
+    const verbs = asked && !allowed.includes(asked) ? [...allowed, asked] : allowed;
     return (
         <div class="buttons" role="group" aria-label="Campaign">
-            {verbs.includes('prepare') && <Expand store={store} />}
+            {allowed.includes('prepare') && <Expand store={store} />}
             {verbs.map((verb) => {
-                const asked = confirmationOf(verb, rebalance);
+                const question = confirmationOf(verb, rebalance);
                 return (
                     <Action key={verb} label={LABELS[verb]} test={`button-${verb}`}
-                        title={asked.title} yes={asked.yes}
-                        kind={asked.grave && verb === 'abort' ? 'grave'
-                            : FIRST.has(verb) ? 'primary' : 'plain'}
-                        act={() => store.api.post(`rebalance/${verb}`, asked.body)}
+                        title={question.title} yes={question.yes}
+                        kind={verb === 'abort' ? 'grave' : FIRST.has(verb) ? 'primary' : 'plain'}
+                        onOpen={(open) => setAsked(open ? verb : null)}
+                        act={() => store.api.post(`rebalance/${verb}`, question.body)}
                         onDone={() => store.refresh()}>
-                        {asked.text.map((line) => <p key={line}>{line}</p>)}
+                        {question.text.map((line) => <p key={line}>{line}</p>)}
                     </Action>
                 );
             })}
@@ -67,8 +71,12 @@ export function CampaignBar({ campaign }: { campaign: Partial<Campaign> }) {
             <dl class="facts">
                 <Fact name="Done" value={percentText(share)} test="percent" />
                 <Fact name="Copied" value={movedText(campaign)} test="bytes" />
-                <Fact name="Time left" value={etaText(campaign)} test="eta" />
-                <Fact name="In flight at once" test="limit" value={limitText(campaign)} />
+                {!campaign.ended && (
+                    <>
+                        <Fact name="Time left" value={etaText(campaign)} test="eta" />
+                        <Fact name="In flight at once" test="limit" value={limitText(campaign)} />
+                    </>
+                )}
                 <Fact name="Began" value={timeText(campaign.started ?? null)} test="began" />
                 {campaign.ended
                     ? <Fact name="Ended" value={timeText(campaign.ended)} test="ended" /> : null}
