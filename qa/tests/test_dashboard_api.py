@@ -272,6 +272,18 @@ def test_bad_fields(api: RestApi) -> None:
     assert what_is_done(api.guard) == before
 
 
+def test_a_body_is_read_whatever_its_character_set_is_called(api: RestApi) -> None:
+    for content_type in ('application/json', 'application/json; charset=utf-8'):
+        api.refused(Request('POST', '/rebalance/prepare', {'forse': True}), 400, "'forse'",
+                    headers={'Content-Type': content_type})
+
+
+def test_the_body_does_not_override_the_path(api: RestApi) -> None:
+    for path, field in (('/mitigation/3/revert', 'rung'), ('/probe/1/cancel', 'run')):
+        api.refused(Request('POST', path, {field: 5}), 400, 'in the path')
+    api.refused(Request('POST', '/rebalance/pause', {'self': 1}), 400, "'self'")
+
+
 def test_unversioned(api: RestApi) -> None:
     for accept in ('', '*/*', 'text/html', 'application/json',
                    'application/vnd.ceph.api.v9.0+json'):

@@ -33,6 +33,9 @@ def released(tmp_path: Path) -> Path:
 def test_installed_module_and_script(tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
     library, scripts = (tmp_path / name for name in ('library', 'scripts'))
     source = released(tmp_path)
+    # The page can be built anew from what is released.
+    web = source / 'src' / 'pybind' / 'mgr' / 'perfguard' / 'web'
+    assert (web / 'package-lock.json').exists() and (web / 'src' / 'app.tsx').exists()
     assert (source / 'monitoring' / 'perfguard_alerts.yml').exists()
     subprocess.run(
         [sys.executable, 'setup.py', '-q', 'install', '--install-lib', str(library),

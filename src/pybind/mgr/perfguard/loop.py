@@ -154,11 +154,14 @@ class Loop:
         options = self._options()
         busy = self._moving() or self._probing.busy
         interval = options.campaign_interval if busy else options.loop_interval
-        # A turn holds the interpreter's lock; where the OSDMap is huge, other modules come first.
-        rest = max(REST_SECONDS, self._turn_seconds / BUSY_SHARE)
+        rest = self._rest()
         self._resting.wait(rest)
         self._wake.wait(max(0.0, interval - rest))
         self._wake.clear()
+
+    def _rest(self) -> float:
+        """Seconds for other modules: a turn holds the interpreter's lock, long if maps are huge."""
+        return max(REST_SECONDS, self._turn_seconds / BUSY_SHARE)
 
     def wake(self) -> None:
         self._wake.set()
@@ -524,7 +527,7 @@ class Loop:
 
     def drawn(self, since: float, pools: Sequence[int]) -> Json:
         """For the page: the last hour after `since` of the cluster and of some pools."""
-        return self._watching.drawn(since, pools)
+        return self._watching.drawn(since, pools, self._clock())
 
     def _publish(self, seen: Observation, options: Options) -> None:
         campaign = self._campaign
@@ -555,8 +558,9 @@ class Loop:
                                   campaign.unpinnable if campaign is not None else {}),
             events=self._events.all(), history=tuple(self._history), campaign=campaign,
             pins=self._held_back(), unhealthy=tuple(self._unhealthy(seen)),
-            turned=seen.now, stale_after=LATE_TURNS * max(options.loop_interval,
-                                                          options.campaign_interval))
+            turned=seen.now,
+            stale_after=self._rest() + LATE_TURNS * max(options.loop_interval,
+                                                        options.campaign_interval))
         with self._publishing:
             for _, request in list(self._requests.queue):
                 published = overview.foreseen(published, request, seen.now)

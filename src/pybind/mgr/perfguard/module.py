@@ -38,19 +38,20 @@ class Module(Commands, MgrModule):
         page = MetricsPage(lambda: Build(VERSION, self.version, 'mgr.' + self.get_mgr_id()))
         self._metrics = Endpoint(lambda: page.text(self.loop.published, self.loop.probed()),
                                  lambda: place_of(self.get_localized_module_option))
-        self.loop = Loop(MgrCluster(self, self._stop.is_set), Store(self),
+        self._cluster = MgrCluster(self, self._stop.is_set)
+        self.loop = Loop(self._cluster, Store(self),
                          lambda: read_options(self.get_module_option),
                          database=module_database(self), remarks=self._metrics.remarks)
 
     def serve(self) -> None:
         self.loop.load()
         while not self._stop.is_set():
-            try:
-                self._metrics.tend()
-                self.loop.turn()
-            except Exception:
-                # One bad turn must not end the watch; the next one starts from what is stored.
-                log.exception('a turn of the loop failed')
+            # One bad turn must not end the watch; the next one starts from what is stored.
+            for task in (self._metrics.tend, self.loop.turn):
+                try:
+                    task()
+                except Exception:
+                    log.exception('a turn of the loop failed')
             self.loop.wait()
         self._metrics.close()
         self.loop.close()
@@ -70,7 +71,7 @@ class Module(Commands, MgrModule):
         ids = [int(pool) for pool in pools if pool.isascii() and pool.isdigit() and len(pool) < 12]
         found = overview(self.loop.published, self.loop.probed(), self.loop.drawn(since, ids),
                          since, now)
-        return json.dumps({**found, 'name': self.get_mgr_id()})
+        return json.dumps({**found, 'name': self.get_mgr_id(), 'fsid': self._cluster.fsid()})
 
     def config_notify(self) -> None:
         self.loop.wake()

@@ -135,10 +135,10 @@ class Watching:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
         return self._watch.history_of(what, self.watched.pool_ids, condensed, last)
 
-    def drawn(self, since: float, pools: Sequence[int]) -> Json:
+    def drawn(self, since: float, pools: Sequence[int], now: float) -> Json:
         """For the page: the last hour after `since` of the cluster and of some pools."""
         names = {pool_id: name for name, pool_id in self.watched.pool_ids.items()}
-        return self._watch.drawn(since, pools, names, DRAWN_POOLS)
+        return self._watch.drawn(since, now, pools, names, DRAWN_POOLS)
 
 
 def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:

@@ -142,6 +142,9 @@ class MgrCluster:
                          if int(osd) != NO_OSD
                          and any('degraded' in state.split('+') for state in states))
 
+    def fsid(self) -> str:
+        return str(self._mgr.get('mon_map')['fsid'])
+
     def stats_period(self) -> float:
         return float(self._mgr.get_ceph_option('mgr_stats_period'))
 

@@ -6,9 +6,10 @@ from .asking import Asking
 from .osdreplies import Histograms, histograms
 from .types import LatencyCounts
 
-#: OSDs that are sampled at the same time, and over how many seconds: a dump of some 15 KB at the
-#: beginning, one at the end.
-SAMPLED_OSDS = 3
+#: OSDs that are sampled at the same time: an eighth, within these bounds; and over how many
+#: seconds: a dump of some 15 KB at the beginning, one at the end.
+SAMPLED_SHARE = 8
+SAMPLED_LEAST, SAMPLED_MOST = 3, 32
 SAMPLE_SECONDS = 30.0
 TOPIC = 'latency'
 COMMAND = {'prefix': 'perf histogram dump', 'logger': 'osd'}
@@ -47,7 +48,8 @@ class Sampler:
 
     def _next(self, alive: Sequence[int]) -> List[int]:
         busy = set(self._first) | self._asking.asked(TOPIC)
-        room = SAMPLED_OSDS - len(busy)
+        wanted = min(SAMPLED_MOST, max(SAMPLED_LEAST, len(alive) // SAMPLED_SHARE))
+        room = wanted - len(busy)
         waiting = [osd for osd in alive if osd > self._last] + \
             [osd for osd in alive if osd <= self._last]
         chosen = [osd for osd in waiting if osd not in busy][:max(0, room)]

@@ -471,7 +471,7 @@ def test_what_came_between_two_dumps() -> None:
 
 
 def test_osds_are_sampled_in_turn() -> None:
-    from perfguard.cluster.sampler import SAMPLED_OSDS, SAMPLE_SECONDS
+    from perfguard.cluster.sampler import SAMPLED_LEAST, SAMPLE_SECONDS
     reader = Reader(Mgr(range(8)))
     done: List[int] = []
     number = 0
@@ -484,8 +484,15 @@ def test_osds_are_sampled_in_turn() -> None:
             assert counts.read[0] == counts.write[1] > 0 and counts.read[1] == 0
         busy = [result for _, prefix, result in reader.mgr.sent
                 if prefix == HISTOGRAM and not result.ev.is_set()]
-        assert len(busy) <= SAMPLED_OSDS
+        assert len(busy) <= SAMPLED_LEAST
     assert done[:8] == list(range(8)) and done[8:16] == list(range(8))
+
+
+@pytest.mark.parametrize('osds, wanted', [(1, 1), (8, 3), (80, 10), (630, 32)])
+def test_how_many_osds_are_sampled_at_a_time(osds: int, wanted: int) -> None:
+    reader = Reader(Mgr(range(osds)))
+    reader()
+    assert len([1 for _, prefix, _ in reader.mgr.sent if prefix == HISTOGRAM]) == wanted
 
 
 def test_an_osd_that_starts_anew_or_dies_while_it_is_sampled() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.web.routes import (OVERVIEW_FIELDS, READ, ROUTES, BadField, Route, arguments,
-                                  http_status)
+                                  http_status, refuse_twice)
 
 PACKAGE = Path(__file__).parents[1]
 #: Parameters that are not the caller's to give: Ceph's and the format.
@@ -95,6 +95,12 @@ def test_times_that_are_none(since: Any) -> None:
 def test_the_overviews_own_fields() -> None:
     assert arguments(OVERVIEW_FIELDS, {'since': '17.5', 'pools': '1,2'}) == {
         'since': 17.5, 'pools': ['1', '2']}
+
+
+def test_the_body_does_not_override_the_path() -> None:
+    with pytest.raises(BadField, match="field 'rung' is in the path"):
+        refuse_twice(['rung'], {'rung': 5})
+    refuse_twice(['rung'], {'force': True})
 
 
 def test_a_long_text_is_not_repeated_whole() -> None:

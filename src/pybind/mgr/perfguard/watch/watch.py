@@ -12,7 +12,7 @@ from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdWatch, busy, without_erasure
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .replicas import replica_flows
-from .series import LARGEST, History, Point
+from .series import LARGEST, History, Point, Series
 from .slow import SlowOsds, SlowSettings
 from .tails import Tails
 from .types import NO_FLOW, Flow
@@ -97,12 +97,16 @@ class Watch:
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
         self.places, self.silent = readings.places, readings.silent
+        self.tails.update(sight.now, readings.latencies, list(readings.counters),
+                          readings.clients)
         with self._lock:
             samples = self.osds.update(sight.now, readings.counters)
             if seconds:
                 self.pools.update(sight.now, seconds, readings.clients, sight.osdmap.pools,
                                   self._quiet(sight), pool_settings(options))
                 self.cluster.add(sight.now, seconds, _columns(sight, readings, seconds))
+                self.charts.update(sight.now, seconds, self.tails, self.pools.busiest(),
+                                   sight.osdmap.pools, sight.in_flight)
         erasure = {pool.id for pool in sight.osdmap.pools.values() if pool.erasure}
         if readings.pg_writes is not None:
             self._replicas = replica_flows(readings.pg_writes, readings.pg_seconds)
@@ -113,12 +117,6 @@ class Watch:
             readings.places, busy(self.osd_counts, readings.counters),
             SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds),
             not sight.probing)
-        self.tails.update(sight.now, readings.latencies, list(readings.counters),
-                          readings.clients)
-        if seconds:
-            with self._lock:
-                self.charts.update(sight.now, seconds, self.tails, self.pools.busiest(),
-                                   sight.osdmap.pools, sight.in_flight)
         self._judge_laggy(sight, readings, seconds)
 
     def _judge_laggy(self, sight: Sight, readings: Readings, seconds: float) -> None:
@@ -169,22 +167,27 @@ class Watch:
                 return None
             return (history.condensed if condensed else history.detailed).points(last)
 
-    def drawn(self, since: float, pools: Sequence[int], names: Mapping[int, str],
+    def drawn(self, since: float, now: float, pools: Sequence[int], names: Mapping[int, str],
               most: int) -> Dict[str, Any]:
         """The last hour after `since`, of the cluster and of `pools`, or else of the busiest.
 
         No more than `most` pools; those that are not in `names` are left out.
         """
-        # Times are told in milliseconds, and the row that the caller has already must not come again.
-        since += 0.001
+        # Times are told in milliseconds, and the caller has the row of `since` already.
+        after = since + 0.001
+
+        def points(series: Series) -> List[Point]:
+            # What is later than now is from before a clock was set back.
+            return [point for point in newer(series, after) if point.end <= now]
+
         with self._lock:
             wanted = [pool for pool in pools or self.pools.busiest() if pool in names]
             found: Dict[str, Any] = {}
             for pool in wanted[:most]:
                 history = self.pools.history(pool)
-                points = newer(history.detailed, since) if history is not None else []
-                found[str(pool)] = self.charts.pool(pool, names[pool], points)
-            return {'cluster': self.charts.cluster(newer(self.cluster.detailed, since)),
+                found[str(pool)] = self.charts.pool(
+                    pool, names[pool], points(history.detailed) if history is not None else [])
+            return {'cluster': self.charts.cluster(points(self.cluster.detailed)),
                     'pools': found}
 
     # ---- what survives the mgr

@@ -22,7 +22,8 @@ from dashboard.security import Permission, Scope
 from dashboard.services.auth import JwtManager
 
 from .routes import (CREATE, DELETE, OVERVIEW_FIELDS, READ, ROUTES, UPDATE, BadField, Field, Route,
-                     arguments, http_status)
+                     arguments, http_status,
+                     refuse_twice)
 
 COMPONENT = 'perfguard'
 #: Bytes of a request's body; the text form of the CRUSH map of 10,000 OSDs takes 2 MB.
@@ -76,6 +77,8 @@ def _json_object(entity: Any) -> None:
     if not isinstance(document, dict):
         raise cherrypy.HTTPError(400, 'the body must be a JSON object')
     cherrypy.serving.request.json = document
+    # The dashboard takes fields from no other type, and "...; charset=utf-8" is one to it.
+    cherrypy.serving.request.headers['Content-Type'] = 'application/json'
 
 
 def _signature(fields: Any) -> inspect.Signature:
@@ -95,9 +98,13 @@ def _documented(field: Field) -> Any:
 def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
     """`answer` with all that the dashboard wants to know of an endpoint."""
 
-    def method(self: Any, **given: Any) -> Any:
+    in_path = [field.name for field in route.fields if '{%s}' % field.name in route.path]
+
+    def method(self: Any, /, **given: Any) -> Any:
         cherrypy.response.headers['Cache-Control'] = 'no-store'
         try:
+            # The dashboard lays the body over what the path says.
+            refuse_twice(in_path, getattr(cherrypy.request, 'json', None) or {})
             found = arguments(route.fields, given)
         except BadField as error:
             raise _bad_request(error) from error
@@ -106,7 +113,6 @@ def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
     method.__name__ = route.handler
     method.__doc__ = route.about
     method.__signature__ = _signature(route.fields)  # type: ignore[attr-defined]
-    in_path = [field.name for field in route.fields if '{%s}' % field.name in route.path]
     options: Dict[str, Any] = {}
     if route.method in ('GET', 'DELETE'):
         options['query_params'] = [field.name for field in route.fields
@@ -137,7 +143,9 @@ def _api() -> type:
               OVERVIEW_FIELDS), _overview)
     return type('Perfguard', (BaseController,), {
         '__doc__': 'REST API of the module perfguard.', **methods,
-        '_cp_config': {'tools.json_in.processor': _json_object}})
+        # With a session, which Tentacle's dashboard has and does not need, a browser's requests
+        # would wait for each other.
+        '_cp_config': {'tools.json_in.processor': _json_object, 'tools.sessions.on': False}})
 
 
 Perfguard = APIRouter('/perfguard', Scope.MANAGER)(
@@ -155,7 +163,8 @@ class Asset(NamedTuple):
 @functools.lru_cache(maxsize=None)
 def _assets() -> Dict[str, Asset]:
     """The page's files as they were built into the package."""
-    types = {'.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8',
+    # Of a kind that the dashboard compresses.
+    types = {'.html': 'text/html; charset=utf-8', '.js': 'application/javascript; charset=utf-8',
              '.css': 'text/css; charset=utf-8'}
     found = {}
     for path in sorted(PAGE.glob('*')):

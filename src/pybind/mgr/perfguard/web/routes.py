@@ -5,7 +5,7 @@ Each request is answered by the command's own handler, so it says, refuses and d
 command line. Only what the table and `arguments` say about fields is the API's own.
 """
 import errno
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Tuple
 
 READ, CREATE, UPDATE, DELETE = 'read', 'create', 'update', 'delete'
 
@@ -233,6 +233,13 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
             raise BadField('field %r is missing' % field.name)
     return {known[name].parameter or name: known[name].kind.take(name, value)
             for name, value in given.items() if value is not None}
+
+
+def refuse_twice(in_path: Collection[str], body: Collection[str]) -> None:
+    """Raises BadField where the body has a field that the path has already."""
+    for name in in_path:
+        if name in body:
+            raise BadField('field %r is in the path already' % name)
 
 
 _HTTP_OF = {errno.EINVAL: 400, errno.ENOENT: 404, errno.EAGAIN: 503, errno.ETIMEDOUT: 504}
