@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 import cherrypy
 from dashboard import mgr
@@ -187,16 +187,16 @@ class PerfguardPage(BaseController):
 
     @Endpoint('GET', path='', json_response=False, version=None)
     @ReadPermission
-    def page(self) -> bytes:
+    def page(self) -> List[bytes]:
         return self._serve('index.html')
 
     @Endpoint('GET', path='/{asset}', json_response=False, version=None)
     @ReadPermission
-    def file(self, asset: str) -> bytes:
+    def file(self, asset: str) -> List[bytes]:
         return self._serve(asset)
 
     @staticmethod
-    def _serve(name: str) -> bytes:
+    def _serve(name: str) -> List[bytes]:
         asset = _assets().get(name)
         if asset is None:
             raise cherrypy.HTTPError(404, 'there is no such file')
@@ -209,4 +209,5 @@ class PerfguardPage(BaseController):
         headers['Cache-Control'] = 'no-cache'
         headers['ETag'] = asset.tag
         cherrypy.lib.cptools.validate_etags()
-        return asset.content
+        # In a list, for the dashboard makes a text of bytes, which CherryPy takes for text/* only.
+        return [asset.content]
