@@ -9,11 +9,18 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from qa.fakepage import FakePage
+from qa.fakepage import WEB, FakePage
 from qa.tests.browser import Browser
 
 #: As in the page's tests/fake/data.ts.
 HOSTILE = '<img src=x onerror=alert(1)>'
+#: Tells what of WCAG's rules it finds broken.
+AXE = WEB / 'node_modules' / 'axe-core' / 'axe.min.js'
+RUN_AXE = '''
+    const done = arguments[arguments.length - 1];
+    axe.run(document, {resultTypes: ['violations']}).then((found) => done(
+        found.violations.map((each) => `${each.id}: ${each.nodes[0].html}`)));
+'''
 
 
 @pytest.fixture(scope='module')
@@ -71,7 +78,8 @@ def test_slow_osds_are_told_by_more_than_colour(browser: Browser, page: FakePage
     browser.wait_shows('heat-osd-41')
     slow, = browser.all('heat-osd-41')
     assert slow.get_attribute('data-state') == 'slow'
-    assert slow.text.split() == ['S', '41']
+    mark = slow.find_element(By.TAG_NAME, 'b')
+    assert mark.is_displayed() and mark.get_attribute('data-mark') == 'S'
     assert 'slow: writes take' in (slow.get_attribute('aria-label') or '')
     browser.wait_text('heat-summary', 'osd.41')
 
@@ -184,6 +192,32 @@ def test_the_theme_is_remembered(browser: Browser, page: FakePage) -> None:
     browser.open(page.url('idle'))
     browser.wait_text('theme-toggle', 'Dark')
     assert browser.script('return document.documentElement.dataset.theme') == 'dark'
+    browser.script('localStorage.clear()')
+
+
+def violations(browser: Browser) -> List[str]:
+    browser.script(AXE.read_text())
+    found: List[str] = browser.driver.execute_async_script(RUN_AXE)
+    return found
+
+
+@pytest.mark.parametrize('theme', ['light', 'dark'])
+def test_axe_finds_no_barriers(browser: Browser, page: FakePage, theme: str) -> None:
+    for scenario, part in (('holding', 'heat-osd-629'), ('readonly', 'banner-readonly'),
+                           ('expired', 'banner-stale'), ('x', 'heat-osd-629')):
+        browser.script(f"localStorage.setItem('perfguard-theme', '{theme}')")
+        look(browser, page, scenario)
+        browser.wait_shows(part)
+        assert violations(browser) == []
+    for test in ('osd-view', 'probe-mark-1', 'probe-mark-2', 'probe-compare-button',
+                 'probe-show-2'):
+        browser.click(test)
+    browser.wait_shows('probe-compare')
+    browser.wait_shows('probe-details')
+    assert violations(browser) == []
+    browser.click('button-abort')
+    browser.wait_shows('dialog')
+    assert violations(browser) == []
     browser.script('localStorage.clear()')
 
 

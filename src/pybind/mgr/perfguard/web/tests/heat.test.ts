@@ -31,9 +31,9 @@ test('the first suspect of laggy PGs is red, whatever its score', () => {
 });
 
 test('a label tells all that colour and marks tell', () => {
-    const cell = cellOf({ ...PLAIN, score: 1.7, pgs_in: 3, pgs_out: 2 }, null);
+    const cell = cellOf({ ...PLAIN, score: 1.7, pgs_in: 3, pgs_out: 1 }, null);
     assert.equal(cell.label, 'osd.4, h1, score 1.70, slower than its peers, '
-        + '3 pinned PGs to come, 2 pinned PGs to leave');
+        + '3 pinned PGs to come, 1 pinned PG to leave');
 });
 
 test('details leave out what there is not', () => {

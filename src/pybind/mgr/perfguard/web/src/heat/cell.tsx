@@ -22,7 +22,7 @@ export class HeatCell extends Component<Props> {
             <div role="gridcell" tabIndex={active ? 0 : -1} aria-label={cell.label}
                 class={`cell h-${cell.level}${osd.pgs_in ? ' in' : ''}${osd.pgs_out ? ' out' : ''}`}
                 data-osd={osd.osd} data-test={`heat-osd-${osd.osd}`} data-state={cell.state}>
-                {cell.mark ? <b>{cell.mark}</b> : null}
+                {cell.mark ? <b data-mark={cell.mark} /> : null}
                 <span>{osd.osd}</span>
             </div>
         );

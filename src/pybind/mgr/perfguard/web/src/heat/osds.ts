@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // What the heat map shows of each OSD.
-import { msText, NONE, numberText, secondsText, timeText } from '../format';
+import { msText, NONE, numberText, plural, secondsText, timeText } from '../format';
 import type { Osd, Suspect } from '../types';
 
 export type OsdState = 'ok' | 'warm' | 'slow';
@@ -73,8 +73,8 @@ function labelOf(osd: Osd, state: OsdState, why: string): string {
 }
 
 function pinTexts(osd: Osd): string[] {
-    return [...(osd.pgs_in ? [`${osd.pgs_in} pinned PGs to come`] : []),
-        ...(osd.pgs_out ? [`${osd.pgs_out} pinned PGs to leave`] : [])];
+    return [...(osd.pgs_in ? [`${plural(osd.pgs_in, 'pinned PG')} to come`] : []),
+        ...(osd.pgs_out ? [`${plural(osd.pgs_out, 'pinned PG')} to leave`] : [])];
 }
 
 /** Name and value of all that is known. */

@@ -58,10 +58,10 @@ function Legend() {
                 ))}
                 as fast as its peers to twice as slow
             </li>
-            <li><span class="cell h-slow" aria-hidden="true"><b>S</b></span> proven slow</li>
-            <li><span class="cell h-slow" aria-hidden="true"><b>L</b></span> suspect of laggy PGs</li>
+            <li><span class="cell h-slow" aria-hidden="true"><b data-mark="S" /></span> proven slow</li>
+            <li><span class="cell h-slow" aria-hidden="true"><b data-mark="L" /></span> suspect of laggy PGs</li>
             <li><span class="cell h-none" aria-hidden="true" /> too little to tell</li>
-            <li><span class="cell h-none" aria-hidden="true"><b>?</b></span> silent</li>
+            <li><span class="cell h-none" aria-hidden="true"><b data-mark="?" /></span> silent</li>
             <li><span class="cell h-none in" aria-hidden="true" /> pinned PGs to come</li>
             <li><span class="cell h-none out" aria-hidden="true" /> pinned PGs to leave</li>
         </ul>
