@@ -132,6 +132,12 @@ class Browser:
 
         self.wait(clicked, f'{test} to be clicked')
 
+    def fill(self, test: str, field: str, text: str) -> None:
+        """Type into the form with that data-test attribute."""
+        found = self.all(test)[0].find_element(By.NAME, field)
+        found.clear()
+        found.send_keys(text)
+
     def wait_text(self, test: str, text: str, seconds: float = WAIT_SECONDS) -> None:
         self.wait(lambda: text in self.text(test), f'{text!r} in {test}', seconds)
 

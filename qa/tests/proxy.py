@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What operators put before the dashboards of several mgrs: a proxy that finds the active one."""
+"""What operators put before the dashboards of several mgrs: a proxy that finds the active one.
+
+The dashboards are below a path of it. They do not know of that path: on Pacific an mgr whose
+``mgr/dashboard/url_prefix`` is set answers nothing after it has taken over, because what it has
+served as a standby is still mounted there.
+"""
 import http.client
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,19 +25,21 @@ Reply = Tuple[int, List[Tuple[str, str]], bytes]
 
 
 class Proxy:
-    """Listens on a port of its own; `cut` stands for the network between it and the mgrs."""
+    """Listens on a port of its own."""
 
-    def __init__(self, cluster: Cluster, mgrs: Sequence[str] = ('x', 'y')) -> None:
+    def __init__(self, cluster: Cluster, prefix: str, mgrs: Sequence[str] = ('x', 'y')) -> None:
+        """`prefix`: the path that the dashboards are below."""
         for name, value in STANDBY_OPTIONS.items():
             cluster.mon('config set', who='mgr', name=name, value=value)
-        self.ports = [cluster.dashboard_port(mgr) for mgr in mgrs]
-        self.cut = False
+        self._ports = [cluster.dashboard_port(mgr) for mgr in mgrs]
+        self._prefix = prefix
         self._server = ThreadingHTTPServer(('127.0.0.1', 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
-    def url(self, prefix: str) -> str:
-        return f'http://127.0.0.1:{self._server.server_port}{prefix}'
+    @property
+    def url(self) -> str:
+        return f'http://127.0.0.1:{self._server.server_port}{self._prefix}'
 
     def __enter__(self) -> 'Proxy':
         self._thread.start()
@@ -47,10 +54,12 @@ class Proxy:
     def forward(self, method: str, path: str, headers: List[Tuple[str, str]],
                 body: bytes) -> Reply:
         """The active mgr's answer, or 502."""
-        for port in [] if self.cut else self.ports:
+        if not path.startswith(self._prefix + '/'):
+            return 404, [('Content-Type', 'text/plain')], b'not here'
+        for port in self._ports:
             connection = http.client.HTTPConnection('127.0.0.1', port, timeout=ANSWER_SECONDS)
             try:
-                connection.request(method, path, body, dict(headers))
+                connection.request(method, path[len(self._prefix):], body, dict(headers))
                 answer = connection.getresponse()
                 if answer.status != STANDBY_STATUS:
                     return answer.status, answer.getheaders(), answer.read()

@@ -104,7 +104,7 @@ def api(release: str, cluster_factory: ClusterFactory) -> Iterator[RestApi]:
     for name in HOSTILE:
         cluster.pool_create(name, 1)
     guard = Guard(cluster)
-    dashboard = cluster.dashboard()
+    dashboard = cluster.dashboard('/ceph')
     guard.wait_ready()
     yield RestApi(guard, dashboard)
     # Not beside the next release's cluster.

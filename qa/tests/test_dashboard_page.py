@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The page in a real browser, on real clusters whose clients are at work.
+
+Two mgrs are behind a proxy, below a path. The tests of a release share one cluster, and one
+browser in which an administrator has the page open all the time: they go through a day of it, in
+their order. After each there is a screenshot.
+"""
+import re
+from pathlib import Path
+from typing import Iterator, List, NamedTuple
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from qa.cluster import Cluster
+from qa.cluster.dashboard import Dashboard
+
+from .browser import BAD_STATUS, Browser
+from .clusters import ClusterFactory
+from .faults import LAGGY_CONF, laggy
+from .guard import Guard
+from .proxy import Proxy
+
+pytestmark = pytest.mark.releases('pacific', 'tentacle')
+
+PREFIX = '/ceph'
+#: A campaign that takes long enough to be looked at.
+OPTIONS = {'baseline_seconds': '5', 'max_pgs_in_flight': '4', 'campaign_interval': '1'}
+HANGS = 3
+HOSTILE_POOL = '<img src=x onerror="window.hostile=1">'
+#: CRUSH takes no such name by command, but in a compiled map.
+HOSTILE_HOST = '<img/src=x/onerror=window.hostile=2>'
+
+
+class Scene(NamedTuple):
+    guard: Guard
+    dashboard: Dashboard
+    #: Of the proxy, where the page is.
+    url: str
+    browser: Browser
+    directory: Path
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.guard.cluster
+
+    def enter(self, browser: Browser, user: str) -> None:
+        browser.login(self.url, user, self.dashboard.passwords[user])
+        browser.open(self.url + '/perfguard')
+        browser.wait_shows('phase')
+
+
+@pytest.fixture(scope='module')
+def shared(release: str, cluster_factory: ClusterFactory,
+           tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    cluster = cluster_factory(release, osds=8, hosts=4, mgrs=2, conf=LAGGY_CONF)
+    cluster.pool_create('p', 128)
+    cluster.fill('p', 4000, 4096)
+    guard = Guard(cluster, OPTIONS)
+    dashboard = cluster.dashboard()
+    guard.wait_ready()
+    cluster.load('p', rate=200, read_fraction=0.7, runtime=900)
+    directory = tmp_path_factory.mktemp('browser')
+    with Proxy(cluster, PREFIX) as proxy, Browser(directory) as browser:
+        scene = Scene(guard, dashboard, proxy.url, browser, directory)
+        scene.enter(browser, 'admin')
+        yield scene
+    # Not beside the next release's cluster.
+    cluster.down()
+
+
+@pytest.fixture
+def scene(shared: Scene, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """The browser must have nothing to complain of, nor ask anybody else."""
+    yield shared
+    shared.browser.screenshot(re.sub(r'\W+', '-', request.node.name).strip('-'))
+    # It has asked while no mgr answered.
+    assert not [text for text in shared.browser.complaints() if BAD_STATUS not in text]
+    assert not shared.browser.foreign_requests(shared.url)
+
+
+def bar(browser: Browser) -> int:
+    """Percent of the campaign that is done."""
+    element, = browser.all('campaign-bar')
+    return int(str(element.get_attribute('aria-valuenow')))
+
+
+def confirm(browser: Browser, verb: str) -> None:
+    browser.click(f'button-{verb}')
+    browser.click('confirm-yes')
+    browser.wait(lambda: not browser.shows('dialog'), f'{verb} to be taken')
+
+
+def buttons(browser: Browser) -> List[str]:
+    """What can be done with the campaign."""
+    return [verb for verb in ('prepare', 'pin', 'start', 'pause', 'resume', 'finish', 'abort')
+            if browser.shows(f'button-{verb}')]
+
+
+def state_of(browser: Browser, osd: int) -> str:
+    element, = browser.all(f'heat-osd-{osd}')
+    return str(element.get_attribute('data-state'))
+
+
+def test_idle(scene: Scene) -> None:
+    browser = scene.browser
+    browser.wait_text('phase', 'IDLE')
+    browser.wait(lambda: [state_of(browser, osd) for osd in range(8)] == ['ok'] * 8, 'eight OSDs')
+    browser.wait_shows('charts')
+    assert buttons(browser) == ['prepare']
+    assert not browser.shows('banner-stale') and not browser.shows('banner-readonly')
+    browser.wait(lambda: browser.script('return document.querySelectorAll("canvas").length') > 0,
+                 'a chart')
+    # What an operator does next, all without leaving the page.
+    browser.script('window.neverReloaded = true')
+
+
+def test_expansion(scene: Scene) -> None:
+    browser, cluster, guard = scene.browser, scene.cluster, scene.guard
+    cluster.add_osds(4, weight=0.0)
+    cluster.wait_clean(60)
+    cluster.wait(lambda: guard.ask('expand', weight='1.0')[0] == 0, 30, 'the expansion to begin')
+    browser.wait_text('phase', 'RELEASING', 60)
+    browser.wait_shows('heat-osd-11')
+    browser.wait(lambda: 5 <= bar(browser) < 60, 'the bar to move', 60)
+    first = bar(browser)
+    browser.wait(lambda: bar(browser) > first, 'the bar to move on', 60)
+    assert buttons(browser) == ['pause', 'finish', 'abort']
+    assert browser.text('eta') and browser.text('reasons')
+
+
+def test_pause(scene: Scene) -> None:
+    browser, cluster, guard = scene.browser, scene.cluster, scene.guard
+    browser.click('button-pause')
+    browser.wait_shows('confirm-no')
+    browser.click('confirm-no')
+    assert not guard.status()['paused']
+    confirm(browser, 'pause')
+    cluster.wait(lambda: guard.status()['paused'], 15, 'the pause')
+    cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 15, 'norebalance')
+    browser.wait(lambda: buttons(browser) == ['resume', 'finish', 'abort'], 'the resume button')
+
+
+def test_reader(scene: Scene) -> None:
+    """Sees what the administrator sees, and no button that would act."""
+    before = scene.guard.status()
+    with Browser(scene.directory) as browser:
+        scene.enter(browser, 'reader')
+        browser.wait_shows('banner-readonly')
+        browser.wait_shows('heat-osd-0')
+        assert bar(browser) == bar(scene.browser)
+        assert buttons(browser) == [] and not browser.all('probe-form')
+        assert not browser.driver.find_elements(By.CSS_SELECTOR, '[data-test^="button-"]')
+        browser.script(f"""
+            fetch('{PREFIX}/api/perfguard/rebalance/resume', {{method: 'POST', body: '{{}}',
+                headers: {{'Content-Type': 'application/json',
+                           'Accept': 'application/vnd.ceph.api.v1.0+json'}}}})
+                .then(answer => {{ window.answered = answer.status }})""")
+        browser.wait(lambda: browser.script('return window.answered') == 403, 'a refusal')
+        browser.screenshot('reader-' + scene.cluster.release.name)
+        assert not [text for text in browser.complaints() if BAD_STATUS not in text]
+    assert scene.guard.status()['paused'] and scene.guard.status()['id'] == before['id']
+
+
+def test_failover(scene: Scene) -> None:
+    """The page tells that it is stale, and goes on by itself with the other mgr."""
+    browser, cluster = scene.browser, scene.cluster
+    dead = cluster.active_mgr()
+    cluster.kill('mgr.' + dead)
+    browser.wait_shows('banner-stale', 30)
+    browser.screenshot('stale-' + cluster.release.name)
+    cluster.mon('mgr fail', who=dead)
+    cluster.start('mgr.' + dead)
+    browser.wait(lambda: not browser.shows('banner-stale'), 'an answer', 60)
+    assert cluster.active_mgr() != dead and scene.guard.status()['paused']
+    assert buttons(browser) == ['resume', 'finish', 'abort']
+    assert browser.script('return window.neverReloaded')
+
+
+def test_resume_and_abort(scene: Scene) -> None:
+    browser, guard = scene.browser, scene.guard
+    done = bar(browser)
+    confirm(browser, 'resume')
+    browser.wait(lambda: bar(browser) > done, 'the bar to move again', 60)
+    assert not guard.status()['paused']
+    confirm(browser, 'abort')
+    browser.wait_text('phase', 'ABORTED', 60)
+    assert guard.status()['phase'] == 'ABORTED' and guard.status()['released'] > 0
+    browser.wait_text('events', 'abort')
+    assert buttons(browser) == ['prepare']
+    assert 'norebalance' not in scene.cluster.osd_dump()['flags_set']
+
+
+def test_laggy_osd_turns_red(scene: Scene) -> None:
+    browser, cluster = scene.browser, scene.cluster
+    cluster.wait_clean(60)
+    assert state_of(browser, HANGS) != 'slow'
+    with laggy(cluster, HANGS):
+        browser.wait(lambda: state_of(browser, HANGS) == 'slow', 'the OSD to turn red', 60)
+        assert [state_of(browser, osd) for osd in (0, 1, 2)] != ['slow'] * 3
+        browser.wait_text('laggy', f'osd.{HANGS}')
+        browser.screenshot('laggy-' + cluster.release.name)
+    browser.wait(lambda: state_of(browser, HANGS) != 'slow', 'the OSD to be well again', 60)
+    assert browser.script('return window.neverReloaded')
+
+
+def test_probe(scene: Scene) -> None:
+    """Started from the form; its results are shown on the page."""
+    browser, cluster = scene.browser, scene.cluster
+    cluster.wait_clean(60)
+    for field, text in (('pool', 'p'), ('runtime', '1'), ('repeat', '1')):
+        browser.fill('probe-form', field, text)
+
+    def begun() -> bool:
+        # Refused, with its words on the page, while the cluster settles.
+        browser.click('probe-start')
+        browser.wait(lambda: browser.all('probe-row-1') or browser.text('error'), 'an answer')
+        return bool(browser.all('probe-row-1'))
+
+    cluster.wait(begun, 60, 'the probe to begin')
+    browser.wait(lambda: browser.all('probe-row-1')[0].get_attribute('data-state') == 'done',
+                 'the end of the probe', 90)
+    browser.click('probe-show-1')
+    browser.wait_text('probe-details', 'p99')
+
+
+def test_hostile_names_are_text(scene: Scene) -> None:
+    browser, cluster = scene.browser, scene.cluster
+    cluster.pool_create(HOSTILE_POOL, 8)
+    cluster.fill(HOSTILE_POOL, 10, 4096)
+    rename_host(cluster, 'host0', HOSTILE_HOST)
+    browser.wait_text('heat', HOSTILE_HOST)
+    browser.wait(lambda: HOSTILE_POOL in browser.script(
+        'return [...document.querySelectorAll("option")].map(each => each.value)'), 'the pool')
+    assert browser.script('return window.hostile') is None
+    assert browser.script('return document.querySelectorAll("img").length') == 0
+
+
+def rename_host(cluster: Cluster, host: str, name: str) -> None:
+    """By way of a harmless name of that length, which is replaced in the compiled CRUSH map."""
+    harmless = 'h' * len(name)
+    cluster.mon('osd crush rename-bucket', srcname=host, dstname=harmless)
+    path = cluster.directory / 'crush'
+    cluster.ceph('osd', 'getcrushmap', '-o', str(path))
+    path.write_bytes(path.read_bytes().replace(harmless.encode(), name.encode()))
+    cluster.ceph('osd', 'setcrushmap', '-i', str(path))
