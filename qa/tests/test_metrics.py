@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Metrics on every release: a real Prometheus scrapes both mgrs through campaign and failover."""
+import json
 import re
 import socket
 import subprocess
@@ -14,9 +15,16 @@ from qa.cluster.ports import claim
 
 from .clusters import ClusterFactory
 from .guard import FAST_CONF, Guard
+from .probes import SHORT, Probes
 from .prometheus import LOOPBACK, Prometheus, fetch
 
-RULES = Path(__file__).resolve().parents[2] / 'monitoring' / 'perfguard_alerts.yml'
+MONITORING = Path(__file__).resolve().parents[2] / 'monitoring'
+RULES = MONITORING / 'perfguard_alerts.yml'
+DASHBOARD = MONITORING / 'grafana' / 'perfguard.json'
+#: Panels that have nothing to show while all is well, or in the first minutes: baselines are
+#: learned, and OSDs asked for their histograms one after the other.
+MAY_BE_EMPTY = {'Time left', 'Health checks', 'Rungs', 'PGs in trouble', 'Latency in baselines',
+                'p99 of the cluster'}
 #: What a pool may be called; it ends labels and lines of those who do not expect it.
 HOSTILE = 'a"b\\c{d="e"} 1'
 
@@ -65,14 +73,24 @@ def scraped(release: str, cluster_factory: ClusterFactory,
     for mgr, port in ports.items():
         cluster.mon('config set', who='mgr', name='mgr/perfguard/%s/metrics_port' % mgr,
                     value=str(port))
-    guard = Guard(cluster)
+    guard = Guard(cluster, {'slow_osd_seconds': '5'})
     cluster.pool_create('rbd', 32)
     cluster.pool_create(HOSTILE, 8)
     cluster.load('rbd', rate=100, runtime=300)
-    with Prometheus(tmp_path_factory.mktemp('prometheus'), block.first + 4,
-                    ['%s:%d' % (LOOPBACK, port) for port in ports.values()], RULES) as prometheus:
+    directory = tmp_path_factory.mktemp('prometheus')
+    with Prometheus(directory, block.first + 4, ['%s:%d' % (LOOPBACK, port)
+                                                 for port in ports.values()],
+                    impatient_rules(directory)) as prometheus:
         yield Scraped(guard, prometheus, ports, module_ports, block.first + 5)
     block.close()
+
+
+def impatient_rules(directory: Path) -> Path:
+    """The alert rules, but for how long they wait until they fire."""
+    rules, count = re.subn(r'for: \d+[mh]$', 'for: 2s', RULES.read_text(), flags=re.MULTILINE)
+    assert count > 10
+    (directory / RULES.name).write_text(rules)
+    return directory / RULES.name
 
 
 def promtool(*argv: str, given: str = '') -> None:
@@ -89,6 +107,7 @@ def test_both_mgrs_are_scraped(scraped: Scraped) -> None:
     assert fetch(scraped.ports[standby]) == (200, '')
     prometheus.wait('count(ceph_perfguard_osd_latency_seconds{op="write"} > 0)',
                     lambda value: value == 6, 30)
+    prometheus.wait('count(ceph_perfguard_osd_slowdown_ratio > 0)', lambda value: value == 6, 30)
     promtool('check', 'metrics', given=scraped.page())
     promtool('check', 'config', str(prometheus.config))
     told = dict(prometheus.query('ceph_perfguard_info')[0][0])
@@ -106,6 +125,25 @@ def test_pools_whatever_they_are_called(scraped: Scraped) -> None:
                             lambda value: value is not None and 0 < value < 1, 30)
 
 
+def test_probes(scraped: Scraped) -> None:
+    probes, prometheus = Probes(scraped.guard), scraped.prometheus
+    run = probes.begin(pool='rbd', rw='randwrite', **SHORT)
+    prometheus.wait('ceph_perfguard_probe_running', lambda value: value == 1, 20)
+    probes.wait_state(run, 'done')
+    scraped.guard.get('probe baseline set', run=run)
+    target = '{target="pool:rbd",profile="custom"}'
+    prometheus.wait('ceph_perfguard_probe_regression' + target, lambda value: value == 0, 10)
+    assert prometheus.value('ceph_perfguard_probe_success' + target) == 1
+    prometheus.wait('ceph_perfguard_probe_running', lambda value: value == 0, 10)
+    # What it measured is what fio's JSON has; each job has one direction here.
+    job, = probes.details(run)['jobs']
+    measured = {name: prometheus.value('ceph_perfguard_probe_%s{op="write"}' % name)
+                for name in ('ops_per_second', 'latency_p99_seconds')}
+    assert measured['ops_per_second'] == pytest.approx(job['write']['iops'])
+    assert measured['latency_p99_seconds'] == pytest.approx(
+        job['write']['clat_ns']['percentile']['99.000000'] / 1e9)
+
+
 def test_a_campaign(scraped: Scraped) -> None:
     guard, prometheus = scraped.guard, scraped.prometheus
     guard.option('max_pgs_in_flight', '2')
@@ -119,8 +157,8 @@ def test_a_campaign(scraped: Scraped) -> None:
     guard.wait_moving()
     guard.do('pause')
     prometheus.wait('ceph_perfguard_campaign_paused', lambda value: value == 1, 10)
-    scraped.cluster.wait(lambda: prometheus.alerts().get('PerfguardCampaignPaused') == 'pending',
-                         10, 'the alert')
+    scraped.cluster.wait(lambda: prometheus.alerts().get('PerfguardCampaignPaused') == 'firing',
+                         15, 'the alert')
     guard.do('resume')
     guard.do('finish', keep=True)
     done = guard.wait_phase('DONE', timeout=60)
@@ -133,6 +171,18 @@ def test_a_campaign(scraped: Scraped) -> None:
         'max_over_time(ceph_perfguard_campaign_pgs{state="in_flight"}[5m])')
     assert in_flight is not None and in_flight > 0
     assert 'PerfguardCampaignPaused' not in prometheus.alerts()
+    assert 'PerfguardHangs' not in prometheus.alerts()
+
+
+def test_the_dashboard_shows_it(scraped: Scraped) -> None:
+    empty = set()
+    for panel in json.loads(DASHBOARD.read_text())['panels']:
+        # The first is what the panel is about.
+        for target in panel.get('targets', [])[:1]:
+            expr = target['expr'].replace('$__range', '5m')
+            if not scraped.prometheus.query(re.sub(r'\$(job|pool)', '.*', expr)):
+                empty.add(panel['title'])
+    assert empty <= MAY_BE_EMPTY
 
 
 def test_the_port_is_changed_at_run_time(scraped: Scraped) -> None:
@@ -171,7 +221,8 @@ def test_failover_moves_the_metrics(scraped: Scraped) -> None:
     prometheus.wait('count(ceph_perfguard_info)', lambda value: value == 1, 10)
     prometheus.wait('ceph_perfguard_health_check{name="PERFGUARD_INTERRUPTED"}',
                     lambda value: value == 1, 20)
-    cluster.wait(lambda: 'PerfguardStateLost' in prometheus.alerts(), 10, 'the alert')
+    cluster.wait(lambda: prometheus.alerts().get('PerfguardStateLost') == 'firing', 15,
+                 'the alert')
     assert 'PerfguardLostDuringCampaign' not in prometheus.alerts()
 
 

@@ -21,7 +21,7 @@ THREADS = 2
 TIMEOUT_SECONDS = 10
 STOP_SECONDS = 1
 #: Seconds until a port that was in use is tried again.
-RETRY_SECONDS = 10.0
+RETRY_SECONDS = 5.0
 
 Environ = Any
 StartResponse = Callable[[str, List[Tuple[str, str]]], Any]
@@ -118,10 +118,13 @@ class Endpoint:
     def close(self) -> None:
         server, thread = self._server, self._thread
         self._server = self._thread = None
-        if server is not None:
+        if server is None or thread is None:
+            return
+        try:
             server.stop()
-        if thread is not None:
-            thread.join()
+        except OSError:
+            log.exception('the server of the metrics does not stop as it should')
+        thread.join()
 
     # ---- requests: the server's threads
 
