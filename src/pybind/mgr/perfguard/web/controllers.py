@@ -176,9 +176,14 @@ def _assets() -> Dict[str, Asset]:
 
 
 def _log_in_first(**_: Any) -> str:
-    """What a browser shows instead of the page."""
+    """What a browser shows instead of the page.
+
+    It also comes to those who are logged in and follow a link from elsewhere: the cookie is
+    withheld then (SameSite), but not when they go on from here.
+    """
     return ('<!DOCTYPE html><html lang="en"><title>perfguard</title><h1>perfguard</h1><p>Please '
-            '<a href="./#/login">log in to the dashboard</a> first, then come back.</p></html>')
+            '<a href="./#/login">log in to the dashboard</a> first. If you are logged in, '
+            '<a href="">go on to the page</a>.</p></html>')
 
 
 @Router('/perfguard', security_scope=Scope.MANAGER)
