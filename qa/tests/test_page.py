@@ -46,8 +46,8 @@ def buttons(browser: Browser) -> List[str]:
         By.CSS_SELECTOR, '[data-test^="button-"]')]
 
 
-def points(browser: Browser) -> int:
-    element, = browser.all('chart-in-flight')
+def points(browser: Browser, chart: str = 'chart-in-flight') -> int:
+    element, = browser.all(chart)
     return int(element.get_attribute('data-points') or 0)
 
 
@@ -122,6 +122,19 @@ def test_buttons_follow_the_phase_and_changes_are_announced(browser: Browser,
     announcer, = browser.all('announcer')
     assert 'DONE' in (announcer.get_attribute('textContent') or '')
     assert 'button-prepare' in buttons(browser)
+
+
+def test_a_pool_that_is_chosen_comes_with_its_hour(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'x')
+    browser.wait_shows('chart-latency-1')
+    browser.click('pool-choice')
+    choice, = browser.all('pool-choice')
+    boxes = choice.find_elements(By.CSS_SELECTOR, 'input')
+    boxes[0].click()
+    browser.wait(lambda: not browser.all('chart-latency-1'), 'the first pool to go')
+    boxes[4].click()
+    browser.wait(lambda: points(browser, 'chart-latency-5') >= 719, 'another pool')
+    assert points(browser, 'chart-latency-2') >= 719
 
 
 def test_what_the_api_refuses_is_told_beside_the_button(browser: Browser, page: FakePage) -> None:

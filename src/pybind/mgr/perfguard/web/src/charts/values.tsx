@@ -13,7 +13,8 @@ export function LastValues({ pools, tables }: Props) {
     return (
         <details class="values-table">
             <summary>Last values of all pools</summary>
-            <div class="scroll" role="region" aria-label="Last values of all pools" tabIndex={0}>
+            <div class="card scroll" role="region"
+                aria-label="Last values of all pools" tabIndex={0}>
                 <table data-test="pool-table">
                     <thead>
                         <tr>
