@@ -36,7 +36,9 @@ BAD_STATUS = 'Failed to load resource'
 
 
 class Browser:
-    def __init__(self, directory: Path, width: int = 1440, height: int = 1000) -> None:
+    """High enough for the whole of a page to be on its screenshots."""
+
+    def __init__(self, directory: Path, width: int = 1280, height: int = 2000) -> None:
         self._artefacts = Path(os.environ.get(ARTEFACTS, directory))
         self._artefacts.mkdir(parents=True, exist_ok=True)
         self._profile = tempfile.TemporaryDirectory(dir=directory)
@@ -134,7 +136,8 @@ class Browser:
 
     def fill(self, test: str, field: str, text: str) -> None:
         """Type into the form with that data-test attribute."""
-        found = self.all(test)[0].find_element(By.NAME, field)
+        element, = self.all(test)
+        found = element.find_element(By.NAME, field)
         found.clear()
         found.send_keys(text)
 

@@ -93,8 +93,24 @@ def confirm(browser: Browser, verb: str) -> None:
 
 def buttons(browser: Browser) -> List[str]:
     """What can be done with the campaign."""
-    return [verb for verb in ('prepare', 'pin', 'start', 'pause', 'resume', 'finish', 'abort')
-            if browser.shows(f'button-{verb}')]
+    verbs = ('expand', 'prepare', 'pin', 'start', 'pause', 'resume', 'finish', 'abort')
+    return [verb for verb in verbs if browser.shows(f'button-{verb}')]
+
+
+def wait_quiet(guard: Guard) -> None:
+    """Until perfguard, too, knows that all PGs are clean."""
+    guard.cluster.wait_clean(60)
+    guard.cluster.wait(lambda: guard.get('status')['signals']['active_clean_pgs'] == sum(
+        pool['pg_num'] for pool in guard.cluster.osd_dump()['pools']), 30, 'clean PGs')
+
+
+def choose(browser: Browser, theme: str) -> None:
+    """The button turns from what the system has to light, to dark, and round again."""
+    for _ in range(3):
+        browser.click('theme-toggle')
+        if theme.capitalize() == browser.text('theme-toggle'):
+            break
+    assert browser.script('return document.documentElement.dataset.theme') == theme
 
 
 def state_of(browser: Browser, osd: int) -> str:
@@ -107,7 +123,7 @@ def test_idle(scene: Scene) -> None:
     browser.wait_text('phase', 'IDLE')
     browser.wait(lambda: [state_of(browser, osd) for osd in range(8)] == ['ok'] * 8, 'eight OSDs')
     browser.wait_shows('charts')
-    assert buttons(browser) == ['prepare']
+    assert buttons(browser) == ['expand', 'prepare']
     assert not browser.shows('banner-stale') and not browser.shows('banner-readonly')
     browser.wait(lambda: browser.script('return document.querySelectorAll("canvas").length') > 0,
                  'a chart')
@@ -115,11 +131,35 @@ def test_idle(scene: Scene) -> None:
     browser.script('window.neverReloaded = true')
 
 
+def test_probe(scene: Scene) -> None:
+    """Started from the form; its results are shown on the page."""
+    browser, cluster = scene.browser, scene.cluster
+    cluster.wait_clean(60)
+    for field, text in (('pool', 'p'), ('runtime', '1'), ('repeat', '1')):
+        browser.fill('probe-form', field, text)
+
+    def begun() -> bool:
+        # Refused, with its words on the page, while the cluster settles.
+        browser.click('probe-start')
+        browser.wait(lambda: browser.all('probe-row-1') or browser.text('error'), 'an answer')
+        return bool(browser.all('probe-row-1'))
+
+    cluster.wait(begun, 60, 'the probe to begin')
+    browser.wait(lambda: browser.all('probe-row-1')[0].get_attribute('data-state') == 'done',
+                 'the end of the probe', 90)
+    browser.click('probe-show-1')
+    browser.wait_text('probe-details', 'p99')
+
+
 def test_expansion(scene: Scene) -> None:
     browser, cluster, guard = scene.browser, scene.cluster, scene.guard
+    choose(browser, 'light')
     cluster.add_osds(4, weight=0.0)
-    cluster.wait_clean(60)
-    cluster.wait(lambda: guard.ask('expand', weight='1.0')[0] == 0, 30, 'the expansion to begin')
+    wait_quiet(guard)
+    browser.click('button-expand')
+    browser.wait_shows('expand-weight')
+    browser.all('expand-weight')[0].send_keys('1.0')
+    browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING', 60)
     browser.wait_shows('heat-osd-11')
     browser.wait(lambda: 5 <= bar(browser) < 60, 'the bar to move', 60)
@@ -187,13 +227,14 @@ def test_resume_and_abort(scene: Scene) -> None:
     browser.wait_text('phase', 'ABORTED', 60)
     assert guard.status()['phase'] == 'ABORTED' and guard.status()['released'] > 0
     browser.wait_text('events', 'abort')
-    assert buttons(browser) == ['prepare']
+    assert buttons(browser) == ['expand', 'prepare']
     assert 'norebalance' not in scene.cluster.osd_dump()['flags_set']
 
 
 def test_laggy_osd_turns_red(scene: Scene) -> None:
     browser, cluster = scene.browser, scene.cluster
     cluster.wait_clean(60)
+    choose(browser, 'dark')
     assert state_of(browser, HANGS) != 'slow'
     with laggy(cluster, HANGS):
         browser.wait(lambda: state_of(browser, HANGS) == 'slow', 'the OSD to turn red', 60)
@@ -202,26 +243,6 @@ def test_laggy_osd_turns_red(scene: Scene) -> None:
         browser.screenshot('laggy-' + cluster.release.name)
     browser.wait(lambda: state_of(browser, HANGS) != 'slow', 'the OSD to be well again', 60)
     assert browser.script('return window.neverReloaded')
-
-
-def test_probe(scene: Scene) -> None:
-    """Started from the form; its results are shown on the page."""
-    browser, cluster = scene.browser, scene.cluster
-    cluster.wait_clean(60)
-    for field, text in (('pool', 'p'), ('runtime', '1'), ('repeat', '1')):
-        browser.fill('probe-form', field, text)
-
-    def begun() -> bool:
-        # Refused, with its words on the page, while the cluster settles.
-        browser.click('probe-start')
-        browser.wait(lambda: browser.all('probe-row-1') or browser.text('error'), 'an answer')
-        return bool(browser.all('probe-row-1'))
-
-    cluster.wait(begun, 60, 'the probe to begin')
-    browser.wait(lambda: browser.all('probe-row-1')[0].get_attribute('data-state') == 'done',
-                 'the end of the probe', 90)
-    browser.click('probe-show-1')
-    browser.wait_text('probe-details', 'p99')
 
 
 def test_hostile_names_are_text(scene: Scene) -> None:
