@@ -348,6 +348,12 @@ def test_page_is_served(api: RestApi) -> None:
     assert total < 300_000
 
 
+def test_the_page_has_one_address(api: RestApi) -> None:
+    slash = api.page('/')
+    assert (slash.status, slash.headers['location']) == (303, '../perfguard')
+    assert api.page('?theme=dark').body == api.page().body
+
+
 def test_nothing_else_is_served(api: RestApi) -> None:
     for path in ('/nosuch.js', '/..%2f..%2fmodule.py', '/..%2f__init__.py', '/%2e%2e/module.py',
                  '/../module.py', '/page', '/.', '/%00', '/page.js%00.css'):

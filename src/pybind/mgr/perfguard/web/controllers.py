@@ -192,12 +192,18 @@ class PerfguardPage(BaseController):
 
     @Endpoint('GET', path='', json_response=False, version=None)
     @ReadPermission
-    def page(self) -> List[bytes]:
+    def page(self, **_: Any) -> List[bytes]:
+        if cherrypy.request.path_info.endswith('/'):
+            # Its files are named relative to the address without. This one is relative too, for
+            # what a proxy calls the dashboard is not known here.
+            cherrypy.response.status = 303
+            cherrypy.response.headers['Location'] = '../' + COMPONENT
+            return []
         return self._serve('index.html')
 
     @Endpoint('GET', path='/{asset}', json_response=False, version=None)
     @ReadPermission
-    def file(self, asset: str) -> List[bytes]:
+    def file(self, asset: str, **_: Any) -> List[bytes]:
         return self._serve(asset)
 
     @staticmethod
