@@ -9,7 +9,7 @@ from .options import Options
 from .rebalance import report
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
-from .rebalance.types import Campaign
+from .rebalance.types import ENDED, Campaign, Phase
 from .watching import Watched
 
 Json = Dict[str, Any]
@@ -119,13 +119,18 @@ def watch_reasons(misplaced_ratio: float, rebalance: Json,
     if failure:
         found.append('the watch cannot make sense of what it reads (the mgr log has more): '
                      + failure)
-    if misplaced_ratio > 0.0 and rebalance['in_flight']:
-        found.append('%.2f %% of the objects are misplaced: campaign %d moves %d PGs' % (
-            100 * misplaced_ratio, rebalance['id'], rebalance['in_flight']))
-    elif misplaced_ratio > 0.0:
-        found.append('%.2f %% of the objects are misplaced, and no campaign moves them'
-                     % (100 * misplaced_ratio))
+    if misplaced_ratio > 0.0:
+        found.append('%.2f %% of the objects are misplaced%s' % (
+            100 * misplaced_ratio, _mover(rebalance)))
     return found
+
+
+def _mover(rebalance: Json) -> str:
+    if rebalance['in_flight']:
+        return ': campaign %d moves %d PGs' % (rebalance['id'], rebalance['in_flight'])
+    if Phase(rebalance['phase']) not in ENDED:
+        return ', and campaign %d moves none at present' % rebalance['id']
+    return ', and no campaign moves them'
 
 
 def health_checks(campaign: Optional[Campaign], now: float, options: Options,

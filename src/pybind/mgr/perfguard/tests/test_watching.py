@@ -350,6 +350,10 @@ def test_misplaced_objects_have_an_explanation() -> None:
     driver.turn()
     assert '3.12 % of the objects are misplaced, and no campaign moves them' in \
         driver.loop.published.status['reasons']
+    driver.to_pinned()
+    assert '3.12 % of the objects are misplaced, and campaign 1 moves none at present' in \
+        driver.loop.published.status['reasons']
+    driver = Driver(Misplaced())
     driver.to_releasing()
     driver.turn()
     assert any(reason.startswith('3.12 % of the objects are misplaced: campaign 1 moves ')
