@@ -9,6 +9,8 @@ Found = Dict[str, List[Sample]]
 
 OPS = ('read', 'write')
 OP_LABELS = {op: labels(op=op) for op in (*OPS, 'store')}
+#: As rows of `pools` name what is slow.
+KINDS = {'read': 'reads', 'write': 'writes'}
 #: Conditions of PGs by the key that `status` has for each.
 CONDITIONS = tuple((name, name + '_pgs') for name in (
     'active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling',
@@ -48,7 +50,7 @@ def pools(rows: Sequence[Json]) -> Found:
         for op in OPS:
             key = joined(who, OP_LABELS[op])
             found.setdefault('pool_ops_per_second', []).append((key, row[op + '_rate']))
-            found.setdefault('pool_slow', []).append((key, op in row['slow']))
+            found.setdefault('pool_slow', []).append((key, KINDS[op] in row['slow']))
     return found
 
 

@@ -24,6 +24,7 @@ from perfguard.version import VERSION
 from . import probe_records
 from .driver import Driver
 from .exposition import Key, key, parse
+from .test_watching import LATENCY, Watched
 
 BUILD = Build('1.2.3', 'ceph version 99', 'mgr.x')
 HOSTILE = 'a"b\\c\n{d="e"} 1\n# TYPE x counter\r\x85\u2028\udcff'
@@ -31,7 +32,8 @@ HOSTILE = 'a"b\\c\n{d="e"} 1\n# TYPE x counter\r\x85\u2028\udcff'
 POOL: Dict[str, Any] = {
     'pool': 'rbd', 'id': 3, 'read_ms': 1.5, 'write_ms': None, 'read_rate': 10.0,
     'write_rate': 0.0, 'baseline_ms': 1.0, 'read_baseline_ms': 1.0, 'write_baseline_ms': None,
-    'target_ms': 1.5, 'read_target_ms': 1.5, 'write_target_ms': None, 'slow': ['read'], 'pgs': {}}
+    'target_ms': 1.5, 'read_target_ms': 1.5, 'write_target_ms': None, 'slow': ['reads'],
+    'pgs': {}}
 OSD: Dict[str, Any] = {
     'osd': 7, 'host': 'h1', 'device_class': 'ssd', 'read_ms': 0.7, 'write_ms': 2.0,
     'store_ms': 0.123, 'score': 2.5, 'slow': True, 'why': 'it is', 'since': 5.0,
@@ -160,6 +162,18 @@ def test_pools(moving: Published) -> None:
     # Without operations there is no latency, which is not the same as none.
     assert key('pool_latency_seconds', op='write', **who) not in found
     assert found[key('pool_ops_per_second', op='write', **who)] == 0
+
+
+def test_a_slow_pool_as_the_watch_reports_it() -> None:
+    driver = Watched()
+    slow = key('pool_slow', op='read', pool_id='1', name='rep')
+    assert page(driver.loop.published)[slow] == 0
+    driver.osds.factor = 10.0
+    driver.minutes(2)
+    assert driver.checks == [LATENCY]
+    found = page(driver.loop.published)
+    assert found[slow] == 1
+    assert found[key('pool_slow', op='write', pool_id='1', name='rep')] == 0
 
 
 def test_osds(moving: Published) -> None:
