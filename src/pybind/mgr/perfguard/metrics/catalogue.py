@@ -25,7 +25,8 @@ class Metric(NamedTuple):
 CATALOGUE: Tuple[Metric, ...] = (
     Metric('info', ('version', 'ceph_version', 'ceph_daemon'),
            'Version of perfguard and of the mgr that it runs in; always 1.'),
-    Metric('last_turn_timestamp_seconds', (), 'When the loop last came to the end of a turn.'),
+    Metric('last_turn_timestamp_seconds', (),
+           'When the last turn of the loop that came to its end began.'),
     Metric('turn_cpu_seconds', (), 'CPU time of the last turn of the loop.'),
     Metric('health_check', ('name',), 'Whether the health check is raised.'),
 
