@@ -84,8 +84,10 @@ CATALOGUE: Tuple[Metric, ...] = (
            'Rungs of the mitigation that are held, would be (mode observe), or are being undone.'),
 
     Metric('probe_running', (), 'Whether a probe is under way.'),
-    Metric('probe_success', PROBE, 'Whether the last probe came to its end.'),
-    Metric('probe_ended_timestamp_seconds', PROBE, 'When the last probe ended.'),
+    Metric('probe_success', PROBE,
+           'Whether the last probe came to its end; those cancelled do not count.'),
+    Metric('probe_ended_timestamp_seconds', PROBE,
+           'When the last probe ended that was not cancelled.'),
     Metric('probe_regression', PROBE,
            'Whether the last probe is slower than its baseline; only where there is one.'),
     Metric('probe_latency_seconds', MEASURED, 'Mean latency that the last whole probe measured.'),

@@ -3,7 +3,7 @@
 from statistics import median
 from typing import Dict, List, NamedTuple, Tuple
 
-from ..probe.history import RunRecord
+from ..probe.history import CANCELLED, RunRecord
 from ..probe.measured import Key, Repetition, measured
 from ..probe.types import Target
 from ..probed import Probed
@@ -67,10 +67,15 @@ class ProbeMetrics:
 
 
 def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[str, RunRecord]]:
-    """By target and profile, the newest first: the last run, and the last that came to its end."""
+    """By target and profile, the newest first: the last run, and the last that came to its end.
+
+    One that was cancelled has found nothing, neither good nor bad.
+    """
     last: Dict[str, RunRecord] = {}
     whole: Dict[str, RunRecord] = {}
     for record in reversed(records):
+        if record.state == CANCELLED:
+            continue
         subject = labels(target=target_text(record.target), profile=record.profile or CUSTOM)
         if subject not in last and len(last) == MAX_SUBJECTS:
             continue

@@ -14,7 +14,7 @@ from perfguard.metrics.probes import MAX_SUBJECTS, target_text
 from perfguard.metrics.text import labels, render
 from perfguard.overview import Published
 from perfguard.probe.baseline import Baselines, Regression
-from perfguard.probe.history import FAILED
+from perfguard.probe.history import CANCELLED, FAILED
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.types import Target
 from perfguard.probed import Probed
@@ -241,6 +241,18 @@ def test_a_run_without_a_baseline_is_not_said_to_be_well() -> None:
     probed = replace(measured(), baselines=Baselines(), regressions=())
     found = page(Published(), probed)
     assert key('probe_regression', target='pool:rbd', profile='quick') not in found
+
+
+@pytest.mark.parametrize('before', [True, False])
+def test_a_probe_that_was_cancelled_is_no_failure(before: bool) -> None:
+    probed = measured()
+    cancelled = probe_records.run(5, (), state=CANCELLED, ended=500.0)
+    records = (*probed.records[:2], cancelled) if before else (cancelled,)
+    found = page(Published(), replace(probed, records=records))
+    success, ended = (key('probe_' + name, target='pool:rbd', profile='quick')
+                      for name in ('success', 'ended_timestamp_seconds'))
+    # What the last one before it has found still holds.
+    assert [found.get(name) for name in (success, ended)] == ([1, 200.0] if before else [None] * 2)
 
 
 def test_a_newer_run_takes_the_place_of_what_is_remembered() -> None:
