@@ -20,7 +20,7 @@ THREADS = 2
 #: Seconds that a connection may take over a request, and that a stop waits for the last answers.
 TIMEOUT_SECONDS = 10
 STOP_SECONDS = 1
-#: Seconds until a port that was in use is tried again.
+#: Seconds until a port that was in use, or a server that broke down, is tried again.
 RETRY_SECONDS = 5.0
 
 Environ = Any
@@ -73,7 +73,8 @@ class Endpoint:
             self._failure = ''
 
     def _due(self) -> bool:
-        return bool(self._failure) and self._clock() - self._tried >= RETRY_SECONDS
+        broken = self._failure or (self._thread is not None and not self._thread.is_alive())
+        return bool(broken) and self._clock() - self._tried >= RETRY_SECONDS
 
     def _start(self, place: Place) -> None:
         self._tried = self._clock()
@@ -122,7 +123,8 @@ class Endpoint:
             return
         try:
             server.stop()
-        except OSError:
+        except Exception:
+            # One that broke down may do so again; a turn of the loop must not.
             log.exception('the server of the metrics does not stop as it should')
         thread.join()
 

@@ -159,6 +159,33 @@ def test_a_connection_that_says_nothing_does_not_keep_it(bench: Bench) -> None:
     assert not bench.served()
 
 
+def test_a_server_that_breaks_down_is_started_anew(bench: Bench,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    from cheroot.wsgi import Server
+    threads = threading.active_count()
+    with monkeypatch.context() as broken:
+        broken.setattr(Server, 'serve', breaking_down)
+        bench.endpoint.tend()
+        thread = serving(bench)
+        thread.join()
+    bench.now += RETRY_SECONDS / 2
+    bench.endpoint.tend()
+    assert serving(bench) is thread
+    bench.now += RETRY_SECONDS / 2
+    bench.endpoint.tend()
+    assert bench.served() and bench.endpoint.remarks() == []
+    bench.endpoint.close()
+    assert threading.active_count() == threads
+
+
+def serving(bench: Bench) -> threading.Thread:
+    return cast(threading.Thread, cast(Any, bench.endpoint)._thread)
+
+
+def breaking_down(_: Any) -> None:
+    raise RuntimeError('no more threads')
+
+
 def test_scrapes_at_the_same_time(bench: Bench) -> None:
     bench.endpoint.tend()
     answers: List[int] = []
