@@ -3,6 +3,7 @@
 from typing import Callable, Dict, Iterable, List, NamedTuple
 
 from ..overview import Published
+from ..probe import site
 from ..probed import Probed
 from ..watch.checks import LAGGY, LATENCY, SLOW
 from . import campaign, watch
@@ -11,7 +12,7 @@ from .text import Sample, labels, render
 
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
-          'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION')
+          'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK)
 
 
 class Build(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Dict
 import pytest
 
 from perfguard.metrics.catalogue import CATALOGUE
+from perfguard.metrics.page import CHECKS
 from perfguard.options import OPTIONS
 from perfguard.probe.jobfile import IMPLIED, SUPPORTED
 from perfguard.probe.profiles import PROFILES
@@ -45,6 +46,11 @@ def test_commands(command: str) -> None:
 @pytest.mark.parametrize('word', [*SUPPORTED, *IMPLIED, *PROFILES])
 def test_words_of_jobs(word: str) -> None:
     assert re.search('``%s[`=]' % word, section('What a probe does'))
+
+
+def test_health_checks() -> None:
+    told = re.findall(r'^(PERFGUARD_[A-Z_]+)$', section('Health checks'), re.MULTILINE)
+    assert sorted(told) == sorted(CHECKS)
 
 
 def test_metrics() -> None:
