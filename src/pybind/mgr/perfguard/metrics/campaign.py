@@ -26,7 +26,8 @@ def campaign(rebalance: Json, known: Optional[Campaign]) -> Dict[str, List[Sampl
         'campaign_pgs': [(labels(state=state), count) for state, count in counts]}
     single = {
         'active': known is not None and known.active, 'id': rebalance['id'] or 0,
-        'paused': rebalance['paused'], 'size_pgs': rebalance['total'],
+        'paused': rebalance['paused'],
+        'waits_for_window': rebalance['waits_for_window'], 'size_pgs': rebalance['total'],
         'limit_pgs': rebalance['limit'], 'size_bytes': rebalance['bytes_total'],
         'moved_bytes': rebalance['bytes_done'], 'eta_seconds': rebalance['eta_seconds'],
         'started_timestamp_seconds': rebalance['started'],

@@ -34,6 +34,8 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('campaign_active', (), 'Whether a campaign is under way.'),
     Metric('campaign_id', (), 'Number of the campaign under way, or of the last one.'),
     Metric('campaign_paused', (), 'Whether the campaign is paused by command.'),
+    Metric('campaign_waits_for_window', (),
+           'Whether nothing is released because it is outside begin_time and end_time.'),
     Metric('campaign_size_pgs', (), 'PGs that the campaign has pinned in all.'),
     Metric('campaign_pgs', ('state',),
            'PGs of the campaign: pinned, in_flight, released, kept as upmaps, unpinnable.'),

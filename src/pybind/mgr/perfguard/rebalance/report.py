@@ -7,7 +7,7 @@ from .moves import Move, Plan, plan, remaining_seconds
 from .settings import window_of
 from .throttle import caps, limit
 from .types import Campaign, Phase, PinRecord
-from .windows import BadWindow, seconds_until_done
+from .windows import BadWindow, is_open, seconds_until_done
 
 Json = Dict[str, Any]
 
@@ -34,6 +34,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         **eta(shown, left, options, now),
         'limit': 0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
         'stall_seconds': shown.stalls.seconds,
+        'waits_for_window': waits_for_window(shown, options, now),
         'started': shown.started or None, 'ended': shown.ended,
         'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': list(reasons)}
 
@@ -42,6 +43,16 @@ def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> in
     """PGs that are pinned and not under way; the pins of those under way are still known."""
     flights = campaign.in_flight if campaign is not None else {}
     return len(pins) - sum(1 for pgid in flights if pgid in pins)
+
+
+def waits_for_window(campaign: Campaign, options: Options, now: float) -> bool:
+    """Nothing is released before begin_time, as the operator wants it."""
+    if campaign.phase is not Phase.HOLDING or campaign.paused:
+        return False
+    try:
+        return not is_open(window_of(options), now)
+    except BadWindow:
+        return False
 
 
 def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optional[str]:

@@ -340,11 +340,15 @@ def test_the_balancer_switched_on_by_others_holds() -> None:
     assert machine.cluster.config[BALANCER] == 'false', 'theirs from then on'
 
 
+def out_of_hours(options: Options, now: float) -> Options:
+    hour = time.localtime(now).tm_hour
+    return replace(options, begin_time='%02d00' % ((hour + 2) % 24),
+                   end_time='%02d00' % ((hour + 3) % 24))
+
+
 def test_nothing_is_released_out_of_hours_whatever_else_moves() -> None:
     machine = pinned()
-    hour = time.localtime(machine.cluster.now).tm_hour
-    machine.options = replace(OPTIONS, begin_time='%02d00' % ((hour + 2) % 24),
-                              end_time='%02d00' % ((hour + 3) % 24))
+    machine.options = out_of_hours(OPTIONS, machine.cluster.now)
     machine.ask('start')
     others = [pgid for pgid in machine.cluster.pg if pgid not in machine.pins]
     assert len(others) >= len(machine.pins)

@@ -22,8 +22,9 @@ from perfguard.rebalance.types import Phase
 from perfguard.version import VERSION
 
 from . import probe_records
-from .driver import Driver
+from .driver import OPTIONS, Driver
 from .exposition import Key, key, parse
+from .test_machine import out_of_hours
 from .test_watching import LATENCY, Watched
 
 BUILD = Build('1.2.3', 'ceph version 99', 'mgr.x')
@@ -140,6 +141,27 @@ def test_a_campaign_under_way(moving: Published) -> None:
     assert found[key('last_turn_timestamp_seconds')] == moving.turned > 0
     clean = moving.status['signals']['active_clean_pgs']
     assert found[key('cluster_pgs')] >= found[key('pgs', state='active_clean')] == clean > 0
+
+
+def test_outside_the_time_window() -> None:
+    driver = Driver()
+    driver.options = out_of_hours(OPTIONS, driver.cluster.now)
+    driver.to_pinned()
+    waits = key('campaign_waits_for_window')
+    assert page(driver.loop.published)[waits] == 0
+    driver.ask('start')
+    driver.run_to('HOLDING')
+    assert page(driver.loop.published)[waits] == 1
+    driver.ask('pause')
+    driver.run(2)
+    assert (driver.phase, page(driver.loop.published)[waits]) == ('HOLDING', 0)
+    driver.ask('resume')
+    driver.options = replace(OPTIONS, begin_time='nonsense')
+    driver.run(2)
+    assert (driver.phase, page(driver.loop.published)[waits]) == ('HOLDING', 0)
+    driver.options = OPTIONS
+    driver.run_to('RELEASING')
+    assert page(driver.loop.published)[waits] == 0
 
 
 def test_when_it_has_ended() -> None:
