@@ -60,6 +60,8 @@ def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optio
     if campaign is None or campaign.paused or campaign.phase not in (
             Phase.RELEASING, Phase.HOLDING, Phase.FINISHING, Phase.ABORTING):
         return None
+    if waits_for_window(campaign, options, now) and not campaign.in_flight:
+        return None
     idle = now - max(campaign.progressed, campaign.phase_since)
     if idle < options.stalled_after:
         return None

@@ -14,6 +14,7 @@ from perfguard.store import Store
 
 from .driver import OPTIONS, Driver
 from .fake_cluster import BALANCER, Crash, FakeCluster
+from .test_machine import out_of_hours
 
 
 def refusal(driver: Driver, verb: str, **kwargs: bool) -> Refused:
@@ -137,6 +138,26 @@ def test_stalled_is_raised_and_cleared() -> None:
     driver.cluster.flags.discard('nobackfill')
     driver.run(15)
     assert driver.cluster.checks == {}
+
+
+def test_nothing_stalls_while_releases_wait_for_the_time_window() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.to_pinned()
+    driver.options = out_of_hours(driver.options, driver.cluster.now)
+    driver.ask('start')
+    driver.run_to('HOLDING')
+    driver.run(40)
+    assert driver.phase == 'HOLDING' and driver.cluster.checks == {}
+
+
+def test_pgs_under_way_stall_whatever_the_time() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
+    driver.to_releasing()
+    driver.cluster.flags.add('nobackfill')
+    driver.options = out_of_hours(driver.options, driver.cluster.now)
+    driver.run(40)
+    assert driver.status['in_flight'] and driver.status['waits_for_window']
+    assert 'PERFGUARD_STALLED' in driver.cluster.checks
 
 
 def test_unpinnable_pgs_are_a_health_check() -> None:
