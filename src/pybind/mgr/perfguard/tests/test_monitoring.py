@@ -3,8 +3,6 @@
 understands."""
 import json
 import re
-import shutil
-import subprocess
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Set, Tuple
@@ -12,6 +10,8 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 import pytest
 
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
+
+from .promtool import promtool
 
 MONITORING = Path(__file__).resolve().parents[5] / 'monitoring'
 RULES = MONITORING / 'perfguard_alerts.yml'
@@ -22,14 +22,6 @@ OF_PROMETHEUS = {'job', 'instance', 'cluster'}
 #: Grafana's own variables, as something that Prometheus can read.
 GRAFANA = {'$__range': '1h'}
 COLUMNS = 24
-
-promtool = pytest.mark.skipif(shutil.which('promtool') is None, reason='promtool is missing')
-
-
-def run(*argv: str) -> None:
-    done = subprocess.run(['promtool', *argv], cwd=MONITORING, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == 0, done.stdout
 
 
 def panels() -> Iterator[Dict[str, Any]]:
@@ -55,14 +47,12 @@ def used(text: str) -> Set[str]:
 
 # ---- alert rules
 
-@promtool
 def test_rules() -> None:
-    run('check', 'rules', RULES.name)
+    promtool('check', 'rules', str(RULES))
 
 
-@promtool
 def test_each_rule_fires_when_it_should_and_only_then() -> None:
-    run('test', 'rules', 'test_alerts.yml')
+    promtool('test', 'rules', 'test_alerts.yml', cwd=MONITORING)
 
 
 def test_every_rule_is_tested_both_ways() -> None:
@@ -142,7 +132,6 @@ def test_panels_ask_for_what_there_is(panel: Dict[str, Any]) -> None:
         assert target['instant'] == (panel['type'] in ('stat', 'table'))
 
 
-@promtool
 def test_prometheus_understands_what_panels_ask_for(tmp_path: Path) -> None:
     lines = ['groups:', '- name: panels', '  rules:']
     for number, target in enumerate(targets()):
@@ -151,4 +140,4 @@ def test_prometheus_understands_what_panels_ask_for(tmp_path: Path) -> None:
             expr = expr.replace(name, value)
         lines += ['  - record: panel:%d' % number, '    expr: %s' % json.dumps(expr)]
     (tmp_path / 'panels.yml').write_text('\n'.join(lines))
-    run('check', 'rules', str(tmp_path / 'panels.yml'))
+    promtool('check', 'rules', str(tmp_path / 'panels.yml'))
