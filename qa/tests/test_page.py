@@ -159,7 +159,7 @@ def test_readers_see_no_buttons(browser: Browser, page: FakePage) -> None:
     ('stale', 'loop does not come round', ''),
     ('expired', 'The login has expired', 'link-login'),
     ('down', 'perfguard is not enabled', ''),
-    ('standby', 'another one is active', 'link-active')])
+    ('standby', 'another manager is active', 'link-active')])
 def test_stale_data_are_told_with_the_reason(browser: Browser, page: FakePage, scenario: str,
                                              text: str, link: str) -> None:
     look(browser, page, scenario)
@@ -167,6 +167,7 @@ def test_stale_data_are_told_with_the_reason(browser: Browser, page: FakePage, s
     if link:
         element, = browser.all(link)
         assert f'/{scenario}/' in (element.get_attribute('href') or '')
+        assert element.get_attribute('target') == '_blank'
 
 
 def test_another_manager_takes_over_without_a_reload(browser: Browser, page: FakePage) -> None:

@@ -10,11 +10,11 @@ const ORDER_TIMEOUT_MS = 40_000;
  *  unreachable  no answer at all, or none in time
  *  login        the login has expired
  *  forbidden    the user may not do this
- *  standby      this manager is a standby now and sends us elsewhere
+ *  elsewhere    we are sent to another address: by a standby, or by a proxy that wants a login
  *  down         the dashboard answers, perfguard does not
  *  refused      perfguard says why it will not do this
  */
-export type Trouble = 'unreachable' | 'login' | 'forbidden' | 'standby' | 'down' | 'refused';
+export type Trouble = 'unreachable' | 'login' | 'forbidden' | 'elsewhere' | 'down' | 'refused';
 
 export class ApiError extends Error {
     constructor(readonly trouble: Trouble, message: string, readonly status = 0) {
@@ -31,15 +31,20 @@ export function prefixOf(pathname: string): string {
 
 export type Query = Record<string, string | number | undefined>;
 
+/** The dashboard decodes what is in an address once more than the protocol asks for. */
+function encoded(value: string | number): string {
+    return encodeURIComponent(encodeURIComponent(String(value)));
+}
+
 /** "rebalance/campaign", 3 -> "rebalance/campaign/3", whatever is in a name. */
 export function pathOf(...parts: (string | number)[]): string {
-    return parts.map((part) => encodeURIComponent(String(part))).join('/');
+    return parts.map(encoded).join('/');
 }
 
 export function urlOf(prefix: string, path: string, query: Query = {}): string {
     const words = Object.entries(query)
-        .filter(([, value]) => value !== undefined && value !== '')
-        .map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(String(value))}`);
+        .flatMap(([key, value]) => (value === undefined || value === '' ? []
+            : [`${encodeURIComponent(key)}=${encoded(value)}`]));
     const tail = words.length ? `?${words.join('&')}` : '';
     return `${prefix}/api/perfguard/${path}${tail}`;
 }
@@ -47,7 +52,9 @@ export function urlOf(prefix: string, path: string, query: Query = {}): string {
 /** The error that an answer stands for; null: none. `body`: what came with it, if it was JSON. */
 export function errorOf(status: number, redirected: boolean, body: unknown): ApiError | null {
     if (redirected) {
-        return new ApiError('standby', 'this manager is a standby now', status);
+        // A browser does not tell a script where to.
+        return new ApiError('elsewhere', 'the answer is at another address: either another '
+            + 'manager is active now, or a proxy wants a login', status);
     }
     if (status >= 200 && status < 300) {
         return null;

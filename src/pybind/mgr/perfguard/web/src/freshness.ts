@@ -7,7 +7,7 @@ import type { Overview } from './types';
 const MISSED = 3;
 const LEAST_MS = 10_000;
 /** What the dashboard says by itself is believed at once. */
-const CERTAIN = new Set(['login', 'standby', 'forbidden', 'down']);
+const CERTAIN = new Set(['login', 'elsewhere', 'forbidden', 'down']);
 
 export interface Staleness {
     /** In ms since the epoch by the browser's clock; 0: there never was an answer. */
@@ -51,8 +51,8 @@ function patience(seen: Seen): number {
 
 function whyOf(failure: ApiError): string {
     switch (failure.trouble) {
-        case 'standby':
-            return 'this manager is a standby now, another one is active';
+        case 'login':
+            return `${failure.message}; once you have logged in, this page goes on by itself`;
         case 'down':
             return `perfguard does not run: ${failure.message}`;
         default:
@@ -61,8 +61,6 @@ function whyOf(failure: ApiError): string {
 }
 
 function remedyOf(failure: ApiError): Staleness['remedy'] {
-    if (failure.trouble === 'login') {
-        return 'login';
-    }
-    return failure.trouble === 'standby' ? 'elsewhere' : 'none';
+    const { trouble } = failure;
+    return trouble === 'login' || trouble === 'elsewhere' ? trouble : 'none';
 }

@@ -13,11 +13,14 @@ test('the prefix is found behind any proxy, with and without a slash at the end'
     }
 });
 
-test('names in paths and queries are encoded, whatever is in them', () => {
-    assert.equal(pathOf('schedule', '<a b="/%#?">'),
-        'schedule/%3Ca%20b%3D%22%2F%25%23%3F%22%3E');
+test('names in paths and queries survive being decoded twice, whatever is in them', () => {
+    const name = '<a b="/%#?">+%2F';
+    const path = pathOf('schedule', name);
+    assert.match(path, /^schedule\/[^/?#]+$/);
+    assert.equal(decodeURIComponent(decodeURIComponent(path.split('/')[1]!)), name);
+    assert.equal(pathOf('probe', 3), 'probe/3');
     assert.equal(urlOf('/p', 'overview', { since: 0, pools: undefined, what: 'a&b' }),
-        '/p/api/perfguard/overview?since=0&what=a%26b');
+        '/p/api/perfguard/overview?since=0&what=a%2526b');
 });
 
 test('answers stand for what is in the way', () => {
@@ -32,7 +35,12 @@ test('answers stand for what is in the way', () => {
         assert.match(error!.message, text);
     }
     assert.equal(errorOf(200, false, {}), null);
-    assert.equal(errorOf(0, true, undefined)?.trouble, 'standby');
+});
+
+test('a redirect may be that of a standby or of a proxy: both are told', () => {
+    const error = errorOf(0, true, undefined);
+    assert.equal(error?.trouble, 'elsewhere');
+    assert.match(error!.message, /another manager is active .* a proxy wants a login/);
 });
 
 function answer(status: number, text: string, type = 'basic'): Response {
@@ -69,7 +77,7 @@ async function trouble(api: Api): Promise<string> {
 test('what is no answer of the API is an error too', async () => {
     const of = (each: Response) => new Api('', async () => each);
     assert.equal(await trouble(of(answer(200, '<html>log in</html>'))), 'down');
-    assert.equal(await trouble(of(answer(0, '', 'opaqueredirect'))), 'standby');
+    assert.equal(await trouble(of(answer(0, '', 'opaqueredirect'))), 'elsewhere');
     assert.equal(await trouble(new Api('', async () => {
         throw new TypeError('Failed to fetch');
     })), 'unreachable');

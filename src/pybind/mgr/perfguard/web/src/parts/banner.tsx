@@ -42,11 +42,17 @@ function sentence({ since, why }: Staleness): string {
     return since ? `What you see is that of ${clockText(since / 1000)}. ${reason}` : reason;
 }
 
+/** In another tab: this one keeps what it shows, and goes on once it may. */
 function Remedy({ store, remedy }: { store: Store; remedy: Staleness['remedy'] }) {
     if (remedy === 'none') {
         return null;
     }
-    return remedy === 'login'
-        ? <a href={`${store.api.prefix}/#/login`} data-test="link-login">Log in again</a>
-        : <a href={`${store.api.prefix}/`} data-test="link-active">Go to the active manager</a>;
+    const [path, test, text] = remedy === 'login'
+        ? ['/#/login', 'link-login', 'Log in, in a new tab']
+        : ['/', 'link-active', 'Follow it, in a new tab'];
+    return (
+        <a href={`${store.api.prefix}${path}`} target="_blank" rel="noopener" data-test={test}>
+            {text}
+        </a>
+    );
 }

@@ -111,7 +111,8 @@ function get(scenario: Scenario, answer: ServerResponse, path: string, query: UR
     now: number): void {
     const probe = /^probe\/(\d+)$/.exec(path);
     if (path === 'overview') {
-        const pools = (query.get('pools') ?? '').split(',').filter(Boolean).map(Number);
+        // Decoded twice, as by the dashboard.
+        const pools = decodeURIComponent(query.get('pools') ?? '').split(',').filter(Boolean).map(Number);
         send(answer, 200, overview(scenario, Number(query.get('since')), pools, now));
     } else if (path === 'osds') {
         send(answer, 200, { osds: osds(scenario, now) });
