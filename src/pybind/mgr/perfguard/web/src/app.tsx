@@ -26,9 +26,11 @@ export function App({ store }: { store: Store }) {
     return (
         <>
             <a class="skip" href="#main">Skip to the content</a>
-            <Header store={store} state={state} theme={theme} onTheme={setTheme} />
+            <Guard>
+                <Header store={store} state={state} theme={theme} onTheme={setTheme} />
+            </Guard>
             <main id="main" tabIndex={-1}>
-                <Banner store={store} state={state} />
+                <Guard><Banner store={store} state={state} /></Guard>
                 {overview ? (
                     <>
                         <Guard><Now store={store} overview={overview} /></Guard>

@@ -7,7 +7,9 @@ export const QUIET_MS = 5 * SECOND;
 export const OSDS_MS = 10 * SECOND;
 /** A tab that nobody looks at. */
 export const HIDDEN_MS = 30 * SECOND;
-export const MOST_MS = 60 * SECOND;
+/** Failures make it slower up to here: hardly while somebody waits for the next manager. */
+export const MOST_MS = 10 * SECOND;
+export const MOST_HIDDEN_MS = 60 * SECOND;
 
 export interface Pace {
     /** What is asked for changes quickly. */
@@ -20,7 +22,8 @@ export interface Pace {
 /** Milliseconds until the next request. */
 export function delayOf({ interval, hidden, failures }: Pace): number {
     const least = hidden ? Math.max(interval, HIDDEN_MS) : interval;
-    return Math.min(Math.max(least, MOST_MS), least * 2 ** Math.min(failures, 10));
+    const most = hidden ? MOST_HIDDEN_MS : MOST_MS;
+    return Math.min(Math.max(least, most), least * 2 ** Math.min(failures, 10));
 }
 
 export interface Clock {
@@ -39,7 +42,6 @@ export class Poller {
     private handle: unknown;
     private running = false;
     private again = false;
-    private stopped = false;
 
     constructor(
         private readonly task: () => Promise<void>,
@@ -57,11 +59,6 @@ export class Poller {
         void this.run();
     }
 
-    stop(): void {
-        this.stopped = true;
-        this.clock.clear(this.handle);
-    }
-
     private async run(): Promise<void> {
         this.running = true;
         try {
@@ -71,9 +68,6 @@ export class Poller {
             this.failures += 1;
         }
         this.running = false;
-        if (this.stopped) {
-            return;
-        }
         const wait = this.again ? 0 : this.delay(this.failures);
         this.again = false;
         this.handle = this.clock.set(() => void this.run(), wait);
