@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // What the page knows, and how an answer changes it. Nothing here is changed in place.
-import type { Event, Overview, PoolTable, Table, Value } from './types';
+import type { Event, Overview, Pool, PoolTable, Table, Value } from './types';
 
 const HOUR_SECONDS = 3600;
 const MOST_ROWS = 760;
@@ -9,6 +9,10 @@ export const MOST_EVENTS = 200;
 const GAP_SECONDS = 30;
 /** A pool that is new among the charted ones is asked for from its beginning, so often at most. */
 const WHOLE_SECONDS = 30;
+/** Rows are of the past; so much for rounding. */
+const AHEAD_SECONDS = 1;
+/** So many pools that are not charted any more are remembered, for they may come back. */
+const MOST_SPARE = 16;
 
 export interface Model {
     /** The newest answer; its series and events are not the page's, see below. */
@@ -16,7 +20,12 @@ export interface Model {
     /** When it came, by the browser's clock, in ms. */
     received: number;
     cluster: Table;
+    /** Those that are charted now. */
     pools: Record<string, PoolTable>;
+    /** Those that were charted within the last hour. */
+    spare: Record<string, PoolTable>;
+    /** Charted pools of which rows may be missing: they were not charted all the time. */
+    incomplete: string[];
     events: Event[];
     /** Ask for everything next time. */
     whole: boolean;
@@ -24,15 +33,23 @@ export interface Model {
     wholeAt: number;
 }
 
-const NO_TABLE: Table = { columns: ['time'], rows: [] };
+const NO_TABLE: Table = { columns: [], rows: [] };
 
 export const EMPTY: Model = {
-    last: null, received: 0, cluster: NO_TABLE, pools: {}, events: [], whole: true, wholeAt: 0,
+    last: null, received: 0, cluster: NO_TABLE, pools: {}, spare: {}, incomplete: [], events: [],
+    whole: true, wholeAt: 0,
 };
 
-/** For the next request: time of the newest row there is; 0: everything is wanted. */
+/** For the next request: time of the newest row there is; 0: everything is wanted.
+ *
+ * Never in the future of the mgr, where it would have no rows for long.
+ */
 export function sinceOf(model: Model): number {
-    return model.whole ? 0 : timeOf(model.cluster.rows[model.cluster.rows.length - 1]);
+    return model.whole ? 0 : Math.min(endOf(model.cluster), model.last?.now ?? 0);
+}
+
+function endOf(table: Table): number {
+    return timeOf(table.rows[table.rows.length - 1]);
 }
 
 function timeOf(row: Value[] | undefined): number {
@@ -42,38 +59,57 @@ function timeOf(row: Value[] | undefined): number {
 /** The model after an answer to a request for rows after `since`. */
 export function absorb(model: Model, answer: Overview, since: number, received: number): Model {
     const { cluster, pools } = answer.series;
-    const joined = mergePools(model.pools, pools, answer.now);
-    const incomplete = since > 0 && Object.keys(pools).some((id) => !(id in model.pools));
+    const known = { ...model.spare, ...model.pools };
+    const incomplete = since === 0 ? [] : Object.keys(pools).filter(
+        (id) => !(id in model.pools) || model.incomplete.includes(id));
     const wholeAt = since === 0 ? received : model.wholeAt;
     return {
-        last: answer, received, pools: joined,
+        last: answer, received, incomplete, wholeAt,
+        pools: mergePools(known, pools, answer.now),
+        spare: spareOf(known, pools, answer.now),
         cluster: merge(model.cluster, cluster, answer.now),
         events: mergeEvents(model.events, answer.events),
-        whole: incomplete && received - wholeAt >= WHOLE_SECONDS * 1000,
-        wholeAt,
+        whole: incomplete.length > 0 && received - wholeAt >= WHOLE_SECONDS * 1000,
     };
+}
+
+/** Of the pools that were chosen, those that still exist. */
+export function presentOf(chosen: number[], pools: Pool[]): number[] {
+    // Before the loop's first turn nothing is known of any pool.
+    return pools.length ? chosen.filter((id) => pools.some((pool) => pool.id === id)) : chosen;
 }
 
 /** Old rows and new ones in the new one's columns: those of the last hour, each time once.
  *
- * After a failover another mgr answers. Its rows may begin anew, and its clock may be behind: rows
- * of a future that it does not know of are given up, or nothing would ever be newer than they.
+ * After a failover another mgr answers. Its rows may begin anew, and its clock may be behind, as
+ * may be that of one whose clock was set back: rows of its future are given up, or nothing would
+ * ever be newer than they.
  */
 export function merge(old: Table, fresh: Table, now: number): Table {
     const columns = fresh.columns.length ? fresh.columns : old.columns;
-    const first = fresh.rows.length ? timeOf(fresh.rows[0]) : Infinity;
     const begin = now - HOUR_SECONDS;
+    const added = between(fresh.rows, begin, now + AHEAD_SECONDS);
     const before = inColumns(old, columns);
-    const kept = before.filter((row) => {
-        const time = timeOf(row);
-        return time > begin && time < first && time <= now + 1;
-    });
-    if (!fresh.rows.length && kept.length === before.length) {
+    const kept = between(before, begin, added.length ? timeOf(added[0]) : now + AHEAD_SECONDS);
+    if (!added.length && kept.length === before.length) {
         // The very same rows tell the charts that there is nothing to draw.
         return { columns, rows: before };
     }
-    const rows = [...kept, ...fresh.rows.filter((row) => timeOf(row) > begin)];
-    return { columns, rows: rows.slice(-MOST_ROWS) };
+    return { columns, rows: [...kept, ...added].slice(-MOST_ROWS) };
+}
+
+/** Rows within these times. Where times run backwards, the later row counts. */
+function between(rows: Value[][], begin: number, end: number): Value[][] {
+    const found: Value[][] = [];
+    let next = end;
+    for (let at = rows.length - 1; at >= 0; at -= 1) {
+        const time = timeOf(rows[at]);
+        if (time > begin && time < next) {
+            found.push(rows[at]!);
+            next = time;
+        }
+    }
+    return found.reverse();
 }
 
 function inColumns(table: Table, columns: string[]): Value[][] {
@@ -88,12 +124,22 @@ function same(a: string[], b: string[]): boolean {
     return a.length === b.length && a.every((name, place) => name === b[place]);
 }
 
-/** Of the pools that are charted now. */
 function mergePools(old: Record<string, PoolTable>, fresh: Record<string, PoolTable>,
     now: number): Record<string, PoolTable> {
     return Object.fromEntries(Object.entries(fresh).map(([id, table]) => [id, {
         pool: table.pool, ...merge(old[id] ?? NO_TABLE, table, now),
     }]));
+}
+
+/** What is known of pools that are not charted now, those that were last charted first. */
+function spareOf(known: Record<string, PoolTable>, charted: Record<string, PoolTable>,
+    now: number): Record<string, PoolTable> {
+    const spare = Object.entries(known).filter(([id]) => !(id in charted))
+        .map(([id, table]): [string, PoolTable] => [
+            id, { pool: table.pool, ...merge(table, NO_TABLE, now) }])
+        .filter(([, table]) => table.rows.length)
+        .sort(([, a], [, b]) => endOf(b) - endOf(a));
+    return Object.fromEntries(spare.slice(0, MOST_SPARE));
 }
 
 /** Newest last, each once. */
@@ -131,7 +177,7 @@ export function columnsOf(table: Table, names: string[]): Value[][] {
 /** The last value of a column; null where there is none or where it is older than a minute. */
 export function lastOf(table: Table, name: string): Value {
     const place = table.columns.indexOf(name);
-    const end = timeOf(table.rows[table.rows.length - 1]);
+    const end = endOf(table);
     for (let at = table.rows.length - 1; at >= 0; at -= 1) {
         const row = table.rows[at]!;
         if (end - timeOf(row) > 60) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // The page's state at its edge: asks the API, keeps what came, tells whoever shows it.
 import { Api, ApiError, type Query } from './api';
-import { absorb, EMPTY, sinceOf, type Model } from './model';
+import { absorb, EMPTY, presentOf, sinceOf, type Model } from './model';
 import { BUSY_MS, delayOf, OSDS_MS, Poller, QUIET_MS } from './poll';
 import { underWay } from './campaign';
 import type { Osd, Overview } from './types';
@@ -91,6 +91,10 @@ export class Store {
                 model: absorb(before, answer, since, Date.now()), failure: null,
                 ...(told ? { told } : {}),
             });
+            const present = presentOf(this.state.pools, answer.status.pools);
+            if (present.length < this.state.pools.length) {
+                this.choosePools(present);
+            }
         } catch (error) {
             this.change({ failure: failureOf(error) });
             throw error;

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-    absorb, columnsOf, EMPTY, lastOf, merge, mergeEvents, sinceOf, type Model,
+    absorb, columnsOf, EMPTY, lastOf, merge, mergeEvents, presentOf, sinceOf,
 } from '../src/model';
-import type { Event, Overview, Table, Value } from '../src/types';
+import type { Event, Overview, Pool, Table, Value } from '../src/types';
 import { overview } from './fake/data';
 
 const NOW = 1790000000;
@@ -40,6 +40,11 @@ test('after a failover to an mgr that begins anew, the page keeps what it has', 
 test('an mgr whose clock is behind is believed', () => {
     const joined = merge(table(-10, -5, 0), { columns: ['time', 'read_ms'], rows: [] }, NOW - 7);
     assert.deepEqual(times(joined), [-10]);
+});
+
+test('rows of the future and of a clock that was set back go: times are sorted', () => {
+    const joined = merge(table(-30, -20, 40), table(-25, -15, -5, 50, -12, -7, 2), NOW);
+    assert.deepEqual(times(joined), [-30, -25, -15, -12, -7]);
 });
 
 test('columns may be in another order, or new', () => {
@@ -91,19 +96,49 @@ test('everything is asked for first, then what is newer than the last row', () =
     assert.equal(sinceOf(next), NOW + 5);
 });
 
+test('what is asked for is never in the future of the mgr', () => {
+    const model = absorb(EMPTY, answer(0, [1]), 0, 1000);
+    const back = absorb(model, answer(NOW, [1], NOW - 100), NOW, 3000);
+    assert.equal(sinceOf(back), NOW - 100);
+    assert.equal(sinceOf({ ...model, last: answer(NOW, [1], NOW - 0.5) }), NOW - 0.5);
+});
+
 test('a pool that is new among the busiest is asked for whole, but not all the time', () => {
     const first = absorb(EMPTY, answer(0, [1]), 0, 1000);
     const soon = absorb(first, answer(NOW, [1, 2]), NOW, 3000);
     assert.equal(soon.whole, false);
-    const later = absorb(first, answer(NOW, [1, 2]), NOW, 60_000);
+    assert.deepEqual(soon.incomplete, ['2']);
+    // It is no longer new then, but still without its past.
+    const later = absorb(soon, answer(NOW, [1, 2], NOW + 60), NOW, 60_000);
     assert.equal(sinceOf(later), 0);
-    const whole: Model = absorb(later, answer(0, [1, 2]), 0, 62_000);
+    const whole = absorb(later, answer(0, [1, 2], NOW + 62), 0, 62_000);
     assert.equal(whole.whole, false);
+    assert.deepEqual(whole.incomplete, []);
     assert.equal(whole.pools['2']!.rows.length, 720);
 });
 
-test('a pool that is not charted any more is forgotten', () => {
+test('a pool that falls out of the busiest has its past when it comes back', () => {
     const first = absorb(EMPTY, answer(0, [1, 2]), 0, 1000);
-    const next = absorb(first, answer(NOW, [2]), NOW, 3000);
-    assert.deepEqual(Object.keys(next.pools), ['2']);
+    const without = absorb(first, answer(NOW, [2], NOW + 20), NOW, 3000);
+    assert.deepEqual(Object.keys(without.pools), ['2']);
+    const back = absorb(without, answer(NOW + 20, [1, 2], NOW + 40), NOW + 20, 5000);
+    assert.deepEqual(times(back.pools['1']!).slice(-6), [-5, 0, 25, 30, 35, 40]);
+    assert.deepEqual([back.incomplete, Object.keys(back.spare)], [['1'], []]);
+});
+
+test('of the pools that fell out the last ones are kept, for an hour', () => {
+    const pools = Object.fromEntries(Array.from({ length: 40 }, (_, id) => [
+        String(id), { pool: 'p', ...table(id - 40) }]));
+    const later = (seconds: number) => absorb({ ...EMPTY, pools }, answer(0, [1], NOW + seconds),
+        0, 1000);
+    assert.deepEqual(Object.keys(later(0).spare), Array.from({ length: 16 }, (_, at) =>
+        String(24 + at)));
+    assert.deepEqual(Object.keys(later(3600 - 3).spare), ['38', '39']);
+});
+
+test('a chosen pool that was deleted is not chosen any more', () => {
+    const pools = [{ id: 1 }, { id: 3 }] as Pool[];
+    assert.deepEqual(presentOf([1, 2], pools), [1]);
+    assert.deepEqual(presentOf([2], pools), []);
+    assert.deepEqual(presentOf([1, 2], []), [1, 2]);
 });
