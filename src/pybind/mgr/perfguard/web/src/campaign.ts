@@ -48,7 +48,8 @@ export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirm
                 'Then change CRUSH: add OSDs, change weights or rules.']);
         case 'pin':
             return plain('Pin the remapped PGs?', 'Pin', [
-                'Every remapped PG is pinned where its data is, so that nothing moves.']);
+                'Every remapped PG that can be is pinned where its data is, so that it does not '
+                + 'move. Those that cannot are listed then.']);
         case 'start':
             return plain('Start to release?', 'Start', [
                 `Releases ${pgs} batch by batch, as fast as client latency allows.`]);

@@ -85,6 +85,11 @@ export function timeText(seconds: Value, now = Date.now()): string {
         + clockText(seconds);
 }
 
+/** After the name of a list that may not be whole. */
+export function shownText(shown: number, count: number): string {
+    return shown < count ? ` (${countText(shown)} of ${countText(count)} shown)` : '';
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
     return `${countText(count)} ${count === 1 ? one : many}`;
 }

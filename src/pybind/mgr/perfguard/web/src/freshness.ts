@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Whether what the page shows can be relied on, and if not, since when and why.
 import type { ApiError } from './api';
+import { OSDS_MS } from './poll';
 import type { Overview } from './types';
 
 /** So many answers may be missing. */
@@ -43,6 +44,12 @@ export function staleness(seen: Seen, now: number): Staleness | null {
         };
     }
     return null;
+}
+
+/** What is wrong with OSDs that came at `received`, in ms; null: nothing. */
+export function osdsStaleness(received: number, failure: ApiError | null,
+    now: number): string | null {
+    return now - received > MISSED * OSDS_MS ? failure?.message ?? 'no answer' : null;
 }
 
 function patience(seen: Seen): number {

@@ -10,6 +10,8 @@ import { announcement } from './words';
 export interface State {
     model: Model;
     osds: Osd[] | null;
+    /** When they came, in ms. */
+    osdsAt: number;
     /** Why the last request for the overview failed. */
     failure: ApiError | null;
     osdsFailure: ApiError | null;
@@ -22,7 +24,7 @@ export interface State {
 
 export class Store {
     state: State = {
-        model: EMPTY, osds: null, failure: null, osdsFailure: null, told: '', pools: [],
+        model: EMPTY, osds: null, osdsAt: 0, failure: null, osdsFailure: null, told: '', pools: [],
         opened: Date.now(),
     };
 
@@ -104,7 +106,7 @@ export class Store {
     private async askOsds(): Promise<void> {
         try {
             const answer = await this.api.get<{ osds: Osd[] }>('osds');
-            this.change({ osds: answer.osds, osdsFailure: null });
+            this.change({ osds: answer.osds, osdsAt: Date.now(), osdsFailure: null });
         } catch (error) {
             this.change({ osdsFailure: failureOf(error) });
             throw error;

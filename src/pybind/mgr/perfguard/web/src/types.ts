@@ -82,7 +82,9 @@ export interface Campaign {
     in_flight: number;
     released: number;
     kept: number;
+    /** The first ones. */
     unpinnable: Unpinnable[];
+    unpinnable_count: number;
     bytes_total: number;
     bytes_done: number;
     eta_seconds: Value;
@@ -135,7 +137,9 @@ export interface Laggy {
     laggy_pgs: number;
     wait_pgs: number;
     since: Value;
+    /** The first ones. */
     pgs: LaggyPg[];
+    pgs_count: number;
     suspects: Suspect[];
 }
 
@@ -184,7 +188,7 @@ export interface Overview {
     turned: number;
     stale_after: number;
     name: string;
-    fsid?: string;
+    fsid: string;
     may: May;
     user: string;
     status: Status;

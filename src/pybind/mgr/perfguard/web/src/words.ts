@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Texts that depend on what is going on.
 import { shareOf, underWay } from './campaign';
+import { plural } from './format';
 import type { Campaign, Overview, Phase } from './types';
 
 /** One line: what is happening. */
@@ -12,7 +13,9 @@ export function headline(phase: Phase, campaign: Partial<Campaign>): string {
         case 'PINNING':
             return 'Pinning PGs where their data is';
         case 'PINNED':
-            return 'Everything is pinned, nothing moves';
+            return campaign.unpinnable_count
+                ? `Pinned, but for ${plural(campaign.unpinnable_count, 'PG')} that cannot be`
+                : 'Everything is pinned, nothing moves';
         case 'RELEASING':
             return 'Releasing PGs, as fast as clients allow';
         case 'HOLDING':
@@ -58,7 +61,7 @@ export function toneOf(phase: Phase): Tone {
 const CHECKS: Record<string, string> = {
     PERFGUARD_LAGGY_PGS: 'laggy PGs',
     PERFGUARD_SLOW_OSD: 'slow OSD',
-    PERFGUARD_LATENCY: 'latency over target',
+    PERFGUARD_LATENCY: 'clients much slower than usual',
     PERFGUARD_STALLED: 'campaign stalled',
     PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
     PERFGUARD_PROBE_REGRESSION: 'probe slower than its baseline',

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ApiError, type Trouble } from '../src/api';
-import { staleness, type Seen } from '../src/freshness';
+import { osdsStaleness, staleness, type Seen } from '../src/freshness';
 import { overview } from './fake/data';
 
 const AT = 1790000000;
@@ -39,6 +39,13 @@ test('what the dashboard says is believed at once, with a way out', () => {
         assert.equal(found?.remedy, remedy, trouble);
         assert.match(found!.why, why);
     }
+});
+
+test('OSDs are stale after three polls, with the reason', () => {
+    const failure = failed('down');
+    assert.equal(osdsStaleness(1000, failure, 31_000), null);
+    assert.equal(osdsStaleness(1000, failure, 31_001), 'so it is');
+    assert.equal(osdsStaleness(1000, null, 31_001), 'no answer');
 });
 
 test('a page that never got an answer says so', () => {

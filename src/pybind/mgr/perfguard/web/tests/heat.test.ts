@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cellOf, detailsOf, hostsOf, neighbour } from '../src/heat/osds';
+import { cellOf, detailsOf, hostsOf, neighbour, summaryOf } from '../src/heat/osds';
 import type { Osd } from '../src/types';
 import { HOSTILE, osds } from './fake/data';
 
@@ -27,7 +27,18 @@ test('the first suspect of laggy PGs is red, whatever its score', () => {
     const suspect = { osd: 4, score: 0.9, why: 'in all of them', advice: '' };
     const cell = cellOf(PLAIN, suspect);
     assert.deepEqual([cell.state, cell.mark], ['slow', 'L']);
-    assert.match(cell.label, /slow: suspect of laggy PGs: in all of them/);
+    assert.match(cell.label, /score 1\.00, suspect of laggy PGs: in all of them/);
+    assert.match(cellOf({ ...PLAIN, slow: true, why: 'late' }, suspect).label,
+        /slow: late; suspect of laggy PGs/);
+});
+
+test('a suspect is not counted as slow', () => {
+    const suspect = { osd: 4, score: 0.9, why: '', advice: '' };
+    assert.equal(summaryOf([PLAIN], null), '');
+    assert.equal(summaryOf([PLAIN], suspect), 'suspect of laggy PGs: osd.4');
+    const slow = [1, 2, 3, 4, 5, 6, 7, 8].map((osd) => ({ ...PLAIN, osd, slow: true }));
+    assert.equal(summaryOf(slow, suspect), '8 slow OSDs: osd.1, osd.2, osd.3, osd.4, osd.5, osd.6 '
+        + 'and 2 more; suspect of laggy PGs: osd.4');
 });
 
 test('a label tells all that colour and marks tell', () => {

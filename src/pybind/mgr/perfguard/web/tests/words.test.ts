@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bytesText, numberText, percentText, plural, secondsText } from '../src/format';
+import {
+    bytesText, numberText, percentText, plural, secondsText, shownText,
+} from '../src/format';
 import type { Overview } from '../src/types';
-import { announcement, checkText, titleOf } from '../src/words';
+import { announcement, checkText, headline, titleOf } from '../src/words';
 import { overview } from './fake/data';
 
 function seen(changes: Partial<Overview['status']>): Overview {
@@ -21,11 +23,17 @@ test('a screen reader hears of changes only', () => {
 
 test('what is wrong when the page is opened is told, the phase is not', () => {
     assert.equal(announcement(null, seen({ health: ['PERFGUARD_LATENCY'] })),
-        'Warning: latency over target.');
+        'Warning: clients much slower than usual.');
 });
 
 test('a check that the page does not know is told by its code', () => {
     assert.equal(checkText('PERFGUARD_NEW'), 'PERFGUARD_NEW');
+});
+
+test('that everything is pinned is only said where it is', () => {
+    assert.match(headline('PINNED', { unpinnable_count: 0 }), /nothing moves/);
+    assert.equal(headline('PINNED', { unpinnable_count: 812 }),
+        'Pinned, but for 812 PGs that cannot be');
 });
 
 test('the tab tells how far the campaign is', () => {
@@ -43,4 +51,6 @@ test('numbers as people read them', () => {
         ['5 s', '119 s', '10 min', '2.0 h', '2.3 days', 'not known yet']);
     assert.deepEqual([0, 0.0123, 0.5, 1].map(percentText), ['0 %', '1.23 %', '50.0 %', '100 %']);
     assert.equal(plural(1, 'PG'), '1 PG');
+    assert.equal(shownText(50, 1812), ' (50 of 1,812 shown)');
+    assert.equal(shownText(50, 50), '');
 });

@@ -63,7 +63,7 @@ function labelOf(osd: Osd, state: OsdState, why: string): string {
     const parts = [`osd.${osd.osd}`, osd.host,
         osd.score === null ? 'no score' : `score ${numberText(osd.score)}`];
     if (state === 'slow') {
-        parts.push(`slow: ${why}`);
+        parts.push(osd.slow ? `slow: ${why}` : why);
     } else if (osd.silent_seconds !== null) {
         parts.push(`silent for ${secondsText(osd.silent_seconds)}`);
     } else if (state === 'warm') {
@@ -75,6 +75,19 @@ function labelOf(osd: Osd, state: OsdState, why: string): string {
 function pinTexts(osd: Osd): string[] {
     return [...(osd.pgs_in ? [`${plural(osd.pgs_in, 'pinned PG')} to come`] : []),
         ...(osd.pgs_out ? [`${plural(osd.pgs_out, 'pinned PG')} to leave`] : [])];
+}
+
+const MOST_NAMES = 6;
+
+/** Who is slow, and who is only suspected. */
+export function summaryOf(osds: Osd[], suspect: Suspect | null): string {
+    const slow = osds.filter((osd) => osd.slow).map((osd) => `osd.${osd.osd}`);
+    const more = slow.length > MOST_NAMES ? ` and ${slow.length - MOST_NAMES} more` : '';
+    return [
+        slow.length ? `${plural(slow.length, 'slow OSD')}: ${slow.slice(0, MOST_NAMES).join(', ')}`
+            + more : '',
+        suspect ? `suspect of laggy PGs: osd.${suspect.osd}` : '',
+    ].filter(Boolean).join('; ');
 }
 
 /** Name and value of all that is known. */

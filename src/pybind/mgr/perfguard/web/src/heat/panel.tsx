@@ -1,37 +1,41 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useMemo, useState } from 'preact/hooks';
 import type { ApiError } from '../api';
-import { plural } from '../format';
+import { clockText } from '../format';
+import { osdsStaleness } from '../freshness';
+import { useNow } from '../hooks';
 import { recall, remember } from '../theme';
 import type { Osd, Suspect } from '../types';
 import { HeatMap } from './map';
-import { hostsOf } from './osds';
+import { hostsOf, summaryOf } from './osds';
 import { OsdTable } from './table';
 
 const VIEW = 'perfguard-osd-view';
 
 interface Props {
     osds: Osd[] | null;
+    /** When they came, in ms. */
+    received: number;
     failure: ApiError | null;
     suspects: Suspect[];
 }
 
-export function Osds({ osds, failure, suspects }: Props) {
+export function Osds({ osds, received, failure, suspects }: Props) {
     const [table, setTable] = useState(recall(VIEW) === 'table');
     const suspect = suspects[0] ?? null;
     const hosts = useMemo(() => hostsOf(osds ?? [], suspect),
         [osds, suspect?.osd, suspect?.why]);
     const body = useMemo(() => (table ? <OsdTable hosts={hosts} /> : <HeatMap hosts={hosts} />),
         [hosts, table]);
-    const slow = hosts.flatMap((host) => host.cells).filter((cell) => cell.state === 'slow');
+    const trouble = summaryOf(osds ?? [], suspect);
     return (
         <section class="card" aria-labelledby="osds-title" data-test="heat">
             <div class="section-head">
                 <h2 id="osds-title">OSDs against their peers</h2>
-                <span class={slow.length ? 'state-slow' : 'muted'} data-test="heat-summary">
-                    {slow.length ? `${plural(slow.length, 'slow OSD')}: ${slow.slice(0, 6).map(
-                        (cell) => `osd.${cell.osd.osd}`).join(', ')}` : 'none is slow'}
+                <span class={trouble ? 'state-slow' : 'muted'} data-test="heat-summary">
+                    {trouble || (osds?.length ? 'none is slow' : '')}
                 </span>
+                {osds && <Old received={received} failure={failure} />}
                 <button type="button" class="button small right" aria-pressed={table}
                     data-test="osd-view" onClick={() => {
                         remember(VIEW, table ? 'map' : 'table');
@@ -46,6 +50,16 @@ export function Osds({ osds, failure, suspects }: Props) {
             )}
             {!table && osds && osds.length > 0 && <Legend />}
         </section>
+    );
+}
+
+/** The overview may come while the OSDs do not. */
+function Old({ received, failure }: { received: number; failure: ApiError | null }) {
+    const why = osdsStaleness(received, failure, useNow(1000));
+    return why === null ? null : (
+        <span class="state-warm" role="status" data-test="heat-stale">
+            as of {clockText(received / 1000)}: {why}
+        </span>
     );
 }
 

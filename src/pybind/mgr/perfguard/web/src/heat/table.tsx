@@ -32,7 +32,9 @@ function rank({ osd, state }: Cell): number {
 }
 
 function Row({ cell: { osd, state, why } }: { cell: Cell }) {
-    const words = { ok: 'as its peers', warm: 'slower than its peers', slow: 'slow' };
+    const words = {
+        ok: 'as its peers', warm: 'slower than its peers', slow: osd.slow ? 'slow' : 'suspect',
+    };
     return (
         <tr>
             <th scope="row">osd.{osd.osd}</th>

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import {
     confirmationOf, etaText, limitText, movedText, partsOf, shareOf, type Verb, verbsOf,
 } from '../campaign';
-import { countText, percentText, plural, timeText } from '../format';
+import { countText, percentText, plural, shownText, timeText } from '../format';
 import type { Store } from '../store';
 import type { Campaign, Overview } from '../types';
 import { Action } from './action';
@@ -92,17 +92,17 @@ function Fact({ name, value, test }: { name: string; value: string; test: string
 
 function Unpinnable({ campaign }: { campaign: Partial<Campaign> }) {
     const found = campaign.unpinnable ?? [];
-    if (!found.length) {
+    const count = campaign.unpinnable_count ?? 0;
+    if (!count) {
         return null;
     }
     return (
         <details class="unpinnable">
-            <summary>{plural(found.length, 'PG')} cannot be pinned</summary>
+            <summary>{plural(count, 'PG')} cannot be pinned{shownText(found.length, count)}</summary>
             <ul>
-                {found.slice(0, 50).map(({ pgid, reason }) => (
+                {found.map(({ pgid, reason }) => (
                     <li key={pgid}><code>{pgid}</code> {reason}</li>
                 ))}
-                {found.length > 50 && <li>and {countText(found.length - 50)} more</li>}
             </ul>
         </details>
     );

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // What was detected and done, what is done for clients, and who is to blame.
-import { plural, timeText } from '../format';
+import { plural, shownText, timeText } from '../format';
 import type { Store } from '../store';
 import type { Event, Laggy, Mitigation, Rung } from '../types';
 import { Action } from './action';
 
 const MOST = 100;
+const MOST_PGS = 20;
 
 export function Events({ events }: { events: Event[] }) {
     const newest = events.slice(-MOST).reverse();
@@ -96,6 +97,7 @@ export function LaggyPgs({ laggy }: { laggy: Laggy }) {
     if (!laggy.laggy_pgs && !laggy.wait_pgs && !laggy.suspects.length) {
         return null;
     }
+    const shown = laggy.pgs.slice(0, MOST_PGS);
     return (
         <section class="card laggy" aria-labelledby="laggy-title" data-test="laggy">
             <div class="section-head">
@@ -112,11 +114,10 @@ export function LaggyPgs({ laggy }: { laggy: Laggy }) {
                     </li>
                 ))}
             </ul>
-            {laggy.pgs.length > 0 && (
+            {shown.length > 0 && (
                 <p class="muted">
-                    {laggy.pgs.slice(0, 20).map((pg) => `${pg.pgid} on ${pg.acting.join(',')}`)
-                        .join('; ')}
-                    {laggy.pgs.length > 20 && ` and ${laggy.pgs.length - 20} more`}
+                    {shown.map((pg) => `${pg.pgid} on ${pg.acting.join(',')}`).join('; ')}
+                    {shownText(shown.length, laggy.pgs_count)}
                 </p>
             )}
         </section>

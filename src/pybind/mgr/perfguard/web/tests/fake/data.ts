@@ -143,7 +143,8 @@ export function osds(scenario: Scenario, now: number): Osd[] {
 function campaign(scenario: Scenario, now: number): Partial<Campaign> {
     const { phase, paused = false } = scenario;
     if (phase === 'IDLE') {
-        return { id: null, phase, paused, reasons: [], total: 0, unpinnable: [] };
+        return { id: null, phase, paused, reasons: [], total: 0, unpinnable: [],
+            unpinnable_count: 0 };
     }
     const total = 4711;
     const share = phase === 'DONE' ? 1 : ['RELEASING', 'HOLDING', 'ABORTED'].includes(phase)
@@ -158,6 +159,7 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
         in_flight: flying, pinned: phase === 'PREPARED' ? 0 : total - released - kept - flying,
         unpinnable: phase === 'PINNED' ? [{ pgid: '2.1f', reason: 'its rule has no OSD left' }]
             : [],
+        unpinnable_count: phase === 'PINNED' ? 812 : 0,
         bytes_total: 183e12, bytes_done: share * 183e12, eta_seconds: known ? left : null,
         eta_low_seconds: known ? 0.9 * left : null, eta_high_seconds: known ? 1.13 * left : null,
         limit: phase === 'RELEASING' ? 60 : 0, started: now - 1900,
@@ -320,6 +322,7 @@ export function overview(scenario: Scenario, since: number, chosen: number[],
             pgs: holding ? ['2.1a', '2.3f', '4.77'].map((pgid) => ({
                 pgid, acting: [12, 41, 77], since: now - 30, primary: 12,
             })) : [],
+            pgs_count: holding ? 3 : 0,
             suspects: holding ? [{ osd: 41, score: 0.93,
                 why: 'in the acting set of all 3 laggy PGs, leads none, silent for 34 s',
                 advice: `ceph tell osd.41 dump_blocked_ops ${HOSTILE}` }] : [],
