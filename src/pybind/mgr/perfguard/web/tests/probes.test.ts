@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { barsOf, barText, endOf } from '../src/probes/bars';
-import { bodyOf, rowsOf } from '../src/probes/results';
+import { bodyOf, growing, listedOf, rowsOf } from '../src/probes/results';
 import { whenText } from '../src/probes/schedules';
-import { comparison, details, SCHEDULES } from './fake/data';
+import { comparison, details, PROBES, SCHEDULES } from './fake/data';
 
 test('streams of a job are one row: speeds add up, the highest percentile counts', () => {
     const job = details(1)!.jobs[0]!;
@@ -24,13 +24,31 @@ test('each OSD that was probed has a row', () => {
 });
 
 test('an order holds what was filled in', () => {
-    const form = new FormData();
-    form.set('profile', 'quick');
-    form.set('pool', ' a "b" <c> ');
-    form.set('osd', '  ');
-    form.set('during_campaign', 'on');
-    assert.deepEqual(bodyOf(form),
+    const box = { name: 'during_campaign', type: 'checkbox', value: 'on' };
+    const fields = [
+        { name: 'profile', type: 'select-one', value: 'quick' },
+        { name: 'pool', type: 'text', value: ' a "b" <c> ' },
+        { name: 'osd', type: 'text', value: '  ' }, { name: '', type: 'submit', value: 'x' }];
+    assert.deepEqual(bodyOf([...fields, { ...box, checked: true }]),
         { profile: 'quick', pool: 'a "b" <c>', during_campaign: true });
+    assert.deepEqual(bodyOf([...fields, { ...box, checked: false }]),
+        { profile: 'quick', pool: 'a "b" <c>' });
+});
+
+test('a pool may be called "on"', () => {
+    assert.deepEqual(bodyOf([{ name: 'pool', type: 'text', value: 'on', checked: false }]),
+        { pool: 'on' });
+});
+
+test('marks of probes that are not listed any more are gone', () => {
+    assert.deepEqual(listedOf([2, 4, 8], PROBES), [2, 8]);
+});
+
+test('results are asked for again until the probe has ended', () => {
+    const running = { ...PROBES[4]!, state: 'running' };
+    assert.equal(growing(running, PROBES), true);
+    assert.equal(growing(PROBES[4]!, PROBES), false);
+    assert.equal(growing({ ...running, id: 4 }, PROBES), false);
 });
 
 test('bars of two probes have a common axis that no interval can blow up', () => {

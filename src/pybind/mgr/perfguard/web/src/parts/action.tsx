@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { failureOf } from '../store';
-import { Confirm } from './dialog';
+import { Confirm, Failure } from './dialog';
 
 interface Props {
     label: string;
@@ -15,20 +15,21 @@ interface Props {
     children: ComponentChildren;
     act: () => Promise<unknown>;
     onDone: () => void;
-    /** Told when the question is put, and when it is answered. */
-    onOpen?: (open: boolean) => void;
+    /** Told whether there is a question, a request or a refusal that must not go. */
+    onKeep?: (keep: boolean) => void;
 }
 
 /** A button that asks before it acts, and says what came of it. */
 export function Action({ label, test, title, yes, about, kind = 'plain', children, act, onDone,
-    onOpen }: Props) {
+    onKeep }: Props) {
     const [open, setOpen] = useState(false);
     const [busy, setBusy] = useState(false);
     const [error, setError] = useState('');
+    const keep = open || busy || error !== '';
+    useEffect(() => onKeep?.(keep), [keep]);
     const turn = (on: boolean) => {
         setError('');
         setOpen(on);
-        onOpen?.(on);
     };
     const go = async () => {
         setBusy(true);
@@ -55,6 +56,8 @@ export function Action({ label, test, title, yes, about, kind = 'plain', childre
                     {children}
                 </Confirm>
             )}
+            {/* What was asked for is answered also when the question was left meanwhile. */}
+            {!open && <Failure text={error} />}
         </>
     );
 }

@@ -16,24 +16,28 @@ const LABELS: Record<Verb, string> = {
 const FIRST: ReadonlySet<Verb> = new Set(['pin', 'start', 'pause', 'resume']);
 
 export function CampaignButtons({ store, overview }: { store: Store; overview: Overview }) {
-    const [asked, setAsked] = useState<Verb | null>(null);
+    const [kept, setKept] = useState<(Verb | 'expand')[]>([]);
     if (!overview.may.update) {
         return null;
     }
     const { rebalance } = overview;
     const allowed = verbsOf(overview.status.phase, rebalance.paused ?? false);
     // A question stays until it is answered, also when the phase changes meanwhile.
-    const verbs = asked && !allowed.includes(asked) ? [...allowed, asked] : allowed;
+    const keep = (verb: Verb | 'expand') => (on: boolean) => setKept((now) => (
+        now.includes(verb) === on ? now : on ? [...now, verb] : now.filter((each) => each !== verb)));
+    const verbs = [...allowed, ...kept.filter((verb): verb is Verb => (
+        verb !== 'expand' && !allowed.includes(verb)))];
     return (
         <div class="buttons" role="group" aria-label="Campaign">
-            {allowed.includes('prepare') && <Expand store={store} />}
+            {(allowed.includes('prepare') || kept.includes('expand'))
+                && <Expand store={store} onKeep={keep('expand')} />}
             {verbs.map((verb) => {
                 const question = confirmationOf(verb, rebalance);
                 return (
                     <Action key={verb} label={LABELS[verb]} test={`button-${verb}`}
                         title={question.title} yes={question.yes}
                         kind={verb === 'abort' ? 'grave' : FIRST.has(verb) ? 'primary' : 'plain'}
-                        onOpen={(open) => setAsked(open ? verb : null)}
+                        onKeep={keep(verb)}
                         act={() => store.api.post(`rebalance/${verb}`, question.body)}
                         onDone={() => store.refresh()}>
                         {question.text.map((line) => <p key={line}>{line}</p>)}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef } from 'preact/hooks';
+import { giveBack } from '../focus';
 
 interface Props {
     title: string;
@@ -39,14 +40,6 @@ export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo 
             </div>
         </dialog>
     );
-}
-
-/** The focus, to what had it before; that may have gone with the phase it was for. */
-function giveBack(before: Element | null): void {
-    setTimeout(() => {
-        const there = before?.isConnected ? before : document.getElementById('main');
-        (there as HTMLElement | null)?.focus();
-    });
 }
 
 /** What the API says against something. */

@@ -5,12 +5,13 @@ import { failureOf, type Store } from '../store';
 import { Action } from './action';
 
 /** Takes new OSDs in, after it has told what that will move. */
-export function Expand({ store }: { store: Store }) {
+export function Expand({ store, onKeep }: { store: Store; onKeep: (keep: boolean) => void }) {
     const [weight, setWeight] = useState('');
     const body = weight.trim() ? { weight: weight.trim() } : {};
     return (
         <Action label={'Expand\u2026'} test="button-expand" kind="primary"
-            title="Take new OSDs in?" yes="Expand" onDone={() => store.refresh()}
+            title="Take new OSDs in?" yes="Expand" onKeep={onKeep}
+            onDone={() => store.refresh()}
             act={() => store.api.post('rebalance/expand', body)}>
             <label>CRUSH weight of each{' '}
                 <input value={weight} placeholder="by its size" size={10} inputMode="decimal"

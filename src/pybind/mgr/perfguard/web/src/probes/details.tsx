@@ -2,7 +2,7 @@
 import { useEffect, useRef } from 'preact/hooks';
 import { bytesText, countText, NONE, numberText } from '../format';
 import type { ProbeDetails } from '../types';
-import { rowsOf, type ResultRow } from './results';
+import { hasEnded, rowsOf, type ResultRow } from './results';
 
 const MOST_ROWS = 200;
 
@@ -16,12 +16,13 @@ export function Details({ details, onClose }: { details: ProbeDetails; onClose: 
         <div class="panel" data-test="probe-details">
             <div class="section-head">
                 <h3 ref={title} tabIndex={-1}>
-                    Probe {details.id}: {details.target}, {details.verdict}
+                    Probe {details.id}: {details.target},{' '}
+                    {hasEnded(details) ? details.verdict : details.state}
                 </h3>
                 <button type="button" class="button small right" onClick={onClose}>Close</button>
             </div>
             <Texts details={details} />
-            {rows.length === 0 ? <p class="muted">Nothing has been measured.</p> : (
+            {rows.length === 0 ? <p class="muted">Nothing has been measured{hasEnded(details) ? '' : ' yet'}.</p> : (
                 <div class="scroll" role="region" aria-label="Results" tabIndex={0}>
                     <table>
                         <thead>

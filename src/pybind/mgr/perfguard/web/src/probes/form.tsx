@@ -4,7 +4,7 @@ import { bytesText, secondsText } from '../format';
 import { Failure } from '../parts/dialog';
 import type { Store } from '../store';
 import type { Osd, Pool } from '../types';
-import { bodyOf } from './results';
+import { bodyOf, fieldsOf } from './results';
 import { useTask } from './task';
 
 interface Props {
@@ -30,7 +30,7 @@ export function ProbeForm({ store, pools, osds }: Props) {
     const send = (dry: boolean) => run(async () => {
         setPreview(null);
         setBegun('');
-        const body = bodyOf(new FormData(form.current!));
+        const body = bodyOf(fieldsOf(form.current!));
         if (dry) {
             setPreview(await store.api.post<Preview>('probe', { ...body, dry_run: true }));
             return;

@@ -4,9 +4,8 @@ import { Action } from '../parts/action';
 import { Failure } from '../parts/dialog';
 import type { Store } from '../store';
 import type { May, ProbeSummary, RunningProbe } from '../types';
+import { hasEnded } from './results';
 import { useTask } from './task';
-
-const ENDED = new Set(['done', 'failed', 'cancelled', 'aborted']);
 
 interface Props {
     store: Store;
@@ -16,7 +15,7 @@ interface Props {
     /** Ids to compare, at most two. */
     marked: number[];
     onMark: (id: number, on: boolean) => void;
-    onShow: (id: number) => void;
+    onShow: (id: number, button: Element) => void;
 }
 
 export function ProbeList(props: Props) {
@@ -48,6 +47,7 @@ function Row({ probe, running, marked, may, store, onMark, onShow }: Props & {
     probe: ProbeSummary;
 }) {
     const { id, state } = probe;
+    const ended = hasEnded(probe);
     const on = marked.includes(id);
     const took = probe.started && probe.ended ? secondsText(probe.ended - probe.started) : NONE;
     return (
@@ -62,7 +62,7 @@ function Row({ probe, running, marked, may, store, onMark, onShow }: Props & {
             <td>{probe.profile || NONE}</td>
             <td class="wrap">{probe.target}</td>
             <td class={probe.verdict.startsWith('slower') ? 'state-slow' : ''}>
-                {ENDED.has(state) ? probe.verdict : ''}
+                {ended ? probe.verdict : ''}
                 {probe.client_limited && <span class="muted"> (limited by its own CPU)</span>}
                 {probe.message && <p class="muted wrap">{probe.message}</p>}
             </td>
@@ -71,9 +71,10 @@ function Row({ probe, running, marked, may, store, onMark, onShow }: Props & {
             <td>{took}</td>
             <td class="row-buttons">
                 <button type="button" class="button small" aria-label={`Results of probe ${id}`}
-                    data-test={`probe-show-${id}`} onClick={() => onShow(id)}>Results</button>
+                    data-test={`probe-show-${id}`}
+                    onClick={(event) => onShow(id, event.currentTarget)}>Results</button>
                 <Baseline store={store} probe={probe} may={may} />
-                {!ENDED.has(state) && may.update && (
+                {!ended && may.update && (
                     <Action label={'Cancel\u2026'} about={`probe ${id}`} kind="small"
                         test={`probe-cancel-${id}`} title={`Cancel probe ${id}?`}
                         yes="Cancel the probe" onDone={() => store.refresh()}
@@ -81,7 +82,7 @@ function Row({ probe, running, marked, may, store, onMark, onShow }: Props & {
                         <p>It stops, and removes the objects it has written.</p>
                     </Action>
                 )}
-                {ENDED.has(state) && may.delete && (
+                {ended && may.delete && (
                     <Action label={'Delete\u2026'} about={`probe ${id}`} kind="small"
                         test={`probe-delete-${id}`} title={`Delete probe ${id}?`} yes="Delete"
                         onDone={() => store.refresh()}

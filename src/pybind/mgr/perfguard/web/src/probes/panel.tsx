@@ -7,7 +7,9 @@ import { Compared } from './compare';
 import { Details } from './details';
 import { ProbeForm } from './form';
 import { ProbeList } from './list';
+import { listedOf } from './results';
 import { Schedules } from './schedules';
+import { useGrowing, useShown } from './shown';
 import { useTask } from './task';
 
 interface Props {
@@ -17,19 +19,22 @@ interface Props {
 }
 
 export function Probes({ store, overview, osds }: Props) {
-    const [marked, setMarked] = useState<number[]>([]);
-    const [details, setDetails] = useState<ProbeDetails | null>(null);
-    const [comparison, setComparison] = useState<Comparison | null>(null);
+    const [marks, setMarks] = useState<number[]>([]);
+    const details = useShown<ProbeDetails>();
+    const comparison = useShown<Comparison>();
     const { busy, error, run } = useTask();
     const { status, may } = overview;
+    useGrowing(store, overview, details);
+    const marked = listedOf(marks, overview.probe.probes);
     const mark = (id: number, on: boolean) =>
-        setMarked(on ? [...marked, id] : marked.filter((each) => each !== id));
-    const show = (id: number) => run(async () => {
-        setDetails(await store.api.get<ProbeDetails>(`probe/${id}`));
+        setMarks(on ? [...marked, id] : marked.filter((each) => each !== id));
+    const show = (id: number, button: Element) => run(async () => {
+        details.open(await store.api.get<ProbeDetails>(`probe/${id}`), button);
     });
-    const compare = () => run(async () => {
+    const compare = (button: Element) => run(async () => {
         const [before, after] = [...marked].sort((a, b) => a - b);
-        setComparison(await store.api.get<Comparison>('probe/compare', { before, after }));
+        comparison.open(await store.api.get<Comparison>('probe/compare', { before, after }),
+            button);
     });
     return (
         <section class="card" aria-labelledby="probes-title">
@@ -37,19 +42,20 @@ export function Probes({ store, overview, osds }: Props) {
                 <h2 id="probes-title">Probes</h2>
                 <span class="muted">kept in {overview.probe.kept_in}</span>
                 <button type="button" class="button small right" data-test="probe-compare-button"
-                    disabled={busy || marked.length !== 2} onClick={() => void compare()}>
+                    disabled={busy || marked.length !== 2}
+                    onClick={(event) => void compare(event.currentTarget)}>
                     {marked.length === 2 ? `Compare ${Math.min(...marked)} and ${Math.max(...marked)}`
                         : 'Compare two'}
                 </button>
             </div>
             {may.create && <ProbeForm store={store} pools={status.pools} osds={osds} />}
             <Failure text={error} />
-            {comparison && (
-                <Compared comparison={comparison} onClose={() => setComparison(null)} />
+            {comparison.value && (
+                <Compared comparison={comparison.value} onClose={comparison.close} />
             )}
-            {details && <Details details={details} onClose={() => setDetails(null)} />}
+            {details.value && <Details details={details.value} onClose={details.close} />}
             <ProbeList store={store} probes={overview.probe.probes} running={status.probe} may={may}
-                marked={marked} onMark={mark} onShow={(id) => void show(id)} />
+                marked={marked} onMark={mark} onShow={(id, button) => void show(id, button)} />
             <Schedules store={store} schedules={overview.schedules} may={may} pools={status.pools}
                 osds={osds} />
         </section>

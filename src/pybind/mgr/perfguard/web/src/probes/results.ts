@@ -1,6 +1,22 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A probe's fio JSON as rows of a table, and the body of an order as the API wants it.
-import type { FioDirection, FioJob, Value } from '../types';
+// What the list of probes and their fio JSON tell, and the body of an order as the API wants it.
+import type { FioDirection, FioJob, ProbeSummary, Value } from '../types';
+
+const ENDED = new Set(['done', 'failed', 'cancelled', 'aborted']);
+
+export function hasEnded({ state }: { state: string }): boolean {
+    return ENDED.has(state);
+}
+
+/** Whether there will be more results than these; not of a probe that was deleted. */
+export function growing(probe: ProbeSummary, listed: ProbeSummary[]): boolean {
+    return !hasEnded(probe) && listedOf([probe.id], listed).length > 0;
+}
+
+/** Those that still are in the list. */
+export function listedOf(ids: number[], listed: ProbeSummary[]): number[] {
+    return ids.filter((id) => listed.some((probe) => probe.id === id));
+}
 
 export interface ResultRow {
     job: string;
@@ -56,14 +72,25 @@ function highest(found: FioDirection[], key: string): Value {
     return most ? most / 1e6 : null;
 }
 
-/** What a form holds, without what was left empty; a box that is ticked is true. */
-export function bodyOf(form: FormData): Record<string, string | boolean> {
+export interface Field {
+    name: string;
+    type: string;
+    value: string;
+    checked?: boolean;
+}
+
+export function fieldsOf(form: HTMLFormElement): Field[] {
+    return Array.from(form.elements) as HTMLInputElement[];
+}
+
+/** What fields hold, without what was left empty; a box that is ticked is true. */
+export function bodyOf(fields: Field[]): Record<string, string | boolean> {
     const body: Record<string, string | boolean> = {};
-    form.forEach((value, key) => {
-        const text = String(value).trim();
-        if (text) {
-            body[key] = text === 'on' ? true : text;
+    for (const { name, type, value, checked = false } of fields) {
+        const held = type === 'checkbox' ? checked : value.trim();
+        if (name && held) {
+            body[name] = held;
         }
-    });
+    }
     return body;
 }

@@ -6,7 +6,7 @@ import { Failure } from '../parts/dialog';
 import type { Store } from '../store';
 import type { May, Osd, Pool, Schedule } from '../types';
 import { ProbeFields } from './form';
-import { bodyOf } from './results';
+import { bodyOf, fieldsOf } from './results';
 import { useTask } from './task';
 
 const DAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
@@ -67,7 +67,7 @@ function NewSchedule({ store, pools, osds }: { store: Store; pools: Pool[]; osds
     const form = useRef<HTMLFormElement>(null);
     const { busy, error, run } = useTask();
     const add = () => run(async () => {
-        await store.api.post('schedule', bodyOf(new FormData(form.current!)));
+        await store.api.post('schedule', bodyOf(fieldsOf(form.current!)));
         form.current?.reset();
         store.refresh();
     });
