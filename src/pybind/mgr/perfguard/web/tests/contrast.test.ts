@@ -16,7 +16,9 @@ const TEXT: [string, string][] = [
         'heat-text', `heat-${level}`])];
 const MARKS: [string, string][] = [
     ['read', 'card'], ['write', 'card'], ['good', 'card'], ['bad', 'card'], ['warn', 'card'],
-    ['released', 'raised'], ['flight', 'raised'], ['heat-slow', 'card'], ['heat-slow', 'heat-0']];
+    ['read-soft', 'card'], ['write-soft', 'card'], ['field', 'card'], ['muted', 'card'],
+    ...['released', 'kept', 'flight', 'pinned'].map((part): [string, string] => [part, 'raised']),
+    ['heat-slow', 'card'], ['heat-slow', 'heat-0']];
 
 function colors(css: string): Record<string, string> {
     return Object.fromEntries([...css.matchAll(/--([a-z0-9-]+): (#[0-9a-f]{6});/g)].map(
