@@ -49,7 +49,7 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 
-# The packages' scripts must not start a Ceph daemon. A policy that is already there is kept.
+# The packages' scripts must not start a daemon. A policy that is already there is kept.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap '$as_root rm -f "$policy"' EXIT
@@ -62,3 +62,12 @@ $as_root apt-get update -q
 # shellcheck disable=SC2086
 $as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -q --no-install-recommends $missing
+
+# It would listen from the next boot on; the tests start one of their own.
+case "$missing " in
+    *' prometheus '*)
+        if command -v systemctl >/dev/null; then
+            $as_root systemctl disable --quiet prometheus || true
+        fi
+        ;;
+esac
