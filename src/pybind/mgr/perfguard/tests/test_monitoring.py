@@ -71,7 +71,7 @@ def test_rules_ask_for_what_there_is(name: str, rule: str) -> None:
     assert set(re.findall(r'\$labels\.(\w+)', rule)) <= known
     assert re.search(r'severity: (critical|warning|info)\n', rule)
     # One that is about one place would end and begin anew at a failover.
-    assert 'without (instance' in rule or 'absent(' in rule
+    assert 'without (instance, pod' in rule or 'absent(' in rule
 
 
 # ---- the dashboard
