@@ -175,7 +175,9 @@ def test_a_campaign(scraped: Scraped) -> None:
     in_flight = prometheus.value(
         'max_over_time(ceph_perfguard_campaign_pgs{state="in_flight"}[5m])')
     assert in_flight is not None and in_flight > 0
-    assert 'PerfguardCampaignPaused' not in prometheus.alerts()
+    # What alerts ask for is up to 5 s old.
+    scraped.cluster.wait(lambda: 'PerfguardCampaignPaused' not in prometheus.alerts(), 15,
+                         'the alert to end')
     assert 'PerfguardHangs' not in prometheus.alerts()
 
 
