@@ -266,10 +266,11 @@ def test_a_probe_that_was_cancelled_is_no_failure(before: bool) -> None:
     cancelled = probe_records.run(5, (), state=CANCELLED, ended=500.0)
     records = (*probed.records[:2], cancelled) if before else (cancelled,)
     found = page(Published(), replace(probed, records=records))
-    success, ended = (key('probe_' + name, target='pool:rbd', profile='quick')
-                      for name in ('success', 'ended_timestamp_seconds'))
+    who = {'target': 'pool:rbd', 'profile': 'quick'}
+    told = (found.get(key('probe_success', **who)),
+            found.get(key('probe_ended_timestamp_seconds', **who)))
     # What the last one before it has found still holds.
-    assert [found.get(name) for name in (success, ended)] == ([1, 200.0] if before else [None] * 2)
+    assert told == ((1, 200.0) if before else (None, None))
 
 
 def test_a_newer_run_takes_the_place_of_what_is_remembered() -> None:
