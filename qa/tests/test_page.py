@@ -146,6 +146,39 @@ def test_what_the_api_refuses_is_told_beside_the_button(browser: Browser, page: 
     browser.wait(lambda: not browser.all('error'), 'the error to go')
 
 
+def test_what_is_refused_after_escape_is_told_as_well(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'releasing')
+    browser.click('button-revert-3')
+    browser.click('confirm-yes')
+    press(browser, Keys.ESCAPE)
+    browser.wait(lambda: not browser.all('dialog'), 'the dialog to go')
+    browser.wait_text('error', 'is refused, for a test')
+    assert browser.all('dialog') == []
+
+
+def test_closed_results_give_the_focus_back(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'idle')
+    for test in ('probe-mark-1', 'probe-mark-2', 'probe-compare-button'):
+        browser.click(test)
+    browser.wait_shows('probe-compare')
+    browser.click('probe-show-2')
+    browser.wait_shows('probe-details')
+    for panel, opener in (('probe-compare', 'probe-compare-button'),
+                          ('probe-details', 'probe-show-2')):
+        browser.driver.find_element(By.CSS_SELECTOR, f'[data-test="{panel}"] button').click()
+        browser.wait(lambda: focused(browser) == opener, f'the focus at {opener}')
+
+
+def test_a_heat_map_of_old_says_so(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'forgetful')
+    browser.wait_shows('heat-osd-629')
+    assert browser.all('heat-stale') == []
+    browser.script('const now = Date.now; Date.now = () => now() + 40000')
+    browser.wait_text('heat-stale', 'no OSD has been looked at yet', 30)
+    browser.wait(lambda: not browser.all('banner-stale'), 'the overview to be fresh')
+    assert browser.text('heat-stale').startswith('as of ')
+
+
 def test_readers_see_no_buttons(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'readonly')
     browser.wait_text('banner-readonly', 'guest has read-only access')

@@ -16,8 +16,17 @@ import { comparison, details, osds, overview, type Scenario } from './data';
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     + "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 const BIG = 630;
+/** So that there is time to leave the question before it is answered. */
+const REFUSED_AFTER_MS = 1000;
 
-function scenarios(): Record<string, Scenario & { status?: number }> {
+interface Faked extends Scenario {
+    /** What the API answers instead. */
+    status?: number;
+    /** So many requests for the OSDs are answered. */
+    osdsLeft?: number;
+}
+
+function scenarios(): Record<string, Faked> {
     const name = argument('name', '');
     const usual = {
         osds: BIG, may: true, ...(name ? { name, begun: Date.now() / 1000 } : {}),
@@ -33,6 +42,7 @@ function scenarios(): Record<string, Scenario & { status?: number }> {
         readonly: { ...usual, phase: 'RELEASING', may: false },
         stale: { ...usual, phase: 'RELEASING', hangs: 300 },
         expired: { ...usual, phase: 'RELEASING', status: 401 },
+        forgetful: { ...usual, phase: 'RELEASING', osdsLeft: 1 },
         down: { ...usual, phase: 'RELEASING', status: 503 },
         standby: { ...usual, phase: 'RELEASING', status: 303 },
     };
@@ -89,7 +99,7 @@ function serve(request: IncomingMessage, answer: ServerResponse): void {
     }
 }
 
-function api(scenario: Scenario & { status?: number }, request: IncomingMessage,
+function api(scenario: Faked, request: IncomingMessage,
     answer: ServerResponse, path: string, url: URL): void {
     const now = Date.now() / 1000;
     if (scenario.status === 303) {
@@ -107,14 +117,19 @@ function api(scenario: Scenario & { status?: number }, request: IncomingMessage,
     }
 }
 
-function get(scenario: Scenario, answer: ServerResponse, path: string, query: URLSearchParams,
+function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSearchParams,
     now: number): void {
     const probe = /^probe\/(\d+)$/.exec(path);
     if (path === 'overview') {
         // Decoded twice, as by the dashboard.
         const pools = decodeURIComponent(query.get('pools') ?? '').split(',').filter(Boolean).map(Number);
         send(answer, 200, overview(scenario, Number(query.get('since')), pools, now));
+    } else if (path === 'osds' && scenario.osdsLeft === 0) {
+        refuse(answer, 503, 'no OSD has been looked at yet');
     } else if (path === 'osds') {
+        if (scenario.osdsLeft) {
+            scenario.osdsLeft -= 1;
+        }
         send(answer, 200, { osds: osds(scenario, now) });
     } else if (path === 'probe/compare') {
         send(answer, 200, comparison(Number(query.get('before')), Number(query.get('after'))));
@@ -132,7 +147,7 @@ const PREVIEW = {
     refusals: [],
 };
 
-function order(scenario: Scenario, answer: ServerResponse, path: string,
+function order(scenario: Faked, answer: ServerResponse, path: string,
     body: { dry_run?: boolean }): void {
     if (body.dry_run) {
         send(answer, 200, PREVIEW);
@@ -147,7 +162,7 @@ function order(scenario: Scenario, answer: ServerResponse, path: string,
         scenario.probe = true;
         send(answer, 201, { id: 9, dry_run: false });
     } else {
-        refuse(answer, 409, `${path} is refused, for a test`);
+        setTimeout(() => refuse(answer, 409, `${path} is refused, for a test`), REFUSED_AFTER_MS);
     }
 }
 
