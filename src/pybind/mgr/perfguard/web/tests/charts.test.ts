@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { inUse, latency, tailsKnown } from '../src/charts/lines';
+import { inUse, latency, logRange, tailsKnown } from '../src/charts/lines';
 import type { Pool, Table, Value } from '../src/types';
 
 const COLUMNS = ['time', 'read_ms', 'write_ms', 'read_p50_ms', 'read_p99_ms', 'write_p50_ms',
@@ -36,4 +36,14 @@ test('a pool without operations is not in use', () => {
 test('zeros are left out, since the axis may be logarithmic', () => {
     const { data } = latency(table([5, 0, null, null, null, null, null]), undefined);
     assert.deepEqual(data, [[5], [null], [null]]);
+});
+
+test('a logarithmic axis begins at one digit, from where uPlot can count', () => {
+    for (const [low, least] of [[0.01261, 0.009], [1.3, 1], [13.1, 10], [0.52, 0.4], [129.9, 90]]) {
+        const [from, to] = logRange(low!, 50);
+        assert.equal(from, least);
+        assert.equal(to, 65);
+    }
+    assert.deepEqual(logRange(null, null), [0.1, 10]);
+    assert.deepEqual(logRange(0, 5), [0.1, 10]);
 });

@@ -5,6 +5,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { clockText, NONE } from '../format';
 import { color } from '../theme';
 import type { Value } from '../types';
+import { logRange } from './lines';
 
 export interface Line {
     label: string;
@@ -102,7 +103,7 @@ function options(latest: { current: Props }, width: number, list: HTMLElement): 
         },
         scales: {
             x: { time: true, range: () => latest.current.range },
-            y: log ? { distr: 3, range: logRange } : {
+            y: log ? { distr: 3, range: (_, low, high) => logRange(low, high) } : {
                 range: (_, __, high) => [0, Math.max(latest.current.least ?? 1, 1.1 * (high ?? 0))],
             },
         },
@@ -141,10 +142,6 @@ function lonely(made: uPlot, series: number): number[] | null {
 
 function minute(seconds: number): string {
     return clockText(seconds).slice(0, 5);
-}
-
-function logRange(_: uPlot, low: number | null, high: number | null): [number, number] {
-    return low === null || high === null || low <= 0 ? [0.1, 10] : [low / 1.3, high * 1.3];
 }
 
 /** Values under the cursor, or the last ones. */

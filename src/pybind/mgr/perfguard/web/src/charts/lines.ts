@@ -66,6 +66,19 @@ function positive(data: Value[][]): Value[][] {
         : column.map((value) => (value !== null && value > 0 ? value : null))));
 }
 
+/** Of a logarithmic axis.
+ *
+ * It begins at one digit and zeros: from 0.0097, say, uPlot counts up in steps that it rounds to
+ * nothing, and never comes to an end.
+ */
+export function logRange(low: number | null, high: number | null): [number, number] {
+    if (low === null || high === null || low <= 0) {
+        return [0.1, 10];
+    }
+    const [digit, power] = (low / 1.3).toExponential().split('e');
+    return [Number(`${Math.floor(Number(digit))}e${power}`), high * 1.3];
+}
+
 export interface SignalChart {
     test: string;
     title: string;
