@@ -49,7 +49,8 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
                         '(default: %(default)s)')
     p.add_argument('--compare', choices=('stock',),
                    help='first expand another such cluster without perfguard')
-    p.add_argument('--keep', action='store_true', help='leave the cluster up')
+    p.add_argument('--keep', action='store_true', help='leave the cluster up, with the '
+                   'dashboard: prints the address of perfguard\'s page and a login')
     size = p.add_argument_group('the size of it')
     size.add_argument('--seconds', type=int, default=20, help='length of the quiet phase '
                       '(default: %(default)s)')
@@ -88,7 +89,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     outcomes.reverse()
     screen.say(report.tables(outcomes))
     if outcomes[0].kept is not None:
-        screen.say(report.how_to_go_on(outcomes[0].kept))
+        screen.say(report.how_to_go_on(outcomes[0].kept, outcomes[0].page))
     problems = [problem for outcome in outcomes for problem in outcome.problems()]
     for problem in problems:
         print(f'demo: {problem}', file=sys.stderr)

@@ -16,7 +16,7 @@ from .operator import Operator
 from .screen import Screen
 from .settings import (CLIENT_OBJECTS, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL,
                        PROBE, READ_FRACTION, Settings)
-from .text import progress_text
+from .text import page_text, progress_text
 
 PERFGUARD = 'perfguard'
 STOCK = 'stock'
@@ -58,8 +58,9 @@ class Outcome:
     pushed_bytes: int
     epochs: int
     misplaced_max: float
-    #: The directory of the cluster if it is left up.
+    #: The directory of the cluster if it is left up, and where its page is.
     kept: Optional[Path]
+    page: str
 
     @property
     def errors(self) -> int:
@@ -110,6 +111,7 @@ class _Expansion:
     def run(self, keep: bool) -> Outcome:
         settings, cluster = self._settings, self._cluster
         self._fill()
+        page = self._open_dashboard() if keep else ''
         if self._arm == PERFGUARD:
             self._set_up_perfguard()
         cluster.wait_clean(60)
@@ -133,7 +135,7 @@ class _Expansion:
         return Outcome(
             self._arm, self._latency(), {step: b - a for step, (a, b) in self._steps.items()},
             campaign, speed, moved, epochs, self._gauge.misplaced_max,
-            cluster.directory if keep else None)
+            cluster.directory if keep else None, page)
 
     def _latency(self) -> Mapping[str, Latency]:
         steps = self._steps
@@ -158,6 +160,14 @@ class _Expansion:
                           value='100')
         self._cluster.pool_create(POOL, settings.pg_num)
         self._cluster.fill(POOL, settings.objects, OBJECT_BYTES)
+
+    def _open_dashboard(self) -> str:
+        """For those who look at the cluster meanwhile, and after; returns where to."""
+        self._screen.step('The dashboard is switched on. perfguard\'s page is open in a moment, '
+                          'and for as long as the cluster is up')
+        page = page_text(self._cluster.dashboard())
+        self._screen.say(page)
+        return page
 
     def _set_up_perfguard(self) -> None:
         self._screen.step('perfguard is switched on, with the options of a small cluster')

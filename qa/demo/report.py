@@ -89,7 +89,7 @@ def _pinned(outcome: Outcome) -> str:
     return f'{campaign["total"]}, {campaign["released"]}, {campaign["kept"]}'
 
 
-def how_to_go_on(directory: Path) -> str:
+def how_to_go_on(directory: Path, page: str) -> str:
     """What can be done with a cluster that was left up."""
     name, verb = directory.name, '/usr/bin/python3 -m qa.cluster'
     return '\n'.join([
@@ -97,5 +97,6 @@ def how_to_go_on(directory: Path) -> str:
         f'  ceph -c {directory}/ceph.conf perfguard status',
         f'  {verb} ceph --name {name} perfguard rebalance ls   (the release\'s own ceph command)',
         f'  {verb} load --name {name} demo',
+        'perfguard in the dashboard:', page,
         'To end it and remove all that it wrote:',
         f'  {verb} down --name {name}'])

@@ -3,6 +3,7 @@
 
 from typing import Any, Mapping
 
+from qa.cluster.dashboard import USERS, Dashboard
 from qa.cluster.text import bytes_text
 
 
@@ -16,3 +17,11 @@ def progress_text(campaign: Mapping[str, Any], misplaced_ratio: float, p99: str)
              f'{bytes_text(campaign["bytes_done"])} of {bytes_text(campaign["bytes_total"])}',
              p99, *campaign['reasons'][-1:]]
     return ' | '.join(parts)
+
+
+def page_text(dashboard: Dashboard) -> str:
+    """Where perfguard's page is, and who may log in."""
+    lines = [f'log in at {dashboard.url()}/ and open {dashboard.url()}/perfguard']
+    lines += [f'user {user} ({role}), password {dashboard.passwords[user]}'
+              for user, role in USERS.items()]
+    return '\n'.join(f'  {line}' for line in lines)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The demonstration: it runs, tells what it measured, and leaves nothing behind."""
 
+import http.client
+import json
 import os
 import re
 import signal
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import List
 
 import pytest
+
+from qa.cluster.dashboard import ACCEPT
 
 from .terminal import heed_interrupts
 
@@ -66,16 +70,22 @@ def test_smallest_demonstration(run_dir: Path) -> None:
 
 
 def test_interrupted_demonstration(run_dir: Path) -> None:
-    """ctrl-C reaches the whole group of processes, as from a terminal."""
+    """ctrl-C reaches the whole group of processes, as from a terminal.
+
+    Whoever wants to keep the cluster can look at the page before the expansion begins.
+    """
     demo = subprocess.Popen([str(CHECKOUT / 'demo.sh'), '--keep', *SMALLEST],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             universal_newlines=True, start_new_session=True,
                             preexec_fn=heed_interrupts)
     try:
         assert demo.stdout is not None
+        lines: List[str] = []
         for line in demo.stdout:
+            lines.append(line)
             if 'client operations a second' in line:
                 break
+        assert page_is_open(''.join(lines))
         assert left_behind(run_dir)
         time.sleep(1)
         os.killpg(demo.pid, signal.SIGINT)
@@ -86,6 +96,20 @@ def test_interrupted_demonstration(run_dir: Path) -> None:
     finally:
         demo.kill()
         demo.wait()
+
+
+def page_is_open(output: str) -> bool:
+    """Whether the login that was printed opens the page that was."""
+    match = re.search(r'log in at http://([^/]+)/ and open http://\1/perfguard\n'
+                      r'  user (admin) \(administrator\), password (\w+)\n', output)
+    assert match, output
+    address, user, password = match.groups()
+    connection = http.client.HTTPConnection(address, timeout=30)
+    connection.request('POST', '/api/auth', json.dumps({'username': user, 'password': password}),
+                       {'Accept': ACCEPT, 'Content-Type': 'application/json'})
+    token = json.loads(connection.getresponse().read())['token']
+    connection.request('GET', '/perfguard', headers={'Authorization': f'Bearer {token}'})
+    return connection.getresponse().status == 200
 
 
 @pytest.mark.parametrize('argv', [
