@@ -96,11 +96,12 @@ export interface Part {
     share: number;
 }
 
-/** The bar: parts of the total. */
+/** The bar: parts of the total. What is pinned at the end of a campaign is what it has kept. */
 export function partsOf(campaign: Partial<Campaign>): Part[] {
+    const pinned = underWay(campaign.phase ?? 'IDLE') ? campaign.pinned ?? 0 : 0;
     const counts: [Part['name'], number][] = [
         ['released', campaign.released ?? 0], ['kept', campaign.kept ?? 0],
-        ['in flight', campaign.in_flight ?? 0], ['pinned', campaign.pinned ?? 0]];
+        ['in flight', campaign.in_flight ?? 0], ['pinned', pinned]];
     const sum = counts.reduce((total, [, count]) => total + count, 0);
     const whole = Math.max(campaign.total ?? 0, sum, 1);
     return counts.map(([name, count]) => ({ name, count, share: count / whole }));

@@ -47,8 +47,14 @@ test('the bar is as long as the total', () => {
 });
 
 test('the bar is never longer than its box', () => {
-    const parts = partsOf({ total: 10, released: 8, kept: 4, in_flight: 3, pinned: 1 });
+    const parts = partsOf({
+        phase: 'RELEASING', total: 10, released: 8, kept: 4, in_flight: 3, pinned: 1 });
     assert.equal(parts.reduce((sum, part) => sum + part.share, 0), 1);
+});
+
+test('what an aborted campaign has kept is not shown as pinned once more', () => {
+    const parts = partsOf({ phase: 'ABORTED', total: 108, released: 24, kept: 84, pinned: 84 });
+    assert.deepEqual(parts.map((part) => part.count), [24, 84, 0, 0]);
 });
 
 test('an empty campaign has an empty bar', () => {
