@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -168,6 +169,10 @@ class Browser:
     # ---- what it tells besides
 
     def screenshot(self, name: str) -> Path:
+        # No tip where the last click was.
+        pointer = ActionBuilder(self.driver)
+        pointer.pointer_action.move_to_location(1, 1)
+        pointer.perform()
         path = self._artefacts / f'{name}.png'
         self.driver.save_screenshot(str(path))
         return path
