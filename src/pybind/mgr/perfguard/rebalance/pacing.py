@@ -44,7 +44,9 @@ def out_of_hours(turn: Turn) -> List[str]:
         seconds = opens_in(window_of(turn.options), turn.now)
     except BadWindow:
         return found
-    if seconds:
-        found.append('outside the time window (begin_time to end_time): it opens in %d min'
-                     % max(1, round(seconds / 60)))
+    shut = 'outside the time window (begin_time to end_time): it '
+    if seconds is None:
+        found.append(shut + 'does not open for a week, in which clocks are put on')
+    elif seconds:
+        found.append(shut + 'opens in %d min' % max(1, round(seconds / 60)))
     return found

@@ -360,6 +360,17 @@ def test_nothing_is_released_out_of_hours_whatever_else_moves() -> None:
     assert 'outside the time window' in machine.reasons
 
 
+def test_nothing_is_released_while_the_window_falls_into_the_hour_that_is_skipped(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = pinned()
+    monkeypatch.setattr('perfguard.rebalance.pacing.opens_in', lambda when, now: None)
+    machine.ask('start')
+    for _ in range(3):
+        assert not any(isinstance(action, SetEntry) for action in machine.turn())
+    assert machine.campaign.phase is Phase.HOLDING
+    assert 'does not open for a week' in machine.reasons
+
+
 def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
     machine = pinned()
     full = machine.cluster.hosts
