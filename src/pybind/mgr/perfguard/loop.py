@@ -198,7 +198,10 @@ class Loop:
             self._note(Event('store', text))
             if key.rsplit('/', 1)[0] in self._store.unreadable or key.startswith(REQUESTS):
                 self._interrupted.append(text)
-        if 'campaign' in self._store.unreadable:
+        earlier = self._store.lost_earlier()
+        self._interrupted += ['%s could not be read by an mgr before this one; set aside as '
+                              'damaged/%s' % (name, name) for name in earlier]
+        if 'campaign' in (*self._store.unreadable, *earlier):
             self._interrupted.append('if a campaign was under way, its pins are still in the '
                                      'OSDMap; check the flag norebalance, the balancer, '
                                      'pg_autoscale_mode, and paxos_propose_interval of the mons')

@@ -16,6 +16,8 @@ VERSION = 1
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
 COPIES = ('a', 'b')
+#: Where what cannot be read is kept.
+ASIDE = 'damaged/'
 
 
 class KeyValue(Protocol):
@@ -115,7 +117,7 @@ class Store:
             try:
                 found.append((key, json.loads(value)))
             except ValueError as error:
-                self._kv.set_store('damaged/' + key, value)
+                self._kv.set_store(ASIDE + key, value)
                 self.drop_note(key)
                 self.damaged.append((key, 'not readable: %s' % error))
         return found
@@ -127,6 +129,20 @@ class Store:
         """Names of the documents that begin with `prefix`, sorted."""
         keys = self._kv.get_store_prefix(prefix)
         return sorted({key.rsplit('/', 2)[0] for key in keys if key.count('/') >= 2})
+
+    def lost_earlier(self) -> List[str]:
+        """Documents of which no copy was left to an mgr before this one, by what it set aside."""
+        copies: Dict[str, Set[str]] = {}
+        for key in self._kv.get_store_prefix(ASIDE):
+            path = key[len(ASIDE):].split('/')
+            if path[-1] == 'head':
+                copies.setdefault('/'.join(path[:-2]), set()).add(path[-2])
+            elif path[-2:-1] not in ([copy] for copy in COPIES):
+                # A note, of which there is one copy only.
+                copies['/'.join(path)] = set(COPIES)
+        own = {key for key, _ in self.damaged}
+        return sorted(name for name, found in copies.items() if found == set(COPIES)
+                      and not own & {name, *('%s/%s' % (name, copy) for copy in COPIES)})
 
     def _read(self, name: str, copy: str) -> Optional[Tuple[int, Any]]:
         raw = self._kv.get_store(f'{name}/{copy}/head')
@@ -148,7 +164,7 @@ class Store:
     def _set_aside(self, name: str, copy: str, reason: str) -> None:
         prefix = f'{name}/{copy}/'
         for key, value in self._kv.get_store_prefix(prefix).items():
-            self._kv.set_store('damaged/' + key, value)
+            self._kv.set_store(ASIDE + key, value)
             self._kv.set_store(key, None)
         self.damaged.append((prefix.rstrip('/'), reason))
 

@@ -437,6 +437,10 @@ def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
     assert any(name in line for line in check['detail'])
     assert driver.cluster.entries() == upmaps, 'no pin is lost'
     assert [key for key in driver.kv.data if key.startswith('damaged/' + name)]
+    driver.restart()
+    driver.run(3)
+    told = driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail']
+    assert any(name in line for line in told), 'the next mgr tells it too'
     if driver.phase == 'PREPARED':
         driver.ask('abort')
         driver.run_to('ABORTED')

@@ -138,3 +138,21 @@ def test_an_unreadable_note_is_dropped_and_reported() -> None:
     assert store.notes('requests') == [(good, 1)]
     assert [key for key, _ in store.damaged] == ['requests/00001']
     assert 'requests/00001' not in kv.data
+
+
+def test_what_an_earlier_mgr_has_lost() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    for name in ('whole', 'half', 'lost', 'pins/000001'):
+        store.put(name, {'of': name})
+    assert store.lost_earlier() == []
+    for key in ('half/a/0000', 'lost/a/0000', 'lost/b/0000', 'pins/000001/a/0000',
+                'pins/000001/b/0000'):
+        kv.data[key] = 'x'
+    kv.data['requests/00001'] = 'x'
+    store = Store(kv)
+    for name in ('whole', 'half', 'lost', 'pins/000001'):
+        store.get(name)
+    store.notes('requests')
+    assert store.lost_earlier() == [], 'that is its own'
+    assert Store(kv).lost_earlier() == ['lost', 'pins/000001', 'requests/00001']
