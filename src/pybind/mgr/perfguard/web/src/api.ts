@@ -66,6 +66,9 @@ export function errorOf(status: number, redirected: boolean, body: unknown): Api
     if (status === 403) {
         return new ApiError('forbidden', detail || 'you may not do this', status);
     }
+    if (!detail && (status === 502 || status === 504)) {
+        return new ApiError('unreachable', `a proxy has no answer for it (error ${status})`, status);
+    }
     if (status === 503 || (status >= 500 && !detail)) {
         return new ApiError('down', detail || `the dashboard answers with error ${status}`, status);
     }

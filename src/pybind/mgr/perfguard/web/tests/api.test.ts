@@ -27,7 +27,9 @@ test('answers stand for what is in the way', () => {
     const table: [number, unknown, string, RegExp][] = [
         [401, undefined, 'login', /login has expired/], [403, { detail: 'no' }, 'forbidden', /no/],
         [503, { detail: 'not enabled' }, 'down', /not enabled/], [500, undefined, 'down', /500/],
-        [502, 'gateway', 'down', /502/], [409, { detail: 'busy' }, 'refused', /busy/],
+        [502, 'gateway', 'unreachable', /502/],
+        [504, undefined, 'unreachable', /proxy/], [504, { detail: 'slow' }, 'refused', /slow/],
+        [409, { detail: 'busy' }, 'refused', /busy/],
         [400, { detail: { field: 'bs' } }, 'refused', /bs/], [404, null, 'refused', /404/]];
     for (const [status, body, trouble, text] of table) {
         const error = errorOf(status, false, body);

@@ -38,6 +38,8 @@ interface Props {
 }
 
 const SYNC = 'perfguard';
+/** Seconds between two times below a chart: they are written by the minute. */
+const MINUTES = [1, 2, 5, 10, 15, 30, 60].map((minutes) => 60 * minutes);
 
 export function Chart(props: Props) {
     const { title, test, lines, data, height, dark, log = false, format } = props;
@@ -108,7 +110,10 @@ function options(latest: { current: Props }, width: number, list: HTMLElement): 
             },
         },
         axes: [
-            { ...axis, space: 60, size: 26, values: (_, splits) => splits.map(minute) },
+            {
+                ...axis, space: 60, size: 26, incrs: MINUTES,
+                values: (_, splits) => splits.map(minute),
+            },
             { ...axis, ...(steps ? { incrs: steps } : {}), space: 26, size: room, values: (_, splits) => splits.map(
                 (value) => (value === null ? '' : format(value))) },
         ],
