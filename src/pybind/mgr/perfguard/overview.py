@@ -10,6 +10,7 @@ from .rebalance import report
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
+from .rebalance.words import pgs
 from .watching import Watched
 
 Json = Dict[str, Any]
@@ -127,7 +128,7 @@ def watch_reasons(misplaced_ratio: float, rebalance: Json,
 
 def _mover(rebalance: Json) -> str:
     if rebalance['in_flight']:
-        return ': campaign %d moves %d PGs' % (rebalance['id'], rebalance['in_flight'])
+        return ': campaign %d moves %s' % (rebalance['id'], pgs(rebalance['in_flight']))
     if Phase(rebalance['phase']) not in ENDED:
         return ', and campaign %d moves none at present' % rebalance['id']
     return ', and no campaign moves them'

@@ -23,6 +23,7 @@ from .stop import stop_conditions
 from .throttle import stopped
 from .turn import Decision, Observation, Turn
 from .types import KEPT_ALL, Campaign, Phase, PinRecord
+from .words import pgs
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.
@@ -172,7 +173,7 @@ def _releasing(turn: Turn) -> None:
     keep_stayers(turn)
     release_more(turn)
     if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
-        turn.enter(Phase.FINISHING, '%d PGs released' % turn.campaign.released)
+        turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
 
 
 def _quiet(turn: Turn) -> bool:
@@ -181,7 +182,7 @@ def _quiet(turn: Turn) -> bool:
     unclean = counts.remapped + counts.in_transition
     since = turn.now - max(turn.campaign.pins_sent, turn.campaign.progressed)
     if unclean:
-        turn.reasons.append('waiting for %d PGs to become clean' % unclean)
+        turn.reasons.append('waiting for %s to become clean' % pgs(unclean))
         return min(since, turn.now - turn.campaign.phase_since) > FINISH_PATIENCE_SECONDS
     if since <= turn.seen.stats_period + 1:
         turn.reasons.append('waiting for the PGs to report')
@@ -252,7 +253,7 @@ def _aborting(turn: Turn) -> None:
 
 def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
-    turn.enter(phase, '%d PGs released, %d left as upmaps' % (campaign.released, campaign.kept))
+    turn.enter(phase, '%s released, %d left as upmaps' % (pgs(campaign.released), campaign.kept))
     turn.set(ended=turn.now, paused=False, holds=replace(campaign.holds, given_up=()))
 
 

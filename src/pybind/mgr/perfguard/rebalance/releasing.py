@@ -13,6 +13,7 @@ from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn
 from .types import Flight, Phase, PinRecord, Sent, SetEntry
+from .words import pgs
 
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
 #: peering: were it one of them, the OSDMap would have shown its acting set long before.
@@ -193,7 +194,7 @@ def release_more(turn: Turn) -> None:
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
-    turn.event('release', 'releasing %d PGs' % len(chosen), allowed.reason)
+    turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason)
 
 
 def _prime(turn: Turn, move: Move) -> OsdSet:
@@ -301,7 +302,7 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
             present = flight.entry if unseen else turn.seen.osdmap.entry(pgid)
             turn.actions.append(SetEntry(pgid, pin.entry, present))
             pinning[pgid] = Sent(turn.now)
-    turn.event('pin', 'pinning %d PGs back' % (len(pinning) - len(campaign.pinning)))
+    turn.event('pin', 'pinning %s back' % pgs(len(pinning) - len(campaign.pinning)))
     if stuck:
         turn.event('unpinnable', 'PGs %s go on to their target' % ', '.join(sorted(stuck)),
                    'they cannot be pinned where they are')
