@@ -19,6 +19,7 @@ from .cluster.types import OsdMap
 from .desk import Consultation, Desk, Json
 from .events import Event, EventLog
 from .joiner import Joiner
+from .losses import REQUESTS, found, found_earlier
 from .mitigate.ladder import KIND as MITIGATION
 from .mitigating import Mitigating, with_mitigation
 from .options import Options
@@ -64,8 +65,6 @@ LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 OUTLOOK_TRIES = 3
 #: A loop that has not turned for so many intervals hangs.
 LATE_TURNS = 4.0
-#: Where requests wait in the store.
-REQUESTS = 'requests'
 
 
 class Loop:
@@ -192,21 +191,10 @@ class Loop:
         self._mitigating.load()
         self._probing.load(self._clock())
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
-        self._interrupted = ['%s cannot be read' % text for text in lost]
-        for key, reason in self._store.damaged:
-            text = '%s: %s; set aside as damaged/%s' % (key, reason, key)
+        noted, losses = found(self._store, lost)
+        for text in noted:
             self._note(Event('store', text))
-            if key.rsplit('/', 1)[0] in self._store.unreadable or key.startswith(REQUESTS):
-                self._interrupted.append(text)
-        earlier = self._store.lost_earlier()
-        self._interrupted += ['%s could not be read by an mgr before this one; set aside as '
-                              'damaged/%s' % (name, name) for name in earlier]
-        if 'campaign' in (*self._store.unreadable, *earlier):
-            self._interrupted.append('if a campaign was under way, its pins are still in the '
-                                     'OSDMap; check the flag norebalance, the balancer, '
-                                     'pg_autoscale_mode, and paxos_propose_interval of the mons')
-        for text in self._interrupted:
-            self._note(Event('store', text))
+        self._interrupted = losses + found_earlier(self._store)
         if self._campaign is not None and self._campaign.active:
             self._note(Event('start', 'campaign %d goes on: %s' % (
                 self._campaign.id, self._campaign.phase.value), 'this mgr became active'))

@@ -16,8 +16,8 @@ VERSION = 1
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
 COPIES = ('a', 'b')
-#: Where what cannot be read is kept.
-ASIDE = 'damaged/'
+#: Where what cannot be read is kept; and below that, what tells that no other copy was left.
+ASIDE, LOST = 'damaged/', '/lost'
 
 
 class KeyValue(Protocol):
@@ -81,6 +81,7 @@ class Store:
         if best is None:
             if damaged:
                 self.unreadable.add(name)
+                self._mark_lost(name)
             return None
         sequence, document, self._newest[name] = best
         self._sequence[name] = max(sequence, self._sequence.get(name, 0))
@@ -118,6 +119,7 @@ class Store:
                 found.append((key, json.loads(value)))
             except ValueError as error:
                 self._kv.set_store(ASIDE + key, value)
+                self._mark_lost(key)
                 self.drop_note(key)
                 self.damaged.append((key, 'not readable: %s' % error))
         return found
@@ -131,18 +133,13 @@ class Store:
         return sorted({key.rsplit('/', 2)[0] for key in keys if key.count('/') >= 2})
 
     def lost_earlier(self) -> List[str]:
-        """Documents of which no copy was left to an mgr before this one, by what it set aside."""
-        copies: Dict[str, Set[str]] = {}
-        for key in self._kv.get_store_prefix(ASIDE):
-            path = key[len(ASIDE):].split('/')
-            if path[-1] == 'head':
-                copies.setdefault('/'.join(path[:-2]), set()).add(path[-2])
-            elif path[-2:-1] not in ([copy] for copy in COPIES):
-                # A note, of which there is one copy only.
-                copies['/'.join(path)] = set(COPIES)
-        own = {key for key, _ in self.damaged}
-        return sorted(name for name, found in copies.items() if found == set(COPIES)
-                      and not own & {name, *('%s/%s' % (name, copy) for copy in COPIES)})
+        """Documents and notes of which an mgr before this one found no copy that was whole."""
+        lost = {key[len(ASIDE):-len(LOST)] for key in self._kv.get_store_prefix(ASIDE)
+                if key.endswith(LOST)}
+        return sorted(lost - self.unreadable - {key for key, _ in self.damaged})
+
+    def _mark_lost(self, name: str) -> None:
+        self._kv.set_store(ASIDE + name + LOST, 'no copy was whole')
 
     def _read(self, name: str, copy: str) -> Optional[Tuple[int, Any]]:
         raw = self._kv.get_store(f'{name}/{copy}/head')

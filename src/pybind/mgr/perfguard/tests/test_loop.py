@@ -439,8 +439,9 @@ def test_a_damaged_document_is_reported_and_stops_nothing(name: str) -> None:
     assert [key for key in driver.kv.data if key.startswith('damaged/' + name)]
     driver.restart()
     driver.run(3)
-    told = driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail']
-    assert any(name in line for line in told), 'the next mgr tells it too'
+    told = driver.cluster.checks.get('PERFGUARD_INTERRUPTED', {}).get('detail', [])
+    # The next mgr tells it too, where something may be left behind.
+    assert any(name in line for line in told) == (name in ('campaign', 'pins/000001'))
     if driver.phase == 'PREPARED':
         driver.ask('abort')
         driver.run_to('ABORTED')

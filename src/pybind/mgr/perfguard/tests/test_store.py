@@ -156,3 +156,23 @@ def test_what_an_earlier_mgr_has_lost() -> None:
     store.notes('requests')
     assert store.lost_earlier() == [], 'that is its own'
     assert Store(kv).lost_earlier() == ['lost', 'pins/000001', 'requests/00001']
+
+
+def test_copies_that_are_damaged_one_after_the_other_are_no_loss() -> None:
+    kv = MemoryKv()
+    for copy in ('a', 'b'):
+        store = Store(kv)
+        store.put('x', 1)
+        kv.data['x/%s/0000' % copy] = 'x'
+        assert Store(kv).get('x') == 1
+    assert Store(kv).lost_earlier() == []
+
+
+def test_the_only_copy_is_a_loss() -> None:
+    kv = MemoryKv()
+    Store(kv).put('x', 1)
+    for key in [key for key in kv.data if key.startswith('x/b/')]:
+        del kv.data[key]
+    kv.data['x/a/0000'] = 'x'
+    assert Store(kv).get('x') is None
+    assert Store(kv).lost_earlier() == ['x']
