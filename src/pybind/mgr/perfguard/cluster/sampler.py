@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Latency histograms of a few OSDs at a time, all in turn: the mean of all hides the tail."""
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Sequence, Tuple
 
 from .asking import Asking
 from .osdreplies import Histograms, histograms
@@ -31,6 +31,10 @@ class Sampler:
         ended = [osd for osd, (begin, _) in self._first.items() if now - begin >= SAMPLE_SECONDS]
         self._asking.ask(TOPIC, ended + self._next(alive), COMMAND)
         return tuple(done)
+
+    def sampling(self) -> FrozenSet[int]:
+        """OSDs between their first dump and their second."""
+        return frozenset(self._first)
 
     def _collect(self) -> List[LatencyCounts]:
         done: List[LatencyCounts] = []

@@ -96,7 +96,8 @@ class Sensors:
             places=self._osd_places(now, up, crush, view.crush_version), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
-            latencies=self._sampler.take(now, alive), silent=silent,
+            latencies=self._sampler.take(now, alive), sampling=self._sampler.sampling(),
+            silent=silent,
             untrimmed_epochs=self._epochs(now, alive))
 
     # ---- counters

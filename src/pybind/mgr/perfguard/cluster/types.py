@@ -5,7 +5,7 @@ The pure packages (upmap, rebalance, watch) take these and nothing else, so the 
 ceph-mgr, offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
-from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
@@ -281,6 +281,8 @@ class Readings:
     #: OSD that was asked -> the PGs it leads that are not readable.
     unreadable: Mapping[int, Tuple[UnreadablePg, ...]] = field(default_factory=dict)
     latencies: Tuple[LatencyCounts, ...] = ()
+    #: OSDs of which a sample of latencies is being taken.
+    sampling: AbstractSet[int] = frozenset()
     #: OSD that is up -> seconds since its last report, of those that owe one.
     silent: Mapping[int, float] = field(default_factory=dict)
     #: OSDMap epochs that are not trimmed yet.

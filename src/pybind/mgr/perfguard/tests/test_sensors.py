@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 import types
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -474,18 +474,23 @@ def test_osds_are_sampled_in_turn() -> None:
     from perfguard.cluster.sampler import SAMPLED_LEAST, SAMPLE_SECONDS
     reader = Reader(Mgr(range(8)))
     done: List[int] = []
+    sampling: Set[int] = set()
     number = 0
     for _ in range(100):
         number += 1
         reader.mgr.answer(HISTOGRAM, dump((number, 0, 0), (0, number, 0)))
-        for counts in reader().latencies:
+        readings = reader()
+        for counts in readings.latencies:
+            assert counts.osd not in readings.sampling
             done.append(counts.osd)
             assert counts.seconds >= SAMPLE_SECONDS and counts.bounds == (100, 200)
             assert counts.read[0] == counts.write[1] > 0 and counts.read[1] == 0
         busy = [result for _, prefix, result in reader.mgr.sent
                 if prefix == HISTOGRAM and not result.ev.is_set()]
         assert len(busy) <= SAMPLED_LEAST
+        sampling |= readings.sampling
     assert done[:8] == list(range(8)) and done[8:16] == list(range(8))
+    assert sampling == set(range(8))
 
 
 @pytest.mark.parametrize('osds, wanted', [(1, 1), (8, 3), (80, 10), (630, 32)])

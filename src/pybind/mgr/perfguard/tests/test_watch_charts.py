@@ -23,10 +23,18 @@ def client(pool: int, osd: int, reads: int = 0, writes: int = 0) -> ClientOps:
     return ClientOps(pool, osd, Ops(reads, reads * MS), Ops(writes, writes * MS))
 
 
-def test_a_pool_with_osds_of_its_own_has_their_latency() -> None:
+def sampled(*samples: LatencyCounts, clients: Sequence[ClientOps]) -> Tails:
+    """As of 100 s, when they ended."""
     tails = Tails()
-    tails.update(100.0, [sample(0, read=(100, 0, 0, 0)), sample(1, read=(0, 0, 100, 0))], [0, 1],
-                 [client(7, 0, reads=50), client(8, 1, reads=50)])
+    osds = [each.osd for each in samples]
+    tails.update(70.0, [], osds, [], set(osds))
+    tails.update(100.0, samples, osds, clients)
+    return tails
+
+
+def test_a_pool_with_osds_of_its_own_has_their_latency() -> None:
+    tails = sampled(sample(0, read=(100, 0, 0, 0)), sample(1, read=(0, 0, 100, 0)),
+                    clients=[client(7, 0, reads=50), client(8, 1, reads=50)])
     assert tails.levels_of_pool(100.0, 7) == Levels(0.5, 0.99, None, None)
     assert tails.levels_of_pool(100.0, 8) == pytest.approx((3.0, 3.98, None, None))
     assert tails.levels_of_pool(100.0, 9) == Levels()
@@ -34,29 +42,29 @@ def test_a_pool_with_osds_of_its_own_has_their_latency() -> None:
 
 def test_shares_of_an_osd() -> None:
     """Three quarters of the operations of a fast OSD, a quarter of those of a slow one."""
-    tails = Tails()
-    tails.update(100.0, [sample(0, write=(100, 0, 0, 0)), sample(1, write=(0, 0, 100, 0))], [0, 1],
-                 [client(7, 0, writes=30), client(8, 0, writes=10),
-                  client(7, 1, writes=10), client(8, 1, writes=30)])
+    tails = sampled(sample(0, write=(100, 0, 0, 0)), sample(1, write=(0, 0, 100, 0)), clients=[
+        client(7, 0, writes=30), client(8, 0, writes=10),
+        client(7, 1, writes=10), client(8, 1, writes=30)])
     found = tails.levels_of_pool(100.0, 7)
     assert found.write_p50_ms == pytest.approx(2 / 3) and found.read_p50_ms is None
     assert tails.levels_of_pool(100.0, 8).write_p50_ms == pytest.approx(2 + 2 / 3)
 
 
-def test_operations_during_the_sample_count_and_no_older_ones() -> None:
+def test_operations_during_the_sample_count_and_no_others() -> None:
     tails = Tails()
-    tails.update(10.0, [], [0], [client(8, 0, reads=1000)])
-    tails.update(80.0, [], [0], [client(7, 0, reads=10)])
-    tails.update(100.0, [sample(0, read=(100, 0, 0, 0))], [0], [client(7, 0, reads=10)])
+    tails.update(10.0, [], [0, 1], [client(8, 0, reads=1000)], {1})
+    tails.update(80.0, [], [0, 1], [client(7, 0, reads=10), client(9, 1, reads=1)], {0})
+    tails.update(100.0, [sample(0, read=(100, 0, 0, 0))], [0, 1], [client(7, 0, reads=10)])
     assert tails.levels_of_pool(100.0, 7).read_p50_ms == 0.5
-    assert tails.levels_of_pool(100.0, 8) == Levels()
+    assert tails.levels_of_pool(100.0, 8) == tails.levels_of_pool(100.0, 9) == Levels()
+    tails.update(130.0, [sample(0, read=(0, 0, 100, 0))], [0, 1])
+    assert tails.levels_of_pool(130.0, 7) == Levels(), 'nothing is known of its clients'
 
 
 def test_samples_grow_old_and_other_buckets_are_left_out() -> None:
-    tails = Tails()
-    clients = [client(7, 0, reads=1), client(7, 1, reads=1)]
-    tails.update(100.0, [sample(0, read=(100, 0, 0, 0)),
-                         sample(1, read=(9, 9, 9, 9), bounds=(1, 2, 3))], [0, 1], clients)
+    tails = sampled(sample(0, read=(100, 0, 0, 0)),
+                    sample(1, read=(9, 9, 9, 9), bounds=(1, 2, 3)),
+                    clients=[client(7, 0, reads=1), client(7, 1, reads=1)])
     assert tails.levels_of_pool(100.0, 7).read_p99_ms == 0.99
     assert tails.levels_of_pool(230.0, 7) == Levels()
 
@@ -82,14 +90,14 @@ def charted(columns: Sequence[str], row: Sequence[Any]) -> Any:
 
 
 def test_rows_have_all_columns_and_are_json() -> None:
-    charts, tails = Charts(), Tails()
-    tails.update(5.0, [sample(0, read=(100, 0, 0, 0))], [0], [client(7, 0, reads=5)])
-    charts.update(5.0, 5.0, tails, [7, 8], {7, 8}, 12)
-    points = [Point(5.0, 5.0, (10.0, 20.0 * MS, 0.0, 0.0, 15.0, 0.0, 5.0, 0.0, 1.25, 500.0))]
+    charts = Charts()
+    tails = sampled(sample(0, read=(100, 0, 0, 0)), clients=[client(7, 0, reads=5)])
+    charts.update(100.0, 5.0, tails, [7, 8], {7, 8}, 12)
+    points = [Point(100.0, 5.0, (10.0, 20.0 * MS, 0.0, 0.0, 15.0, 0.0, 5.0, 0.0, 1.25, 500.0))]
     found = json.loads(json.dumps(charts.cluster(points)))
     assert found['columns'] == list(CLUSTER_COLUMNS)
     assert charted(found['columns'], found['rows'][0]) == {
-        'time': 5.0, 'seconds': 5.0, 'read_ms': 2.0, 'write_ms': None, 'read_rate': 2.0,
+        'time': 100.0, 'seconds': 5.0, 'read_ms': 2.0, 'write_ms': None, 'read_rate': 2.0,
         'write_rate': 0.0, 'laggy_pgs': 3.0, 'degraded_pgs': 0.0, 'backfilling_pgs': 1.0,
         'slow_ops': 0.0, 'misplaced_ratio': 0.25, 'recovery_bytes_per_second': 100.0,
         'in_flight': 12.0, 'read_p50_ms': 0.5, 'read_p99_ms': 0.99, 'write_p50_ms': None,
@@ -101,15 +109,15 @@ def test_rows_have_all_columns_and_are_json() -> None:
 
 def percentiles(charts: Charts, pool: int) -> List[Optional[float]]:
     return [row[-3] for row in charts.pool(
-        pool, 'p', [Point(5.0, 5.0, (0.0,) * 4)])['rows']]
+        pool, 'p', [Point(100.0, 5.0, (0.0,) * 4)])['rows']]
 
 
 def test_only_the_busiest_pools_have_percentiles_and_pools_that_are_gone_none() -> None:
-    charts, tails = Charts(), Tails()
+    charts = Charts()
     pools = range(TAIL_POOLS + 1)
-    tails.update(5.0, [sample(0, read=(100, 0, 0, 0))], [0],
-                 [client(pool, 0, reads=5) for pool in pools])
-    charts.update(5.0, 5.0, tails, pools, set(pools), 0)
+    tails = sampled(sample(0, read=(100, 0, 0, 0)),
+                    clients=[client(pool, 0, reads=5) for pool in pools])
+    charts.update(100.0, 5.0, tails, pools, set(pools), 0)
     assert percentiles(charts, 0) == [0.99] and percentiles(charts, TAIL_POOLS) == [None]
-    charts.update(10.0, 5.0, tails, [], set(), 0)
+    charts.update(105.0, 5.0, tails, [], set(), 0)
     assert percentiles(charts, 0) == [None]

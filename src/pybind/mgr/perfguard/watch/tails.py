@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Tail latency, from the samples of a few OSDs at a time."""
-from collections import deque
-from typing import Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps, LatencyCounts
 from .histogram import merged, percentile_ms
@@ -37,37 +36,27 @@ class _Sample(NamedTuple):
 class Tails:
     def __init__(self) -> None:
         self._samples: Dict[int, _Sample] = {}
-        #: What clients did of late, as it was read: (when, rows).
-        self._clients: Deque[Tuple[float, Sequence[ClientOps]]] = deque()
+        #: OSD that is being sampled -> pool -> reads and writes since the sample began.
+        self._ops: Dict[int, Dict[int, List[float]]] = {}
 
     def update(self, now: float, samples: Sequence[LatencyCounts], osds: Sequence[int],
-               clients: Sequence[ClientOps] = ()) -> None:
-        self._clients.append((now, clients))
-        longest = max((sample.seconds for sample in samples), default=RECENT_SECONDS)
-        while self._clients and not 0.0 <= now - self._clients[0][0] <= longest:
-            self._clients.popleft()
-        shares = self._shares([sample.osd for sample in samples])
+               clients: Sequence[ClientOps] = (), sampling: AbstractSet[int] = frozenset()) -> None:
+        """`samples`: those that have come to their end; `sampling`: OSDs whose sample goes on."""
+        for osd in sampling - self._ops.keys():
+            self._ops[osd] = {}
+        for row in clients:
+            pools = self._ops.get(row.osd)
+            if pools is not None and row.read.sane and row.write.sane:
+                sums = pools.setdefault(row.pool, [0.0, 0.0])
+                sums[0] += row.read.number
+                sums[1] += row.write.number
         for sample in samples:
-            self._samples[sample.osd] = _Sample(now, sample, shares[sample.osd])
+            self._samples[sample.osd] = _Sample(now, sample,
+                                                _shares(self._ops.get(sample.osd, {})))
+        for osd in set(self._ops) - sampling:
+            del self._ops[osd]
         for osd in set(self._samples) - set(osds):
             del self._samples[osd]
-
-    def _shares(self, osds: Sequence[int]) -> Mapping[int, Shares]:
-        """Of what clients did on each of `osds` of late."""
-        ops: Dict[int, Dict[int, List[float]]] = {osd: {} for osd in osds}
-        for _, rows in self._clients if osds else ():
-            for row in rows:
-                if row.osd in ops and row.read.sane and row.write.sane:
-                    sums = ops[row.osd].setdefault(row.pool, [0.0, 0.0])
-                    sums[0] += row.read.number
-                    sums[1] += row.write.number
-        found: Dict[int, Shares] = {}
-        for osd, pools in ops.items():
-            reads, writes = (sum(sums[kind] for sums in pools.values()) for kind in (0, 1))
-            found[osd] = {pool: (sums[0] / reads if reads else 0.0,
-                                 sums[1] / writes if writes else 0.0)
-                          for pool, sums in pools.items()}
-        return found
 
     def of_osd(self, osd: int) -> Tail:
         """As of the OSD's last sample."""
@@ -108,6 +97,13 @@ class Tails:
     def _recent(self, now: float) -> List[_Sample]:
         return [sample for sample in self._samples.values()
                 if 0.0 <= now - sample.at <= RECENT_SECONDS]
+
+
+def _shares(ops: Mapping[int, Sequence[float]]) -> Shares:
+    """`ops`: pool -> reads and writes."""
+    reads, writes = (sum(sums[kind] for sums in ops.values()) for kind in (0, 1))
+    return {pool: (sums[0] / reads if reads else 0.0, sums[1] / writes if writes else 0.0)
+            for pool, sums in ops.items()}
 
 
 def _add(sums: List[float], counts: Sequence[int], share: float) -> None:

@@ -98,7 +98,7 @@ class Watch:
             self.untrimmed_epochs = readings.untrimmed_epochs
         self.places, self.silent = readings.places, readings.silent
         self.tails.update(sight.now, readings.latencies, list(readings.counters),
-                          readings.clients)
+                          readings.clients, readings.sampling)
         with self._lock:
             samples = self.osds.update(sight.now, readings.counters)
             if seconds:
