@@ -10,6 +10,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -30,6 +31,8 @@ from qa.cluster.daemons import tied_argv
 
 CHROMIUM, DRIVER = '/usr/bin/chromium', '/usr/bin/chromedriver'
 WAIT_SECONDS = 20.0
+#: On a busy machine axe takes its time over 630 OSDs.
+SCRIPT_SECONDS = 120.0
 #: Where screenshots are kept; below pytest's own directory if it is not set.
 ARTEFACTS = 'PERFGUARD_ARTEFACTS'
 #: What the console says of answers with an error status, which tests may bring about.
@@ -42,14 +45,18 @@ class Browser:
     def __init__(self, directory: Path, width: int = 1280, height: int = 2000) -> None:
         self._artefacts = Path(os.environ.get(ARTEFACTS, directory))
         self._artefacts.mkdir(parents=True, exist_ok=True)
-        self._profile = tempfile.TemporaryDirectory(dir=directory)
+        #: The browser's profile, and its home, lest it leave something in the user's.
+        self._home = tempfile.mkdtemp(dir=directory)
         self._urls: List[str] = []
         # Chromium ends with its driver, as the other end of its debugging pipe is the driver's.
-        self._process = subprocess.Popen(tied_argv([DRIVER, '--port=0']), stdin=subprocess.DEVNULL,
-                                         stdout=subprocess.PIPE, universal_newlines=True)
+        self._process = subprocess.Popen(
+            tied_argv([DRIVER, '--port=0']), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            env={**os.environ, 'HOME': self._home, 'XDG_CONFIG_HOME': self._home},
+            universal_newlines=True)
         try:
             self.driver = WebDriver(f'http://127.0.0.1:{self._port()}',
                                     options=self._options(width, height))
+            self.driver.set_script_timeout(SCRIPT_SECONDS)
         except BaseException:
             self._end()
             raise
@@ -71,7 +78,7 @@ class Browser:
                 'no-first-run', 'disable-background-networking', 'disable-component-update',
                 'disable-sync', 'no-proxy-server', 'lang=en-US',
                 'host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
-                f'user-data-dir={self._profile.name}', f'window-size={width},{height}'):
+                f'user-data-dir={self._home}/profile', f'window-size={width},{height}'):
             options.add_argument(f'--{argument}')
         if os.getuid() == 0:
             options.add_argument('--no-sandbox')
@@ -93,7 +100,8 @@ class Browser:
     def _end(self) -> None:
         self._process.kill()
         self._process.communicate()
-        self._profile.cleanup()
+        # What is left of the browser may still write.
+        shutil.rmtree(self._home, ignore_errors=True)
 
     # ---- where it is
 
