@@ -5,8 +5,9 @@ import type { Event, Overview, Pool, PoolTable, Table, Value } from './types';
 const HOUR_SECONDS = 3600;
 const MOST_ROWS = 760;
 export const MOST_EVENTS = 200;
-/** Lines are interrupted where there is no row for so long. */
-const GAP_SECONDS = 30;
+/** Rows may be missing for so long, or for so many times what a row stands for. */
+const LEAST_GAP_SECONDS = 30;
+const GAP_ROWS = 3;
 /** A pool that is new among the charted ones is asked for from its beginning, so often at most. */
 const WHOLE_SECONDS = 30;
 /** Rows are of the past; so much for rounding. */
@@ -156,31 +157,54 @@ function keyOf(event: Event): string {
     return `${event.id} ${event.time}`;
 }
 
-/** The named columns as a chart wants them, times first, with a hole where rows are missing. */
-export function columnsOf(table: Table, names: string[]): Value[][] {
+/** Seconds for which there may be no other row: the loop may be told to come round seldom. */
+function reachOf(row: Value[], secondsAt: number): number {
+    return Math.max(LEAST_GAP_SECONDS, GAP_ROWS * (row[secondsAt] ?? 0));
+}
+
+/** `now` where rows should have come since the last one; else null. */
+export function lateOf(table: Table, now: number): Value {
+    const row = table.rows[table.rows.length - 1];
+    const reach = row ? reachOf(row, table.columns.indexOf('seconds')) : Infinity;
+    return now - timeOf(row) > reach ? now : null;
+}
+
+/** The named columns as a chart wants them, times first, with a hole where rows are missing.
+ *
+ * `late`: until when they are missing at the end, lest old values look like those of now.
+ */
+export function columnsOf(table: Table, names: string[], late: Value = null): Value[][] {
+    const secondsAt = table.columns.indexOf('seconds');
     const places = names.map((name) => table.columns.indexOf(name));
     const found: Value[][] = [[], ...names.map((): Value[] => [])];
+    const hole = (time: number) => found.forEach((column, place) => column.push(place ? null : time));
     let before = Infinity;
+    let reach = 0;
     for (const row of table.rows) {
         const time = timeOf(row);
-        if (time - before > GAP_SECONDS) {
-            found.forEach((column, place) => column.push(place ? null : (before + time) / 2));
+        const own = reachOf(row, secondsAt);
+        // The first row after an interruption may stand for all of it.
+        if (time - before > Math.min(reach, own)) {
+            hole((before + time) / 2);
         }
-        before = time;
+        [before, reach] = [time, own];
         found.forEach((column, place) => {
             column.push(place ? row[places[place - 1]!] ?? null : time);
         });
     }
+    if (late !== null) {
+        hole(late);
+    }
     return found;
 }
 
-/** The last value of a column; null where there is none or where it is older than a minute. */
-export function lastOf(table: Table, name: string): Value {
+/** The last value of a column; null where there is none, or none that tells how it is `now`. */
+export function lastOf(table: Table, name: string, now: number): Value {
     const place = table.columns.indexOf(name);
-    const end = endOf(table);
+    const secondsAt = table.columns.indexOf('seconds');
     for (let at = table.rows.length - 1; at >= 0; at -= 1) {
         const row = table.rows[at]!;
-        if (end - timeOf(row) > 60) {
+        if (now - timeOf(row) > reachOf(row, secondsAt)) {
             return null;
         }
         const value = row[place];
@@ -189,4 +213,11 @@ export function lastOf(table: Table, name: string): Value {
         }
     }
     return null;
+}
+
+/** Of the time axis: up to an hour, and not less than `least` seconds, lest a few points look like
+ * much. It ends now, also where rows do not come any more. */
+export function rangeOf({ cluster, last }: Model, least: number): [number, number] {
+    const end = Math.max(endOf(cluster), last?.now ?? 0);
+    return [Math.min(timeOf(cluster.rows[0]) || end, end - least), end];
 }

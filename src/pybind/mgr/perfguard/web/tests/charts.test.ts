@@ -21,6 +21,11 @@ test('percentiles are drawn where they are known, the mean always', () => {
     assert.deepEqual(data, [[5, 10], [7, 8], [1, 1], [0.5, 0.6], [2, 2], [4, 4]]);
 });
 
+test('targets go on where rows stop, values do not', () => {
+    const { data } = latency(table([5, 1, 2, null, null, null, null]), POOL, 60);
+    assert.deepEqual(data, [[5, 60], [1, null], [2, null], [4, 4]]);
+});
+
 test('percentiles of a few rows are not the picture', () => {
     const rows = [5, 10, 15].map((time): Value[] => [time, 1, null, null, null, null, null]);
     assert.equal(tailsKnown(table(...rows, [20, 1, null, 1, 2, null, null]), 'read'), false);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-    absorb, columnsOf, EMPTY, lastOf, merge, mergeEvents, presentOf, sinceOf,
+    absorb, columnsOf, EMPTY, lastOf, lateOf, merge, mergeEvents, presentOf, rangeOf, sinceOf,
 } from '../src/model';
 import type { Event, Overview, Pool, Table, Value } from '../src/types';
 import { overview } from './fake/data';
@@ -62,11 +62,49 @@ test('a column that the mgr does not know is empty', () => {
     assert.deepEqual(columnsOf(table(-5, 0), ['nonsense'])[1], [null, null]);
 });
 
-test('the last value is one of the last minute', () => {
-    const rows: Value[][] = [[NOW - 70, 1], [NOW - 50, 2], [NOW, null]];
-    assert.equal(lastOf({ columns: ['time', 'a'], rows }, 'a'), 2);
-    assert.equal(lastOf({ columns: ['time', 'a'], rows: [rows[0]!, rows[2]!] }, 'a'), null);
-    assert.equal(lastOf({ columns: ['time'], rows: [] }, 'a'), null);
+/** Rows of so many seconds each. */
+function slow(seconds: number, ...ends: number[]): Table {
+    return { columns: ['time', 'seconds', 'a'], rows: ends.map((end) => [NOW + end, seconds, end]) };
+}
+
+test('rows of a loop that comes round once a minute are no holes', () => {
+    assert.deepEqual(columnsOf(slow(60, -120, -60, 0), ['a'])[1], [-120, -60, 0]);
+    assert.deepEqual(columnsOf(slow(60, -300, -60, 0), ['a'])[1], [-300, null, -60, 0]);
+    assert.deepEqual(columnsOf(slow(5, -60, -20), ['a'])[1], [-60, null, -20]);
+});
+
+test('a row that stands for an interruption does not hide it', () => {
+    const table = { ...slow(5, -200), rows: [[NOW - 200, 5, 1], [NOW, 200, 2]] };
+    assert.deepEqual(columnsOf(table, ['a'])[1], [1, null, 2]);
+});
+
+test('the last value is not older than a few rows', () => {
+    const rows: Value[][] = [[NOW - 50, 5, 1], [NOW - 20, 5, 2], [NOW, 5, null]];
+    const of = (...found: Value[][]) => lastOf({ ...slow(5), rows: found }, 'a', NOW);
+    assert.equal(of(...rows), 2);
+    assert.equal(of(rows[0]!, rows[2]!), null);
+    assert.equal(of(), null);
+    assert.equal(lastOf(slow(5, -31), 'a', NOW), null);
+    assert.equal(lastOf(slow(60, -170), 'a', NOW), -170);
+    assert.equal(lastOf(slow(60, -190), 'a', NOW), null);
+});
+
+test('where rows stop while answers come, charts end now and without a value', () => {
+    assert.equal(lateOf(slow(5, -29), NOW), null);
+    assert.equal(lateOf(slow(5, -31), NOW), NOW);
+    assert.equal(lateOf(slow(60, -170), NOW), null);
+    assert.equal(lateOf(slow(5), NOW), null);
+    const [x, y] = columnsOf(slow(5, -605, -600), ['a'], NOW) as [Value[], Value[]];
+    assert.deepEqual(y, [-605, -600, null]);
+    assert.equal(x[2], NOW);
+    const last = answer(0, [1]);
+    assert.deepEqual(rangeOf({ ...EMPTY, last, cluster: slow(5, -900, -600) }, 300),
+        [NOW - 900, NOW]);
+    assert.deepEqual(rangeOf({ ...EMPTY, last, cluster: slow(5, -5) }, 300), [NOW - 300, NOW]);
+    assert.deepEqual(rangeOf({ ...EMPTY, last }, 300), [NOW - 300, NOW]);
+    // Rows may be ahead by so much as is rounded.
+    assert.deepEqual(rangeOf({ ...EMPTY, last, cluster: slow(5, 0.5) }, 300),
+        [NOW - 299.5, NOW + 0.5]);
 });
 
 function event(id: number, time: number): Event {

@@ -15,7 +15,7 @@ const DASH = [6, 4];
 const DOTS = [2, 2];
 
 /** p50, p99 and mean of one pool with the targets, which are for the mean. */
-export function latency(table: Table, pool: Pool | undefined): Drawing {
+export function latency(table: Table, pool: Pool | undefined, late: Value = null): Drawing {
     const lines: Line[] = [];
     const names: string[] = [];
     for (const kind of KINDS) {
@@ -30,7 +30,7 @@ export function latency(table: Table, pool: Pool | undefined): Drawing {
             names.push(`${kind}_ms`);
         }
     }
-    const data = columnsOf(table, names);
+    const data = columnsOf(table, names, late);
     for (const kind of KINDS) {
         const target = pool?.[`${kind}_target_ms`] ?? null;
         if (target !== null) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useMemo, useState } from 'preact/hooks';
 import { bytesText, countText, NONE, numberText, percentText } from '../format';
-import { columnsOf, type Model } from '../model';
+import { columnsOf, lateOf, type Model, rangeOf } from '../model';
 import type { Store } from '../store';
 import { recall, remember } from '../theme';
 import type { Pool, PoolTable, Table, Value } from '../types';
@@ -22,7 +22,8 @@ interface Props {
 
 export function Charts({ store, model, chosen, dark }: Props) {
     const [log, setLog] = useState(recall(LOG) !== 'no');
-    const range = rangeOf(model);
+    const now = model.last?.now ?? 0;
+    const range = rangeOf(model, LEAST_SECONDS);
     const pools = model.last?.status.pools ?? [];
     const shown = useMemo(() => chartedPools(model, chosen), [model.pools, chosen]);
     return (
@@ -40,17 +41,18 @@ export function Charts({ store, model, chosen, dark }: Props) {
             </div>
             <div class={`chart-grid of-${Math.min(4, shown.length)}`}>
                 {shown.map(([id, table]) => (
-                    <LatencyChart key={id} id={id} table={table} range={range} dark={dark} log={log}
+                    <LatencyChart key={id} id={id} table={table} late={lateOf(table, now)}
+                        range={range} dark={dark} log={log}
                         pool={pools.find((pool) => pool.id === Number(id))} />
                 ))}
             </div>
             <div class="chart-grid small">
                 {SIGNALS.map((signal) => (
-                    <Signal key={signal.test} signal={signal} table={model.cluster} range={range}
-                        dark={dark} />
+                    <Signal key={signal.test} signal={signal} table={model.cluster}
+                        late={lateOf(model.cluster, now)} range={range} dark={dark} />
                 ))}
             </div>
-            <LastValues pools={pools} tables={model.pools} />
+            <LastValues pools={pools} tables={model.pools} now={now} />
         </section>
     );
 }
@@ -62,26 +64,20 @@ function chartedPools(model: Model, chosen: number[]): [string, PoolTable][] {
     return chosen.length || !used.length ? all : used;
 }
 
-/** Up to an hour, and not less than five minutes, lest a few points look like much. */
-function rangeOf(model: Model): [number, number] {
-    const { rows } = model.cluster;
-    const end = rows[rows.length - 1]?.[0] ?? model.last?.now ?? Date.now() / 1000;
-    const begin = rows[0]?.[0] ?? end;
-    return [Math.min(begin, end - LEAST_SECONDS), end];
-}
-
 interface LatencyProps {
     id: string;
     table: PoolTable;
+    /** Rows are missing up to this time; null: none are. */
+    late: Value;
     pool: Pool | undefined;
     range: [number, number];
     dark: boolean;
     log: boolean;
 }
 
-function LatencyChart({ id, table, pool, range, dark, log }: LatencyProps) {
-    const drawing = useMemo(() => latency(table, pool),
-        [table.rows, pool?.read_target_ms, pool?.write_target_ms]);
+function LatencyChart({ id, table, late, pool, range, dark, log }: LatencyProps) {
+    const drawing = useMemo(() => latency(table, pool, late),
+        [table.rows, late, pool?.read_target_ms, pool?.write_target_ms]);
     return (
         <Chart title={`Latency in ms, ${table.pool}`} test={`chart-latency-${id}`}
             lines={drawing.lines} data={drawing.data} range={range} format={numberText}
@@ -109,12 +105,14 @@ const SCALES: Record<SignalChart['kind'], Scale> = {
 interface SignalProps {
     signal: SignalChart;
     table: Table;
+    /** As above. */
+    late: Value;
     range: [number, number];
     dark: boolean;
 }
 
-function Signal({ signal, table, range, dark }: SignalProps) {
-    const data = useMemo(() => columnsOf(table, signal.columns), [table.rows]);
+function Signal({ signal, table, late, range, dark }: SignalProps) {
+    const data = useMemo(() => columnsOf(table, signal.columns, late), [table.rows, late]);
     return (
         <Chart title={signal.title} test={signal.test} lines={signal.lines} data={data}
             range={range} height={150} dark={dark} {...SCALES[signal.kind]} />

@@ -6,10 +6,12 @@ import type { Pool, PoolTable, Value } from '../types';
 interface Props {
     pools: Pool[];
     tables: Record<string, PoolTable>;
+    /** By the mgr's clock, in seconds. */
+    now: number;
 }
 
 /** What the charts end with, as a table; of all pools, also those that are not charted. */
-export function LastValues({ pools, tables }: Props) {
+export function LastValues({ pools, tables, now }: Props) {
     return (
         <details class="values-table">
             <summary>Last values of all pools</summary>
@@ -28,7 +30,7 @@ export function LastValues({ pools, tables }: Props) {
                     </thead>
                     <tbody>
                         {pools.map((pool) => (
-                            <Row key={pool.id} pool={pool} table={tables[String(pool.id)]} />
+                            <Row key={pool.id} pool={pool} table={tables[String(pool.id)]} now={now} />
                         ))}
                     </tbody>
                 </table>
@@ -37,8 +39,8 @@ export function LastValues({ pools, tables }: Props) {
     );
 }
 
-function Row({ pool, table }: { pool: Pool; table: PoolTable | undefined }) {
-    const last = (name: string): Value => (table ? lastOf(table, name) : null);
+function Row({ pool, table, now }: { pool: Pool; table: PoolTable | undefined; now: number }) {
+    const last = (name: string): Value => (table ? lastOf(table, name, now) : null);
     return (
         <tr>
             <th scope="row" class="wrap">{pool.pool}</th>
