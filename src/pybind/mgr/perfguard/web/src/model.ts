@@ -64,13 +64,15 @@ export function absorb(model: Model, answer: Overview, since: number, received: 
     const incomplete = since === 0 ? [] : Object.keys(pools).filter(
         (id) => !(id in model.pools) || model.incomplete.includes(id));
     const wholeAt = since === 0 ? received : model.wholeAt;
+    // The time that was asked for is that of another mgr's clock: events of this one may be before.
+    const another = since !== 0 && model.last !== null && model.last.name !== answer.name;
     return {
         last: answer, received, incomplete, wholeAt,
         pools: mergePools(known, pools, answer.now),
         spare: spareOf(known, pools, answer.now),
         cluster: merge(model.cluster, cluster, answer.now),
         events: mergeEvents(model.events, answer.events),
-        whole: incomplete.length > 0 && received - wholeAt >= WHOLE_SECONDS * 1000,
+        whole: another || (incomplete.length > 0 && received - wholeAt >= WHOLE_SECONDS * 1000),
     };
 }
 

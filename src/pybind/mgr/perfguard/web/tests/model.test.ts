@@ -141,6 +141,20 @@ test('what is asked for is never in the future of the mgr', () => {
     assert.equal(sinceOf({ ...model, last: answer(NOW, [1], NOW - 0.5) }), NOW - 0.5);
 });
 
+test('another mgr is asked for everything, once: its clock may be behind', () => {
+    const first = absorb(EMPTY, answer(0, [1]), 0, 1000);
+    const taken = absorb(first, { ...answer(NOW, [1], NOW + 7), name: 'other' }, NOW, 3000);
+    assert.equal(sinceOf(taken), 0);
+    const missed = event(7, NOW - 3);
+    const whole = absorb(taken, { ...answer(0, [1], NOW + 9), name: 'other', events: [missed] }, 0,
+        5000);
+    assert.equal(sinceOf(whole), NOW + 5);
+    assert.ok(whole.events.includes(missed));
+    // It may be the first answer, or everything was asked for already.
+    assert.equal(absorb({ ...first, whole: true }, { ...answer(0, [1]), name: 'other' }, 0,
+        3000).whole, false);
+});
+
 test('a pool that is new among the busiest is asked for whole, but not all the time', () => {
     const first = absorb(EMPTY, answer(0, [1]), 0, 1000);
     const soon = absorb(first, answer(NOW, [1, 2]), NOW, 3000);
