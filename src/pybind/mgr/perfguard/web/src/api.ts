@@ -7,7 +7,7 @@ const TIMEOUT_MS = 10_000;
 const ORDER_TIMEOUT_MS = 40_000;
 
 /** What is in the way:
- *  unreachable  no answer at all, or none in time
+ *  unreachable  no answer at all, or none in time, or one that is not the dashboard's
  *  login        the login has expired
  *  forbidden    the user may not do this
  *  elsewhere    we are sent to another address: by a standby, or by a proxy that wants a login
@@ -117,7 +117,9 @@ export class Api {
                 throw error;
             }
             if (data === undefined && text) {
-                throw new ApiError('down', 'the answer is no JSON', answer.status);
+                // A standby that knows of no active manager has a page to say so.
+                throw new ApiError('unreachable', 'no manager is active at present, or this '
+                    + 'address is not that of the dashboard', answer.status);
             }
             return data as T;
         } catch (error) {

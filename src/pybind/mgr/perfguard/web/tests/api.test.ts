@@ -67,18 +67,20 @@ test('a request asks for the version of the API and sends the body as JSON', asy
     assert.equal(seen[0]![1].credentials, 'same-origin');
 });
 
-async function trouble(api: Api): Promise<string> {
+async function trouble(api: Api, told = /./): Promise<string> {
     try {
         await api.get('overview');
         return 'none';
     } catch (error) {
+        assert.match(String(error), told);
         return error instanceof ApiError ? error.trouble : String(error);
     }
 }
 
 test('what is no answer of the API is an error too', async () => {
     const of = (each: Response) => new Api('', async () => each);
-    assert.equal(await trouble(of(answer(200, '<html>log in</html>'))), 'down');
+    assert.equal(await trouble(of(answer(200, '<html>No active ceph-mgr</html>')),
+        /no manager is active at present, or this address/), 'unreachable');
     assert.equal(await trouble(of(answer(0, '', 'opaqueredirect'))), 'elsewhere');
     assert.equal(await trouble(new Api('', async () => {
         throw new TypeError('Failed to fetch');
