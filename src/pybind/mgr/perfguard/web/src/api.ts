@@ -3,7 +3,7 @@
 
 const MEDIA_TYPE = 'application/vnd.ceph.api.v1.0+json';
 /** An order waits for up to 30 s for perfguard's loop. */
-const TIMEOUT_MS = 10_000;
+export const TIMEOUT_MS = 10_000;
 const ORDER_TIMEOUT_MS = 40_000;
 
 /** What is in the way:

@@ -40,8 +40,7 @@ export function App({ store }: { store: Store }) {
                                 dark={dark} />
                         </Guard>
                         <Guard>
-                            <Osds osds={state.osds} received={state.osdsAt}
-                                failure={state.osdsFailure} suspects={overview.laggy.suspects} />
+                            <Osds store={store} state={state} suspects={overview.laggy.suspects} />
                         </Guard>
                         <div class="columns">
                             <Guard><Events events={state.model.events} /></Guard>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Whether what the page shows can be relied on, and if not, since when and why.
-import type { ApiError } from './api';
-import { OSDS_MS } from './poll';
+import { type ApiError, TIMEOUT_MS } from './api';
+import { HIDDEN_MS } from './poll';
 import type { Overview } from './types';
 
 /** So many answers may be missing. */
@@ -17,23 +17,29 @@ export interface Staleness {
     remedy: 'login' | 'elsewhere' | 'none';
 }
 
-export interface Seen {
-    last: Overview | null;
-    /** When it came, in ms; when the page was opened, if nothing came. */
+/** What is asked for again and again. */
+export interface Asked {
+    /** When the last answer came, in ms; when the page was opened, if nothing came. */
     received: number;
-    /** ms between two requests. */
+    /** ms between two requests, in a tab that is hidden or not, as it is now. */
     interval: number;
+    /** When the tab was last turned to, in ms. */
+    shownAt: number;
     failure: ApiError | null;
+}
+
+export interface Seen extends Asked {
+    last: Overview | null;
 }
 
 /** null: all is well. */
 export function staleness(seen: Seen, now: number): Staleness | null {
-    const age = now - seen.received;
+    const late = overdue(seen, now);
     const { failure, last } = seen;
-    if (failure && (CERTAIN.has(failure.trouble) || age > patience(seen))) {
+    if (failure && (CERTAIN.has(failure.trouble) || late)) {
         return { since: last ? seen.received : 0, why: whyOf(failure), remedy: remedyOf(failure) };
     }
-    if (age > patience(seen)) {
+    if (late) {
         return { since: last ? seen.received : 0, why: 'no answer', remedy: 'none' };
     }
     if (last && last.turned && last.now - last.turned > last.stale_after) {
@@ -46,14 +52,23 @@ export function staleness(seen: Seen, now: number): Staleness | null {
     return null;
 }
 
-/** What is wrong with OSDs that came at `received`, in ms; null: nothing. */
-export function osdsStaleness(received: number, failure: ApiError | null,
-    now: number): string | null {
-    return now - received > MISSED * OSDS_MS ? failure?.message ?? 'no answer' : null;
+/** What is wrong with OSDs that were asked for; null: nothing. */
+export function osdsStaleness(seen: Asked, now: number): string | null {
+    return overdue(seen, now) ? seen.failure?.message ?? 'no answer' : null;
 }
 
-function patience(seen: Seen): number {
-    return Math.max(LEAST_MS, MISSED * seen.interval);
+/** Whether there has been no answer for too long.
+ *
+ * Who turns to a tab finds what was asked for while it was hidden, which is seldom. That is judged
+ * as such until the request that is made then has had its time.
+ */
+function overdue({ received, interval, shownAt, failure }: Asked, now: number): boolean {
+    const settling = now - shownAt < TIMEOUT_MS;
+    if (settling && !failure) {
+        return false;
+    }
+    const patience = MISSED * (settling ? HIDDEN_MS : interval);
+    return now - received > Math.max(LEAST_MS, patience);
 }
 
 function whyOf(failure: ApiError): string {

@@ -20,17 +20,19 @@ export interface State {
     /** Ids of the pools to chart; empty: the busiest. */
     pools: number[];
     opened: number;
+    /** When the tab was last turned to, in ms. */
+    shownAt: number;
 }
 
 export class Store {
     state: State = {
         model: EMPTY, osds: null, osdsAt: 0, failure: null, osdsFailure: null, told: '', pools: [],
-        opened: Date.now(),
+        opened: Date.now(), shownAt: 0,
     };
 
     private readonly listeners = new Set<() => void>();
     private readonly overview = new Poller(() => this.askOverview(),
-        (failures) => this.delay(this.interval, failures));
+        (failures) => this.delay(this.wanted, failures));
 
     private readonly osds = new Poller(() => this.askOsds(),
         (failures) => this.delay(OSDS_MS, failures));
@@ -42,6 +44,7 @@ export class Store {
         this.osds.poke();
         document.addEventListener('visibilitychange', () => {
             if (!document.hidden) {
+                this.change({ shownAt: Date.now() });
                 this.refresh();
             }
         });
@@ -63,8 +66,18 @@ export class Store {
         this.overview.poke();
     }
 
-    /** ms between two requests while the tab is looked at. */
+    /** ms between two requests for the overview, as long as they are answered. */
     get interval(): number {
+        return this.delay(this.wanted, 0);
+    }
+
+    /** The same of those for the OSDs. */
+    get osdsInterval(): number {
+        return this.delay(OSDS_MS, 0);
+    }
+
+    /** The interval while the tab is looked at. */
+    private get wanted(): number {
         const status = this.state.model.last?.status;
         return status && (underWay(status.phase) || status.probe) ? BUSY_MS : QUIET_MS;
     }

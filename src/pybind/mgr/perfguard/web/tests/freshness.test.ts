@@ -2,12 +2,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ApiError, type Trouble } from '../src/api';
-import { osdsStaleness, staleness, type Seen } from '../src/freshness';
+import { osdsStaleness, staleness, type Asked, type Seen } from '../src/freshness';
+import { HIDDEN_MS, OSDS_MS } from '../src/poll';
 import { overview } from './fake/data';
 
 const AT = 1790000000;
 const LAST = overview({ phase: 'IDLE', osds: 6, may: true }, AT, [], AT);
-const SEEN: Seen = { last: LAST, received: 1000 * AT, interval: 2000, failure: null };
+const SEEN: Seen = {
+    last: LAST, received: 1000 * AT, interval: 2000, shownAt: 0, failure: null,
+};
 
 function after(seconds: number, changes: Partial<Seen> = {}) {
     return staleness({ ...SEEN, ...changes }, 1000 * (AT + seconds));
@@ -42,10 +45,34 @@ test('what the dashboard says is believed at once, with a way out', () => {
 });
 
 test('OSDs are stale after three polls, with the reason', () => {
-    const failure = failed('down');
-    assert.equal(osdsStaleness(1000, failure, 31_000), null);
-    assert.equal(osdsStaleness(1000, failure, 31_001), 'so it is');
-    assert.equal(osdsStaleness(1000, null, 31_001), 'no answer');
+    const seen: Asked = {
+        received: 50_000, interval: OSDS_MS, shownAt: 0, failure: failed('down'),
+    };
+    assert.equal(osdsStaleness(seen, 80_000), null);
+    assert.equal(osdsStaleness(seen, 80_001), 'so it is');
+    assert.equal(osdsStaleness({ ...seen, failure: null }, 80_001), 'no answer');
+    assert.equal(osdsStaleness({ ...seen, interval: HIDDEN_MS }, 80_001), null);
+    assert.equal(osdsStaleness({ ...seen, failure: null, shownAt: 80_000 }, 80_001), null);
+});
+
+test('a hidden tab, which asks seldom, waits longer', () => {
+    assert.equal(after(89, { interval: HIDDEN_MS }), null);
+    assert.equal(after(91, { interval: HIDDEN_MS })?.why, 'no answer');
+});
+
+test('who turns to a tab is not alarmed before a request has had its time', () => {
+    const shownAt = 1000 * (AT + 60);
+    assert.equal(after(60, { shownAt }), null);
+    assert.equal(after(69, { shownAt }), null);
+    // The computer may have slept.
+    assert.equal(after(9001, { shownAt: 1000 * (AT + 9000) }), null);
+    assert.equal(after(70, { shownAt })?.why, 'no answer');
+    // One request that failed while it was hidden is not much, but silence for long is.
+    const failure = failed('unreachable');
+    assert.equal(after(61, { shownAt, failure }), null);
+    assert.equal(after(70, { shownAt, failure })?.why, 'so it is');
+    assert.equal(after(91, { shownAt: 1000 * (AT + 90), failure })?.why, 'so it is');
+    assert.equal(after(61, { shownAt, failure: failed('login') })?.remedy, 'login');
 });
 
 test('a page that never got an answer says so', () => {

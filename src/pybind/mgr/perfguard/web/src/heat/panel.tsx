@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useMemo, useState } from 'preact/hooks';
-import type { ApiError } from '../api';
 import { clockText } from '../format';
 import { osdsStaleness } from '../freshness';
 import { useNow } from '../hooks';
+import type { State, Store } from '../store';
 import { recall, remember } from '../theme';
-import type { Osd, Suspect } from '../types';
+import type { Suspect } from '../types';
 import { HeatMap } from './map';
 import { hostsOf, summaryOf } from './osds';
 import { OsdTable } from './table';
@@ -13,14 +13,13 @@ import { OsdTable } from './table';
 const VIEW = 'perfguard-osd-view';
 
 interface Props {
-    osds: Osd[] | null;
-    /** When they came, in ms. */
-    received: number;
-    failure: ApiError | null;
+    store: Store;
+    state: State;
     suspects: Suspect[];
 }
 
-export function Osds({ osds, received, failure, suspects }: Props) {
+export function Osds({ store, state, suspects }: Props) {
+    const { osds, osdsFailure: failure } = state;
     const [table, setTable] = useState(recall(VIEW) === 'table');
     const suspect = suspects[0] ?? null;
     const hosts = useMemo(() => hostsOf(osds ?? [], suspect),
@@ -35,7 +34,7 @@ export function Osds({ osds, received, failure, suspects }: Props) {
                 <span class={trouble ? 'state-slow' : 'muted'} data-test="heat-summary">
                     {trouble || (osds?.length ? 'none is slow' : '')}
                 </span>
-                {osds && <Old received={received} failure={failure} />}
+                {osds && <Old store={store} state={state} />}
                 <button type="button" class="button small right" aria-pressed={table}
                     data-test="osd-view" onClick={() => {
                         remember(VIEW, table ? 'map' : 'table');
@@ -54,8 +53,12 @@ export function Osds({ osds, received, failure, suspects }: Props) {
 }
 
 /** The overview may come while the OSDs do not. */
-function Old({ received, failure }: { received: number; failure: ApiError | null }) {
-    const why = osdsStaleness(received, failure, useNow(1000));
+function Old({ store, state }: { store: Store; state: State }) {
+    const received = state.osdsAt;
+    const why = osdsStaleness({
+        received, interval: store.osdsInterval, shownAt: state.shownAt,
+        failure: state.osdsFailure,
+    }, useNow(1000));
     return why === null ? null : (
         <span class="state-warm" role="status" data-test="heat-stale">
             as of {clockText(received / 1000)}: {why}
@@ -73,7 +76,10 @@ function Legend() {
                 as fast as its peers to twice as slow
             </li>
             <li><span class="cell h-slow" aria-hidden="true"><b data-mark="S" /></span> proven slow</li>
-            <li><span class="cell h-slow" aria-hidden="true"><b data-mark="L" /></span> suspect of laggy PGs</li>
+            <li>
+                <span class="cell h-slow" aria-hidden="true"><b data-mark="L" /></span>
+                {' '}suspect of laggy PGs
+            </li>
             <li><span class="cell h-none" aria-hidden="true" /> too little to tell</li>
             <li><span class="cell h-none" aria-hidden="true"><b data-mark="?" /></span> silent</li>
             <li><span class="cell h-none in" aria-hidden="true" /> pinned PGs to come</li>

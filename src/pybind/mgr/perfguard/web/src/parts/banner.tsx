@@ -10,7 +10,7 @@ export function Banner({ store, state }: { store: Store; state: State }) {
     const { last, received } = state.model;
     const stale = staleness({
         last, received: last ? received : state.opened, interval: store.interval,
-        failure: state.failure,
+        shownAt: state.shownAt, failure: state.failure,
     }, now);
     const readOnly = last && !last.may.update && !last.may.create && !last.may.delete;
     return (
