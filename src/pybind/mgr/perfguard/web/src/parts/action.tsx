@@ -12,6 +12,8 @@ interface Props {
     /** What the button is about, where its label does not tell ("Delete" of which probe?). */
     about?: string;
     kind?: 'primary' | 'grave' | 'small' | 'plain';
+    /** Where it is not, only what was begun is shown, until it is over. */
+    offered?: boolean;
     children: ComponentChildren;
     act: () => Promise<unknown>;
     onDone: () => void;
@@ -20,8 +22,8 @@ interface Props {
 }
 
 /** A button that asks before it acts, and says what came of it. */
-export function Action({ label, test, title, yes, about, kind = 'plain', children, act, onDone,
-    onKeep }: Props) {
+export function Action({ label, test, title, yes, about, kind = 'plain', offered = true, children,
+    act, onDone, onKeep }: Props) {
     const [open, setOpen] = useState(false);
     const [busy, setBusy] = useState(false);
     const [error, setError] = useState('');
@@ -43,6 +45,9 @@ export function Action({ label, test, title, yes, about, kind = 'plain', childre
         setBusy(false);
         onDone();
     };
+    if (!offered && !keep) {
+        return null;
+    }
     return (
         <>
             <button type="button" class={`button ${kind}`} data-test={test}

@@ -4,6 +4,7 @@ import {
     confirmationOf, etaText, limitText, movedText, partsOf, shareOf, type Verb, verbsOf,
 } from '../campaign';
 import { countText, percentText, plural, shownText, timeText } from '../format';
+import { turned } from '../kept';
 import type { Store } from '../store';
 import type { Campaign, Overview } from '../types';
 import { Action } from './action';
@@ -23,8 +24,8 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
     const { rebalance } = overview;
     const allowed = verbsOf(overview.status.phase, rebalance.paused ?? false);
     // A question stays until it is answered, also when the phase changes meanwhile.
-    const keep = (verb: Verb | 'expand') => (on: boolean) => setKept((now) => (
-        now.includes(verb) === on ? now : on ? [...now, verb] : now.filter((each) => each !== verb)));
+    const keep = (verb: Verb | 'expand') => (on: boolean) =>
+        setKept((now) => turned(now, verb, on));
     const verbs = [...allowed, ...kept.filter((verb): verb is Verb => (
         verb !== 'expand' && !allowed.includes(verb)))];
     return (

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // What was detected and done, what is done for clients, and who is to blame.
 import { plural, shownText, timeText } from '../format';
+import { useKept } from '../kept';
 import type { Store } from '../store';
 import type { Event, Laggy, Mitigation, Rung } from '../types';
 import { Action } from './action';
@@ -39,7 +40,13 @@ interface MitigationProps {
     may: boolean;
 }
 
+/** Rungs that nothing was done on have no id, and are listed once. */
+function keyOf({ id, rung }: Rung): string {
+    return String(id ?? rung);
+}
+
 export function Mitigations({ store, mitigation, may }: MitigationProps) {
+    const { rows, keep } = useKept(mitigation.rungs, keyOf, ['revert']);
     return (
         <section class="card" aria-labelledby="mitigation-title">
             <div class="section-head">
@@ -47,8 +54,8 @@ export function Mitigations({ store, mitigation, may }: MitigationProps) {
                 <span class="muted">mode: {mitigation.mode}</span>
             </div>
             <ul class="rungs" data-test="mitigation">
-                {mitigation.rungs.map((rung, place) => (
-                    <li key={rung.id ?? `${rung.rung} ${place}`} data-state={rung.state}>
+                {rows.map((rung) => (
+                    <li key={keyOf(rung)} data-state={rung.state}>
                         <span class={`dot ${rung.state}`} aria-hidden="true" />
                         <div class="rung">
                             <b>{rung.rung}</b> {rung.subject}{' '}
@@ -57,8 +64,11 @@ export function Mitigations({ store, mitigation, may }: MitigationProps) {
                             {rung.why && <p>{rung.why}</p>}
                             <Settings rung={rung} />
                         </div>
-                        {may && rung.id !== null && rung.state === 'held'
-                            && <Revert store={store} rung={rung} id={rung.id} />}
+                        {rung.id !== null && (
+                            <Revert store={store} rung={rung} id={rung.id}
+                                offered={may && rung.state === 'held'}
+                                onKeep={keep(rung, 'revert')} />
+                        )}
                     </li>
                 ))}
             </ul>
@@ -80,10 +90,19 @@ function Settings({ rung }: { rung: Rung }) {
     );
 }
 
-function Revert({ store, rung, id }: { store: Store; rung: Rung; id: number }) {
+interface RevertProps {
+    store: Store;
+    rung: Rung;
+    id: number;
+    offered: boolean;
+    onKeep: (keep: boolean) => void;
+}
+
+function Revert({ store, rung, id, offered, onKeep }: RevertProps) {
     return (
         <Action label={'Revert\u2026'} about={rung.rung} test={`button-revert-${id}`} kind="small"
-            title={`Undo "${rung.rung}"?`} yes="Undo" onDone={() => store.refresh()}
+            title={`Undo "${rung.rung}"?`} yes="Undo" offered={offered} onKeep={onKeep}
+            onDone={() => store.refresh()}
             act={() => store.api.post(`mitigation/${id}/revert`)}>
             <p>What it changed becomes what it was before, and it is left alone until its evidence
                 has been gone.</p>

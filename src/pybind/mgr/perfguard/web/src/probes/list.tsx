@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { NONE, secondsText, timeText } from '../format';
+import { useKept } from '../kept';
 import { Action } from '../parts/action';
 import { Failure } from '../parts/dialog';
 import type { Store } from '../store';
@@ -19,7 +20,8 @@ interface Props {
 }
 
 export function ProbeList(props: Props) {
-    const newest = [...props.probes].reverse();
+    const { rows, keep } = useKept(props.probes, ({ id }) => String(id), ['cancel', 'delete']);
+    const newest = [...rows].reverse();
     if (!newest.length) {
         return <p class="muted">There are no probes yet.</p>;
     }
@@ -36,15 +38,19 @@ export function ProbeList(props: Props) {
                     </tr>
                 </thead>
                 <tbody>
-                    {newest.map((probe) => <Row key={probe.id} probe={probe} {...props} />)}
+                    {newest.map((probe) => (
+                        <Row key={probe.id} probe={probe} keep={(action) => keep(probe, action)}
+                            {...props} />
+                    ))}
                 </tbody>
             </table>
         </div>
     );
 }
 
-function Row({ probe, running, marked, may, store, onMark, onShow }: Props & {
+function Row({ probe, keep, running, marked, may, store, onMark, onShow }: Props & {
     probe: ProbeSummary;
+    keep: (action: string) => (on: boolean) => void;
 }) {
     const { id, state } = probe;
     const ended = hasEnded(probe);
@@ -74,22 +80,20 @@ function Row({ probe, running, marked, may, store, onMark, onShow }: Props & {
                     data-test={`probe-show-${id}`}
                     onClick={(event) => onShow(id, event.currentTarget)}>Results</button>
                 <Baseline store={store} probe={probe} may={may} />
-                {!ended && may.update && (
-                    <Action label={'Cancel\u2026'} about={`probe ${id}`} kind="small"
-                        test={`probe-cancel-${id}`} title={`Cancel probe ${id}?`}
-                        yes="Cancel the probe" onDone={() => store.refresh()}
-                        act={() => store.api.post(`probe/${id}/cancel`)}>
-                        <p>It stops, and removes the objects it has written.</p>
-                    </Action>
-                )}
-                {ended && may.delete && (
-                    <Action label={'Delete\u2026'} about={`probe ${id}`} kind="small"
-                        test={`probe-delete-${id}`} title={`Delete probe ${id}?`} yes="Delete"
-                        onDone={() => store.refresh()}
-                        act={() => store.api.remove(`probe/${id}`)}>
-                        <p>Its results are forgotten.</p>
-                    </Action>
-                )}
+                <Action label={'Cancel\u2026'} about={`probe ${id}`} kind="small"
+                    offered={!ended && may.update} onKeep={keep('cancel')}
+                    test={`probe-cancel-${id}`} title={`Cancel probe ${id}?`}
+                    yes="Cancel the probe" onDone={() => store.refresh()}
+                    act={() => store.api.post(`probe/${id}/cancel`)}>
+                    <p>It stops, and removes the objects it has written.</p>
+                </Action>
+                <Action label={'Delete\u2026'} about={`probe ${id}`} kind="small"
+                    offered={ended && may.delete} onKeep={keep('delete')}
+                    test={`probe-delete-${id}`} title={`Delete probe ${id}?`} yes="Delete"
+                    onDone={() => store.refresh()}
+                    act={() => store.api.remove(`probe/${id}`)}>
+                    <p>Its results are forgotten.</p>
+                </Action>
             </td>
         </tr>
     );

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useRef } from 'preact/hooks';
 import { pathOf } from '../api';
+import { useKept } from '../kept';
 import { Action } from '../parts/action';
 import { Failure } from '../parts/dialog';
 import type { Store } from '../store';
@@ -20,12 +21,13 @@ interface Props {
 }
 
 export function Schedules({ store, schedules, may, pools, osds }: Props) {
+    const { rows, keep } = useKept(schedules, ({ name }) => name, ['remove']);
     return (
         <div class="schedules" data-test="schedules">
             <h3>Schedules</h3>
-            {schedules.length === 0 && <p class="muted">No probe runs by itself.</p>}
+            {rows.length === 0 && <p class="muted">No probe runs by itself.</p>}
             <ul>
-                {schedules.map((each) => (
+                {rows.map((each) => (
                     <li key={each.name}>
                         <div>
                             <b>{each.name}</b>: {whatText(each)}, {whenText(each)}
@@ -33,15 +35,14 @@ export function Schedules({ store, schedules, may, pools, osds }: Props) {
                                 <p class="state-slow">could not begin: {each.refused}</p>
                             )}
                         </div>
-                        {may.delete && (
-                            <Action label={'Remove\u2026'} about={`schedule ${each.name}`}
-                                kind="small" test={`schedule-remove-${each.name}`}
-                                title={`Remove the schedule ${each.name}?`} yes="Remove"
-                                onDone={() => store.refresh()}
-                                act={() => store.api.remove(pathOf('schedule', each.name))}>
-                                <p>Its probes no longer run by themselves. Their results stay.</p>
-                            </Action>
-                        )}
+                        <Action label={'Remove\u2026'} about={`schedule ${each.name}`}
+                            kind="small" test={`schedule-remove-${each.name}`}
+                            offered={may.delete} onKeep={keep(each, 'remove')}
+                            title={`Remove the schedule ${each.name}?`} yes="Remove"
+                            onDone={() => store.refresh()}
+                            act={() => store.api.remove(pathOf('schedule', each.name))}>
+                            <p>Its probes no longer run by themselves. Their results stay.</p>
+                        </Action>
                     </li>
                 ))}
             </ul>
