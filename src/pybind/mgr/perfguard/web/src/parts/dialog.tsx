@@ -14,7 +14,10 @@ interface Props {
     onNo: () => void;
 }
 
-/** Says what will happen and asks. Escape means no; the browser keeps the focus inside. */
+/** Says what will happen and asks. Escape means no; the browser keeps the focus inside.
+ *
+ * A browser may close a dialog without asking first, as with the second Escape: that means no too.
+ */
 export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo }: Props) {
     const dialog = useRef<HTMLDialogElement>(null);
     const id = useId();
@@ -25,7 +28,8 @@ export function Confirm({ title, yes, grave, busy, error, children, onYes, onNo 
     }, []);
     return (
         <dialog ref={dialog} class="dialog" aria-labelledby={`${id}t`} aria-describedby={`${id}d`}
-            data-test="dialog" onCancel={(event) => { event.preventDefault(); onNo(); }}>
+            data-test="dialog" onClose={onNo}
+            onCancel={(event) => { event.preventDefault(); onNo(); }}>
             <h2 id={`${id}t`}>{title}</h2>
             <div id={`${id}d`} class="dialog-text">{children}</div>
             <Failure text={error} />
