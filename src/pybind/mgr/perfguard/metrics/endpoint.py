@@ -20,6 +20,8 @@ THREADS = 2
 #: Seconds that a connection may take over a request, and that a stop waits for the last answers.
 TIMEOUT_SECONDS = 10
 STOP_SECONDS = 1
+#: Seconds that the caller waits for a stop, which clients that do not read can hold up.
+CLOSE_SECONDS = 2.0
 #: Seconds until a port that was in use, or a server that broke down, is tried again.
 RETRY_SECONDS = 5.0
 
@@ -73,30 +75,35 @@ class Endpoint:
             self._failure = ''
 
     def _due(self) -> bool:
-        broken = self._failure or (self._thread is not None and not self._thread.is_alive())
-        return bool(broken) and self._clock() - self._tried >= RETRY_SECONDS
+        serving = self._thread is not None and self._thread.is_alive()
+        return (self._place.port != 0 and not serving
+                and self._clock() - self._tried >= RETRY_SECONDS)
 
     def _start(self, place: Place) -> None:
         self._tried = self._clock()
         failure = ''
+        server: Any = None
         try:
             address = _usable(place.address)
             # Not before it is wanted: it is no part of Python.
             from cheroot.wsgi import Server
-            server: Any = Server((address, place.port), self._answer, numthreads=THREADS,
-                                 timeout=TIMEOUT_SECONDS, shutdown_timeout=STOP_SECONDS)
+            server = Server((address, place.port), self._answer, numthreads=THREADS,
+                            timeout=TIMEOUT_SECONDS, shutdown_timeout=STOP_SECONDS)
             server.error_log = _log_error
             server.prepare()
+            thread = threading.Thread(target=self._serve, args=(server,),
+                                      name='perfguard-metrics')
+            thread.start()
         except ImportError as error:
             failure = 'python3-cheroot, which CherryPy brings along, is missing: %s' % error
         except Exception as error:
             # Whatever it is, it must not take a turn of the loop along.
             failure = str(error) or repr(error)
         else:
-            self._server = server
-            self._thread = threading.Thread(target=self._serve, args=(server,),
-                                            name='perfguard-metrics')
-            self._thread.start()
+            self._server, self._thread = server, thread
+        if failure and server is not None:
+            # It may listen already, and would be in the way of the next try.
+            _stop(server)
         self._tell(place, failure)
 
     def _tell(self, place: Place, failure: str) -> None:
@@ -121,12 +128,15 @@ class Endpoint:
         self._server = self._thread = None
         if server is None or thread is None:
             return
+        closing = threading.Thread(target=_end, args=(server, thread), daemon=True,
+                                   name='perfguard-metrics-end')
         try:
-            server.stop()
-        except Exception:
-            # One that broke down may do so again; a turn of the loop must not.
-            log.exception('the server of the metrics does not stop as it should')
-        thread.join()
+            closing.start()
+        except RuntimeError:
+            # There are no more threads: it takes as long as it takes.
+            _end(server, thread)
+        else:
+            closing.join(CLOSE_SECONDS)
 
     # ---- requests: the server's threads
 
@@ -147,6 +157,29 @@ class Endpoint:
                 status, body = '500 Internal Server Error', b'see the log of the mgr\n'
         start_response(status, [*headers, ('Content-Length', str(len(body)))])
         return [] if method == 'HEAD' else [body]
+
+
+def _end(server: Any, thread: threading.Thread) -> None:
+    _stop(server)
+    thread.join()
+
+
+def _stop(server: Any) -> None:
+    """Leave nothing of a server, however far it came with its start or an earlier stop."""
+    from cheroot.workers import threadpool
+    try:
+        # Does nothing unless the server came to the end of its start.
+        server.stop()
+    except Exception:
+        # One that broke down may do so again; a turn of the loop must not.
+        log.exception('the server of the metrics does not stop as it should')
+    listening = getattr(server, 'socket', None)
+    if listening is not None:
+        listening.close()
+    # Newer servers do not know their workers until all have started.
+    pool: Any = threadpool
+    for _ in range(THREADS):
+        server.requests.put(pool._SHUTDOWNREQUEST)
 
 
 def _usable(address: str) -> str:

@@ -64,6 +64,17 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def fail_to_start(monkeypatch: pytest.MonkeyPatch, failing: Callable[[str], bool]) -> None:
+    """Of threads those whose names are `failing`."""
+    start = threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        if failing(thread.name):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+    monkeypatch.setattr(threading.Thread, 'start', started)
+
+
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     pytest.importorskip('cheroot')
@@ -197,6 +208,78 @@ def test_a_server_that_breaks_down_is_started_anew(bench: Bench,
     bench.now += RETRY_SECONDS / 2
     bench.endpoint.tend()
     assert bench.served() and bench.endpoint.remarks() == []
+    bench.endpoint.close()
+    wait(lambda: own_threads() == threads)
+
+
+def test_a_server_that_starts_by_half_is_not_in_the_way(
+        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = own_threads()
+    workers: List[str] = []
+
+    def second_worker(name: str) -> bool:
+        workers.extend([name] if name.startswith('CP Server') else [])
+        return len(workers) == 2
+    with monkeypatch.context() as scarce:
+        fail_to_start(scarce, second_worker)
+        bench.endpoint.tend()
+    assert "can't start new thread" in bench.endpoint.remarks()[0]
+    wait(lambda: own_threads() == threads)
+    bench.now += RETRY_SECONDS
+    bench.endpoint.tend()
+    assert bench.served() and bench.endpoint.remarks() == []
+
+
+def test_a_server_without_a_thread_is_tried_again(bench: Bench,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = own_threads()
+    with monkeypatch.context() as scarce:
+        fail_to_start(scarce, 'perfguard-metrics'.__eq__)
+        bench.endpoint.tend()
+        assert "can't start new thread" in bench.endpoint.remarks()[0]
+        bench.now += RETRY_SECONDS
+        bench.endpoint.tend()
+        assert len(bench.endpoint.remarks()) == 1
+    wait(lambda: own_threads() == threads)
+    bench.now += RETRY_SECONDS
+    bench.endpoint.tend()
+    assert bench.served() and bench.endpoint.remarks() == []
+
+
+def test_it_closes_without_another_thread(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = own_threads()
+    bench.endpoint.tend()
+    fail_to_start(monkeypatch, 'perfguard-metrics-end'.__eq__)
+    bench.endpoint.close()
+    assert own_threads() == threads and not bench.served()
+
+
+def test_a_stop_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cheroot.connections import ConnectionManager
+    threads = own_threads()
+    bench.endpoint.tend()
+    monkeypatch.setattr(ConnectionManager, 'close', breaking_down)
+    bench.endpoint.close()
+    wait(lambda: own_threads() == threads)
+
+
+def test_a_client_that_does_not_read_holds_nobody_up(bench: Bench,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, 'CLOSE_SECONDS', 0.1)
+    threads = own_threads()
+    bench.page = b'x 1\n' * (4 << 20)
+    bench.endpoint.tend()
+    with socket.create_connection((LOOPBACK, bench.place.port)) as client:
+        client.sendall(b'GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n')
+        # The answer is on its way, and gets stuck when the buffers are full.
+        assert client.recv(1)
+        bench.page = b'y 2\n'
+        bench.place = Place(LOOPBACK, free_port())
+        before = time.monotonic()
+        bench.endpoint.tend()
+        # Less than the server's timeout of the connection.
+        assert time.monotonic() - before < module.TIMEOUT_SECONDS / 2
+        assert bench.served()
     bench.endpoint.close()
     wait(lambda: own_threads() == threads)
 
