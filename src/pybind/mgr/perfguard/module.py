@@ -45,16 +45,20 @@ class Module(Commands, MgrModule):
 
     def serve(self) -> None:
         self.loop.load()
-        while not self._stop.is_set():
-            # One bad turn must not end the watch; the next one starts from what is stored.
-            for task in (self._metrics.tend, self.loop.turn):
-                try:
-                    task()
-                except Exception:
-                    log.exception('a turn of the loop failed')
-            self.loop.wait()
-        self._metrics.close()
-        self.loop.close()
+        try:
+            while not self._stop.is_set():
+                # One bad turn must not end the watch; the next one starts from what is stored.
+                for task in (self._metrics.tend, self.loop.turn):
+                    try:
+                        task()
+                    except Exception:
+                        log.exception('a turn of the loop failed')
+                self.loop.wait()
+        finally:
+            try:
+                self._metrics.close()
+            finally:
+                self.loop.close()
 
     def shutdown(self) -> None:
         self._stop.set()

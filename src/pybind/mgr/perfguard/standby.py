@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """perfguard in an mgr that is not active: an empty page where Prometheus looks for metrics."""
+import logging
 import threading
 from typing import Any
 
@@ -7,6 +8,8 @@ from mgr_module import MgrStandbyModule, Option
 
 from .metrics.endpoint import Endpoint, place_of
 from .options import OPTIONS
+
+log = logging.getLogger(__name__)
 
 #: Seconds between two looks at the options: standby modules are not told of changes.
 LOOK_SECONDS = 5.0
@@ -21,10 +24,15 @@ class StandbyModule(MgrStandbyModule):
 
     def serve(self) -> None:
         endpoint = Endpoint(lambda: b'', lambda: place_of(self.get_localized_module_option))
-        while not self._stop.is_set():
-            endpoint.tend()
-            self._stop.wait(LOOK_SECONDS)
-        endpoint.close()
+        try:
+            while not self._stop.is_set():
+                try:
+                    endpoint.tend()
+                except Exception:
+                    log.exception('the metrics could not be looked after')
+                self._stop.wait(LOOK_SECONDS)
+        finally:
+            endpoint.close()
 
     def shutdown(self) -> None:
         self._stop.set()
