@@ -81,7 +81,8 @@ def scraped(release: str, cluster_factory: ClusterFactory,
     guard = Guard(cluster, {'slow_osd_seconds': '5', 'slow_osd_ratio': '100'})
     cluster.pool_create('rbd', 32)
     cluster.pool_create(HOSTILE, 8)
-    cluster.load('rbd', rate=100, runtime=300)
+    # Longer than all tests take; the end of the cluster is that of its clients.
+    cluster.load('rbd', rate=100, runtime=900)
     directory = tmp_path_factory.mktemp('prometheus')
     with Prometheus(directory, block.first + 4, ['%s:%d' % (LOOPBACK, port)
                                                  for port in ports.values()],
@@ -208,7 +209,6 @@ def test_the_port_is_changed_at_run_time(scraped: Scraped) -> None:
         scraped.cluster.wait(lambda: 'in use' in scraped.reasons(), 20, 'the reason')
         reason, = re.findall('metrics are not served.*', scraped.reasons())
         assert '%s:%d' % (LOOPBACK, port) in reason
-        assert scraped.guard.get('status')['health'] == []
     scraped.wait_served(port)
     scraped.cluster.wait(lambda: 'metrics' not in scraped.reasons(), 20, 'the reason to go')
 
