@@ -45,13 +45,14 @@ class Browser:
     def __init__(self, directory: Path, width: int = 1280, height: int = 2000) -> None:
         self._artefacts = Path(os.environ.get(ARTEFACTS, directory))
         self._artefacts.mkdir(parents=True, exist_ok=True)
-        #: The browser's profile, and its home, lest it leave something in the user's.
-        self._home = tempfile.mkdtemp(dir=directory)
+        #: All that the browser writes, lest it leave something behind. A short path, for there are
+        #: sockets in it.
+        self._home = tempfile.mkdtemp(prefix='browser-')
         self._urls: List[str] = []
         # Chromium ends with its driver, as the other end of its debugging pipe is the driver's.
         self._process = subprocess.Popen(
             tied_argv([DRIVER, '--port=0']), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            env={**os.environ, 'HOME': self._home, 'XDG_CONFIG_HOME': self._home},
+            env={**os.environ, **dict.fromkeys(('HOME', 'TMPDIR', 'XDG_CONFIG_HOME'), self._home)},
             universal_newlines=True)
         try:
             self.driver = WebDriver(f'http://127.0.0.1:{self._port()}',
