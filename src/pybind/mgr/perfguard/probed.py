@@ -46,8 +46,12 @@ class Probed:
 
     # ---- the data of commands
 
-    def listing(self) -> Json:
-        return {'probes': [self._summary(record) for record in self._all()],
+    def listing(self, last: Optional[int] = None) -> Json:
+        """`last`: only so many, and the baselines, however old."""
+        records = self._all()
+        first = 0 if last is None else len(records) - last
+        return {'probes': [self._summary(record) for number, record in enumerate(records)
+                           if number >= first or record.id in self.baselines.ids],
                 'kept_in': self.kept_in}
 
     def _summary(self, record: RunRecord) -> Json:

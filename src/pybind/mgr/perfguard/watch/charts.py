@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a page draws: the last hour, reading by reading, newer than what it has already."""
 import math
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
+from .pools import mean_flow
 from .series import DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, Point, Series
 from .tails import Levels, Tails
 
@@ -73,11 +74,10 @@ def _by_time(series: Series, points: Sequence[Point]) -> Dict[float, List[Option
 
 
 def _clients(point: Point) -> List[Optional[float]]:
-    row: List[Optional[float]] = [round(point.end, 3), round(point.seconds, 1)]
-    flows: List[Tuple[float, float]] = [(point.sums[READS], point.sums[READ_NS]),
-                                        (point.sums[WRITES], point.sums[WRITE_NS])]
-    row += [round(total / ops / 1e6, 3) if ops else None for ops, total in flows]
-    return row + [round(ops / max(point.seconds, 1e-9), 1) for ops, _ in flows]
+    flows = [mean_flow([point], READS, READ_NS), mean_flow([point], WRITES, WRITE_NS)]
+    return [round(point.end, 3), round(point.seconds, 1),
+            *(round(flow.ms, 3) if flow.rate else None for flow in flows),
+            *(round(flow.rate, 1) for flow in flows)]
 
 
 def _numbers(levels: Levels) -> List[float]:
