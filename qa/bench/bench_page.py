@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict
 
-from qa.fakepage import PAGE, FakePage
-from qa.tests.browser import Browser
+from qa.lib.browser import Browser
+from qa.lib.fake_page import PAGE, FakePage
 
 LIMIT_BYTES = 300000
 #: Notes when the last OSD is there, and each task of more than 50 ms.

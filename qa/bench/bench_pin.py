@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
 from qa.cluster import Cluster
-from qa.tests.guard import Guard
+from qa.lib.guard import Guard
 
 SOURCE = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr'
 

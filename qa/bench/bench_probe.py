@@ -22,7 +22,7 @@ from perfguard.probe.placement import pgid_of
 from perfguard.probe.types import NAMESPACE, PREFIX, Job, Step, Stream
 from perfguard.probe.wire import Request, request_to_json, step_result_from_json
 from qa.cluster import Cluster
-from qa.probing import Worker, probe_key
+from qa.lib.probe_worker import Worker, probe_key
 
 POOL = 'bench'
 PG_NUM = 64

@@ -8,8 +8,7 @@ from typing import Any, Callable, Dict, List, Set, Tuple
 import pytest
 
 from qa.cluster import Cluster
-
-from .guard import FAST_CONF, Guard
+from qa.lib.guard import FAST_CONF, Guard
 
 ClusterFactory = Callable[..., Cluster]
 #: PG -> acting set.

@@ -18,8 +18,7 @@ from qa.bench.expansion.burst import Verdict, verdict
 from qa.bench.expansion.clients import latency
 from qa.bench.expansion.settings import Arm, Settings, alternating, parse_arm, parse_option
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample
-
-from .terminal import heed_interrupts
+from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

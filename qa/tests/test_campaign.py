@@ -10,9 +10,8 @@ from typing import List
 import pytest
 
 from qa.cluster import Cluster
-
-from .clusters import ClusterFactory, small_cluster
-from .guard import FAST_CONF, Guard, Json
+from qa.lib.clusters import ClusterFactory, small_cluster
+from qa.lib.guard import FAST_CONF, Guard, Json
 
 SOURCE = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr'
 

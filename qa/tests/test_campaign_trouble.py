@@ -13,8 +13,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from qa.cluster import Cluster
-
-from .guard import FAST_CONF, Foreign, Guard
+from qa.lib.guard import FAST_CONF, Foreign, Guard
 
 ClusterFactory = Callable[..., Cluster]
 

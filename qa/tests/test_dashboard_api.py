@@ -10,10 +10,10 @@ import pytest
 
 from perfguard.web.routes import ROUTES
 
-from .clusters import ClusterFactory
-from .guard import FAST_CONF, Guard
-from .probes import ENDED, SHORT
-from .restapi import ADMIN, API, NOBODY, READER, Request, RestApi
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.probes import ENDED, SHORT
+from qa.lib.restapi import ADMIN, API, NOBODY, READER, Request, RestApi
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
 

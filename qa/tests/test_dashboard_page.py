@@ -14,12 +14,11 @@ from selenium.webdriver.common.by import By
 
 from qa.cluster import Cluster
 from qa.cluster.dashboard import Dashboard
-
-from .browser import BAD_STATUS, Browser
-from .clusters import ClusterFactory
-from .faults import LAGGY_CONF, laggy
-from .guard import Guard
-from .proxy import Proxy
+from qa.lib.browser import BAD_STATUS, Browser
+from qa.lib.clusters import ClusterFactory
+from qa.lib.faults import LAGGY_CONF, laggy
+from qa.lib.guard import Guard
+from qa.lib.proxy import Proxy
 
 pytestmark = pytest.mark.releases('pacific', 'tentacle')
 

@@ -14,8 +14,7 @@ from typing import List
 import pytest
 
 from qa.cluster.dashboard import ACCEPT
-
-from .terminal import heed_interrupts
+from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

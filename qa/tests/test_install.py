@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Callable
 
 from qa.cluster import Cluster
-
-from .guard import Guard
+from qa.lib.guard import Guard
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -13,9 +13,8 @@ from typing import Any, Dict, List, Optional, Set, Tuple, Type
 import pytest
 
 from qa.cluster import Cluster
-
-from .clusters import ClusterFactory, small_cluster
-from .guard import Guard
+from qa.lib.clusters import ClusterFactory, small_cluster
+from qa.lib.guard import Guard
 
 #: So that what is left of the join's own hold of the mons' proposal interval shows.
 SLOW_PEERING = {'fast_peering': 'off'}

@@ -12,11 +12,10 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.ports import claim
-
-from .clusters import ClusterFactory
-from .guard import FAST_CONF, Guard
-from .probes import SHORT, Probes
-from .prometheus import LOOPBACK, Prometheus, fetch
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.probes import SHORT, Probes
+from qa.lib.prometheus import LOOPBACK, Prometheus, fetch
 
 MONITORING = Path(__file__).resolve().parents[2] / 'monitoring'
 RULES = MONITORING / 'perfguard_alerts.yml'

@@ -12,9 +12,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import pytest
 
 from qa.cluster import Cluster
-
-from .faults import LAGGY_CONF, laggy
-from .guard import Foreign, Guard, Json
+from qa.lib.faults import LAGGY_CONF, laggy
+from qa.lib.guard import Foreign, Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
 

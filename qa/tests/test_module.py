@@ -7,8 +7,7 @@ from typing import Callable, Tuple
 import pytest
 
 from qa.cluster import Cluster
-
-from .guard import Guard
+from qa.lib.guard import Guard
 
 ClusterFactory = Callable[..., Cluster]
 

@@ -9,8 +9,8 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from qa.fakepage import WEB, FakePage
-from qa.tests.browser import Browser
+from qa.lib.browser import Browser
+from qa.lib.fake_page import WEB, FakePage
 
 #: As in the page's tests/fake/data.ts.
 HOSTILE = '<img src=x onerror=alert(1)>'

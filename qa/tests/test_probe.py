@@ -13,10 +13,9 @@ import pytest
 
 from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster
-
-from .faults import dispatch_delay
-from .guard import FAST_CONF, Guard
-from .probes import LOOKALIKES, RUN_SECONDS, SHORT, Probes, objects, put_lookalikes, users
+from qa.lib.faults import dispatch_delay
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.probes import LOOKALIKES, RUN_SECONDS, SHORT, Probes, objects, put_lookalikes, users
 
 ClusterFactory = Callable[..., Cluster]
 

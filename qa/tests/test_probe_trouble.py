@@ -19,10 +19,9 @@ import pytest
 
 from perfguard.probe.types import PREFIX
 from qa.cluster import Cluster
-
-from .faults import LAGGY_CONF, laggy
-from .guard import FAST_CONF, Foreign, Guard, Json
-from .probes import ENDED, Probes, objects, put_lookalikes, users
+from qa.lib.faults import LAGGY_CONF, laggy
+from qa.lib.guard import FAST_CONF, Foreign, Guard, Json
+from qa.lib.probes import ENDED, Probes, objects, put_lookalikes, users
 
 ClusterFactory = Callable[..., Cluster]
 

@@ -9,7 +9,7 @@ import pytest
 from perfguard.probe.types import NAMESPACE, PREFIX, Job, Step, StepResult, Stream
 from perfguard.probe.wire import SWEEP, Request, request_to_json, step_result_from_json
 from qa.cluster import Cluster
-from qa.probing import Json, Worker, mon_host, probe_key
+from qa.lib.probe_worker import Json, Worker, mon_host, probe_key
 
 ClusterFactory = Callable[..., Cluster]
 

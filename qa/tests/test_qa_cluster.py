@@ -15,8 +15,7 @@ import pytest
 from qa.cluster import Cluster, ClusterError, CommandError
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample, quantile, summarise
 from qa.cluster.state import State, process_identity
-
-from .terminal import heed_interrupts
+from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

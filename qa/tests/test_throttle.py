@@ -7,9 +7,8 @@ from typing import Callable, Dict, Iterator
 import pytest
 
 from qa.cluster import Cluster
-
-from .faults import dispatch_delay
-from .guard import Guard, Json
+from qa.lib.faults import dispatch_delay
+from qa.lib.guard import Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
 

@@ -9,9 +9,8 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
 import pytest
 
 from qa.cluster import Cluster
-
-from .faults import LAGGY_CONF, laggy
-from .guard import FAST_CONF, Guard, Json
+from qa.lib.faults import LAGGY_CONF, laggy
+from qa.lib.guard import FAST_CONF, Guard, Json
 
 ClusterFactory = Callable[..., Cluster]
 

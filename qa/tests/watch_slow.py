@@ -14,9 +14,8 @@ from typing import Callable, Iterator, List, NamedTuple, Set
 import pytest
 
 from qa.cluster import Cluster
-
-from . import faults
-from .guard import FAST_CONF, Guard
+from qa.lib import faults
+from qa.lib.guard import FAST_CONF, Guard
 
 ClusterFactory = Callable[..., Cluster]
 

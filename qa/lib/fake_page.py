@@ -13,7 +13,7 @@ from typing import List, Optional, Type
 
 from qa.cluster.daemons import tied_argv
 
-WEB = Path(__file__).resolve().parents[1] / 'src' / 'pybind' / 'mgr' / 'perfguard' / 'web'
+WEB = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr' / 'perfguard' / 'web'
 PAGE = WEB / 'page'
 
 
