@@ -8,8 +8,9 @@ set -eu
 # What runs a cluster, and what the checks want beyond that.
 packages='ceph-mon ceph-mgr ceph-osd ceph-common ceph-mgr-modules-core ceph-mgr-dashboard
 python3-rados python3-prettytable debootstrap python3-numpy python3-pip gcc libc6-dev'
-checks='python3-pytest python3-hypothesis mypy flake8 python3-mock tox python3-setuptools
-python3-venv fio chromium chromium-driver python3-selenium prometheus'
+checks='python3-pytest python3-pytest-xdist python3-pytest-timeout python3-pytest-cov
+python3-hypothesis mypy flake8 python3-mock tox python3-setuptools python3-venv fio chromium
+chromium-driver python3-selenium prometheus'
 
 fail() {
     echo "install-deps.sh: $*" >&2
@@ -21,8 +22,8 @@ ID=unknown VERSION_ID=unknown
 if [ "$ID" != debian ] || [ "$VERSION_ID" != 12 ]; then
     fail "Debian 12 is needed, this is $ID $VERSION_ID. Elsewhere install by hand Ceph Pacific's
 mon, mgr, osd and common packages with its mgr modules and the dashboard, librados' Python binding
-for /usr/bin/python3, and debootstrap, pytest, hypothesis, mock, mypy, flake8, tox, numpy, Node.js
-with npm, Chromium with its driver, selenium and Prometheus."
+for /usr/bin/python3, and debootstrap, pytest with xdist, timeout and cov, hypothesis, mock, mypy,
+flake8, tox, numpy, Node.js with npm, Chromium with its driver, selenium and Prometheus."
 fi
 
 if [ "${1:-checks}" = checks ]; then

@@ -9,6 +9,7 @@ from typing import Any, Callable, Generator, Iterator, List
 import pytest
 
 from qa.cluster import Cluster, ClusterError
+from qa.lib import tiers
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -20,23 +21,11 @@ _failed = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption('--release', default='pacific', metavar='NAMES',
-                     help='Ceph releases to test on, separated by commas (default: pacific)')
+    tiers.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        'markers', 'releases(*names): the Ceph releases that a test runs on, whatever --release '
-        'says')
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that uses `release`, itself or through a fixture, runs once for each."""
-    if 'release' not in metafunc.fixturenames:
-        return
-    marker = metafunc.definition.get_closest_marker('releases')
-    names = marker.args if marker else metafunc.config.getoption('--release').split(',')
-    metafunc.parametrize('release', names, scope='module')
+    config.pluginmanager.register(tiers.Tiers(config))
 
 
 @pytest.hookimpl(hookwrapper=True)

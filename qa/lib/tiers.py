@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which tests run in which tier and on which releases, and in what order.
+
+The nightly tier runs a test on every release that its marker names; the quick tier on those of
+`quick`. What the tier leaves out is deselected and counted, never skipped.
+
+    @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
+"""
+from pathlib import Path
+from typing import Any, Dict, Generator, List, NamedTuple, Optional, Tuple
+
+import pytest
+
+TIERS = ('quick', 'nightly')
+RELEASES = ('pacific', 'reef', 'tentacle')
+#: Seconds that a test may take, with its fixtures, unless it has a timeout marker of its own.
+TIMEOUT_SECONDS = 900
+#: What a worker reports to the process that distributes the tests.
+LEFT_OUT = 'perfguard_left_out'
+
+
+class Choice(NamedTuple):
+    """The releases that a test runs on."""
+    nightly: Tuple[str, ...]
+    quick: Tuple[str, ...]
+
+
+def choice(names: Tuple[str, ...], quick: object = None) -> Choice:
+    """From the arguments of the marker; raises ValueError where they contradict each other."""
+    nightly = names or RELEASES
+    chosen = (nightly[:1] if quick is None else (quick,) if isinstance(quick, str)
+              else tuple(str(name) for name in quick) if isinstance(quick, (tuple, list))
+              else None)
+    if chosen is None or not set(chosen) <= set(nightly) <= set(RELEASES):
+        raise ValueError(f'releases{names} with quick={quick!r}: known are {RELEASES}')
+    return Choice(nightly, chosen)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    parser.addoption('--tier', default='quick', choices=TIERS,
+                     help='quick: each test on one release; nightly: on every release that it '
+                     'names (default: quick)')
+    parser.addoption('--release', metavar='NAMES',
+                     help='run on these releases, separated by commas, whatever the tier')
+
+
+class Tiers:
+    """The plugin that conftest.py registers."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._tier: str = config.getoption('--tier')
+        self._releases: Optional[List[str]] = None
+        if config.getoption('--release'):
+            self._releases = config.getoption('--release').split(',')
+            unknown = set(self._releases) - set(RELEASES)
+            if unknown:
+                raise pytest.UsageError(f'--release: no such release: {", ".join(unknown)}')
+        self._left_out = 0
+        for line in (
+                'releases(*names, quick=...): the Ceph releases that a test runs on (default: '
+                'all), and the one or those of the quick tier (default: the first; (): none)',
+                'alone: the test judges latency, so that nothing else may run meanwhile'):
+            config.addinivalue_line('markers', line)
+
+    # ---- what runs
+
+    @staticmethod
+    def _choice(node: pytest.Item) -> Optional[Choice]:
+        marker = node.get_closest_marker('releases')
+        if marker is None:
+            return choice(()) if 'release' in getattr(node, 'fixturenames', ()) else None
+        return choice(marker.args, **marker.kwargs)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """A test that uses `release`, itself or through a fixture, has an item for each."""
+        if 'release' in metafunc.fixturenames:
+            marker = metafunc.definition.get_closest_marker('releases')
+            metafunc.parametrize('release', choice(marker.args if marker else ()).nightly,
+                                 scope='module')
+
+    def _runs(self, item: pytest.Item) -> bool:
+        chosen = self._choice(item)
+        if chosen is None:
+            return True
+        wanted = self._releases or (chosen.quick if self._tier == 'quick' else chosen.nightly)
+        release = release_of(item)
+        return release in wanted if release else bool(set(wanted) & set(chosen.nightly))
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: List[pytest.Item]
+                                      ) -> Generator[None, None, None]:
+        for item in items:
+            if item.get_closest_marker('timeout') is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+            # Before xdist's own hook, which looks for it.
+            item.add_marker(pytest.mark.xdist_group(group(item)))
+        yield
+        left_out = [item for item in items if not self._runs(item)]
+        if left_out:
+            self._left_out = len(left_out)
+            items[:] = [item for item in items if self._runs(item)]
+            config.hook.pytest_deselected(items=left_out)
+
+    # ---- what is said at the end
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        output: Optional[Dict[str, object]] = getattr(session.config, 'workeroutput', None)
+        if output is not None:
+            output[LEFT_OUT] = self._left_out
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """A worker of xdist has ended; all of them collect the same tests."""
+        output: Dict[str, int] = getattr(node, 'workeroutput', {})
+        self._left_out = max(self._left_out, output.get(LEFT_OUT, 0))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._left_out and self._releases is None:
+            terminalreporter.write_line(
+                '%d %s in the nightly tier only (./check.sh nightly)' % (
+                    self._left_out, 'test runs' if self._left_out == 1 else 'tests run'))
+
+
+def release_of(item: pytest.Item) -> Optional[str]:
+    callspec = getattr(item, 'callspec', None)
+    return callspec.params.get('release') if callspec else None
+
+
+def group(item: pytest.Item) -> str:
+    """The tests of a module and a release share clusters, so one worker runs them."""
+    return '%s-%s' % (Path(str(item.path)).stem, release_of(item) or 'any')
