@@ -14,7 +14,7 @@ from .compat import CLICommand, module_database, notify_types
 from .loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage
-from .options import OPTIONS, read_options
+from .options import OPTIONS, LiveOptions
 from .probe.archive import SCHEMA
 from .standby import StandbyModule  # noqa: F401
 from .store import Store
@@ -35,12 +35,14 @@ class Module(Commands, MgrModule):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stop = threading.Event()
+        self._options = LiveOptions(self.get_module_option, self.get_localized_module_option,
+                                    self.get_mgr_id)
         page = MetricsPage(lambda: Build(VERSION, self.version, 'mgr.' + self.get_mgr_id()))
         self._metrics = Endpoint(lambda: page.text(self.loop.published, self.loop.probed()),
-                                 lambda: place_of(self.get_localized_module_option))
+                                 lambda: place_of(self._options.localized))
         self._cluster = MgrCluster(self, self._stop.is_set)
         self.loop = Loop(self._cluster, Store(self),
-                         lambda: read_options(self.get_module_option),
+                         self._options.read,
                          database=module_database(self), remarks=self._metrics.remarks)
 
     def serve(self) -> None:
@@ -48,7 +50,7 @@ class Module(Commands, MgrModule):
         try:
             while not self._stop.is_set():
                 # One bad turn must not end the watch; the next one starts from what is stored.
-                for task in (self._metrics.tend, self.loop.turn):
+                for task in (self._compare_options, self._metrics.tend, self.loop.turn):
                     try:
                         task()
                     except Exception:
@@ -59,6 +61,9 @@ class Module(Commands, MgrModule):
                 self._metrics.close()
             finally:
                 self.loop.close()
+
+    def _compare_options(self) -> None:
+        self._options.compare(self._cluster.config_entries, time.monotonic())
 
     def shutdown(self) -> None:
         self._stop.set()
@@ -78,6 +83,7 @@ class Module(Commands, MgrModule):
         return json.dumps({**found, 'name': self.get_mgr_id(), 'fsid': self._cluster.fsid()})
 
     def config_notify(self) -> None:
+        self._options.notify()
         self.loop.wake()
 
     def notify(self, notify_type: Any, notify_id: str) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The module's options: one table for Ceph, one frozen object for the code."""
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Union
+from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional, Union
+
+from .cluster.types import ConfigEntry
 
 #: An option as Ceph's MODULE_OPTIONS wants it.
 OptionSpec = Dict[str, Any]
@@ -188,3 +190,82 @@ def read_options(get: Callable[[str], Any]) -> Options:
 
 
 DEFAULTS = read_options(lambda name: None)
+
+
+#: Seconds between two comparisons with the configuration database; at least, if a comparison is
+#: due because Ceph reported a change.
+COMPARE_SECONDS = 30.0
+COMPARE_SECONDS_MIN = 1.0
+#: Where the configuration database keeps this module's options.
+STORED_PREFIX = 'mgr/perfguard/'
+
+
+class LiveOptions:
+    """The options of a running mgr, without the values of options that were removed meanwhile.
+
+    ceph-mgr takes over each option that is set, but does not notice that one is gone: after
+    ``config rm`` its getters return the removed value until the mgr restarts
+    (PyModuleRegistry::handle_config is called for keys that are set, never for keys that are not;
+    Pacific to Tentacle). So the options are compared with the configuration database now and then.
+    """
+
+    def __init__(self, get: Callable[[str], Any], get_localized: Callable[[str], Any],
+                 mgr_id: Callable[[], str]) -> None:
+        """`get`, `get_localized`: getters as MgrModule has them."""
+        self._get = get
+        self._get_localized = get_localized
+        self._mgr_id = mgr_id
+        #: Key -> the value that was in force when the configuration database did not have the key.
+        #: A getter that returns another one has heard of a new value. Replaced whole: commands
+        #: read it in other threads.
+        self._gone: Dict[str, Any] = {}
+        self._notified = False
+        self._compared: Optional[float] = None
+
+    def read(self) -> Options:
+        return read_options(self.get)
+
+    def get(self, name: str) -> Any:
+        value = self._get(name)
+        return getattr(DEFAULTS, name) if self._is_gone(name, value) else value
+
+    def localized(self, name: str) -> Any:
+        """The option of this mgr alone (``mgr/perfguard/<id>/<name>``), or else of all."""
+        value = self._get_localized(name)
+        return self.get(name) if self._is_gone(self._own(name), value) else value
+
+    def notify(self) -> None:
+        """Some option of the mgr has changed. Called by any thread."""
+        self._notified = True
+
+    def compare(self, entries: Callable[[], Optional[Iterable[ConfigEntry]]], now: float) -> None:
+        """Compare with the configuration database if that is due; `now` of any steady clock.
+
+        `entries`: reads the database; None: the mons did not answer.
+        """
+        passed = None if self._compared is None else now - self._compared
+        if passed is not None and passed < (
+                COMPARE_SECONDS_MIN if self._notified else COMPARE_SECONDS):
+            return
+        self._compared, self._notified = now, False
+        # Before the database is read: what is set in between must not look as if it was gone.
+        names = [spec['name'] for spec in OPTIONS]
+        in_force = {name: self._get(name) for name in names}
+        in_force.update({self._own(name): self._get_localized(name) for name in names})
+        found = entries()
+        if found is not None:
+            stored = self._stored(found)
+            self._gone = {key: value for key, value in in_force.items() if key not in stored}
+
+    def _stored(self, entries: Iterable[ConfigEntry]) -> AbstractSet[str]:
+        """Keys that the database has for this mgr; an entry with a mask may be for another one."""
+        sections = ('global', 'mgr', 'mgr.' + self._mgr_id())
+        return {entry.name[len(STORED_PREFIX):] for entry in entries
+                if entry.section in sections and entry.name.startswith(STORED_PREFIX)}
+
+    def _own(self, name: str) -> str:
+        return '%s/%s' % (self._mgr_id(), name)
+
+    def _is_gone(self, key: str, value: Any) -> bool:
+        gone = self._gone
+        return key in gone and bool(gone[key] == value)

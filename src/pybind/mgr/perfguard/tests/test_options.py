@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The table of options and the object made of it agree."""
 from dataclasses import fields
-from typing import Any, Dict
+from typing import Any, Dict, List, Optional
 
 import pytest
 
-from perfguard.options import DEFAULTS, OPTIONS, Options, read_options
+from perfguard.cluster.types import ConfigEntry
+from perfguard.options import DEFAULTS, OPTIONS, LiveOptions, Options, read_options
 
 TYPES = {'float': float, 'uint': int, 'size': int, 'str': str, 'bool': bool}
 BY_NAME = pytest.mark.parametrize('spec', OPTIONS, ids=[spec['name'] for spec in OPTIONS])
@@ -44,3 +45,131 @@ def test_a_value_of_the_operator_wins_and_none_is_the_default() -> None:
     options = read_options({'pin_batch': 7, 'readback_timeout': 0}.get)
     assert options.pin_batch == 7 and options.readback_timeout == 0
     assert options.loop_interval == DEFAULTS.loop_interval == 5.0
+
+
+class Running:
+    """A mgr and its configuration database: what is removed there stays in force in the mgr."""
+
+    def __init__(self) -> None:
+        self.in_force: Dict[str, Any] = {}
+        self.stored: List[ConfigEntry] = []
+        self.answers = True
+        self.reads = 0
+        self.now = 0.0
+        self.options = LiveOptions(self._get, self._get_localized, lambda: 'x')
+        self.compare()
+
+    def _get(self, name: str) -> Any:
+        return self.in_force.get(name, getattr(DEFAULTS, name))
+
+    def _get_localized(self, name: str) -> Any:
+        return self.in_force.get('x/' + name, self._get(name))
+
+    def entries(self) -> Optional[List[ConfigEntry]]:
+        self.reads += 1
+        return list(self.stored) if self.answers else None
+
+    def compare(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        self.options.compare(self.entries, self.now)
+
+    def set(self, key: str, value: Any, section: str = 'mgr', mask: str = '') -> None:
+        self.stored.append(ConfigEntry(section, mask, 'mgr/perfguard/' + key, str(value)))
+        self.in_force[key] = value
+        self.options.notify()
+
+    def rm(self, key: str) -> None:
+        self.stored = [entry for entry in self.stored if entry.name != 'mgr/perfguard/' + key]
+        self.options.notify()
+
+
+def test_a_removed_option_has_its_default() -> None:
+    mgr = Running()
+    mgr.set('begin_time', '2200')
+    assert mgr.options.read().begin_time == '2200', 'at once'
+    mgr.compare(1)
+    assert mgr.options.read().begin_time == '2200'
+    mgr.rm('begin_time')
+    mgr.compare(1)
+    assert mgr.in_force['begin_time'] == '2200'
+    assert mgr.options.read() == DEFAULTS
+
+
+def test_a_removed_option_is_found_without_any_notice() -> None:
+    mgr = Running()
+    mgr.set('pin_batch', 7)
+    mgr.compare(1)
+    mgr.stored = []
+    mgr.compare(29)
+    assert mgr.options.get('pin_batch') == 7 and mgr.reads == 2
+    mgr.compare(1)
+    assert mgr.options.get('pin_batch') == DEFAULTS.pin_batch and mgr.reads == 3
+
+
+def test_an_option_that_is_set_again_counts_again() -> None:
+    mgr = Running()
+    mgr.set('pin_batch', 7)
+    mgr.rm('pin_batch')
+    mgr.compare(1)
+    mgr.set('pin_batch', 8)
+    assert mgr.options.get('pin_batch') == 8, 'at once'
+    mgr.rm('pin_batch')
+    mgr.compare(1)
+    assert mgr.options.get('pin_batch') == DEFAULTS.pin_batch
+    mgr.set('pin_batch', 8)
+    mgr.compare(1)
+    assert mgr.options.get('pin_batch') == 8, 'to the value that was removed'
+
+
+def test_an_option_that_is_set_while_the_database_is_read() -> None:
+    mgr = Running()
+
+    def late() -> List[ConfigEntry]:
+        mgr.in_force['pin_batch'] = 7
+        return []
+
+    mgr.options.compare(late, 30.0)
+    assert mgr.options.get('pin_batch') == 7
+
+
+def test_without_an_answer_nothing_changes() -> None:
+    mgr = Running()
+    mgr.set('pin_batch', 7)
+    mgr.rm('pin_batch')
+    mgr.answers = False
+    mgr.compare(1)
+    assert mgr.options.get('pin_batch') == 7
+    mgr.answers = True
+    mgr.compare(30)
+    assert mgr.options.get('pin_batch') == DEFAULTS.pin_batch
+    mgr.answers = False
+    mgr.compare(30)
+    assert mgr.options.get('pin_batch') == DEFAULTS.pin_batch
+
+
+@pytest.mark.parametrize('section,mask,for_this_mgr', [
+    ('global', '', True), ('mgr', '', True), ('mgr.x', '', True), ('mgr', 'host:a', True),
+    ('mgr.y', '', False), ('mon', '', False)])
+def test_sections_of_the_database(section: str, mask: str, for_this_mgr: bool) -> None:
+    mgr = Running()
+    mgr.set('pin_batch', 7, section, mask)
+    mgr.compare(1)
+    assert (mgr.options.get('pin_batch') == 7) is for_this_mgr
+
+
+def test_options_of_one_mgr() -> None:
+    mgr = Running()
+    mgr.set('metrics_port', 9283)
+    mgr.set('x/metrics_port', 9284)
+    mgr.compare(1)
+    assert mgr.options.localized('metrics_port') == 9284
+    mgr.rm('x/metrics_port')
+    mgr.compare(1)
+    assert mgr.options.localized('metrics_port') == 9283
+    mgr.set('x/metrics_port', 9285)
+    mgr.rm('metrics_port')
+    mgr.compare(1)
+    assert mgr.options.localized('metrics_port') == 9285
+    mgr.rm('x/metrics_port')
+    mgr.compare(1)
+    assert mgr.options.localized('metrics_port') == 0
