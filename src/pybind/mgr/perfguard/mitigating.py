@@ -312,4 +312,4 @@ def _primaries(view: View, pgids: FrozenSet[str],
 
 def _gist(state: State) -> State:
     """What is worth a write."""
-    return replace(state, bad_since=0.0, clear_since=0.0)
+    return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0)

@@ -27,4 +27,4 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapp
     trouble += ['%s are slower than usual' % text for text in late]
     rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
     return Evidence(tuple(trouble), rebalancing or counts.recovering > 0, rebalancing,
-                    dict(slow_osds), unknown)
+                    counts.degraded, dict(slow_osds), unknown)

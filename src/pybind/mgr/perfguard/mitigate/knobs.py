@@ -3,6 +3,13 @@
 
 With the scheduler wpq, the limits and sleeps count. With mclock only its profile does: the OSDs
 force sleeps to 0 and put the limits back, unless osd_mclock_override_recovery_settings is true.
+
+Sleeps are a matter of the drive: after each recovery operation an OSD sleeps for
+osd_recovery_sleep_hdd, _hybrid (data on a rotating drive, metadata on flash) or _ssd, unless
+osd_recovery_sleep is not 0, which wins over all three (OSDService::get_osd_recovery_sleep). 0.1 s
+keep a rotating drive at ten operations a second, a fraction of what it can do; on flash they would
+stretch minutes of recovery to hours. So no OSD is made to sleep longer than Ceph's default for its
+kind of drive: 0.1, 0.025 and 0 s (src/common/options/osd.yaml.in, Pacific to Tentacle).
 """
 from dataclasses import dataclass
 from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
@@ -21,8 +28,9 @@ BACKFILLS = 'osd_max_backfills'
 MAX_ACTIVE = 'osd_recovery_max_active'
 #: A backfill or recovery operation at a time, on the OSD as a whole.
 SLOWEST_LIMIT = '1'
-#: Between two of them; the default of OSDs on rotating drives.
-SLEEP_SECONDS = 0.1
+#: Option for a kind of drive -> seconds between two of them: Ceph's defaults.
+SLEEP_SECONDS = {'osd_recovery_sleep_hdd': 0.1, 'osd_recovery_sleep_hybrid': 0.025,
+                 'osd_recovery_sleep_ssd': 0.0}
 #: The profile in which clients get the most, and that of the operator's own making.
 PATIENT_PROFILE = 'high_client_ops'
 CUSTOM_PROFILE = 'custom'
@@ -55,6 +63,9 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) 
                          if not _is_slow_limit(name, value)]
     if WPQ in schedulers:
         settings += _sleeps(entries)
+        remarks += ['%s of %s is %s for every kind of drive and left alone' % (SLEEP, where, value)
+                    for where, value in _places(entries, SLEEP).items()
+                    if value is not None and _number(value) > 0.0]
     unknown = sorted(schedulers - {WPQ, MCLOCK})
     if unknown:
         remarks.append('nothing is known of the scheduler %s' % ', '.join(unknown))
@@ -62,12 +73,16 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) 
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
-    # Nobody may sleep less than before, whatever kind of drive an option is for.
-    longest = max([SLEEP_SECONDS] + [_number(entry.value) for entry in entries
-                                     if entry.name.startswith(SLEEP)])
-    return [_option(SLEEP, where, value, '%g' % longest)
-            for where, value in _places(entries, SLEEP).items()
-            if value is None or _number(value) < longest]
+    """Sleeps that are shorter than usual for the kind of drive; none becomes shorter."""
+    settings: List[Setting] = []
+    for name, seconds in SLEEP_SECONDS.items():
+        inherited = [entry.value for entry in entries
+                     if entry.name == name and entry.who == 'global']
+        for where, value in _places(entries, name).items():
+            in_force = [value] if value is not None else inherited
+            if in_force and _number(in_force[0]) < seconds:
+                settings.append(_option(name, where, value, '%g' % seconds))
+    return settings
 
 
 def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str]]:

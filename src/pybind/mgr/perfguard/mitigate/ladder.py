@@ -38,9 +38,9 @@ def decide(state: State, evidence: Evidence, seen: Seen, policy: Policy, now: fl
     sheet = _Sheet(state, evidence, seen, policy, now)
     sheet.keep_time()
     for step in sheet.state.steps:
-        _follow(sheet, step)
-    for step in sheet.state.steps:
         _unwanted(sheet, step)
+    for step in sheet.state.steps:
+        _follow(sheet, step)
     if sheet.free:
         _down(sheet)
     if sheet.free:
@@ -85,8 +85,9 @@ class _Sheet:
             bad, clear = bad or now, 0.0
         elif not self.evidence.unknown:
             bad, clear = 0.0, clear or now
+        degraded = now if self.evidence.degraded else min(state.degraded, now)
         self.state = replace(state, bad_since=bad, clear_since=clear,
-                             stepped=min(state.stepped, now))
+                             stepped=min(state.stepped, now), degraded=degraded)
 
     def lasting(self) -> bool:
         since = self.state.bad_since
@@ -197,15 +198,19 @@ def _undo(sheet: _Sheet, step: Step) -> None:
 
 
 def _unwanted(sheet: _Sheet, step: Step) -> None:
-    """What the operator's wishes speak against goes at once, all of it."""
+    """Undo at once what is against the operator's wishes, and what would delay recovery."""
     mode = sheet.policy.mode
-    if step.stage is Stage.WOULD and mode != 'observe':
+    urgent = step.rung is Rung.SLOW and sheet.evidence.degraded > 0
+    if step.stage is Stage.WOULD and (mode != 'observe' or urgent):
         sheet.drop(step)
     elif step.stage in (Stage.GIVEN_UP, Stage.REVERTED) and mode != 'act':
         sheet.drop(step)
     elif step.stage is Stage.HELD:
         if mode != 'act':
             _begin_undo(sheet, step, 'mitigation_mode is %s' % mode)
+        elif urgent:
+            _begin_undo(sheet, step, _degraded_text(sheet.evidence.degraded))
+            sheet.stepped()
         elif step.rung is Rung.AFFINITY and not sheet.policy.affinity:
             _begin_undo(sheet, step, 'mitigation_affinity is off')
 
@@ -282,6 +287,9 @@ def _take_pin_back(sheet: _Sheet, why: str) -> bool:
 
 def _take_slow(sheet: _Sheet, why: str) -> bool:
     seen = sheet.seen
+    if sheet.evidence.unknown or sheet.now - sheet.state.degraded < sheet.policy.seconds:
+        # Degraded PGs have to recover first, whatever clients feel.
+        return False
     if seen.schedulers is None or seen.config is None:
         sheet.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
         return False
@@ -317,6 +325,10 @@ def _taken(sheet: _Sheet, step: Step) -> None:
 
 
 # ---- words
+
+def _degraded_text(number: int) -> str:
+    return '%d PG%s degraded' % (number, ' is' if number == 1 else 's are')
+
 
 def _name(step: Step) -> str:
     return step.rung.value + (' of osd.' + step.subject if step.subject else '')

@@ -90,6 +90,8 @@ class State:
     clear_since: float = 0.0
     #: When a rung was last taken or undone.
     stepped: float = 0.0
+    #: When PGs were last seen degraded.
+    degraded: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ class Evidence:
     moving: bool = False
     #: Of these, some that norebalance could stop.
     rebalancing: bool = False
+    #: PGs that lack copies, whose recovery must not wait.
+    degraded: int = 0
     #: OSDs that are slower than their peers, with the reason.
     slow_osds: Mapping[int, str] = field(default_factory=dict)
     #: PGs are not known to this mgr: that nothing is wrong means nothing.
@@ -169,6 +173,7 @@ def active(state: State) -> Tuple[Step, ...]:
 def state_to_json(state: State) -> Json:
     return {'last_id': state.last_id, 'bad_since': state.bad_since,
             'clear_since': state.clear_since, 'stepped': state.stepped,
+            'degraded': state.degraded,
             'steps': [_step_to_json(step) for step in state.steps]}
 
 
@@ -194,7 +199,7 @@ def state_from_json(raw: Any) -> Tuple[State, List[str]]:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             lost.append('a rung (%r): %.200s' % (error, row))
     numbers = {name: float(raw[name]) if _is_number(raw.get(name)) else 0.0
-               for name in ('bad_since', 'clear_since', 'stepped')}
+               for name in ('bad_since', 'clear_since', 'stepped', 'degraded')}
     last_id = max([step.id for step in steps]
                   + [int(raw['last_id']) if _is_number(raw.get('last_id')) else 0])
     return State(tuple(steps), last_id, **numbers), lost

@@ -40,3 +40,4 @@ def test_no_trouble(seen: Evidence) -> None:
 def test_movement(counts: PgCounts, moving: bool, rebalancing: bool) -> None:
     seen = found(counts)
     assert (seen.moving, seen.rebalancing) == (moving, rebalancing)
+    assert seen.degraded == counts.degraded

@@ -32,8 +32,7 @@ def changes(plan: Plan) -> Change:
 def test_wpq_on_a_cluster_without_options() -> None:
     assert changes(slow_recovery((), {'wpq'})) == {
         ('osd', 'osd_max_backfills'): (None, '1'),
-        ('osd', 'osd_recovery_max_active'): (None, '1'),
-        ('osd', 'osd_recovery_sleep'): (None, '0.1')}
+        ('osd', 'osd_recovery_max_active'): (None, '1')}
 
 
 def test_masks_and_single_osds_win_and_are_changed_where_they_stand() -> None:
@@ -47,11 +46,10 @@ def test_masks_and_single_osds_win_and_are_changed_where_they_stand() -> None:
 
 def test_what_is_as_slow_already_stays() -> None:
     found = entries(osd__osd_max_backfills='1', osd__osd_recovery_max_active='1',
-                    osd__osd_recovery_sleep='0.500000')
+                    osd__osd_recovery_sleep_hdd='0.500000', osd__osd_recovery_sleep_hybrid='0.025')
     assert slow_recovery(found, {'wpq'}).settings == ()
     # 0 stands for the default of the kind of drive.
-    found = entries(osd__osd_max_backfills='1', osd__osd_recovery_max_active='0',
-                    osd__osd_recovery_sleep='0.1')
+    found = entries(osd__osd_max_backfills='1', osd__osd_recovery_max_active='0')
     assert changes(slow_recovery(found, {'wpq'})) == {
         ('osd', 'osd_recovery_max_active'): ('0', '1')}
     # ... or for no backfill at all.
@@ -59,11 +57,37 @@ def test_what_is_as_slow_already_stays() -> None:
     assert ('osd', 'osd_max_backfills') not in changes(slow_recovery(found, {'wpq'}))
 
 
-def test_nobody_sleeps_less_than_before() -> None:
-    found = entries(osd__osd_recovery_sleep_hdd='0.5', osd_class_ssd__osd_recovery_sleep='0.01')
-    sleeps = {who: change for (who, name), change in changes(slow_recovery(found, {'wpq'})).items()
-              if name == 'osd_recovery_sleep'}
-    assert sleeps == {'osd': (None, '0.5'), 'osd/class:ssd': ('0.01', '0.5')}
+def sleeps(plan: Plan) -> Change:
+    return {key: change for key, change in changes(plan).items() if 'sleep' in key[1]}
+
+
+def test_each_kind_of_drive_sleeps_at_least_as_by_default() -> None:
+    found = entries(osd__osd_recovery_sleep_hdd='0', osd_3__osd_recovery_sleep_hdd='0.5',
+                    osd_class_hdd__osd_recovery_sleep_hybrid='0.01')
+    assert sleeps(slow_recovery(found, {'wpq'})) == {
+        ('osd', 'osd_recovery_sleep_hdd'): ('0', '0.1'),
+        ('osd/class:hdd', 'osd_recovery_sleep_hybrid'): ('0.01', '0.025')}
+
+
+def test_no_ssd_is_made_to_sleep() -> None:
+    for found in (entries(), entries(osd__osd_recovery_sleep_ssd='0'),
+                  entries(osd__osd_recovery_sleep_hdd='0.5', osd__osd_recovery_sleep='0')):
+        assert sleeps(slow_recovery(found, {'wpq'})) == {}
+
+
+def test_a_sleep_of_the_section_global_is_found() -> None:
+    found = entries(global__osd_recovery_sleep_hdd='0')
+    assert sleeps(slow_recovery(found, {'wpq'})) == {
+        ('osd', 'osd_recovery_sleep_hdd'): (None, '0.1')}
+    found += entries(osd__osd_recovery_sleep_hdd='0.1')
+    assert sleeps(slow_recovery(found, {'wpq'})) == {}
+
+
+def test_a_sleep_for_all_drives_is_left_alone() -> None:
+    plan = slow_recovery(entries(osd__osd_recovery_sleep='0.01'), {'wpq'})
+    assert sleeps(plan) == {}
+    assert plan.remarks == ('osd_recovery_sleep of osd is 0.01 for every kind of drive and left '
+                            'alone',)
 
 
 def test_mclock_has_its_profile_alone() -> None:
@@ -88,13 +112,14 @@ def test_a_custom_profile_is_left_alone() -> None:
 
 def test_schedulers_mixed_and_unknown() -> None:
     both = slow_recovery((), {'wpq', 'mclock_scheduler'})
-    assert len(both.settings) == 4 and both.remarks == ()
+    assert len(both.settings) == 3 and both.remarks == ()
     other = slow_recovery((), {'debug_random'})
     assert other.settings == () and 'debug_random' in other.remarks[0]
 
 
 def test_values_that_are_no_numbers() -> None:
-    found = entries(osd__osd_max_backfills='many', osd__osd_recovery_sleep='')
+    found = entries(osd__osd_max_backfills='many', osd__osd_recovery_sleep='',
+                    osd__osd_recovery_sleep_hdd='')
     assert changes(slow_recovery(found, {'wpq'}))['osd', 'osd_max_backfills'] == ('many', '1')
 
 

@@ -15,8 +15,8 @@ BAD = Evidence(('3 PGs are laggy',), moving=True, rebalancing=True)
 CALM = Evidence(moving=True, rebalancing=True)
 SECONDS = 10.0
 FOUND = {('osd', 'osd_max_backfills'): '4'}
-SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd', 'osd_recovery_max_active'): '1',
-          ('osd', 'osd_recovery_sleep'): '0.1'}
+SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd', 'osd_recovery_max_active'): '1'}
+DEGRADED = replace(BAD, degraded=2)
 
 
 @dataclass
@@ -144,10 +144,57 @@ def test_flapping_evidence_moves_nothing() -> None:
 
 
 def test_recovery_alone_is_slowed_at_once() -> None:
-    """norebalance does nothing for PGs that are degraded."""
+    """norebalance does nothing for PGs that only recover."""
     world = World(evidence=Evidence(('1 slow operations',), moving=True))
     world.run(12)
     assert world.stages() == {'slow recovery': 'held'} and not world.flags
+
+
+@pytest.mark.parametrize('evidence', [DEGRADED, replace(BAD, unknown=True)])
+@pytest.mark.parametrize('mode', ['observe', 'act'])
+def test_recovery_of_degraded_pgs_is_never_slowed(mode: str, evidence: Evidence) -> None:
+    """Nor while it is not known whether PGs are degraded."""
+    world = World(policy=Policy(mode, SECONDS), evidence=evidence)
+    world.run(60)
+    assert list(world.stages()) == ['norebalance'] and world.config == FOUND
+
+
+def test_slowed_recovery_is_given_back_at_once_when_pgs_become_degraded() -> None:
+    world = World()
+    world.climb()
+    assert world.config == SLOWED
+    world.evidence = DEGRADED
+    world.turn()
+    assert world.config == FOUND, 'in the same turn'
+    world.run(60)
+    assert world.stages() == {'norebalance': 'held'} and world.config == FOUND
+    assert 'slow recovery: undoing' in world.events
+    world.evidence = BAD
+    world.run(9)
+    assert world.config == FOUND
+    world.run(3)
+    assert world.stages()['slow recovery'] == 'held' and world.config == SLOWED
+
+
+def test_pgs_that_are_degraded_now_and_then_do_not_make_options_flap() -> None:
+    world = World()
+    world.climb()
+    puts = len(world.puts)
+    for _ in range(10):
+        world.evidence = DEGRADED
+        world.turn()
+        world.evidence = BAD
+        world.run(4)
+    assert world.stages() == {'norebalance': 'held'} and len(world.puts) == puts + 2
+
+
+def test_slowing_that_would_be_done_is_not_said_of_degraded_pgs() -> None:
+    world = World(policy=Policy('observe', SECONDS))
+    world.run(30)
+    assert world.stages() == {'norebalance': 'would', 'slow recovery': 'would'}
+    world.evidence = DEGRADED
+    world.turn()
+    assert world.stages() == {'norebalance': 'would'}
 
 
 @pytest.mark.parametrize('change', [{'flags': {'norebalance'}}, {'campaign_flag': True}])

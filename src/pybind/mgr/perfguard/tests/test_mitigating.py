@@ -19,7 +19,7 @@ SECONDS = 5.0
 ACT = replace(OPTIONS, mitigation_mode='act', mitigation_seconds=SECONDS)
 FOUND = {('osd', 'osd_max_backfills'): '4', ('osd/class:hdd', 'osd_max_backfills'): '8'}
 SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd/class:hdd', 'osd_max_backfills'): '1',
-          ('osd', 'osd_recovery_max_active'): '1', ('osd', 'osd_recovery_sleep'): '0.1'}
+          ('osd', 'osd_recovery_max_active'): '1'}
 #: The alarm for laggy PGs is kept for 15 s.
 ALL_UNDONE_TURNS = 60
 #: An OSD that has no PG of those under way.
@@ -103,6 +103,17 @@ def test_what_holds_does_not_write_or_read_for_nothing() -> None:
     writes, sent = driver.cluster.fault.count, len(driver.cluster.sent)
     driver.run(30)
     assert (driver.cluster.fault.count, len(driver.cluster.sent)) == (writes, sent)
+
+
+def test_an_osd_that_fails_while_recovery_is_slowed() -> None:
+    """The options are read only now and then while a rung holds them, but not then."""
+    driver = climbed()
+    driver.cluster.trouble = {'laggy': 3, 'degraded': 5}
+    driver.turn()
+    assert driver.cluster.osd_config == FOUND
+    driver.run(2)
+    assert driver.states()['slow recovery'] == 'idle'
+    assert driver.states()['norebalance'] == 'held'
 
 
 # ---- with a campaign
@@ -279,17 +290,17 @@ def test_the_table() -> None:
     driver = climbed()
     text = render.mitigation(driver.loop.published.mitigated.listing)
     assert text.startswith('mode: act') and 'osd_max_backfills of osd/class:hdd: 8 -> 1' in text
-    assert 'osd_recovery_sleep of osd: not set -> 0.1' in text
+    assert 'osd_recovery_max_active of osd: not set -> 1' in text
 
 
 # ---- what OSDs show
 
 def test_what_an_osd_does_not_take_over_is_told() -> None:
     driver = climbed()
-    driver.cluster.osd_shows['osd_recovery_sleep'] = '0.000000'
+    driver.cluster.osd_shows['osd_recovery_max_active'] = '3'
     driver.run(15)
     note = driver.rungs['slow recovery']['note']
-    assert 'osd.0 shows osd_recovery_sleep 0.000000' in note and 'osd_max_backfills' not in note
+    assert 'osd.0 shows osd_recovery_max_active 3' in note and 'osd_max_backfills' not in note
     told = driver.told()
     driver.restart()
     driver.run(20)
