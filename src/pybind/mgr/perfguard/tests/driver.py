@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drives a Loop over the cluster in memory, as an mgr and an operator would."""
-import concurrent.futures
 from dataclasses import replace
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from perfguard.loop import Loop
 from perfguard.options import DEFAULTS, Options
@@ -52,13 +51,17 @@ class Driver:
         self.loop.request(Request(verb, **kwargs))
 
     def order(self, verb: str, *names: str, **kwargs: Any) -> Any:
-        """What a command that changes CRUSH is answered, while the loop turns; raises Refused."""
-        with concurrent.futures.ThreadPoolExecutor(1) as threads:
-            answer = threads.submit(self.loop.ask, Order(verb, names, **kwargs))
-            while not answer.done():
-                self.turn()
-                concurrent.futures.wait([answer], timeout=0.05)
-            return answer.result()
+        """What a command that changes CRUSH is answered; raises Refused."""
+        return self.give(Order(verb, names, **kwargs))
+
+    def give(self, order: Any) -> Dict[str, Any]:
+        """What the next turn answers; raises Refused."""
+        waiting = self.loop._desk.put(order)
+        self.turn()
+        if waiting.refused is not None:
+            raise waiting.refused
+        assert waiting.answer is not None
+        return waiting.answer
 
     def run_until(self, done: Callable[[], bool], turns: int = 300) -> None:
         for _ in range(turns):

@@ -15,7 +15,7 @@ from perfguard.cluster.types import (ConfigEntry, Osd, OsdMap, OsdSet, PgCounts,
 from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 
-from .mon_model import Refused, ToyMon, ToyOsd
+from .mon_model import HOLE, Refused, ToyMon, ToyOsd
 
 BALANCER = 'mgr/balancer/active'
 STOPS_BACKFILL = frozenset({'norebalance', 'nobackfill'})
@@ -81,6 +81,13 @@ class FakePg:
     temp: Optional[OsdSet] = None
     peering_until: Optional[float] = None
     copied_seconds: float = 0.0
+    #: What was written while one of its OSDs was down is copied until then.
+    recovering_until: float = 0.0
+
+    def live(self, osds: Sequence[int], by_position: bool) -> OsdSet:
+        """Those that are up; a hole for each other one where the position is the shard."""
+        alive = [osd if osd in self.mon.osds and self.mon.osds[osd].up else HOLE for osd in osds]
+        return tuple(osd for osd in alive if by_position or osd != HOLE)
 
 
 @dataclass(frozen=True)
@@ -97,8 +104,9 @@ class FakeView:
                 if pool_of(pgid) == pool_id}
 
     def leads(self, pool_id: int) -> Mapping[str, int]:
-        return {pgid: place.acting[0] for pgid, place in self.placements.items()
-                if pool_of(pgid) == pool_id}
+        return {pgid: next(osd for osd in place.acting if osd != HOLE)
+                for pgid, place in self.placements.items()
+                if pool_of(pgid) == pool_id and set(place.acting) - {HOLE}}
 
 
 @dataclass
@@ -109,13 +117,27 @@ class Moved:
     up: OsdSet
 
 
+class Transfer(NamedTuple):
+    """What a PG moves that perfguard has released: OSDs that are read, written, and its primary."""
+    readers: FrozenSet[int]
+    sources: FrozenSet[int]
+    targets: FrozenSet[int]
+    primary: int
+
+
 @dataclass
 class FakeCluster:
-    """`hosts` hosts with one OSD each; pool 1 is replicated (3), pool 2 erasure coded (2+1)."""
+    """`hosts` hosts; pool 1 is replicated (3), pool 2 erasure coded (2+1).
+
+    Without racks a host is the failure domain, and a rack with them.
+    """
     hosts: int = 8
+    osds_per_host: int = 1
+    racks: int = 0
     pgs: int = 12
     peer_seconds: float = 2.0
     backfill_seconds: float = 4.0
+    recovery_seconds: float = 3.0
     period: float = 2.0
     #: How many ticks the mgr's OSDMap is behind the mon's.
     lag: int = 0
@@ -158,12 +180,18 @@ class FakeCluster:
     most_unclean: int = 0
 
     def __post_init__(self) -> None:
-        self.toys: Dict[int, ToyOsd] = {i: ToyOsd(i) for i in range(self.hosts)}
+        self.toys: Dict[int, ToyOsd] = {
+            osd: ToyOsd(host, rack=host % self.racks if self.racks else None)
+            for osd, host in enumerate(sorted(list(range(self.hosts)) * self.osds_per_host))}
         self.pg: Dict[str, FakePg] = {}
         for pool in (1, 2):
             for seed in range(self.pgs):
-                raw = tuple((seed * 3 + pool + i * (1 + seed % 2)) % self.hosts for i in range(3))
+                raw = self._first_raw(pool, seed)
                 self.pg['%d.%x' % (pool, seed)] = FakePg(ToyMon(self.toys, 3, raw), raw, raw)
+        #: PGs that perfguard has released and that have not arrived yet.
+        self.released: Dict[str, Transfer] = {}
+        #: Where CRUSH placed PGs before one of their OSDs was marked out.
+        self._before_out: Dict[int, Dict[str, List[int]]] = {}
         self.moved: List[Moved] = []
         self.sent: List[Dict[str, Any]] = []
         self.logged: List[str] = []
@@ -174,6 +202,14 @@ class FakeCluster:
         self._stats = self._count()
         self._stats_at = self.now
         self._views: List[FakeView] = [self._view()]
+
+    def _first_raw(self, pool: int, seed: int) -> OsdSet:
+        domains: Dict[int, List[int]] = {}
+        for osd, toy in self.toys.items():
+            domains.setdefault(toy.domain, []).append(osd)
+        step = 1 + seed % 2 if len(domains) > 4 else 1
+        chosen = [domains[(seed * 3 + pool + i * step) % len(domains)] for i in range(3)]
+        return tuple(osds[(seed + i) % len(osds)] for i, osds in enumerate(chosen))
 
     # ---- what the operator and time do
 
@@ -188,19 +224,24 @@ class FakeCluster:
 
     def expand(self, count: int = 3, share: int = 2) -> List[int]:
         """New hosts take a place in every `share`-th PG: the CRUSH change of the tests."""
-        new = list(range(len(self.toys), len(self.toys) + count))
-        self.toys.update({osd: ToyOsd(osd) for osd in new})
+        new = self._new_osds(count, 1.0)
         for number, (pgid, pg) in enumerate(sorted(self.pg.items())):
             if number % share == 0:
                 pg.mon.raw[number % 3] = new[number % count]
         self._crush_changed()
         return new
 
+    def _new_osds(self, count: int, weight: float) -> List[int]:
+        """Each in a new host, in a new rack if there are racks."""
+        new = list(range(len(self.toys), len(self.toys) + count))
+        self.toys.update({osd: ToyOsd(osd, weight, rack=osd if self.racks else None)
+                          for osd in new})
+        return new
+
     def add_waiting(self, count: int = 3, share: int = 2) -> List[int]:
         """New hosts with OSDs of CRUSH weight 0; with their weights they take the places that
         `expand` gives them."""
-        new = list(range(len(self.toys), len(self.toys) + count))
-        self.toys.update({osd: ToyOsd(osd, crush_weight=0.0) for osd in new})
+        new = self._new_osds(count, 0.0)
         for number, (pgid, pg) in enumerate(sorted(self.pg.items())):
             raw = list(pg.mon.raw)
             if number % share == 0:
@@ -217,9 +258,14 @@ class FakeCluster:
     def _weigh(self, osd: int, weight: float) -> None:
         self.toys[osd] = self.toys[osd]._replace(crush_weight=weight)
         self.crush_version_ += 1
-        if self.coming and all(toy.crush_weight for toy in self.toys.values()):
-            for pgid, raw in self.coming.items():
-                self.pg[pgid].mon.raw = list(raw)
+        for pgid, pg in self.pg.items():
+            pg.mon.raw = list(self.raw_under(pgid, self.toys))
+
+    def raw_under(self, pgid: str, toys: Mapping[int, ToyOsd]) -> Sequence[int]:
+        """Where CRUSH places a PG with these weights."""
+        if self.coming and all(toy.crush_weight for toy in toys.values()):
+            return self.coming[pgid]
+        return self.pg[pgid].mon.raw
 
     def set_raw(self, pgid: str, raw: Sequence[int]) -> None:
         self.pg[pgid].mon.raw = list(raw)
@@ -227,10 +273,49 @@ class FakeCluster:
 
     def _crush_changed(self) -> None:
         self.crush_version_ += 1
+        self._map_changed()
+
+    def _map_changed(self) -> None:
+        """By other hands than perfguard's."""
         self.epoch += 1
         for pg in self.pg.values():
             pg.mon.next_epoch()
         self._interval_changes()
+
+    def take_down(self, osd: int) -> None:
+        """The OSD goes down."""
+        self.toys[osd] = self.toys[osd]._replace(up=False)
+        self._map_changed()
+
+    def revive(self, osd: int) -> None:
+        """It is back, and in; what it has missed is recovered from the PGs' logs."""
+        self.toys[osd] = self.toys[osd]._replace(up=True, reweight=1.0)
+        for pg in self.pg.values():
+            if osd in pg.data:
+                pg.recovering_until = self.now + self.peer_seconds + self.recovery_seconds
+        for pgid, raw in self._before_out.pop(osd, {}).items():
+            self.pg[pgid].mon.raw = raw
+        self._map_changed()
+
+    def mark_out(self, osd: int) -> None:
+        """Other OSDs take its places."""
+        self.toys[osd] = self.toys[osd]._replace(reweight=0.0)
+        for pgid, pg in self.pg.items():
+            if osd in pg.mon.raw:
+                self._before_out.setdefault(osd, {})[pgid] = list(pg.mon.raw)
+                pg.mon.raw[pg.mon.raw.index(osd)] = self._spare(pg.mon.raw, osd)
+        self._map_changed()
+
+    def _spare(self, raw: Sequence[int], gone: int) -> int:
+        taken = {self.toys[osd].domain for osd in raw if osd in self.toys and osd != gone}
+        return next((osd for osd, toy in self.toys.items()
+                     if toy.up and toy.reweight and toy.crush_weight and toy.domain not in taken),
+                    HOLE)
+
+    def set_upmap(self, pgid: str, items: Sequence[Tuple[int, int]]) -> None:
+        """An upmap of somebody else's; whatever the PG had is replaced."""
+        self.pg[pgid].mon.put_items(items)
+        self._map_changed()
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now += seconds
@@ -240,10 +325,11 @@ class FakeCluster:
                 if self.now >= pg.peering_until:
                     pg.peering_until = None
                     changed |= self._peered(pgid, pg)
-            elif pg.temp is not None and not self.flags & STOPS_BACKFILL:
+            elif pg.temp is not None and self._backfills(pgid, pg):
                 pg.copied_seconds += seconds
                 if pg.copied_seconds >= self.backfill_seconds:
-                    pg.data, pg.temp, changed = pg.up, None, True
+                    pg.data, pg.temp, changed = self._held(pgid, pg), None, True
+                    self.released.pop(pgid, None)
                     self.moved.append(Moved(self.now, pgid, pg.up))
         self.epoch += changed
         moving = sum(1 for pg in self.pg.values() if pg.temp is not None)
@@ -254,32 +340,83 @@ class FakeCluster:
             self.report()
         self._views = [*self._views, self._view()][-10:]
 
+    def _backfills(self, pgid: str, pg: FakePg) -> bool:
+        """After recovery, and if it has min_size; norebalance does not stop what lacks copies."""
+        copies = self._copies(pgid, pg)
+        stopped = self.flags & (STOPS_BACKFILL if copies == 3 else {'nobackfill'})
+        return not stopped and copies >= 2 and self.now >= pg.recovering_until
+
     def _peered(self, pgid: str, pg: FakePg) -> bool:
-        same = pg.up == pg.data or (pool_of(pgid) == 1 and set(pg.up) == set(pg.data))
+        same = self._in_place(pgid, pg)
         if same:
-            pg.data = pg.up
-        wanted = None if same else pg.data
+            pg.data = self._held(pgid, pg)
+            self.released.pop(pgid, None)
+        wanted = None if same else self._have(pgid, pg)
         changed = pg.temp != wanted
         pg.temp = wanted
         return changed
 
-    def _interval_changes(self) -> None:
-        for pg in self.pg.values():
-            up = tuple(pg.mon.up())
-            if up != pg.up:
-                pg.up, pg.copied_seconds = up, 0.0
-                pg.peering_until = self.now + self.peer_seconds
+    def _in_place(self, pgid: str, pg: FakePg) -> bool:
+        have = self._have(pgid, pg)
+        return pg.up == have or (pool_of(pgid) == 1 and set(pg.up) == set(have))
+
+    def _have(self, pgid: str, pg: FakePg) -> OsdSet:
+        """OSDs that are up and have the PG's data."""
+        return pg.live(pg.data, pool_of(pgid) == 2)
+
+    def _held(self, pgid: str, pg: FakePg) -> OsdSet:
+        """Where the data is once it is on the up set: also on OSDs that are down and had it."""
+        placed = [osd if osd in pg.up or osd in pg.data else HOLE for osd in pg.mon.up()]
+        return tuple(osd for osd in placed if osd != HOLE or pool_of(pgid) == 2)
+
+    def _copies(self, pgid: str, pg: FakePg) -> int:
+        return len(set(self._have(pgid, pg)) - {HOLE})
+
+    def _degraded(self, pgid: str, pg: FakePg) -> bool:
+        return self._copies(pgid, pg) < 3 or self.now < pg.recovering_until
+
+    def _interval_changes(self, released: bool = False) -> None:
+        """`released`: by a command of perfguard."""
+        for pgid, pg in self.pg.items():
+            up = pg.live(pg.mon.up(), pool_of(pgid) == 2)
+            if up == pg.up:
+                continue
+            pg.up, pg.copied_seconds = up, 0.0
+            pg.peering_until = self.now + self.peer_seconds
+            if self._in_place(pgid, pg):
+                self.released.pop(pgid, None)
+            elif released:
+                self.released[pgid] = self._transfer(pgid, pg)
+
+    def _transfer(self, pgid: str, pg: FakePg) -> Transfer:
+        have = self._have(pgid, pg)
+        if pool_of(pgid) == 2:
+            pairs = [(old, new) for old, new in zip(have, pg.up) if old != new]
+            sources = {old for old, _ in pairs} - {HOLE}
+            targets = {new for _, new in pairs} - {HOLE}
+        else:
+            sources, targets = set(have) - set(pg.up), set(pg.up) - set(have)
+        # A shard that is nowhere is rebuilt from all others.
+        rebuilt = pool_of(pgid) == 2 and len(sources) < len(targets)
+        return Transfer(frozenset(have if rebuilt else sources) - {HOLE}, frozenset(sources),
+                        frozenset(targets), next((osd for osd in have if osd != HOLE), -1))
 
     def report(self) -> None:
         """The OSDs' reports reach the mgr."""
         self._stats, self._stats_at = self._count(), self.now
 
     def _count(self) -> PgCounts:
-        peering = sum(1 for pg in self.pg.values() if pg.peering_until is not None)
-        remapped = sum(1 for pg in self.pg.values() if pg.temp is not None)
-        total = len(self.pg)
-        return PgCounts(total=total, active_clean=total - peering - remapped, inactive=peering,
-                        in_transition=peering, remapped=remapped, backfilling=remapped)
+        peering = remapped = degraded = inactive = clean = 0
+        for pgid, pg in self.pg.items():
+            still, lacking = pg.peering_until is None, self._degraded(pgid, pg)
+            peering += not still
+            remapped += pg.temp is not None
+            degraded += lacking
+            inactive += not still or self._copies(pgid, pg) < 2
+            clean += still and pg.temp is None and not lacking
+        return PgCounts(total=len(self.pg), active_clean=clean, inactive=inactive,
+                        in_transition=peering, degraded=degraded, remapped=remapped,
+                        backfilling=remapped)
 
     # ---- what tests look at
 
@@ -297,8 +434,8 @@ class FakeCluster:
         return frozenset(self.flags), dict(self.config), dict(self.modes)
 
     def clean(self) -> bool:
-        return all(pg.temp is None and pg.peering_until is None and pg.up == pg.data
-                   for pg in self.pg.values())
+        return self._count().active_clean == len(self.pg) and all(
+            pg.up == pg.data for pg in self.pg.values())
 
     def remapped(self) -> List[str]:
         return sorted(pgid for pgid, pg in self.pg.items() if pg.temp is not None)
@@ -324,7 +461,8 @@ class FakeCluster:
             pg_temp={pgid: pg.temp for pgid, pg in self.pg.items() if pg.temp is not None},
             min_compat_client='luminous')
         return FakeView(osdmap, self.crush_version_, {
-            pgid: Placement(pg.up, pg.temp or pg.up) for pgid, pg in self.pg.items()})
+            pgid: Placement(pg.up, pg.up if pg.temp is None else pg.temp)
+            for pgid, pg in self.pg.items()})
 
     def crush(self, version: int) -> CrushRules:
         return CrushRules.from_dump(next(iter(self.pg.values())).mon.crush_dump())
@@ -357,9 +495,8 @@ class FakeCluster:
         weights = weights if crush_map is None else weights_of(crush_map)
         toys = {**self.toys, **{osd: self.toys[osd]._replace(crush_weight=weight)
                                 for osd, weight in weights.items()}}
-        whole = self.coming and all(toy.crush_weight for toy in toys.values())
-        pgs = {pgid: FuturePg(pg.temp or pg.up,
-                              tuple(self.coming[pgid] if whole else pg.mon.raw))
+        pgs = {pgid: FuturePg(pg.up if pg.temp is None else pg.temp,
+                              tuple(self.raw_under(pgid, toys)))
                for pgid, pg in self.pg.items()}
         return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
 
@@ -375,7 +512,9 @@ class FakeCluster:
 
     def signals(self, osdmap: OsdMap) -> Signals:
         counts = replace(self._stats, **self.trouble)
-        return Signals(counts, slow_ops=self.slow_ops, health=dict(self.health),
+        down = sum(not toy.up for toy in self.toys.values())
+        health = {**({'OSD_DOWN': '%d osds down' % down} if down else {}), **self.health}
+        return Signals(counts, slow_ops=self.slow_ops, health=health,
                        pool_bytes={1: self.pgs << 30, 2: self.pgs << 31})
 
     def readings(self, view: object, signals: Signals) -> Readings:
@@ -385,7 +524,8 @@ class FakeCluster:
         self.closed = True
 
     def degraded_osds(self) -> FrozenSet[int]:
-        return frozenset()
+        return frozenset(osd for pgid, pg in self.pg.items() if self._degraded(pgid, pg)
+                         for osd in (pg.up if pg.temp is None else pg.temp) if osd != HOLE)
 
     def stats_period(self) -> float:
         return self.period
@@ -414,7 +554,7 @@ class FakeCluster:
             for pg in self.pg.values():
                 pg.mon.next_epoch()
             self.epoch += 1
-            self._interval_changes()
+            self._interval_changes(released=True)
         return replies
 
     def _apply(self, command: Mapping[str, Any]) -> FakeReply:

@@ -2,9 +2,9 @@
 """A second model of what the mon does with upmaps, for the planner's tests.
 
 Written from the observed behaviour of Ceph, with nothing of perfguard.upmap in it: a toy cluster
-with one rule, one OSD a host, so that a fault in the CRUSH model shows, too.
+with one rule, over hosts or over racks, so that a fault in the CRUSH model shows, too.
 """
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 HOLE = 2147483647
 
@@ -23,10 +23,17 @@ class ToyOsd(NamedTuple):
     crush_weight: float = 1.0
     reweight: float = 1.0
     up: bool = True
+    #: With racks the rule chooses racks, one OSD in each.
+    rack: Optional[int] = None
+
+    @property
+    def domain(self) -> int:
+        """Its failure domain."""
+        return self.host if self.rack is None else self.rack
 
 
 class ToyMon:
-    """One pool, one rule (chooseleaf host), and what is stored for one PG."""
+    """One pool, one rule (chooseleaf host or rack), and what is stored for one PG."""
 
     def __init__(self, osds: Dict[int, ToyOsd], size: int, raw: Sequence[int],
                  merging: bool = False) -> None:
@@ -46,8 +53,8 @@ class ToyMon:
     def legal(self, osds: Sequence[int]) -> bool:
         if any(self.weight(osd) == 0.0 for osd in osds):
             return False
-        hosts = [self.osds[osd].host for osd in set(osds)]
-        return len(hosts) == len(set(hosts))
+        domains = [self.osds[osd].domain for osd in set(osds)]
+        return len(domains) == len(set(domains))
 
     def placed(self, entry: Stored) -> List[int]:
         """The PG's set before OSDs that are down leave it."""
@@ -112,16 +119,28 @@ class ToyMon:
     def crush_dump(self) -> Dict[str, Any]:
         """The toy cluster in the form of ``ceph osd crush dump``."""
         hosts: Dict[int, List[Dict[str, int]]] = {}
+        racks: Dict[int, Dict[int, None]] = {}
         for osd, toy in self.osds.items():
             hosts.setdefault(toy.host, []).append(
                 {'id': osd, 'weight': int(toy.crush_weight * 65536), 'pos': 0})
+            if toy.rack is not None:
+                racks.setdefault(toy.rack, {})[-2 - toy.host] = None
         buckets = [{'id': -2 - host, 'name': 'h%d' % host, 'type_id': 1, 'type_name': 'host',
                     'items': items} for host, items in hosts.items()]
-        root = {'id': -1, 'name': 'default', 'type_id': 11, 'type_name': 'root',
-                'items': [{'id': b['id'], 'weight': 65536, 'pos': 0} for b in buckets]}
+        top = [_bucket(-100002 - rack, 'r%d' % rack, 3, 'rack', ids)
+               for rack, ids in racks.items()]
+        root = _bucket(-1, 'default', 11, 'root',
+                       [-100002 - rack for rack in racks] or [-2 - host for host in hosts])
         steps = [{'op': 'take', 'item': -1, 'item_name': 'default'},
-                 {'op': 'chooseleaf_firstn', 'num': 0, 'type': 'host'}, {'op': 'emit'}]
-        return {'buckets': [root] + buckets,
+                 {'op': 'chooseleaf_firstn', 'num': 0, 'type': 'rack' if racks else 'host'},
+                 {'op': 'emit'}]
+        return {'buckets': [root] + top + buckets,
                 'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
-                          {'type_id': 11, 'name': 'root'}],
+                          {'type_id': 3, 'name': 'rack'}, {'type_id': 11, 'name': 'root'}],
                 'rules': [{'rule_id': 0, 'rule_name': 'r', 'type': 1, 'steps': steps}]}
+
+
+def _bucket(number: int, name: str, type_id: int, type_name: str,
+            children: Iterable[int]) -> Dict[str, Any]:
+    return {'id': number, 'name': name, 'type_id': type_id, 'type_name': type_name,
+            'items': [{'id': child, 'weight': 65536, 'pos': 0} for child in children]}

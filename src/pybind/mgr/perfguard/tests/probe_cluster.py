@@ -243,15 +243,6 @@ class ProbeDriver(Driver):
                  options: Options = OPTIONS) -> None:
         super().__init__(cluster or ProbeCluster(), options)
 
-    def give(self, order: Any) -> Json:
-        """What the next turn answers; raises Refused."""
-        waiting = self.loop._desk.put(order)
-        self.turn()
-        if waiting.refused is not None:
-            raise waiting.refused
-        assert waiting.answer is not None
-        return waiting.answer
-
     @property
     def listed(self) -> Dict[int, Json]:
         return {row['id']: row for row in self.loop.probed().listing()['probes']}
@@ -262,6 +253,10 @@ class ProbeDriver(Driver):
     @property
     def busy(self) -> bool:
         return self.loop._probing.busy
+
+    @property
+    def felt(self) -> bool:
+        return self.loop._probing.felt(self.cluster.now, self.cluster.stats_period())
 
     def finish(self, turns: int = 120) -> None:
         self.run_until(lambda: not self.busy, turns)

@@ -181,6 +181,26 @@ def test_failed_commands_are_told() -> None:
     driver.run_to('PREPARED')
 
 
+def test_a_pg_that_recovers_is_not_pinned_yet() -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.recovery_seconds = 40.0
+    cluster.take_down(0)
+    driver.run(5)
+    cluster.revive(0)
+    driver.run(5)
+    cluster.expand(share=1)
+    driver.run_until(lambda: len(cluster.remapped()) == 24)
+    degraded = cluster.degraded_osds()
+    held = {pgid for pgid, pg in cluster.pg.items() if degraded.issuperset(pg.data)}
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    assert held and {row['pgid'] for row in driver.status['unpinnable']} == held
+    driver.run_until(lambda: driver.status['pinned'] == 24)
+
+
 # ---- requests
 
 def test_nothing_is_promised_before_the_first_turn() -> None:

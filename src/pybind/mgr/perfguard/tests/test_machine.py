@@ -21,6 +21,7 @@ from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecor
                                        campaign_from_json, campaign_to_json)
 from perfguard.upmap.semantics import out_osds
 
+from .audit import load, over_caps
 from .fake_cluster import BALANCER, FakeCluster
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=4, readback_timeout=6.0)
@@ -47,6 +48,7 @@ class Machine:
             Settings(view.osdmap, self.cluster.balancer_active(),
                      self.cluster.stored_options()),
             view.placement, self.cluster.crush(view.crush_version), self.cluster.period,
+            degraded_osds=self.cluster.degraded_osds(),
             clients=Clients(self.cluster.now, covered=IDLE_SECONDS))
 
     def judge(self) -> Decision:
@@ -268,6 +270,109 @@ def test_a_release_says_who_serves_the_pg_until_it_has_moved() -> None:
     assert set(primes) == set(serving) == cluster.primed
     assert all(place is not None and place.acting == primes[pgid]
                for pgid, place in serving.items())
+
+
+# ---- caps
+
+def wide(**caps: int) -> Options:
+    """No cap but these is met."""
+    return replace(OPTIONS, **{**{'max_pgs_in_flight': 100, 'max_backfills_source': 99,
+                                  'max_backfills_primary': 99, 'max_backfills_target': 99,
+                                  'max_backfills_host': 99, 'max_backfills_domain': 99}, **caps})
+
+
+@pytest.mark.parametrize('role', ['source', 'target', 'primary', 'host', 'domain'])
+def test_each_cap_is_reached_and_never_exceeded(role: str) -> None:
+    """Four racks of two hosts with two OSDs each, the rack being the failure domain."""
+    cluster = FakeCluster(hosts=8, osds_per_host=2, racks=4, pgs=24, backfill_seconds=10.0)
+    machine = Machine(cluster, wide(**{'max_backfills_%s' % role: 2}))
+    machine.until(lambda: machine.campaign.prepared)
+    cluster.expand(count=4, share=1)
+    machine.until(lambda: len(cluster.remapped()) == 48)
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    machine.ask('start')
+    most: Dict[str, int] = {}
+    while machine.campaign.phase is not Phase.DONE:
+        machine.turn()
+        assert over_caps(cluster, machine.options) == []
+        for name, counts in load(cluster).items():
+            most[name] = max(most.get(name, 0), max(counts.values(), default=0))
+    assert most.pop(role) == 2
+    # Had the wrong places been counted, the others would not have been used as much.
+    assert max(most.values()) > 2 and cluster.clean()
+
+
+def test_no_more_pgs_peer_at_once_than_allowed_though_statistics_are_late() -> None:
+    cluster = FakeCluster(pgs=60, period=10.0, peer_seconds=4.0)
+    machine = prepared(cluster, replace(wide(), max_transition_ratio=0.0))
+    cluster.expand()
+    machine.until(lambda: len(cluster.remapped()) == 60)
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    machine.ask('start')
+    most = 0
+    while machine.campaign.phase is not Phase.DONE:
+        machine.turn()
+        most = max(most, sum(pg.peering_until is not None for pg in cluster.pg.values()))
+    assert most == 8
+
+
+def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
+    """A PG of an erasure coded pool that lost an OSD: nothing can pin it, and it moves."""
+    machine = prepared()
+    cluster = machine.cluster
+    pgid, pg = next((pgid, pg) for pgid, pg in cluster.pg.items() if pool_of(pgid) == 2)
+    first, second, lost = pg.data
+    cluster.take_down(lost)
+    cluster.mark_out(lost)
+    machine.until(lambda: pgid in cluster.remapped())
+    # The statistics do not show yet that it is degraded.
+    cluster.trouble = {'degraded': 0}
+    cluster.backfill_seconds = 1e6
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    assert pgid in machine.campaign.unpinnable
+    machine.ask('start')
+    machine.until(lambda: pgid in machine.campaign.in_flight)
+    flight = machine.campaign.in_flight[pgid]
+    assert set(flight.readers) == {first, second} and flight.sources == ()
+
+
+def test_nothing_is_released_onto_an_osd_that_is_down() -> None:
+    machine = pinned()
+    new = machine.cluster.hosts
+    machine.cluster.take_down(new)
+    machine.ask('start')
+    for _ in range(60):
+        machine.turn()
+        assert not any(new in transfer.targets for transfer in machine.cluster.released.values())
+    assert 0 < machine.campaign.released < 12 and machine.campaign.phase is Phase.RELEASING
+    machine.cluster.revive(new)
+    machine.to(Phase.DONE)
+
+
+def test_what_recovers_is_pinned_once_it_has_recovered() -> None:
+    machine = prepared()
+    cluster = machine.cluster
+    cluster.recovery_seconds = 30.0
+    cluster.take_down(0)
+    cluster.tick(10.0)
+    cluster.revive(0)
+    cluster.tick(5.0)
+    degraded = cluster.degraded_osds()
+    held = [pgid for pgid, pg in cluster.pg.items() if degraded.issuperset(pg.data)]
+    assert held
+    cluster.expand(share=1)
+    cluster.tick(5.0)
+    assert set(held) <= set(cluster.remapped())
+    machine.ask('pin')
+    machine.turn()
+    assert {pgid for pgid in cluster.remapped() if pgid in machine.pins}.isdisjoint(held)
+    assert set(held) <= set(machine.campaign.unpinnable)
+    machine.until(lambda: set(held) <= set(machine.pins))
+    machine.to(Phase.PINNED)
+    assert machine.campaign.unpinnable == {}
 
 
 # ---- holding

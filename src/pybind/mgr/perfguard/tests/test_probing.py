@@ -11,7 +11,7 @@ import pytest
 from perfguard import probeplan
 from perfguard.probe.baseline import CHECK
 from perfguard.probe.order import Named, NewSchedule, RunId, RunOrder
-from perfguard.probing import AGAIN_SECONDS, JOURNAL, SETTINGS
+from perfguard.probing import AGAIN_SECONDS, FELT_PERIODS, JOURNAL, SETTINGS
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
@@ -124,6 +124,24 @@ def test_an_order_that_goes_wrong_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr('perfguard.probing.draft', None)
     assert code(driver, IN_POOL) == errno.EIO
     assert not driver.busy
+
+
+def test_reports_of_osds_are_a_probes_doing_for_a_while_after_it() -> None:
+    driver = ProbeDriver()
+    assert not driver.felt
+    driver.cluster.behaviour = 'deaf'
+    driver.give(IN_POOL)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    assert driver.felt
+    driver.give(RunId('probe cancel', 1))
+    driver.finish()
+    ended = driver.cluster.now
+    assert driver.felt
+    driver.run_until(lambda: not driver.felt)
+    periods = (driver.cluster.now - ended) / driver.cluster.stats_period()
+    assert 2 <= periods <= FELT_PERIODS
+    driver.cluster.now -= DAY
+    assert not driver.felt, 'a clock that is set back does not make it last'
 
 
 # ---- schedules

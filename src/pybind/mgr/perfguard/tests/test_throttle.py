@@ -7,6 +7,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
+from perfguard.rebalance.choose import Caps
 from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
 from perfguard.rebalance.throttle import BLIND_READINGS, HALT_READINGS, caps, decide, limit, stopped
@@ -204,6 +205,13 @@ def test_the_operators_cap_holds_at_once() -> None:
     assert pace.pgs == 3.0
     small = limit(Pace(pgs=32.0), three)
     assert small.caps.pgs == 3 and small.reason.startswith('up to 3 of 3 PGs')
+
+
+def test_each_cap_is_the_option_of_its_name() -> None:
+    options = replace(DEFAULTS, max_pgs_in_flight=1, max_bytes_in_flight=2, max_backfills_source=3,
+                      max_backfills_primary=4, max_backfills_target=5, max_backfills_host=6,
+                      max_backfills_domain=7)
+    assert caps(options) == Caps(pgs=1, bytes=2, source=3, primary=4, target=5, host=6, domain=7)
 
 
 def test_bytes_follow_pgs() -> None:

@@ -11,6 +11,7 @@ from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, O
                                      Readings, Signals, UnreadablePg)
 from perfguard.probing import Probing
 from perfguard.store import Store
+from perfguard.watch.slow import SlowOsds
 
 from .driver import OPTIONS, Driver
 from .fake_cluster import FakeCluster
@@ -340,6 +341,23 @@ def test_no_baseline_is_learned_while_a_probe_runs(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Probing, 'busy', False)
     driver.minutes(30)
     assert driver.pool['read_baseline_ms'] == 1.5
+
+
+@pytest.mark.parametrize('probing', [False, True])
+def test_how_osds_compare_is_not_learned_while_a_probe_is_felt(
+        monkeypatch: pytest.MonkeyPatch, probing: bool) -> None:
+    driver = Watched()
+    learned: List[bool] = []
+    update = SlowOsds.update
+
+    def noted(self: SlowOsds, *args: Any) -> None:
+        learned.append(args[5])
+        update(self, *args)
+
+    monkeypatch.setattr(SlowOsds, 'update', noted)
+    monkeypatch.setattr(Probing, 'felt', lambda self, now, period: probing)
+    driver.minutes(1)
+    assert set(learned) == {not probing}
 
 
 def test_misplaced_objects_have_an_explanation() -> None:
