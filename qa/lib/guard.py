@@ -80,6 +80,16 @@ class Guard:
         found: Json = self.get('rebalance status')
         return found
 
+    def codes(self, command: str = 'rebalance status') -> List[str]:
+        """The codes of the reasons that `status` or `rebalance status` gives."""
+        return [reason['code'] for reason in self.get(command)['limits']]
+
+    def wait_code(self, *codes: str, timeout: float = 40) -> Json:
+        """Until `rebalance status` gives a reason with one of these codes."""
+        self.cluster.wait(lambda: not set(codes).isdisjoint(self.codes()), timeout,
+                          'the reason %s' % ' or '.join(codes))
+        return self.status()
+
     def wait_phase(self, *phases: str, timeout: float = 90) -> Json:
         seen: List[Json] = []
 

@@ -207,7 +207,7 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
         cluster.wait(lambda: expected in rows(guard)['slow recovery']['settings'], 10, 'it seen')
         status = guard.get('status')
         assert status['mode'] == 'act' and 'HOLDING' == status['phase']
-        assert any('recovery is slowed' in reason for reason in status['reasons'])
+        assert 'MITIGATION' in [reason['code'] for reason in status['limits']]
         fail_mgr(guard)
         held = rows(guard)
         assert held['norebalance']['id'] == first['id'] and held['norebalance']['state'] == 'held'

@@ -8,7 +8,7 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.faults import dispatch_delay
-from qa.lib.guard import Guard, Json
+from qa.lib.guard import Guard
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -43,13 +43,6 @@ def stored(guard: Guard) -> Dict[str, str]:
             if entry['section'] == 'mon'}
 
 
-def wait_reason(guard: Guard, text: str, timeout: float = 40) -> Json:
-    """Until `rebalance status` gives a reason that contains the text."""
-    guard.cluster.wait(lambda: any(text in reason for reason in guard.status()['reasons']),
-                       timeout, 'the reason %r' % text)
-    return guard.status()
-
-
 @oldest_and_newest
 def test_options_that_make_no_sense(guard: Guard) -> None:
     for option, value, usual, word in (
@@ -79,7 +72,7 @@ def test_outside_the_window_nothing_is_released(guard: Guard) -> None:
     guard.option('end_time', '%02d00' % ((hour + 3) % 24))
     time.sleep(0.5)
     guard.do('start')
-    status = wait_reason(guard, 'outside the time window')
+    status = guard.wait_code('WINDOW_CLOSED')
     assert status['phase'] == 'HOLDING' and status['limit'] == 0
     time.sleep(4)
     assert guard.status()['in_flight'] == guard.status()['released'] == 0
@@ -94,9 +87,9 @@ def test_it_yields_to_clients_halts_and_comes_back(guard: Guard) -> None:
         guard.option('latency_targets', POOL + '=0.001')
         guard.option('begin_time', '0000')
         guard.option('end_time', '2400')
-        status = wait_reason(guard, 'all movement is halted until clients are well')
+        status = guard.wait_code('HALTED')
         assert status['phase'] == 'HOLDING' and status['limit'] == 0
-        assert 'of pool rep take' in ' '.join(status['reasons'])
+        assert 'latency of pool rep' in ' '.join(status['reasons'])
         cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 10, 'norebalance')
         released = guard.status()['released']
         cluster.mgr_fail()
@@ -109,7 +102,7 @@ def test_it_yields_to_clients_halts_and_comes_back(guard: Guard) -> None:
         guard.option('latency_targets', '%s=%.1f' % (POOL, usual + 5.0))
         guard.wait_phase('RELEASING')
         with dispatch_delay(cluster, 1, 0.015):
-            wait_reason(guard, 'all movement is halted', 60)
+            guard.wait_code('HALTED', timeout=60)
         guard.wait_phase('RELEASING', timeout=60)
 
         guard.option('latency_targets', POOL + '=10000')

@@ -23,6 +23,7 @@ from .losses import REQUESTS, found, found_earlier
 from .mitigate.ladder import KIND as MITIGATION
 from .mitigating import Mitigating, with_mitigation
 from .options import Options
+from .reasons import Code, Reason, texts
 from .overview import Published
 from .probe.archive import Archive, Database
 from .probing import Order as ProbeOrder, Probed, Probing
@@ -106,7 +107,7 @@ class Loop:
         self._watching = Watching(cluster, store, self._note)
         self._mitigating = Mitigating(cluster, store, self._note)
         self._probing = Probing(cluster, store, Archive(store, database), self._note)
-        self._reasons: Tuple[str, ...] = ()
+        self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.
         self._interrupted: List[str] = []
@@ -415,11 +416,11 @@ class Loop:
     def _held_back(self) -> int:
         return report.held_back(self._campaign, self._pins)
 
-    def _unhealthy(self, seen: Observation) -> List[str]:
+    def _unhealthy(self, seen: Observation) -> List[Reason]:
         reasons = unhealthy(seen.signals, tuple(seen.osdmap.pools.values()))
         if seen.osdmap.min_compat_client in _BEFORE_LUMINOUS:
-            reasons.append('require_min_compat_client is %s: upmaps need luminous'
-                           % seen.osdmap.min_compat_client)
+            reasons.append(Reason(Code.OLD_CLIENTS, 'require_min_compat_client is %s; upmaps '
+                                  'need luminous' % seen.osdmap.min_compat_client))
         return reasons
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
@@ -524,14 +525,15 @@ class Loop:
         campaign = self._campaign
         active = campaign is not None and campaign.active
         reasons = list(self._reasons if active else overview.idle_reasons(seen, campaign))
-        reasons += ['a command failed: %s' % text for text in self._failures[:3] if active]
+        reasons += [Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
+                    for text in self._failures[:3] if active]
         self._forecast.update_plan(campaign, self._pins, seen, options)
         plan = self._forecast.plan
         rebalance = report.status(campaign, self._pins, plan.bytes if active else 0, reasons,
                                   options, seen.now)
         watched = self._watching.watched
         checks = {**watched.checks, **overview.health_checks(
-            campaign, seen.now, options, reasons, self._interrupted),
+            campaign, seen.now, options, texts(reasons), self._interrupted),
             **self._probing.checks(seen.now)}
         self._cluster.health_checks(checks)
         if active:
@@ -540,7 +542,7 @@ class Loop:
                                    overview.progress_text(campaign),
                                    report.progress_share(campaign))
         published = Published(
-            status=overview.status(seen, rebalance, checks, watched,
+            status=overview.status(seen, rebalance, reasons, checks, watched,
                                    self._mitigating.mitigated, self._probing.status(),
                                    self._turn_seconds, self._remarks()),
             rebalance=rebalance,

@@ -15,6 +15,7 @@ from .mitigate.evidence import evidence
 from .mitigate.types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Stage, State,
                              Step, active, state_from_json, state_to_json)
 from .options import Options
+from .reasons import Reason
 from .rebalance.holds import NOREBALANCE
 from .rebalance.requests import Refused
 from .rebalance.turn import Observation
@@ -47,12 +48,12 @@ RELEASING_PHASES = frozenset({Phase.RELEASING, Phase.HOLDING})
 class Mitigated:
     """What the campaign and commands see of the mitigation."""
     #: Why the campaign must release nothing.
-    stops: Tuple[str, ...] = ()
+    stops: Tuple[Reason, ...] = ()
     #: PGs under way that the campaign shall pin back.
     pin_back: FrozenSet[str] = frozenset()
     #: Flags that the mitigation has set.
     own_flags: FrozenSet[str] = frozenset()
-    reasons: Tuple[str, ...] = ()
+    reasons: Tuple[Reason, ...] = ()
     listing: Json = field(default_factory=lambda: report.listing(State(), 'off', (), 0.0))
 
 

@@ -6,11 +6,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from .health import warning
 from .mitigating import Mitigated
 from .options import Options
+from .reasons import Code, Reason, as_json, texts
 from .rebalance import report
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
-from .rebalance.words import pgs
+from .words import pgs, pgs_are
 from .watching import Watched
 
 Json = Dict[str, Any]
@@ -21,7 +22,7 @@ class Published:
     """What commands see: the state at the end of one turn."""
     status: Json = field(default_factory=lambda: {
         'phase': 'IDLE', 'mode': 'off', 'health': [], 'signals': {}, 'pools': [],
-        'probe': None, 'reasons': ['perfguard has just started']})
+        'probe': None, **told([Reason(Code.STARTING, 'perfguard has just started')])})
     rebalance: Json = field(default_factory=dict)
     plan: Json = field(default_factory=dict)
     watched: Watched = field(default_factory=Watched)
@@ -30,7 +31,7 @@ class Published:
     history: Tuple[Json, ...] = ()
     campaign: Optional[Campaign] = None
     pins: int = 0
-    unhealthy: Tuple[str, ...] = ()
+    unhealthy: Tuple[Reason, ...] = ()
     #: When the turn was, in seconds since the epoch (0.0: there was none yet), and after how many
     #: more the next one is late.
     turned: float = 0.0
@@ -50,7 +51,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
         return published
     campaign = apply(published.campaign, request, now)
     changes = {'phase': campaign.phase.value,
-               'reasons': ['"rebalance %s" was asked for' % request.verb]}
+               **told([Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb)])}
     return replace(published, campaign=campaign,
                    rebalance={**published.rebalance, **changes, 'paused': campaign.paused},
                    status={**published.status, **changes})
@@ -64,23 +65,23 @@ def with_pins(osds: Sequence[Json], plan: Json) -> List[Json]:
             for row in osds]
 
 
-def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[str]:
+def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[Reason]:
     """`campaign`: the last one, if this mgr knows it."""
     remapped = len(seen.osdmap.pg_temp)
     if remapped:
-        return ['%d PGs are remapped and no campaign holds them: '
-                '"rebalance prepare", then "rebalance pin"' % remapped]
+        return [Reason(Code.REMAPPED, '%s remapped and no campaign holds them: '
+                       '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
     if campaign is not None:
-        return ['campaign %d is %s: %d PGs released, %d left as upmaps' % (
-            campaign.id, campaign.phase.value, campaign.released, campaign.kept)]
-    return ['no campaign is under way']
+        return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d left as upmaps' % (
+            campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept))]
+    return [Reason(Code.NO_CAMPAIGN, 'no campaign is active')]
 
 
-def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
-           watched: Watched, mitigated: Mitigated, probe: Optional[Json],
-           turn_seconds: float, remarks: Sequence[str]) -> Json:
-    """`perfguard status`; `rebalance` is that of report.status, `probe` the one under way,
-    `turn_seconds` the CPU time of the last turn of the loop, `remarks` what else there is."""
+def status(seen: Observation, rebalance: Json, reasons: Sequence[Reason],
+           checks: Mapping[str, Any], watched: Watched, mitigated: Mitigated,
+           probe: Optional[Json], turn_seconds: float, remarks: Sequence[str]) -> Json:
+    """`perfguard status`; `rebalance` and `reasons` are those of report.status, `probe` the active
+    one, `turn_seconds` the CPU time of the last turn of the loop, `remarks` what else there is."""
     signals, counts = seen.signals, seen.signals.counts
     return {
         'phase': rebalance['phase'], 'mode': mitigated.listing['mode'],
@@ -102,27 +103,32 @@ def status(seen: Observation, rebalance: Json, checks: Mapping[str, Any],
             'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
             'eta_seconds')},
         'probe': probe, 'turn_cpu_ms': round(1000 * turn_seconds, 2),
-        'reasons': rebalance['reasons'] + probe_reasons(probe) + list(
-            mitigated.reasons) + watch_reasons(
-            signals.misplaced_ratio, rebalance, checks, watched.failure) + list(remarks)}
+        **told([*reasons, *probe_reasons(probe), *mitigated.reasons, *watch_reasons(
+            signals.misplaced_ratio, rebalance, checks, watched.failure),
+            *(Reason(Code.REMARK, text) for text in remarks)])}
 
 
-def probe_reasons(probe: Optional[Json]) -> List[str]:
+def told(reasons: Sequence[Reason]) -> Json:
+    return {'reasons': texts(reasons), 'limits': as_json(reasons)}
+
+
+def probe_reasons(probe: Optional[Json]) -> List[Reason]:
     if probe is None:
         return []
-    return ['probe %(id)d of %(target)s is under way: %(text)s' % probe]
+    return [Reason(Code.PROBE, 'probe %(id)d of %(target)s is active: %(text)s' % probe)]
 
 
 def watch_reasons(misplaced_ratio: float, rebalance: Json,
-                  checks: Mapping[str, Any], failure: str) -> List[str]:
+                  checks: Mapping[str, Any], failure: str) -> List[Reason]:
     """What the watch has found, and whose doing it is that objects are misplaced."""
-    found = ['%s (%s)' % (check['summary'], code) for code, check in sorted(checks.items())]
+    found = [Reason(code, '%s (%s)' % (check['summary'], code))
+             for code, check in sorted(checks.items())]
     if failure:
-        found.append('the watch cannot make sense of what it reads (the mgr log has more): '
-                     + failure)
+        found.append(Reason(Code.WATCH_FAILED, 'the readings of the OSDs could not be processed '
+                            '(see the mgr log): ' + failure))
     if misplaced_ratio > 0.0:
-        found.append('%.2f %% of the objects are misplaced%s' % (
-            100 * misplaced_ratio, _mover(rebalance)))
+        found.append(Reason(Code.MISPLACED, '%.2f %% of the objects are misplaced%s' % (
+            100 * misplaced_ratio, _mover(rebalance))))
     return found
 
 

@@ -19,6 +19,7 @@ from .probe.steps import plan_steps
 from .probe.types import BadJob, Job, Json, Step, Target
 from .probepremises import pool_named
 from .rebalance.requests import Refused
+from .reasons import texts
 from .rebalance.stop import stop_conditions
 from .rebalance.turn import Observation
 from .storerun import store_budget
@@ -167,4 +168,4 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
 
 def reasons(seen: Observation, moving_allowed: bool) -> List[str]:
     """Why no probe may run now, in words; also while one is under way."""
-    return stop_conditions(seen.signals) + trouble(seen.signals, moving_allowed)
+    return texts(stop_conditions(seen.signals)) + trouble(seen.signals, moving_allowed)

@@ -3,6 +3,8 @@
 from typing import List, Mapping, Sequence
 
 from ..cluster.types import Signals
+from ..reasons import Code, Reason
+from ..words import pgs_are, plural
 from .types import Evidence
 
 
@@ -14,17 +16,19 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapp
     itself alone: it may stay slow for weeks, and a campaign that drains it must not wait for that.
     """
     counts = signals.counts
-    trouble: List[str] = []
+    trouble: List[Reason] = []
     if counts.laggy:
-        trouble.append('%d PGs are laggy' % counts.laggy)
+        trouble.append(Reason(Code.LAGGY, '%s laggy' % pgs_are(counts.laggy)))
+    elif laggy and counts.wait:
+        trouble.append(Reason(Code.LEASES, '%s waiting for read leases to end'
+                              % pgs_are(counts.wait)))
     elif laggy:
-        trouble.append('%d PGs are waiting for read leases to end' % counts.wait if counts.wait
-                       else 'PGs were laggy a moment ago')
+        trouble.append(Reason(Code.LAGGY_LATELY, 'PGs were laggy within the last three reports'))
     slow_ops = sum(number for daemon, number in signals.slow_daemons.items()
                    if daemon.startswith('osd.'))
     if slow_ops:
-        trouble.append('%d slow operations' % slow_ops)
-    trouble += ['%s are slower than usual' % text for text in late]
+        trouble.append(Reason(Code.SLOW_OPS, plural(slow_ops, 'slow operation')))
+    trouble += [Reason(Code.SLOW_POOL, '%s are slower than usual' % text) for text in late]
     rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
     return Evidence(tuple(trouble), rebalancing or counts.recovering > 0, rebalancing,
                     counts.degraded, dict(slow_osds), unknown)

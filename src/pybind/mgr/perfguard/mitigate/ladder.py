@@ -10,6 +10,7 @@ from typing import Any, Dict, FrozenSet, List, Set, Tuple
 
 from ..cluster.values import same_value
 from ..events import Event
+from ..reasons import Code, Reason, texts
 from . import knobs
 from .reading import present
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
@@ -250,7 +251,7 @@ def _up(sheet: _Sheet) -> None:
         return
     taken = {step.rung for step in sheet.state.steps}
     if sheet.lasting() and sheet.bad:
-        why = '; '.join(sheet.evidence.trouble)
+        why = '; '.join(texts(sheet.evidence.trouble))
         for rung in MOVEMENT_RUNGS:
             if rung not in taken and _TAKE[rung](sheet, why):
                 return
@@ -339,8 +340,8 @@ def _text(texts: Dict[Rung, str], step: Step) -> str:
     return text % step.subject if '%s' in text else text
 
 
-def reasons(state: State) -> Tuple[str, ...]:
-    """What is held, in words."""
+def reasons(state: State) -> Tuple[Reason, ...]:
+    """What is held."""
     found = []
     for step in state.steps:
         if step.stage is Stage.HELD:
@@ -350,14 +351,16 @@ def reasons(state: State) -> Tuple[str, ...]:
                 step.id, _name(step), ': ' + step.note if step.note else ''))
         elif step.stage is Stage.WOULD:
             found.append('mitigation would: %s (%s)' % (_name(step), step.why))
-    return tuple(found)
+    return tuple(Reason(Code.MITIGATION, text) for text in found)
 
 
-def stops(state: State, evidence: Evidence) -> Tuple[str, ...]:
+def stops(state: State, evidence: Evidence) -> Tuple[Reason, ...]:
     """Why the campaign must release nothing: the first rung, which is taken in every mode."""
     held = [step for step in state.steps
             if step.stage in (Stage.HELD, Stage.UNDOING) and step.rung in MOVEMENT_RUNGS]
-    return evidence.trouble + tuple('the mitigation holds %s' % _name(step) for step in held)
+    return evidence.trouble + tuple(
+        Reason(Code.MITIGATION, 'mitigation %d holds %s' % (step.id, _name(step)))
+        for step in held)
 
 
 def own_flags(state: State) -> FrozenSet[str]:

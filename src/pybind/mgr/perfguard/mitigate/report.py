@@ -2,18 +2,19 @@
 """The mitigation as the data that commands print."""
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..reasons import Reason, texts
 from .types import Kind, Rung, Setting, State, Step
 
 Json = Dict[str, Any]
 
 
-def listing(state: State, mode: str, hold: Sequence[str], hold_since: float) -> Json:
+def listing(state: State, mode: str, hold: Sequence[Reason], hold_since: float) -> Json:
     """`mitigation ls`; `hold`: why releases are held, empty where they are not."""
     rungs: List[Json] = []
     for rung in Rung:
         if rung is Rung.HOLD:
             rungs.append(_row(None, rung, 'held' if hold else 'idle',
-                              hold_since if hold else None, '; '.join(hold)))
+                              hold_since if hold else None, '; '.join(texts(hold))))
             continue
         steps = [step for step in state.steps if step.rung is rung]
         rungs += [_step(step) for step in steps] or [_row(None, rung, 'idle', None, '')]

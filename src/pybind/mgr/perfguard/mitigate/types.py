@@ -6,6 +6,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.types import ConfigEntry
 from ..events import Event
+from ..reasons import Reason
 
 Json = Dict[str, Any]
 
@@ -97,8 +98,8 @@ class State:
 @dataclass(frozen=True)
 class Evidence:
     """Whether there is anything to mitigate."""
-    #: What clients suffer from, in words.
-    trouble: Tuple[str, ...] = ()
+    #: What clients suffer from.
+    trouble: Tuple[Reason, ...] = ()
     #: PGs are remapped, backfill or recover.
     moving: bool = False
     #: Of these, some that norebalance could stop.

@@ -9,6 +9,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
 from ..options import Options
+from ..reasons import Code
 from ..upmap.crush import CrushRules
 from ..upmap.future import Future, FuturePg, NoFuture
 from ..upmap.pins import Unpinnable, after_commit, plan_pin, skip_reason, without
@@ -108,10 +109,10 @@ def join(turn: Turn, ready: bool) -> None:
     assert change is not None
     if change.stage is Stage.WANTED:
         if not ready:
-            turn.reasons.append('waiting until norebalance is set, the balancer is off and the '
-                                'mons gather for long enough')
+            turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off '
+                         'and paxos_propose_interval is raised')
         elif turn.seen.outlook is None:
-            turn.reasons.append('working out where CRUSH will place the PGs')
+            turn.because(Code.OUTLOOK, 'working out where CRUSH will place the PGs')
         else:
             _send(turn, change)
     elif landed(change, turn):
@@ -119,7 +120,7 @@ def join(turn: Turn, ready: bool) -> None:
     elif turn.now - change.since > turn.options.readback_timeout:
         _again(turn, change)
     else:
-        turn.reasons.append('waiting for the new CRUSH weights in the OSDMap')
+        turn.because(Code.CRUSH_SENT, 'waiting for the CRUSH change to show in the OSDMap')
 
 
 def _send(turn: Turn, change: Change) -> None:

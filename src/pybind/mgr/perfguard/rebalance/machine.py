@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Callable, List, Mapping
 
 from ..options import Options
+from ..reasons import Code, Reason, texts
 from . import monoptions
 from .change import Stage
 from .holds import BALANCER, foreign_movement_flags, reconcile, settled
@@ -23,12 +24,16 @@ from .stop import stop_conditions
 from .throttle import stopped
 from .turn import Decision, Observation, Turn
 from .types import KEPT_ALL, Campaign, Phase, PinRecord
-from .words import pgs
+from ..words import pgs, pgs_are, plural
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.
 FINISH_PATIENCE_SECONDS = 60.0
-_NO_GOALS = 'waiting for all PGs to be still, to work out where they shall go'
+_NO_GOALS = Reason(Code.NO_GOALS,
+                   'waiting until no PG peers, to work out where the pinned PGs are to go')
+_GIVING_BACK = Reason(Code.SETTINGS,
+                      'waiting until flags, balancer and autoscaler are given back')
+_REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 
 def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
@@ -70,20 +75,22 @@ def _prepared(turn: Turn) -> None:
     if _hold(turn, norebalance=True):
         turn.set(prepared=True)
     elif not turn.campaign.prepared:
-        turn.reasons.append('waiting until norebalance is set and the balancer is off')
+        turn.because(Code.SETTINGS, 'waiting until norebalance is set and the balancer is off')
         return
     remapped = len(turn.seen.osdmap.pg_temp)
     campaign = turn.campaign
     if campaign.automatic and (campaign.change or remapped
                                or turn.seen.crush_version != campaign.crush_version):
-        turn.enter(Phase.PINNING, 'by itself')
+        turn.enter(Phase.PINNING, 'automatically')
         return
     if campaign.automatic:
-        turn.reasons.append('waiting for the CRUSH change; it is pinned and released by itself')
-        return
-    turn.reasons.append(
-        '%d PGs are remapped: "rebalance pin" keeps them where they are' % remapped if remapped
-        else 'waiting for the CRUSH change; after it, "rebalance pin"')
+        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; its PGs are pinned and '
+                     'released automatically')
+    elif remapped:
+        turn.because(Code.AWAITS_PIN, '%s remapped; "rebalance pin" keeps the data in place'
+                     % pgs_are(remapped))
+    else:
+        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; then "rebalance pin"')
 
 
 def _pinning(turn: Turn) -> None:
@@ -95,19 +102,19 @@ def _pinning(turn: Turn) -> None:
     left = pin_remapped(turn)
     counts = turn.seen.signals.counts
     if left:
-        turn.reasons.append('%d PGs are still to be pinned' % left)
+        turn.because(Code.UNPINNED, '%s still to be pinned' % pgs_are(left))
     elif turn.campaign.pinning:
-        turn.reasons.append('%d pins are on their way into the OSDMap'
-                            % len(turn.campaign.pinning))
+        turn.because(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
+                     % plural(len(turn.campaign.pinning), 'pin'))
     elif counts.in_transition:
-        turn.reasons.append('%d PGs are peering' % counts.in_transition)
+        turn.because(Code.PEERING, '%s peering' % pgs_are(counts.in_transition))
     elif not _reported(turn):
-        turn.reasons.append('waiting for the PGs to report')
+        turn.reasons.append(_REPORTS)
     elif not turn.seen.goals_fit:
         turn.reasons.append(_NO_GOALS)
     else:
         turn.enter(Phase.PINNED, _pinned_summary(turn))
-        turn.reasons.append(_pinned_summary(turn))
+        turn.because(Code.PINNED, _pinned_summary(turn))
 
 
 def _reported(turn: Turn) -> bool:
@@ -117,7 +124,7 @@ def _reported(turn: Turn) -> bool:
 
 
 def _pinned_summary(turn: Turn) -> str:
-    text = '%d PGs are pinned' % turn.pin_count
+    text = '%s pinned' % pgs_are(turn.pin_count)
     if turn.campaign.unpinnable:
         text += ', %d cannot be' % len(turn.campaign.unpinnable)
     return text
@@ -127,9 +134,10 @@ def _pinned(turn: Turn) -> None:
     _hold(turn, norebalance=True)
     pin_remapped(turn)
     if turn.campaign.automatic:
-        turn.enter(Phase.RELEASING, 'by itself')
+        turn.enter(Phase.RELEASING, 'automatically')
     else:
-        turn.reasons.append(_pinned_summary(turn) + ': "rebalance start" releases them')
+        turn.because(Code.AWAITS_START,
+                     _pinned_summary(turn) + '; "rebalance start" releases them')
 
 
 def _releasing(turn: Turn) -> None:
@@ -143,29 +151,30 @@ def _releasing(turn: Turn) -> None:
         pin_back(turn, turn.seen.pin_back)
     if turn.campaign.paused:
         turn.enter(Phase.HOLDING, 'paused by the operator')
-        turn.reasons.append('paused by the operator: "rebalance resume" goes on')
+        turn.because(Code.PAUSED, 'paused by the operator; "rebalance resume" continues')
         turn.reasons.extend(stops)
         return
     if stops:
         if turn.campaign.phase is Phase.RELEASING:
             turn.set(pace=stopped(turn.campaign.pace))
-        turn.enter(Phase.HOLDING, '; '.join(stops))
+        turn.enter(Phase.HOLDING, '; '.join(texts(stops)))
         turn.set(stopped=turn.now)
         turn.reasons.extend(stops)
         return
     shut = out_of_hours(turn)
     if shut and any(pgid not in turn.campaign.in_flight for pgid in turn.pinned()):
-        turn.enter(Phase.HOLDING, '; '.join(shut))
+        turn.enter(Phase.HOLDING, '; '.join(texts(shut)))
         turn.reasons.extend(shut)
         return
     if turn.now - turn.campaign.stopped < turn.seen.stats_period:
         # What has just gone may be back with the next report: no flapping.
-        turn.reasons.append('waiting whether what stopped the releases is over')
+        turn.because(Code.CONFIRMING,
+                     'waiting one report to confirm that the stop condition has cleared')
         return
     turn.enter(Phase.RELEASING)
     adopt_unpinnable(turn)
     if not calm or unguarded:
-        turn.reasons.append('waiting for flags and pins to be in force')
+        turn.because(Code.SETTINGS, 'waiting until flags and pins are in force')
         return
     if not turn.seen.goals_fit:
         turn.reasons.append(_NO_GOALS)
@@ -182,22 +191,24 @@ def _quiet(turn: Turn) -> bool:
     unclean = counts.remapped + counts.in_transition
     since = turn.now - max(turn.campaign.pins_sent, turn.campaign.progressed)
     if unclean:
-        turn.reasons.append('waiting for %s to become clean' % pgs(unclean))
+        turn.because(Code.UNCLEAN, 'waiting for %s to become clean' % pgs(unclean))
         return min(since, turn.now - turn.campaign.phase_since) > FINISH_PATIENCE_SECONDS
     if since <= turn.seen.stats_period + 1:
-        turn.reasons.append('waiting for the PGs to report')
+        turn.reasons.append(_REPORTS)
         return False
     return True
 
 
-def _stops(turn: Turn) -> List[str]:
+def _stops(turn: Turn) -> List[Reason]:
     stops = stop_conditions(turn.seen.signals)
-    stops += [text for text in turn.seen.stops if text not in stops]
+    stops += [stop for stop in turn.seen.stops if stop not in stops]
     foreign = turn.seen.osdmap.flags - turn.seen.own_flags
     for flag in foreign_movement_flags(turn.campaign.holds, foreign):
-        stops.append('the flag %s is set, and not by perfguard: nothing can move' % flag)
+        stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, not by perfguard; no data can move '
+                            'until "ceph osd unset %s"' % (flag, flag)))
     if (turn.seen.settings.balancer_active != 'false' and BALANCER in turn.campaign.holds.given_up):
-        stops.append('the balancer is on and would change the pins: "ceph balancer off" goes on')
+        stops.append(Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; '
+                            '"ceph balancer off" continues'))
     return stops
 
 
@@ -207,11 +218,11 @@ def _finishing(turn: Turn) -> None:
         _hand_over(turn)
     if turn.campaign.in_flight:
         _hold(turn, norebalance=False)
-        turn.reasons.append('%d PGs are still on their way' % len(turn.campaign.in_flight))
+        turn.because(Code.IN_FLIGHT, '%s still in flight' % pgs_are(len(turn.campaign.in_flight)))
         return
     restored = _hold(turn, norebalance=False, quiet=False)
     if not restored:
-        turn.reasons.append('giving back flags, balancer and autoscaler')
+        turn.reasons.append(_GIVING_BACK)
     elif _quiet(turn):
         _end(turn, Phase.DONE)
 
@@ -237,18 +248,19 @@ def _aborting(turn: Turn) -> None:
     campaign = turn.campaign
     if left or campaign.pinning:
         _hold(turn, norebalance=True)
-        turn.reasons.append('%d PGs are being pinned back' % (left + len(campaign.pinning)))
+        turn.because(Code.PINS_SENT, '%s being pinned back'
+                     % pgs_are(left + len(campaign.pinning)))
         return
     if not _reported(turn):
         _hold(turn, norebalance=True)
-        turn.reasons.append('waiting for the PGs to report')
+        turn.reasons.append(_REPORTS)
         return
     if _hold(turn, norebalance=False, quiet=False):
         _let_adopted_go(turn)
         turn.set(kept=turn.campaign.kept + turn.pin_count)
         _end(turn, Phase.ABORTED)
     else:
-        turn.reasons.append('giving back flags, balancer and autoscaler')
+        turn.reasons.append(_GIVING_BACK)
 
 
 def _end(turn: Turn, phase: Phase) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping
 
+from ..reasons import Code
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -17,6 +19,8 @@ class Pace:
     #: Lowering the limit to one PG was not enough.
     halted: bool = False
     why: str = ''
+    #: The code of `why`.
+    code: str = Code.FIRST_PACE
 
 
 def pace_to_json(pace: Pace) -> Dict[str, Any]:
@@ -26,4 +30,5 @@ def pace_to_json(pace: Pace) -> Dict[str, Any]:
 def pace_from_json(raw: Mapping[str, Any]) -> Pace:
     """Raises KeyError, TypeError or ValueError on what is none of ours."""
     return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
-                bool(raw['halted']), str(raw['why']))
+                bool(raw['halted']), str(raw['why']),
+                str(raw.get('code', Code.FIRST_PACE)))

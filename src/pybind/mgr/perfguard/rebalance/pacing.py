@@ -2,6 +2,8 @@
 """The throttle's part of a turn: judge the last reading, before anything is released."""
 from typing import List
 
+from ..reasons import Code, Reason
+from ..words import plural
 from .holds import NOREBALANCE
 from .monoptions import PROPOSE_INTERVAL
 from .settings import problems, window_of
@@ -30,23 +32,26 @@ def set_pace(turn: Turn) -> None:
     turn.set(pace=pace, stalls=stalls)
 
 
-def too_much(turn: Turn) -> List[str]:
+def too_much(turn: Turn) -> List[Reason]:
     """Why nothing may move at all, if clients feel even the last PG in flight."""
     pace = turn.campaign.pace
-    return ['all movement is halted until clients are well: %s' % pace.why] \
-        if pace.halted else []
+    return [Reason(Code.HALTED, 'all movement is halted until client latency is back in its '
+                   'limit: %s' % pace.why)] if pace.halted else []
 
 
-def out_of_hours(turn: Turn) -> List[str]:
+def out_of_hours(turn: Turn) -> List[Reason]:
     """Why nothing is released now, if the operator wants it so by the clock."""
-    found = problems(turn.options, {pool.name for pool in turn.seen.osdmap.pools.values()})
+    pools = {pool.name for pool in turn.seen.osdmap.pools.values()}
+    found = [Reason(Code.BAD_OPTIONS, text) for text in problems(turn.options, pools)]
     try:
         seconds = opens_in(window_of(turn.options), turn.now)
     except BadWindow:
         return found
-    shut = 'outside the time window (begin_time to end_time): it '
     if seconds is None:
-        found.append(shut + 'does not open for a week, in which clocks are put on')
-    elif seconds:
-        found.append(shut + 'opens in %d min' % max(1, round(seconds / 60)))
+        when = 'it does not open within a week (clock change)'
+    else:
+        when = 'it opens in %s' % plural(max(1, round(seconds / 60)), 'minute')
+    if seconds != 0.0:
+        found.append(Reason(Code.WINDOW_CLOSED,
+                            'outside the time window (begin_time to end_time): ' + when))
     return found

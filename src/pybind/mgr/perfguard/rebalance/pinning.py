@@ -8,7 +8,7 @@ from ..upmap.pins import Unpinnable, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from .turn import Turn
 from .types import Campaign, PinRecord, Sent, SetEntry
-from .words import pgs
+from ..words import pgs
 
 #: Each OSD of its acting set has a degraded PG; whether it is this one is not known here, and
 #: norebalance keeps it from moving meanwhile. Tried again in every turn.

@@ -5,6 +5,7 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional,
                     Tuple)
 
 from ..cluster.types import OsdSet, UpmapEntry, pool_of
+from ..reasons import Code
 from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, window
 from .moves import Move, move_between
@@ -13,7 +14,7 @@ from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn
 from .types import Flight, Phase, PinRecord, Sent, SetEntry
-from .words import pgs
+from ..words import pgs
 
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
 #: peering: were it one of them, the OSDMap would have shown its acting set long before.
@@ -162,7 +163,7 @@ def release_more(turn: Turn) -> None:
     turn.reasons.append(allowed.reason)
     room = turn.peering_room()
     if room <= 0:
-        turn.reasons.append('waiting for PGs to peer')
+        turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
         return
     load = load_of(campaign.in_flight, turn.seen.crush.host_of, _domains(turn))
     if load.pgs >= allowed.caps.pgs:
@@ -175,13 +176,13 @@ def release_more(turn: Turn) -> None:
         return
     candidates = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
     if not candidates:
-        turn.reasons.append('releases are spread out: the next one is due in a moment '
-                            '(stall_share)')
+        turn.because(Code.STALL_SHARE, 'releases are spread out; the next one follows within '
+                     'seconds (stall_share)')
         return
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
     chosen = choose(candidates, load, caps, turn.now)
     if not chosen:
-        turn.reasons.append('every path is at its cap (max_backfills_*)')
+        turn.because(Code.CAP_BACKFILLS, 'every path is at its limit (max_backfills_*)')
         return
     chosen, stalls = _afforded(campaign.stalls, chosen)
     flights: Dict[str, Flight] = dict(campaign.in_flight)
@@ -194,7 +195,7 @@ def release_more(turn: Turn) -> None:
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
-    turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason)
+    turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
 
 
 def _prime(turn: Turn, move: Move) -> OsdSet:
@@ -262,7 +263,8 @@ def _full_osds(turn: Turn) -> FrozenSet[int]:
     osds = turn.seen.osdmap.osds.values()
     full = {osd.id for osd in osds if osd.fullness}
     if turn.seen.signals.counts.backfill_toofull:
-        turn.reasons.append('PGs are too full to be backfilled: their targets get nothing more')
+        turn.because(Code.BACKFILL_TOOFULL, 'targets are too full to be backfilled; no PG is '
+                     'released to the targets in flight')
         full.update(osd for flight in turn.campaign.in_flight.values() for osd in flight.targets)
     return frozenset(full)
 

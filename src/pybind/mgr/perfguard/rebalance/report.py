@@ -3,6 +3,7 @@
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ..options import Options
+from ..reasons import Reason, as_json, texts
 from .moves import Move, Plan, plan, remaining_seconds
 from .settings import window_of
 from .throttle import caps, limit
@@ -15,7 +16,7 @@ _NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-           waiting_bytes: int, reasons: Sequence[str], options: Options, now: float) -> Json:
+           waiting_bytes: int, reasons: Sequence[Reason], options: Options, now: float) -> Json:
     """`rebalance status`. A campaign whose flags are not in force yet still shows IDLE."""
     shown = campaign or _NOTHING
     phase = shown.phase
@@ -36,7 +37,8 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         'stall_seconds': shown.stalls.seconds,
         'waits_for_window': waits_for_window(shown, options, now),
         'started': shown.started or None, 'ended': shown.ended,
-        'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': list(reasons)}
+        'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': texts(reasons),
+        'limits': as_json(reasons)}
 
 
 def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:

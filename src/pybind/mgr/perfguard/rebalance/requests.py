@@ -4,6 +4,7 @@ import errno
 from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Optional, Sequence
 
+from ..reasons import Reason, texts
 from .types import Campaign, Phase
 
 
@@ -64,7 +65,7 @@ _ADVICE = {
 
 
 def check(campaign: Optional[Campaign], request: Request, pins: int,
-          unhealthy: Sequence[str]) -> None:
+          unhealthy: Sequence[Reason]) -> None:
     """Raise Refused if `request` cannot be met now.
 
     `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign.
@@ -78,7 +79,7 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
                           % (campaign.id, campaign.phase.value))
         if unhealthy and not request.force:
             raise Refused(errno.EPERM, 'the cluster is not fit to begin (--force overrides): %s'
-                          % '; '.join(unhealthy))
+                          % '; '.join(texts(unhealthy)))
         return
     if not running:
         raise Refused(errno.ENOENT, 'no campaign is under way: begin one with "rebalance prepare"')

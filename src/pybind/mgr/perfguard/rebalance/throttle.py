@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import AbstractSet
 
 from ..options import Options
+from ..reasons import Code, Reason
+from ..words import plural
 from .choose import Caps
 from .clients import IDLE_SECONDS, Clients, Felt, felt
 from .pace import Pace
@@ -32,16 +34,16 @@ BLIND_READINGS = 18
 @dataclass(frozen=True)
 class Limit:
     caps: Caps
-    reason: str
+    reason: Reason
 
 
 def limit(pace: Pace, options: Options) -> Limit:
     """What may be in flight; bytes in proportion to PGs."""
     most = caps(options)
     pgs = max(1, int(min(pace.pgs or first(options), most.pgs)))
-    text = 'up to %d of %d PGs in flight' % (pgs, most.pgs)
+    text = 'at most %d of %s may be in flight' % (pgs, plural(most.pgs, 'PG'))
     return Limit(replace(most, pgs=pgs, bytes=max(1, most.bytes * pgs // most.pgs)),
-                 text + (': ' + pace.why if pace.why else ''))
+                 Reason(pace.code, text + (': ' + pace.why if pace.why else '')))
 
 
 def caps(options: Options) -> Caps:
@@ -67,10 +69,11 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     cap = float(options.max_pgs_in_flight)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
     if clients.time == pace.decided:
-        return pace if pace.why else replace(pace, why=_thin(clients))
+        return pace if pace.why else _because(pace, _thin(clients))
     pace = replace(pace, decided=clients.time)
     if clients.all_idle:
-        return replace(pace, pgs=cap, over=0, under=0, halted=False, why='no clients are at work')
+        return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
+                       code=Code.NO_CLIENTS)
     seen = felt(clients, unsteady, stall_ms)
     if not seen:
         return _guess(pace, clients)
@@ -81,7 +84,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     # What was halted goes on where the target is met: nothing moves that could be in its way.
     if worst.pressure <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)
-    return replace(pace, over=0, under=0, why=_text(worst))
+    return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
 def _lower(pace: Pace, worst: Felt, in_flight: int) -> Pace:
@@ -89,8 +92,8 @@ def _lower(pace: Pace, worst: Felt, in_flight: int) -> Pace:
     halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
     # What is not in use was not tried: it is the PGs in flight that are too many.
     used = min(pace.pgs, float(max(1, in_flight)))
-    return replace(pace, pgs=max(1.0, DECREASE * used), over=over, under=0, halted=halted,
-                   why=_text(worst))
+    return _because(replace(pace, pgs=max(1.0, DECREASE * used), over=over, under=0,
+                            halted=halted), _latency(worst))
 
 
 def _raise(pace: Pace, worst: Felt, in_flight: int, cap: float) -> Pace:
@@ -99,27 +102,34 @@ def _raise(pace: Pace, worst: Felt, in_flight: int, cap: float) -> Pace:
         halted = under < HALT_READINGS
     elif in_flight >= int(pgs):
         pgs = min(cap, pgs + max(1.0, STEP_SHARE * cap))
-    return replace(pace, pgs=pgs, over=0, under=under, halted=halted, why=_text(worst))
+    return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), _latency(worst))
 
 
 def _guess(pace: Pace, clients: Clients) -> Pace:
     """Without evidence nothing changes, but what was halted is tried again after a while."""
     under = pace.under + 1 if pace.halted else 0
     halted = pace.halted and under < BLIND_READINGS
-    return replace(pace, over=0, under=under, halted=halted, why=_thin(clients))
+    return _because(replace(pace, over=0, under=under, halted=halted), _thin(clients))
 
 
-def _text(worst: Felt) -> str:
-    return '%s of pool %s take %.2f ms, %.2f are allowed' % (
-        worst.kind, worst.pool, worst.ms, worst.target_ms)
+def _because(pace: Pace, reason: Reason) -> Pace:
+    return replace(pace, why=reason.text, code=reason.code)
 
 
-def _thin(clients: Clients) -> str:
+def _latency(worst: Felt) -> Reason:
+    return Reason(Code.LATENCY if worst.pressure > 1.0 else Code.LATENCY_OK,
+                  '%s latency of pool %s is %.2f ms (limit %.2f ms)' % (
+                      worst.kind.rstrip('s'), worst.pool, worst.ms, worst.target_ms))
+
+
+def _thin(clients: Clients) -> Reason:
     if clients.covered < IDLE_SECONDS and not any(pool.rate for pool in clients.pools.values()):
-        return 'waiting to see whether clients are at work'
+        return Reason(Code.NO_READINGS, 'client operations are counted for %d s first'
+                      % IDLE_SECONDS)
     unknown = [pool.name for pool in clients.pools.values()
                if not clients.idle(pool)
                and pool.read_target_ms is None and pool.write_target_ms is None]
     if unknown:
-        return 'pool %s has no baseline yet: it is learned while nothing moves' % unknown[0]
-    return 'too few operations to judge by'
+        return Reason(Code.NO_BASELINE, 'pool %s has no baseline yet; it is learned while no '
+                      'data moves' % unknown[0])
+    return Reason(Code.FEW_OPS, 'too few client operations to judge latency')

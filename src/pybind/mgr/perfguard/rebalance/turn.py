@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tupl
 from ..cluster.types import OsdMap, Placement, Pool, Signals, pool_of, seed_of
 from ..events import Event
 from ..options import Options
+from ..reasons import Reason
 from ..upmap.crush import CrushRules
 from ..upmap.future import Outlook
 from ..upmap.semantics import out_osds
@@ -36,7 +37,7 @@ class Observation:
     clients: Clients = Clients()
     #: From the mitigation: why nothing may be released, PGs under way to be pinned back, and
     #: flags that are its own.
-    stops: Tuple[str, ...] = ()
+    stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
     own_flags: FrozenSet[str] = frozenset()
     crush_version: int = 0
@@ -56,7 +57,7 @@ class Decision:
     #: Pins to note before the actions are sent, and pins to forget.
     pins: Mapping[str, PinRecord] = field(default_factory=dict)
     unpins: FrozenSet[str] = frozenset()
-    reasons: Tuple[str, ...] = ()
+    reasons: Tuple[Reason, ...] = ()
     events: Tuple[Event, ...] = ()
 
 
@@ -71,7 +72,7 @@ class Turn:
         self.options = options
         self.out = out_osds(seen.osdmap.osds)
         self.actions: List[Action] = []
-        self.reasons: List[str] = []
+        self.reasons: List[Reason] = []
         self.events: List[Event] = []
         self.unpins: Dict[str, None] = {}
         self.new_pins: Dict[str, PinRecord] = {}
@@ -112,6 +113,9 @@ class Turn:
         if phase is not self.campaign.phase:
             self.event('phase', 'campaign %d: %s' % (self.campaign.id, phase.value), why)
             self.set(phase=phase, phase_since=self.now)
+
+    def because(self, code: str, text: str) -> None:
+        self.reasons.append(Reason(code, text))
 
     def event(self, kind: str, what: str, why: str = '') -> None:
         self.events.append(Event(kind, what, why))

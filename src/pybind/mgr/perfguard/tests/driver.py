@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drives a Loop over the cluster in memory, as an mgr and an operator would."""
 from dataclasses import replace
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from perfguard.loop import Loop
 from perfguard.options import DEFAULTS, Options
@@ -14,6 +14,12 @@ from .fake_cluster import FakeCluster, MemoryKv
 #: Small, so that a campaign of a few PGs meets its caps and its time limits.
 OPTIONS = replace(DEFAULTS, target='crush', max_pgs_in_flight=4, readback_timeout=6.0,
                   stalled_after=600.0)
+
+
+def codes(status: Mapping[str, Any]) -> List[str]:
+    """The codes of the reasons that `status` or `rebalance status` gives."""
+    assert [row['text'] for row in status['limits']] == status['reasons']
+    return [row['code'] for row in status['limits']]
 
 
 class Driver:

@@ -11,6 +11,7 @@ from perfguard.metrics.page import CHECKS
 from perfguard.options import OPTIONS
 from perfguard.probe.jobfile import IMPLIED, SUPPORTED
 from perfguard.probe.profiles import PROFILES
+from perfguard.reasons import Code
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
@@ -51,6 +52,20 @@ def test_words_of_jobs(word: str) -> None:
 def test_health_checks() -> None:
     told = re.findall(r'^(PERFGUARD_[A-Z_]+)$', section('Health checks'), re.MULTILINE)
     assert sorted(told) == sorted(CHECKS)
+
+
+CODES = sorted(value for name, value in vars(Code).items() if name.isupper())
+
+
+def test_codes_of_reasons() -> None:
+    assert sorted(re.findall(r'^``([A-Z_]+)`` ', section('Reasons'), re.MULTILINE)) == CODES
+
+
+@pytest.mark.parametrize('code', CODES)
+def test_codes_are_used(code: str) -> None:
+    package = Path(__file__).parents[1]
+    assert any('Code.%s' % code in path.read_text() for path in package.rglob('*.py')
+               if 'tests' not in path.parts)
 
 
 def test_metrics() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry, pool_of
 from perfguard.options import DEFAULTS, Options
+from perfguard.reasons import texts
 from perfguard.rebalance.clients import IDLE_SECONDS, Clients
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.holds import Settings
@@ -94,7 +95,11 @@ class Machine:
 
     @property
     def reasons(self) -> str:
-        return '; '.join(self.decision.reasons)
+        return '; '.join(texts(self.decision.reasons))
+
+    @property
+    def codes(self) -> List[str]:
+        return [reason.code for reason in self.decision.reasons]
 
 
 def prepared(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
@@ -178,11 +183,12 @@ def test_prepared_holds_the_settings_and_waits() -> None:
     assert 'norebalance' in cluster.flags
     assert cluster.config == {BALANCER: 'false'} and cluster.modes == {1: 'off', 2: 'warn'}
     assert [machine.turn() for _ in range(5)] == [[]] * 5
-    assert machine.campaign.phase is Phase.PREPARED and 'waiting for the CRUSH' in machine.reasons
+    assert machine.campaign.phase is Phase.PREPARED and machine.codes == ['AWAITS_CHANGE']
     machine.cluster.expand()
     machine.until(lambda: bool(cluster.remapped()))
     machine.turn()
-    assert machine.turn() == [] and '12 PGs are remapped' in machine.reasons
+    assert machine.turn() == [] and machine.codes == ['AWAITS_PIN']
+    assert '12 PGs are remapped' in machine.reasons
 
 
 def test_pinning_makes_every_pg_clean_and_moves_nothing() -> None:
@@ -191,7 +197,8 @@ def test_pinning_makes_every_pg_clean_and_moves_nothing() -> None:
     assert cluster.clean() and cluster.moved == [] and len(machine.pins) == 12
     assert machine.campaign.unpinnable == {} and not machine.campaign.pinning
     assert [machine.turn() for _ in range(5)] == [[]] * 5
-    assert machine.campaign.phase is Phase.PINNED and '12 PGs are pinned' in machine.reasons
+    assert machine.campaign.phase is Phase.PINNED and machine.codes == ['AWAITS_START']
+    assert '12 PGs are pinned' in machine.reasons
 
 
 def test_pins_go_in_batches() -> None:
@@ -209,7 +216,7 @@ def test_releases_wait_while_pgs_peer() -> None:
     machine.ask('start')
     for _ in range(10):
         machine.turn()
-    assert not machine.campaign.in_flight and 'peer' in machine.reasons
+    assert not machine.campaign.in_flight and 'PEERING' in machine.codes
     machine.cluster.trouble = {}
     machine.to(Phase.DONE)
 
@@ -405,7 +412,7 @@ def test_a_foreign_flag_holds_and_is_never_cleared(flag: str) -> None:
         machine.turn()
     assert flag in machine.cluster.flags
     assert machine.campaign.phase is Phase.HOLDING
-    assert 'the flag %s is set, and not by perfguard' % flag in machine.reasons
+    assert 'FOREIGN_FLAG' in machine.codes and flag in machine.reasons
     machine.cluster.flags.discard(flag)
     machine.to(Phase.DONE)
 
@@ -427,7 +434,7 @@ def test_pause_stops_all_movement_and_resume_goes_on() -> None:
     for _ in range(10):
         machine.turn()
     assert cluster.moved == [] and set(machine.campaign.in_flight) == flights
-    assert 'paused by the operator' in machine.reasons
+    assert 'PAUSED' in machine.codes
     machine.ask('resume')
     machine.to(Phase.DONE)
     assert len(cluster.moved) == 12
@@ -438,7 +445,7 @@ def test_the_balancer_switched_on_by_others_holds() -> None:
     machine.cluster.config[BALANCER] = 'true'
     machine.turn()
     machine.turn()
-    assert machine.campaign.phase is Phase.HOLDING and 'ceph balancer off' in machine.reasons
+    assert machine.campaign.phase is Phase.HOLDING and 'BALANCER_ON' in machine.codes
     assert machine.cluster.config[BALANCER] == 'true'
     machine.cluster.config[BALANCER] = 'false'
     machine.to(Phase.DONE)
@@ -462,7 +469,7 @@ def test_nothing_is_released_out_of_hours_whatever_else_moves() -> None:
     for _ in range(3):
         assert not any(isinstance(action, SetEntry) for action in machine.turn())
     assert machine.campaign.phase is Phase.HOLDING
-    assert 'outside the time window' in machine.reasons
+    assert 'WINDOW_CLOSED' in machine.codes
 
 
 def test_nothing_is_released_while_the_window_falls_into_the_hour_that_is_skipped(
@@ -473,7 +480,7 @@ def test_nothing_is_released_while_the_window_falls_into_the_hour_that_is_skippe
     for _ in range(3):
         assert not any(isinstance(action, SetEntry) for action in machine.turn())
     assert machine.campaign.phase is Phase.HOLDING
-    assert 'does not open for a week' in machine.reasons
+    assert 'WINDOW_CLOSED' in machine.codes and 'within a week' in machine.reasons
 
 
 def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
@@ -501,7 +508,7 @@ def test_while_a_pg_is_too_full_only_other_targets_get_more() -> None:
     fresh = [flight for pgid, flight in machine.campaign.in_flight.items()
              if pgid not in under_way]
     assert not any(targets & set(flight.targets) for flight in fresh)
-    assert 'too full' in machine.reasons and machine.campaign.phase is Phase.RELEASING
+    assert 'BACKFILL_TOOFULL' in machine.codes and machine.campaign.phase is Phase.RELEASING
     machine.cluster.trouble = {}
     machine.cluster.backfill_seconds = 4.0
     machine.to(Phase.DONE)

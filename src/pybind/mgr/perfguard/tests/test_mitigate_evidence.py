@@ -7,6 +7,7 @@ import pytest
 from perfguard.cluster.types import PgCounts, Signals
 from perfguard.mitigate.evidence import evidence
 from perfguard.mitigate.types import Evidence
+from perfguard.reasons import Reason
 
 
 def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, ...] = (),
@@ -15,14 +16,14 @@ def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, .
     return evidence(signals, laggy, late, {}, False)
 
 
-@pytest.mark.parametrize('seen,text', [
-    (found(PgCounts(laggy=2)), '2 PGs are laggy'),
-    (found(laggy=True), 'PGs were laggy a moment ago'),
-    (found(PgCounts(wait=4), laggy=True), '4 PGs are waiting for read leases to end'),
-    (found(slow={'osd.3': 2, 'osd.4': 1, 'mon.a': 7}), '3 slow operations'),
-    (found(late=('reads of pool rbd',)), 'reads of pool rbd are slower than usual')])
-def test_trouble(seen: Evidence, text: str) -> None:
-    assert seen.trouble == (text,)
+@pytest.mark.parametrize('seen,code,text', [
+    (found(PgCounts(laggy=1)), 'LAGGY', '1 PG is laggy'),
+    (found(laggy=True), 'LAGGY_LATELY', 'PGs were laggy within the last three reports'),
+    (found(PgCounts(wait=4), laggy=True), 'LEASES', '4 PGs are waiting for read leases to end'),
+    (found(slow={'osd.3': 2, 'osd.4': 1, 'mon.a': 7}), 'SLOW_OPS', '3 slow operations'),
+    (found(late=('reads of pool rbd',)), 'SLOW_POOL', 'reads of pool rbd are slower than usual')])
+def test_trouble(seen: Evidence, code: str, text: str) -> None:
+    assert seen.trouble == (Reason(code, text),)
 
 
 @pytest.mark.parametrize('seen', [

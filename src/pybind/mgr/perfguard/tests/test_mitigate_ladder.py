@@ -8,10 +8,12 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.mitigate import ladder
+from perfguard.reasons import Code, Reason
 from perfguard.mitigate.types import (Evidence, Kind, Policy, Put, Rung, Seen, Stage, State,
                                       state_from_json, state_to_json)
 
-BAD = Evidence(('3 PGs are laggy',), moving=True, rebalancing=True)
+LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
+BAD = Evidence((LAGGY,), moving=True, rebalancing=True)
 CALM = Evidence(moving=True, rebalancing=True)
 SECONDS = 10.0
 FOUND = {('osd', 'osd_max_backfills'): '4'}
@@ -115,8 +117,8 @@ def test_pgs_are_pinned_back_once() -> None:
 
 
 @pytest.mark.parametrize('evidence', [
-    CALM, Evidence(('3 PGs are laggy',)), Evidence(slow_osds={3: 'slow'}, moving=True),
-    Evidence(('x',), unknown=True)])
+    CALM, Evidence((LAGGY,)), Evidence(slow_osds={3: 'slow'}, moving=True),
+    Evidence((LAGGY,), unknown=True)])
 def test_nothing_is_done_without_trouble_and_movement(evidence: Evidence) -> None:
     world = World(evidence=evidence)
     world.run(60)
@@ -145,7 +147,7 @@ def test_flapping_evidence_moves_nothing() -> None:
 
 def test_recovery_alone_is_slowed_at_once() -> None:
     """norebalance does nothing for PGs that only recover."""
-    world = World(evidence=Evidence(('1 slow operations',), moving=True))
+    world = World(evidence=Evidence((Reason(Code.SLOW_OPS, '1 slow operation'),), moving=True))
     world.run(12)
     assert world.stages() == {'slow recovery': 'held'} and not world.flags
 
@@ -256,7 +258,7 @@ def test_what_is_not_known_is_neither_trouble_nor_calm() -> None:
 def test_movement_that_ends_ends_the_mitigation() -> None:
     world = World()
     world.climb()
-    world.evidence = Evidence(('3 PGs are laggy',))
+    world.evidence = Evidence((LAGGY,))
     world.run(60)
     assert untouched(world)
 

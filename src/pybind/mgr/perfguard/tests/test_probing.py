@@ -16,7 +16,7 @@ from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
 from . import probe_runs
-from .driver import OPTIONS
+from .driver import OPTIONS, codes
 from .probe_cluster import ProbeCluster, ProbeDriver, fake_children
 
 WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
@@ -73,7 +73,8 @@ def test_orders_while_a_run_is_under_way() -> None:
     assert driver.give(replace(IN_POOL, dry_run=True))['dry_run']
     status = driver.loop.published.status
     assert status['probe']['id'] == 1 and 'step 1 of 1' in status['probe']['text']
-    assert 'probe 1 of pool:rep is under way' in '\n'.join(status['reasons'])
+    assert 'PROBE' in codes(status)
+    assert 'probe 1 of pool:rep is active' in '\n'.join(status['reasons'])
     assert driver.cluster.progress_events == {'perfguard-probe-1': 0.0}
     assert driver.give(RunId('probe cancel', 1))['message'] == 'stopping'
     driver.finish()

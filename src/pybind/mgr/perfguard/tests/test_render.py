@@ -59,7 +59,7 @@ def test_status_of_a_module_that_has_just_started() -> None:
 def test_status(moving: Published) -> None:
     text = render.status(moving.status)
     assert 'RELEASING' in text and 'PGs          24, ' in text and 'rebalance 1' in text
-    assert '4 in flight' in text and '- up to 4 of 4 PGs in flight' in text
+    assert '4 in flight' in text and '- at most 4 of 4 PGs' in text
 
 
 def test_status_names_health_checks(moving: Published) -> None:
@@ -96,7 +96,7 @@ def test_many_unpinnable_pgs_are_cut_short(moving: Published) -> None:
 def test_no_campaign() -> None:
     driver = Driver()
     text = render.rebalance_status(driver.status)
-    assert text.splitlines() == ['no campaign', '', '- no campaign is under way']
+    assert text.splitlines() == ['no campaign', '', '- no campaign is active']
 
 
 def test_plan(moving: Published) -> None:

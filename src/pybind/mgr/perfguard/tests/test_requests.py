@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 import pytest
 
+from perfguard.reasons import Code, Reason
 from perfguard.rebalance.requests import (VERBS, Refused, Request, apply, check, from_json,
                                           to_json)
 from perfguard.rebalance.types import Campaign, Phase
@@ -22,6 +23,9 @@ TABLE = {
         Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING)},
 }
 ENDED = (Phase.IDLE, Phase.DONE, Phase.ABORTED)
+
+
+DEGRADED = Reason(Code.DEGRADED, '3 PGs are degraded')
 
 
 def campaign(phase: Phase, **changes: Any) -> Campaign:
@@ -70,9 +74,9 @@ def test_without_any_campaign() -> None:
 
 
 def test_prepare_on_an_unhealthy_cluster_needs_force() -> None:
-    refused = refusal(None, Request('prepare'), 0, ('3 PGs are degraded', 'OSDs are down'))
-    assert refused.errno == errno.EPERM and '3 PGs are degraded; OSDs are down' in str(refused)
-    check(None, Request('prepare', force=True), 0, ('3 PGs are degraded',))
+    refused = refusal(None, Request('prepare'), 0, (DEGRADED, Reason(Code.OSD_DOWN, 'OSDs down')))
+    assert refused.errno == errno.EPERM and '3 PGs are degraded; OSDs down' in str(refused)
+    check(None, Request('prepare', force=True), 0, (DEGRADED,))
 
 
 def test_pin_waits_until_the_settings_are_in_force() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
+from perfguard.reasons import Code
 from perfguard.rebalance.choose import Caps
 from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
@@ -84,7 +85,7 @@ def test_halts_where_one_pg_is_too_much_and_goes_on_when_clients_are_well() -> N
     while not throttle.step().halted:
         steps += 1
         assert steps < 12
-    assert 'reads of pool rbd take' in throttle.pace.why
+    assert throttle.pace.code == Code.LATENCY and 'pool rbd' in throttle.pace.why
     for _ in range(HALT_READINGS - 1):
         assert throttle.step().halted
     assert not throttle.step().halted, 'clients are well while nothing moves'
@@ -132,16 +133,16 @@ def test_what_was_not_used_was_not_what_clients_felt() -> None:
 
 def test_between_comfort_and_target_nothing_changes() -> None:
     pace = decide(Pace(pgs=10.0), reading(5.0, 1.9), frozenset(), 0.0, 10, OPTIONS)
-    assert pace.pgs == 10.0 and '1.90 ms, 2.00 are allowed' in pace.why
+    assert pace.pgs == 10.0 and pace.code == Code.LATENCY_OK
+    assert pace.why == 'read latency of pool rbd is 1.90 ms (limit 2.00 ms)'
 
 
-@pytest.mark.parametrize('thin, why', [
-    ({'ops': LEAST_OPS // 8}, 'too few operations'),
-    ({'target': None}, 'pool rbd has no baseline'),
-    ({'ops': 0}, 'too few operations')])
-def test_thin_evidence_changes_nothing(thin: Dict[str, int], why: str) -> None:
+@pytest.mark.parametrize('thin, code', [
+    ({'ops': LEAST_OPS // 8}, Code.FEW_OPS), ({'target': None}, Code.NO_BASELINE),
+    ({'ops': 0}, Code.FEW_OPS)])
+def test_thin_evidence_changes_nothing(thin: Dict[str, int], code: str) -> None:
     pace = decide(Pace(pgs=10.0), reading(5.0, 100.0, **thin), frozenset(), 0.0, 10, OPTIONS)
-    assert pace.pgs == 10.0 and why in pace.why
+    assert pace.pgs == 10.0 and pace.code == code
 
 
 def test_the_same_reading_is_judged_once() -> None:
@@ -160,12 +161,12 @@ def test_idle_clients_need_no_throttle_but_silent_ones_may_be_stuck() -> None:
 def test_after_a_failover_silence_says_nothing() -> None:
     silent = replace(reading(5.0, 0.0, ops=0, rate=0.0), covered=IDLE_SECONDS - 1)
     pace = decide(Pace(pgs=4.0, halted=True), silent, frozenset(), 0.0, 4, OPTIONS)
-    assert pace.pgs == 4.0 and pace.halted and 'waiting to see' in pace.why
+    assert pace.pgs == 4.0 and pace.halted and pace.code == Code.NO_READINGS
 
 
 def test_before_the_first_reading_it_goes_slowly() -> None:
     pace = decide(Pace(), Clients(), frozenset(), 0.0, 0, OPTIONS)
-    assert pace.pgs == 8.0 and 'waiting to see' in pace.why
+    assert pace.pgs == 8.0 and pace.code == Code.NO_READINGS
 
 
 def test_osds_whose_pgs_peer_are_left_out() -> None:
@@ -204,7 +205,7 @@ def test_the_operators_cap_holds_at_once() -> None:
     pace = decide(Pace(pgs=32.0), Clients(), frozenset(), 0.0, 0, three)
     assert pace.pgs == 3.0
     small = limit(Pace(pgs=32.0), three)
-    assert small.caps.pgs == 3 and small.reason.startswith('up to 3 of 3 PGs')
+    assert small.caps.pgs == 3 and 'at most 3 of 3 PGs' in small.reason.text
 
 
 def test_each_cap_is_the_option_of_its_name() -> None:
@@ -224,7 +225,9 @@ def test_after_a_stop_half_is_left() -> None:
 
 
 def test_json() -> None:
-    pace = Pace(3.5, 7.0, 1, 2, True, 'why')
+    pace = Pace(3.5, 7.0, 1, 2, True, 'why', Code.LATENCY)
     assert pace_from_json(pace_to_json(pace)) == pace
+    earlier = {key: value for key, value in pace_to_json(pace).items() if key != 'code'}
+    assert pace_from_json(earlier) == replace(pace, code=Code.FIRST_PACE)
     with pytest.raises((KeyError, TypeError, ValueError)):
         pace_from_json({'pgs': 'many'})

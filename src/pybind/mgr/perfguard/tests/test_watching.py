@@ -47,7 +47,7 @@ class OsdCluster(FakeCluster):
             self.counters[osd] = OsdCounters(self.now, each, each, each, each, each, each)
             clients.append(ClientOps(1, osd, Ops(int(1000 * ms * MS), 1000), Ops()))
         readings = Readings(
-            seconds=PERIOD, counters=dict(self.counters), clients=tuple(clients),
+            seconds=self.period, counters=dict(self.counters), clients=tuple(clients),
             places={osd: OsdPlace(osd, 'h%d' % osd, 'default', 'hdd') for osd in self.toys})
         return replace(readings, **self.change)
 
@@ -111,6 +111,17 @@ def test_laggy_pgs_begin_and_end() -> None:
     assert driver.checks == [] and driver.loop.published.status['health'] == []
     assert driver.events('laggy')[1:] == ['no PG is laggy any more']
     assert len(driver.osds.logged) == 2
+
+
+def test_what_was_laggy_is_over_after_three_stats_periods() -> None:
+    driver = Watched()
+    driver.osds.period = 2.0
+    driver.osds.trouble = {'laggy': 1}
+    driver.run_until(lambda: LAGGY in driver.checks)
+    driver.osds.trouble = {}
+    begin = driver.osds.now
+    driver.run_until(lambda: LAGGY not in driver.checks)
+    assert 2 * 2.0 <= driver.osds.now - begin <= 4 * 2.0
 
 
 def test_laggy_pgs_are_told_within_two_stats_periods() -> None:

@@ -23,8 +23,8 @@ from .types import NO_FLOW, Flow
 #: How long PGs may wait for the leases of their last interval: it takes up to
 #: osd_heartbeat_grace x osd_pool_default_read_lease_ratio (16 s), and belongs to peering.
 WAIT_SECONDS = 30.0
-#: How long no PG may be laggy until the trouble is over.
-CLEAR_SECONDS = 15.0
+#: Report periods without a laggy PG until the trouble is over.
+CLEAR_PERIODS = 3.0
 #: After a failover the mgr does not know of all PGs for some seconds, which clears nothing; PGs
 #: whose OSDs are dead it will never know of.
 UNKNOWN_SECONDS = 300.0
@@ -124,7 +124,7 @@ class Watch:
         self._unknown_seconds = self._unknown_seconds + seconds if counts.unreported else 0.0
         known = not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
         self.laggy.alarm.update(sight.now, seconds, _holds(counts.laggy, known), 0.0,
-                                CLEAR_SECONDS)
+                                CLEAR_PERIODS * sight.period)
         self.laggy.waiting.update(sight.now, seconds, _holds(counts.wait, known), WAIT_SECONDS,
                                   0.0)
         if not counts.laggy + counts.wait:

@@ -55,6 +55,11 @@ export interface RunningProbe {
     text: string;
 }
 
+export interface Reason {
+    code: string;
+    text: string;
+}
+
 export interface Status {
     phase: Phase;
     mode: string;
@@ -64,6 +69,7 @@ export interface Status {
     pools: Pool[];
     probe: RunningProbe | null;
     reasons: string[];
+    limits: Reason[];
 }
 
 export interface Unpinnable {
@@ -94,6 +100,7 @@ export interface Campaign {
     started: Value;
     ended: Value;
     reasons: string[];
+    limits: Reason[];
 }
 
 export interface RungSetting {
