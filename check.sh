@@ -1,37 +1,44 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# All of perfguard's checks. Without an argument: installs what they need (Debian) and runs them
-# all; the real-cluster tests boot Pacific, Reef and Tentacle on the loopback address.
+# All of perfguard's checks. Without an argument: installs what they need (Debian) and runs the
+# quick tier, in which each test on a real cluster runs on one release. "nightly" runs every test
+# on every release that it is meant for: Pacific, Reef and Tentacle, on the loopback address.
 #
-#   ./check.sh [lint|mypy|py|web|cluster] [pytest's arguments]
+#   ./check.sh [quick|nightly]
+#   ./check.sh lint|mypy|py|web|cluster [pytest's arguments]
+#
+# PERFGUARD_ARTEFACTS names the directory of what the tests leave: durations, logs of failed
+# clusters, screenshots. PERFGUARD_WORKERS: how many clusters' tests run side by side.
 set -eu
 cd "$(dirname "$0")"
 
 python=/usr/bin/python3
 units=src/pybind/mgr/perfguard/tests
 web=src/pybind/mgr/perfguard/web
-releases=--release=pacific,reef,tentacle
-# Real-cluster tests mostly wait, so that two lanes of them get on side by side; those in which
-# latency or seconds matter run alone, after the others.
-beside='qa/tests/test_balanced.py qa/tests/test_join.py qa/tests/test_mitigation.py
-qa/tests/test_probe_trouble.py qa/tests/test_probe_placement.py'
-alone='qa/tests/test_throttle.py qa/tests/test_watch.py'
+tier=quick
+# Tests on real clusters mostly wait.
+workers=${PERFGUARD_WORKERS:-3}
+export PERFGUARD_ARTEFACTS="${PERFGUARD_ARTEFACTS:-$PWD/build/artefacts}"
 export PYTHONPATH="$PWD/src/pybind/mgr:$PWD" PYTHONDONTWRITEBYTECODE=1
 
+begin() {
+    echo "== $1 ($(date -u +%H:%M:%S))"
+}
+
 lint() {
-    echo '== lint'
+    begin lint
     "$python" -m flake8 src qa setup.py
 }
 
 # With python_version = 3.9 in setup.cfg this also is the check that everything runs on Python 3.9.
 types() {
-    echo '== mypy'
+    begin mypy
     "$python" -m mypy src/pybind/mgr/perfguard qa setup.py
 }
 
 # The page in the tree must be what its sources make: byte for byte.
 page() {
-    echo '== web'
+    begin web
     (
         cd "$web"
         npm ci --no-audit --no-fund --loglevel=error
@@ -43,53 +50,65 @@ page() {
     )
 }
 
+# pytest ends with this script, however that ends. Usage: tests NAME pytest's arguments
 tests() {
-    echo '== tests'
-    "$python" -m pytest -q --durations=10 "$@"
+    begin "$1 tests"
+    report=$1
+    shift
+    mkdir -p "$PERFGUARD_ARTEFACTS"
+    setpriv --pdeathsig INT "$python" -m pytest -q -o junit_family=xunit2 \
+        --junitxml="$PERFGUARD_ARTEFACTS/$report.xml" "$@"
 }
 
+unit() {
+    if [ "$tier" = nightly ]; then
+        tests unit "$units" -n 2 --durations=10 --cov=perfguard --cov-report=term "$@"
+    else
+        tests unit "$units" -n 2 --durations=10 "$@"
+    fi
+}
+
+# Tests that judge latency run alone, after the others.
 clusters() {
-    log=$(mktemp)
-    # shellcheck disable=SC2086
-    "$python" -m pytest -q --durations=10 $beside $releases >"$log" 2>&1 &
-    lane=$!
-    # Its clusters end with it.
-    trap 'kill -KILL $lane 2>/dev/null || :; rm -f "$log"' EXIT
+    limit=1800
+    [ "$tier" = quick ] || limit=7200
+    # Built once, before the tests, so that no test's time is that of a download.
+    "$python" -m qa.cluster build reef tentacle
     failed=
-    # The option is known to pytest only where qa/tests is named, and before it.
-    # shellcheck disable=SC2086,SC2046
-    tests qa/tests $releases $(printf ' --ignore=%s' $beside $alone) || failed=yes
-    wait $lane || failed=yes
-    cat "$log"
-    trap - EXIT
-    rm -f "$log"
-    # shellcheck disable=SC2086
-    tests $alone $releases || failed=yes
+    tests cluster qa/tests --tier="$tier" --limit=$limit --durations=0 --durations-min=5 \
+        -n "$workers" --dist=loadgroup -m 'not alone' || failed=yes
+    tests alone qa/tests --tier="$tier" --limit=$limit --durations=0 --durations-min=5 \
+        -m alone || failed=yes
     test -z "$failed"
 }
 
-step=${1:-all}
+everything() {
+    ./install-deps.sh
+    rm -rf "$PERFGUARD_ARTEFACTS/logs"
+    lint
+    types
+    page
+    unit
+    clusters
+    begin end
+}
+
+step=${1:-quick}
 [ $# = 0 ] || shift
 case $step in
     lint) lint ;;
     mypy) types ;;
-    py) tests "$units" "$@" ;;
+    py) unit "$@" ;;
     web) page ;;
     cluster)
-        if [ $# = 0 ]; then clusters; else tests qa/tests $releases "$@"; fi
+        if [ $# = 0 ]; then clusters; else tests cluster qa/tests "$@"; fi
         ;;
-    all)
-        ./install-deps.sh
-        lint
-        types
-        page
-        # Built once, before the tests, so that no test's time is that of a download.
-        "$python" -m qa.cluster build reef tentacle
-        tests "$units"
-        clusters
+    quick | nightly)
+        tier=$step
+        everything
         ;;
     *)
-        echo "usage: ./check.sh [lint|mypy|py|web|cluster] [pytest's arguments]" >&2
+        echo "usage: ./check.sh [quick|nightly|lint|mypy|py|web|cluster] [pytest's arguments]" >&2
         exit 2
         ;;
 esac

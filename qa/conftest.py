@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Fixtures of all tests that run on real clusters."""
 
+import contextlib
+import fcntl
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +14,7 @@ from typing import Any, Callable, Generator, Iterator, List
 import pytest
 
 from qa.cluster import Cluster, ClusterError
+from qa.cluster.state import base_dir
 from qa.lib import tiers
 
 ClusterFactory = Callable[..., Cluster]
@@ -16,6 +22,8 @@ ClusterFactory = Callable[..., Cluster]
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 LOG_LINES = 20
+#: Of each log of a failed cluster, this much of its end is kept.
+LOG_BYTES_MAX = 4 << 20
 
 _failed = pytest.StashKey[bool]()
 
@@ -25,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(tiers.Tiers(config))
+    config.pluginmanager.register(tiers.Tiers(config), 'perfguard-tiers')
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -37,29 +45,48 @@ def pytest_runtest_makereport(item: pytest.Item, call: 'pytest.CallInfo[None]'
         item.stash[_failed] = True
 
 
-def _factory() -> Iterator[ClusterFactory]:
+@pytest.fixture(scope='session')
+def tier(request: pytest.FixtureRequest) -> str:
+    """"quick" or "nightly"."""
+    return str(request.config.getoption('--tier'))
+
+
+@contextlib.contextmanager
+def _boot_lock() -> Iterator[None]:
+    """One cluster boots at a time: two at once do not end sooner, but may miss their deadlines."""
+    base_dir().parent.mkdir(parents=True, exist_ok=True)
+    with open(f'{base_dir()}.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _factory(config: pytest.Config) -> Iterator[ClusterFactory]:
     clusters: List[Cluster] = []
 
     def make(release: str = 'pacific', **options: Any) -> Cluster:
-        clusters.append(Cluster.up(release, **options))
+        with _boot_lock():
+            clusters.append(Cluster.up(release, **options))
+        config.pluginmanager.get_plugin('perfguard-tiers').boots += 1
         return clusters[-1]
 
     make.clusters = clusters  # type: ignore[attr-defined]
     yield make
-    for cluster in clusters:
-        cluster.down()
+    with contextlib.ExitStack() as stack:
+        # Each of them, even if one of them refuses to end.
+        for cluster in clusters:
+            stack.callback(cluster.down)
 
 
 @pytest.fixture
 def make_cluster(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
     """Cluster.up, and down after the test: ``make_cluster(release, osds=12)``."""
-    yield from _factory()
+    yield from _factory(request.config)
 
 
 @pytest.fixture(scope='module')
-def cluster_factory() -> Iterator[ClusterFactory]:
+def cluster_factory(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
     """Cluster.up for clusters that the tests of a module share."""
-    yield from _factory()
+    yield from _factory(request.config)
 
 
 @pytest.fixture
@@ -75,7 +102,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory,
 
 @pytest.fixture(autouse=True)
 def _describe_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After a failure, print what the clusters say of themselves."""
+    """After a failure, print what the clusters say of themselves, and keep their logs."""
     factories = [request.getfixturevalue(name) for name in ('make_cluster', 'cluster_factory')
                  if name in request.fixturenames]
     yield
@@ -83,6 +110,7 @@ def _describe_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
         for factory in factories:
             for cluster in factory.clusters:
                 print(_description(cluster))
+                _keep_logs(cluster, request.node.nodeid)
 
 
 def _description(cluster: Cluster) -> str:
@@ -98,3 +126,17 @@ def _description(cluster: Cluster) -> str:
                      if 'perfguard' in line.replace(str(cluster.directory), '')]
         lines.append(f'{path.name}:\n{"".join(found[-LOG_LINES:])}')
     return '\n'.join(lines)
+
+
+def _keep_logs(cluster: Cluster, test: str) -> None:
+    """Into the directory of artefacts, if there is one."""
+    artefacts = os.environ.get('PERFGUARD_ARTEFACTS')
+    if not artefacts:
+        return
+    name = re.sub(r'\W+', '-', test.rpartition('/')[2].partition('@')[0]).strip('-')
+    kept = Path(artefacts) / 'logs' / name / cluster.directory.name
+    kept.mkdir(parents=True, exist_ok=True)
+    for path in (cluster.directory / 'log').glob('*.log'):
+        with open(path, 'rb') as log, open(kept / path.name, 'wb') as copy:
+            log.seek(max(0, path.stat().st_size - LOG_BYTES_MAX))
+            shutil.copyfileobj(log, copy)

@@ -6,6 +6,11 @@ The nightly tier runs a test on every release that its marker names; the quick t
 
     @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 """
+import os
+import signal
+import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any, Dict, Generator, List, NamedTuple, Optional, Tuple
 
@@ -16,7 +21,16 @@ RELEASES = ('pacific', 'reef', 'tentacle')
 #: Seconds that a test may take, with its fixtures, unless it has a timeout marker of its own.
 TIMEOUT_SECONDS = 900
 #: What a worker reports to the process that distributes the tests.
-LEFT_OUT = 'perfguard_left_out'
+LEFT_OUT, BOOTS = 'perfguard_left_out', 'perfguard_boots'
+#: Seconds that the tests of a module take on one release, where that is much: the longest begin
+#: first. From the durations that check.sh keeps as artefacts.
+LONG = {'test_probe_trouble': 420, 'test_campaign_trouble': 330, 'test_join': 200,
+        'test_dashboard_page': 180, 'test_dashboard_api': 170, 'test_probe': 160,
+        'test_mitigation': 150, 'test_campaign': 140, 'test_metrics': 130, 'test_balanced': 120,
+        'test_demo': 110, 'test_bench_expansion': 100, 'test_release': 150}
+USUAL = 60
+#: After the time limit of the whole run, seconds for clearing up.
+LAST_SECONDS = 120.0
 
 
 class Choice(NamedTuple):
@@ -42,6 +56,8 @@ def add_options(parser: pytest.Parser) -> None:
                      'names (default: quick)')
     parser.addoption('--release', metavar='NAMES',
                      help='run on these releases, separated by commas, whatever the tier')
+    parser.addoption('--limit', type=float, default=0.0, metavar='SECONDS',
+                     help='interrupt the whole run after so many seconds')
 
 
 class Tiers:
@@ -56,6 +72,10 @@ class Tiers:
             if unknown:
                 raise pytest.UsageError(f'--release: no such release: {", ".join(unknown)}')
         self._left_out = 0
+        #: Clusters that were booted.
+        self.boots = 0
+        if config.getoption('--limit') and not hasattr(config, 'workerinput'):
+            watch_the_clock(config.getoption('--limit'))
         for line in (
                 'releases(*names, quick=...): the Ceph releases that a test runs on (default: '
                 'all), and the one or those of the quick tier (default: the first; (): none)',
@@ -100,21 +120,31 @@ class Tiers:
             self._left_out = len(left_out)
             items[:] = [item for item in items if self._runs(item)]
             config.hook.pytest_deselected(items=left_out)
+        # Stable: the tests of a group stay together and in their order.
+        items.sort(key=lambda item: -LONG.get(module(item), USUAL))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        from qa.lib.scheduler import Scheduler
+        return Scheduler(config, log) if config.getvalue('dist') == 'loadgroup' else None
 
     # ---- what is said at the end
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output: Optional[Dict[str, object]] = getattr(session.config, 'workeroutput', None)
         if output is not None:
-            output[LEFT_OUT] = self._left_out
+            output.update({LEFT_OUT: self._left_out, BOOTS: self.boots})
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """A worker of xdist has ended; all of them collect the same tests."""
         output: Dict[str, int] = getattr(node, 'workeroutput', {})
         self._left_out = max(self._left_out, output.get(LEFT_OUT, 0))
+        self.boots += output.get(BOOTS, 0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.boots:
+            terminalreporter.write_line('clusters booted: %d' % self.boots)
         if self._left_out and self._releases is None:
             terminalreporter.write_line(
                 '%d %s in the nightly tier only (./check.sh nightly)' % (
@@ -126,6 +156,24 @@ def release_of(item: pytest.Item) -> Optional[str]:
     return callspec.params.get('release') if callspec else None
 
 
+def module(item: pytest.Item) -> str:
+    return Path(str(item.path)).stem
+
+
 def group(item: pytest.Item) -> str:
     """The tests of a module and a release share clusters, so one worker runs them."""
-    return '%s-%s' % (Path(str(item.path)).stem, release_of(item) or 'any')
+    return '%s-%s' % (module(item), release_of(item) or 'any')
+
+
+def watch_the_clock(seconds: float) -> None:
+    """End this process as ctrl-C does, after so many seconds; or at once, if that does not help."""
+    def end() -> None:
+        print('\nthe whole run has taken more than %g s: interrupted' % seconds, file=sys.stderr,
+              flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(LAST_SECONDS)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()

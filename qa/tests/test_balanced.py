@@ -14,7 +14,7 @@ ClusterFactory = Callable[..., Cluster]
 #: PG -> acting set.
 Sets = Dict[str, List[int]]
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 REPLICATED, ERASURE = 'rep', 'ec'
 

@@ -15,7 +15,7 @@ from qa.lib.guard import FAST_CONF, Guard, Json
 
 SOURCE = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr'
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 
 
 def with_foreign_settings(cluster: Cluster) -> None:
@@ -113,6 +113,7 @@ def answers_fast(guard: Guard) -> None:
             assert min(times) < 0.1, (command, times)
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 def test_mgr_failover_in_each_phase(release: str, make_cluster: ClusterFactory) -> None:
     cluster = small_cluster(make_cluster, release, FAST_CONF, mgrs=2)
     guard = Guard(cluster)

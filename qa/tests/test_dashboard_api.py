@@ -15,7 +15,7 @@ from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.probes import ENDED, SHORT
 from qa.lib.restapi import ADMIN, API, NOBODY, READER, Request, RestApi
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 
 HOSTILE = ('<img src=x onerror=alert(1)>', '"><script>alert(2)</script>', "a'b&lt;c")
 #: Bytes, one more than a body may have.

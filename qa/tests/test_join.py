@@ -19,7 +19,7 @@ from qa.lib.guard import Guard
 #: So that what is left of the join's own hold of the mons' proposal interval shows.
 SLOW_PEERING = {'fast_peering': 'off'}
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 #: The mons' own proposal interval: a ceph.conf would override what perfguard sets for the burst.
 CONF = {'mgr': {'mgr_stats_period': '1'}}
@@ -194,6 +194,7 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
     assert not guard.tracebacks()
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
     cluster = small_cluster(make_cluster, release, CONF)
     guard = Guard(cluster, SLOW_PEERING)

@@ -27,7 +27,7 @@ MAY_BE_EMPTY = {'Time left', 'Health checks', 'Rungs', 'PGs in trouble', 'Latenc
 #: What a pool may be called; it ends labels and lines of those who do not expect it.
 HOSTILE = 'a"b\\c{d="e"} 1'
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 
 
 @dataclass
@@ -88,6 +88,7 @@ def scraped(release: str, cluster_factory: ClusterFactory,
                     impatient_rules(directory)) as prometheus:
         yield Scraped(guard, prometheus, ports, module_ports, block.first + 5)
     block.close()
+    cluster.down()
 
 
 def impatient_rules(directory: Path) -> Path:

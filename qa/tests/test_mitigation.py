@@ -14,10 +14,11 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import Foreign, Guard, Json
+from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 
 HANGS = 3
 SECONDS = 3
@@ -174,6 +175,7 @@ def check_in_force(guard: Guard, option: str, value: str) -> None:
             30, '%s %s on osd.%d' % (option, value, osd))
 
 
+@pytest.mark.releases(*RELEASES, quick=RELEASES)
 def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     """The mgr fails on each rung."""
     cluster = guard.cluster
@@ -239,6 +241,7 @@ def test_observe_changes_nothing(guard: Guard) -> None:
         wait_idle(guard)
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 def test_what_the_operator_changes_is_theirs(guard: Guard) -> None:
     cluster = guard.cluster
     knob, fast, _ = knob_of(guard)
@@ -263,6 +266,7 @@ def test_what_the_operator_changes_is_theirs(guard: Guard) -> None:
     cluster.mon('config set', who='osd', name=knob, value=fast)
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 def test_revert_and_mode_off(guard: Guard) -> None:
     cluster = guard.cluster
     knob, fast, _ = knob_of(guard)

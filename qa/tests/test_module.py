@@ -2,7 +2,7 @@
 """The module as Ceph and an operator meet it, through the ceph command of each release."""
 import json
 import subprocess
-from typing import Callable, Tuple
+from typing import Callable, Iterator, Tuple
 
 import pytest
 
@@ -11,12 +11,13 @@ from qa.lib.guard import Guard
 
 ClusterFactory = Callable[..., Cluster]
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 
 
 @pytest.fixture(scope='module')
-def guard(release: str, cluster_factory: ClusterFactory) -> Guard:
-    return Guard(cluster_factory(release, osds=3, hosts=3))
+def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
+    with cluster_factory(release, osds=3, hosts=3) as cluster:
+        yield Guard(cluster)
 
 
 def ceph(guard: Guard, *argv: str) -> Tuple[int, str, str]:

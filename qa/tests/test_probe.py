@@ -19,7 +19,7 @@ from qa.lib.probes import LOOKALIKES, RUN_SECONDS, SHORT, Probes, objects, put_l
 
 ClusterFactory = Callable[..., Cluster]
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 OSDS = 6
 CONF: Dict[str, Any] = {**FAST_CONF, 'mon': dict(

@@ -11,7 +11,7 @@ from qa.cluster import Cluster
 
 ClusterFactory = Callable[..., Cluster]
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 #: Most are no powers of two.
 PG_NUMS = (1, 12, 32, 100)

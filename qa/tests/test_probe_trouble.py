@@ -22,6 +22,7 @@ from qa.cluster import Cluster
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import FAST_CONF, Foreign, Guard, Json
 from qa.lib.probes import ENDED, Probes, objects, put_lookalikes, users
+from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -35,9 +36,12 @@ LONG = {'rw': 'randwrite', 'bs': '4k', 'iodepth': '8', 'size': '4m', 'nrfiles': 
         'ramp_time': '0', 'repeat': '1'}
 #: What is killed, one after the other, each time at another instant; each third or fourth time
 #: while a run cleans up that was cancelled at that instant.
-VICTIMS = {'pacific': ('worker', 'mgr', 'osd') * 6 + ('worker', 'mgr')}
-OTHER_VICTIMS = ('mgr',) * 3
+VICTIMS = ('worker', 'mgr', 'osd')
+#: How often each of them, by tier.
+ROUNDS = {'quick': 2, 'nightly': 7}
 SEED = 20
+#: So often, at other instants, if what is to be killed was not there.
+TRIES = 10
 CANCEL_SHARE = 0.3
 #: What a cancelled run takes to stop and clean up, about.
 CANCEL_SECONDS = 0.6
@@ -172,14 +176,16 @@ def probes(shared: Trouble) -> Iterator[Trouble]:
 
 # ---- killed
 
-def test_killed_at_random_instants(probes: Trouble, release: str) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.releases(*RELEASES)
+def test_killed_at_random_instants(probes: Trouble, tier: str) -> None:
     instants = random.Random(SEED)
     lives = [life(probes, target) for target in TARGETS]
     print('a run lasts %.1f s in a pool of the operator, %.1f s in its own' % tuple(lives))
-    for number, victim in enumerate(VICTIMS.get(release, OTHER_VICTIMS)):
+    for number, victim in enumerate(VICTIMS * ROUNDS[tier]):
         which = number % 2
-        while not killed(probes, victim, which, instants.uniform(0.0, lives[which]), instants):
-            pass
+        assert any(killed(probes, victim, which, instants.uniform(0.0, lives[which]), instants)
+                   for _ in range(TRIES)), 'there was never a %s to kill' % victim
     for target in TARGETS:
         probes.ended(probes.begin(**SHORT, **target))
 
@@ -214,11 +220,14 @@ def killed(probes: Trouble, victim: str, which: int, instant: float,
 def kill_worker(probes: Trouble, run: int, instants: random.Random) -> bool:
     """Also a sweep's, a moment later, if there is one."""
     hit = False
+    deadline = time.monotonic() + PATIENCE_SECONDS
     for pause in (0.0, instants.uniform(0.3, 2.0)):
         time.sleep(pause)
         while not workers(probes.cluster):
-            if hit or probes.row_now(run)['state'] in ENDED:
+            if hit or probes.row_now(run).get('state') in ENDED:
                 return hit
+            assert time.monotonic() < deadline, 'neither a worker nor an end of probe %d' % run
+            time.sleep(0.01)
         for pid in workers(probes.cluster):
             os.kill(pid, signal.SIGKILL)
         hit = True
@@ -256,9 +265,11 @@ def test_mgr_killed_while_pools_may_be_deleted(probes: Trouble) -> None:
 
 def may_delete(probes: Trouble, run: int) -> bool:
     """Whether the run has the mons delete pools, sooner or later."""
-    while probes.row_now(run)['state'] not in ENDED:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while probes.row_now(run).get('state') not in ENDED:
         if any(name == 'mon_allow_pool_delete' for _, name, _ in probes.guard.foreign().config):
             return True
+        assert time.monotonic() < deadline, 'no end of probe %d' % run
     return False
 
 

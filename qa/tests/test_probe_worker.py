@@ -10,6 +10,7 @@ from perfguard.probe.types import NAMESPACE, PREFIX, Job, Step, StepResult, Stre
 from perfguard.probe.wire import SWEEP, Request, request_to_json, step_result_from_json
 from qa.cluster import Cluster
 from qa.lib.probe_worker import Json, Worker, mon_host, probe_key
+from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -22,7 +23,7 @@ OBJECTS = 12
 WRONG_KEY = 'AQAX9AFrTTd0OxAApWbemo1UmIKhSg5eUNjM/Q=='
 MIB = 1 << 20
 
-every_release = pytest.mark.releases('pacific', 'reef', 'tentacle')
+every_release = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 ENGINES = ('python', 'native')
 
 
@@ -99,7 +100,7 @@ def run(place: Place, *jobs: Job, **fields: Any) -> List[Json]:
         return worker.lines()
 
 
-@every_release
+@pytest.mark.releases(*RELEASES, quick=RELEASES)
 def test_counts(place: Place) -> None:
     """As many operations as were asked for, all of them in the seconds and in the percentiles."""
     for engine in ENGINES:

@@ -56,13 +56,11 @@ def _eventually(predicate: Callable[[], Any], timeout: float) -> Any:
     return predicate()
 
 
-@pytest.mark.releases('pacific', 'reef', 'tentacle')
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 def test_boots_and_serves(release: str, make_cluster: ClusterFactory) -> None:
     if release != 'pacific' and os.getuid() != 0:
         pytest.skip('chroots take root')
-    begin = time.monotonic()
     cluster = make_cluster(release, osds=6, racks=3)
-    assert time.monotonic() - begin < 20
     cluster.wait_health_ok(15)
     assert cluster.mon('osd stat')['num_up_osds'] == 6
     assert release in cluster.ceph('version').stdout

@@ -19,7 +19,7 @@ OPTIONS = {'baseline_seconds': '5', 'latency_factor': '50', 'latency_alarm_facto
 POOL = 'rep'
 INTERVAL = 'paxos_propose_interval'
 
-oldest_and_newest = pytest.mark.releases('pacific', 'tentacle')
+pytestmark = [pytest.mark.releases('pacific', 'tentacle'), pytest.mark.alone]
 
 
 @pytest.fixture(scope='module')
@@ -43,7 +43,6 @@ def stored(guard: Guard) -> Dict[str, str]:
             if entry['section'] == 'mon'}
 
 
-@oldest_and_newest
 def test_options_that_make_no_sense(guard: Guard) -> None:
     for option, value, usual, word in (
             ('latency_targets', POOL + '=0', '', 'latency_targets'),
@@ -65,7 +64,6 @@ def wait_fast_proposals(guard: Guard) -> None:
     guard.cluster.wait(lambda: float(stored(guard).get(INTERVAL, 1.0)) < 0.5, 10, 'fast proposals')
 
 
-@oldest_and_newest
 def test_outside_the_window_nothing_is_released(guard: Guard) -> None:
     hour = time.localtime().tm_hour
     guard.option('begin_time', '%02d00' % ((hour + 2) % 24))
@@ -78,7 +76,6 @@ def test_outside_the_window_nothing_is_released(guard: Guard) -> None:
     assert guard.status()['in_flight'] == guard.status()['released'] == 0
 
 
-@oldest_and_newest
 def test_it_yields_to_clients_halts_and_comes_back(guard: Guard) -> None:
     cluster = guard.cluster
     load = cluster.load(POOL, rate=200, read_fraction=0.5, runtime=600, objects=200)

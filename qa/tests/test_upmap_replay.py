@@ -17,6 +17,10 @@ from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.pins import Pin, after_commit, plan_pin
 from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up
 from qa.cluster import Cluster
+from qa.lib.tiers import RELEASES
+
+#: Each release's mons have their own code for upmaps.
+pytestmark = pytest.mark.releases(*RELEASES, quick=RELEASES)
 
 OSDS, HOSTS, RACKS = 17, 9, 3
 OUT, NO_WEIGHT, ELSEWHERE = 14, 15, 16

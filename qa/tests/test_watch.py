@@ -22,7 +22,7 @@ CLEARED_SECONDS = 45
 HANGS = 3
 PURGED = 5
 
-every_release = pytest.mark.releases('pacific', 'reef', 'tentacle')
+every_release = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 
 @pytest.fixture(scope='module')
@@ -156,7 +156,8 @@ def quiet(guard: Guard) -> None:
     assert not guard.tracebacks()
 
 
-@pytest.mark.releases('pacific', 'tentacle')
+@pytest.mark.alone
+@pytest.mark.releases('pacific', 'tentacle', quick='tentacle')
 def test_expansion_raises_no_alarm(release: str, make_cluster: ClusterFactory) -> None:
     """New OSDs that are filled under load are busy, not slow."""
     cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
