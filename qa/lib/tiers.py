@@ -76,6 +76,9 @@ class Tiers:
         self.boots = 0
         if config.getoption('--limit') and not hasattr(config, 'workerinput'):
             watch_the_clock(config.getoption('--limit'))
+        # What the garbage collector finds may be an earlier test's: it would fail the wrong one.
+        config.addinivalue_line('filterwarnings',
+                                'ignore::pytest.PytestUnraisableExceptionWarning')
         for line in (
                 'releases(*names, quick=...): the Ceph releases that a test runs on (default: '
                 'all), and the one or those of the quick tier (default: the first; (): none)',

@@ -42,6 +42,8 @@ class ToyMon:
         self.raw = list(raw)
         self.merging = merging
         self.stored = Stored([], None)
+        #: OSDs by host, for what a test makes up of them.
+        self.usable: Dict[int, List[int]] = {}
 
     def weight(self, osd: int) -> float:
         """What the mon checks each member of a set for."""

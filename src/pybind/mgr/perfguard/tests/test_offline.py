@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import List
+from typing import Any, Dict, List
 
 import pytest
 
@@ -36,7 +36,7 @@ def pool(pool_id, size, type_, **extra):
             **extra}
 
 
-OSD_DUMP = {
+OSD_DUMP: Dict[str, Any] = {
     'epoch': 77, 'fsid': 'f', 'flags': 'norebalance,sortbitwise',
     'flags_set': ['norebalance', 'sortbitwise'],
     'pools': [pool(1, 3, 1), pool(2, 4, 3), pool(3, 3, 1, pg_num_pending=255)],

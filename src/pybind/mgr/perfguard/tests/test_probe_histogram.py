@@ -36,6 +36,7 @@ def test_against_numpy(name, number):
     for sample in samples:
         tally.add(sample, 1000, 4096)
     found = tally.direction(SECOND_NS).latency
+    assert found is not None
     ordered = np.sort(np.array(samples))
     assert (found.min, found.max) == (ordered[0], ordered[-1])
     assert found.mean == pytest.approx(np.mean(ordered), rel=1e-9)

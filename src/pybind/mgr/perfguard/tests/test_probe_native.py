@@ -4,6 +4,7 @@ import ctypes
 import shutil
 import subprocess
 import time
+from typing import Any, Dict
 
 import pytest
 
@@ -106,8 +107,9 @@ def number(fake, name):
 
 
 def request(**fields):
-    return Request(**{'pool': 'p', 'prefix': NAME, 'entity': 'client.x', 'key': 'AQ',
-                      'mon_host': 'm', 'namespace': 'space', **fields})
+    usual: Dict[str, Any] = {'pool': 'p', 'prefix': NAME, 'entity': 'client.x', 'key': 'AQ',
+                             'mon_host': 'm', 'namespace': 'space'}
+    return Request(**{**usual, **fields})
 
 
 def flows(fake, rw, ramp=0.0, **fields):

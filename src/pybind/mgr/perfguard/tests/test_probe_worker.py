@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any, Deque, Dict, List
 
 import pytest
 
@@ -51,7 +52,7 @@ class FakeIoctx:
 
     def __init__(self):
         self.objects = {}
-        self.waiting = collections.deque()
+        self.waiting: Deque[Any] = collections.deque()
         self.most = 0
         self.operations = []
         #: What operations return instead of being done.
@@ -227,7 +228,7 @@ def test_a_step_whose_osd_hangs_ends_in_time():
     when = window(runtime=30.0)
     streams, ioctx = flows(a_job, when=when)
     begin = time.monotonic()
-    told = []
+    told: List[Any] = []
     result = Stepping(streams, when, begin + 1.3, Ear()).run(
         lambda: told.append('run'), lambda number, row: told.append((number, row)))
     assert 1.2 < time.monotonic() - begin < 2.0
@@ -241,8 +242,14 @@ def test_a_step_whose_osd_hangs_ends_in_time():
 def test_a_rate_that_cannot_be_kept_does_not_keep_the_worker_busy():
     when = window(runtime=0.4)
     streams, _ = flows(job(rate_iops=100_000, iodepth=1), when=when)
-    paces, pace = [], streams.pace
-    streams.pace = lambda: paces.append(1) or pace()
+    paces: List[int] = []
+    pace = streams.pace
+
+    def counted():
+        paces.append(1)
+        return pace()
+
+    streams.pace = counted
     Stepping(streams, when, time.monotonic() + 0.4, Ear()).run(lambda: None, lambda *row: None)
     assert 10 < len(paces) < 2000
 
@@ -276,8 +283,8 @@ def test_prefill_writes_what_reads_expect():
 def test_a_batch_keeps_its_bound():
     ioctx = FakeIoctx()
     batch = Batch(2, time.monotonic() + 0.1)
-    for name in 'ab':
-        batch.submit(name, lambda done, name=name: ioctx.aio_remove(name, done))
+    batch.submit('a', lambda done: ioctx.aio_remove('a', done))
+    batch.submit('b', lambda done: ioctx.aio_remove('b', done))
     with pytest.raises(Failed):
         batch.submit('c', lambda done: ioctx.aio_remove('c', done))
     assert len(ioctx.waiting) == 2
@@ -315,8 +322,9 @@ def test_only_names_with_the_prefix_are_listed():
 
 
 def request(**fields):
-    return Request(**{'pool': 'p', 'prefix': PREFIX, 'entity': 'client.x', 'key': 'AQ',
-                      'mon_host': 'm', 'steps': (step(job(), 2),), **fields})
+    usual: Dict[str, Any] = {'pool': 'p', 'prefix': PREFIX, 'entity': 'client.x', 'key': 'AQ',
+                             'mon_host': 'm', 'steps': (step(job(), 2),)}
+    return Request(**{**usual, **fields})
 
 
 def test_requests_go_and_come():
@@ -363,8 +371,9 @@ def test_the_mgr_starts_it_without_rados():
 @pytest.mark.parametrize('sent, word', [('', 'bad request'), ('nonsense\n', 'bad request'),
                                         ('[]\n', 'no JSON object'), ('{}\n', 'bad request')])
 def test_nonsense_is_refused_in_one_line(sent, word):
-    done = subprocess.run(worker.argv(), input=sent, stdout=subprocess.PIPE, text=True, env={},
-                          cwd='/', timeout=20)
+    nothing: Dict[str, str] = {}
+    done = subprocess.run(worker.argv(), input=sent, stdout=subprocess.PIPE, text=True,
+                          env=nothing, cwd='/', timeout=20)
     error, end = [json.loads(line) for line in done.stdout.splitlines()]
     assert error['errno'] == -22 and word in error['message']
     assert end == {'type': 'end', 'state': 'failed'} and done.returncode == 1

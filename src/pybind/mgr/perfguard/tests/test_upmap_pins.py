@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins, against an independent model of the mon."""
 import copy
+from typing import Dict, List
 
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
@@ -42,11 +43,11 @@ def mons(draw, healthy=True):
     kinds = st.sampled_from([good] if healthy else [
         good, good, good, good._replace(crush_weight=0.0), good._replace(reweight=0.0),
         good._replace(up=False), good._replace(reweight=0.5)])
-    osds = {}
+    osds: Dict[int, ToyOsd] = {}
     for host in range(hosts):
         for _ in range(draw(st.integers(1, 2))):
             osds[len(osds)] = draw(kinds)._replace(host=host)
-    usable = {}
+    usable: Dict[int, List[int]] = {}
     for osd, toy in osds.items():
         if toy.crush_weight and toy.reweight:
             usable.setdefault(toy.host, []).append(osd)
