@@ -47,6 +47,10 @@ class Recipe:
     """How to build the chroot of a release."""
 
     suite: str
+    # What the version of Ceph that the suite has must begin with. A suite that is not released
+    # yet moves, and Debian keeps no snapshot of it here: what it has tomorrow is refused rather
+    # than tested under a wrong name.
+    version: str
     # debootstrap of an older Debian does not know the newest suites by name.
     script: Optional[str] = None
     packages: Tuple[str, ...] = ()
@@ -58,6 +62,7 @@ class Recipe:
 _RECIPES: Dict[str, Recipe] = {
     'reef': Recipe(
         suite='trixie',
+        version='18.2.',
         packages=('python3-cffi-backend', 'python3-six'),
         # The packaged bcrypt is a PyO3 extension, and those refuse to load in the mgr's
         # sub-interpreters: thirteen mgr modules would fail. This version is the last without.
@@ -65,6 +70,7 @@ _RECIPES: Dict[str, Recipe] = {
         wheels_python='3.13'),
     'tentacle': Recipe(
         suite='forky',
+        version='20.2.',
         script='/usr/share/debootstrap/scripts/sid'),
 }
 
@@ -175,6 +181,7 @@ def _build(name: str, root: Path) -> None:
     with open(log_path, 'w') as log:
         build = _Build(name, recipe, partial, log_path, log.fileno())
         build.bootstrap()
+        build.check_version()
         build.install_packages()
         build.install_wheels()
     _stamp(partial).write_text(f'{RECIPE_VERSION}\n')
@@ -220,14 +227,25 @@ class _Build:
         self._write_script('usr/local/sbin/systemctl', 'exit 0')
         shutil.copy('/etc/resolv.conf', self.root / 'etc' / 'resolv.conf')
 
+    def check_version(self) -> None:
+        """Refuse a suite whose Ceph is another one than the recipe was written for."""
+        self._run('reading the package lists', self._inside(
+            'apt-get -o Acquire::Check-Valid-Until=false update -q'))
+        policy = subprocess.run(self._inside('apt-cache policy ceph-mon'), check=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                universal_newlines=True).stdout
+        check_candidate(self.name, self.recipe, policy)
+
     def install_packages(self) -> None:
         packages = ' '.join((*_PACKAGES, *self.recipe.packages))
-        script = ('apt-get -o Acquire::Check-Valid-Until=false update -q && '
-                  f'apt-get install -y -q --no-install-recommends {packages} && apt-get clean')
-        env = ['env', f'PATH={_PATH}', 'DEBIAN_FRONTEND=noninteractive', 'LC_ALL=C.UTF-8']
-        self._run('installing Ceph', ['unshare', '--mount', '--propagation', 'private', 'sh', '-c',
-                                      _ENTER, 'enter', str(self.root), '', *env, 'sh', '-c',
-                                      script])
+        self._run('installing Ceph', self._inside(
+            f'apt-get install -y -q --no-install-recommends {packages} && apt-get clean'))
+
+    def _inside(self, script: str) -> List[str]:
+        """The command line that runs a shell script in the chroot."""
+        return ['unshare', '--mount', '--propagation', 'private', 'sh', '-c', _ENTER, 'enter',
+                str(self.root), '', 'env', f'PATH={_PATH}', 'DEBIAN_FRONTEND=noninteractive',
+                'LC_ALL=C.UTF-8', 'sh', '-c', script]
 
     def install_wheels(self) -> None:
         if self.recipe.wheels:
@@ -248,6 +266,17 @@ class _Build:
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(f'#!/bin/sh\n{body}\n')
         script.chmod(0o755)
+
+
+def check_candidate(name: str, recipe: Recipe, policy: str) -> None:
+    """Of the output of "apt-cache policy": raises ClusterError unless the version is the one."""
+    match = re.search(r'Candidate: (\S+)', policy)
+    found = match.group(1) if match else 'none'
+    # Debian's epoch is no part of Ceph's version.
+    if not found.rpartition(':')[2].startswith(recipe.version):
+        raise ClusterError(f'{name}: Debian {recipe.suite} has Ceph {found}, expected '
+                           f'{recipe.version}*: adapt the recipe in qa/cluster/releases.py, or '
+                           'use a mirror that still has it')
 
 
 def _mirror() -> str:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List
 import pytest
 
 from qa.cluster import Cluster, ClusterError, CommandError
+from qa.cluster.releases import Recipe, check_candidate
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample, quantile, summarise
 from qa.cluster.state import State, process_identity
 from qa.lib.terminal import heed_interrupts
@@ -226,6 +227,19 @@ def test_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match='too long for a socket'):
         Cluster.up(directory=tmp_path / ('x' * 100))
     assert [path.name for path in tmp_path.iterdir()] == ['file']
+
+
+@pytest.mark.parametrize('candidate, refused', [
+    ('20.2.4+ds-2', False), ('1:20.2.1-1', False), ('20.3.0-1', True), ('21.1.0~rc1-1', True),
+    ('(none)', True)])
+def test_a_suite_that_has_moved_on_is_refused(candidate: str, refused: bool) -> None:
+    recipe = Recipe(suite='forky', version='20.2.')
+    policy = f'ceph-mon:\n  Installed: (none)\n  Candidate: {candidate}\n  Version table:\n'
+    if refused:
+        with pytest.raises(ClusterError, match=r'has Ceph .*, expected 20\.2\.\*'):
+            check_candidate('tentacle', recipe, policy)
+    else:
+        check_candidate('tentacle', recipe, policy)
 
 
 def test_owner_is_told_from_a_process_that_reuses_its_pid() -> None:
