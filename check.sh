@@ -5,7 +5,7 @@
 # on every release that it is meant for: Pacific, Reef and Tentacle, on the loopback address.
 #
 #   ./check.sh [quick|nightly]
-#   ./check.sh lint|mypy|py|web|cluster [pytest's arguments]
+#   ./check.sh lint|mypy|py|py39|web|cluster [pytest's arguments]
 #
 # PERFGUARD_ARTEFACTS names the directory of what the tests leave: durations, logs of failed
 # clusters, screenshots. PERFGUARD_WORKERS: how many clusters' tests run side by side.
@@ -68,6 +68,43 @@ unit() {
     fi
 }
 
+# The path of a Python 3.9, which Ceph's own containers run, if this machine has one.
+find_oldest() {
+    for found in ${PERFGUARD_PYTHON39:-} python3.9 "${HOME:-/}"/.pyenv/versions/3.9.*/bin/python; do
+        if "$found" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 9))' 2>/dev/null; then
+            echo "$found"
+            return
+        fi
+    done
+}
+
+# In the quick tier everything is compiled; in the nightly tier the unit tests run, but for those
+# that need librados' binding, which is built for one Python only.
+oldest() {
+    begin 'Python 3.9'
+    found=$(find_oldest)
+    if [ -z "$found" ]; then
+        echo 'not run: there is no Python 3.9 here (PERFGUARD_PYTHON39 may name one)'
+        return
+    fi
+    if [ "$tier" = quick ]; then
+        # Into a directory of its own: the tree stays as it is.
+        env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$PWD/build/pycache" \
+            "$found" -m compileall -q -f src/pybind/mgr/perfguard
+        rm -rf build/pycache
+        echo "everything compiles with $found"
+        return
+    fi
+    venv=build/python3.9
+    if ! { "$found" -m venv "$venv" && "$venv/bin/python" -m pip install -q 'pytest<8' \
+            'pytest-xdist<3.6' 'pytest-timeout' hypothesis prettytable 'numpy<2.1' cherrypy; }; then
+        echo 'not run: no environment with pytest for Python 3.9 can be made'
+        return
+    fi
+    "$venv/bin/python" -m pytest -q "$units" -n 2 --ignore="$units/test_probe_native.py" \
+        --ignore="$units/test_probe_worker.py"
+}
+
 # Tests that judge latency run alone, after the others.
 clusters() {
     limit=1800
@@ -89,6 +126,7 @@ everything() {
     types
     page
     unit
+    oldest
     clusters
     begin end
 }
@@ -99,6 +137,7 @@ case $step in
     lint) lint ;;
     mypy) types ;;
     py) unit "$@" ;;
+    py39) oldest ;;
     web) page ;;
     cluster)
         if [ $# = 0 ]; then clusters; else tests cluster qa/tests "$@"; fi
@@ -108,7 +147,7 @@ case $step in
         everything
         ;;
     *)
-        echo "usage: ./check.sh [quick|nightly|lint|mypy|py|web|cluster] [pytest's arguments]" >&2
+        echo "usage: ./check.sh [quick|nightly|lint|mypy|py|py39|web|cluster] [pytest's arguments]" >&2
         exit 2
         ;;
 esac
