@@ -34,6 +34,7 @@ class Witness:
         self._cluster = cluster
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
+        self._problem: Optional[BaseException] = None
         self.states: Set[str] = set()
         self.looks = 0
 
@@ -44,12 +45,18 @@ class Witness:
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(60)
+        if error is None:
+            assert not self._thread.is_alive(), 'the witness hangs'
+            assert self._problem is None and self.looks > 0, repr(self._problem)
 
     def _look(self) -> None:
-        while not self._over.wait(0.1):
-            self.states |= {pg['state'] for pg in self._cluster.pgs()}
-            self.looks += 1
+        try:
+            while not self._over.wait(0.1):
+                self.states |= {pg['state'] for pg in self._cluster.pgs()}
+                self.looks += 1
+        except BaseException as problem:
+            self._problem = problem
 
 
 def served_by(cluster: Cluster) -> Dict[str, Tuple[Any, ...]]:

@@ -170,11 +170,17 @@ def test_expansion_raises_no_alarm(release: str, make_cluster: ClusterFactory) -
     guard.hold(lambda: cluster.add_osds(4))
     guard.do('start')
     slow: Set[int] = set()
+    scored: Set[int] = set()
 
-    def done() -> bool:
-        slow.update(guard.slow_osds())
-        return bool(guard.status()['phase'] == 'DONE')
+    def watched() -> Set[int]:
+        rows = guard.osds()
+        slow.update(osd for osd, row in rows.items() if row['slow'])
+        scored.update(osd for osd, row in rows.items() if row['score'])
+        return scored
 
-    cluster.wait(done, 150, 'the end of the campaign')
+    cluster.wait(lambda: watched() and guard.status()['phase'] == 'DONE', 150,
+                 'the end of the campaign')
+    # No alarm means nothing where nobody looks: each OSD is compared with its peers.
+    cluster.wait(lambda: watched() == set(range(12)), 60, 'scores of all OSDs')
     assert not slow and not guard.told('slow-osd')
     assert not guard.tracebacks()
