@@ -51,6 +51,12 @@ def tier(request: pytest.FixtureRequest) -> str:
     return str(request.config.getoption('--tier'))
 
 
+@pytest.fixture
+def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Whether the test has failed, for fixtures that are being torn down."""
+    return lambda: bool(request.node.stash.get(_failed, False))
+
+
 @contextlib.contextmanager
 def _boot_lock() -> Iterator[None]:
     """One cluster boots at a time: two at once do not end sooner, but may miss their deadlines."""

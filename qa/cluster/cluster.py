@@ -34,7 +34,9 @@ from .pgstats import PgStats
 from .state import (State, directories, is_stopped, new_directory, process_identity,
                     remove_empty_base)
 
-BOOT_TIMEOUT = 60.0
+#: Seconds on a machine that is busy with other clusters.
+BOOT_TIMEOUT = 120.0
+MGR_TIMEOUT = 90.0
 POLL_SECONDS = 0.1
 
 # sockaddr_un has room for 108 bytes with the terminating zero.
@@ -451,13 +453,13 @@ class Cluster:
         stat = self.mon('mgr stat')
         return str(stat['active_name']) if stat['available'] else ''
 
-    def mgr_fail(self, timeout: float = 30.0) -> str:
+    def mgr_fail(self, timeout: float = MGR_TIMEOUT) -> str:
         """Fail the active mgr; returns the id of the one that took over, when it is available."""
         before = self.mon('mgr dump')
         self.mon('mgr fail', who=before['active_name'])
         return self._wait_other_mgr(before['active_gid'], timeout)
 
-    def restart_mgr(self, timeout: float = 30.0) -> str:
+    def restart_mgr(self, timeout: float = MGR_TIMEOUT) -> str:
         """Kill the active mgr and start it again; returns the id of the active one after that."""
         before = self.mon('mgr dump')
         name = f'mgr.{before["active_name"]}'

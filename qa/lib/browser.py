@@ -30,7 +30,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from qa.cluster.daemons import tied_argv
 
 CHROMIUM, DRIVER = '/usr/bin/chromium', '/usr/bin/chromedriver'
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 #: On a busy machine axe takes its time over 630 OSDs.
 SCRIPT_SECONDS = 120.0
 #: Where screenshots are kept; below pytest's own directory if it is not set.

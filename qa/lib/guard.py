@@ -35,6 +35,8 @@ class Foreign:
 class Guard:
     def __init__(self, cluster: Cluster, options: Optional[Dict[str, str]] = None) -> None:
         self.cluster = cluster
+        #: How much of each log has been looked at for tracebacks.
+        self._seen: Dict[str, int] = {}
         cluster.mon('mgr module enable', module='perfguard')
         for name, value in {**FAST_OPTIONS, **(options or {})}.items():
             self.option(name, value)
@@ -50,7 +52,7 @@ class Guard:
             retval, out, _ = self.ask('status')
             return retval == 0 and bool(json.loads(out)['signals'])
 
-        self.cluster.wait(ready, 60, 'perfguard to answer')
+        self.cluster.wait(ready, 90, 'perfguard to answer')
 
     def ask(self, command: str, **args: Any) -> Tuple[int, str, str]:
         return self.cluster.mgr('perfguard ' + command, **{'format': 'json', **args})
@@ -173,12 +175,18 @@ class Guard:
                       if key.startswith('mgr/perfguard/'))
 
     def tracebacks(self) -> List[str]:
-        """Lines of the mgr logs that tell of an exception in perfguard."""
+        """Lines of the mgr logs that tell of an exception in perfguard.
+
+        Only those since the last call: a traceback fails one test, not all that follow.
+        """
         lines: List[str] = []
         for path in (self.cluster.directory / 'log').glob('mgr.*.log'):
-            with open(path, errors='replace') as log:
-                lines += [line for line in log if 'perfguard' in line
-                          and any(text in line for text in FAILURES)]
+            with open(path, 'rb') as log:
+                log.seek(self._seen.get(path.name, 0))
+                whole, newline, _ = log.read().rpartition(b'\n')
+            self._seen[path.name] = self._seen.get(path.name, 0) + len(whole + newline)
+            lines += [line for line in whole.decode(errors='replace').splitlines()
+                      if 'perfguard' in line and any(text in line for text in FAILURES)]
         return lines
 
     # ---- the watch

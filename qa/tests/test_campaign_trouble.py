@@ -14,15 +14,18 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.guard import FAST_CONF, Foreign, Guard
+from qa.lib.lent import Failed, Lender
 
 ClusterFactory = Callable[..., Cluster]
 
 _weights = itertools.cycle(((0, 1), (4, 5), (2, 3), (6, 7)))
 
 
-@pytest.fixture(scope='module')
-def shared(cluster_factory: ClusterFactory) -> Guard:
-    cluster = cluster_factory('pacific', osds=8, hosts=4, conf=FAST_CONF)
+pytestmark = pytest.mark.releases('pacific')
+
+
+def booted(make: ClusterFactory, release: str) -> Guard:
+    cluster = make(release, osds=8, hosts=4, conf=FAST_CONF)
     cluster.pool_create('rep', 64, size=3)
     cluster.pool_create('ec', 32, erasure=(2, 1))
     cluster.fill('rep', 1000, 4096)
@@ -30,12 +33,19 @@ def shared(cluster_factory: ClusterFactory) -> Guard:
     return Guard(cluster)
 
 
+@pytest.fixture(scope='module')
+def lender(release: str, cluster_factory: ClusterFactory) -> Iterator[Lender[Guard]]:
+    with Lender(lambda: booted(cluster_factory, release)) as lender:
+        yield lender
+
+
 @pytest.fixture
-def guard(shared: Guard) -> Iterator[Guard]:
+def guard(lender: Lender[Guard], failed: Failed) -> Iterator[Guard]:
     """The shared cluster, clean and without a campaign, before the test and after it."""
-    tidy(shared)
-    yield shared
-    assert not shared.tracebacks()
+    with lender.lend(failed) as guard:
+        tidy(guard)
+        yield guard
+        assert not guard.tracebacks()
 
 
 def tidy(guard: Guard) -> None:
@@ -137,8 +147,8 @@ def test_osd_killed_while_releasing(guard: Guard) -> None:
     finish(guard, before)
 
 
-def test_osds_added_while_releasing(make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster('pacific', osds=8, hosts=4, conf=FAST_CONF)
+def test_osds_added_while_releasing(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
     cluster.pool_create('rep', 64, size=3)
     cluster.fill('rep', 800, 4096)
     cluster.wait_clean(30)

@@ -14,6 +14,7 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import Foreign, Guard, Json
+from qa.lib.lent import Failed, Lender
 from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]
@@ -29,40 +30,45 @@ GONE_SECONDS = 90
 MOVEMENT = ('norebalance', 'slow recovery')
 
 
-@pytest.fixture(scope='module')
-def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
+def booted(make: ClusterFactory, release: str) -> Guard:
     # The check for slow heartbeats outlives an OSD that hung by many minutes, and stops releases.
     conf = {**LAGGY_CONF, 'global': {**LAGGY_CONF['global'],
                                      'mon_warn_on_slow_ping_time': '1000000'}}
-    cluster = cluster_factory(release, osds=8, hosts=4, mgrs=2, conf=conf)
+    cluster = make(release, osds=8, hosts=4, mgrs=2, conf=conf)
     cluster.pool_create('p', 64)
     cluster.fill('p', 2000, 4096)
     cluster.wait_clean(30)
     # Caps that let PGs under way be many, some of them without the OSD that will hang.
-    yield Guard(cluster, {'mitigation_seconds': str(SECONDS), 'max_backfills_source': '32',
-                          'max_backfills_primary': '32', 'max_backfills_target': '32',
-                          'max_pgs_in_flight': '128'})
-    cluster.down()
+    return Guard(cluster, {'mitigation_seconds': str(SECONDS), 'max_backfills_source': '32',
+                           'max_backfills_primary': '32', 'max_backfills_target': '32',
+                           'max_pgs_in_flight': '128'})
+
+
+@pytest.fixture(scope='module')
+def lender(release: str, cluster_factory: ClusterFactory) -> Iterator[Lender[Guard]]:
+    with Lender(lambda: booted(cluster_factory, release)) as lender:
+        yield lender
 
 
 @pytest.fixture
-def guard(shared: Guard) -> Iterator[Guard]:
+def guard(lender: Lender[Guard], failed: Failed) -> Iterator[Guard]:
     """Without movement and with nothing held, before the test and after it."""
-    shared.option('mitigation_mode', 'act')
-    # What makes recovery fast, as an operator may have set it.
-    knob, fast, _ = knob_of(shared)
-    shared.cluster.mon('config set', who='osd', name=knob, value=fast)
-    load = shared.cluster.load('p', rate=200, read_fraction=0.8, runtime=300)
-    before = shared.foreign()
-    yield shared
-    load.stop()
-    tidy(shared)
-    if knob == 'osd_max_backfills':
-        shared.cluster.mon('config rm', who='osd', name='osd_recovery_max_active')
-    shared.cluster.wait_clean(60)
-    wait_idle(shared)
-    assert shared.foreign() == before
-    assert not shared.tracebacks()
+    with lender.lend(failed) as guard:
+        guard.option('mitigation_mode', 'act')
+        # What makes recovery fast, as an operator may have set it.
+        knob, fast, _ = knob_of(guard)
+        guard.cluster.mon('config set', who='osd', name=knob, value=fast)
+        load = guard.cluster.load('p', rate=200, read_fraction=0.8, runtime=300)
+        before = guard.foreign()
+        yield guard
+        load.stop()
+        tidy(guard)
+        if knob == 'osd_max_backfills':
+            guard.cluster.mon('config rm', who='osd', name='osd_recovery_max_active')
+        guard.cluster.wait_clean(60)
+        wait_idle(guard)
+        assert guard.foreign() == before
+        assert not guard.tracebacks()
 
 
 def tidy(guard: Guard) -> None:

@@ -15,6 +15,7 @@ from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster
 from qa.lib.faults import dispatch_delay
 from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.lent import Failed, Lender
 from qa.lib.probes import LOOKALIKES, RUN_SECONDS, SHORT, Probes, objects, put_lookalikes, users
 
 ClusterFactory = Callable[..., Cluster]
@@ -42,37 +43,44 @@ rw=randrw
 rwmixread=80
 rate_iops=50
 '''
+#: Verdicts of a comparison, and those of the same two probes the other way round.
+OPPOSITE = {'faster': 'slower', 'slower': 'faster', 'no difference': 'no difference',
+            'cannot tell': 'cannot tell'}
 #: Keys that readers of fio's JSON look for.
 FIO_KEYS = {'jobname', 'groupid', 'error', 'elapsed', 'job options', 'read', 'write', 'trim',
             'job_runtime', 'usr_cpu', 'sys_cpu', 'iodepth_level', 'latency_ns', 'latency_us',
             'latency_ms'}
 
 
-@pytest.fixture(scope='module')
-def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Probes]:
+def booted(make: ClusterFactory, release: str) -> Probes:
     # Tentacle's OSDs do not bench a memstore.
     store = 'bluestore' if release == 'tentacle' else 'memstore'
-    cluster = cluster_factory(release, osds=OSDS, hosts=3, conf=CONF, store=store)
+    cluster = make(release, osds=OSDS, hosts=3, conf=CONF, store=store)
     cluster.pool_create('rep', 32)
     cluster.pool_create('ec', 16, erasure=(2, 1))
     cluster.fill('rep', 100, 4096)
     cluster.fill('ec', 50, 8192)
     put_lookalikes(cluster, 'rep')
     cluster.wait_clean(60)
-    yield Probes(Guard(cluster))
-    # Not beside the next release's cluster.
-    cluster.down()
+    return Probes(Guard(cluster))
+
+
+@pytest.fixture(scope='module')
+def lender(release: str, cluster_factory: ClusterFactory) -> Iterator[Lender[Probes]]:
+    with Lender(lambda: booted(cluster_factory, release)) as lender:
+        yield lender
 
 
 @pytest.fixture
-def probes(shared: Probes) -> Iterator[Probes]:
+def probes(lender: Lender[Probes], failed: Failed) -> Iterator[Probes]:
     """No trace of a probe is left after the test, and what was there is there unchanged."""
-    before = shared.traces()
-    yield shared
-    assert not [row for row in shared.guard.get('probe ls')['probes']
-                if row['state'] in ('preparing', 'running', 'cleaning')]
-    assert shared.traces() == before
-    assert not shared.guard.tracebacks()
+    with lender.lend(failed) as probes:
+        before = probes.traces()
+        yield probes
+        assert not [row for row in probes.guard.get('probe ls')['probes']
+                    if row['state'] in ('preparing', 'running', 'cleaning')]
+        assert probes.traces() == before
+        assert not probes.guard.tracebacks()
 
 
 def has_option(cluster: Cluster, option: str) -> bool:
@@ -306,7 +314,8 @@ def test_compare_and_baseline(probes: Probes) -> None:
     job = {'pool': 'rep', 'rw': 'randwrite', 'repeat': '3', **SHORT}
     first, second = (probes.measure(**job)['id'] for _ in range(2))
     found = guard.get('probe compare', before=first, after=second)
-    assert found['verdict'] in ('faster', 'slower', 'no difference', 'cannot tell')
+    back = guard.get('probe compare', before=second, after=first)
+    assert found['verdict'] == OPPOSITE[back['verdict']]
     assert [line['repetitions'] for line in found['lines']] == [[3, 3]]
     assert 'probe %d against probe %d: ' % (second, first) in probes.plain(
         'probe compare', before=first, after=second)

@@ -21,6 +21,7 @@ from perfguard.probe.types import PREFIX
 from qa.cluster import Cluster
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import FAST_CONF, Foreign, Guard, Json
+from qa.lib.lent import Failed, Lender
 from qa.lib.probes import ENDED, Probes, objects, put_lookalikes, users
 from qa.lib.tiers import RELEASES
 
@@ -144,8 +145,10 @@ def remove_pool(cluster: Cluster, name: str) -> None:
 
     option = {'who': 'mon', 'name': 'mon_allow_pool_delete'}
     cluster.mon('config set', value='true', **option)
-    cluster.wait(removed, 10, 'the mons to delete a pool')
-    cluster.mon('config rm', **option)
+    try:
+        cluster.wait(removed, 30, 'the mons to delete a pool')
+    finally:
+        cluster.mon('config rm', **option)
 
 
 def shared_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any]) -> Trouble:
@@ -164,14 +167,16 @@ def shared_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any]) -> 
 
 
 @pytest.fixture(scope='module')
-def shared(cluster_factory: ClusterFactory, release: str) -> Trouble:
-    return shared_cluster(cluster_factory, release, FAST_CONF)
+def lender(cluster_factory: ClusterFactory, release: str) -> Iterator[Lender[Trouble]]:
+    with Lender(lambda: shared_cluster(cluster_factory, release, FAST_CONF)) as lender:
+        yield lender
 
 
 @pytest.fixture
-def probes(shared: Trouble) -> Iterator[Trouble]:
-    yield shared
-    assert not shared.guard.tracebacks()
+def probes(lender: Lender[Trouble], failed: Failed) -> Iterator[Trouble]:
+    with lender.lend(failed) as probes:
+        yield probes
+        assert not probes.guard.tracebacks()
 
 
 # ---- killed
@@ -235,7 +240,7 @@ def kill_worker(probes: Trouble, run: int, instants: random.Random) -> bool:
 
 
 def kill_mgr(probes: Trouble, run: int, instants: random.Random) -> bool:
-    probes.cluster.restart_mgr(60)
+    probes.cluster.restart_mgr()
     probes.guard.wait_ready()
     return True
 
@@ -243,8 +248,10 @@ def kill_mgr(probes: Trouble, run: int, instants: random.Random) -> bool:
 def kill_osd(probes: Trouble, run: int, instants: random.Random) -> bool:
     victim = 'osd.%d' % instants.choice(probes.cluster.osds())
     probes.cluster.kill(victim)
-    time.sleep(instants.uniform(0.5, 3.0))
-    probes.cluster.start(victim)
+    try:
+        time.sleep(instants.uniform(0.5, 3.0))
+    finally:
+        probes.cluster.start(victim)
     return True
 
 
@@ -254,7 +261,7 @@ def test_mgr_killed_while_pools_may_be_deleted(probes: Trouble) -> None:
         run = probes.running(5)
         probes.guard.ask('probe cancel', run=run)
         if may_delete(probes, run):
-            probes.cluster.restart_mgr(60)
+            probes.cluster.restart_mgr()
             probes.guard.wait_ready()
             # It may have come to its end before the mgr was gone.
             probes.ended(run)
@@ -320,7 +327,7 @@ def test_mgr_hangs(probes: Trouble) -> None:
     hung = 'mgr.' + cluster.active_mgr()
     cluster.stop(hung)
     try:
-        cluster.mgr_fail(60)
+        cluster.mgr_fail()
         probes.guard.wait_ready()
         row = probes.until(run, ENDED)
         assert row['state'] == 'failed', row
@@ -446,8 +453,10 @@ def test_module_disabled_and_enabled(probes: Trouble, target: Dict[str, str]) ->
     cluster = probes.cluster
     run = probes.running(30, **target)
     cluster.mon('mgr module disable', module='perfguard')
-    cluster.wait(lambda: not workers(cluster), 15, 'the end of the worker')
-    cluster.mon('mgr module enable', module='perfguard')
+    try:
+        cluster.wait(lambda: not workers(cluster), 30, 'the end of the worker')
+    finally:
+        cluster.mon('mgr module enable', module='perfguard')
     probes.guard.wait_ready()
     assert probes.ended(run)['state'] == 'failed'
     assert probes.ended(probes.begin(**SHORT, **target))['state'] == 'done'
@@ -470,11 +479,13 @@ def test_pool_renamed(probes: Trouble, target: Dict[str, str]) -> None:
     run = probes.running(30, **target)
     name = target.get('pool', '%s%d' % (PREFIX, run))
     cluster.mon('osd pool rename', srcpool=name, destpool='renamed')
-    probes.guard.ask('probe cancel', run=run)
-    row = probes.until(run, ENDED)
-    assert row['state'] in ('failed', 'cancelled'), row
-    if target:
-        cluster.mon('osd pool rename', srcpool='renamed', destpool=name)
+    try:
+        probes.guard.ask('probe cancel', run=run)
+        row = probes.until(run, ENDED)
+        assert row['state'] in ('failed', 'cancelled'), row
+    finally:
+        if target:
+            cluster.mon('osd pool rename', srcpool='renamed', destpool=name)
     probes.ended(run)
 
 
@@ -525,7 +536,7 @@ def test_two_failovers_while_cleaning(probes: Trouble) -> None:
             os.kill(pid, signal.SIGKILL)
         probes.until(run, ('cleaning',))
         for _ in range(2):
-            cluster.mgr_fail(60)
+            cluster.mgr_fail()
             probes.until(run, ('cleaning',))
             cluster.wait(lambda: cluster.mon('mgr dump')['standbys'], 60, 'a standby')
     assert probes.ended(run)['state'] == 'failed'
