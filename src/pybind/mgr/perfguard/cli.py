@@ -156,7 +156,7 @@ class Commands(ProbeCommands):
     @write_command('perfguard rebalance abort')
     @command
     def rebalance_abort(self, format: Optional[str] = None) -> CommandResult:
-        """Pin back what is under way, leave the rest pinned, give everything else back"""
+        """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
         return self._ask(Request('abort'), 'aborting; what is pinned stays where it is', format)
 
     @write_command('perfguard rebalance finish')

@@ -43,7 +43,7 @@ from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
 from .rebalance.stop import unhealthy
 from .rebalance.turn import Observation
-from .rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
+from .rebalance.types import Campaign, Holds, Phase, campaign_from_json, campaign_to_json
 from .rebalance.unannounced import Calm, look
 from .store import Store
 from .upmap.future import NoFuture
@@ -192,6 +192,7 @@ class Loop:
         self._mitigating.load()
         self._probing.load(self._clock())
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
+        self._adopt_pins()
         noted, losses = found(self._store, lost)
         for text in noted:
             self._note(Event('store', text))
@@ -222,6 +223,14 @@ class Loop:
             self._store.unreadable.add('campaign')
             return ['the campaign (%s)' % error]
         return []
+
+    def _adopt_pins(self) -> None:
+        """Pins whose campaign is not known any more are held like those of an aborted one."""
+        if self._campaign is None and self._pins:
+            self._campaign = Campaign(
+                id=max([entry['id'] for entry in self._history] or [1]), phase=Phase.ABORTED,
+                started=self._clock(), ended=self._clock(), prepared=True, held=True,
+                left=len(self._pins))
 
     # ---- one turn
 
@@ -254,7 +263,7 @@ class Loop:
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, with whatever was asked for."""
         self._catch_unannounced(seen, options)
-        if self._campaign is not None and self._campaign.active:
+        if self._campaign is not None and self._campaign.open:
             seen = self._with_goals(seen, view)
             self._forecast.update_moves(self._pins, seen, view.crush_version)
             self._judge_and_act(self._with_outlook(seen, options), options)
@@ -292,13 +301,16 @@ class Loop:
         campaign = self._campaign
         if campaign is None:
             return False
+        if campaign.active and not campaign.prepared:
+            return True
         if campaign.phase is Phase.PREPARED:
-            return not campaign.prepared
+            return False
         mon = monoptions.wanted(campaign, self._options(), osdmap.pg_count)
         if campaign.active and not monoptions.settled(campaign.holds, None, mon):
             return True
         giving_back = campaign.phase is Phase.ABORTING or (
-            campaign.phase is Phase.FINISHING and not campaign.in_flight)
+            campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
+            campaign.held and not self._pins)
         return bool(self._taken) or giving_back and bool(campaign.holds.options
                                                          or campaign.holds.mon)
 
@@ -411,7 +423,14 @@ class Loop:
         self._campaign = Campaign(
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
             target=self._options().target, first_epoch=seen.osdmap.epoch,
-            last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version)
+            last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
+            holds=self._holds_left())
+
+    def _holds_left(self) -> Holds:
+        """What an aborted campaign still borrows is given back by the one that follows it."""
+        if self._campaign is None or not self._campaign.held:
+            return Holds()
+        return replace(self._campaign.holds, given_up=())
 
     def _held_back(self) -> int:
         return report.held_back(self._campaign, self._pins)
@@ -482,11 +501,15 @@ class Loop:
         campaign = self._campaign
         if campaign is None or campaign.active or self._saved is None:
             return
-        self._cluster.progress_done(overview.progress_id(campaign))
-        self._history = [entry for entry in self._history if entry['id'] != campaign.id]
-        self._history.append(report.summary(campaign))
-        self._history = self._history[-self._options().history:]
-        self._store.put('history', self._history)
+        row = report.summary(campaign)
+        if row not in self._history:
+            self._cluster.progress_done(overview.progress_id(campaign))
+            self._history = [entry for entry in self._history if entry['id'] != campaign.id]
+            self._history.append(row)
+            self._history = self._history[-self._options().history:]
+            self._store.put('history', self._history)
+        if campaign.held:
+            return
         if campaign.phase is Phase.DONE:
             self._pins.clear()
         self._joiner.ended()
@@ -524,16 +547,17 @@ class Loop:
     def _publish(self, seen: Observation, options: Options) -> None:
         campaign = self._campaign
         active = campaign is not None and campaign.active
-        reasons = list(self._reasons if active else overview.idle_reasons(seen, campaign))
+        judged = campaign is not None and campaign.open
+        reasons = list(self._reasons if judged else overview.idle_reasons(seen, campaign))
         reasons += [Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
-                    for text in self._failures[:3] if active]
+                    for text in self._failures[:3] if judged]
         self._forecast.update_plan(campaign, self._pins, seen, options)
         plan = self._forecast.plan
         rebalance = report.status(campaign, self._pins, plan.bytes if active else 0, reasons,
                                   options, seen.now)
         watched = self._watching.watched
         checks = {**watched.checks, **overview.health_checks(
-            campaign, seen.now, options, texts(reasons), self._interrupted),
+            campaign, seen, options, texts(reasons), self._interrupted),
             **self._probing.checks(seen.now)}
         self._cluster.health_checks(checks)
         if active:

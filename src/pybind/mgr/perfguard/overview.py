@@ -16,6 +16,8 @@ from .watching import Watched
 
 Json = Dict[str, Any]
 
+HELD_PINS = 'PERFGUARD_HELD_PINS'
+
 
 @dataclass(frozen=True)
 class Published:
@@ -73,7 +75,7 @@ def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[Reason
                        '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
     if campaign is not None:
         return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d left as upmaps' % (
-            campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept))]
+            campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept_now))]
     return [Reason(Code.NO_CAMPAIGN, 'no campaign is active')]
 
 
@@ -140,11 +142,11 @@ def _mover(rebalance: Json) -> str:
     return ', and no campaign moves them'
 
 
-def health_checks(campaign: Optional[Campaign], now: float, options: Options,
+def health_checks(campaign: Optional[Campaign], seen: Observation, options: Options,
                   reasons: Sequence[str], interrupted: Sequence[str]) -> Dict[str, Any]:
     """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
     checks: Dict[str, Any] = {}
-    stall = report.stalled(campaign, now, options)
+    stall = report.stalled(campaign, seen.now, options)
     if stall is not None:
         checks['PERFGUARD_STALLED'] = warning(stall, reasons or [stall])
     if interrupted:
@@ -154,7 +156,36 @@ def health_checks(campaign: Optional[Campaign], now: float, options: Options,
         checks['PERFGUARD_UNPINNABLE'] = warning(
             '%d PGs cannot be pinned where their data is' % len(campaign.unpinnable),
             ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
+    if campaign is not None and campaign.held:
+        count = campaign.left + len(campaign.unpinnable)
+        checks[HELD_PINS] = {**warning(
+            'campaign %d is aborted and holds %s back' % (campaign.id, pgs(count)),
+            held_detail(campaign, seen)), 'count': count}
     return checks
+
+
+def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
+    """What stays as it is until the operator decides, and the ways out."""
+    detail = ['%s pinned where the data is' % (
+        '1 PG is' if campaign.left == 1 else '%d PGs are' % campaign.left)]
+    if campaign.unpinnable:
+        detail.append('%s cannot be pinned and would move without norebalance, which stays set'
+                      % pgs(len(campaign.unpinnable)))
+    if seen.settings.balancer_active == 'false':
+        detail.append('the balancer is off: it would move pinned PGs')
+    else:
+        detail.append('the balancer is on and may move pinned PGs: "ceph balancer off" stops it')
+    pools = sorted(seen.osdmap.pools[pool].name for pool in campaign.holds.autoscale
+                   if pool in seen.osdmap.pools)
+    if pools:
+        detail.append('pg_autoscale_mode is off for %s: a change of pg_num would remove pins'
+                      % ', '.join(pools))
+    return detail + [
+        '"ceph perfguard rebalance resume" releases the PGs to their new places',
+        '"ceph perfguard rebalance rollback" restores the CRUSH weights or the CRUSH map from '
+        'before the campaign, where they are known',
+        '"ceph perfguard rebalance finish --keep" leaves the pins as ordinary upmaps and gives '
+        'the balancer back, which may move them']
 
 
 def progress_id(campaign: Campaign) -> str:

@@ -220,6 +220,11 @@ class MgrCluster:
                 crush_map: Optional[bytes]) -> Outlook:
         return future.outlook(osdmap, self._osdmap_bytes, weights, crush_map)
 
+    def crush_map(self) -> Tuple[bytes, int]:
+        """The CRUSH map as the mons keep it, and its version; raises OSError."""
+        data, said = self._bytes_of({'prefix': 'osd getcrushmap'}, 'the CRUSH map')
+        return data, int(said) if said.isdigit() else -1
+
     def compiled_crush_map(self, given: bytes) -> bytes:
         return future.compiled(given)
 
@@ -227,16 +232,19 @@ class MgrCluster:
         return future.rules_of(crush_map)
 
     def _osdmap_bytes(self, epoch: int) -> bytes:
-        command = {'prefix': 'osd getmap', 'epoch': epoch}
+        return self._bytes_of({'prefix': 'osd getmap', 'epoch': epoch}, 'OSDMap %d' % epoch)[0]
+
+    def _bytes_of(self, command: Command, what: str) -> Tuple[bytes, str]:
+        """What the mons answer in bytes, and in words beside that; raises OSError."""
         try:
             # send_command gives text only, which a map does not survive.
             retval, data, error = self._mgr.rados.mon_command(json.dumps(command), b'',
                                                               timeout=MAP_SECONDS)
         except Exception as failure:  # what rados raises has no common base with anything
-            raise OSError('the mons do not give OSDMap %d: %s' % (epoch, failure)) from failure
+            raise OSError('the mons do not give %s: %s' % (what, failure)) from failure
         if retval != 0 or not data:
-            raise OSError('the mons do not give OSDMap %d: %s' % (epoch, error or retval))
-        return bytes(data)
+            raise OSError('the mons do not give %s: %s' % (what, error or retval))
+        return bytes(data), str(error).strip()
 
     # ---- acting
 

@@ -2,7 +2,7 @@
 """The whole page that Prometheus reads."""
 from typing import Callable, Dict, Iterable, List, NamedTuple
 
-from ..overview import Published
+from ..overview import HELD_PINS, Published
 from ..probe import site
 from ..probed import Probed
 from ..watch.checks import LAGGY, LATENCY, SLOW
@@ -12,7 +12,7 @@ from .text import Sample, labels, render
 
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
-          'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK)
+          HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK)
 
 
 class Build(NamedTuple):

@@ -50,17 +50,20 @@ class Reconciled:
 
 
 def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
-              begin: bool, mon: Mapping[str, str] = NOTHING) -> Reconciled:
+              begin: bool, mon: Mapping[str, str] = NOTHING,
+              pools: Optional[AbstractSet[int]] = None) -> Reconciled:
     """One step towards what the campaign wants.
 
     `norebalance`: movement shall be stopped. `quiet`: balancer and autoscaler shall be off;
     `begin`: they may be taken now, later their being on is somebody's wish. `mon`: options that
-    the mons shall have. With `norebalance` and `quiet` False and no `mon` everything is given back;
-    the result's `holds` is false when that is complete.
+    the mons shall have. `pools`: with `quiet`, the autoscaler is off for these alone; None: for all.
+    With `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds`
+    is false when that is complete.
     """
     flags = _flag(holds, settings.osdmap, norebalance)
     options = _balancer(flags.holds, settings, quiet, begin)
-    autoscale = _autoscale(options.holds, settings.osdmap, quiet, begin)
+    autoscale = _autoscale(options.holds, settings.osdmap, _quiet_pools(settings, quiet, pools),
+                           begin)
     held, actions, notices = monoptions.reconcile(autoscale.holds, settings.mon, mon)
     return Reconciled(held,
                       flags.actions + options.actions + autoscale.actions + tuple(actions),
@@ -137,35 +140,44 @@ def _theirs(holds: Holds) -> Reconciled:
         ('the balancer was switched on by somebody else: it is theirs from now on',))
 
 
-def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool, begin: bool) -> Reconciled:
+def _quiet_pools(settings: Settings, quiet: bool,
+                 pools: Optional[AbstractSet[int]]) -> AbstractSet[int]:
+    if not quiet:
+        return frozenset()
+    return settings.osdmap.pools.keys() if pools is None else pools
+
+
+def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bool) -> Reconciled:
     held: Dict[int, Held] = dict(holds.autoscale)
     actions: List[Action] = []
     notices: List[str] = []
     given_up: List[str] = list(holds.given_up)
-    if wanted:
-        for pool in osdmap.pools.values():
-            mark = f'pg_autoscale_mode of pool {pool.id}'
-            if pool.id not in held:
-                if begin and pool.autoscale_mode == 'on' and mark not in given_up:
-                    held[pool.id] = Held('on', 'off')
-                    actions.append(SetAutoscale(pool.name, 'off'))
-            elif pool.autoscale_mode == held[pool.id].put:
-                held[pool.id] = replace(held[pool.id], seen=True)
-            elif held[pool.id].seen:
-                del held[pool.id]
-                given_up.append(mark)
-                notices.append(f'the autoscaler of pool {pool.name} was switched to '
-                               f'{pool.autoscale_mode} by somebody else')
-            else:
-                actions.append(SetAutoscale(pool.name, held[pool.id].put))
-    else:
-        for pool_id, hold in list(held.items()):
-            current = osdmap.pools.get(pool_id)
-            if current is not None and (current.autoscale_mode == hold.put or not hold.seen):
-                held[pool_id] = replace(hold, seen=True)
-                actions.append(SetAutoscale(current.name, hold.found or 'on'))
-            else:
-                del held[pool_id]
+    for pool in osdmap.pools.values():
+        if pool.id not in wanted:
+            continue
+        mark = f'pg_autoscale_mode of pool {pool.id}'
+        if pool.id not in held:
+            if begin and pool.autoscale_mode == 'on' and mark not in given_up:
+                held[pool.id] = Held('on', 'off')
+                actions.append(SetAutoscale(pool.name, 'off'))
+        elif pool.autoscale_mode == held[pool.id].put:
+            held[pool.id] = replace(held[pool.id], seen=True)
+        elif held[pool.id].seen:
+            del held[pool.id]
+            given_up.append(mark)
+            notices.append(f'the autoscaler of pool {pool.name} was switched to '
+                           f'{pool.autoscale_mode} by somebody else')
+        else:
+            actions.append(SetAutoscale(pool.name, held[pool.id].put))
+    for pool_id, hold in list(held.items()):
+        if pool_id in wanted:
+            continue
+        current = osdmap.pools.get(pool_id)
+        if current is not None and (current.autoscale_mode == hold.put or not hold.seen):
+            held[pool_id] = replace(hold, seen=True)
+            actions.append(SetAutoscale(current.name, hold.found or 'on'))
+        else:
+            del held[pool_id]
     # A pool that is gone needs nothing back.
     held = {pool_id: hold for pool_id, hold in held.items() if pool_id in osdmap.pools}
     return Reconciled(replace(holds, autoscale=held, given_up=tuple(given_up)),
@@ -173,7 +185,8 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: bool, begin: bool) -> Recon
 
 
 def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
-            mon: Mapping[str, str] = NOTHING) -> bool:
+            mon: Mapping[str, str] = NOTHING,
+            pools: Optional[AbstractSet[int]] = None) -> bool:
     """Every setting is seen as the campaign wants it, or is somebody else's."""
     if not monoptions.settled(holds, settings.mon, mon):
         return False
@@ -186,7 +199,8 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
         if settings.balancer_active != 'false' and BALANCER not in holds.given_up:
             return False
         return (all(held.seen for held in holds.options.values())
-                and all(held.seen for held in holds.autoscale.values()))
+                and all(held.seen for held in holds.autoscale.values())
+                and (pools is None or holds.autoscale.keys() <= pools))
     return not holds.options and not holds.autoscale
 
 

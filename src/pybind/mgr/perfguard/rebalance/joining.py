@@ -4,7 +4,7 @@
 Where the future mapping is not to be had, or the burst is split over two epochs, the ordinary way
 remains: norebalance is set, and what became remapped is pinned.
 """
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
@@ -25,6 +25,7 @@ from .types import Action, Campaign, Phase, PinRecord, Sent, SetCrushMap, SetEnt
 SEND_TIMES = 3
 #: CRUSH keeps weights in units of 1/65536.
 WEIGHT_UNIT = 1 / 0x10000
+NO_BASES: Mapping[str, UpmapEntry] = {}
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Join:
     unpinnable: Mapping[str, str]
     #: What the release of each pin will move.
     moves: Mapping[str, Move]
+    #: Pinned PG -> the entry with which it stays where it is without a pin.
+    removed: Mapping[str, UpmapEntry] = field(default_factory=dict)
 
     @property
     def vectors(self) -> int:
@@ -42,17 +45,22 @@ class Join:
 
 
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
-              pool_bytes: Optional[Mapping[int, int]] = None) -> Join:
-    """Pins which make the future up set of every PG its present acting set, order included."""
+              pool_bytes: Optional[Mapping[int, int]] = None,
+              bases: Mapping[str, UpmapEntry] = NO_BASES) -> Join:
+    """Pins which make the future up set of every PG its present acting set, order included.
+
+    `bases`: pinned PG -> its entry from before, to go back to where that keeps it in place.
+    """
     out = out_osds(osdmap.osds)
     pins: Dict[str, PinRecord] = {}
+    removed: Dict[str, UpmapEntry] = {}
     unpinnable: Dict[str, str] = {}
     moves: Dict[str, Move] = {}
     for pgid, pg in future.pgs.items():
         pool = osdmap.pools.get(pool_of(pgid))
         if pool is None or seed_of(pgid) >= pool.pg_num:
             continue
-        kept = osdmap.entry(pgid)
+        kept = bases.get(pgid, osdmap.entry(pgid))
         if kept:
             kept = after_commit(pg.raw, kept, pool, osdmap.osds, future.crush, pgid, out)
         goal = without(kept, drained)
@@ -61,6 +69,8 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
             unpinnable[pgid] = entry.reason
             continue
         if entry == goal:
+            if pgid in bases and osdmap.entry(pgid) != entry:
+                removed[pgid] = entry
             continue
         # A vector hides the raw set from whoever wants to know where its release leads.
         raw = None if entry.vector is None else pg.raw
@@ -68,7 +78,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         pins[pgid] = PinRecord(goal, entry, raw)
         moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, goal, out),
                                    (pool_bytes or {}).get(pool.id, 0))
-    return Join(pins, unpinnable, moves)
+    return Join(pins, unpinnable, moves, removed)
 
 
 def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap,
@@ -125,9 +135,11 @@ def join(turn: Turn, ready: bool) -> None:
 
 def _send(turn: Turn, change: Change) -> None:
     outlook = turn.seen.outlook
-    if isinstance(outlook, NoFuture) and change.crush_map:
-        turn.enter(Phase.ABORTING, 'the CRUSH map cannot be tried out: %s' % outlook.reason)
+    if isinstance(outlook, NoFuture) and (change.crush_map or turn.campaign.rolled_back):
+        turn.enter(Phase.ABORTING, 'the change of CRUSH cannot be tried out: %s' % outlook.reason)
         return
+    if turn.campaign.crush_own != turn.seen.crush_version:
+        turn.set(crush_own=-1)
     _lead_elsewhere(turn, change.drained)
     actions: List[Action] = [SetWeight(osd, weight)
                              for osd, weight in sorted(change.weights.items())]
@@ -139,7 +151,8 @@ def _send(turn: Turn, change: Change) -> None:
         turn.event('join', 'the change goes the ordinary way: first remapped, then pinned',
                    outlook.reason)
     elif outlook is not None:
-        planned = plan_join(turn.seen.osdmap, outlook, change.drained)
+        planned = plan_join(turn.seen.osdmap, outlook, change.drained, bases=bases_of(turn.pinned())
+                            if turn.campaign.rolled_back else NO_BASES)
         pins, vectors = len(planned.pins), planned.vectors
         _note(turn, planned, actions)
         fingerprint = outlook.crush.fingerprint()
@@ -150,6 +163,11 @@ def _send(turn: Turn, change: Change) -> None:
              pins_sent=turn.now)
     turn.event('join', 'changing CRUSH and pinning %d PGs in one burst' % pins,
                '%d of them by a pg_upmap vector' % vectors)
+
+
+def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
+    """Pinned PG -> its entry from before."""
+    return {pgid: pin.before for pgid, pin in pins.items()}
 
 
 def _lead_elsewhere(turn: Turn, drained: OsdSet) -> None:
@@ -179,6 +197,9 @@ def _note(turn: Turn, planned: Join, actions: List[Action]) -> None:
         if present != pin.entry:
             actions.append(SetEntry(pgid, pin.entry, present))
             pinning[pgid] = Sent(turn.now)
+    for pgid, entry in planned.removed.items():
+        turn.forget_pin(pgid)
+        actions.append(SetEntry(pgid, entry, turn.seen.osdmap.entry(pgid)))
     turn.set(pinning=pinning)
 
 
@@ -194,6 +215,8 @@ def landed(change: Change, turn: Turn) -> bool:
 
 def _land(turn: Turn, change: Change) -> None:
     turn.set(change=replace(change, stage=Stage.LANDED), phase_since=turn.now)
+    if turn.campaign.crush_own != -1:
+        turn.set(crush_own=turn.seen.crush_version)
     turn.event('join', 'CRUSH is changed, %d PGs are pinned, %d are remapped' % (
         change.pins, len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
 

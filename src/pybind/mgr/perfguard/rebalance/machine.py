@@ -6,8 +6,9 @@ of them ABORTING -> ABORTED. `judge` makes one turn of it: pure, from what was o
 to be done.
 """
 from dataclasses import replace
-from typing import Callable, List, Mapping
+from typing import AbstractSet, Callable, List, Mapping, Optional
 
+from ..cluster.types import pool_of
 from ..options import Options
 from ..reasons import Code, Reason, texts
 from . import monoptions
@@ -38,7 +39,8 @@ _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
           seen: Observation, options: Options) -> Decision:
-    """One turn of an active campaign. `moves`: what the release of each pin would move."""
+    """One turn of a campaign that is active or held. `moves`: what the release of each pin would
+    move."""
     turn = Turn(campaign, pins, moves, seen, options)
     audit(turn)
     follow_flights(turn)
@@ -51,27 +53,35 @@ def _total(turn: Turn) -> int:
     """PGs that the campaign has, had and let go; foreign changes may raise or lower it."""
     campaign = turn.campaign
     if not campaign.active:
-        return campaign.released + campaign.kept
+        return campaign.released + campaign.kept_now
     adopted = sum(1 for flight in campaign.in_flight.values() if flight.pin is None)
     return campaign.released + campaign.kept + turn.pin_count + adopted
 
 
-def _hold(turn: Turn, norebalance: bool, quiet: bool = True) -> bool:
-    """One step towards the wanted settings; True when they are in force."""
+def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
+          pools: Optional[AbstractSet[int]] = None) -> bool:
+    """One step towards the wanted settings; True when they are in force. As reconcile."""
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
     # Only while the campaign wants its settings at all; at its end all of them are given back.
     mon = monoptions.wanted(turn.campaign, turn.options, turn.seen.osdmap.pg_count) \
         if quiet else {}
-    done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon)
+    done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon, pools)
     turn.set(holds=done.holds)
     turn.actions.extend(done.actions)
     for notice in done.notices:
         turn.event('settings', notice)
-    return settled(done.holds, turn.seen.settings, norebalance, quiet, mon)
+    return settled(done.holds, turn.seen.settings, norebalance, quiet, mon, pools)
+
+
+def _crush_is_ours(turn: Turn) -> None:
+    """Until its PGs are pinned, changes of CRUSH are those that the campaign is for."""
+    if turn.campaign.change is None:
+        turn.set(crush_own=turn.seen.crush_version)
 
 
 def _prepared(turn: Turn) -> None:
+    _crush_is_ours(turn)
     if _hold(turn, norebalance=True):
         turn.set(prepared=True)
     elif not turn.campaign.prepared:
@@ -95,6 +105,10 @@ def _prepared(turn: Turn) -> None:
 
 def _pinning(turn: Turn) -> None:
     settled = _hold(turn, norebalance=True)
+    if settled and not turn.campaign.prepared:
+        turn.set(prepared=True)  # resumed after an abort
+    if turn.campaign.trigger != 'auto':
+        _crush_is_ours(turn)
     change = turn.campaign.change
     if change is not None and change.stage is not Stage.LANDED:
         join(turn, settled)
@@ -255,18 +269,63 @@ def _aborting(turn: Turn) -> None:
         _hold(turn, norebalance=True)
         turn.reasons.append(_REPORTS)
         return
-    if _hold(turn, norebalance=False, quiet=False):
-        _let_adopted_go(turn)
-        turn.set(kept=turn.campaign.kept + turn.pin_count)
+    _let_adopted_go(turn)
+    if campaign.back is not None:
+        turn.set(change=campaign.back, back=None, rolled_back=True, unpinnable={})
+        turn.enter(Phase.PINNING, 'CRUSH goes back to what it was before the campaign')
+        return
+    if _keep_still(turn):
+        turn.set(held=_has_to_stay(turn))
         _end(turn, Phase.ABORTED)
     else:
         turn.reasons.append(_GIVING_BACK)
 
 
+def _has_to_stay(turn: Turn) -> bool:
+    return bool(turn.pin_count or _moving_if_let(turn))
+
+
+def _moving_if_let(turn: Turn) -> List[str]:
+    """PGs that could not be pinned and would move without norebalance."""
+    return [pgid for pgid in turn.campaign.unpinnable if pgid in turn.seen.osdmap.pg_temp]
+
+
+def _keep_still(turn: Turn) -> bool:
+    """Give back what an ended campaign does not need to keep every PG where it is.
+
+    The balancer would move what is pinned, outside all caps, and a pg_num that changes would take
+    the upmaps of its pool along. norebalance stays only for PGs that have no pin.
+    """
+    turn.set(left=turn.pin_count)
+    pinned = {pgid for pgid in (*turn.pinned(), *turn.new_pins) if pgid not in turn.unpins}
+    return _hold(turn, norebalance=bool(_moving_if_let(turn)), quiet=_has_to_stay(turn),
+                 pools={pool_of(pgid) for pgid in pinned})
+
+
+def _aborted(turn: Turn) -> None:
+    """An aborted campaign that still holds PGs where they are."""
+    unpinned = _moving_if_let(turn)
+    if len(unpinned) < len(turn.campaign.unpinnable):
+        turn.set(unpinnable={pgid: turn.campaign.unpinnable[pgid] for pgid in unpinned})
+    settled = _keep_still(turn)
+    if not _has_to_stay(turn) and settled:
+        turn.set(held=False)
+        turn.event('settings', 'no pin of campaign %d is left' % turn.campaign.id,
+                   'balancer and autoscaler are given back')
+    else:
+        turn.reasons.append(Reason(
+            Code.HELD_PINS, 'campaign %d is aborted and holds %s back: "rebalance resume", '
+            '"rebalance rollback" or "rebalance finish --keep"'
+            % (turn.campaign.id, pgs(turn.pin_count + len(unpinned)))))
+
+
 def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
-    turn.enter(phase, '%s released, %d left as upmaps' % (pgs(campaign.released), campaign.kept))
-    turn.set(ended=turn.now, paused=False, holds=replace(campaign.holds, given_up=()))
+    turn.enter(phase, '%s released, %d left as upmaps' % (pgs(campaign.released),
+                                                          campaign.kept_now))
+    turn.set(ended=turn.now, paused=False)
+    if not turn.campaign.held:
+        turn.set(holds=replace(campaign.holds, given_up=()))
 
 
 _STEPS: Mapping[Phase, Callable[[Turn], None]] = {
@@ -277,4 +336,5 @@ _STEPS: Mapping[Phase, Callable[[Turn], None]] = {
     Phase.HOLDING: _releasing,
     Phase.FINISHING: _finishing,
     Phase.ABORTING: _aborting,
+    Phase.ABORTED: _aborted,
 }

@@ -28,7 +28,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         'id': shown.id or None, 'phase': phase.value, 'paused': shown.paused,
         'trigger': shown.trigger if campaign else None, 'target': shown.target,
         'total': shown.total, 'pinned': held_back(shown, pins),
-        'in_flight': len(flights), 'released': shown.released, 'kept': shown.kept,
+        'in_flight': len(flights), 'released': shown.released, 'kept': shown.kept_now,
         'unpinnable': [{'pgid': pgid, 'reason': reason}
                        for pgid, reason in sorted(shown.unpinnable.items())],
         'bytes_total': shown.bytes_done + left, 'bytes_done': shown.bytes_done,
@@ -100,7 +100,7 @@ def progress_share(campaign: Campaign) -> float:
     """0 to 1: PGs that have arrived, or need not move, of all PGs pinned."""
     if not campaign.total:
         return 0.0
-    return min(1.0, (campaign.released + campaign.kept) / campaign.total)
+    return min(1.0, (campaign.released + campaign.kept_now) / campaign.total)
 
 
 def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> Plan:
@@ -132,7 +132,7 @@ def summary(campaign: Campaign) -> Json:
     """One line of `rebalance ls`, kept after the campaign has ended."""
     return {'id': campaign.id, 'phase': campaign.phase.value, 'trigger': campaign.trigger,
             'target': campaign.target, 'started': campaign.started, 'ended': campaign.ended,
-            'total': campaign.total, 'released': campaign.released, 'kept': campaign.kept,
+            'total': campaign.total, 'released': campaign.released, 'kept': campaign.kept_now,
             'bytes_done': campaign.bytes_done, 'moving_seconds': round(campaign.moving_seconds, 1),
             'epochs': max(0, campaign.last_epoch - campaign.first_epoch),
             'unpinnable': len(campaign.unpinnable)}

@@ -41,8 +41,9 @@ _FROM = {
     'pin': frozenset({Phase.PREPARED, Phase.PINNED}),
     'start': frozenset({Phase.PINNED}),
     'pause': frozenset({Phase.RELEASING, Phase.HOLDING}),
-    'resume': frozenset({Phase.HOLDING}),
-    'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING}),
+    'resume': frozenset({Phase.HOLDING, Phase.ABORTED}),
+    'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING,
+                         Phase.ABORTED}),
 }
 #: Verbs that only stop or end something.
 _ALWAYS = frozenset({'pause', 'abort', 'finish'})
@@ -81,14 +82,15 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
             raise Refused(errno.EPERM, 'the cluster is not fit to begin (--force overrides): %s'
                           % '; '.join(texts(unhealthy)))
         return
-    if not running:
+    if not running and not _decides(campaign, verb):
         raise Refused(errno.ENOENT, 'no campaign is under way: begin one with "rebalance prepare"')
     assert campaign is not None
     if verb == 'abort':
         return
     if verb == 'pin' and not campaign.prepared:
         raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet' % campaign.id)
-    if campaign.phase not in _FROM[verb] or (verb == 'resume' and not campaign.paused):
+    if campaign.phase not in _FROM[verb] or (verb == 'resume' and not campaign.paused
+                                             and not campaign.held):
         advice = _ADVICE.get((verb, campaign.phase))
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
             advice = 'it is not paused; it goes on when what it waits for is over'
@@ -97,6 +99,11 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'finish' and pins and not request.keep:
         raise Refused(errno.EBUSY, '%d PGs are still pinned: release them, or "finish --keep" '
                       'to leave the pins as ordinary upmaps, or "rebalance abort"' % pins)
+
+
+def _decides(campaign: Optional[Campaign], verb: str) -> bool:
+    """What becomes of PGs that an aborted campaign holds back."""
+    return campaign is not None and campaign.held and verb in ('resume', 'finish')
 
 
 def refuse_bad_options(request: Request, problems: Sequence[str]) -> None:
@@ -112,15 +119,24 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     if verb == 'pause':
         return replace(campaign, paused=True)
     if verb == 'resume':
-        return replace(campaign, paused=False)
+        return _resumed(campaign, now)
     phase = _TO[verb]
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
-        return campaign
+        return replace(campaign, back=None)
     changes = {'keep': request.keep} if verb == 'finish' else {}
     # The operator asks for pins again: what could not be pinned before gets another chance.
     unpinnable = {} if verb == 'pin' else campaign.unpinnable
     return replace(campaign, phase=phase, phase_since=now, paused=False, unpinnable=unpinnable,
-                   **changes)
+                   held=False, left=0, **changes)
+
+
+def _resumed(campaign: Campaign, now: float) -> Campaign:
+    if not campaign.held:
+        return replace(campaign, paused=False)
+    # What became remapped meanwhile is pinned first; then releases go on without another command.
+    return replace(campaign, phase=Phase.PINNING, phase_since=now, automatic=True, prepared=False,
+                   held=False, left=0, ended=None, unpinnable={},
+                   holds=replace(campaign.holds, given_up=()))
 
 
 _TO = {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'finish': Phase.FINISHING,

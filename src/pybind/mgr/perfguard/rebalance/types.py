@@ -126,12 +126,24 @@ class Campaign:
     change: Optional[Change] = None
     #: CRUSH version when it began.
     crush_version: int = 0
+    #: The CRUSH version that holds what the campaign, or the operator for it, has changed and
+    #: nothing later; -1: others changed CRUSH along with it.
+    crush_own: int = -1
+    #: The change that takes CRUSH back to before the campaign, once that was asked for.
+    back: Optional[Change] = None
+    #: That change has begun.
+    rolled_back: bool = False
     #: Flag, balancer and autoscaler were seen as the campaign wants them.
     prepared: bool = False
     #: Stopped by the operator, not by a stop condition.
     paused: bool = False
     #: finish --keep: the pins that are left become ordinary upmaps.
     keep: bool = False
+    #: ABORTED with pins, or PGs that could not be pinned: the settings that keep them where they
+    #: are stay borrowed until the operator decides.
+    held: bool = False
+    #: Pins that are left while it is held.
+    left: int = 0
     ended: Optional[float] = None
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
@@ -165,6 +177,16 @@ class Campaign:
     @property
     def active(self) -> bool:
         return self.phase not in ENDED
+
+    @property
+    def open(self) -> bool:
+        """The loop has to look after it in every turn."""
+        return self.active or self.held
+
+    @property
+    def kept_now(self) -> int:
+        """PGs that stay where they are by an upmap: for good, or until the operator decides."""
+        return self.kept + self.left
 
 
 # ---- actions: what the executor is asked to do -------------------------------------------------
@@ -278,7 +300,8 @@ _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', '
           'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
           'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
 #: The same, of fields that earlier documents lack.
-_LATER = ('goals', 'kept_mark', 'automatic', 'crush_version')
+_LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
+          'crush_own', 'rolled_back')
 
 
 def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
@@ -287,6 +310,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     document.update({
         'phase': campaign.phase.value,
         'change': None if campaign.change is None else change_to_json(campaign.change),
+        'back': None if campaign.back is None else change_to_json(campaign.back),
         'unpinnable': dict(campaign.unpinnable),
         'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
         'pinning': {pgid: [s.since, s.times] for pgid, s in campaign.pinning.items()},
@@ -307,6 +331,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         campaign, **{name: raw[name] for name in _PLAIN},
         **{name: raw[name] for name in _LATER if name in raw},
         change=None if raw.get('change') is None else change_from_json(raw['change']),
+        back=None if raw.get('back') is None else change_from_json(raw['back']),
         unpinnable=dict(raw['unpinnable']),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
         stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),

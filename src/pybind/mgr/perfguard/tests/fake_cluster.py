@@ -174,8 +174,14 @@ class FakeCluster:
     refuse: Dict[str, str] = field(default_factory=dict)
     #: The raw sets once all OSDs have a CRUSH weight.
     coming: Dict[str, List[int]] = field(default_factory=dict)
+    no_crush_map: bool = False
+    #: The raw sets before, and the OSDs whose weights make the difference.
+    base: Dict[str, List[int]] = field(default_factory=dict)
+    new: List[int] = field(default_factory=list)
     #: Why Ceph's tools are of no use.
     no_tools: str = ''
+    #: The balancer, where it is on, takes the pins of a PG away in every tick.
+    balances: bool = False
     #: Most PGs that were remapped or peering at a time.
     most_unclean: int = 0
 
@@ -228,15 +234,21 @@ class FakeCluster:
         for number, (pgid, pg) in enumerate(sorted(self.pg.items())):
             if number % share == 0:
                 pg.mon.raw[number % 3] = new[number % count]
+        self.coming = {pgid: list(pg.mon.raw) for pgid, pg in self.pg.items()}
         self._crush_changed()
         return new
 
     def _new_osds(self, count: int, weight: float) -> List[int]:
         """Each in a new host, in a new rack if there are racks."""
         new = list(range(len(self.toys), len(self.toys) + count))
+        self.base = {pgid: list(pg.mon.raw) for pgid, pg in self.pg.items()}
         self.toys.update({osd: ToyOsd(osd, weight, rack=osd if self.racks else None)
                           for osd in new})
+        self.new = new
         return new
+
+    def _weights(self) -> Dict[int, float]:
+        return {osd: toy.crush_weight for osd, toy in self.toys.items()}
 
     def add_waiting(self, count: int = 3, share: int = 2) -> List[int]:
         """New hosts with OSDs of CRUSH weight 0; with their weights they take the places that
@@ -256,16 +268,22 @@ class FakeCluster:
         return new
 
     def _weigh(self, osd: int, weight: float) -> None:
+        before = self._filled(self.toys)
         self.toys[osd] = self.toys[osd]._replace(crush_weight=weight)
         self.crush_version_ += 1
-        for pgid, pg in self.pg.items():
-            pg.mon.raw = list(self.raw_under(pgid, self.toys))
+        if self._filled(self.toys) != before:
+            for pgid, pg in self.pg.items():
+                pg.mon.raw = list((self.base if before else self.coming)[pgid])
+
+    def _filled(self, toys: Mapping[int, ToyOsd]) -> bool:
+        """All of the new OSDs have a weight, and so get their places."""
+        return all(osd in toys and toys[osd].crush_weight > 0.001 for osd in self.new)
 
     def raw_under(self, pgid: str, toys: Mapping[int, ToyOsd]) -> Sequence[int]:
         """Where CRUSH places a PG with these weights."""
-        if self.coming and all(toy.crush_weight for toy in toys.values()):
-            return self.coming[pgid]
-        return self.pg[pgid].mon.raw
+        if not self.new or self._filled(toys) == self._filled(self.toys):
+            return self.pg[pgid].mon.raw
+        return (self.coming if self._filled(toys) else self.base)[pgid]
 
     def set_raw(self, pgid: str, raw: Sequence[int]) -> None:
         self.pg[pgid].mon.raw = list(raw)
@@ -319,7 +337,7 @@ class FakeCluster:
 
     def tick(self, seconds: float = 1.0) -> None:
         self.now += seconds
-        changed = False
+        changed = self._balance()
         for pgid, pg in self.pg.items():
             if pg.peering_until is not None:
                 if self.now >= pg.peering_until:
@@ -345,6 +363,16 @@ class FakeCluster:
         copies = self._copies(pgid, pg)
         stopped = self.flags & (STOPS_BACKFILL if copies == 3 else {'nobackfill'})
         return not stopped and copies >= 2 and self.now >= pg.recovering_until
+
+    def _balance(self) -> bool:
+        if not self.balances or self.balancer_active() != 'true':
+            return False
+        for pg in self.pg.values():
+            if pg.mon.stored.items and pg.temp is None:
+                pg.mon.put_items([])
+                self._interval_changes()
+                return True
+        return False
 
     def _peered(self, pgid: str, pg: FakePg) -> bool:
         same = self._in_place(pgid, pg)
@@ -433,6 +461,15 @@ class FakeCluster:
         """Everything outside the upmaps that a campaign has to give back."""
         return frozenset(self.flags), dict(self.config), dict(self.modes)
 
+    def quiet_for(self, pins: Iterable[str]) -> Tuple[FrozenSet[str], Dict[str, str],
+                                                      Dict[int, str]]:
+        """`foreign` as an aborted campaign leaves it that found the defaults."""
+        flags, config, modes = FakeCluster().foreign()
+        pools = {pool_of(pgid) for pgid in pins}
+        return (flags, {**config, **({BALANCER: 'false'} if pools else {})},
+                {pool: 'off' if pool in pools and mode == 'on' else mode
+                 for pool, mode in modes.items()})
+
     def clean(self) -> bool:
         return self._count().active_clean == len(self.pg) and all(
             pg.up == pg.data for pg in self.pg.values())
@@ -499,6 +536,11 @@ class FakeCluster:
                               tuple(self.raw_under(pgid, toys)))
                for pgid, pg in self.pg.items()}
         return Future(pgs, CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()), crush_map)
+
+    def crush_map(self) -> Tuple[bytes, int]:
+        if self.no_crush_map:
+            raise OSError('the mons do not give the CRUSH map: no answer')
+        return json.dumps(self._weights()).encode(), self.crush_version_
 
     def compiled_crush_map(self, given: bytes) -> bytes:
         if not given.startswith(b'{'):
@@ -597,8 +639,9 @@ class FakeCluster:
     def _set_crush_map(self, command: Mapping[str, Any]) -> None:
         if command['prior_version'] != self.crush_version_:
             raise Refused()
-        for osd, weight in weights_of(command['input']).items():
-            self._weigh(osd, weight)
+        given = weights_of(command['input'])
+        for osd in self.toys:
+            self._weigh(osd, given.get(osd, 0.0))
 
     def _section(self, who: str) -> Dict[str, str]:
         return {'mgr': self.config, 'mon': self.mon_config}[who]

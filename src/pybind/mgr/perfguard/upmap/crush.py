@@ -70,6 +70,8 @@ class CrushRules:
     _dumped_rules: Mapping[int, Mapping[str, Any]]
     #: OSD -> device class, of those that have one
     _classes: Mapping[int, str] = field(default_factory=dict)
+    #: Checksum of what is neither a tree nor a rule: tunables, weight sets.
+    _rest: int = 0
     #: OSD or bucket -> its parent in the trees without a device class
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, _Rule] = field(init=False, default_factory=dict)
@@ -86,7 +88,10 @@ class CrushRules:
                    for b in crush_dump['buckets']}
         return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']},
                    {r['rule_id']: r for r in crush_dump['rules']},
-                   {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')})
+                   {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')},
+                   zlib.crc32(json.dumps([crush_dump.get('tunables'),
+                                          crush_dump.get('choose_args')],
+                                         sort_keys=True).encode()))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
                   out: Container[int] = ()) -> Optional[str]:
@@ -156,6 +161,22 @@ class CrushRules:
         rules = sorted((rule_id, json.dumps(rule['steps'], sort_keys=True))
                        for rule_id, rule in self._dumped_rules.items())
         return zlib.crc32(json.dumps([trees, rules]).encode())
+
+    def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
+        """OSD -> its weight in `other`, of those whose weight differs.
+
+        None: the maps differ in more than weights of OSDs.
+        """
+        if self._shape() != other._shape():
+            return None
+        mine, theirs = self.weights(), other.weights()
+        return {osd: weight for osd, weight in theirs.items() if weight != mine[osd]}
+
+    def _shape(self) -> Tuple[object, ...]:
+        return ({bucket.id: (bucket.name, bucket.type_id, tuple(item for item, _ in bucket.items))
+                 for bucket in self._buckets.values()},
+                {rule: described['steps'] for rule, described in self._dumped_rules.items()},
+                dict(self._classes), self._rest)
 
     def fences(self, rule_id: int) -> Sequence[Tuple[str, int]]:
         """(type, number) of the buckets that a rule's choose steps want above its failure domain;

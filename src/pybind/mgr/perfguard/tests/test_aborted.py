@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""An aborted campaign stays still, and what becomes of the pins that it leaves."""
+import errno
+from typing import Any
+
+import pytest
+
+from perfguard.rebalance.requests import Refused
+from perfguard.store import Store
+
+from .driver import Driver
+from .fake_cluster import BALANCER, FakeCluster
+
+HELD = 'PERFGUARD_HELD_PINS'
+
+
+def aborted(cluster: Any = None) -> Driver:
+    """Some PGs are released, some are on their way, the rest is pinned."""
+    driver = Driver(cluster or FakeCluster(balances=True))
+    driver.to_releasing()
+    driver.run_until(lambda: driver.status['released'] > 0)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    return driver
+
+
+def still(driver: Driver, turns: int = 30) -> bool:
+    """Nothing moves, peers or is sent for a while."""
+    cluster = driver.cluster
+    driver.run(3)  # the pins are confirmed and the PGs have peered
+    moved, sent, entries = len(cluster.moved), len(cluster.sent), cluster.entries()
+    cluster.most_unclean = 0
+    driver.run(turns)
+    return (len(cluster.moved), len(cluster.sent), cluster.entries(), cluster.most_unclean) == (
+        moved, sent, entries, 0)
+
+
+def test_nothing_moves_after_an_abort_whatever_the_balancer_did_before() -> None:
+    driver = aborted()
+    assert still(driver)
+    assert driver.cluster.config == {BALANCER: 'false'} and driver.cluster.modes[1] == 'off'
+    assert 'norebalance' not in driver.cluster.flags
+    assert driver.status['kept'] == len(driver.cluster.entries()) > 0
+
+
+def test_it_stays_still_through_a_failover() -> None:
+    driver = aborted()
+    driver.restart()
+    driver.turn()
+    assert driver.phase == 'ABORTED' and still(driver) and HELD in driver.cluster.checks
+
+
+def test_the_health_check_names_what_is_held_and_the_ways_out() -> None:
+    driver = aborted()
+    check = driver.cluster.checks[HELD]
+    detail = ' '.join(check['detail'])
+    assert check['count'] == len(driver.loop._pins)
+    for word in ('balancer is off', 'pg_autoscale_mode is off for rep', 'rebalance resume',
+                 'rebalance rollback', 'rebalance finish --keep'):
+        assert word in detail
+    assert driver.loop.published.status['health'] == [HELD]
+
+
+def test_resume_continues_the_campaign_to_its_end() -> None:
+    driver = aborted()
+    found = FakeCluster().foreign()
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert driver.cluster.entries() == {} and driver.cluster.foreign() == found
+    assert driver.status['released'] == driver.status['total'] == 12
+    assert driver.status['kept'] == 0 and driver.cluster.checks == {}
+    assert [row['phase'] for row in driver.loop.published.history] == ['DONE']
+    assert not [key for key in driver.kv.data if key.startswith(('campaign', 'pins'))]
+
+
+def test_finish_keep_hands_the_pins_to_the_balancer() -> None:
+    driver = aborted(FakeCluster())
+    entries = driver.cluster.entries()
+    with pytest.raises(Refused, match='still pinned'):
+        driver.ask('finish')
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE')
+    assert driver.cluster.entries() == entries and not driver.loop._pins
+    assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.checks == {}
+    assert driver.status['kept'] == len(entries)
+
+
+def test_other_verbs_name_no_campaign() -> None:
+    driver = aborted()
+    for verb in ('start', 'pause', 'pin', 'abort'):
+        with pytest.raises(Refused) as refused:
+            driver.ask(verb)
+        assert refused.value.errno == errno.ENOENT
+
+
+def test_the_balancer_is_given_back_once_others_have_removed_the_pins() -> None:
+    driver = aborted(FakeCluster())
+    driver.cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}
+                        for pgid in driver.cluster.entries()])
+    driver.run(5)
+    assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.checks == {}
+    assert not [key for key in driver.kv.data if key.startswith(('campaign', 'pins'))]
+
+
+def test_a_balancer_that_others_switch_on_stays_theirs() -> None:
+    driver = aborted(FakeCluster())
+    driver.cluster.config[BALANCER] = 'true'
+    driver.run(3)
+    assert driver.cluster.config == {BALANCER: 'true'}
+    assert 'the balancer is on' in ' '.join(driver.cluster.checks[HELD]['detail'])
+
+
+def test_norebalance_stays_for_pgs_that_cannot_be_pinned() -> None:
+    driver = Driver()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'EINVAL'
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(30)
+    assert driver.cluster.moved == [] and 'norebalance' in driver.cluster.flags
+    assert 'cannot be pinned' in ' '.join(driver.cluster.checks[HELD]['detail'])
+    driver.restart()
+    driver.run(3)
+    assert 'norebalance' in driver.cluster.flags and HELD in driver.cluster.checks
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE')
+    assert 'norebalance' not in driver.cluster.flags and driver.cluster.checks == {}
+
+
+def test_an_abort_that_leaves_no_pin_gives_everything_back() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.checks == {}
+    with pytest.raises(Refused, match='no campaign'):
+        driver.ask('resume')
+
+
+def test_pins_of_an_earlier_version_are_held_too() -> None:
+    """It gave the balancer back at once and forgot the campaign, but not the pins."""
+    driver = aborted(FakeCluster())
+    Store(driver.kv).remove('campaign')
+    driver.cluster.config[BALANCER] = 'true'
+    driver.restart()
+    driver.run(2)
+    assert driver.phase == 'ABORTED' and HELD in driver.cluster.checks
+    assert driver.cluster.config == {BALANCER: 'true'}, 'it is the operator who decides'
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert driver.cluster.entries() == {} and driver.cluster.config == {BALANCER: 'true'}
+
+
+@pytest.mark.parametrize('way', ['resume', 'finish'])
+def test_a_failover_in_every_turn_of_a_way_out(way: str) -> None:
+    driver = aborted(FakeCluster())
+    driver.ask(way, **({'keep': True} if way == 'finish' else {}))
+    for _ in range(200):
+        driver.restart()
+        driver.turn()
+        if driver.phase in ('DONE', 'IDLE'):
+            break
+    assert driver.loop.published.history[-1]['phase'] == 'DONE'
+    assert driver.cluster.foreign() == FakeCluster().foreign()
