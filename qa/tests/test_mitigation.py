@@ -77,6 +77,8 @@ def tidy(guard: Guard) -> None:
         guard.do('abort')
         guard.wait_phase('ABORTED')
         guard.remove_upmaps()
+        # The settings of the aborted campaign go back with its last pin.
+        guard.wait_check('PERFGUARD_HELD_PINS', False, 30)
     reweight(guard.cluster, 1.0)
     guard.cluster.mon('osd unset', key='nobackfill')
     no_backfill(guard, False)

@@ -159,6 +159,13 @@ class Commands(ProbeCommands):
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
         return self._ask(Request('abort'), 'aborting; what is pinned stays where it is', format)
 
+    @write_command('perfguard rebalance rollback')
+    @command
+    def rebalance_rollback(self, dry_run: bool = False,
+                           format: Optional[str] = None) -> CommandResult:
+        """Restore the CRUSH weights or CRUSH map from before the campaign, without a remap"""
+        return self._order(Order('rollback', dry_run=dry_run), format)
+
     @write_command('perfguard rebalance finish')
     @command
     def rebalance_finish(self, keep: bool = False,

@@ -3,15 +3,17 @@
 import base64
 import errno
 from dataclasses import dataclass
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from .cluster.ports import Cluster
 from .rebalance.change import Change
-from .rebalance.joining import Join, plan_join
+from .rebalance.joining import Join, bases_of, plan_join
 from .rebalance.moves import plan
-from .rebalance.orders import DRAINED_WEIGHT, Inventory, Order, change_of, check_map
+from .rebalance.orders import (DRAINED_WEIGHT, Inventory, Order, change_back, change_of,
+                               check_map)
 from .rebalance.requests import Refused
 from .rebalance.turn import Observation
+from .rebalance.types import Campaign, PinRecord
 from .store import Store
 from .upmap.future import NoFuture, Outlook, ToolFailed
 
@@ -20,8 +22,11 @@ Json = Dict[str, Any]
 #: Documents: CRUSH weights of drained OSDs; the CRUSH map of the campaign under way.
 DRAINED = 'drained'
 CRUSH_MAP = 'crushmap'
+#: CRUSH as it was before the campaign: {"version", "map"}.
+BEFORE = 'crushbefore'
 #: Unpinnable PGs that an answer names.
 NAMED = 50
+NO_PINS: Mapping[str, PinRecord] = {}
 
 
 class Joiner:
@@ -57,14 +62,63 @@ class Joiner:
         check_map(rules, inventory)
         return self._previewed(Change(crush_map=True), seen, crush_map)
 
+    def remember(self, seen: Observation) -> str:
+        """Journal CRUSH from before a campaign; returns why that is not possible, or ''."""
+        self._store.remove(BEFORE)
+        try:
+            crush_map, version = self._cluster.crush_map()
+        except OSError as error:
+            return str(error)
+        if version != seen.crush_version:
+            return 'CRUSH is changing: the mons have version %d, this mgr has %d' % (
+                version, seen.crush_version)
+        self._store.put(BEFORE, {'version': version,
+                                 'map': base64.b64encode(crush_map).decode()})
+        return ''
+
+    def forget_before(self) -> None:
+        """CRUSH changed before the campaign began: what it was is not known."""
+        self._store.remove(BEFORE)
+
+    def prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
+                     seen: Observation) -> 'Prepared':
+        """What a rollback changes and what that will do; raises Refused."""
+        crush_map = self._before(seen)
+        try:
+            rules = self._cluster.crush_rules(crush_map)
+        except ToolFailed as failure:
+            raise Refused(errno.EIO, 'the CRUSH map from before cannot be read: %s'
+                          % failure) from failure
+        inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space())
+        weights = seen.crush.weights_towards(rules)
+        outlook = self._cluster.outlook(seen.osdmap, weights or {},
+                                        None if weights else crush_map)
+        if isinstance(outlook, NoFuture):
+            raise Refused(errno.EIO, 'the rollback cannot be tried out: %s' % outlook.reason)
+        serving = {osd for pg in outlook.pgs.values() for osd in pg.acting}
+        serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
+        change = change_back(rules, inventory, serving)
+        return self._previewed(change, seen, crush_map if change.crush_map else None, pins)
+
+    def _before(self, seen: Observation) -> bytes:
+        stored = self._store.get(BEFORE)
+        if not isinstance(stored, dict) or 'map' not in stored:
+            raise Refused(errno.ENOENT, 'CRUSH from before the campaign is not known')
+        if stored['version'] == seen.crush_version:
+            raise Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version '
+                          '%d): "rebalance abort" or "finish --keep" ends it' % seen.crush_version)
+        return base64.b64decode(stored['map'])
+
     def _previewed(self, change: Change, seen: Observation,
-                   crush_map: Optional[bytes]) -> 'Prepared':
+                   crush_map: Optional[bytes],
+                   pins: Mapping[str, PinRecord] = NO_PINS) -> 'Prepared':
         outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map)
         if isinstance(outlook, NoFuture):
             if crush_map is not None:
                 raise Refused(errno.EIO, 'the CRUSH map cannot be tried out: %s' % outlook.reason)
             return Prepared(change, ordinary=outlook.reason)
-        planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes)
+        planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes,
+                            bases_of(pins))
         return Prepared(change, planned, crush_map=crush_map)
 
     def keep(self, prepared: 'Prepared', seen: Observation) -> None:
@@ -80,6 +134,7 @@ class Joiner:
     def ended(self) -> None:
         """The campaign is over."""
         self._store.remove(CRUSH_MAP)
+        self._store.remove(BEFORE)
 
     def _drained(self, seen: Observation) -> Dict[int, float]:
         """CRUSH weights from before, of OSDs that were drained and still are."""
@@ -107,6 +162,7 @@ class Prepared:
                 'osd.%d' % osd: weight for osd, weight in change.weights.items()},
             'waits_for_change': change is None, 'one_epoch': bool(change) and not self.ordinary,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
+            'pins_removed': len(self.planned.removed),
             'shards': preview.shards, 'bytes': preview.bytes,
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
             'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in

@@ -27,7 +27,7 @@ from .reasons import Code, Reason, texts
 from .overview import Published
 from .probe.archive import Archive, Database
 from .probing import Order as ProbeOrder, Probed, Probing
-from .rebalance import goals, monoptions, report
+from .rebalance import goals, monoptions, report, rollback
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import Settings
@@ -361,6 +361,8 @@ class Loop:
             served.append(consultation)
 
     def _carry_out(self, order: Order, seen: Observation) -> Json:
+        if order.verb == 'rollback':
+            return self._roll_back(order, seen)
         if order.dry_run:
             return self._joiner.prepare(order, seen).as_json(order, None)
         request = Request('prepare', order.force)
@@ -377,6 +379,20 @@ class Loop:
         self._save()
         return prepared.as_json(order, self._campaign.id)
 
+    def _roll_back(self, order: Order, seen: Observation) -> Json:
+        campaign = rollback.check(self._campaign, seen.crush_version)
+        prepared = self._joiner.prepare_back(campaign, self._pins, seen)
+        assert prepared.change is not None
+        if order.dry_run:
+            return prepared.as_json(order, None)
+        self._joiner.keep(prepared, seen)
+        # They lead back to what was there before, and not to any balance.
+        self._pins.note(goals.without_goals(self._pins))
+        self._note(Event('request', order.verb, 'asked for by command'))
+        self._campaign = rollback.begin(campaign, prepared.change, seen.now)
+        self._save()
+        return prepared.as_json(order, campaign.id)
+
     def _catch_unannounced(self, seen: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH that nobody announced."""
         self._calm, why = look(self._calm, seen, self._campaign, options.auto_expand_ratio)
@@ -385,6 +401,7 @@ class Loop:
         self._note(Event('request', 'auto_expand', why))
         self._begin(seen)
         assert self._campaign is not None
+        self._joiner.forget_before()
         # What it is for has happened already, whatever the CRUSH version is by now.
         self._campaign = replace(self._campaign, trigger='auto', automatic=True, crush_version=-1)
 
@@ -420,11 +437,22 @@ class Loop:
             self._store.remove(name)
         # Pins that an aborted campaign left are this one's to release, to goals of its own.
         self._pins.note(goals.without_goals(self._pins))
+        self._remember_crush(seen)
         self._campaign = Campaign(
             id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
             target=self._options().target, first_epoch=seen.osdmap.epoch,
             last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
-            holds=self._holds_left())
+            holds=self._holds_left(),
+            crush_own=seen.crush_version)
+
+    def _remember_crush(self, seen: Observation) -> None:
+        """For a rollback. A campaign that continues an aborted one goes back to before that."""
+        last = self._campaign
+        if last is not None and last.held and last.crush_own == seen.crush_version:
+            return
+        why_not = self._joiner.remember(seen)
+        if why_not:
+            self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
 
     def _holds_left(self) -> Holds:
         """What an aborted campaign still borrows is given back by the one that follows it."""

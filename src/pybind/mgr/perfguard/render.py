@@ -269,6 +269,8 @@ def order(data: Json) -> str:
              ('to copy afterwards', '%d shards, %s' % (data['shards'],
                                                        bytes_text(data['bytes']))),
              ('primaries that move', data['primaries_moving'])]
+    if data['pins_removed']:
+        rows.append(('pins removed along with it', data['pins_removed']))
     lines.append(_pairs(rows))
     if data['unpinnable']:
         lines += ['%d PGs will be remapped, they cannot be pinned:' % data['unpinnable_pgs'],

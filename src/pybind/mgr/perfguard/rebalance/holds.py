@@ -56,7 +56,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 
     `norebalance`: movement shall be stopped. `quiet`: balancer and autoscaler shall be off;
     `begin`: they may be taken now, later their being on is somebody's wish. `mon`: options that
-    the mons shall have. `pools`: with `quiet`, the autoscaler is off for these alone; None: for all.
+    the mons shall have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all.
     With `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds`
     is false when that is complete.
     """

@@ -75,7 +75,8 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
         # A vector hides the raw set from whoever wants to know where its release leads.
         raw = None if entry.vector is None else pg.raw
         # What of the entry from before the mon drops with the change does not come back either.
-        pins[pgid] = PinRecord(goal, entry, raw)
+        present = osdmap.entry(pgid)
+        pins[pgid] = PinRecord(goal, entry, raw, was=None if present == goal else present)
         moves[pgid] = move_between(pgid, pool, pg.acting, apply_entry(pg.raw, goal, out),
                                    (pool_bytes or {}).get(pool.id, 0))
     return Join(pins, unpinnable, moves, removed)
@@ -166,8 +167,8 @@ def _send(turn: Turn, change: Change) -> None:
 
 
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
-    """Pinned PG -> its entry from before."""
-    return {pgid: pin.before for pgid, pin in pins.items()}
+    """Pinned PG -> its entry from before the campaign changed CRUSH."""
+    return {pgid: pin.before if pin.was is None else pin.was for pgid, pin in pins.items()}
 
 
 def _lead_elsewhere(turn: Turn, drained: OsdSet) -> None:
@@ -191,7 +192,7 @@ def _note(turn: Turn, planned: Join, actions: List[Action]) -> None:
     for pgid, pin in planned.pins.items():
         old = turn.pin_of(pgid)
         if old is not None:
-            pin = replace(pin, before=old.before)
+            pin = replace(pin, before=old.before, was=old.was)
         turn.note_pin(pgid, pin)
         present = turn.seen.osdmap.entry(pgid)
         if present != pin.entry:

@@ -3,7 +3,7 @@
 import errno
 import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..cluster.types import OsdMap, Pool, Space
 from ..upmap.crush import CrushRules, wanted
@@ -18,7 +18,7 @@ DRAINED_WEIGHT = 2 * TINY_WEIGHT
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain or apply.
+    #: expand, drain, undrain, apply or rollback.
     verb: str
     #: OSDs, hosts, racks; of expand: OSDs.
     names: Tuple[str, ...] = ()
@@ -112,6 +112,31 @@ def check_map(new: CrushRules, inventory: Inventory) -> None:
             raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: drain first '
                           '(weight %s lets it stay for the time being)'
                           % (what, _some(osds), TINY_WEIGHT))
+
+
+def change_back(before: CrushRules, inventory: Inventory, serving: AbstractSet[int]) -> Change:
+    """The change that restores a CRUSH map from before. Raises Refused.
+
+    `serving`: OSDs that hold PGs, or are about to. They keep a tiny weight until they are empty.
+    """
+    now = inventory.crush.weights()
+    weights = inventory.crush.weights_towards(before)
+    if weights:
+        emptied = {osd for osd, weight in weights.items()
+                   if weight <= DRAINED_WEIGHT and now[osd] > DRAINED_WEIGHT and osd in serving}
+        return Change({osd: TINY_WEIGHT if osd in emptied else weight
+                       for osd, weight in weights.items()}, drained=tuple(sorted(emptied)))
+    # More than weights of OSDs has changed: the whole map goes back, or nothing.
+    for pool in inventory.osdmap.pools.values():
+        if before.failure_domain(pool.crush_rule) is None:
+            raise Refused(errno.EINVAL, 'the CRUSH map from before lacks rule %d, which pool %s '
+                          'uses' % (pool.crush_rule, pool.name))
+    left = before.weights()
+    lost = sorted(osd for osd in serving if left.get(osd, 0.0) == 0.0)
+    if lost:
+        raise Refused(errno.EBUSY, 'the CRUSH map from before has no place for %s, which holds or '
+                      'receives PGs: "ceph perfguard drain" empties OSDs' % _some(lost))
+    return Change(crush_map=True)
 
 
 def _holding(inventory: Inventory) -> List[int]:

@@ -33,6 +33,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
                        for pgid, reason in sorted(shown.unpinnable.items())],
         'bytes_total': shown.bytes_done + left, 'bytes_done': shown.bytes_done,
         **eta(shown, left, options, now),
+        'rolled_back': shown.rolled_back,
         'limit': 0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
         'stall_seconds': shown.stalls.seconds,
         'waits_for_window': waits_for_window(shown, options, now),
@@ -135,4 +136,4 @@ def summary(campaign: Campaign) -> Json:
             'total': campaign.total, 'released': campaign.released, 'kept': campaign.kept_now,
             'bytes_done': campaign.bytes_done, 'moving_seconds': round(campaign.moving_seconds, 1),
             'epochs': max(0, campaign.last_epoch - campaign.first_epoch),
-            'unpinnable': len(campaign.unpinnable)}
+            'unpinnable': len(campaign.unpinnable), 'rolled_back': campaign.rolled_back}

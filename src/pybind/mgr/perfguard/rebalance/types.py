@@ -37,11 +37,14 @@ class PinRecord:
     ``before`` is the PG's upmap entry from before the campaign; ``entry`` is ours. ``raw`` is the
     set CRUSH chose when the PG was pinned, if it was known. ``goal`` is what a release puts in
     place of ours; None: what was before. A goal that is our entry: the PG stays where it is.
+    ``was`` is the entry that a rollback restores where that is not ``before``: the mon drops pairs
+    that the new CRUSH map makes pointless.
     """
     before: UpmapEntry
     entry: UpmapEntry
     raw: Optional[OsdSet] = None
     goal: Optional[UpmapEntry] = None
+    was: Optional[UpmapEntry] = None
 
     @property
     def leads_to(self) -> UpmapEntry:
@@ -264,15 +267,18 @@ def entry_from_json(raw: List[Any]) -> UpmapEntry:
 def pin_to_json(pin: PinRecord) -> List[Any]:
     return [entry_to_json(pin.before), entry_to_json(pin.entry),
             None if pin.raw is None else list(pin.raw),
-            None if pin.goal is None else entry_to_json(pin.goal)]
+            None if pin.goal is None else entry_to_json(pin.goal),
+            *([] if pin.was is None else [entry_to_json(pin.was)])]
 
 
 def pin_from_json(raw: List[Any]) -> PinRecord:
     before, entry, raw_set, *later = raw
     goal = later[0] if later else None
+    was = later[1] if len(later) > 1 else None
     return PinRecord(entry_from_json(before), entry_from_json(entry),
                      None if raw_set is None else tuple(raw_set),
-                     None if goal is None else entry_from_json(goal))
+                     None if goal is None else entry_from_json(goal),
+                     None if was is None else entry_from_json(was))
 
 
 def _flight_to_json(flight: Flight) -> Dict[str, Any]:

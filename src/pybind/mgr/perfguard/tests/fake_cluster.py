@@ -175,6 +175,7 @@ class FakeCluster:
     #: The raw sets once all OSDs have a CRUSH weight.
     coming: Dict[str, List[int]] = field(default_factory=dict)
     no_crush_map: bool = False
+    not_in_crush: Set[int] = field(default_factory=set)
     #: The raw sets before, and the OSDs whose weights make the difference.
     base: Dict[str, List[int]] = field(default_factory=dict)
     new: List[int] = field(default_factory=list)
@@ -502,7 +503,8 @@ class FakeCluster:
             for pgid, pg in self.pg.items()})
 
     def crush(self, version: int) -> CrushRules:
-        return CrushRules.from_dump(next(iter(self.pg.values())).mon.crush_dump())
+        toys = {osd: toy for osd, toy in self.toys.items() if osd not in self.not_in_crush}
+        return CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump())
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         return PoolSpace(1 << 40, 0, 0)
@@ -530,8 +532,9 @@ class FakeCluster:
         if self.no_tools:
             return NoFuture(self.no_tools)
         weights = weights if crush_map is None else weights_of(crush_map)
-        toys = {**self.toys, **{osd: self.toys[osd]._replace(crush_weight=weight)
-                                for osd, weight in weights.items()}}
+        kept = self.toys if crush_map is None else {}
+        toys = {**kept, **{osd: self.toys[osd]._replace(crush_weight=weight)
+                           for osd, weight in weights.items()}}
         pgs = {pgid: FuturePg(pg.up if pg.temp is None else pg.temp,
                               tuple(self.raw_under(pgid, toys)))
                for pgid, pg in self.pg.items()}
@@ -540,7 +543,9 @@ class FakeCluster:
     def crush_map(self) -> Tuple[bytes, int]:
         if self.no_crush_map:
             raise OSError('the mons do not give the CRUSH map: no answer')
-        return json.dumps(self._weights()).encode(), self.crush_version_
+        weights = {osd: weight for osd, weight in self._weights().items()
+                   if osd not in self.not_in_crush}
+        return json.dumps(weights).encode(), self.crush_version_
 
     def compiled_crush_map(self, given: bytes) -> bytes:
         if not given.startswith(b'{'):
@@ -642,6 +647,7 @@ class FakeCluster:
         given = weights_of(command['input'])
         for osd in self.toys:
             self._weigh(osd, given.get(osd, 0.0))
+        self.not_in_crush = set(self.toys) - set(given)
 
     def _section(self, who: str) -> Dict[str, str]:
         return {'mgr': self.config, 'mon': self.mon_config}[who]

@@ -176,6 +176,8 @@ ROUTES: Tuple[Route, ...] = (
     _post('/rebalance/resume', 'rebalance_resume', 'Go on after a pause'),
     _post('/rebalance/abort', 'rebalance_abort',
           'Pin back what is under way and leave the rest pinned'),
+    _post('/rebalance/rollback', 'rebalance_rollback',
+          'Restore the CRUSH weights or CRUSH map from before the campaign', _DRY_RUN),
     _post('/rebalance/finish', 'rebalance_finish', 'End the campaign',
           Field('keep', BOOLEAN, 'The pins that are left become ordinary upmaps')),
     _post('/rebalance/expand', 'expand',

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The ways out of a campaign: an abort that stays still, and a rollback in one epoch."""
+import time
+from typing import Any, Dict, Set
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.clusters import ClusterFactory, small_cluster
+from qa.lib.guard import Guard
+
+from .test_join import (SLOW_PEERING, Witness, changed_since, crush_weights, join, landing, order,
+                        refused, served_by, wait_reported)
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
+
+CONF = {'mgr': {'mgr_stats_period': '1'}}
+HELD = 'PERFGUARD_HELD_PINS'
+#: Seconds between two looks of the balancer, and for how long it must not find anything to do.
+BALANCER_SECONDS = 3
+STILL_SECONDS = 20.0
+
+
+def eager_balancer(cluster: Cluster) -> None:
+    """It moves PGs as soon as an OSD has one too many."""
+    for name, value in (('upmap_max_deviation', '1'), ('sleep_interval', str(BALANCER_SECONDS))):
+        cluster.mon('config set', who='mgr', name='mgr/balancer/' + name, value=value)
+    retval, _, error = cluster.mgr('balancer on')
+    assert retval == 0, error
+
+
+def clean(states: Set[str]) -> bool:
+    """Scrubs may begin at any time."""
+    return {'+'.join(word for word in state.split('+') if word not in ('scrubbing', 'deep'))
+            for state in states} == {'active+clean'}
+
+
+def stays_still(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.wait_clean(60)
+    time.sleep(2)
+    upmaps, served, epoch, begin = (guard.upmaps(), served_by(cluster), cluster.epoch(),
+                                    time.time())
+    with Witness(cluster) as witness:
+        time.sleep(STILL_SECONDS)
+    print('%s: still for %.0f s: states %s in %d looks, %d PGs changed their state, epochs %d' % (
+        cluster.release.name, STILL_SECONDS, sorted(witness.states), witness.looks,
+        len(changed_since(cluster, begin)), cluster.epoch() - epoch))
+    assert witness.looks and clean(witness.states)
+    assert guard.upmaps() == upmaps and served_by(cluster) == served
+    assert guard.balancer()['active'] is False
+
+
+def roll_back(guard: Guard) -> Dict[str, Any]:
+    answer = order(guard, 'rebalance rollback')
+    assert answer['one_epoch'] and not answer['unpinnable']
+    done = guard.wait_phase('DONE', timeout=240)
+    assert done['rolled_back'] and not done['pinned']
+    guard.cluster.wait_clean(60)
+    return answer
+
+
+def test_abort_stays_still_and_rollback_takes_one_epoch(release: str,
+                                                        make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, CONF)
+    guard = Guard(cluster, SLOW_PEERING)
+    eager_balancer(cluster)
+    added = cluster.add_osds(4, weight=0.0)
+    time.sleep(3 * BALANCER_SECONDS)
+    cluster.wait_clean(60)
+    before, mine, weights = guard.foreign(), guard.upmaps(), crush_weights(cluster)
+    served = served_by(cluster)
+
+    pinned = join(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))['pgs']
+    guard.do('abort')
+    guard.wait_phase('ABORTED')
+    cluster.mon('osd unset', key='nobackfill')
+    guard.wait_check(HELD, True, 20)
+    assert len(guard.upmaps()) >= pinned
+    stays_still(guard)
+
+    # Nothing was released: the rollback is one epoch, and no PG leaves active+clean.
+    epoch = cluster.epoch()
+    with Witness(cluster) as witness:
+        answer = roll_back(guard)
+    crush_epochs, epochs, remapped = landing(cluster, epoch)
+    print('%s: rollback: %d pins removed, %d made, %d CRUSH epoch(s), %d epoch(s) with upmaps or '
+          'CRUSH, %d remapped, states %s in %d looks' % (
+              release, answer['pins_removed'], answer['pgs'], crush_epochs, len(epochs), remapped,
+              sorted(witness.states), witness.looks))
+    assert answer['pins_removed'] == pinned and answer['pgs'] == 0
+    assert (crush_epochs, len(epochs), remapped) == (1, 1, 0) and clean(witness.states)
+    assert crush_weights(cluster) == weights and guard.upmaps() == mine
+    assert served_by(cluster) == served and guard.foreign() == before
+    guard.wait_check(HELD, False, 20)
+
+    # What has moved by then goes back.
+    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+    guard.wait_moving(at_least=2)
+    answer = roll_back(guard)
+    print('%s: rollback half way: %d PGs go back, %d pins removed' % (
+        release, answer['pgs'], answer['pins_removed']))
+    assert answer['pgs'] >= 2
+    assert not {osd for pg in cluster.pgs() for osd in pg['acting']} & set(added)
+    assert all(crush_weights(cluster)[osd] <= 0.0001 for osd in added)
+    assert guard.foreign() == before and not guard.tracebacks()
+    refused(guard, 'rebalance rollback', 'no campaign is active')

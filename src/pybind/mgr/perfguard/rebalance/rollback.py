@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Taking back what a campaign has changed in CRUSH.
+
+The old weights, or the old CRUSH map, and the removal of every pin that these make unnecessary are
+sent in one burst, as in joining.py. PGs that have moved meanwhile are pinned by it and released.
+"""
+import errno
+from dataclasses import replace
+from typing import Optional
+
+from .change import Change, Stage
+from .requests import Refused
+from .types import Campaign, Phase
+
+
+def check(campaign: Optional[Campaign], crush_version: int) -> Campaign:
+    """The campaign that can be rolled back; raises Refused."""
+    if campaign is None or not campaign.open:
+        raise Refused(errno.ENOENT, 'no campaign is active, and none holds pins')
+    if campaign.rolled_back or campaign.back is not None:
+        raise Refused(errno.EALREADY, 'campaign %d is being rolled back' % campaign.id)
+    if campaign.phase is Phase.FINISHING:
+        raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
+    change = campaign.change
+    if change is not None and change.stage is not Stage.LANDED:
+        raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: "rebalance abort" ends it'
+                      % campaign.id)
+    if campaign.crush_own != crush_version:
+        raise Refused(errno.EPERM, _changed_by_others(campaign, crush_version))
+    return campaign
+
+
+def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
+    if campaign.crush_own < 0:
+        return ('what campaign %d itself changed in CRUSH is not known: undo the change of CRUSH '
+                'with a campaign of its own' % campaign.id)
+    return ('CRUSH has version %d and was changed after campaign %d, which left version %d: undo '
+            'the change of CRUSH with a campaign of its own' % (
+                crush_version, campaign.id, campaign.crush_own))
+
+
+def begin(campaign: Campaign, change: Change, now: float) -> Campaign:
+    """The campaign once what is moving is to be pinned where it is, and then rolled back."""
+    return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
+                   left=0, ended=None, automatic=True, prepared=True, target='crush', goals='',
+                   back=change, holds=replace(campaign.holds, given_up=()))
