@@ -10,7 +10,7 @@ from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import Guard
 
 from .test_join import (SLOW_PEERING, Witness, changed_since, crush_weights, join, landing, order,
-                        refused, served_by, wait_reported)
+                        refused, served_by)
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 

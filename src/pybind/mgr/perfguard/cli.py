@@ -6,6 +6,8 @@ from typing import List, Optional, Tuple
 from . import render
 from .command import CommandResult, command, show
 from .compat import read_command, write_command
+from .held import to_json as held_to_json
+from .leaving import Shutdown
 from .loop import Loop
 from .overview import Published, with_pins
 from .probecli import ProbeCommands
@@ -57,6 +59,19 @@ class Commands(ProbeCommands):
     def laggy(self, format: Optional[str] = None) -> CommandResult:
         """Show laggy PGs and which OSD is to blame"""
         return show(self._ready().watched.laggy, format, render.laggy)
+
+    @read_command('perfguard held')
+    @command
+    def held(self, format: Optional[str] = None) -> CommandResult:
+        """List what is borrowed from the cluster, with the command that restores it by hand"""
+        return show(held_to_json(self._ready().held), format, render.held)
+
+    @write_command('perfguard shutdown')
+    @command
+    def shut_down(self, yes_i_really_mean_it: bool = False,
+                  format: Optional[str] = None) -> CommandResult:
+        """Give back everything that is borrowed, and say when the module may be disabled"""
+        return show(self.loop.ask(Shutdown(yes_i_really_mean_it)), format, render.shutdown)
 
     @read_command('perfguard mitigation ls')
     @command

@@ -18,6 +18,8 @@ from .cluster.ports import Cluster, View
 from .cluster.types import OsdMap
 from .desk import Consultation, Desk, Json
 from .events import Event, EventLog
+from . import leaving
+from .held import Row, campaign_rows, to_json as held_to_json
 from .joiner import Joiner
 from .losses import REQUESTS, found, found_earlier
 from .mitigate.ladder import KIND as MITIGATION
@@ -26,6 +28,7 @@ from .options import Options
 from .reasons import Code, Reason, texts
 from .overview import Published
 from .probe.archive import Archive, Database
+from .probe.order import RunOrder
 from .probing import Order as ProbeOrder, Probed, Probing
 from .rebalance import goals, monoptions, report, rollback
 from .rebalance.executor import execute
@@ -99,6 +102,7 @@ class Loop:
         self._goals_fit = False
         self._joiner = Joiner(cluster, store)
         self._calm: Optional[Calm] = None
+        self._leaving = leaving.Leaving(store)
         self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
@@ -125,6 +129,8 @@ class Loop:
         seen = self.published
         if seen.campaign is None and not seen.rebalance:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+        if self._leaving.wanted and not self._leaving.done:
+            raise Refused(errno.EBUSY, leaving.CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy)
         refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
         # The answer is a promise: it must hold even if this mgr fails before the next turn.
@@ -141,7 +147,7 @@ class Loop:
         self._mitigating.request_revert(step_id)
         self._wake.set()
 
-    def ask(self, order: Union[Order, ProbeOrder]) -> Json:
+    def ask(self, order: Union[Order, ProbeOrder, leaving.Shutdown]) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it."""
         return self._desk.ask(order, self.wake)
 
@@ -152,7 +158,8 @@ class Loop:
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
-        busy = self._moving() or self._probing.busy
+        busy = (self._moving() or self._probing.busy
+                or self._leaving.wanted and not self._leaving.done)
         interval = options.campaign_interval if busy else options.loop_interval
         rest = self._rest()
         self._resting.wait(rest)
@@ -191,6 +198,7 @@ class Loop:
         self._watching.load(self._options(), self._clock())
         self._mitigating.load()
         self._probing.load(self._clock())
+        self._leaving.load()
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
         self._adopt_pins()
         noted, losses = found(self._store, lost)
@@ -243,6 +251,9 @@ class Loop:
 
     def _turn(self) -> None:
         options = self._options()
+        if self._leaving.wanted:
+            # What was borrowed goes back, and nothing is borrowed without an order.
+            options = replace(options, mitigation_mode='off', auto_expand=False)
         self._take_requests()
         seen, view = self._observe()
         self._watching.turn(seen.now, view, seen.signals, options,
@@ -262,13 +273,14 @@ class Loop:
 
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, with whatever was asked for."""
+        self._leave(seen)
         self._catch_unannounced(seen, options)
         if self._campaign is not None and self._campaign.open:
             seen = self._with_goals(seen, view)
             self._forecast.update_moves(self._pins, seen, view.crush_version)
             self._judge_and_act(self._with_outlook(seen, options), options)
         self._archive_ended()
-        self._probing.turn(seen, view, options, self._moving())
+        self._probing.turn(seen, view, options, self._moving(), self._leaving.wanted)
         for key in self._applied:
             self._store.drop_note(key)
         self._applied.clear()
@@ -332,6 +344,7 @@ class Loop:
                 continue
             self._note(Event('request', 'rebalance %s' % request.verb, 'asked for by command'))
             if request.verb == 'prepare':
+                self._leaving.reopen()
                 self._begin(seen)
             else:
                 assert self._campaign is not None
@@ -346,9 +359,13 @@ class Loop:
                 return served
             order = consultation.order
             try:
-                if isinstance(order, Order):
+                if isinstance(order, leaving.Shutdown):
+                    consultation.answer = self._shut_down(order, seen)
+                elif isinstance(order, Order):
                     consultation.answer = self._carry_out(order, seen)
                 else:
+                    if isinstance(order, RunOrder) and not order.dry_run:
+                        self._leaving.reopen()
                     consultation.answer = self._probing.carry_out(
                         order, seen, view, options, self._moving())
             except Refused as refused:
@@ -365,6 +382,7 @@ class Loop:
             return self._roll_back(order, seen)
         if order.dry_run:
             return self._joiner.prepare(order, seen).as_json(order, None)
+        self._leaving.reopen()
         request = Request('prepare', order.force)
         check(self._campaign, request, self._held_back(), self._unhealthy(seen))
         refuse_bad_options(request, problems(
@@ -379,12 +397,44 @@ class Loop:
         self._save()
         return prepared.as_json(order, self._campaign.id)
 
+    def _shut_down(self, order: leaving.Shutdown, seen: Observation) -> Json:
+        if not self._leaving.wanted:
+            probe = self._probing.status()
+            found = leaving.losses(self._campaign, len(self._pins),
+                                   None if probe is None else probe['id'])
+            if not order.sure:
+                leaving.refuse(found)
+            self._note(Event('request', 'shutdown', '; '.join(found)))
+            self._leaving.begin(seen.now)
+            self._leave(seen)
+        return {**held_to_json(self._held(seen)), 'safe': self._leaving.done,
+                'message': self._leaving.remarks[0]}
+
+    def _leave(self, seen: Observation) -> None:
+        """The next step of a shutdown."""
+        if not self._leaving.wanted or self._leaving.done:
+            return
+        self._probing.stop('perfguard is shutting down')
+        request = leaving.next_request(self._campaign)
+        if request is not None:
+            assert self._campaign is not None
+            self._campaign = apply(self._campaign, request, seen.now)
+        elif not (self._campaign is not None and self._campaign.open) \
+                and not self._probing.busy and not self._mitigating.held:
+            self._leaving.finish()
+            self._note(Event('shutdown', leaving.SAFE))
+
+    def _held(self, seen: Observation) -> List[Row]:
+        return (campaign_rows(self._campaign, seen.osdmap, len(self._pins))
+                + self._mitigating.held + self._probing.held)
+
     def _roll_back(self, order: Order, seen: Observation) -> Json:
         campaign = rollback.check(self._campaign, seen.crush_version)
         prepared = self._joiner.prepare_back(campaign, self._pins, seen)
         assert prepared.change is not None
         if order.dry_run:
             return prepared.as_json(order, None)
+        self._leaving.reopen()
         self._joiner.keep(prepared, seen)
         # They lead back to what was there before, and not to any balance.
         self._pins.note(goals.without_goals(self._pins))
@@ -596,12 +646,14 @@ class Loop:
         published = Published(
             status=overview.status(seen, rebalance, reasons, checks, watched,
                                    self._mitigating.mitigated, self._probing.status(),
-                                   self._turn_seconds, self._remarks()),
+                                   self._turn_seconds,
+                                   [*self._leaving.remarks, *self._remarks()]),
             rebalance=rebalance,
             watched=watched, mitigated=self._mitigating.mitigated,
             plan=report.plan_json(plan, self._forecast.unheld,
                                   campaign.unpinnable if campaign is not None else {}),
-            events=self._events.all(), history=tuple(self._history), campaign=campaign,
+            held=tuple(self._held(seen)), events=self._events.all(),
+            history=tuple(self._history), campaign=campaign,
             pins=self._held_back(), unhealthy=tuple(self._unhealthy(seen)),
             turned=seen.now,
             stale_after=self._rest() + LATE_TURNS * max(options.loop_interval,

@@ -9,8 +9,7 @@ REQUESTS = 'requests'
 #: Documents without which nothing is left behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
 RECORDS = frozenset({'history', 'events', 'watch', 'baseline'})
-ADVICE = ('if a campaign was under way, its pins are still in the OSDMap; check the flag '
-          'norebalance, the balancer, pg_autoscale_mode, and paxos_propose_interval of the mons')
+ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
 
 
 def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:

@@ -9,6 +9,7 @@ from .cluster.ports import Cluster, View
 from .cluster.types import NO_OSD, OsdMap, Question, Signals
 from .cluster.values import same_value
 from .events import Event
+from .held import Row, mitigation_rows
 from .mitigate import knobs, ladder, report
 from .mitigate.commands import command_of
 from .mitigate.evidence import evidence
@@ -120,6 +121,11 @@ class Mitigating:
                 self._requests.put((key, raw['id']))
             else:
                 self._store.drop_note(key)
+
+    @property
+    def held(self) -> List[Row]:
+        """What is borrowed from the cluster."""
+        return mitigation_rows(self._state)
 
     # ---- one turn
 

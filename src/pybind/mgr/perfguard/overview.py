@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .health import warning
+from .held import Row, to_check
+from .losses import ADVICE
 from .mitigating import Mitigated
 from .options import Options
 from .reasons import Code, Reason, as_json, texts
@@ -34,6 +36,8 @@ class Published:
     campaign: Optional[Campaign] = None
     pins: int = 0
     unhealthy: Tuple[Reason, ...] = ()
+    #: What is borrowed from the cluster.
+    held: Tuple[Row, ...] = ()
     #: When the turn was, in seconds since the epoch (0.0: there was none yet), and after how many
     #: more the next one is late.
     turned: float = 0.0
@@ -151,7 +155,8 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
         checks['PERFGUARD_STALLED'] = warning(stall, reasons or [stall])
     if interrupted:
         checks['PERFGUARD_INTERRUPTED'] = warning(
-            'perfguard could not read all of its state', interrupted)
+            'perfguard could not read all of its state',
+            [*interrupted, *(to_check(seen) if ADVICE in interrupted else ())])
     if campaign is not None and campaign.active and campaign.unpinnable:
         checks['PERFGUARD_UNPINNABLE'] = warning(
             '%d PGs cannot be pinned where their data is' % len(campaign.unpinnable),

@@ -3,11 +3,12 @@
 import errno
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
 
 from .cluster.ports import Cluster, View
 from .cluster.types import OsdPlace, Pool
 from .events import Event
+from .held import Row, probe_rows
 from .options import Options
 from .probe.archive import Archive
 from .probe.baseline import Baselines, Regression, baselines_from_json, health_check
@@ -295,11 +296,13 @@ class Probing:
 
     # ---- one turn
 
-    def turn(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
+    def turn(self, seen: Observation, view: View, options: Options, moving: bool,
+             closing: bool = False) -> None:
+        """`closing`: no schedule begins a run."""
         self._history.put_loaded(self._archive.collect())
         for verdict in self._judge.verdicts():
             self._take_verdict(verdict)
-        if self._run is None:
+        if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
         if self._run is not None:
             self._follow(self._run, seen, view, moving)
@@ -403,6 +406,18 @@ class Probing:
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
             found.update(left_check(self._run.site, self._run.text))
         return found
+
+    @property
+    def held(self) -> List[Row]:
+        """What is borrowed from the cluster."""
+        if not isinstance(self._run, ProbeRun) or self._record is None:
+            return []
+        return probe_rows(self._run.site, self._record.started)
+
+    def stop(self, why: str) -> None:
+        """End the run under way, if it does not clean up already."""
+        if self._run is not None and self._run.state != CLEANING and not self._run.outcome:
+            self._run.end(CANCELLED, why)
 
     def status(self) -> Optional[Json]:
         """What is under way, for `perfguard status`; None: nothing."""

@@ -242,6 +242,20 @@ def events(data: Json) -> str:
         for row in data['events']], left=('time', 'kind', 'what', 'why'))
 
 
+def held(data: Json) -> str:
+    if not data['held']:
+        return 'nothing is borrowed'
+    columns = ('what', 'found', 'put', 'since', 'restore by hand')
+    return table(columns, [
+        (row['what'], 'not set' if row['found'] is None else row['found'], row['put'],
+         time_text(row['since']), row['restore']) for row in data['held']], left=columns)
+
+
+def shutdown(data: Json) -> str:
+    text = str(data['message'])
+    return text if data['safe'] else text + '\n\n' + held(data)
+
+
 def accepted(data: Json) -> str:
     return str(data['message'])
 
@@ -269,7 +283,7 @@ def order(data: Json) -> str:
              ('to copy afterwards', '%d shards, %s' % (data['shards'],
                                                        bytes_text(data['bytes']))),
              ('primaries that move', data['primaries_moving'])]
-    if data['pins_removed']:
+    if data.get('pins_removed'):
         rows.append(('pins removed along with it', data['pins_removed']))
     lines.append(_pairs(rows))
     if data['unpinnable']:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
+from perfguard.leaving import Shutdown
 from perfguard.rebalance.orders import Order
 
 from .driver import Driver
@@ -79,11 +80,12 @@ def shell(stub: types.ModuleType) -> Shell:
     return Shell(Driver())
 
 
-READ = ('status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
+READ = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
-ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', *('probe ' + verb for verb in (
-    'run', 'cancel', 'rm', 'baseline set', 'baseline rm', 'schedule add', 'schedule rm')))
+ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'shutdown', *(
+    'probe ' + verb for verb in (
+        'run', 'cancel', 'rm', 'baseline set', 'baseline rm', 'schedule add', 'schedule rm')))
 
 
 def test_permissions(shell: Shell) -> None:
@@ -105,10 +107,32 @@ def test_orders(shell: Shell) -> None:
     assert shell('drain', what=['h3', 'osd.1,osd.2'], force=True)[0] == 0
     assert shell('undrain', what=['h3'])[0] == 0
     assert shell('rebalance apply', inbuf='map')[0] == 0
+    assert shell('rebalance rollback', dry_run=True)[0] == 0
     assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
-                     Order('undrain', ('h3',)), Order('apply', crush_map=b'map')]
+                     Order('undrain', ('h3',)), Order('apply', crush_map=b'map'),
+                     Order('rollback', dry_run=True)]
     assert shell('rebalance apply') == (-errno.EINVAL, '', 'give the CRUSH map with -i <file>')
+
+
+def test_shutdown(shell: Shell) -> None:
+    answers = [{'safe': False, 'message': 'closing', 'held': shell.json('held')['held']},
+               {'safe': True, 'message': 'safe', 'held': []}]
+    given: List[Shutdown] = []
+
+    def answer(order: Shutdown) -> Any:
+        given.append(order)
+        return answers.pop(0)
+
+    setattr(shell.driver.loop, 'ask', answer)
+    assert shell('shutdown', yes_i_really_mean_it=True)[1] == 'closing\n\nnothing is borrowed'
+    assert shell('shutdown')[1] == 'safe' and given == [Shutdown(True), Shutdown()]
+
+
+def test_held_as_a_table(shell: Shell) -> None:
+    shell.driver.to_pinned()
+    table = shell('held')[1]
+    assert 'ceph osd unset norebalance' in table and 'ceph balancer on' in table
 
 
 def test_every_command_has_help_and_annotations(shell: Shell) -> None:

@@ -325,9 +325,11 @@ def play(fault_at: Optional[int], error: BaseException) -> int:
     for _ in range(300):
         try:
             if not asked:
-                driver.loop._desk.put(Order('expand', weight='1.0'))
+                order = driver.loop._desk.put(Order('expand', weight='1.0'))
                 asked = True
             driver.turn()
+            # An order that fails is answered, and the operator gives it again.
+            asked = order.refused is None or driver.loop._campaign is not None
         except (Crash, RuntimeError):
             if isinstance(error, Crash):
                 driver.restart()

@@ -368,7 +368,8 @@ class Story:
         if self.abort_in:
             assert cluster.entries() == {**self.upmaps, **{
                 pgid: pin.entry for pgid, pin in driver.loop._pins.items()}}
-            assert left <= {'history', 'events', 'baseline', 'pins', 'campaign'}
+            assert left <= {'history', 'events', 'baseline', 'pins', 'campaign',
+                            'crushbefore'}
         else:
             assert cluster.entries() == self.upmaps and len(moved) == 8
             assert left <= {'history', 'events', 'baseline'}
