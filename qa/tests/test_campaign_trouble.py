@@ -433,3 +433,28 @@ def test_enable_disable(guard: Guard) -> None:
     assert guard.wait_phase('PINNED')['pinned'] == len(pins)
     guard.do('start')
     finish(guard, before)
+
+
+def test_a_full_osd_is_emptied_beside_a_pool_that_is_full_by_quota(guard: Guard) -> None:
+    """Neither refuses the drain, which is what relieves the OSD, nor holds one of its releases."""
+    cluster = guard.cluster
+    cluster.pool_create('tenant', 8, size=3)
+    cluster.fill('tenant', 20, 4096)
+    osd = 'osd.1'
+    try:
+        cluster.mon('osd pool set-quota', pool='tenant', field='max_objects', val='1')
+        cluster.tell(osd, 'injectfull', type='full', count=-1)
+        cluster.wait(lambda: {'OSD_FULL', 'POOL_FULL'} <= set(cluster.mon('health')['checks']),
+                     60, 'a full OSD and a full pool')
+        retval, _, error = guard.ask('drain', what=[osd])
+        assert retval == 0, error
+        ended = guard.wait_phase('DONE', timeout=150)
+        assert {'OSD_FULL', 'POOL_FULL'} <= set(cluster.mon('health')['checks'])
+        assert ended['released'] > 0 and not ended['unpinnable']
+        assert not {1} & {osd for pg in cluster.pgs() for osd in pg['up'] + pg['acting']}
+    finally:
+        cluster.tell(osd, 'injectfull', type='none', count=0)
+        cluster.mon('osd pool delete', pool='tenant', pool2='tenant',
+                    yes_i_really_really_mean_it=True)
+    assert guard.ask('undrain', what=[osd])[0] == 0
+    guard.wait_phase('DONE', timeout=150)

@@ -162,6 +162,13 @@ class Commands(ProbeCommands):
         """Stop all movement, losing nothing of what was copied"""
         return self._ask(Request('pause'), 'pausing; "rebalance resume" goes on', format)
 
+    @write_command('perfguard rebalance acknowledge')
+    @command
+    def rebalance_acknowledge(self, code: str, format: Optional[str] = None) -> CommandResult:
+        """Release although a stop condition holds, until the campaign ends"""
+        return self._ask(Request('acknowledge', code=code),
+                         '%s holds no release of this campaign any more' % code, format)
+
     @write_command('perfguard rebalance resume')
     @command
     def rebalance_resume(self, format: Optional[str] = None) -> CommandResult:

@@ -12,9 +12,12 @@ from .rebalance.moves import plan
 from .rebalance.orders import (DRAINED_WEIGHT, Inventory, Order, change_back, change_of,
                                check_map)
 from .rebalance.requests import Refused
+from .rebalance.choose import path_osds
+from .rebalance.stop import Touched
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign, PinRecord
 from .store import Store
+from .cluster.types import pool_of
 from .upmap.future import NoFuture, Outlook, ToolFailed
 
 Json = Dict[str, Any]
@@ -152,6 +155,16 @@ class Prepared:
     #: Why the pins cannot come along with the change.
     ordinary: str = ''
     crush_map: Optional[bytes] = None
+
+    @property
+    def touched(self) -> Optional[Touched]:
+        """What the change concerns; None: that is not known."""
+        if self.change is None or self.ordinary:
+            return None
+        moves = self.planned.moves.values()
+        osds = {osd for move in moves for osd in path_osds(move)}
+        return Touched(osds | set(self.change.weights), {
+            pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
         preview = plan(self.planned.moves.values(), 1, 1, None)

@@ -44,7 +44,7 @@ from .rebalance.requests import (Refused, Request, apply, check, from_json,
                                  refuse_bad_options, to_json)
 from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
-from .rebalance.stop import unhealthy
+from .rebalance.stop import Touched, unhealthy
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign, Holds, Phase, campaign_from_json, campaign_to_json
 from .rebalance.unannounced import Calm, look
@@ -259,7 +259,8 @@ class Loop:
         self._watching.turn(seen.now, view, seen.signals, options,
                             self._campaign, self._probing.felt(
                                 seen.now, self._cluster.stats_period()))
-        seen = replace(seen, clients=self._watching.clients)
+        seen = replace(seen, clients=self._watching.clients,
+                       osd_counts=self._watching.osd_counts)
         self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched,
                               self._campaign, options)
         seen = with_mitigation(seen, self._mitigating.mitigated)
@@ -342,7 +343,8 @@ class Loop:
             except Refused as refused:
                 self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
                 continue
-            self._note(Event('request', 'rebalance %s' % request.verb, 'asked for by command'))
+            self._note(Event('request', ' '.join(filter(None, ('rebalance', request.verb,
+                                                               request.code))), 'by command'))
             if request.verb == 'prepare':
                 self._leaving.reopen()
                 self._begin(seen)
@@ -384,10 +386,12 @@ class Loop:
             return self._joiner.prepare(order, seen).as_json(order, None)
         self._leaving.reopen()
         request = Request('prepare', order.force)
-        check(self._campaign, request, self._held_back(), self._unhealthy(seen))
+        check(self._campaign, request, self._held_back(), ())
         refuse_bad_options(request, problems(
             self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
         prepared = self._joiner.prepare(order, seen)
+        check(self._campaign, request, self._held_back(),
+              self._unhealthy(seen, prepared.touched))
         self._joiner.keep(prepared, seen)
         self._note(Event('request', order.verb, 'asked for by command'))
         self._begin(seen)
@@ -513,8 +517,8 @@ class Loop:
     def _held_back(self) -> int:
         return report.held_back(self._campaign, self._pins)
 
-    def _unhealthy(self, seen: Observation) -> List[Reason]:
-        reasons = unhealthy(seen.signals, tuple(seen.osdmap.pools.values()))
+    def _unhealthy(self, seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
+        reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
         if seen.osdmap.min_compat_client in _BEFORE_LUMINOUS:
             reasons.append(Reason(Code.OLD_CLIENTS, 'require_min_compat_client is %s; upmaps '
                                   'need luminous' % seen.osdmap.min_compat_client))

@@ -19,7 +19,6 @@ from .probe.steps import plan_steps
 from .probe.types import BadJob, Job, Json, Step, Target
 from .probepremises import pool_named
 from .rebalance.requests import Refused
-from .reasons import texts
 from .rebalance.stop import stop_conditions
 from .rebalance.turn import Observation
 from .storerun import store_budget
@@ -168,4 +167,5 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
 
 def reasons(seen: Observation, moving_allowed: bool) -> List[str]:
     """Why no probe may run now, in words; also while one is under way."""
-    return texts(stop_conditions(seen.signals)) + trouble(seen.signals, moving_allowed)
+    stops = [stop.reason.text for stop in stop_conditions(seen.signals)]
+    return stops + trouble(seen.signals, moving_allowed)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .cluster.ports import Cluster, View
-from .cluster.types import Signals
+from .cluster.types import PgCounts, Signals
 from .events import Event
 from .options import Options
 from .rebalance.clients import Clients, PoolClients
@@ -80,6 +80,11 @@ class Watching:
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._note(Event('store', '%s cannot be read: %r' % (DOCUMENT, error)))
         self._saved = _gist(document or self._document())
+
+    @property
+    def osd_counts(self) -> Mapping[int, PgCounts]:
+        """PGs by the OSDs of their acting sets, as of the last reading."""
+        return self._watch.osd_counts
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
              campaign: Optional[Campaign], probing: bool) -> None:

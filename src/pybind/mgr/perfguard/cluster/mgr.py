@@ -100,8 +100,9 @@ class MgrCluster:
     def signals(self, osdmap: OsdMap) -> Signals:
         status = self._mgr.get('pg_status')
         health = json.loads(self._mgr.get('health').get('json') or '{}')
+        found = health.get('checks', {})
         checks = {code: check.get('summary', {}).get('message', '')
-                  for code, check in health.get('checks', {}).items() if not check.get('muted')}
+                  for code, check in found.items() if not check.get('muted')}
         pool_bytes = {pool['id']: int(pool['stats'].get('stored', 0))
                       for pool in self._mgr.get('df').get('pools', [])}
         slow = self._slow_daemons()
@@ -112,6 +113,7 @@ class MgrCluster:
             pool_counts=pool_counts(status, osdmap.pools),
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
             slow_ops=sum(slow.values()), slow_daemons=slow, health=checks,
+            muted=frozenset(set(found) - set(checks)),
             health_status=health.get('status', ''),
             recovery_bytes_per_second=float(status.get('recovering_bytes_per_sec', 0.0)),
             pool_bytes=pool_bytes)

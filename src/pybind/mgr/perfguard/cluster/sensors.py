@@ -86,8 +86,7 @@ class Sensors:
         counters = self._counters(up)
         silent = self._silent(now, up, counters, period)
         alive = sorted(set(counters) - set(silent))
-        laggy = signals.counts.laggy + signals.counts.wait > 0
-        counts = self._osd_counts(now, signals, laggy)
+        counts = self._osd_counts(now, signals, _in_trouble(signals.counts))
         waiting = _with_waiting(counts or {}, alive)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
@@ -217,6 +216,12 @@ class Sensors:
             self._epochs_pace.done(now)
         found = [answer.parsed for answer in self._asking.answers(STATUS, untrimmed_epochs)]
         return found[-1] if found else None
+
+
+def _in_trouble(counts: PgCounts) -> bool:
+    """On which OSDs matters now: releases that touch them are held."""
+    return (counts.laggy + counts.wait + counts.degraded > 0
+            or counts.inactive > counts.in_transition)
 
 
 def _with_waiting(counts: Mapping[int, PgCounts], alive: Sequence[int]) -> List[int]:

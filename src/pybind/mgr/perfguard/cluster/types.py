@@ -145,6 +145,8 @@ class Signals:
     slow_daemons: Mapping[str, int] = field(default_factory=dict)
     #: Health check code -> summary, muted checks left out.
     health: Mapping[str, str] = field(default_factory=dict)
+    #: Codes of the muted ones.
+    muted: FrozenSet[str] = frozenset()
     health_status: str = 'HEALTH_OK'
     recovery_bytes_per_second: float = 0.0
     #: Logical bytes by pool id: bytes of one copy (of all k data shards together).

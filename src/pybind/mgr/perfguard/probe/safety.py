@@ -4,12 +4,12 @@ from typing import List, Optional
 
 from ..cluster.types import OsdMap, Pool, Signals
 
-#: Health checks that no probe may make worse; the stop conditions of a rebalance come on top.
+#: Health checks that no probe may make worse; the stop conditions of a rebalance come on top. Pools
+#: matter only where they are the probe's own target: see `closed`.
 FULL_CHECKS = {
+    'OSD_FULL': 'OSDs are full',
     'OSD_NEARFULL': 'OSDs are nearly full',
     'OSD_BACKFILLFULL': 'OSDs are too full to be backfilled',
-    'POOL_NEARFULL': 'pools are nearly full',
-    'POOL_NEAR_FULL': 'pools are near their quota',
 }
 #: Flags of the OSDMap under which clients wait, or must not write.
 STILL_FLAGS = ('full', 'pauserd', 'pausewr', 'pauserec')

@@ -84,14 +84,14 @@ class Load:
     def tight(self, move: Move, caps: Caps) -> FrozenSet[object]:
         """All OSDs of a move, and those of its hosts and domains that have one place at most."""
         return frozenset([
-            *_osds(move),
+            *path_osds(move),
             *(host for host in self._hosts(move) if self.host.get(host, 0) >= caps.host - 1),
             *(domain for domain in self._domains(move.pgid, move)
               if self.domain.get(domain, 0) >= caps.domain - 1)])
 
     def touches(self, move: Move, places: FrozenSet[object]) -> bool:
         """Whether a move uses one of these places."""
-        return not (places.isdisjoint(_osds(move)) and places.isdisjoint(self._hosts(move))
+        return not (places.isdisjoint(path_osds(move)) and places.isdisjoint(self._hosts(move))
                     and places.isdisjoint(self._domains(move.pgid, move)))
 
     def _hosts(self, path: Path) -> AbstractSet[str]:
@@ -108,7 +108,8 @@ def _read(path: Path) -> Iterable[int]:
     return {*path.sources, *path.readers}
 
 
-def _osds(move: Move) -> Iterable[int]:
+def path_osds(move: Path) -> Iterable[int]:
+    """OSDs that a move burdens, in whatever role."""
     return (*move.sources, *move.readers, *move.targets, move.primary)
 
 
@@ -169,7 +170,7 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
 def _oldest(candidates: Sequence[Move], now: float) -> Optional[Move]:
     """The PG that has waited too long; of several the one that needs most OSDs."""
     def order(move: Move) -> Tuple[float, int, str]:
-        return move.since, -len(set(_osds(move))), move.pgid
+        return move.since, -len(set(path_osds(move))), move.pgid
 
     waiting = [move for move in candidates if now - move.since > PATIENCE_SECONDS]
     return min(waiting, key=order) if waiting else None

@@ -19,9 +19,9 @@ from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped
 from .goals import is_adopted
-from .releasing import (adopt_unpinnable, follow_flights, keep, keep_stayers, pin_back,
-                        release_more)
-from .stop import stop_conditions
+from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep,
+                        keep_stayers, pin_back, release_more)
+from .stop import Stop, is_muted, is_waived, spread, stop_conditions
 from .throttle import stopped
 from .turn import Decision, Observation, Turn
 from .types import KEPT_ALL, Campaign, Phase, PinRecord
@@ -160,7 +160,8 @@ def _releasing(turn: Turn) -> None:
     unguarded = bool(left or turn.campaign.pinning)
     set_pace(turn)
     calm = _hold(turn, norebalance=turn.campaign.paused or unguarded or turn.campaign.pace.halted)
-    stops = _stops(turn) + too_much(turn)
+    wide, turn.stops = spread(_stops(turn), flight_osds(turn))
+    stops = [stop.reason for stop in wide] + too_much(turn) + all_held(turn)
     if turn.seen.pin_back:
         pin_back(turn, turn.seen.pin_back)
     if turn.campaign.paused:
@@ -213,9 +214,20 @@ def _quiet(turn: Turn) -> bool:
     return True
 
 
-def _stops(turn: Turn) -> List[Reason]:
-    stops = stop_conditions(turn.seen.signals)
-    stops += [stop for stop in turn.seen.stops if stop not in stops]
+def _stops(turn: Turn) -> List[Stop]:
+    """What holds releases, but for what the operator has waived or muted."""
+    seen = turn.seen
+    stops = stop_conditions(seen.signals, seen.osd_counts)
+    known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
+    stops += [Stop(reason) for reason in seen.stops
+              if reason.code not in known and not is_muted(reason, seen.signals)]
+    stops = [stop for stop in stops if not is_waived(stop.reason, turn.campaign.acknowledged)]
+    return stops + [Stop(reason) for reason in _against_us(turn)]
+
+
+def _against_us(turn: Turn) -> List[Reason]:
+    """Settings of others under which releases make no sense; nothing waives them."""
+    stops: List[Reason] = []
     foreign = turn.seen.osdmap.flags - turn.seen.own_flags
     for flag in foreign_movement_flags(turn.campaign.holds, foreign):
         stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, not by perfguard; no data can move '
@@ -323,7 +335,7 @@ def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
     turn.enter(phase, '%s released, %d left as upmaps' % (pgs(campaign.released),
                                                           campaign.kept_now))
-    turn.set(ended=turn.now, paused=False)
+    turn.set(ended=turn.now, paused=False, acknowledged=())
     if not turn.campaign.held:
         turn.set(holds=replace(campaign.holds, given_up=()))
 

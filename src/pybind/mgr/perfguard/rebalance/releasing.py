@@ -5,11 +5,12 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional,
                     Tuple)
 
 from ..cluster.types import OsdSet, UpmapEntry, pool_of
-from ..reasons import Code
+from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
-from .choose import SCAN, choose, load_of, window
+from .choose import SCAN, choose, load_of, path_osds, window
 from .moves import Move, move_between
 from .pinning import is_mixture
+from .stop import osds_text
 from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn
@@ -156,11 +157,33 @@ def keep(turn: Turn, pgids: Sequence[str], mark: str) -> None:
         turn.set(kept=turn.campaign.kept + len(pgids), kept_mark=mark)
 
 
+def flight_osds(turn: Turn) -> FrozenSet[int]:
+    """OSDs that PGs in flight burden."""
+    flights = turn.campaign.in_flight.values()
+    return frozenset(osd for flight in flights for osd in path_osds(flight))
+
+
+def _is_held(turn: Turn, move: Move) -> bool:
+    """A stop condition concerns an OSD or the pool of the move."""
+    osds, pools = path_osds(move), (pool_of(move.pgid),)
+    return any(stop.concerns(osds, pools) for stop in turn.stops)
+
+
+def all_held(turn: Turn) -> List[Reason]:
+    """The stop conditions of some OSDs and pools, where between them they hold every release."""
+    if not turn.stops or not turn.moves or not all(_is_held(turn, move)
+                                                   for move in turn.moves.values()):
+        return []
+    return [stop.reason for stop in turn.stops]
+
+
 def release_more(turn: Turn) -> None:
     """Release what fits under the caps; at most as many as may peer at once."""
     campaign = turn.campaign
     allowed = limit(campaign.pace, turn.options)
     turn.reasons.append(allowed.reason)
+    turn.reasons.extend(Reason(stop.reason.code, stop.reason.text + '; releases that touch '
+                               'none of this continue') for stop in turn.stops)
     room = turn.peering_room()
     if room <= 0:
         turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
@@ -172,6 +195,8 @@ def release_more(turn: Turn) -> None:
     candidates = [_judged(turn, move)
                   for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
                   if _releasable(turn, move, full)]
+    if turn.stops:
+        candidates = [move for move in candidates if not _is_held(turn, move)]
     if not candidates:
         return
     candidates = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
@@ -260,8 +285,15 @@ def _full_osds(turn: Turn) -> FrozenSet[int]:
     The mgr cannot tell cheaply which PGs are too full to be backfilled: while there are any, it
     may be the target of each flight.
     """
-    osds = turn.seen.osdmap.osds.values()
-    full = {osd.id for osd in osds if osd.fullness}
+    osds = turn.seen.osdmap.osds
+    full = {osd.id for osd in osds.values() if osd.fullness}
+    waiting = {osd for move in turn.moves.values() for osd in move.targets}
+    for code, text, found in (
+            (Code.TARGET_FULL, 'too full', waiting & full),
+            (Code.TARGET_DOWN, 'down', {osd for osd in waiting
+                                        if osd not in osds or not osds[osd].up})):
+        if found:
+            turn.because(code, 'PGs wait whose targets are %s: %s' % (text, osds_text(found)))
     if turn.seen.signals.counts.backfill_toofull:
         turn.because(Code.BACKFILL_TOOFULL, 'targets are too full to be backfilled; no PG is '
                      'released to the targets in flight')

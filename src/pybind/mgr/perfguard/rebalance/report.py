@@ -39,7 +39,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         'waits_for_window': waits_for_window(shown, options, now),
         'started': shown.started or None, 'ended': shown.ended,
         'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': texts(reasons),
-        'limits': as_json(reasons)}
+        'limits': as_json(reasons), 'acknowledged': list(shown.acknowledged)}
 
 
 def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:

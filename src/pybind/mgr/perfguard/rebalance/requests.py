@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Optional, Sequence
 
 from ..reasons import Reason, texts
+from .stop import WAIVABLE
 from .types import Campaign, Phase
 
 
@@ -18,10 +19,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    #: prepare, pin, start, pause, resume, abort or finish.
+    #: prepare, pin, start, pause, resume, acknowledge, abort or finish.
     verb: str
     force: bool = False
     keep: bool = False
+    #: Of the stop condition that is acknowledged.
+    code: str = ''
 
 
 def to_json(request: Request) -> Dict[str, Any]:
@@ -45,8 +48,8 @@ _FROM = {
     'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING,
                          Phase.ABORTED}),
 }
-#: Verbs that only stop or end something.
-_ALWAYS = frozenset({'pause', 'abort', 'finish'})
+#: Verbs that only stop or end something, or are about a campaign that goes on anyway.
+_ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
     ('pin', Phase.PINNING): 'it is pinning already',
@@ -85,7 +88,9 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if not running and not _decides(campaign, verb):
         raise Refused(errno.ENOENT, 'no campaign is under way: begin one with "rebalance prepare"')
     assert campaign is not None
-    if verb == 'abort':
+    if verb == 'acknowledge':
+        _check_code(request.code)
+    if verb in ('abort', 'acknowledge'):
         return
     if verb == 'pin' and not campaign.prepared:
         raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet' % campaign.id)
@@ -106,6 +111,12 @@ def _decides(campaign: Optional[Campaign], verb: str) -> bool:
     return campaign is not None and campaign.held and verb in ('resume', 'finish')
 
 
+def _check_code(code: str) -> None:
+    if code not in WAIVABLE:
+        raise Refused(errno.EINVAL, '%r cannot be acknowledged; these can: %s'
+                      % (code, ', '.join(WAIVABLE)))
+
+
 def refuse_bad_options(request: Request, problems: Sequence[str]) -> None:
     """Raise Refused for what would begin or start under options that make no sense."""
     if problems and request.verb not in _ALWAYS:
@@ -120,6 +131,9 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
         return replace(campaign, paused=True)
     if verb == 'resume':
         return _resumed(campaign, now)
+    if verb == 'acknowledge':
+        waived = dict.fromkeys((*campaign.acknowledged, request.code))
+        return replace(campaign, acknowledged=tuple(waived))
     phase = _TO[verb]
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
         return replace(campaign, back=None)
@@ -142,4 +156,4 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
 _TO = {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'finish': Phase.FINISHING,
        'abort': Phase.ABORTING}
 
-VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort'}
+VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort', 'acknowledge'}

@@ -1,48 +1,136 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stop conditions: while one holds, nothing is released."""
-from typing import List, Mapping, Tuple
+"""Stop conditions: what holds releases, all of them or those that touch certain OSDs and pools."""
+from dataclasses import dataclass
+from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
+                    Tuple)
 
-from ..cluster.types import Pool, Signals
+from ..cluster.types import OsdMap, PgCounts, Pool, Signals
 from ..reasons import Code, Reason
 from ..words import pgs, pgs_are, plural
 
-#: Health checks that stop releases, with what to say (the check's own summary follows).
+#: Health checks that stop all releases, with what to say (the check's own summary follows).
+#: Nothing in them says which OSDs they concern.
 STOP_CHECKS = {
     'MON_DOWN': Reason(Code.MON_DOWN, 'mons out of quorum'),
-    'OSD_FULL': Reason(Code.OSD_FULL, 'full OSDs'),
-    'POOL_FULL': Reason(Code.POOL_FULL, 'full pools'),
     'SLOW_OPS': Reason(Code.SLOW_OPS, 'slow operations'),
     'OSD_SLOW_PING_TIME_BACK': Reason(Code.SLOW_PING, 'slow heartbeats'),
     'OSD_SLOW_PING_TIME_FRONT': Reason(Code.SLOW_PING, 'slow heartbeats'),
 }
-#: Further checks under which a campaign is not begun. Once it has begun, full OSDs are what it
-#: relieves: nothing is released onto them, and what leaves them goes first.
+#: Further checks under which a campaign is not begun. Full OSDs and pools are not among them: to
+#: relieve an OSD takes a campaign, no PG is released onto a full one, and a quota stops clients
+#: only.
 UNHEALTHY_CHECKS = {
-    'OSD_BACKFILLFULL': Reason(Code.OSD_BACKFILLFULL, 'OSDs too full to be backfilled'),
-    'PG_BACKFILL_FULL': Reason(Code.BACKFILL_TOOFULL, 'PGs too full to be backfilled'),
-    'OSD_DOWN': Reason(Code.OSD_DOWN, 'OSDs down'),
-    'OSD_HOST_DOWN': Reason(Code.OSD_HOST_DOWN, 'hosts down'),
-    'OSD_NEARFULL': Reason(Code.OSD_NEARFULL, 'nearly full OSDs'),
     'OSD_SCRUB_ERRORS': Reason(Code.OSD_SCRUB_ERRORS, 'scrub errors'),
     'PG_DAMAGED': Reason(Code.PG_DAMAGED, 'damaged PGs'),
 }
+#: The health check that an operator mutes to have a condition of PGs disregarded.
+MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAGGY_PGS',
+            Code.LEASES: 'PERFGUARD_LAGGY_PGS', Code.INACTIVE: 'PG_AVAILABILITY',
+            Code.DEGRADED: 'PG_DEGRADED', Code.SLOW_OPS: 'SLOW_OPS',
+            Code.SLOW_POOL: 'PERFGUARD_LATENCY', Code.OSD_DOWN: 'OSD_DOWN'}
+#: What `rebalance acknowledge` waives.
+WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DOWN, Code.SLOW_OPS,
+            Code.SLOW_PING, Code.SLOW_POOL)
+#: OSDs that a text names.
+NAMED = 5
 
 
-def stop_conditions(signals: Signals) -> List[Reason]:
-    """Reasons not to release anything now."""
+@dataclass(frozen=True)
+class Touched:
+    """OSDs and pools that a change or a release concerns."""
+    osds: AbstractSet[int]
+    pools: AbstractSet[int]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A reason not to release, and what it concerns; `osds` None: everything."""
+    reason: Reason
+    osds: Optional[FrozenSet[int]] = None
+    pools: FrozenSet[int] = frozenset()
+
+    @property
+    def everywhere(self) -> bool:
+        return self.osds is None
+
+    def concerns(self, osds: Iterable[int], pools: Iterable[int]) -> bool:
+        return self.osds is None or not (self.osds.isdisjoint(osds)
+                                         and self.pools.isdisjoint(pools))
+
+
+def is_waived(reason: Reason, waived: Sequence[str]) -> bool:
+    """By the operator; that PGs were laggy goes with their being laggy."""
+    return reason.code in waived or (reason.code == Code.LAGGY_LATELY and Code.LAGGY in waived)
+
+
+def is_muted(reason: Reason, signals: Signals) -> bool:
+    return MUTED_BY.get(reason.code) in signals.muted
+
+
+def stop_conditions(signals: Signals,
+                    osd_counts: Mapping[int, PgCounts] = {}) -> List[Stop]:
+    """What speaks against releases now, but for what is muted.
+
+    `osd_counts`: PGs by the OSDs of their acting sets; empty where not known. Conditions of PGs
+    are located by OSD, else by pool; what neither locates concerns everything. So do laggy PGs:
+    clients wait, and movement anywhere may be the cause.
+    """
     counts = signals.counts
-    reasons: List[Reason] = []
-    stuck = counts.inactive - counts.in_transition
-    for number, code, text in (
-            (counts.laggy, Code.LAGGY, 'laggy'),
-            (counts.wait, Code.LEASES, 'waiting for read leases to end'),
-            (stuck, Code.INACTIVE, 'inactive'), (counts.degraded, Code.DEGRADED, 'degraded')):
+    stops: List[Stop] = []
+    for number, code, text in ((counts.laggy, Code.LAGGY, 'laggy'),
+                               (counts.wait, Code.LEASES, 'waiting for read leases to end')):
         if number > 0:
-            reasons.append(Reason(code, '%s %s' % (pgs_are(number), text)))
-    reasons += _checks(STOP_CHECKS, signals)
-    if signals.slow_ops and 'SLOW_OPS' not in signals.health:
-        reasons.append(Reason(Code.SLOW_OPS, plural(signals.slow_ops, 'slow operation')))
-    return reasons
+            stops.append(Stop(Reason(code, '%s %s' % (pgs_are(number), text))))
+    stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts)
+    stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts)
+    stops += [Stop(reason) for reason in _checks(STOP_CHECKS, signals)
+              if reason.code != Code.SLOW_OPS or not signals.slow_daemons]
+    if signals.slow_ops:
+        stops.append(_slow_ops(signals))
+    return [stop for stop in stops if not is_muted(stop.reason, signals)]
+
+
+def _stuck(counts: PgCounts) -> int:
+    return counts.inactive - counts.in_transition
+
+
+def _degraded(counts: PgCounts) -> int:
+    return counts.degraded
+
+
+def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
+             osd_counts: Mapping[int, PgCounts]) -> List[Stop]:
+    number = number_of(signals.counts)
+    if number <= 0:
+        return []
+    what = '%s %s' % (pgs_are(number), text)
+    osds = frozenset(osd for osd, counts in osd_counts.items() if number_of(counts) > 0)
+    pools = frozenset(pool for pool, counts in signals.pool_counts.items()
+                      if number_of(counts) > 0)
+    if osds:
+        return [Stop(Reason(code, '%s on %s' % (what, osds_text(osds))), osds)]
+    if pools:
+        return [Stop(Reason(code, '%s in %s' % (what, plural(len(pools), 'pool'))), osds, pools)]
+    return [Stop(Reason(code, what))]
+
+
+def _slow_ops(signals: Signals) -> Stop:
+    """By the OSDs that report them; those of mons concern everything."""
+    text = plural(signals.slow_ops, 'slow operation')
+    names = signals.slow_daemons
+    osds = frozenset(int(name[4:]) for name in names
+                     if name.startswith('osd.') and name[4:].isdigit())
+    if not names or len(osds) < len(names):
+        return Stop(Reason(Code.SLOW_OPS, text))
+    return Stop(Reason(Code.SLOW_OPS, '%s on %s' % (text, osds_text(osds))), osds)
+
+
+def osds_text(osds: Iterable[int]) -> str:
+    """As in "osd.1, osd.2" or "osd.1, ... and 7 more"."""
+    ordered = sorted(osds)
+    text = ', '.join('osd.%d' % osd for osd in ordered[:NAMED])
+    more = len(ordered) - NAMED
+    return '%s and %d more' % (text, more) if more > 0 else text
 
 
 def _checks(checks: Mapping[str, Reason], signals: Signals) -> List[Reason]:
@@ -50,18 +138,45 @@ def _checks(checks: Mapping[str, Reason], signals: Signals) -> List[Reason]:
             for check, reason in checks.items() if check in signals.health]
 
 
-def unhealthy(signals: Signals, pools: Tuple[Pool, ...]) -> List[Reason]:
-    """Reasons not to begin a campaign without --force."""
-    reasons = stop_conditions(signals)
-    if signals.counts.backfill_toofull:
-        reasons.append(Reason(Code.BACKFILL_TOOFULL, '%s too full to be backfilled'
-                              % pgs_are(signals.counts.backfill_toofull)))
+def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCounts] = {},
+              touched: Optional[Touched] = None) -> List[Reason]:
+    """Reasons not to begin a campaign without --force.
+
+    `touched`: what the campaign's change concerns; None: it is not known, so that everything may
+    be.
+    """
+    stops = stop_conditions(signals, osd_counts)
+    stops += _down(signals, osdmap)
     if signals.counts.in_transition:
-        reasons.append(Reason(Code.PEERING, '%s peering or activating'
-                              % pgs_are(signals.counts.in_transition)))
-    reasons += _checks(UNHEALTHY_CHECKS, signals)
-    for pool in pools:
-        if pool.pg_num != pool.pg_num_target or pool.pg_num_pending != pool.pg_num:
-            reasons.append(Reason(Code.PG_NUM_CHANGING, 'pool %s is changing from %s to %d'
-                                  % (pool.name, pgs(pool.pg_num), pool.pg_num_target)))
-    return reasons
+        stops.append(Stop(Reason(Code.PEERING, '%s peering or activating'
+                                 % pgs_are(signals.counts.in_transition))))
+    stops += [Stop(reason) for reason in _checks(UNHEALTHY_CHECKS, signals)]
+    stops += [Stop(_resizing(pool), frozenset(), frozenset({pool.id}))
+              for pool in osdmap.pools.values()
+              if pool.pg_num != pool.pg_num_target or pool.pg_num_pending != pool.pg_num]
+    return [stop.reason for stop in stops
+            if touched is None or stop.concerns(touched.osds, touched.pools)]
+
+
+def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
+    """OSDs that are down and not out: their data is about to be somewhere else."""
+    down = frozenset(osd.id for osd in osdmap.osds.values()
+                     if osd.exists and not osd.up and osd.reweight > 0 and not osd.destroyed)
+    if not down or 'OSD_DOWN' in signals.muted:
+        return []
+    return [Stop(Reason(Code.OSD_DOWN, 'down and in: %s' % osds_text(down)), down)]
+
+
+def _resizing(pool: Pool) -> Reason:
+    return Reason(Code.PG_NUM_CHANGING, 'pool %s is changing from %s to %d'
+                  % (pool.name, pgs(pool.pg_num), pool.pg_num_target))
+
+
+def spread(stops: Sequence[Stop], in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:
+    """Stops of everything, and those of some OSDs or pools.
+
+    Slow operations on OSDs of PGs in flight may be the work of these: they concern everything.
+    """
+    wide = [stop for stop in stops if stop.everywhere or (
+        stop.reason.code == Code.SLOW_OPS and stop.concerns(in_flight, ()))]
+    return wide, [stop for stop in stops if stop not in wide]

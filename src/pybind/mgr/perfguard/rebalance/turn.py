@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
-from ..cluster.types import OsdMap, Placement, Pool, Signals, pool_of, seed_of
+from ..cluster.types import OsdMap, PgCounts, Placement, Pool, Signals, pool_of, seed_of
 from ..events import Event
 from ..options import Options
 from ..reasons import Reason
@@ -13,6 +13,7 @@ from ..upmap.semantics import out_osds
 from .clients import Clients
 from .holds import Settings
 from .moves import Move
+from .stop import Stop
 from .types import Action, Campaign, Phase, PinRecord
 
 
@@ -29,6 +30,8 @@ class Observation:
     stats_period: float = 5.0
     #: OSDs that have a degraded PG.
     degraded_osds: FrozenSet[int] = frozenset()
+    #: PGs by the OSDs of their acting sets, of the last reading; empty: not known.
+    osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: All pins have the goals that this OSDMap asks for, if the campaign wants any.
     goals_fit: bool = True
     #: The pins have not been held against this OSDMap yet.
@@ -75,6 +78,8 @@ class Turn:
         self.reasons: List[Reason] = []
         self.events: List[Event] = []
         self.unpins: Dict[str, None] = {}
+        #: What holds the releases that touch certain OSDs or pools.
+        self.stops: List[Stop] = []
         self.new_pins: Dict[str, PinRecord] = {}
         self._pins = pins
 

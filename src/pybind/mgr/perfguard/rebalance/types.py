@@ -147,6 +147,8 @@ class Campaign:
     held: bool = False
     #: Pins that are left while it is held.
     left: int = 0
+    #: Codes of stop conditions that the operator has waived.
+    acknowledged: Tuple[str, ...] = ()
     ended: Optional[float] = None
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
@@ -314,7 +316,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     holds = campaign.holds
     document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
     document.update({
-        'phase': campaign.phase.value,
+        'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
         'change': None if campaign.change is None else change_to_json(campaign.change),
         'back': None if campaign.back is None else change_to_json(campaign.back),
         'unpinnable': dict(campaign.unpinnable),
@@ -339,6 +341,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         change=None if raw.get('change') is None else change_from_json(raw['change']),
         back=None if raw.get('back') is None else change_from_json(raw['back']),
         unpinnable=dict(raw['unpinnable']),
+        acknowledged=tuple(raw.get('acknowledged', ())),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
         stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
         pinning={pgid: Sent(*sent) for pgid, sent in raw['pinning'].items()},

@@ -53,7 +53,7 @@ class Driver:
     def phase(self) -> str:
         return str(self.status.get('phase', ''))
 
-    def ask(self, verb: str, **kwargs: bool) -> None:
+    def ask(self, verb: str, **kwargs: Any) -> None:
         self.loop.request(Request(verb, **kwargs))
 
     def order(self, verb: str, *names: str, **kwargs: Any) -> Any:

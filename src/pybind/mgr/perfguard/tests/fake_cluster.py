@@ -151,9 +151,11 @@ class FakeCluster:
     mon_config: Dict[str, str] = field(default_factory=lambda: {'mon_op': '1'})
     modes: Dict[int, str] = field(default_factory=lambda: {1: 'on', 2: 'warn'})
     health: Dict[str, str] = field(default_factory=dict)
+    muted: Set[str] = field(default_factory=set)
     trouble: Dict[str, int] = field(default_factory=dict)
     fullness: Dict[int, str] = field(default_factory=dict)
     slow_ops: int = 0
+    slow_daemons: Dict[str, int] = field(default_factory=dict)
     #: What the OSDs report.
     #: PGs whose acting set was sent with their release.
     primed: Set[str] = field(default_factory=set)
@@ -561,7 +563,8 @@ class FakeCluster:
         counts = replace(self._stats, **self.trouble)
         down = sum(not toy.up for toy in self.toys.values())
         health = {**({'OSD_DOWN': '%d osds down' % down} if down else {}), **self.health}
-        return Signals(counts, slow_ops=self.slow_ops, health=health,
+        return Signals(counts, slow_ops=self.slow_ops, slow_daemons=dict(self.slow_daemons),
+                       health=health, muted=frozenset(self.muted),
                        pool_bytes={1: self.pgs << 30, 2: self.pgs << 31})
 
     def readings(self, view: object, signals: Signals) -> Readings:

@@ -82,7 +82,7 @@ def shell(stub: types.ModuleType) -> Shell:
 
 READ = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
-WRITE = ('prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'finish')
+WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'abort', 'finish')
 ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'shutdown', *(
     'probe ' + verb for verb in (
         'run', 'cancel', 'rm', 'baseline set', 'baseline rm', 'schedule add', 'schedule rm')))

@@ -255,9 +255,13 @@ def test_a_crush_map_in_the_way_of_which_something_stands() -> None:
 
 def test_orders_wait_for_a_campaign_and_a_healthy_cluster() -> None:
     driver = Driver(waiting())
-    driver.cluster.health['OSD_DOWN'] = '1 osds down'
+    driver.cluster.take_down(0)
+    driver.run(3)
     with pytest.raises(Refused, match='not fit to begin'):
         driver.order('expand', weight='1')
+    driver.cluster.revive(0)
+    driver.run(3)
+    driver.cluster.trouble = {'degraded': 1}
     assert driver.order('expand', weight='1', dry_run=True)['pgs'] == 12
     driver.order('expand', weight='1', force=True)
     with pytest.raises(Refused, match='campaign 1 is'):

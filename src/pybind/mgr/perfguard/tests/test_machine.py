@@ -80,7 +80,7 @@ class Machine:
         self.cluster.tick()
         return list(decision.actions)
 
-    def ask(self, verb: str, **kwargs: bool) -> None:
+    def ask(self, verb: str, **kwargs: Any) -> None:
         self.campaign = apply(self.campaign, Request(verb, **kwargs), self.cluster.now)
 
     def until(self, done: Callable[[], bool], turns: int = 200) -> None:

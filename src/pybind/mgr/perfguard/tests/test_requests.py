@@ -40,7 +40,7 @@ def refusal(subject: Optional[Campaign], request: Request, pins: int = 0,
 
 
 def test_the_table_names_every_verb() -> None:
-    assert VERBS == set(TABLE) | {'prepare'}
+    assert VERBS == set(TABLE) | {'prepare', 'acknowledge'}
 
 
 @pytest.mark.parametrize('phase', Phase)
@@ -65,6 +65,26 @@ def test_prepare_in_phase(phase: Phase) -> None:
         check(campaign(phase), Request('prepare'), 3, ())
     else:
         assert refusal(campaign(phase), Request('prepare', force=True)).errno == errno.EBUSY
+
+
+@pytest.mark.parametrize('phase', Phase)
+def test_acknowledge_in_phase(phase: Phase) -> None:
+    request = Request('acknowledge', code='DEGRADED')
+    if phase in ENDED:
+        assert refusal(campaign(phase), request).errno == errno.ENOENT
+        return
+    check(campaign(phase), request, 3, ())
+    once = apply(campaign(phase), request, 50.0)
+    assert once == campaign(phase, acknowledged=('DEGRADED',))
+    assert apply(once, request, 51.0) == once
+    assert apply(once, Request('acknowledge', code='SLOW_OPS'), 51.0).acknowledged == (
+        'DEGRADED', 'SLOW_OPS')
+
+
+@pytest.mark.parametrize('code', ['', 'degraded', 'FOREIGN_FLAG', 'HALTED'])
+def test_what_cannot_be_acknowledged(code: str) -> None:
+    refused = refusal(campaign(Phase.HOLDING), Request('acknowledge', code=code))
+    assert refused.errno == errno.EINVAL and 'DEGRADED' in str(refused)
 
 
 def test_without_any_campaign() -> None:

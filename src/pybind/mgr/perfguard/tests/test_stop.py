@@ -1,21 +1,40 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""When nothing is released, and when no campaign begins."""
+"""When nothing is released, and when no campaign begins; what a stop condition concerns."""
 from dataclasses import replace
-from typing import Dict
+from typing import Any, Dict, FrozenSet, List, Optional
 
 import pytest
 
-from perfguard.cluster.types import PgCounts, Pool, Signals
+from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
 from perfguard.reasons import Reason
-from perfguard.rebalance.stop import (STOP_CHECKS, UNHEALTHY_CHECKS, stop_conditions, unhealthy)
+from perfguard.rebalance.stop import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE, Stop,
+                                      Touched, spread, stop_conditions, unhealthy)
 
 FINE = Signals(PgCounts(total=100, active_clean=90, remapped=10, backfilling=5, backfill_wait=5),
                misplaced_ratio=0.2, health={'PG_AVAILABILITY': 'x', 'OSDMAP_FLAGS': 'y'})
 POOL = Pool(1, 'p', False, 3, 2, 0, 32, 32, 32)
+#: Fullness comes with the OSDMap; quotas and full OSDs are no reason not to begin.
+FULL = {'OSD_FULL': '1 full osd(s)', 'POOL_FULL': '1 pool(s) full', 'OSD_NEARFULL': 'x',
+        'OSD_BACKFILLFULL': 'x', 'PG_BACKFILL_FULL': 'x'}
+
+
+def osdmap(*pools: Pool, osds: FrozenSet[int] = frozenset(range(6)),
+           down: FrozenSet[int] = frozenset()) -> OsdMap:
+    rows = {osd: Osd(osd, osd not in down, 1.0, fullness='full' if osd == 0 else '')
+            for osd in osds}
+    return OsdMap(7, frozenset(), {pool.id: pool for pool in pools or (POOL,)}, rows, {}, {}, {})
+
+
+def with_counts(**counts: int) -> Signals:
+    return replace(FINE, counts=replace(FINE.counts, **counts))
+
+
+def reasons(signals: Signals) -> List[Reason]:
+    return [stop.reason for stop in stop_conditions(signals)]
 
 
 def test_a_cluster_that_moves_data_is_fine() -> None:
-    assert stop_conditions(FINE) == [] and unhealthy(FINE, (POOL,)) == []
+    assert stop_conditions(FINE) == [] and unhealthy(FINE, osdmap()) == []
 
 
 @pytest.mark.parametrize('counts, reason', [
@@ -24,29 +43,76 @@ def test_a_cluster_that_moves_data_is_fine() -> None:
     ({'inactive': 4}, Reason('INACTIVE', '4 PGs are inactive')),
     ({'degraded': 1}, Reason('DEGRADED', '1 PG is degraded')),
     ({'inactive': 7, 'in_transition': 3}, Reason('INACTIVE', '4 PGs are inactive'))])
-def test_conditions_of_pgs(counts: Dict[str, int], reason: Reason) -> None:
-    signals = replace(FINE, counts=replace(FINE.counts, **counts))
-    assert stop_conditions(signals) == [reason] and reason in unhealthy(signals, ())
+def test_what_cannot_be_located_concerns_everything(counts: Dict[str, int],
+                                                    reason: Reason) -> None:
+    signals = with_counts(**counts)
+    assert stop_conditions(signals) == [Stop(reason)]
+    assert reason in unhealthy(signals, osdmap())
+    assert reason in unhealthy(signals, osdmap(), touched=Touched({5}, {9}))
 
 
-def test_pgs_that_are_too_full_stop_no_release_but_a_beginning() -> None:
-    signals = replace(FINE, counts=replace(FINE.counts, backfill_toofull=6))
-    assert stop_conditions(signals) == []
-    assert unhealthy(signals, ()) == [
-        Reason('BACKFILL_TOOFULL', '6 PGs are too full to be backfilled')]
+@pytest.mark.parametrize('code, counts', [
+    ('DEGRADED', {'degraded': 1}), ('INACTIVE', {'inactive': 2, 'in_transition': 1})])
+def test_conditions_of_pgs_concern_their_osds(code: str, counts: Dict[str, int]) -> None:
+    others = PgCounts(total=9, inactive=1, in_transition=1)
+    where = {osd: PgCounts(total=9, **counts) if osd in (2, 3) else others for osd in range(6)}
+    stop, = stop_conditions(with_counts(**counts), where)
+    assert stop.reason.code == code and stop.osds == {2, 3}
+    assert stop.reason.text.endswith('on osd.2, osd.3')
+    assert stop.concerns((5, 3), (1,)) and not stop.concerns((4, 5), (1,))
+    touched = [unhealthy(with_counts(**counts), osdmap(), where, Touched({osd}, {1}))
+               for osd in (2, 4)]
+    assert stop.reason in touched[0] and stop.reason not in touched[1]
+
+
+def test_conditions_of_pgs_concern_their_pools_where_no_osd_has_reported_them() -> None:
+    signals = replace(with_counts(degraded=1), pool_counts={
+        1: PgCounts(total=32), 2: PgCounts(total=32, degraded=1)})
+    stop, = stop_conditions(signals, {osd: PgCounts(total=9) for osd in range(6)})
+    assert stop.concerns((), (2,)) and not stop.concerns((1, 2, 3), (1,))
+
+
+def test_slow_operations_concern_the_osds_that_report_them() -> None:
+    slow = replace(FINE, slow_ops=4, slow_daemons={'osd.3': 4}, health={'SLOW_OPS': 'x'})
+    stop, = stop_conditions(slow)
+    assert stop == Stop(Reason('SLOW_OPS', '4 slow operations on osd.3'), frozenset({3}))
+    assert spread([stop], {1, 2}) == ([], [stop])
+    assert spread([stop], {1, 3}) == ([stop], []), 'PGs in flight may be the cause'
+    stop, = stop_conditions(replace(slow, slow_ops=5, slow_daemons={'osd.3': 4, 'mon.a': 1}))
+    assert stop.everywhere
+
+
+def test_slow_operations_are_said_once() -> None:
+    assert reasons(replace(FINE, slow_ops=1)) == [Reason('SLOW_OPS', '1 slow operation')]
+    late = replace(FINE, health={'SLOW_OPS': '4 slow ops, oldest 30 s'})
+    assert reasons(late) == [Reason('SLOW_OPS', 'slow operations: 4 slow ops, oldest 30 s')]
+
+
+def test_many_osds_are_not_all_named() -> None:
+    where = {osd: PgCounts(total=9, degraded=1) for osd in range(8)}
+    stop, = stop_conditions(with_counts(degraded=4), where)
+    assert stop.reason.text == \
+        '4 PGs are degraded on osd.0, osd.1, osd.2, osd.3, osd.4 and 3 more'
+
+
+@pytest.mark.parametrize('check', sorted(FULL))
+def test_fullness_stops_nothing(check: str) -> None:
+    signals = replace(with_counts(backfill_toofull=6), health={check: FULL[check]})
+    pool = replace(POOL, flags=frozenset({'full_quota', 'full'}))
+    assert stop_conditions(signals) == [] and unhealthy(signals, osdmap(pool)) == []
 
 
 def test_peering_stops_no_release_but_a_beginning() -> None:
-    signals = replace(FINE, counts=replace(FINE.counts, inactive=3, in_transition=3))
+    signals = with_counts(inactive=1, in_transition=1)
     assert stop_conditions(signals) == []
-    assert unhealthy(signals, ()) == [Reason('PEERING', '3 PGs are peering or activating')]
+    assert unhealthy(signals, osdmap()) == [Reason('PEERING', '1 PG is peering or activating')]
 
 
 @pytest.mark.parametrize('check', sorted(STOP_CHECKS))
 def test_health_checks_that_stop(check: str) -> None:
     signals = replace(FINE, health={check: 'the summary'})
     told = STOP_CHECKS[check]
-    assert stop_conditions(signals) == [Reason(told.code, told.text + ': the summary')]
+    assert stop_conditions(signals) == [Stop(Reason(told.code, told.text + ': the summary'))]
 
 
 @pytest.mark.parametrize('check', sorted(UNHEALTHY_CHECKS))
@@ -54,17 +120,36 @@ def test_health_checks_under_which_nothing_begins(check: str) -> None:
     signals = replace(FINE, health={check: 'the summary'})
     assert stop_conditions(signals) == []
     told = UNHEALTHY_CHECKS[check]
-    assert unhealthy(signals, ()) == [Reason(told.code, told.text + ': the summary')]
+    assert unhealthy(signals, osdmap()) == [Reason(told.code, told.text + ': the summary')]
 
 
-def test_slow_operations_are_said_once() -> None:
-    assert stop_conditions(replace(FINE, slow_ops=4)) == [Reason('SLOW_OPS', '4 slow operations')]
-    both = replace(FINE, slow_ops=4, health={'SLOW_OPS': '4 slow ops, oldest 30 s'})
-    assert stop_conditions(both) == [
-        Reason('SLOW_OPS', 'slow operations: 4 slow ops, oldest 30 s')]
+@pytest.mark.parametrize('touched, codes', [
+    (None, ['OSD_DOWN']), (Touched({3}, {1}), ['OSD_DOWN']), (Touched({1, 2}, {1}), [])])
+def test_osds_that_are_down(touched: Optional[Touched], codes: List[str]) -> None:
+    seen = osdmap(down=frozenset({3}))
+    assert [reason.code for reason in unhealthy(FINE, seen, {}, touched)] == codes
+    assert unhealthy(replace(FINE, muted=frozenset({'OSD_DOWN'})), seen, {}, touched) == []
 
 
 @pytest.mark.parametrize('changes', [{'pg_num_target': 64}, {'pg_num_pending': 31}])
 def test_a_pool_that_splits_or_merges(changes: Dict[str, int]) -> None:
-    reasons = unhealthy(FINE, (POOL, replace(POOL, **changes)))
-    assert len(reasons) == 1 and reasons[0].code == 'PG_NUM_CHANGING'
+    other: Any = replace(POOL, id=2, **changes)
+    reason, = unhealthy(FINE, osdmap(POOL, other))
+    assert reason.code == 'PG_NUM_CHANGING'
+    assert unhealthy(FINE, osdmap(POOL, other), {}, Touched({1}, {1})) == []
+    assert unhealthy(FINE, osdmap(POOL, other), {}, Touched({1}, {2})) == [reason]
+
+
+@pytest.mark.parametrize('counts, check', [
+    ({'laggy': 2}, 'PERFGUARD_LAGGY_PGS'), ({'wait': 2}, 'PERFGUARD_LAGGY_PGS'),
+    ({'inactive': 2}, 'PG_AVAILABILITY'), ({'degraded': 2}, 'PG_DEGRADED')])
+def test_what_is_muted_stops_nothing(counts: Dict[str, int], check: str) -> None:
+    assert stop_conditions(with_counts(**counts))
+    assert stop_conditions(replace(with_counts(**counts), muted=frozenset({check}))) == []
+
+
+def test_codes_that_can_be_waived_or_muted_are_those_that_stop() -> None:
+    stopping = {'LAGGY', 'LEASES', 'INACTIVE', 'DEGRADED', 'SLOW_POOL', 'LAGGY_LATELY',
+                *(reason.code for reason in STOP_CHECKS.values())}
+    assert set(WAIVABLE) == stopping - {'LAGGY_LATELY'}
+    assert set(MUTED_BY) == stopping - {'MON_DOWN', 'SLOW_PING'} | {'OSD_DOWN'}

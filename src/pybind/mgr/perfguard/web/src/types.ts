@@ -101,6 +101,8 @@ export interface Campaign {
     ended: Value;
     reasons: string[];
     limits: Reason[];
+    /** Codes of stop conditions that are waived. */
+    acknowledged: string[];
 }
 
 export interface RungSetting {
