@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-from perfguard.probe.placement import names_by_osd, pgid_of
+from perfguard.probe.placement import led_by, names_by_osd, pgid_of
 from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster
 
@@ -31,7 +31,8 @@ def test_placement(release: str, make_cluster: ClusterFactory) -> None:
             assert found['pgid'] == pgid_of(pool_id, pg_num, namespace, name), (name, namespace)
 
     leads = {pg['pgid']: pg['acting_primary'] for pg in cluster.pgs()}
-    names = names_by_osd(PREFIX + '7-4194304-', pool_id, PG_NUMS[-1], leads, range(OSDS), 16)
+    led = led_by(pool_id, PG_NUMS[-1], leads, range(OSDS))
+    names = names_by_osd(PREFIX + '7-4194304-', PG_NUMS[-1], led, 16)
     for osd in range(OSDS):
         assert {osd_map(cluster, pool, name, NAMESPACE)['acting_primary']
                 for name in names[osd]} == {osd}

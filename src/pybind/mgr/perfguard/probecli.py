@@ -58,6 +58,12 @@ class ProbeCommands:
         """Stop the probe under way"""
         return show(self.loop.ask(RunId('probe cancel', run)), format, tables.message)
 
+    @write_command('perfguard probe abandon')
+    @command
+    def probe_abandon(self, run: int, format: Optional[str] = None) -> CommandResult:
+        """Give up cleaning up after a probe, so that others may run; says what stays where"""
+        return show(self.loop.ask(RunId('probe abandon', run)), format, tables.message)
+
     @write_command('perfguard probe rm')
     @command
     def probe_rm(self, run: int, format: Optional[str] = None) -> CommandResult:

@@ -2,7 +2,7 @@
 """From an order to what a run will do, and whether it may: nothing is made yet."""
 import errno
 from dataclasses import dataclass
-from typing import Callable, List, Mapping, Optional, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from .cluster.ports import Cluster, View
 from .cluster.types import RJENKINS, Pool
@@ -10,12 +10,13 @@ from .options import Options
 from .probe import budget as budgets
 from .probe.budget import Budget
 from .probe.job import parse_jobs, profile_of
+from .probe.naming import Naming, naming_of
 from .probe.order import RunOrder, count_of
 from .probe.profiles import MAX_REPEAT, default_repeat
 from .probe.safety import closed, trouble
 from .probe.selection import Place, selected_osds
 from .probe.site import pg_num_for
-from .probe.steps import plan_steps
+from .probe.steps import check_target, plan_steps
 from .probe.types import BadJob, Job, Json, Step, Target
 from .probepremises import pool_named
 from .rebalance.requests import Refused
@@ -47,12 +48,12 @@ class Draft:
     #: What --dry-run shows.
     preview: Json
 
-    def steps(self, run: int) -> Callable[[Pool, Mapping[str, int]], Tuple[Step, ...]]:
+    def steps(self) -> Tuple[Step, ...]:
+        return plan_steps(self.jobs, self.target, self.repeat)
+
+    def naming(self, run: int) -> Callable[[Pool, View], Naming]:
         """For ProbeRun's Plan."""
-        def planned(pool: Pool, leads: Mapping[str, int]) -> Tuple[Step, ...]:
-            return plan_steps(run, self.jobs, self.target, leads if self.target.osds else None,
-                              pool.id, pool.pg_num, self.repeat)
-        return planned
+        return lambda pool, view: _naming(run, self.jobs, self.target, pool, view)
 
 
 def draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, options: Options,
@@ -84,14 +85,21 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
                       'that no object can be put where it shall be' % (
                           pool.name, pool.object_hash))
     pg_num = pool.pg_num if pool is not None else pg_num_for(_up(seen))
-    steps = () if order.store else _stand_in(jobs, target, repeat, pg_num) if pool is None \
-        else plan_steps(0, jobs, target, view.leads(pool.id) if target.osds else None, pool.id,
-                        pg_num, repeat)
+    if not order.store:
+        check_target(jobs, target)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
-        steps, _copies(target, pool))
+        jobs, target, repeat, _copies(target, pool))
     refusals = tuple(_refusals(order, cluster, seen, options, moving, pool, jobs, spent))
-    preview = {**budgets.preview_json(target, steps, spent, refusals), 'repeat': repeat}
+    if pool is not None and not refusals:
+        # Last, for it looks at each PG of the pool; raises BadJob.
+        _naming(0, jobs, target, pool, view)
+    preview = budgets.preview_json(target, jobs, repeat, spent, refusals)
     return Draft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
+
+
+def _naming(run: int, jobs: Sequence[Job], target: Target, pool: Pool, view: View) -> Naming:
+    leads = view.leads(pool.id) if target.osds else None
+    return naming_of(run, jobs, target, leads, pool.id, pool.pg_num)
 
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:
@@ -124,15 +132,6 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
 
 def _up(seen: Observation) -> int:
     return sum(1 for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0)
-
-
-def _stand_in(jobs: Tuple[Job, ...], target: Target, repeat: int,
-              pg_num: int) -> Tuple[Step, ...]:
-    """Steps as many and as large as those to come, of a pool that is not there yet."""
-    if not target.osds:
-        return plan_steps(0, jobs, target, None, 0, pg_num, repeat)
-    leads = {'0.%x' % number: osd for number, osd in enumerate(target.osds)}
-    return plan_steps(0, jobs, target, leads, 0, len(leads), repeat)
 
 
 def _copies(target: Target, pool: Optional[Pool]) -> float:

@@ -100,9 +100,14 @@ class Premises:
         self.key = ''
         self._cluster.run([sites.remove_user_command(self.site)])
 
+    def user_removed(self) -> bool:
+        """Whether it is gone."""
+        self.key = ''
+        return self._done(sites.remove_user_command(self.site))
+
     def remove_user(self) -> bool:
         """Whether it is gone, and noted so."""
-        if not self._done(sites.remove_user_command(self.site)):
+        if not self.user_removed():
             return False
         self.note(user=False)
         return True

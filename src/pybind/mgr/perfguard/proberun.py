@@ -13,9 +13,11 @@ from .cluster.ports import Cluster, View
 from .cluster.process import Child
 from .cluster.types import Pool, Signals
 from .probe.history import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
+from .probe.naming import Naming
 from .probe.safety import met
-from .probe.site import Site
-from .probe.types import PREFIX, BadJob, Counted, Step, StepResult
+from .probe.site import Site, left
+from .probe.sweeping import Part, Sweeps
+from .probe.types import BadJob, Counted, Step, StepResult
 from .probe.wire import RUN, SWEEP, Request, request_to_json, step_result_from_json
 from .probe.worker import argv
 from .probecounts import AFTER, BEFORE, Counts
@@ -29,11 +31,8 @@ Json = Dict[str, Any]
 POOL_SECONDS = 60.0
 #: Seconds over its limit after which a worker that does not end by itself is killed.
 GRACE_SECONDS = 2.0
-#: Seconds for one sweep, and between two. Where another mgr may have left a worker, two sweeps
-#: that find nothing must lie further apart than that worker takes to notice that it is alone.
+#: Seconds for one sweep.
 SWEEP_SECONDS = 20.0
-SWEEP_PAUSE_SECONDS = 5.0
-ORPHAN_SECONDS = 12.0
 #: Seconds after which a worker that was told to end is killed: it takes some 10 to clean up.
 CANCEL_SECONDS = 20.0
 #: Between two attempts at something that the mons refuse: from the first of these, twice as long
@@ -44,8 +43,9 @@ LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
 @dataclass(frozen=True)
 class Plan:
     """What a run is to do, once it knows where the PGs are."""
-    #: Steps of a pool: (pool, PG -> OSD that leads it) -> steps; raises BadJob.
-    steps: Callable[[Pool, Mapping[str, int]], Tuple[Step, ...]]
+    #: Without names of objects; and what these follow from, which raises BadJob.
+    steps: Tuple[Step, ...]
+    naming: Callable[[Pool, View], Naming]
     #: OSDs whose counters shall prove that the operations went there.
     osds: Tuple[int, ...]
     #: For the whole of the worker.
@@ -72,10 +72,10 @@ class ProbeRun:
         #: When the worker was told to end.
         self._cancelled_at: Optional[float] = None
         self._cancel = False
-        #: When sweeps in a row have found nothing, and how much the last one removed.
-        self._swept: List[float] = []
-        self._removed = 0
-        self._next_sweep = 0.0
+        self._sweeps = Sweeps(plan is None, site.cursor)
+        #: What the sweep that has just ended has said.
+        self._part: Optional[Part] = None
+        self._sweep_began = 0.0
         #: When cleaning up goes on, and how long it paused the last time.
         self._again_at, self._pause = 0.0, 0.0
         # ---- what came of it
@@ -165,35 +165,37 @@ class ProbeRun:
             self.end(ABORTED, reasons[0])
             return
         try:
-            self.steps = self._plan.steps(pool, view.leads(pool.id))
+            naming = self._plan.naming(pool, view)
         except BadJob as error:
             self._fail(str(error))
             return
+        self.steps = self._plan.steps
         limit = self._plan.limit_seconds
-        self._premises.note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS)
+        self._premises.note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS,
+                            naming=None if self.site.own else naming)
         self.started = now
-        self._start(self._request(RUN, limit))
+        self._start(self._request(RUN, limit, naming))
 
     # ---- running
 
-    def _start(self, request: Request) -> None:
+    def _start(self, request: Request) -> bool:
         try:
             self._child = Child(argv())
         except OSError as error:
             self._fail('the worker cannot be started: %s' % error)
             self._premises.hinder('the worker cannot be started: %s' % error)
-            return
+            return False
         self._clean = False
         self._child.send(request_to_json(request))
+        return True
 
-    def _request(self, mode: str, limit_seconds: float) -> Request:
+    def _request(self, mode: str, limit_seconds: float, naming: Optional[Naming]) -> Request:
         conf, hosts = self._cluster.connection()
-        running = mode == RUN
         return Request(
-            self.site.pool, self.site.prefix if running else PREFIX, self.site.entity,
-            self._premises.key, hosts, mode, conf, steps=self.steps if running else (),
-            limit_seconds=limit_seconds, seed=self.site.run,
-            engine=self._plan.engine if self._plan is not None else 'auto')
+            self.site.pool, self.site.prefix, self.site.entity, self._premises.key, hosts, mode,
+            conf, steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds,
+            seed=self.site.run, engine=self._plan.engine if self._plan is not None else 'auto',
+            naming=naming, cursor=self._sweeps.cursor)
 
     def _follow(self, now: float) -> None:
         child = self._child
@@ -244,7 +246,8 @@ class ProbeRun:
             self._premises.hindrance = '' if self._clean else (
                 '%d objects could not be removed yet' % line['left'])
             if self._sweeping:
-                self._removed = int(line['removed'])
+                self._part = Part(int(line['removed']), int(line['left']), int(line['cursor']),
+                                  int(line['total']))
         elif kind == 'error' and self._sweeping:
             self._premises.hindrance = str(line['message'])
         elif kind == 'error' and not self.outcome:
@@ -280,29 +283,28 @@ class ProbeRun:
             return self._premises.remove_pool()
         if pool_named(view, self.site.pool) is not None:
             return self._swept_clean(now)
-        if self._child is not None:
-            self._child.kill()
-            self._child.wait(GRACE_SECONDS)
-            self._child.close()
-            self._child = None
+        self._drop_child()
         return True
 
     def _swept_clean(self, now: float) -> bool:
-        """Whether no object of this run, or of an earlier one, is left in the operator's pool."""
-        orphan = self._plan is None
-        if self._clean and not orphan and not self._sweeping:
+        """Whether no object of this run is left in the operator's pool."""
+        if not self.site.worker_ends or self._clean and self._plan is not None \
+                and not self._sweeping:
             return True
         if self._child is not None:
             self._follow_sweep(now)
-        if self._child is None and now >= self._next_sweep:
-            if self._swept and (not orphan or self._swept[-1] - self._swept[0] > ORPHAN_SECONDS):
-                return True
-            if not self._premises.key and not self._has_user():
-                return False
-            self._sweeping, self._clean, self._removed = True, False, -1
-            self._next_sweep = now + SWEEP_PAUSE_SECONDS
-            self._start(self._request(SWEEP, SWEEP_SECONDS))
+        if self._sweeps.done:
+            return True
+        if self._child is None and self._sweeps.due(now):
+            self._sweep(now)
         return False
+
+    def _sweep(self, now: float) -> None:
+        if not self._premises.key and not self._has_user():
+            return
+        self._sweeping, self._part, self._sweep_began = True, None, now
+        if not self._start(self._request(SWEEP, SWEEP_SECONDS, self.site.naming)):
+            self._sweeps.failed(now)
 
     def _has_user(self) -> bool:
         try:
@@ -320,22 +322,42 @@ class ProbeRun:
         status = child.ended()
         self._listen(child)
         if status is None:
-            if now > self._next_sweep + SWEEP_SECONDS + GRACE_SECONDS:
+            if not 0.0 <= now - self._sweep_began <= SWEEP_SECONDS + 2 * GRACE_SECONDS:
                 child.kill()
             return
-        if not self._clean:
+        if self._part is not None:
+            self._sweeps.ended(self._part, now)
+        else:
             log.warning('probe %d: sweep: %s', self.site.run,
                         self._premises.hindrance or child.last_words or status)
-            self._swept = []
+            self._sweeps.failed(now)
             # The user may have been removed by hand.
             self._premises.key = ''
-        elif self._removed:
-            # What was on its way when its worker died may come after it.
-            self._swept = []
-        else:
-            self._swept.append(now)
+        if self._sweeps.cursor != self.site.cursor:
+            self._premises.note(cursor=self._sweeps.cursor)
         child.close()
         self._child = None
+
+    def abandon(self) -> Tuple[str, ...]:
+        """Give up the clean-up, for good; what stays on the cluster, in words."""
+        self._premises.note(abandoned=True)
+        self._drop_child()
+        gone = []
+        if self.site.own and self._premises.remove_pool():
+            gone.append('pool %s' % self.site.pool)
+        self._premises.restored()
+        if self.site.user and self._premises.user_removed():
+            gone.append(self.site.entity)
+        stays = [each for each in left(self.site) if each not in gone]
+        self.finished = True
+        return tuple(stays)
+
+    def _drop_child(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait(GRACE_SECONDS)
+            self._child.close()
+            self._child = None
 
     # ---- what came of it
 

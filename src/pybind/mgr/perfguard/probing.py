@@ -2,6 +2,7 @@
 """The probes at work: orders, schedules, one run at a time, and what is known of earlier ones."""
 import errno
 import logging
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
 
@@ -124,7 +125,7 @@ class Probing:
     def _try_to_load(self, load: Callable[[], None]) -> None:
         try:
             load()
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, zlib.error) as error:
             self._note(Event('store', 'what is known of probes cannot be read: %r' % error))
 
     def _load_settings(self) -> None:
@@ -148,6 +149,10 @@ class Probing:
         found = replace(site_from_json(site), stage=CLEANING)
         self._run = ProbeRun(self._cluster, self._keep, found, None, now)
         self._cleaning_since = now
+        if found.abandoned:
+            # The mgr was gone before it was noted.
+            self._abandoned(self._run, now)
+            return
         self._note(Event('probe', 'what probe %d has left is removed' % record.id,
                          'this mgr became active'))
 
@@ -186,6 +191,7 @@ class Probing:
             return {'id': order.run, 'message': self._drop_baseline(order.run)}
         verbs: Dict[str, Callable[[RunRecord], str]] = {
             'probe cancel': self._cancel, 'probe rm': self._forget,
+            'probe abandon': lambda record: self._abandon(record, seen.now),
             'probe baseline set': self._set_baseline}
         return {'id': order.run, 'message': verbs[order.verb](self._known(order.run))}
 
@@ -217,8 +223,9 @@ class Probing:
             site = Site(run, own_pool(run) if given.pool is None else given.pool.name,
                         given.pool is None)
             self._keep(site)
-            plan = Plan(given.steps(run), given.target.osds, limit_seconds(given.budget),
-                        options.probe_engine, given.target.replicas, given.pg_num)
+            plan = Plan(given.steps(), given.naming(run), given.target.osds,
+                        limit_seconds(given.budget), options.probe_engine,
+                        given.target.replicas, given.pg_num)
             self._run = ProbeRun(self._cluster, self._keep, site, plan, now)
         self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
                          'asked for by %s' % given.order.trigger))
@@ -233,6 +240,23 @@ class Probing:
                           % (record.id, self._run.text))
         self._run.end(CANCELLED, 'cancelled by command')
         return 'stopping'
+
+    def _abandon(self, record: RunRecord, now: float) -> str:
+        """Give up the clean-up, which is in the way of every other probe."""
+        run = self._run
+        if not isinstance(run, ProbeRun) or record is not self._record:
+            raise Refused(errno.EINVAL, 'probe %d is not under way: it is %s'
+                          % (record.id, record.state))
+        if run.state != CLEANING:
+            raise Refused(errno.EBUSY, 'probe %d is %s ("probe cancel" stops it)'
+                          % (record.id, run.state))
+        return self._abandoned(run, now)
+
+    def _abandoned(self, run: ProbeRun, now: float) -> str:
+        stays = run.abandon()
+        text = 'clean-up abandoned; still there: %s' % (', '.join(stays) or 'nothing')
+        self._finish(run, now, text)
+        return text
 
     def _forget(self, record: RunRecord) -> str:
         if record is self._record:
@@ -352,12 +376,16 @@ class Probing:
         if run.state != CLEANING or self._cleaning_since > seen.now:
             self._cleaning_since = seen.now
         if run.finished:
-            self._cluster.progress_done(progress_id(self._record.id))
-            self._run = None
-            self._end(seen.now, run.outcome or DONE, run.message, run)
+            self._finish(run, seen.now)
         else:
             self._cluster.progress(progress_id(self._record.id), 'perfguard probe %d: %s' % (
                 self._record.id, run.text), run.share)
+
+    def _finish(self, run: Run, now: float, remark: str = '') -> None:
+        assert self._record is not None
+        self._cluster.progress_done(progress_id(self._record.id))
+        self._run = None
+        self._end(now, run.outcome or DONE, '; '.join(filter(None, (run.message, remark))), run)
 
     def _end(self, now: float, state: str, message: str, run: Optional[Run] = None) -> None:
         assert self._record is not None

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a run will take at most, before it begins."""
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 from ..render import bytes_text, seconds_text
 from .fioentry import job_options
-from .types import Job, Json, Step, Target
+from .naming import objects_wanted
+from .steps import step_count
+from .types import Job, Json, Target
 
 #: What the objects are expected to be written with, and what is enough even so, in bytes/s.
 PREFILL_BYTES_PER_SECOND = 50e6
@@ -30,27 +32,35 @@ class Budget(NamedTuple):
     objects: int
 
 
-def budget_of(steps: Sequence[Step], replicas_factor: float) -> Budget:
-    """`replicas_factor`: bytes stored per byte written; the size of the pool, or (k+m)/k."""
-    objects: Dict[str, int] = {name: step.job.object_bytes for step in steps
-                               for stream in step.streams for name in stream.objects}
-    prefill = sum(objects.values())
-    seconds = (sum(step.job.ramp_time + step.job.runtime + STEP_SECONDS for step in steps)
-               + prefill / PREFILL_BYTES_PER_SECOND + OBJECT_SECONDS * len(objects)
-               + CONNECT_SECONDS)
+def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
+              replicas_factor: float) -> Budget:
+    """By arithmetic: a run on all OSDs of a large cluster has too many steps to make them first.
+
+    `replicas_factor`: bytes stored per byte written; the size of the pool, or (k+m)/k.
+    """
+    jobs = target.jobs(jobs)
+    osds = max(1, len(target.osds))
+    wanted = objects_wanted(jobs)
+    objects = osds * sum(wanted.values())
+    prefill = osds * sum(size * count for size, count in wanted.items())
+    steps = step_count(jobs, target, repeat)
+    # Each job is done in as many steps; the streams of a step count once for each of its OSDs.
+    streams = 3 * osds * repeat if target.kind == 'interference' else osds * repeat
+    seconds = (sum(job.ramp_time + job.runtime + STEP_SECONDS for job in jobs)
+               * steps / max(1, len(jobs)) + prefill / PREFILL_BYTES_PER_SECOND
+               + OBJECT_SECONDS * objects + CONNECT_SECONDS)
     return Budget(seconds, prefill, int(prefill * replicas_factor),
-                  _sum(_transfer(step) for step in steps), len(objects))
+                  _sum(_transfer(job, streams * job.numjobs) for job in jobs), objects)
 
 
-def _transfer(step: Step) -> Optional[int]:
-    """Of all streams of a step; None if only its time bounds it. io_size is without the ramp."""
-    job = step.job
+def _transfer(job: Job, streams: int) -> Optional[int]:
+    """Of so many streams; None if only their time bounds it. io_size is without the ramp."""
     bounds = []
     if job.rate_iops:
         bounds.append(_at_rate(job, job.ramp_time + job.runtime))
     if job.io_size and (job.rate_iops or not job.ramp_time):
         bounds.append(job.io_size + _at_rate(job, job.ramp_time))
-    return len(step.streams) * min(bounds) if bounds else None
+    return streams * min(bounds) if bounds else None
 
 
 def _at_rate(job: Job, seconds: float) -> int:
@@ -100,12 +110,12 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
     return found
 
 
-def preview_json(target: Target, steps: Sequence[Step], budget: Budget,
+def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budget,
                  refused: Sequence[str]) -> Json:
     """What a run would do, and why not."""
-    jobs = list(dict.fromkeys(step.job for step in steps))
-    return {'target': target.key, 'jobs': [job_options(job) for job in jobs],
-            'steps': len(steps), 'repeat': max((step.repetition for step in steps), default=-1) + 1,
+    jobs = target.jobs(jobs)
+    return {'target': target.key, 'jobs': [job_options(job) for job in dict.fromkeys(jobs)],
+            'steps': step_count(jobs, target, repeat), 'repeat': repeat,
             'seconds': budget.seconds, 'limit_seconds': limit_seconds(budget),
             'objects': budget.objects, 'prefill_bytes': budget.prefill_bytes,
             'stored_bytes': budget.stored_bytes, 'transfer_bytes': budget.transfer_bytes,

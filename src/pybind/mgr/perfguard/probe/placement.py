@@ -17,8 +17,8 @@ State = Tuple[int, int, int]
 _MASK = 0xffffffff
 _START: State = (0x9e3779b9, 0x9e3779b9, 0)
 _WORDS = struct.Struct('<III')
-#: Names that are tried at most: some 4 s of one core.
-MAX_TRIES = 1000000
+#: Names that are tried at most: some 16 s of one core, of the worker's.
+MAX_TRIES = 4000000
 
 
 def str_hash_rjenkins(name: bytes) -> int:
@@ -73,20 +73,13 @@ def _key(namespace: str, name: str) -> bytes:
     return ((namespace + '\x1f' if namespace else '') + name).encode()
 
 
-def names_for(prefix: str, pool_id: int, pg_num: int, leads: Mapping[str, int], osd: int,
-              count: int) -> Tuple[str, ...]:
-    """`count` names in the probes' namespace of objects whose PGs one OSD leads."""
-    return names_by_osd(prefix, pool_id, pg_num, leads, [osd], count)[osd]
+def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
+                 count: int) -> Dict[int, Tuple[str, ...]]:
+    """`count` names for each OSD, in the probes' namespace, of objects whose PGs it leads.
 
-
-def names_by_osd(prefix: str, pool_id: int, pg_num: int, leads: Mapping[str, int],
-                 osds: Collection[int], count: int) -> Dict[int, Tuple[str, ...]]:
-    """The same for several OSDs in one pass: PREFIX0, PREFIX1, ... are tried one by one.
-
-    `leads`: PG -> the OSD that leads it, its primary. The names are spread evenly over all PGs of
-    the pool that an OSD leads. BadJob if it leads none.
+    `led`: OSD -> its PGs, as numbers. PREFIX0, PREFIX1, ... are tried one by one, for all OSDs in
+    one pass. The names are spread evenly over the PGs of an OSD. BadJob if there are too few PGs.
     """
-    led = _led(pool_id, pg_num, leads, osds)
     # Of each PG.
     most = {osd: -(-count // len(pgs)) for osd, pgs in led.items()}
     leader = {pg: osd for osd, pgs in led.items() for pg in pgs}
@@ -102,13 +95,17 @@ def names_by_osd(prefix: str, pool_id: int, pg_num: int, leads: Mapping[str, int
         if not missing:
             break
         if number > MAX_TRIES:
-            raise BadJob(_too_few(found, led, count, pg_num))
+            osd = min(found, key=lambda each: len(found[each]))
+            raise BadJob(too_few(osd, len(led[osd]), count, pg_num))
     return {osd: tuple(names) for osd, names in found.items()}
 
 
-def _led(pool_id: int, pg_num: int, leads: Mapping[str, int],
-         osds: Collection[int]) -> Dict[int, List[int]]:
-    """OSD -> the PGs of the pool that it leads, as numbers; BadJob if one leads none."""
+def led_by(pool_id: int, pg_num: int, leads: Mapping[str, int],
+           osds: Collection[int]) -> Dict[int, List[int]]:
+    """OSD -> the PGs of the pool that it leads, as numbers; BadJob if one leads none.
+
+    `leads`: PG -> the OSD that leads it, its primary.
+    """
     led: Dict[int, List[int]] = {osd: [] for osd in osds}
     for pgid, osd in leads.items():
         pool, _, pg = pgid.partition('.')
@@ -132,8 +129,6 @@ def _pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
         yield stable_mod(_last_block(state, tail, len(key) + len(digits)), pg_num, bmask)
 
 
-def _too_few(found: Mapping[int, Sequence[str]], led: Mapping[int, Sequence[int]], count: int,
-             pg_num: int) -> str:
-    osd = min(found, key=lambda each: len(found[each]))
+def too_few(osd: int, pgs: int, count: int, pg_num: int) -> str:
     return 'osd.%d leads %d of the %d PGs of the pool: too few to find %d objects that go there' % (
-        osd, len(led[osd]), pg_num, count)
+        osd, pgs, pg_num, count)

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 from ..cluster.types import ConfigEntry
 from ..health import warning
 from .history import PREPARING
+from .naming import Naming, naming_from_json, naming_to_json
 from .types import NAMESPACE, PREFIX
 
 CHECK = 'PERFGUARD_PROBE_LEFT'
@@ -40,6 +41,13 @@ class Site:
     worker_ends: float = 0.0
     #: Of the pool, whatever its name becomes; -1: no worker was started yet.
     pool_id: int = -1
+    #: Of the objects in an operator's pool; None: not known, as long as there are none, or of a
+    #: run that another version has begun.
+    naming: Optional[Naming] = None
+    #: Where the search for objects that are left came to (probe/sweeping.py).
+    cursor: int = 0
+    #: The operator has given up the clean-up.
+    abandoned: bool = False
 
     @property
     def entity(self) -> str:
@@ -51,25 +59,37 @@ class Site:
 
 
 def site_to_json(site: Site) -> Dict[str, Any]:
-    return {**vars(site), 'allowed': dict(site.allowed)}
+    naming = None if site.naming is None else naming_to_json(site.naming)
+    return {**vars(site), 'allowed': dict(site.allowed), 'naming': naming}
 
 
 def site_from_json(raw: Mapping[str, Any]) -> Site:
-    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    """Raises KeyError, TypeError, ValueError or zlib.error on what is none of ours."""
+    naming = raw.get('naming')
     return Site(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
                 bool(raw['user']), {str(key): None if value is None else str(value)
                                     for key, value in raw['allowed'].items()},
-                float(raw['worker_ends']), int(raw.get('pool_id', -1)))
+                float(raw['worker_ends']), int(raw.get('pool_id', -1)),
+                None if naming is None else naming_from_json(naming), int(raw.get('cursor', 0)),
+                bool(raw.get('abandoned', False)))
 
 
 def left_check(site: Site, why: str) -> Dict[str, Any]:
     """As MgrModule.set_health_checks takes it: a run that cannot clean up."""
-    left = ['pool %s' % site.pool if site.own else
-            'objects of namespace %s in pool %s' % (NAMESPACE, site.pool),
-            site.entity] if site.user else []
-    left += ['option %s of the mons' % option for option in site.allowed]
     return {CHECK: warning('probe %d cannot remove what it has made' % site.run,
-                           [why, *('not removed yet: ' + each for each in left)])}
+                           [why, *('not removed yet: ' + each for each in left(site))])}
+
+
+def left(site: Site) -> List[str]:
+    """What it may still have on the cluster, in words."""
+    found = ['option %s of the mons' % option for option in site.allowed]
+    if not site.user:
+        return found
+    if site.own:
+        return ['pool %s' % site.pool, site.entity, *found]
+    objects = ['objects %s* of namespace %s in pool %s' % (site.prefix, NAMESPACE, site.pool)]
+    # Before a worker was started there are none.
+    return [*(objects if site.worker_ends else []), site.entity, *found]
 
 
 def own_pool(run: int) -> str:

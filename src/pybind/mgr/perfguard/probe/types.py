@@ -5,7 +5,7 @@ A run is a list of steps, one after the other; a step is one job (fio's word) do
 streams at the same time, each with objects, a queue depth and numbers of its own.
 """
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 Json = Dict[str, Any]
 
@@ -172,6 +172,10 @@ class Target:
     osds: Tuple[int, ...] = ()
     #: Of the own pool.
     replicas: int = 3
+
+    def jobs(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Those of the jobs that are done: interference takes one."""
+        return jobs[:1] if self.kind == 'interference' else jobs
 
     @property
     def key(self) -> str:

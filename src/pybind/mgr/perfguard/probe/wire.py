@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the mgr and the worker send each other, as JSON and back."""
+import zlib
 from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, Optional, Sequence, Tuple, TypeVar
 
+from .naming import Naming, naming_from_json, naming_to_json, run_prefix
 from .types import (NAMESPACE, BadJob, Direction, Job, Json, Quantiles, Second, Step, StepResult,
                     Stream, StreamResult)
 
@@ -32,6 +34,11 @@ class Request:
     limit_seconds: float = 60.0
     engine: str = 'auto'
     seed: int = 0
+    #: From which the names of the steps' objects follow, and of those to be swept; None: the steps
+    #: say it themselves, and a sweep has to list the pool.
+    naming: Optional[Naming] = None
+    #: Where an earlier sweep came to: the number of a name, or of a slice of the pool.
+    cursor: int = 0
 
 
 def request_to_json(request: Request) -> Json:
@@ -43,8 +50,9 @@ def request_to_json(request: Request) -> Json:
     steps = [{'job': jobs[step.job], 'repetition': step.repetition, 'part': step.part,
               'streams': [[stream.name, objects[stream.objects], stream.osd]
                           for stream in step.streams]} for step in request.steps]
+    naming = None if request.naming is None else naming_to_json(request.naming)
     return {**fields, 'jobs': [asdict(job) for job in jobs],
-            'objects': [list(names) for names in objects], 'steps': steps}
+            'objects': [list(names) for names in objects], 'steps': steps, 'naming': naming}
 
 
 def _numbers(each: Iterable[_T]) -> Dict[_T, int]:
@@ -56,11 +64,13 @@ def request_from_json(data: Json) -> Request:
     try:
         jobs = [Job(**job) for job in data.get('jobs', ())]
         objects = [tuple(names) for names in data.get('objects', ())]
-        steps = tuple(_step(step, jobs, objects) for step in data.get('steps', ()))
+        given = data.get('naming')
+        naming = None if given is None else naming_from_json(given)
+        steps = tuple(_step(step, jobs, objects, naming) for step in data.get('steps', ()))
         fields: Json = {name: value for name, value in data.items()
-                        if name not in ('jobs', 'objects', 'steps')}
-        request = Request(**fields, steps=steps)
-    except (TypeError, LookupError, AttributeError) as e:
+                        if name not in ('jobs', 'objects', 'steps', 'naming')}
+        request = Request(**fields, steps=steps, naming=naming)
+    except (TypeError, LookupError, AttributeError, zlib.error) as e:
         raise BadJob('bad request: %s' % e)
     if request.mode not in (RUN, SWEEP):
         raise BadJob('bad request: mode %r' % (request.mode,))
@@ -69,6 +79,9 @@ def request_from_json(data: Json) -> Request:
     if not request.prefix or not request.namespace:
         # Both protect the objects of others.
         raise BadJob('bad request: prefix and namespace must not be empty')
+    if naming is not None and run_prefix(naming.run) != request.prefix:
+        raise BadJob('bad request: objects of run %d have not the prefix %r' % (
+            naming.run, request.prefix))
     names = (name for some in objects for name in some)
     stranger = next((name for name in names if not name.startswith(request.prefix)), None)
     if stranger is not None:
@@ -76,14 +89,15 @@ def request_from_json(data: Json) -> Request:
     return request
 
 
-def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]]) -> Step:
+def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],
+          naming: Optional[Naming]) -> Step:
     """Raises BadJob where no operation fits into an object."""
     job = jobs[data['job']]
     if job.bs < 1 or job.iodepth < 1 or job.nrfiles < 1 or job.bs > job.object_bytes:
         raise BadJob('job %s: bs %d, iodepth %d, size %d and nrfiles %d do not go together' % (
             job.name, job.bs, job.iodepth, job.size, job.nrfiles))
     streams = tuple(Stream(name, objects[number], osd) for name, number, osd in data['streams'])
-    if not streams or not all(stream.objects for stream in streams):
+    if not streams or naming is None and not all(stream.objects for stream in streams):
         raise BadJob('job %s: a stream without objects' % job.name)
     return Step(job, streams, data['repetition'], data['part'])
 

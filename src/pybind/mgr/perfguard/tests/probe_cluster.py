@@ -10,6 +10,7 @@ from typing import (Any, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Op
 from perfguard import proberun
 from perfguard.cluster.types import ConfigEntry, OsdMap, PgCounts, Placement, Pool, Signals
 from perfguard.options import Options
+from perfguard.probe.naming import all_names, named
 from perfguard.probe.types import NAMESPACE, Json
 from perfguard.probe.wire import SWEEP, Request, request_from_json, step_result_to_json
 
@@ -19,6 +20,8 @@ from .fake_cluster import FakeCluster, FakeView
 
 #: (pool, namespace, name)
 Object = Tuple[str, str, str]
+#: Of a pool, when it is listed.
+SLICES = 4
 #: What is there before any probe, and has to be there after it.
 FOREIGN_OBJECTS: Set[Object] = {
     ('rep', '', 'perfguard-probe-1-4096-0'), ('rep', NAMESPACE, 'mine'), ('rep', '', 'x')}
@@ -42,6 +45,10 @@ class ProbeCluster(FakeCluster):
         self.workers: List['FakeWorker'] = []
         self.reply: Dict[str, Answer] = {}
         self.before_command: Dict[str, Any] = {}
+        #: Objects cannot be removed.
+        self.stuck = False
+        #: Slices of pools that were listed.
+        self.listed: List[int] = []
         #: What a worker does: see FakeWorker.
         self.behaviour = 'good'
         ProbeCluster.newest = self
@@ -193,7 +200,8 @@ class FakeWorker:
                    {'type': 'end', 'state': 'failed'}]
             return
         yield [{'type': 'ready', 'engine': 'python', 'python': '3'}]
-        for index, step in enumerate(request.steps):
+        assert request.naming is not None
+        for index, step in enumerate(named(request.steps, request.naming)):
             self.cluster.objects |= {(request.pool, NAMESPACE, name)
                                      for stream in step.streams for name in stream.objects}
             yield [{'type': 'step', 'index': index, 'state': 'run'}]
@@ -219,14 +227,25 @@ class FakeWorker:
                {'type': 'end', 'state': 'cancelled' if self.cancelled else 'done'}]
 
     def _sweep(self, request: Request) -> Iterator[List[Any]]:
+        """By name, or where the names are not known a quarter of the pool at a time."""
         yield [{'type': 'ready', 'engine': 'python', 'python': '3'}]
         self.status = 0
-        yield [{'type': 'cleaned', 'removed': self._remove(request), 'left': 0},
-               {'type': 'end', 'state': 'done'}]
+        if self.cluster.stuck:
+            yield [{'type': 'cleaned', 'removed': 0, 'left': 2, 'cursor': 0, 'total': 2}]
+            return
+        if request.naming is not None:
+            names, cursor, total = set(all_names(request.naming)), 1, 1
+        else:
+            everything = sorted(name for _, space, name in self.cluster.objects)
+            cursor, total = request.cursor + 1, SLICES
+            names = set(everything[request.cursor::SLICES])
+            self.cluster.listed.append(request.cursor)
+        yield [{'type': 'cleaned', 'removed': self._remove(request, names), 'left': 0,
+                'cursor': cursor, 'total': total}, {'type': 'end', 'state': 'done'}]
 
-    def _remove(self, request: Request) -> int:
+    def _remove(self, request: Request, names: Optional[Set[str]] = None) -> int:
         mine = {each for each in self.cluster.objects if each[:2] == (request.pool, NAMESPACE)
-                and each[2].startswith(request.prefix)}
+                and each[2].startswith(request.prefix) and (names is None or each[2] in names)}
         self.cluster.objects -= mine
         return len(mine)
 

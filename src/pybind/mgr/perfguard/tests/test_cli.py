@@ -85,7 +85,8 @@ READ = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'history', 'mitiga
 WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'abort', 'finish')
 ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'shutdown', *(
     'probe ' + verb for verb in (
-        'run', 'cancel', 'rm', 'baseline set', 'baseline rm', 'schedule add', 'schedule rm')))
+        'run', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm', 'schedule add',
+        'schedule rm')))
 
 
 def test_permissions(shell: Shell) -> None:

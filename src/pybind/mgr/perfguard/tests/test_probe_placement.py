@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from perfguard.probe.placement import (mask_of, names_by_osd, names_for, pgid_of, stable_mod,
+from perfguard.probe.placement import (led_by, mask_of, names_by_osd, pgid_of, stable_mod,
                                        str_hash_rjenkins)
 from perfguard.probe.types import NAMESPACE, BadJob
 
@@ -43,7 +43,7 @@ def leads_of(pool_id: int, pg_num: int, osds: int) -> dict:
 
 def test_names_go_to_the_osd_and_to_all_its_pgs_alike() -> None:
     leads = {**leads_of(3, 100, 6), **leads_of(4, 100, 5)}
-    found = names_by_osd(PREFIX, 3, 100, leads, range(6), 64)
+    found = names_by_osd(PREFIX, 100, led_by(3, 100, leads, range(6)), 64)
     assert set(found) == set(range(6))
     assert len({name for names in found.values() for name in names}) == 6 * 64
     for osd, names in found.items():
@@ -55,21 +55,21 @@ def test_names_go_to_the_osd_and_to_all_its_pgs_alike() -> None:
 
 def test_names_of_one_osd_are_those_among_all() -> None:
     leads = leads_of(3, 100, 6)
-    assert names_for(PREFIX, 3, 100, leads, 2, 16) == names_by_osd(
-        PREFIX, 3, 100, leads, range(6), 16)[2]
-    assert names_for(PREFIX, 3, 100, leads, 2, 16)[0].startswith(PREFIX)
+    alone = names_by_osd(PREFIX, 100, led_by(3, 100, leads, [2]), 16)[2]
+    assert alone == names_by_osd(PREFIX, 100, led_by(3, 100, leads, range(6)), 16)[2]
+    assert alone[0].startswith(PREFIX)
 
 
 def test_an_osd_that_leads_nothing() -> None:
     with pytest.raises(BadJob, match='osd.9 leads none of the 100 PGs of the pool'):
-        names_for(PREFIX, 3, 100, leads_of(3, 100, 6), 9, 16)
+        led_by(3, 100, leads_of(3, 100, 6), [9])
     # PGs of other pools, and such as a merge has removed, do not count.
     with pytest.raises(BadJob, match='leads none'):
-        names_for(PREFIX, 3, 16, {'4.1': 9, '3.10': 9, '3.1': 8}, 9, 16)
+        led_by(3, 16, {'4.1': 9, '3.10': 9, '3.1': 8}, [9])
 
 
 def test_too_few_pgs_among_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.probe.placement.MAX_TRIES', 2000)
     with pytest.raises(BadJob, match='osd.7 leads 1 of the 4096 PGs of the pool: too few to find '
                                      '16 objects'):
-        names_for(PREFIX, 3, 4096, {'3.1': 7}, 7, 16)
+        names_by_osd(PREFIX, 4096, {7: [1]}, 16)

@@ -7,7 +7,6 @@ from perfguard.probe import show
 from perfguard.probe.budget import budget_of, preview_json, refusals
 from perfguard.probe.job import parse_jobs
 from perfguard.probe.result import fio_json
-from perfguard.probe.steps import plan_steps
 from perfguard.probe.types import Job, Step, StepResult, Stream, StreamResult, Target
 
 from .probe_runs import repeated, result
@@ -86,9 +85,8 @@ def test_runs() -> None:
 def preview(**changes: Any) -> str:
     target = Target('cluster')
     jobs = [replace(job, **changes) for job in parse_jobs('latency', {}, None)]
-    steps = plan_steps(7, jobs, target, None, 1, 32, 3)
-    budget = budget_of(steps, 3)
-    return show.preview(preview_json(target, steps, budget, refusals(budget, None, 10, 1e6)))
+    budget = budget_of(jobs, target, 3, 3)
+    return show.preview(preview_json(target, jobs, 3, budget, refusals(budget, None, 10, 1e6)))
 
 
 def test_preview() -> None:

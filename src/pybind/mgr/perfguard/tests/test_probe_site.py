@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a run has on the cluster: its journal, its commands, its names."""
 import json
+from dataclasses import replace
 from typing import Any, Dict, Optional
 
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.probe import site as sites
 from perfguard.probe.history import CLEANING
+from perfguard.probe.naming import run_prefix
 from perfguard.probe.order import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
 from perfguard.probe.site import Site
-from perfguard.probe.steps import run_prefix
 from perfguard.rebalance.requests import Refused
 
 SITE = Site(7, 'perfguard-probe-7', True, CLEANING, True,
@@ -75,8 +76,11 @@ def test_what_is_left_is_told() -> None:
                       'not removed yet: client.perfguard-probe-7',
                       'not removed yet: option mon_allow_pool_delete of the mons',
                       'not removed yet: option mon_allow_pool_size_one of the mons']
-    detail = sites.left_check(Site(7, 'rbd', False, CLEANING, True), 'why')[sites.CHECK]['detail']
-    assert detail[1] == 'not removed yet: objects of namespace perfguard-probe in pool rbd'
+    site = Site(7, 'rbd', False, CLEANING, True, worker_ends=1.0)
+    assert sites.left(site) == [
+        'objects perfguard-probe-7-* of namespace perfguard-probe in pool rbd',
+        'client.perfguard-probe-7']
+    assert sites.left(replace(site, worker_ends=0.0)) == ['client.perfguard-probe-7']
 
 
 # ---- orders in words

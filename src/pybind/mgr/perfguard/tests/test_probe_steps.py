@@ -7,9 +7,10 @@ import pytest
 
 from perfguard.probe.budget import Budget, budget_of, limit_seconds, refusals
 from perfguard.probe.job import parse_jobs
+from perfguard.probe.naming import named, naming_of, run_prefix
 from perfguard.probe.placement import pgid_of
 from perfguard.probe.selection import Place, selected_osds
-from perfguard.probe.steps import plan_steps, run_prefix
+from perfguard.probe.steps import plan_steps, step_count
 from perfguard.probe.types import NAMESPACE, BadJob, Job, Step, Target
 
 MIB = 1 << 20
@@ -22,7 +23,12 @@ LEADS = {'5.%x' % pg: pg % 3 for pg in range(24)}
 
 def on_osds(kind: str, osds: Tuple[int, ...], jobs: Sequence[Job], repeat: int = 1
             ) -> Tuple[Step, ...]:
-    return plan_steps(7, jobs, Target(kind, osds=osds), LEADS, 5, 24, repeat)
+    target = Target(kind, osds=osds)
+    return named(plan_steps(jobs, target, repeat), naming_of(7, jobs, target, LEADS, 5, 24))
+
+
+def planned(jobs: Sequence[Job], repeat: int) -> Tuple[Step, ...]:
+    return named(plan_steps(jobs, CLUSTER, repeat), naming_of(7, jobs, CLUSTER, None, 5, 24))
 
 
 def objects_of(steps: Sequence[Step]) -> Dict[str, int]:
@@ -31,7 +37,7 @@ def objects_of(steps: Sequence[Step]) -> Dict[str, int]:
 
 
 def test_repetitions_take_turns() -> None:
-    steps = plan_steps(7, [SMALL, LARGE], CLUSTER, None, 5, 24, 2)
+    steps = planned([SMALL, LARGE], 2)
     assert [(step.job.name, step.repetition, step.part) for step in steps] == [
         ('small', 0, ''), ('large', 0, ''), ('small', 1, ''), ('large', 1, '')]
     assert {stream.osd for step in steps for stream in step.streams} == {None}
@@ -39,7 +45,7 @@ def test_repetitions_take_turns() -> None:
 
 def test_objects_of_the_same_size_are_shared_between_jobs() -> None:
     twice = replace(SMALL, name='twice', rw='randread', numjobs=2)
-    steps = plan_steps(7, [SMALL, twice, LARGE], CLUSTER, None, 5, 24, 2)
+    steps = planned([SMALL, twice, LARGE], 2)
     one, two, large = (step.streams for step in steps[:3])
     assert [stream.name for stream in two] == ['0', '1']
     assert one[0].objects == two[0].objects and not set(two[0].objects) & set(two[1].objects)
@@ -121,19 +127,17 @@ def test_not_selected(words: Dict[str, str], message: str) -> None:
 
 
 def test_budget() -> None:
-    steps = plan_steps(7, [SMALL, LARGE], CLUSTER, None, 5, 24, 3)
-    budget = budget_of(steps, 3)
+    budget = budget_of([SMALL, LARGE], CLUSTER, 3, 3)
     assert (budget.prefill_bytes, budget.stored_bytes, budget.objects) == (8 * MIB, 24 * MIB, 12)
     assert budget.transfer_bytes is None
     assert 3 * (2.5 + 3.0) < budget.seconds < 3 * (2.5 + 3.0) + 5
     assert limit_seconds(budget) > budget.seconds + 5
-    assert budget_of(steps, 1.5).stored_bytes == 12 * MIB
+    assert budget_of([SMALL, LARGE], CLUSTER, 3, 1.5).stored_bytes == 12 * MIB
 
 
 def test_bytes_to_transfer() -> None:
     def transfer(**changes: Any) -> Any:
-        steps = plan_steps(7, [replace(SMALL, **changes)], CLUSTER, None, 5, 24, 2)
-        return budget_of(steps, 3).transfer_bytes
+        return budget_of([replace(SMALL, **changes)], CLUSTER, 2, 3).transfer_bytes
 
     assert transfer() is None
     assert transfer(rate_iops=100) == 2 * 100 * 4096 * 2.5
@@ -141,12 +145,26 @@ def test_bytes_to_transfer() -> None:
     assert transfer(io_size=MIB) is None, 'the ramp is not bounded'
     assert transfer(io_size=8192, rate_iops=100) == 2 * (8192 + 100 * 4096 * 0.5)
     assert transfer(io_size=MIB, rate_iops=10) == 2 * 10 * 4096 * 2.5
-    both = plan_steps(7, [SMALL, replace(SMALL, rate_iops=10)], CLUSTER, None, 5, 24, 1)
-    assert budget_of(both, 3).transfer_bytes is None
+    both = [SMALL, replace(SMALL, rate_iops=10)]
+    assert budget_of(both, CLUSTER, 1, 3).transfer_bytes is None
+
+
+@pytest.mark.parametrize('kind', ['osd', 'interference'])
+def test_the_budget_is_that_of_the_steps(kind: str) -> None:
+    """It is reckoned without them, for a large cluster has very many."""
+    jobs = [replace(SMALL, rate_iops=10), replace(SMALL, rw='randread', numjobs=2, rate_iops=10)]
+    steps = on_osds(kind, (0, 1, 2), jobs, repeat=2)
+    budget = budget_of(jobs, Target(kind, osds=(0, 1, 2)), 2, 3)
+    objects = objects_of(steps)
+    assert (budget.objects, budget.prefill_bytes) == (len(objects), sum(objects.values()))
+    assert step_count(jobs, Target(kind, osds=(0, 1, 2)), 2) == len(steps)
+    assert budget.seconds >= sum(step.job.ramp_time + step.job.runtime for step in steps)
+    assert budget.transfer_bytes == sum(
+        len(step.streams) * int(10 * 4096 * 2.5) for step in steps)
 
 
 def test_quick_takes_less_than_a_minute() -> None:
-    budget = budget_of(plan_steps(7, parse_jobs('quick', {}, None), CLUSTER, None, 5, 24, 3), 3)
+    budget = budget_of(parse_jobs('quick', {}, None), CLUSTER, 3, 3)
     assert budget.seconds < 55 and budget.prefill_bytes == 128 * MIB
     assert limit_seconds(budget) < 90
 

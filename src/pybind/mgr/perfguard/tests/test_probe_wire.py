@@ -6,7 +6,8 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.probe.job import parse_jobs
-from perfguard.probe.steps import plan_steps, run_prefix
+from perfguard.probe.naming import naming_of, run_prefix
+from perfguard.probe.steps import plan_steps
 from perfguard.probe.types import Target
 from perfguard.probe.wire import (Request, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
@@ -17,12 +18,13 @@ from .probe_runs import repeated
 PIPE_BYTES = 1 << 20
 
 
-def test_a_request_for_sixty_osds_fits_into_a_pipe() -> None:
-    osds = tuple(range(60))
-    leads = {'1.%x' % pg: pg % 60 for pg in range(512)}
-    steps = plan_steps(7, parse_jobs('quick', {}, None), Target('osd', osds=osds), leads, 1, 512, 3)
-    assert len(steps) == 60 * 18
-    request = Request('p', run_prefix(7), 'client.x', 'AQ', 'm', steps=steps)
+def test_a_request_for_five_hundred_osds_fits_into_a_pipe() -> None:
+    jobs, target = parse_jobs('quick', {}, None), Target('osd', osds=tuple(range(500)))
+    leads = {'1.%x' % pg: pg * 7 % 500 for pg in range(65536)}
+    steps = plan_steps(jobs, target, 3)
+    assert len(steps) == 500 * 18
+    request = Request('p', run_prefix(7), 'client.x', 'AQ', 'm', steps=steps,
+                      naming=naming_of(7, jobs, target, leads, 1, 65536))
     line = json.dumps(request_to_json(request))
     assert len(line) < PIPE_BYTES
     assert request_from_json(json.loads(line)) == request

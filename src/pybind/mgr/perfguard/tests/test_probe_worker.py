@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The worker's parts without a cluster: offsets, payload, queue depth, time limits, protocol."""
 import collections
+import hashlib
 import json
 import os
 import subprocess
@@ -11,13 +12,17 @@ from typing import Any, Deque, Dict, List
 import pytest
 
 from perfguard.probe import worker
-from perfguard.probe.types import BadJob, Job, Step, StepResult, Stream
+from perfguard.probe.naming import (all_names, named, naming_from_json, naming_of,
+                                    naming_to_json)
+from perfguard.probe.steps import plan_steps
+from perfguard.probe.types import BadJob, Job, Step, StepResult, Stream, Target
 from perfguard.probe.wire import (Request, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
 from perfguard.probe.worker.batch import Batch
-from perfguard.probe.worker.cleaning import Cleaned, list_names, remove
+from perfguard.probe.worker.cleaning import Cleaned, Swept, remove, sweep_names, sweep_slices
 from perfguard.probe.worker.errors import Cancelled, Failed
 from perfguard.probe.worker.flow import ERRORS_MAX, Flows, Window
+from perfguard.probe.worker.listing import SLICES
 from perfguard.probe.worker.offsets import Offsets
 from perfguard.probe.worker.payload import Payload
 from perfguard.probe.worker.prefill import prefill
@@ -300,25 +305,94 @@ def test_removing_does_not_wait_for_what_hangs():
     begin = time.monotonic()
     # One is not there.
     names = [str(number) for number in range(1001)]
-    assert remove(ioctx, names, begin + 5) == Cleaned(997, 3)
+    assert remove(ioctx, names, begin + 5) == Cleaned(997, 3, 1)
     assert time.monotonic() - begin < 5.5
     assert set(ioctx.objects) == ioctx.hangs
 
 
-class Listed:
-    def __init__(self, keys, seconds=0.0):
-        self.keys, self.seconds = keys, seconds
+FOREIGN = 1_000_000
+
+
+class Crowded(Prompt):
+    """A pool with a million objects of others beside the run's."""
+
+    def __init__(self):
+        super().__init__()
+        self.foreign = FOREIGN
+        self.listed = []
 
     def list_objects(self):
-        time.sleep(self.seconds)
-        return [collections.namedtuple('Entry', 'key')(key) for key in self.keys]
+        raise AssertionError('nothing is looked for')
+
+    def slice(self, number):
+        """One of 4,096: 244 objects of others, and what there is of the run's."""
+        self.listed.append(number)
+        mine = sorted(self.objects)
+        return ['other-%d-%d' % (number, each) for each in range(self.foreign // SLICES)] \
+            + [name for name in mine if hash_of(name) % SLICES == number]
 
 
-def test_only_names_with_the_prefix_are_listed():
-    ioctx = Listed([PREFIX + '0', 'x' + PREFIX + '0', 'other', PREFIX[:-1]])
-    assert list_names(ioctx, PREFIX, time.monotonic() + 5) == [PREFIX + '0']
+def hash_of(name):
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16)
+
+
+def test_objects_are_removed_by_name_however_many_others_there_are():
+    naming = naming_of(7, [job()], Target('cluster'), None, 1, 8)
+    ioctx = Crowded()
+    ioctx.objects = {name: b'' for name in all_names(naming)}
+    ioctx.objects['other'] = b''
+    names = list(all_names(naming))
+    assert sweep_names(ioctx, names, 0, time.monotonic() + 5) == Swept(4, 0, 4)
+    assert set(ioctx.objects) == {'other'} and not ioctx.listed
+
+
+def test_names_of_osds_are_the_same_for_the_sweep():
+    target = Target('osd', osds=(0, 2))
+    jobs, leads = [job(), job('read', numjobs=2)], {'5.%x' % pg: pg % 3 for pg in range(24)}
+    naming = naming_of(7, jobs, target, leads, 5, 24)
+    written = {name for each in named(plan_steps(jobs, target, 3), naming)
+               for stream in each.streams for name in stream.objects}
+    assert naming_from_json(json.loads(json.dumps(naming_to_json(naming)))) == naming
+    assert set(all_names(naming)) == written and len(written) == 16
+
+
+def test_a_sweep_goes_on_where_the_last_one_came_to():
+    ioctx = Crowded()
+    names = [PREFIX + str(number) for number in range(600)]
+    ioctx.objects = dict.fromkeys(names, b'')
+    ioctx.hangs = {names[300]}
+    assert sweep_names(ioctx, names, 0, time.monotonic() + 0.2) == Swept(511, 89, 300)
+    ioctx.hangs = set()
+    assert sweep_names(ioctx, names, 300, time.monotonic() + 5) == Swept(89, 0, 600)
+
+
+def test_a_listing_of_a_million_objects_goes_on_slice_by_slice():
+    ioctx = Crowded()
+    ioctx.objects = {PREFIX + str(number): b'' for number in range(50)}
+    ioctx.objects.update({'x' + PREFIX + '0': b'', PREFIX[:-1]: b''})
+    cursor = sweeps = removed = 0
+    while cursor < SLICES:
+        swept = sweep_slices(ioctx, ioctx.slice, SLICES, PREFIX, cursor, time.monotonic() + 0.3)
+        assert swept.cursor > cursor and not swept.left
+        cursor, sweeps, removed = swept.cursor, sweeps + 1, removed + swept.removed
+    assert ioctx.listed == list(range(SLICES)) and removed == 50
+    assert set(ioctx.objects) == {'x' + PREFIX + '0', PREFIX[:-1]}
+
+
+def test_a_listing_that_hangs_keeps_what_came_before():
+    ioctx = Crowded()
+
+    def hangs(number):
+        if number == 3:
+            time.sleep(1.0)
+        return ioctx.slice(number)
+
+    def late():
+        return time.monotonic() + 0.4
+
+    assert sweep_slices(ioctx, hangs, SLICES, PREFIX, 0, late()) == Swept(0, 0, 3)
     with pytest.raises(Failed, match='listed in time'):
-        list_names(Listed([], 2.0), PREFIX, time.monotonic() + 0.1)
+        sweep_slices(ioctx, hangs, SLICES, PREFIX, 3, late())
 
 
 def request(**fields):

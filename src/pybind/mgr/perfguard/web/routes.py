@@ -207,6 +207,7 @@ ROUTES: Tuple[Route, ...] = (
          Field('after', INTEGER, 'Number of another', required=True)),
     _get('/probe/{run}', 'probe_show', 'Show what a probe has found', _RUN),
     _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the probe under way', _RUN),
+    _post('/probe/{run}/abandon', 'probe_abandon', 'Give up cleaning up after a probe', _RUN),
     _delete('/probe/{run}', 'probe_rm', "Forget a probe's results", _RUN),
     _get('/baseline', 'probe_baseline_ls', 'List what later probes are held against'),
     _post('/baseline', 'probe_baseline_set', 'Hold later probes against this one', _RUN,

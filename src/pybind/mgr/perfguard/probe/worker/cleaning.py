@@ -5,7 +5,8 @@ import functools
 import itertools
 import threading
 import time
-from typing import Any, Iterable, List, NamedTuple, Tuple
+from typing import (Any, Callable, Collection, Iterable, List, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from .batch import Batch
 from .errors import Failed
@@ -18,26 +19,47 @@ BATCH_SECONDS = 2.0
 class Cleaned(NamedTuple):
     removed: int
     left: int
+    #: So many of the first names are gone for sure.
+    gone: int = 0
+
+
+class Swept(NamedTuple):
+    removed: int
+    #: Objects that are there and could not be removed.
+    left: int
+    #: Where the next sweep goes on.
+    cursor: int
 
 
 def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
     """Remove objects; one that is not there counts neither as removed nor as left."""
-    batches: List[Tuple[Batch, int]] = []
+    batches: List[Tuple[Batch, List[str]]] = []
+    left = 0
     for some in _groups(names):
+        if time.monotonic() >= deadline:
+            left += len(some)
+            continue
         # The last moment is kept for those whose answer only comes late.
         until = min(deadline, time.monotonic() + BATCH_SECONDS)
         batch = Batch(BATCH, until)
-        batches.append((batch, len(some)))
+        batches.append((batch, some))
         for name in some:
             batch.submit(name, functools.partial(ioctx.aio_remove, name))
         _finish(batch)
-    while time.monotonic() < deadline and any(len(batch.returned) < number
-                                              for batch, number in batches):
+    while time.monotonic() < deadline and any(len(batch.returned) < len(some)
+                                              for batch, some in batches):
         time.sleep(0.05)
-    returned = [ret for batch, _ in batches for ret in list(batch.returned.values())]
-    there = sum(number for _, number in batches) - returned.count(-errno.ENOENT)
+    returned: List[Optional[int]] = []
+    for batch, some in batches:
+        answers = dict(batch.returned)
+        returned += map(answers.get, some)
+    there = len(returned) - returned.count(-errno.ENOENT)
     removed = returned.count(0)
-    return Cleaned(removed, there - removed)
+    return Cleaned(removed, there - removed + left, _first_not(returned, (0, -errno.ENOENT)))
+
+
+def _first_not(values: Sequence[Optional[int]], good: Collection[int]) -> int:
+    return next((number for number, value in enumerate(values) if value not in good), len(values))
 
 
 def _groups(names: Iterable[str]) -> Iterable[List[str]]:
@@ -52,27 +74,47 @@ def _finish(batch: Batch) -> None:
         pass  # the caller sees which have no answer
 
 
-def list_names(ioctx: Any, prefix: str, deadline: float) -> List[str]:
-    """The objects of the namespace whose name begins so. Raises Failed where that takes too long.
+def sweep_names(ioctx: Any, names: Iterable[str], cursor: int, deadline: float) -> Swept:
+    """Remove objects by name, from number `cursor` on."""
+    cleaned = remove(ioctx, itertools.islice(names, cursor, None), deadline)
+    return Swept(cleaned.removed, cleaned.left, cursor + cleaned.gone)
 
-    Listing asks one PG after the other and waits for ever for an OSD that hangs.
-    """
-    names: List[str] = []
+
+def sweep_slices(ioctx: Any, listed: Callable[[int], List[str]], slices: int, prefix: str,
+                 cursor: int, deadline: float) -> Swept:
+    """Remove the objects of the pool's namespace whose name begins so, from slice `cursor` on."""
+    begin, removed = cursor, 0
+    while cursor < slices and time.monotonic() < deadline:
+        try:
+            found = _in_time(functools.partial(listed, cursor), deadline)
+        except Failed:
+            if cursor == begin:
+                raise
+            break
+        cleaned = remove(ioctx, [name for name in found if name.startswith(prefix)], deadline)
+        removed += cleaned.removed
+        if cleaned.left:
+            return Swept(removed, cleaned.left, cursor)
+        cursor += 1
+    return Swept(removed, 0, cursor)
+
+
+def _in_time(call: Callable[[], List[str]], deadline: float) -> List[str]:
+    """Nothing where it takes too long: a listing waits for ever for an OSD that hangs."""
+    found: List[List[str]] = []
     errors: List[Exception] = []
 
-    def collect() -> None:
+    def do() -> None:
         try:
-            names.extend(entry.key for entry in ioctx.list_objects()
-                         if entry.key.startswith(prefix))
+            found.append(call())
         except Exception as e:
             errors.append(e)
 
-    thread = threading.Thread(target=collect, daemon=True)
+    thread = threading.Thread(target=do, daemon=True)
     thread.start()
     thread.join(max(0.0, deadline - time.monotonic()))
-    if thread.is_alive():
-        raise Failed(errno.ETIMEDOUT, 'the objects could not be listed in time')
     if errors:
-        code = getattr(errors[0], 'errno', None) or errno.EIO
-        raise Failed(code, 'the objects could not be listed: %s' % errors[0])
-    return names
+        raise errors[0]
+    if not found:
+        raise Failed(errno.ETIMEDOUT, 'the objects could not be listed in time')
+    return found[0]

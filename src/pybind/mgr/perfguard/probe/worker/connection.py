@@ -9,6 +9,7 @@ from ..wire import Request
 from .errors import Failed, words
 
 CONNECT_SECONDS_MAX = 15.0
+LIBRARY = 'librados.so.2'
 
 
 def settings(request: Request) -> Dict[str, str]:

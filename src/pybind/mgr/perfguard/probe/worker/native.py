@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Tuple
 from ..types import RANDOM, Job, Step, Stream, StreamResult
 from ..wire import Request
 from .build import CORE
-from .connection import conf_path, settings
+from .connection import LIBRARY, conf_path, settings
 from .errors import Failed, words
 from .flow import ERRORS_MAX, Window
 from .histogram import BUCKETS
@@ -17,7 +17,6 @@ from .payload import Payload
 from .tally import SECOND_NS, Tally
 
 NAME = 'native'
-LIBRARY = 'librados.so.2'
 #: Answers that come so long after the end of the measured time are told in one sum.
 LATE_SECONDS = 30
 

@@ -6,14 +6,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Callable, Collection, Dict, List, Optional, Tuple, TypeVar
 
+from ..naming import all_names, named
 from ..types import Step
 from ..wire import SWEEP, Request, step_result_to_json
 from .batch import LOOK_SECONDS
-from .cleaning import Cleaned, list_names, remove
+from .cleaning import Cleaned, Swept, remove, sweep_names, sweep_slices
 from .connection import Connection
 from .errors import Cancelled, Failed
 from .flow import NAME as PYTHON
 from .flow import Flows, Window
+from .listing import SLICES, Listing
 from .native import NAME as NATIVE
 from .native import Core, NativeFlows
 from .payload import Payload
@@ -82,8 +84,21 @@ class Work:
                         python=platform.python_version())
 
     def _sweep(self, ioctx: Any) -> str:
-        names = list_names(ioctx, self._request.prefix, self._stop_at)
-        return 'done' if not self._clean(ioctx, names) else 'failed'
+        """Remove what a worker that was killed has left."""
+        swept, total = self._swept(ioctx)
+        self._mouth.say('cleaned', removed=swept.removed, left=swept.left, cursor=swept.cursor,
+                        total=total)
+        return 'failed' if swept.left else 'done'
+
+    def _swept(self, ioctx: Any) -> Tuple[Swept, int]:
+        """With the cursor at which nothing more is to be looked for."""
+        request = self._request
+        if request.naming is not None:
+            names = list(all_names(request.naming))
+            return sweep_names(ioctx, names, request.cursor, self._stop_at), len(names)
+        listing = self._unless_cancelled(lambda: Listing(request))
+        return sweep_slices(ioctx, listing.slice, SLICES, request.prefix, request.cursor,
+                            self._stop_at), SLICES
 
     def _clean(self, ioctx: Any, names: Collection[str]) -> int:
         """Remove the objects; how many are left."""
@@ -112,9 +127,12 @@ class Work:
         return sum(streams.in_flight() for streams in self._over)
 
     def _steps(self, ioctx: Any) -> None:
-        largest = max((step.job.object_bytes for step in self._request.steps), default=0)
+        steps = self._request.steps
+        if self._request.naming is not None:
+            steps = named(steps, self._request.naming)
+        largest = max((step.job.object_bytes for step in steps), default=0)
         payload = Payload(self._request.seed, largest)
-        for index, step in enumerate(self._request.steps):
+        for index, step in enumerate(steps):
             self._prefill(ioctx, index, step, payload)
             self._step(ioctx, index, step, payload)
 
