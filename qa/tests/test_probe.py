@@ -14,7 +14,7 @@ import pytest
 from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster
 from qa.lib.faults import dispatch_delay
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import FAST_CONF, FAST_OPTIONS, Guard
 from qa.lib.lent import Failed, Lender
 from qa.lib.probes import LOOKALIKES, RUN_SECONDS, SHORT, Probes, objects, put_lookalikes, users
 
@@ -285,6 +285,20 @@ def test_interference(probes: Probes) -> None:
     # One row is of all together.
     assert {row['osd'] for row in found['interference']} == {0, 3, None}
     check_counted(found, [0, 3])
+
+
+@pytest.mark.releases('pacific')
+def test_more_results_than_a_pipe_holds(probes: Probes) -> None:
+    """Some 8 MB, while the loop turns rarely; without them there would be nothing to sweep for."""
+    probes.guard.option('campaign_interval', '10')
+    try:
+        found = probes.measure(interference=True, osd='all', pool='rep', rw='randrw', bs='4k',
+                               numjobs='64', size='64k', nrfiles='1', runtime='0.2',
+                               ramp_time='0', repeat='3')
+    finally:
+        probes.guard.option('campaign_interval', FAST_OPTIONS['campaign_interval'])
+    assert len(found['jobs']) == 3 * 64 * OSDS
+    assert all(len(job['repetitions']) == 3 for job in found['jobs'])
 
 
 def test_store(probes: Probes) -> None:

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A child process that is talked to in lines of JSON and never waited for."""
+"""A child process that is talked to in lines of JSON and never waited for.
+
+A thread reads what it says: a pipe holds 1 MiB, a turn of the loop takes a second or more, and a
+child that ends does not wait long for a reader.
+"""
 import fcntl
 import json
 import logging
 import os
 import subprocess
+import threading
 from typing import IO, Any, Dict, List, Mapping, Optional, Sequence
 
 log = logging.getLogger(__name__)
@@ -13,16 +18,17 @@ log = logging.getLogger(__name__)
 #: write and the child need not wait for the next turn of the loop to go on.
 F_SETPIPE_SZ = 1031
 PIPE_BYTES = 1 << 20
-#: Bytes that are read at a time, more than a pipe holds: what has ended is read to its end. And
-#: those of a line, without an end so far, that are kept.
-TURN_BYTES = 4 << 20
+#: Bytes of a line, without an end so far, that are kept; and of lines that were not asked for yet.
 LINE_BYTES = 32 << 20
+HELD_BYTES = 64 << 20
+#: Seconds that the last lines of a child that has ended are waited for.
+LAST_LINES_SECONDS = 2.0
 #: Bytes of its standard error that are kept.
 ERROR_BYTES = 4096
 
 
 class Child:
-    """Reads and writes only what is possible at once. For one thread."""
+    """Never waits for the child, but for `wait` and `close`. For one thread."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         # In a session of its own, so that no signal to the mgr's group ends it half-way.
@@ -30,16 +36,17 @@ class Child:
             list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             cwd='/', env={'PATH': '/usr/bin:/bin', 'LC_ALL': 'C.UTF-8'}, start_new_session=True)
         self._outgoing = b''
-        self._incoming = b''
         self._errors = b''
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
+            os.set_blocking(pipe.fileno(), pipe is self._process.stdout)
             try:
                 fcntl.fcntl(pipe.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
             except OSError as error:
                 # Above the user's limit; smaller pipes take more turns.
                 log.debug('pipes stay small: %s', error)
+        assert self._process.stdout is not None
+        self._lines = _Lines(self._process.stdout)
 
     def send(self, document: Mapping[str, Any]) -> None:
         self._outgoing += json.dumps(document).encode() + b'\n'
@@ -49,12 +56,8 @@ class Child:
         """What has come in since the last call; what is no JSON object is logged and left out."""
         self._flush()
         self._errors = (self._errors + _read(self._process.stderr))[-ERROR_BYTES:]
-        *whole, self._incoming = (self._incoming + _read(self._process.stdout)).split(b'\n')
-        if len(self._incoming) > LINE_BYTES:
-            log.warning('a line of a probe has no end: %r', self._incoming[:200])
-            self._incoming = b''
         found: List[Dict[str, Any]] = []
-        for line in whole:
+        for line in self._lines.taken():
             try:
                 parsed = json.loads(line)
             except ValueError:
@@ -66,8 +69,10 @@ class Child:
         return found
 
     def ended(self) -> Optional[int]:
-        """Its exit status; None: it runs. Ask for the lines after this."""
-        return self._process.poll()
+        """Its exit status; None: it runs, or not all it said is read. Ask for the lines after
+        this."""
+        status = self._process.poll()
+        return None if status is not None and self._lines.reading else status
 
     @property
     def last_words(self) -> str:
@@ -90,11 +95,13 @@ class Child:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
+        self._lines.wait(LAST_LINES_SECONDS)
         return True
 
     def close(self) -> None:
-        """After its end."""
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        """After its end. What it says is read until then, so that it need not wait for that."""
+        self._lines.drop()
+        for pipe in (self._process.stdin, self._process.stderr):
             if pipe is not None:
                 pipe.close()
 
@@ -112,15 +119,64 @@ class Child:
             self._outgoing = b''
 
 
+class _Lines:
+    """Reads whole lines in a thread of its own, which closes the pipe at its end."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._changed = threading.Condition()
+        self._lines: List[bytes] = []
+        self._held = 0
+        self._dropping = False
+        self._thread = threading.Thread(target=self._read, name='perfguard-child', daemon=True)
+        self._thread.start()
+
+    @property
+    def reading(self) -> bool:
+        return self._thread.is_alive()
+
+    def taken(self) -> List[bytes]:
+        """Those that have come in since the last call."""
+        with self._changed:
+            lines, self._lines, self._held = self._lines, [], 0
+            self._changed.notify()
+        return lines
+
+    def wait(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def drop(self) -> None:
+        with self._changed:
+            self._dropping = True
+            self._changed.notify()
+
+    def _read(self) -> None:
+        parts: List[bytes] = []
+        with self._pipe:
+            for part in iter(lambda: os.read(self._pipe.fileno(), PIPE_BYTES), b''):
+                *whole, rest = part.split(b'\n')
+                if whole:
+                    self._keep([b''.join([*parts, whole[0]]), *whole[1:]])
+                    parts = []
+                parts.append(rest)
+                if sum(map(len, parts)) > LINE_BYTES:
+                    log.warning('a line of a probe has no end: %r', parts[0][:200])
+                    parts = []
+
+    def _keep(self, lines: List[bytes]) -> None:
+        with self._changed:
+            while self._held > HELD_BYTES and not self._dropping:
+                self._changed.wait()
+            if not self._dropping:
+                self._lines += lines
+                self._held += sum(map(len, lines))
+
+
 def _read(pipe: Optional[IO[bytes]]) -> bytes:
     assert pipe is not None
-    parts: List[bytes] = []
-    while not pipe.closed and sum(map(len, parts)) < TURN_BYTES:
-        try:
-            part = os.read(pipe.fileno(), PIPE_BYTES)
-        except BlockingIOError:
-            break
-        if not part:
-            break
-        parts.append(part)
-    return b''.join(parts)
+    if pipe.closed:
+        return b''
+    try:
+        return os.read(pipe.fileno(), PIPE_BYTES)
+    except BlockingIOError:
+        return b''

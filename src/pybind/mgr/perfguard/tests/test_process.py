@@ -2,11 +2,13 @@
 """A child process, with small real ones."""
 import json
 import os
+import subprocess
 import time
 from typing import Any, Callable, Dict, List
 
 import pytest
 
+from perfguard.cluster import process
 from perfguard.cluster.process import Child
 
 PYTHON = '/usr/bin/python3'
@@ -90,11 +92,62 @@ def test_a_child_that_only_talks_holds_nobody_up() -> None:
     for _ in range(12):
         one.lines()
     assert time.monotonic() - began < 10
-    # A line without an end is not gathered for ever.
-    assert len(one._incoming) <= 32 << 20
     one.kill()
     assert one.wait(SECONDS)
     one.close()
+
+
+def test_a_line_without_an_end_is_not_gathered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, 'LINE_BYTES', 1 << 20)
+    one = child('sys.stdout.write("x" * (3 << 20) + "\\n{}\\n")')
+    assert heard(one) == [{}]
+
+
+def test_one_that_talks_faster_than_it_is_listened_to_waits(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, 'HELD_BYTES', 1 << 20)
+    one = child('for _ in range(80): print(json.dumps({"a": "x" * 100000}))')
+    wait_for(lambda: one._lines._held > 1 << 20)
+    assert one.ended() is None and one._lines._held < 4 << 20
+    assert len(heard(one)) == 80
+
+
+#: Says 4 MiB and is over, as a worker does it.
+WORKER = """
+sys.path.insert(0, %r)
+from perfguard.probe.worker.main import _exit
+from perfguard.probe.worker.talk import Mouth
+mouth = Mouth()
+for index in range(64):
+    mouth.say('result', index=index, data='x' * 65536)
+_exit(mouth, 'done')
+""" % os.path.abspath(os.path.join(os.path.dirname(process.__file__), '..', '..'))
+
+
+def test_results_that_are_more_than_a_pipe_holds_are_not_lost() -> None:
+    """The loop is busy meanwhile."""
+    one = child(WORKER)
+    wait_for(lambda: one._process.poll() is not None)
+    found = heard(one)
+    assert [line.get('index') for line in found] == [*range(64), None]
+    assert found[-1] == {'type': 'end', 'state': 'done'}
+
+
+def test_a_worker_waits_for_a_slow_reader() -> None:
+    with subprocess.Popen([PYTHON, '-I', '-c', 'import sys\n' + WORKER],
+                          stdout=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        data = b''
+        for part in iter(lambda: os.read(one.stdout.fileno(), 32 << 10), b''):  # type: ignore
+            data += part
+            time.sleep(0.01)
+    assert data.count(b'\n') == 65
+
+
+def test_a_worker_does_not_wait_for_one_that_does_not_read() -> None:
+    with subprocess.Popen([PYTHON, '-I', '-c', 'import sys\n' + WORKER],
+                          stdout=subprocess.PIPE) as one:
+        assert one.wait(SECONDS) == 0
 
 
 def test_sending_to_one_that_has_ended() -> None:

@@ -23,7 +23,10 @@ from .work import Work
 #: The process is over so long after its limit at the latest, as it sees it and as the kernel does.
 LATE_SECONDS = 1.2
 KILL_SECONDS = 1.8
-LAST_LINES_SECONDS = 0.5
+#: Results of many streams are more than a pipe holds: a reader that reads is waited for so long,
+#: within the time above, one that does not for less.
+LAST_LINES_SECONDS = 30.0
+IDLE_SECONDS = 2.0
 
 
 def main() -> None:
@@ -74,7 +77,7 @@ def _bound(mouth: Mouth, limit_seconds: float) -> None:
 
 def _exit(mouth: Mouth, state: str) -> None:
     mouth.say('end', state=state)
-    mouth.close(LAST_LINES_SECONDS)
+    mouth.close(LAST_LINES_SECONDS, IDLE_SECONDS)
     sys.stderr.flush()
     # Closing librados waits for all operations, also for those on an OSD that hangs.
     os._exit(1 if state == 'failed' else 0)

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lines of JSON between the worker and the mgr."""
 import json
+import os
 import queue
 import sys
 import threading
+import time
 from typing import Any, Optional
 
 from ..types import Json
 
 #: The reason that is given where the mgr, or whoever began the worker, has gone.
 GONE = 'the process that began the worker is gone'
+STDOUT = 1
+#: Bytes of one write: a reader that is slow is known from one that does not read.
+CHUNK_BYTES = 64 << 10
 
 
 class Mouth:
@@ -17,6 +22,8 @@ class Mouth:
 
     def __init__(self) -> None:
         self._lines: 'queue.Queue[Optional[str]]' = queue.Queue()
+        #: Bytes.
+        self._sent = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -27,18 +34,25 @@ class Mouth:
         """An errno of either sign."""
         self.say('error', errno=-abs(code), message=' '.join(str(text).split()))
 
-    def close(self, seconds: float) -> None:
-        """Wait for so long at most until all is sent."""
+    def close(self, seconds: float, idle_seconds: float) -> None:
+        """Wait until all is sent: for so long at most, and not for a reader that does not read."""
         self._lines.put(None)
-        self._thread.join(seconds)
+        until = time.monotonic() + seconds
+        sent = -1
+        while self._thread.is_alive() and sent != self._sent and time.monotonic() < until:
+            sent = self._sent
+            self._thread.join(idle_seconds)
 
     def _run(self) -> None:
         for line in iter(self._lines.get, None):
-            try:
-                sys.stdout.write(line + '\n')
-                sys.stdout.flush()
-            except OSError:
-                return  # nobody reads any more; the ear hears of it
+            data = memoryview((line + '\n').encode())
+            while data:
+                try:
+                    written = os.write(STDOUT, data[:CHUNK_BYTES])
+                except OSError:
+                    return  # nobody reads any more; the ear hears of it
+                self._sent += written
+                data = data[written:]
 
 
 class Ear:
