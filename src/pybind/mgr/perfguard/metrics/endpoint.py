@@ -1,32 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where Prometheus scrapes perfguard: a web server of its own.
-
-No release lets a module add to what the prometheus module serves. The server is the one inside
-CherryPy, by itself: CherryPy's engine is one for all modules that share an interpreter.
+"""Where Prometheus scrapes perfguard: a web server of its own, for no release lets a module add to
+what the prometheus module serves.
 """
 import ipaddress
 import logging
 import socket
 import threading
 import time
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional
 
+from .server import Answer, Server
 from .text import CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 
-#: Scrapes at the same time; one more waits.
-THREADS = 2
-#: Seconds that a connection may take over a request, and that a stop waits for the last answers.
-TIMEOUT_SECONDS = 10
-STOP_SECONDS = 1
-#: Seconds that the caller waits for a stop, which clients that do not read can hold up.
+#: Seconds that the caller waits for a stop.
 CLOSE_SECONDS = 2.0
 #: Seconds until a port that was in use, or a server that broke down, is tried again.
 RETRY_SECONDS = 5.0
-
-Environ = Any
-StartResponse = Callable[[str, List[Tuple[str, str]]], Any]
 
 
 class Place(NamedTuple):
@@ -44,7 +35,7 @@ def place_of(option: Callable[[str], Any]) -> Place:
 
 
 class Endpoint:
-    """Called by one thread; the server has its own."""
+    """Called by one thread; the server has its own, in which `text` is called."""
 
     def __init__(self, text: Callable[[], bytes], place: Callable[[], Place],
                  clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +43,7 @@ class Endpoint:
         self._text = text
         self._wanted = place
         self._clock = clock
-        self._server: Any = None
+        self._server: Optional[Server] = None
         self._thread: Optional[threading.Thread] = None
         self._place = Place('', 0)
         self._failure = ''
@@ -82,28 +73,20 @@ class Endpoint:
     def _start(self, place: Place) -> None:
         self._tried = self._clock()
         failure = ''
-        server: Any = None
+        server: Optional[Server] = None
         try:
-            address = _usable(place.address)
-            # Not before it is wanted: it is no part of Python.
-            from cheroot.wsgi import Server
-            server = Server((address, place.port), self._answer, numthreads=THREADS,
-                            timeout=TIMEOUT_SECONDS, shutdown_timeout=STOP_SECONDS)
-            server.error_log = _log_error
-            server.prepare()
+            server = Server(_usable(place.address), place.port, self._answer)
             thread = threading.Thread(target=self._serve, args=(server,),
                                       name='perfguard-metrics')
             thread.start()
-        except ImportError as error:
-            failure = 'python3-cheroot, which CherryPy brings along, is missing: %s' % error
         except Exception as error:
             # Whatever it is, it must not take a turn of the loop along.
             failure = str(error) or repr(error)
+            if server is not None:
+                # It listens already, and would be in the way of the next try.
+                server.close()
         else:
             self._server, self._thread = server, thread
-        if failure and server is not None:
-            # It may listen already, and would be in the way of the next try.
-            _stop(server)
         self._tell(place, failure)
 
     def _tell(self, place: Place, failure: str) -> None:
@@ -117,69 +100,34 @@ class Endpoint:
             log.info('metrics are served on %s', place)
 
     @staticmethod
-    def _serve(server: Any) -> None:
+    def _serve(server: Server) -> None:
         try:
             server.serve()
         except Exception:
             log.exception('the server of the metrics ended')
+        finally:
+            server.close()
 
     def close(self) -> None:
         server, thread = self._server, self._thread
         self._server = self._thread = None
         if server is None or thread is None:
             return
-        closing = threading.Thread(target=_end, args=(server, thread), daemon=True,
-                                   name='perfguard-metrics-end')
-        try:
-            closing.start()
-        except RuntimeError:
-            # There are no more threads: it takes as long as it takes.
-            _end(server, thread)
-        else:
-            closing.join(CLOSE_SECONDS)
-
-    # ---- requests: the server's threads
-
-    def _answer(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        method = environ['REQUEST_METHOD']
-        headers = [('Content-Type', 'text/plain; charset=utf-8')]
-        if environ.get('PATH_INFO') != '/metrics':
-            status, body = '404 Not Found', b'the metrics are at /metrics\n'
-        elif method not in ('GET', 'HEAD'):
-            status, body = '405 Method Not Allowed', b'GET or HEAD\n'
-            headers.append(('Allow', 'GET, HEAD'))
-        else:
-            try:
-                status, body = '200 OK', self._text()
-                headers = [('Content-Type', CONTENT_TYPE)]
-            except Exception:
-                log.exception('the metrics cannot be told')
-                status, body = '500 Internal Server Error', b'see the log of the mgr\n'
-        start_response(status, [*headers, ('Content-Length', str(len(body)))])
-        return [] if method == 'HEAD' else [body]
-
-
-def _end(server: Any, thread: threading.Thread) -> None:
-    _stop(server)
-    thread.join()
-
-
-def _stop(server: Any) -> None:
-    """Leave nothing of a server, however far it came with its start or an earlier stop."""
-    from cheroot.workers import threadpool
-    try:
-        # Does nothing unless the server came to the end of its start.
         server.stop()
-    except Exception:
-        # One that broke down may do so again; a turn of the loop must not.
-        log.exception('the server of the metrics does not stop as it should')
-    listening = getattr(server, 'socket', None)
-    if listening is not None:
-        listening.close()
-    # Newer servers do not know their workers until all have started.
-    pool: Any = threadpool
-    for _ in range(THREADS):
-        server.requests.put(pool._SHUTDOWNREQUEST)
+        thread.join(CLOSE_SECONDS)
+
+    # ---- requests: the server's thread
+
+    def _answer(self, method: str, path: str) -> Answer:
+        if path != '/metrics':
+            return Answer(404, b'the metrics are at /metrics\n')
+        if method not in ('GET', 'HEAD'):
+            return Answer(405, b'GET or HEAD\n', headers=(('Allow', 'GET, HEAD'),))
+        try:
+            return Answer(200, self._text(), CONTENT_TYPE)
+        except Exception:
+            log.exception('the metrics cannot be told')
+            return Answer(500, b'see the log of the mgr\n')
 
 
 def _usable(address: str) -> str:
@@ -196,7 +144,3 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
-
-
-def _log_error(msg: str = '', level: int = logging.INFO, traceback: bool = False) -> None:
-    log.log(level, 'metrics: %s', msg, exc_info=traceback)

@@ -273,6 +273,13 @@ def test_a_probe_that_was_cancelled_is_no_failure(before: bool) -> None:
     assert told == ((1, 200.0) if before else (None, None))
 
 
+def test_scrapes_of_one_state_are_the_same_page() -> None:
+    metrics, published, probed = MetricsPage(lambda: BUILD), Published(), measured()
+    page = metrics.text(published, probed)
+    assert metrics.text(published, probed) is page
+    assert metrics.text(replace(published), probed) is not page
+
+
 def test_a_newer_run_takes_the_place_of_what_is_remembered() -> None:
     metrics, probed = MetricsPage(lambda: BUILD), measured()
     before = parse(metrics.text(Published(), probed))

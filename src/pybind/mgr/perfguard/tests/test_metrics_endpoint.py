@@ -2,7 +2,6 @@
 """The endpoint on the loopback address: requests, changed options, ports in use."""
 import http.client
 import socket
-import sys
 import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple, cast
@@ -11,6 +10,8 @@ import pytest
 
 from perfguard.metrics import endpoint as module
 from perfguard.metrics.endpoint import RETRY_SECONDS, Endpoint, Place, place_of
+from perfguard.metrics.server import (CONNECTIONS, REQUEST_BYTES, TOTAL_SECONDS, Answer,
+                                      Server)
 
 LOOPBACK = '127.0.0.1'
 
@@ -54,7 +55,7 @@ class Bench:
 
 def own_threads() -> Set[threading.Thread]:
     return {thread for thread in threading.enumerate()
-            if thread.name.startswith(('perfguard-metrics', 'CP Server'))}
+            if thread.name == 'perfguard-metrics'}
 
 
 def wait(condition: Callable[[], bool]) -> None:
@@ -77,7 +78,6 @@ def fail_to_start(monkeypatch: pytest.MonkeyPatch, failing: Callable[[str], bool
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    pytest.importorskip('cheroot')
     found = Bench()
     yield found
     found.endpoint.close()
@@ -163,25 +163,18 @@ def test_addresses_that_cannot_be_listened_on(bench: Bench, address: str) -> Non
 
 @pytest.mark.parametrize('ipv6', [True, False])
 def test_all_addresses(bench: Bench, ipv6: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cheroot import wsgi
     tried: List[Tuple[str, int]] = []
 
-    def server(where: Tuple[str, int], *_: Any, **__: Any) -> None:
-        tried.append(where)
+    def server(address: str, port: int, *_: Any) -> None:
+        tried.append((address, port))
         raise OSError('not in a test')
     monkeypatch.setattr(module, '_has_ipv6', lambda: ipv6)
-    monkeypatch.setattr(wsgi, 'Server', server)
+    monkeypatch.setattr(module, 'Server', server)
     port = bench.place.port
     for address in ('::', '0.0.0.0', '::1'):
         bench.place = Place(address, port)
         bench.endpoint.tend()
     assert tried == [('::' if ipv6 else '0.0.0.0', port), ('0.0.0.0', port), ('::1', port)]
-
-
-def test_without_a_server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, 'cheroot.wsgi', cast(Any, None))
-    bench.endpoint.tend()
-    assert 'cheroot' in bench.endpoint.remarks()[0]
 
 
 def test_a_connection_that_says_nothing_does_not_keep_it(bench: Bench) -> None:
@@ -195,7 +188,6 @@ def test_a_connection_that_says_nothing_does_not_keep_it(bench: Bench) -> None:
 
 def test_a_server_that_breaks_down_is_started_anew(bench: Bench,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    from cheroot.wsgi import Server
     threads = own_threads()
     with monkeypatch.context() as broken:
         broken.setattr(Server, 'serve', breaking_down)
@@ -210,24 +202,6 @@ def test_a_server_that_breaks_down_is_started_anew(bench: Bench,
     assert bench.served() and bench.endpoint.remarks() == []
     bench.endpoint.close()
     wait(lambda: own_threads() == threads)
-
-
-def test_a_server_that_starts_by_half_is_not_in_the_way(
-        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = own_threads()
-    workers: List[str] = []
-
-    def second_worker(name: str) -> bool:
-        workers.extend([name] if name.startswith('CP Server') else [])
-        return len(workers) == 2
-    with monkeypatch.context() as scarce:
-        fail_to_start(scarce, second_worker)
-        bench.endpoint.tend()
-    assert "can't start new thread" in bench.endpoint.remarks()[0]
-    wait(lambda: own_threads() == threads)
-    bench.now += RETRY_SECONDS
-    bench.endpoint.tend()
-    assert bench.served() and bench.endpoint.remarks() == []
 
 
 def test_a_server_without_a_thread_is_tried_again(bench: Bench,
@@ -246,26 +220,7 @@ def test_a_server_without_a_thread_is_tried_again(bench: Bench,
     assert bench.served() and bench.endpoint.remarks() == []
 
 
-def test_it_closes_without_another_thread(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = own_threads()
-    bench.endpoint.tend()
-    fail_to_start(monkeypatch, 'perfguard-metrics-end'.__eq__)
-    bench.endpoint.close()
-    assert own_threads() == threads and not bench.served()
-
-
-def test_a_stop_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cheroot.connections import ConnectionManager
-    threads = own_threads()
-    bench.endpoint.tend()
-    monkeypatch.setattr(ConnectionManager, 'close', breaking_down)
-    bench.endpoint.close()
-    wait(lambda: own_threads() == threads)
-
-
-def test_a_client_that_does_not_read_holds_nobody_up(bench: Bench,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, 'CLOSE_SECONDS', 0.1)
+def test_a_client_that_does_not_read_holds_nobody_up(bench: Bench) -> None:
     threads = own_threads()
     bench.page = b'x 1\n' * (4 << 20)
     bench.endpoint.tend()
@@ -274,14 +229,97 @@ def test_a_client_that_does_not_read_holds_nobody_up(bench: Bench,
         # The answer is on its way, and gets stuck when the buffers are full.
         assert client.recv(1)
         bench.page = b'y 2\n'
+        assert bench.ask()[2] == b'y 2\n'
         bench.place = Place(LOOPBACK, free_port())
-        before = time.monotonic()
         bench.endpoint.tend()
-        # Less than the server's timeout of the connection.
-        assert time.monotonic() - before < module.TIMEOUT_SECONDS / 2
-        assert bench.served()
+        assert bench.served() and own_threads() - threads == {serving(bench)}
     bench.endpoint.close()
-    wait(lambda: own_threads() == threads)
+    assert own_threads() == threads
+
+
+# ---- bounds of a request
+
+class Bounded:
+    """A server with a clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.port = free_port()
+        self.server = Server(LOOPBACK, self.port, lambda method, path: Answer(200, b'page'),
+                             lambda: self.now)
+        self.thread = threading.Thread(target=self.server.serve, daemon=True)
+        self.thread.start()
+
+    def client(self, sent: bytes = b'') -> socket.socket:
+        client = socket.create_connection((LOOPBACK, self.port), timeout=10)
+        client.sendall(sent)
+        return client
+
+    def answer(self, sent: bytes) -> bytes:
+        """All that there is until the end of the connection."""
+        with self.client(sent) as client:
+            return b''.join(iter(lambda: client.recv(65536), b''))
+
+    def known(self) -> int:
+        return len(self.server._connections)
+
+
+@pytest.fixture
+def bounded() -> Iterator[Bounded]:
+    found = Bounded()
+    yield found
+    found.server.stop()
+    found.thread.join(10)
+    assert not found.thread.is_alive()
+    found.server.close()
+
+
+GET = b'GET /metrics HTTP/1.1\r\n'
+
+
+@pytest.mark.parametrize('sent, status', [
+    (GET + b'Host: x\r\n\r\n', b'200'), (b'nonsense\r\n\r\n', b'400'),
+    (b'GET /metrics\r\n\r\n', b'400'), (b'\xff\xfe\r\n\r\n', b'400'),
+    (GET + b'A: ' + b'x' * REQUEST_BYTES, b'431'), (b'x' * (2 * REQUEST_BYTES), b'431'),
+    (GET + b'Content-Length: 4000000000\r\n\r\n' + b'x' * 4096, b'200')])
+def test_a_request_is_answered_at_once_or_refused(bounded: Bounded, sent: bytes,
+                                                  status: bytes) -> None:
+    with bounded.client(sent) as client:
+        assert client.recv(12) == b'HTTP/1.1 ' + status
+        client.shutdown(socket.SHUT_WR)
+        wait(lambda: not bounded.known())
+
+
+def test_what_follows_a_request_is_bounded(bounded: Bounded) -> None:
+    with bounded.client(GET + b'\r\n') as client:
+        with pytest.raises(OSError):
+            while True:
+                client.sendall(b'x' * 65536)
+    wait(lambda: not bounded.known())
+
+
+def test_a_client_that_trickles_is_dropped_after_its_time(bounded: Bounded) -> None:
+    with bounded.client(GET) as trickling, bounded.client() as silent:
+        wait(lambda: bounded.known() == 2)
+        bounded.now += TOTAL_SECONDS / 2
+        trickling.sendall(b'A: b\r\n')
+        assert bounded.answer(GET + b'\r\n').endswith(b'page')
+        bounded.now += TOTAL_SECONDS / 2
+        assert trickling.recv(1) == b'' and silent.recv(1) == b''
+    assert bounded.known() == 0
+
+
+def test_of_too_many_clients_the_oldest_is_dropped(bounded: Bounded) -> None:
+    silent = []
+    for number in range(CONNECTIONS):
+        bounded.now += 0.01
+        silent.append(bounded.client(GET))
+        wait(lambda: bounded.known() == number + 1)
+    assert bounded.answer(GET + b'\r\n').endswith(b'page')
+    assert silent[0].recv(1) == b''
+    wait(lambda: bounded.known() == CONNECTIONS - 1)
+    for client in silent:
+        client.close()
 
 
 def serving(bench: Bench) -> threading.Thread:

@@ -8,8 +8,9 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.web.routes import (OVERVIEW_FIELDS, READ, ROUTES, BadField, Route, arguments,
-                                  http_status, refuse_twice)
+from perfguard.web.routes import (LARGEST_BODY, LARGEST_MAP_BODY, OVERVIEW_FIELDS, READ, ROUTES,
+                                  BadField, Route, arguments, http_status, largest_body,
+                                  refuse_twice)
 
 PACKAGE = Path(__file__).parents[1]
 #: Parameters that are not the caller's to give: Ceph's and the format.
@@ -114,3 +115,12 @@ def test_a_long_text_is_not_repeated_whole() -> None:
     (-errno.EPERM, 409), (-errno.EAGAIN, 503), (-errno.ETIMEDOUT, 504)])
 def test_http_status(code: int, status: int) -> None:
     assert http_status(code) == status
+
+
+def test_only_a_crush_map_is_large() -> None:
+    """Bodies are read before the dashboard looks who sends them."""
+    for prefix in ('/api/perfguard', '/proxied/api/perfguard'):
+        for route in ROUTES:
+            largest = LARGEST_MAP_BODY if route.handler == 'rebalance_apply' else LARGEST_BODY
+            assert largest_body(prefix + route.path) == largest
+    assert LARGEST_BODY == 65536

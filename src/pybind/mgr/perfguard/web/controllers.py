@@ -22,12 +22,9 @@ from dashboard.security import Permission, Scope
 from dashboard.services.auth import JwtManager
 
 from .routes import (CREATE, DELETE, OVERVIEW_FIELDS, READ, ROUTES, UPDATE, BadField, Field, Route,
-                     arguments, http_status,
-                     refuse_twice)
+                     arguments, http_status, largest_body, refuse_twice)
 
 COMPONENT = 'perfguard'
-#: Bytes of a request's body; the text form of the CRUSH map of 10,000 OSDs takes 2 MB.
-LARGEST_BODY = 16 << 20
 PAGE = Path(__file__).parent / 'page'
 #: Nothing but what the page ships: no script or style in the text, nothing from elsewhere.
 SECURITY_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -67,9 +64,11 @@ def _ask(handler: str, given: Dict[str, Any]) -> Any:
 
 def _json_object(entity: Any) -> None:
     """Takes the place of the dashboard's own reading of bodies, which fails (500) on others."""
-    body = entity.fp.read(LARGEST_BODY + 1)
-    if len(body) > LARGEST_BODY:
-        raise cherrypy.HTTPError(413, 'the body has more than %d bytes' % LARGEST_BODY)
+    largest = largest_body(cherrypy.serving.request.path_info)
+    # What is announced as too long is not read at all.
+    body = b'' if (entity.length or 0) > largest else entity.fp.read(largest + 1)
+    if max(entity.length or 0, len(body)) > largest:
+        raise cherrypy.HTTPError(413, 'the body has more than %d bytes' % largest)
     try:
         document = json.loads(body.decode('utf-8') or '{}')
     except (RecursionError, ValueError) as error:

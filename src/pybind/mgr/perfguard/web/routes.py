@@ -8,6 +8,10 @@ import errno
 from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Tuple
 
 READ, CREATE, UPDATE, DELETE = 'read', 'create', 'update', 'delete'
+#: Bytes of a request's body, which is read before the dashboard looks who sends it; and with a
+#: CRUSH map: the text form of that of 10,000 OSDs takes 2 MB.
+LARGEST_BODY = 64 << 10
+LARGEST_MAP_BODY = 16 << 20
 
 
 class BadField(Exception):
@@ -242,6 +246,12 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
             raise BadField('field %r is missing' % field.name)
     return {known[name].parameter or name: known[name].kind.take(name, value)
             for name, value in given.items() if value is not None}
+
+
+def largest_body(path: str) -> int:
+    """Bytes that a request to a path may have in its body."""
+    with_map = path.rstrip('/').endswith('/perfguard/rebalance/apply')
+    return LARGEST_MAP_BODY if with_map else LARGEST_BODY
 
 
 def refuse_twice(in_path: Collection[str], body: Collection[str]) -> None:
