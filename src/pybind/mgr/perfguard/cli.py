@@ -30,7 +30,7 @@ class Commands(ProbeCommands):
     @command
     def status(self, format: Optional[str] = None) -> CommandResult:
         """Show what perfguard sees and does, with reasons"""
-        return show(self.loop.published.status, format, render.status)
+        return show(self.loop.status(), format, render.status)
 
     @read_command('perfguard events')
     @command

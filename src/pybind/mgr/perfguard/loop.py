@@ -19,6 +19,7 @@ from .cluster.types import OsdMap
 from .desk import Consultation, Desk, Json
 from .events import Event, EventLog
 from . import leaving
+from .failures import FailedTurns
 from .held import Row, campaign_rows, to_json as held_to_json
 from .joiner import Joiner
 from .losses import REQUESTS, found, found_earlier
@@ -115,6 +116,9 @@ class Loop:
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.
         self._interrupted: List[str] = []
+        self._failed_turns = FailedTurns()
+        #: Health checks of the last turn that came to its end.
+        self._checks: Json = {}
         #: CPU time of the last turn.
         self._turn_seconds = 0.0
         self.published = Published()
@@ -150,6 +154,10 @@ class Loop:
     def ask(self, order: Union[Order, ProbeOrder, leaving.Shutdown]) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it."""
         return self._desk.ask(order, self.wake)
+
+    def status(self) -> Json:
+        """`perfguard status`, and how old it is."""
+        return overview.aged(self.published, self._clock())
 
     def probed(self) -> Probed:
         """What commands see of the probes."""
@@ -246,8 +254,23 @@ class Loop:
         begin = time.thread_time()
         try:
             self._turn()
+            self._failed_turns.clear()
         finally:
             self._turn_seconds = time.thread_time() - begin
+
+    def failed(self, error: Exception) -> None:
+        """A turn has not come to its end; operators hear of it unless the next ones do."""
+        self._failed_turns.note(error)
+        check = self._failed_turns.check()
+        if not check:
+            return
+        with self._publishing:
+            self.published = overview.failing(self.published, check)
+        try:
+            self._cluster.health_checks({**self._checks, **check})
+        except Exception as why:
+            # What failed the turn may fail this.
+            log.debug('the health check cannot be set: %r', why)
 
     def _turn(self) -> None:
         options = self._options()
@@ -641,7 +664,6 @@ class Loop:
         checks = {**watched.checks, **overview.health_checks(
             campaign, seen, options, texts(reasons), self._interrupted),
             **self._probing.checks(seen.now)}
-        self._cluster.health_checks(checks)
         if active:
             assert campaign is not None
             self._cluster.progress(overview.progress_id(campaign),
@@ -666,6 +688,9 @@ class Loop:
             for _, request in list(self._requests.queue):
                 published = overview.foreseen(published, request, seen.now)
             self.published = published
+        self._checks = checks
+        # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
+        self._cluster.health_checks(checks)
         self._events.save_now_and_then(seen.now)
 
 

@@ -11,6 +11,7 @@ from mgr_module import MgrModule, Option
 from .cli import Commands
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_database, notify_types
+from .failures import Tracebacks
 from .loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage
@@ -46,15 +47,20 @@ class Module(Commands, MgrModule):
                          database=module_database(self), remarks=self._metrics.remarks)
 
     def serve(self) -> None:
+        tracebacks = Tracebacks()
         self.loop.load()
         try:
             while not self._stop.is_set():
                 # One bad turn must not end the watch; the next one starts from what is stored.
-                for task in (self._compare_options, self._metrics.tend, self.loop.turn):
+                for task, failed in ((self._compare_options, None), (self._metrics.tend, None),
+                                     (self.loop.turn, self.loop.failed)):
                     try:
                         task()
-                    except Exception:
-                        log.exception('a turn of the loop failed')
+                    except Exception as error:
+                        if tracebacks.is_new(error):
+                            log.exception('a turn of the loop failed')
+                        if failed is not None:
+                            failed(error)
                 self.loop.wait()
         finally:
             try:

@@ -13,8 +13,9 @@ from .rebalance import report
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
-from .words import pgs, pgs_are
+from .render import seconds_text
 from .watching import Watched
+from .words import pgs, pgs_are
 
 Json = Dict[str, Any]
 
@@ -61,6 +62,31 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
     return replace(published, campaign=campaign,
                    rebalance={**published.rebalance, **changes, 'paused': campaign.paused},
                    status={**published.status, **changes})
+
+
+def aged(published: Published, now: float) -> Json:
+    """`perfguard status` with its age, which is None before the first turn."""
+    if not published.turned:
+        return {**published.status, 'age_seconds': None}
+    age = max(0.0, now - published.turned)
+    stale = [Reason(Code.STALE, 'this is %s old: the loop has completed no turn since'
+                    % seconds_text(age))] if age > published.stale_after else []
+    return {**_with_reasons(published.status, stale), 'age_seconds': round(age, 1)}
+
+
+def _with_reasons(status: Json, first: Sequence[Reason]) -> Json:
+    found = told(first)
+    return {**status, **{key: found[key] + status.get(key, []) for key in found}}
+
+
+def failing(published: Published, check: Mapping[str, Any]) -> Published:
+    """With a health check that no turn could publish."""
+    status = published.status
+    known = set(status['health'])
+    first = [Reason(code, '%s (%s)' % (each['summary'], code)) for code, each in check.items()
+             if code not in known]
+    return replace(published, status={
+        **_with_reasons(status, first), 'health': sorted({*known, *check})})
 
 
 def with_pins(osds: Sequence[Json], plan: Json) -> List[Json]:

@@ -73,6 +73,7 @@ class Code:
     PROBE = 'PROBE'
     MISPLACED = 'MISPLACED'
     WATCH_FAILED = 'WATCH_FAILED'
+    STALE = 'STALE'
     REMARK = 'REMARK'
 
 

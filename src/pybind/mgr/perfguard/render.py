@@ -68,6 +68,8 @@ def _reasons(data: Json) -> List[str]:
 def status(data: Json) -> str:
     signals = data['signals']
     rows = [('phase', data['phase'])]
+    if data.get('age_seconds') is not None:
+        rows.append(('as of', '%s ago' % seconds_text(data['age_seconds'])))
     if data['health']:
         rows.append(('health', ', '.join(data['health'])))
     if signals:

@@ -2,6 +2,7 @@
 """The whole page that Prometheus reads."""
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from .. import failures
 from ..overview import HELD_PINS, Published
 from ..probe import site
 from ..probed import Probed
@@ -12,7 +13,8 @@ from .text import Sample, labels, render
 
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
-          HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK)
+          HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK,
+          failures.CHECK)
 
 
 class Build(NamedTuple):

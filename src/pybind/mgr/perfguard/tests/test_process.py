@@ -31,7 +31,7 @@ def heard(one: Child) -> List[Dict[str, Any]]:
     found: List[Dict[str, Any]] = []
     ended = False
     while not ended:
-        ended = one.wait(0.01)
+        ended = one.wait(0.01) and one.ended() is not None
         found += one.lines()
     one.close()
     return found

@@ -57,6 +57,9 @@ class Part:
     def turn(self) -> None:
         self._called('turn')
 
+    def failed(self, error: Exception) -> None:
+        self.calls.append('failed')
+
     def wait(self) -> None:
         self._called('wait')
         assert self.stop is not None
@@ -73,6 +76,8 @@ def serve(failing: str = '') -> List[str]:
     module = found.__new__(found)
     calls: List[str] = []
     module._stop = threading.Event()
+    module._options = mock.Mock()
+    module._cluster = mock.Mock()
     module._metrics = Part(calls, 'metrics', failing)
     module.loop = Part(calls, 'loop', failing)
     module.loop.stop = module._stop
@@ -88,8 +93,10 @@ CLOSE = ['metrics.close', 'loop.close']
 
 
 @pytest.mark.parametrize('failing', ['', 'metrics.tend', 'loop.turn'])
-def test_a_bad_turn_does_not_end_it(failing: str) -> None:
-    assert serve(failing) == ['loop.load', *TURN, *TURN, *CLOSE]
+def test_a_bad_turn_does_not_end_it(failing: str, caplog: pytest.LogCaptureFixture) -> None:
+    turn = ['metrics.tend', 'loop.turn', 'failed', 'loop.wait'] if failing == 'loop.turn' else TURN
+    assert serve(failing) == ['loop.load', *turn, *turn, *CLOSE]
+    assert len(caplog.records) == (1 if failing else 0), 'one traceback for each error'
 
 
 @pytest.mark.parametrize('failing', ['loop.wait', 'metrics.close', 'loop.close'])

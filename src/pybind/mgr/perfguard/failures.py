@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Errors that recur: each is logged once, and a loop that fails every turn is a health check."""
+import traceback
+from typing import Any, Dict, Set, Tuple
+
+from .health import warning
+
+CHECK = 'PERFGUARD_LOOP_FAILED'
+#: Turns in a row that fail until operators hear of it: one may meet a mon or an OSD that is gone.
+FAILED_TURNS = 3
+#: Places that are remembered; from then on tracebacks are logged again.
+MOST_PLACES = 200
+
+#: Type of an error, and the file and line that raised it: its text may have numbers that change.
+_Place = Tuple[str, str, int]
+
+
+class Tracebacks:
+    """Which errors were logged already. For one thread."""
+
+    def __init__(self) -> None:
+        self._known: Set[_Place] = set()
+
+    def is_new(self, error: Exception) -> bool:
+        """Once for each type and place."""
+        place = _place(error)
+        if place in self._known:
+            return False
+        if len(self._known) >= MOST_PLACES:
+            self._known.clear()
+        self._known.add(place)
+        return True
+
+
+def _place(error: Exception) -> _Place:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    return (type(error).__name__, last.filename if last else '', last.lineno or 0 if last else 0)
+
+
+class FailedTurns:
+    """Turns of the loop that failed in a row."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last = ''
+
+    def note(self, error: Exception) -> None:
+        self._count += 1
+        self._last = '%s: %s' % (type(error).__name__, ' '.join(str(error).split())[:500])
+
+    def clear(self) -> None:
+        self._count = 0
+
+    def check(self) -> Dict[str, Any]:
+        """As MgrModule.set_health_checks takes it."""
+        if self._count < FAILED_TURNS:
+            return {}
+        return {CHECK: warning('perfguard failed in its last %d turns' % self._count, [
+            'last error: %s' % self._last,
+            'what it shows is out of date, and it neither moves nor stops anything; the log of '
+            'the active mgr has the traceback'])}
