@@ -56,15 +56,15 @@ tests() {
     report=$1
     shift
     mkdir -p "$PERFGUARD_ARTEFACTS"
-    setpriv --pdeathsig INT "$python" -m pytest -q -o junit_family=xunit2 \
+    setpriv --pdeathsig INT "$python" -m pytest -o junit_family=xunit2 \
         --junitxml="$PERFGUARD_ARTEFACTS/$report.xml" "$@"
 }
 
 unit() {
     if [ "$tier" = nightly ]; then
-        tests unit "$units" -n 2 --durations=10 --cov=perfguard --cov-report=term "$@"
+        tests unit "$units" -q -n 2 --durations=10 --cov=perfguard --cov-report=term "$@"
     else
-        tests unit "$units" -n 2 --durations=10 "$@"
+        tests unit "$units" -q -n 2 --durations=10 "$@"
     fi
 }
 
@@ -113,7 +113,7 @@ clusters() {
     "$python" -m qa.cluster build reef tentacle
     failed=
     tests cluster qa/tests --tier="$tier" --limit=$limit --durations=0 --durations-min=5 \
-        -n "$workers" --dist=loadgroup -m 'not alone' || failed=yes
+        -v -n "$workers" --dist=loadgroup -m 'not alone' || failed=yes
     tests alone qa/tests --tier="$tier" --limit=$limit --durations=0 --durations-min=5 \
         -m alone || failed=yes
     test -z "$failed"

@@ -4,6 +4,8 @@ import signal
 
 
 def heed_interrupts() -> None:
-    """For Popen's preexec_fn: a shell makes what it starts in the background ignore ctrl-C, and
-    that is handed down to whatever these tests start, should they be run there."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """End on ctrl-C, also where a shell has started this in the background, which ignores it and
+    hands that down to whatever is started here. In Python with every `finally`, and after an
+    exec, for which it is Popen's preexec_fn, as any process does."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

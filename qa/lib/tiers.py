@@ -16,6 +16,8 @@ from typing import Any, Dict, Generator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
+from qa.lib.terminal import heed_interrupts
+
 TIERS = ('quick', 'nightly')
 RELEASES = ('pacific', 'reef', 'tentacle')
 #: Seconds that a test may take, with its fixtures, unless it has a timeout marker of its own.
@@ -74,6 +76,7 @@ class Tiers:
         self._left_out = 0
         #: Clusters that were booted.
         self.boots = 0
+        heed_interrupts()
         if config.getoption('--limit') and not hasattr(config, 'workerinput'):
             watch_the_clock(config.getoption('--limit'))
         # What the garbage collector finds may be an earlier test's: it would fail the wrong one.

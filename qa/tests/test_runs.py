@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs of the tests themselves: however they end, nothing is left of their clusters."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable, List
+
+import pytest
+
+from qa.lib import tiers
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+#: Until a cluster has booted on a machine that boots others as well.
+BOOT_SECONDS = 120.0
+END_SECONDS = 60.0
+TESTS = '''
+import pytest, time
+
+@pytest.mark.parametrize('number', (1, 2))
+@pytest.mark.xdist_group('a')
+def test_sleeps(make_cluster, number):
+    make_cluster('pacific', osds=1, hosts=1)
+    time.sleep(600)
+'''
+
+
+def ignore_interrupts() -> None:
+    """As a shell does for what it starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def command(directory: Path, text: str, *argv: str) -> List[str]:
+    """The command line that runs a test file with the fixtures and tiers of these tests."""
+    (directory / 'conftest.py').write_text('from qa.conftest import *\n')
+    (directory / 'test_it.py').write_text(text)
+    return [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', *argv, str(directory)]
+
+
+def begin(tmp_path: Path, *argv: str) -> 'subprocess.Popen[str]':
+    return subprocess.Popen(
+        command(tmp_path, TESTS, '-n', '2', '--dist=loadgroup', *argv), cwd=CHECKOUT,
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        universal_newlines=True, preexec_fn=ignore_interrupts)
+
+
+def processes_of(directory: Path) -> List[str]:
+    found = []
+    for path in Path('/proc').glob('[0-9]*/cmdline'):
+        try:
+            if os.fsencode(f'{directory}/') in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def wait(what: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.releases('pacific')
+@pytest.mark.parametrize('how', ('ctrl-C', 'SIGTERM', 'limit'))
+def test_an_interrupted_run_leaves_nothing(how: str, run_dir: Path, tmp_path: Path) -> None:
+    run = begin(tmp_path, *(['--limit=15'] if how == 'limit' else []))
+    try:
+        wait(lambda: list(run_dir.glob('*/run/osd.0.pid')) or run.poll() is not None,
+             BOOT_SECONDS)
+        if how == 'ctrl-C':
+            os.killpg(run.pid, signal.SIGINT)
+        elif how == 'SIGTERM':
+            run.terminate()
+        output, _ = run.communicate(timeout=END_SECONDS + tiers.LAST_SECONDS)
+    finally:
+        run.kill()
+    assert run.returncode != 0, output
+    wait(lambda: not processes_of(run_dir), END_SECONDS)
+    wait(lambda: not list(run_dir.iterdir()), END_SECONDS)
+    if how == 'limit':
+        assert 'the whole run has taken more than 15 s' in output
+
+
+def test_releases_of_each_tier() -> None:
+    assert tiers.choice(()) == (tiers.RELEASES, ('pacific',))
+    assert tiers.choice(('reef', 'tentacle')) == (('reef', 'tentacle'), ('reef',))
+    assert tiers.choice(('reef',), ()) == (('reef',), ())
+    both = ('pacific', 'reef')
+    assert tiers.choice(both, 'reef') == (both, ('reef',))
+    assert tiers.choice(both, both) == (both, both)
+    for names, quick in ((('pacific',), 'reef'), (('firefly',), None), (both, 7)):
+        with pytest.raises(ValueError):
+            tiers.choice(names, quick)
+
+
+def test_the_template_is_a_test(tmp_path: Path) -> None:
+    """That of the README, collected; it takes a minute to run."""
+    text = (Path(__file__).parent / 'README.md').read_text()
+    template, = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+    done = subprocess.run(command(tmp_path, template, '--collect-only'), cwd=CHECKOUT, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          universal_newlines=True)
+    assert done.returncode == 0 and '[reef]' in done.stdout, done.stdout
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    text = ('import pytest\n'
+            "@pytest.mark.releases('pacific', 'reef', quick='reef')\n"
+            'def test_both(release): assert release in ("pacific", "reef")\n'
+            "@pytest.mark.releases('tentacle', quick=())\n"
+            'def test_one(release): pass\n'
+            'def test_always(): pass\n')
+    for argv, counts, said in (
+            ((), '2 passed, 2 deselected', '2 tests run in the nightly tier only'),
+            (('-n', '2', '--dist=loadgroup'), '2 passed', '2 tests run in the nightly tier only'),
+            (('--tier=nightly',), '4 passed', ''),
+            (('--release=tentacle',), '2 passed, 2 deselected', '')):
+        done = subprocess.run(
+            command(tmp_path, text, *argv), cwd=CHECKOUT, timeout=120, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, universal_newlines=True)
+        assert done.returncode == 0 and counts in done.stdout and said in done.stdout, done.stdout
