@@ -10,7 +10,7 @@ from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import Guard
 
 from .test_join import (SLOW_PEERING, Witness, changed_since, crush_weights, join, landing, order,
-                        refused, served_by)
+                        refused, served_by, wait_reported)
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 
@@ -105,3 +105,33 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str,
     assert all(crush_weights(cluster)[osd] <= 0.0001 for osd in added)
     assert guard.foreign() == before and not guard.tracebacks()
     refused(guard, 'rebalance rollback', 'no campaign is active')
+
+
+def test_shutdown_gives_everything_back(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, CONF)
+    guard = Guard(cluster)
+    before, upmaps = guard.foreign(), guard.upmaps()
+    assert guard.get('held')['held'] == []
+    added = cluster.add_osds(4, weight=0.0)
+    wait_reported(guard)
+    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+    guard.wait_moving()
+    held = guard.get('held')['held']
+    print('%s: held: %s' % (release, ['%s: %s' % (row['what'], row['restore']) for row in held]))
+    assert {row['what'] for row in held} >= {'mgr/balancer/active', 'upmaps of pinned PGs'}
+    assert all(row['restore'].startswith('ceph ') and row['since'] for row in held)
+    refused(guard, 'shutdown', 'yes-i-really-mean-it')
+    answer = order(guard, 'shutdown', yes_i_really_mean_it=True)
+    assert answer['held'] and not answer['safe']
+    begin = time.monotonic()
+    cluster.wait(lambda: order(guard, 'shutdown')['safe'], 90, 'a safe shutdown')
+    print('%s: safe after %.0f s, %d pins handed over' % (
+        release, time.monotonic() - begin, len(guard.upmaps()) - len(upmaps)))
+    assert guard.foreign() == before and guard.get('held')['held'] == []
+    assert len(guard.upmaps()) > len(upmaps) and not guard.checks()
+    assert not {key.split('/')[0] for key in guard.store_keys()} & {
+        'campaign', 'pins', 'shutdown', 'crushbefore'}
+    assert not guard.tracebacks()
+    cluster.mon('mgr module disable', module='perfguard')
+    cluster.wait_clean(60)
+    assert set(guard.foreign().flags) == set(before.flags)
