@@ -135,3 +135,32 @@ def test_shutdown_gives_everything_back(release: str, make_cluster: ClusterFacto
     cluster.mon('mgr module disable', module='perfguard')
     cluster.wait_clean(60)
     assert set(guard.foreign().flags) == set(before.flags)
+
+
+def test_expand_leaves_drained_disks_out(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, CONF)
+    guard = Guard(cluster, SLOW_PEERING)
+    wait_reported(guard)
+    # One by perfguard, one as "ceph orch osd rm" and others do it.
+    order(guard, 'drain', what=['osd.0'])
+    guard.wait_phase('DONE', timeout=240)
+    for osd in (0, 7):
+        cluster.mon('osd crush reweight', name='osd.%d' % osd, weight=0.0)
+    cluster.wait_clean(120)
+    added = cluster.add_osds(2, weight=0.0)
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    up_thru = {osd['osd']: osd['up_thru'] for osd in cluster.osd_dump()['osds']}
+    print('%s: up_thru %s' % (release, up_thru))
+    assert all((up_thru[osd] == 0) == (osd in added) for osd in up_thru)
+
+    def reported() -> bool:
+        return len(order(guard, 'expand', dry_run=True)['left_out']) == 2
+
+    cluster.wait(reported, 30, 'the new OSDs to report that they hold no PG')
+    answer = order(guard, 'expand', weight='1.0', dry_run=True)
+    assert set(answer['weights']) == {'osd.%d' % osd for osd in added}
+    assert [(row['osd'], row['reason']) for row in answer['left_out']] == [
+        (0, 'was drained'), (7, 'held PGs before')]
+    named = order(guard, 'expand', osds='0', weight='1.0', dry_run=True)
+    assert set(named['weights']) == {'osd.0'} and not guard.tracebacks()

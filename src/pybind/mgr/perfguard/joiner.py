@@ -2,15 +2,16 @@
 """Orders that change CRUSH: what they will do takes the maps and Ceph's tools."""
 import base64
 import errno
-from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .cluster.ports import Cluster
+from .cluster.types import OsdMap
 from .rebalance.change import Change
 from .rebalance.joining import Join, bases_of, plan_join
 from .rebalance.moves import plan
 from .rebalance.orders import (DRAINED_WEIGHT, Inventory, Order, change_back, change_of,
-                               check_map)
+                               check_map, waiting)
 from .rebalance.requests import Refused
 from .rebalance.choose import path_osds
 from .rebalance.stop import Touched
@@ -38,6 +39,8 @@ class Joiner:
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
         self._store = store
+        #: Records of drains; None: not read yet.
+        self._known: Optional[Dict[int, Drained]] = None
 
     def outlook(self, seen: Observation, change: Change) -> Outlook:
         crush_map = None
@@ -54,9 +57,12 @@ class Joiner:
                               self._drained(seen))
         if order.verb != 'apply':
             change = change_of(order, inventory)
+            named = order.names or order.hosts
+            left_out = () if order.verb != 'expand' or named else tuple(
+                (osd, why) for osd, why in waiting(inventory).items() if why)
             if change is None:
-                return Prepared(None)
-            return self._previewed(change, seen, None)
+                return Prepared(None, left_out=left_out)
+            return replace(self._previewed(change, seen, None), left_out=left_out)
         try:
             crush_map = self._cluster.compiled_crush_map(order.crush_map or b'')
             rules = self._cluster.crush_rules(crush_map)
@@ -130,21 +136,48 @@ class Joiner:
             self._store.put(CRUSH_MAP, base64.b64encode(prepared.crush_map).decode())
         if prepared.change is not None and prepared.change.drained:
             weights = seen.crush.weights()
-            drained = {**self._drained(seen),
-                       **{osd: weights[osd] for osd in prepared.change.drained}}
-            self._store.put(DRAINED, {str(osd): weight for osd, weight in drained.items()})
+            self._put_drained({**self._records(), **{osd: Drained(
+                weights[osd], seen.osdmap.osds[osd].uuid if osd in seen.osdmap.osds else '')
+                for osd in prepared.change.drained}})
 
     def ended(self) -> None:
         """The campaign is over."""
         self._store.remove(CRUSH_MAP)
         self._store.remove(BEFORE)
 
+    def forget_purged(self, osdmap: OsdMap) -> None:
+        """Records of drains live until the OSD is purged: its id may be another disk's then."""
+        left = {osd: record for osd, record in self._records().items() if osd in osdmap.osds}
+        if len(left) < len(self._records()):
+            self._put_drained(left)
+
     def _drained(self, seen: Observation) -> Dict[int, float]:
-        """CRUSH weights from before, of OSDs that were drained and still are."""
-        weights = seen.crush.weights()
-        stored = self._store.get(DRAINED) or {}
-        return {int(osd): float(weight) for osd, weight in stored.items()
-                if 0.0 < weights.get(int(osd), 0.0) <= DRAINED_WEIGHT}
+        """CRUSH weights from before, of OSDs that were drained and got no weight since."""
+        weights, osds = seen.crush.weights(), seen.osdmap.osds
+        return {osd: record.weight for osd, record in self._records().items()
+                if weights.get(osd, 1.0) <= DRAINED_WEIGHT
+                and not (weights[osd] == 0.0 and osd in osds and record.uuid
+                         and osds[osd].uuid != record.uuid)}
+
+    def _records(self) -> Dict[int, 'Drained']:
+        if self._known is None:
+            stored = self._store.get(DRAINED)
+            self._known = {int(osd): Drained(*raw) if isinstance(raw, list)
+                           else Drained(float(raw))
+                           for osd, raw in (stored if isinstance(stored, dict) else {}).items()}
+        return self._known
+
+    def _put_drained(self, records: Dict[int, 'Drained']) -> None:
+        self._store.put(DRAINED, {str(osd): list(record) for osd, record in records.items()})
+        self._known = records
+
+
+class Drained(NamedTuple):
+    """What is remembered of an OSD that was drained."""
+    #: Its CRUSH weight from before.
+    weight: float
+    #: '': not known, as in records of earlier versions.
+    uuid: str = ''
 
 
 @dataclass(frozen=True)
@@ -155,6 +188,8 @@ class Prepared:
     #: Why the pins cannot come along with the change.
     ordinary: str = ''
     crush_map: Optional[bytes] = None
+    #: OSDs of CRUSH weight 0 that `expand` without names does not take, with the reason.
+    left_out: Tuple[Tuple[int, str], ...] = ()
 
     @property
     def touched(self) -> Optional[Touched]:
@@ -176,6 +211,7 @@ class Prepared:
             'waits_for_change': change is None, 'one_epoch': bool(change) and not self.ordinary,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
+            'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],
             'shards': preview.shards, 'bytes': preview.bytes,
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
             'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in

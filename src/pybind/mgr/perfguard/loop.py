@@ -298,6 +298,7 @@ class Loop:
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, with whatever was asked for."""
         self._leave(seen)
+        self._joiner.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
         if self._campaign is not None and self._campaign.open:
             seen = self._with_goals(seen, view)

@@ -265,21 +265,23 @@ def accepted(data: Json) -> str:
 def order(data: Json) -> str:
     """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
     lines = []
+    left_out = ['osd.%(osd)d is left out: it %(reason)s (--osds takes it all the same)' % row
+                for row in data.get('left_out', ())]
     if data['campaign'] is not None:
         lines.append('campaign %d has begun; "rebalance status" shows how far it is'
                      % data['campaign'])
     if data['waits_for_change']:
-        lines.append('no OSD of CRUSH weight 0 is up and in: change CRUSH now, what this remaps is '
-                     'pinned and released' if data['campaign'] is not None else
-                     'no OSD of CRUSH weight 0 is up and in: nothing to preview')
-        return '\n'.join(lines)
+        lines.append('no new OSD of CRUSH weight 0 is up and in: change CRUSH now, what this '
+                     'remaps is pinned and released' if data['campaign'] is not None else
+                     'no new OSD of CRUSH weight 0 is up and in: nothing to preview')
+        return '\n'.join([*lines, *left_out])
     rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
             for osd, weight in list(data['weights'].items())[:20]]
     if len(data['weights']) > 20:
         rows.append(('...', '%d OSDs in all' % len(data['weights'])))
     if not data['one_epoch']:
         lines.append('PGs will be remapped first and pinned then: ' + data['reason'])
-        return '\n'.join([*lines, *([_pairs(rows)] if rows else [])])
+        return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out])
     rows += [('PGs pinned along with it', '%d, %d of them by a pg_upmap vector' % (
                   data['pgs'], data['vectors'])),
              ('to copy afterwards', '%d shards, %s' % (data['shards'],
@@ -287,7 +289,7 @@ def order(data: Json) -> str:
              ('primaries that move', data['primaries_moving'])]
     if data.get('pins_removed'):
         rows.append(('pins removed along with it', data['pins_removed']))
-    lines.append(_pairs(rows))
+    lines += [_pairs(rows), *left_out]
     if data['unpinnable']:
         lines += ['%d PGs will be remapped, they cannot be pinned:' % data['unpinnable_pgs'],
                   table(('PG', 'why it cannot be pinned'),

@@ -180,7 +180,7 @@ class MgrCluster:
         return self._inquiry.answers(questions)
 
     def osd_space(self) -> Dict[int, Space]:
-        return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10)
+        return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10, row.get('num_pgs'))
                 for row in self._mgr.get('osd_stats').get('osd_stats', [])}
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:

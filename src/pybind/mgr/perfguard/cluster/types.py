@@ -48,6 +48,11 @@ class Osd:
     fullness: str = ''
     #: 0.0 to 1.0; the less, the less it is chosen as a primary.
     primary_affinity: float = 1.0
+    #: It has led a PG (its up_thru is not 0). Kept until it is purged. Not part of what the OSDMap
+    #: says of placement, and so not compared.
+    has_led: bool = field(default=False, compare=False)
+    #: Another one when an OSD is made anew with the same id.
+    uuid: str = field(default='', compare=False)
 
 
 @dataclass(frozen=True)
@@ -228,6 +233,8 @@ class Space(NamedTuple):
     """The space of one OSD's store."""
     total_bytes: int
     used_bytes: int
+    #: PGs that it reports to hold; None: not known.
+    pgs: Optional[int] = None
 
 
 class PoolSpace(NamedTuple):

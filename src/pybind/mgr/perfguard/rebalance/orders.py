@@ -35,7 +35,7 @@ class Inventory:
     osdmap: OsdMap
     crush: CrushRules
     space: Mapping[int, Space]
-    #: CRUSH weights from before, of the OSDs that were drained.
+    #: CRUSH weights from before, of the OSDs that were drained and got no weight since.
     drained: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -65,15 +65,41 @@ def _expand(order: Order, inventory: Inventory) -> Optional[Change]:
         if not osds:
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
     else:
-        osds = {osd for osd, crush_weight in weights.items()
-                if crush_weight == 0 and osd not in inventory.drained
-                and _serves(osd, inventory.osdmap)}
+        osds = {osd for osd, why in waiting(inventory).items() if not why}
         if not osds:
             if weight is not None:
-                raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 is up and in, so there is '
-                              'nothing to give the weight to')
+                raise Refused(errno.ENOENT, '; '.join([
+                    'no new OSD of CRUSH weight 0 is up and in, so there is nothing to give the '
+                    'weight to', *left_out_texts(inventory)]))
             return None
     return Change({osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
+
+
+def waiting(inventory: Inventory) -> Dict[int, str]:
+    """OSDs of CRUSH weight 0 that could serve -> why `expand` leaves them out; '': they are new.
+
+    A disk that was emptied, by whomever, must not be filled again unless it is named. An OSD that
+    ever led a PG has an up_thru in the OSDMap until it is purged, and one with a share of the PGs
+    leads some.
+    """
+    return {osd: _not_new(osd, inventory) for osd, weight in sorted(
+        inventory.crush.weights().items()) if weight == 0 and _serves(osd, inventory.osdmap)}
+
+
+def _not_new(osd: int, inventory: Inventory) -> str:
+    space = inventory.space.get(osd)
+    if osd in inventory.drained:
+        return 'was drained'
+    if inventory.osdmap.osds[osd].has_led:
+        return 'held PGs before'
+    if space is None or space.pgs is None:
+        return 'has not reported yet whether it holds PGs'
+    return 'holds %d PGs' % space.pgs if space.pgs else ''
+
+
+def left_out_texts(inventory: Inventory) -> List[str]:
+    return ['osd.%d %s: --osds %d takes it all the same' % (osd, why, osd)
+            for osd, why in waiting(inventory).items() if why]
 
 
 def _drain(order: Order, inventory: Inventory) -> Change:

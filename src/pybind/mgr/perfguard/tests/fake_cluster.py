@@ -177,6 +177,9 @@ class FakeCluster:
     #: The raw sets once all OSDs have a CRUSH weight.
     coming: Dict[str, List[int]] = field(default_factory=dict)
     no_crush_map: bool = False
+    #: OSDs that ever led a PG, and the uuids of those that were made anew.
+    led: Set[int] = field(default_factory=set)
+    uuids: Dict[int, str] = field(default_factory=dict)
     not_in_crush: Set[int] = field(default_factory=set)
     #: The raw sets before, and the OSDs whose weights make the difference.
     base: Dict[str, List[int]] = field(default_factory=dict)
@@ -473,6 +476,14 @@ class FakeCluster:
                 {pool: 'off' if pool in pools and mode == 'on' else mode
                  for pool, mode in modes.items()})
 
+    def purge(self, osd: int) -> None:
+        """The OSD is gone from the OSDMap and from CRUSH."""
+        del self.toys[osd]
+        self.led.discard(osd)
+        self.uuids[osd] = 'another'
+        self.crush_version_ += 1
+        self.epoch += 1
+
     def clean(self) -> bool:
         return self._count().active_clean == len(self.pg) and all(
             pg.up == pg.data for pg in self.pg.values())
@@ -486,6 +497,7 @@ class FakeCluster:
         return self._view() if not self.lag else self._views[max(-self.lag, -len(self._views))]
 
     def _view(self) -> FakeView:
+        self.led |= {pg.data[0] for pg in self.pg.values() if pg.data}
         entries = self.entries()
         pools = {1: Pool(1, 'rep', False, 3, 2, 0, self.pgs, self.pgs, self.pgs, self.modes[1]),
                  2: Pool(2, 'ec', True, 3, 2, 0, self.pgs, self.pgs, self.pgs, self.modes[2],
@@ -493,6 +505,7 @@ class FakeCluster:
         osdmap = OsdMap(
             epoch=self.epoch, flags=frozenset(self.flags), pools=pools,
             osds={i: Osd(i, toy.up, toy.reweight, fullness=self.fullness.get(i, ''),
+                         has_led=i in self.led, uuid=self.uuids.get(i, 'first'),
                          primary_affinity=self.affinity.get(i, 1.0))
                   for i, toy in self.toys.items()},
             upmap_items={pgid: e.items for pgid, e in entries.items() if e.items},
@@ -527,7 +540,8 @@ class FakeCluster:
         return {}
 
     def osd_space(self) -> Dict[int, Space]:
-        return {osd: Space(1 << 40, 1 << 35) for osd in self.toys}
+        return {osd: Space(1 << 40, 1 << 35, sum(osd in pg.data for pg in self.pg.values()))
+                for osd in self.toys}
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes]) -> Outlook:

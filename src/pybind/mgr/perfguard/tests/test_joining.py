@@ -13,6 +13,7 @@ from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
+from perfguard.store import Store
 from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import without
 
@@ -195,11 +196,62 @@ def test_ids_of_drained_osds_that_are_purged_are_free_again() -> None:
     driver = Driver()
     driver.order('drain', 'h3')
     driver.run_to('DONE')
-    toys = driver.cluster.toys
-    toys[3] = toys[3]._replace(crush_weight=0.0)
-    driver.cluster.crush_version_ += 1
+    replaced(driver, turn_between=True)
+    assert driver.order('expand', weight='1.0', dry_run=True)['weights'] == {'osd.3': 1.0}
+
+
+def replaced(driver: Driver, turn_between: bool) -> None:
+    """osd.3, which is empty in fact, is purged and made anew."""
+    cluster = driver.cluster
+    for pg in cluster.pg.values():
+        swap = [osd if osd != 3 else next(other for other in range(8) if other not in
+                                          (*pg.data, *pg.mon.raw)) for osd in pg.data]
+        pg.mon.raw, pg.data, pg.up = list(swap), tuple(swap), tuple(swap)
+    toy = cluster.toys[3]
+    cluster.purge(3)
+    if turn_between:
+        driver.turn()
+    cluster.toys[3] = toy._replace(crush_weight=0.0)
+    cluster.crush_version_ += 1
+    cluster.epoch += 1
+    driver.turn()
+
+
+def test_an_id_that_was_purged_while_no_mgr_looked_is_free_by_its_uuid() -> None:
+    driver = Driver()
+    driver.order('drain', 'h3')
+    driver.run_to('DONE')
+    replaced(driver, turn_between=False)
+    driver.restart()
     driver.turn()
     assert driver.order('expand', weight='1.0', dry_run=True)['weights'] == {'osd.3': 1.0}
+
+
+@pytest.mark.parametrize('how', ['reweight 0', 'reweight 0 of an earlier version',
+                                 'drained by others'])
+def test_expand_does_not_fill_drained_disks_again(how: str) -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    if how != 'drained by others':
+        driver.order('drain', 'h3')
+        driver.run_to('DONE')
+    if how.endswith('version'):
+        Store(driver.kv).put('drained', {'3': 1.0})
+        driver.restart()
+    for pg in cluster.pg.values():
+        spare = next(osd for osd in range(8) if osd not in (*pg.data, *pg.mon.raw))
+        moved = tuple(spare if osd == 3 else osd for osd in pg.data)
+        pg.mon.raw, pg.data, pg.up = list(moved), moved, moved
+    cluster.toys[3] = cluster.toys[3]._replace(crush_weight=0.0)
+    cluster.crush_version_ += 1
+    cluster.epoch += 1
+    driver.turn()
+    answer = driver.order('expand', weight='1.0', dry_run=True)
+    assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'}
+    why = 'held PGs before' if how == 'drained by others' else 'was drained'
+    assert answer['left_out'] == [{'osd': 3, 'reason': why}]
+    named = driver.give(Order('expand', ('3',), weight='1.0', dry_run=True))
+    assert set(named['weights']) == {'osd.3'} and named['left_out'] == []
 
 
 def test_a_turn_that_fails_does_not_keep_the_answer() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.rebalance.change import TINY_WEIGHT, Change
-from perfguard.rebalance.orders import Inventory, Order, change_of, check_map
+from perfguard.rebalance.orders import Inventory, Order, change_of, check_map, waiting
 from perfguard.rebalance.requests import Refused
 from perfguard.upmap.crush import CrushRules
 
@@ -39,7 +39,7 @@ def inventory(weights: Optional[Dict[int, float]] = None, used_gib: int = 10, si
     weights = {**dict.fromkeys(range(8), 1.0), 8: 0.0, 9: 0.0, **(weights or {})}
     osdmap = OsdMap(1, frozenset(), {1: Pool(1, 'p', False, size, 2, 0, 8, 8, 8)},
                     {**{osd: Osd(osd, True, 1.0) for osd in weights}, **(osds or {})}, {}, {}, {})
-    space = {osd: Space(100 * GIB, (used_gib if weight else 0) * GIB)
+    space = {osd: Space(100 * GIB, (used_gib if weight else 0) * GIB, 10 if weight else 0)
              for osd, weight in weights.items()}
     return Inventory(osdmap, crush(weights), space, **kwargs)
 
@@ -75,6 +75,23 @@ def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
     assert 'nothing to give the weight to' in refusal(Order('expand', weight='1'), there)
 
 
+@pytest.mark.parametrize('why, changes', [
+    ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'has_led': True}),
+    ('holds 3 PGs', {'pgs': 3}), ('has not reported yet', {'pgs': None})])
+def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, Any]) -> None:
+    there = inventory(osds={9: Osd(9, True, 1.0, has_led=changes.get('has_led', False))},
+                      drained=changes.get('drained', {}))
+    there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
+                                                          changes.get('pgs', 0))})
+    assert change_of(Order('expand', weight='1'), there) == Change({8: 1.0})
+    assert why in waiting(there)[9] and not waiting(there)[8]
+    assert change_of(Order('expand', ('9',), weight='1'), there) == Change({9: 1.0})
+    gone = replace(there, osdmap=replace(there.osdmap, osds={
+        **there.osdmap.osds, 8: Osd(8, False, 1.0)}))
+    assert change_of(Order('expand'), gone) is None
+    assert 'osd.9 ' + why in refusal(Order('expand', weight='1'), gone)
+
+
 @pytest.mark.parametrize('order, text', [
     (Order('expand', ('12',)), 'osd.12 does not exist'),
     (Order('expand', ('h0',)), "no OSD 'h0'"),
@@ -91,7 +108,7 @@ def test_expand_refuses(order: Order, text: str) -> None:
 
 
 def test_expand_needs_the_size_or_a_weight() -> None:
-    there = replace(inventory(), space={})
+    there = replace(inventory(), space={osd: Space(0, 0, 0) for osd in (8, 9)})
     assert 'osd.8 has not told its size yet' in refusal(Order('expand'), there)
     assert change_of(Order('expand', weight='1'), there) == Change({8: 1.0, 9: 1.0})
 
