@@ -17,7 +17,7 @@ from .holds import BALANCER, foreign_movement_flags, reconcile, settled
 from .joining import join
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
-from .pinning import audit, pin_remapped
+from .pinning import audit, pin_remapped, waits
 from .goals import is_adopted
 from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep,
                         keep_stayers, pin_back, release_more)
@@ -116,7 +116,7 @@ def _pinning(turn: Turn) -> None:
     left = pin_remapped(turn)
     counts = turn.seen.signals.counts
     if left:
-        turn.because(Code.UNPINNED, '%s still to be pinned' % pgs_are(left))
+        _say_left(turn, left)
     elif turn.campaign.pinning:
         turn.because(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
                      % plural(len(turn.campaign.pinning), 'pin'))
@@ -129,6 +129,13 @@ def _pinning(turn: Turn) -> None:
     else:
         turn.enter(Phase.PINNED, _pinned_summary(turn))
         turn.because(Code.PINNED, _pinned_summary(turn))
+
+
+def _say_left(turn: Turn, left: int) -> None:
+    degraded = sum(1 for pgid in turn.campaign.unpinnable if waits(turn.campaign, pgid))
+    text = '%s still to be pinned' % pgs_are(left)
+    turn.because(Code.UNPINNED, '%s (waiting for recovery: %d)' % (text, degraded)
+                 if degraded else text)
 
 
 def _reported(turn: Turn) -> bool:
@@ -146,8 +153,10 @@ def _pinned_summary(turn: Turn) -> str:
 
 def _pinned(turn: Turn) -> None:
     _hold(turn, norebalance=True)
-    pin_remapped(turn)
-    if turn.campaign.automatic:
+    left = pin_remapped(turn)
+    if left:
+        _say_left(turn, left)
+    elif turn.campaign.automatic:
         turn.enter(Phase.RELEASING, 'automatically')
     else:
         turn.because(Code.AWAITS_START,
@@ -162,6 +171,8 @@ def _releasing(turn: Turn) -> None:
     calm = _hold(turn, norebalance=turn.campaign.paused or unguarded or turn.campaign.pace.halted)
     wide, turn.stops = spread(_stops(turn), flight_osds(turn))
     stops = [stop.reason for stop in wide] + too_much(turn) + all_held(turn)
+    if left:
+        _say_left(turn, left)
     if turn.seen.pin_back:
         pin_back(turn, turn.seen.pin_back)
     if turn.campaign.paused:

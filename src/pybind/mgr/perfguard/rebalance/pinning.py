@@ -10,8 +10,8 @@ from .turn import Turn
 from .types import Campaign, PinRecord, Sent, SetEntry
 from ..words import pgs
 
-#: Each OSD of its acting set has a degraded PG; whether it is this one is not known here, and
-#: norebalance keeps it from moving meanwhile. Tried again in every turn.
+#: Each OSD of its acting set has a degraded PG; whether it is this one is not known here. It is
+#: still to be pinned: tried again in every turn, and norebalance stays set until then.
 DEGRADED = 'degraded, or on OSDs with degraded PGs: recovery goes first'
 #: A pin that the OSDMap does not show is sent so often before it counts as refused.
 SEND_TIMES = 2
@@ -130,7 +130,8 @@ def _some(pgids: List[str]) -> str:
 def pin_remapped(turn: Turn) -> int:
     """Pin PGs that are remapped and not under way; returns how many are left for later turns.
 
-    PGs that cannot be pinned are noted in the campaign with the reason.
+    PGs that cannot be pinned are noted in the campaign with the reason. Those that only recovery
+    has to finish with first are noted as well, and count among what is left.
     """
     campaign, osdmap = turn.campaign, turn.seen.osdmap
     pinning = dict(campaign.pinning)
@@ -154,6 +155,7 @@ def pin_remapped(turn: Turn) -> int:
             continue
         if reason:
             unpinnable[pgid] = reason
+            later += reason == DEGRADED
         else:
             pinning[pgid] = Sent(turn.now)
             fresh += 1
@@ -162,6 +164,11 @@ def pin_remapped(turn: Turn) -> int:
         turn.set(pinning=pinning, pins_sent=turn.now)
         turn.event('pin', 'pinning ' + pgs(fresh))
     return later
+
+
+def waits(campaign: Campaign, pgid: str) -> bool:
+    """The PG is remapped, and is to be pinned as soon as recovery has finished with it."""
+    return campaign.unpinnable.get(pgid) == DEGRADED
 
 
 def _pin_one(turn: Turn, pgid: str) -> Optional[str]:

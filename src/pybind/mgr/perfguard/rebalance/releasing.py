@@ -9,7 +9,7 @@ from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, path_osds, window
 from .moves import Move, move_between
-from .pinning import is_mixture
+from .pinning import is_mixture, waits
 from .stop import osds_text
 from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
@@ -126,7 +126,8 @@ def adopt_unpinnable(turn: Turn) -> None:
     osdmap = turn.seen.osdmap
     for pgid in turn.campaign.unpinnable:
         pool, place = turn.pool(pgid), turn.seen.placement(pgid)
-        if pgid in flights or pool is None or place is None or pgid not in osdmap.pg_temp:
+        if (pgid in flights or pool is None or place is None or pgid not in osdmap.pg_temp
+                or waits(turn.campaign, pgid)):
             continue
         move = move_between(pgid, pool, place.acting, place.up,
                             turn.seen.signals.pool_bytes.get(pool.id, 0))

@@ -154,6 +154,8 @@ class FakeCluster:
     muted: Set[str] = field(default_factory=set)
     trouble: Dict[str, int] = field(default_factory=dict)
     fullness: Dict[int, str] = field(default_factory=dict)
+    #: PGs that lack copies of some objects.
+    degraded: Set[str] = field(default_factory=set)
     slow_ops: int = 0
     slow_daemons: Dict[str, int] = field(default_factory=dict)
     #: What the OSDs report.
@@ -407,7 +409,8 @@ class FakeCluster:
         return len(set(self._have(pgid, pg)) - {HOLE})
 
     def _degraded(self, pgid: str, pg: FakePg) -> bool:
-        return self._copies(pgid, pg) < 3 or self.now < pg.recovering_until
+        return (pgid in self.degraded or self._copies(pgid, pg) < 3
+                or self.now < pg.recovering_until)
 
     def _interval_changes(self, released: bool = False) -> None:
         """`released`: by a command of perfguard."""
