@@ -11,7 +11,8 @@ from typing import Dict, FrozenSet, List, Mapping, Optional
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..events import Event
 from ..upmap.balance import Balance, PlacedPg, balance
-from ..upmap.pins import Unpinnable, after_commit, plan_pin, restate, skip_reason
+from ..upmap.pins import (Unpinnable, after_commit, broken_rule, plan_pin, restate,
+                          skip_reason)
 from ..upmap.semantics import out_osds, raw_from_up
 from .turn import Observation
 from .types import Campaign, Phase, PinRecord
@@ -64,6 +65,9 @@ def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observatio
     balances: Dict[int, Balance] = {}
     for pool_id, sets in ups.items():
         pool = seen.osdmap.pools[pool_id]
+        if not seen.crush.balances(pool.crush_rule):
+            records.update(_crush_goals(campaign, pins, seen, pool))
+            continue
         work = _PoolGoals(campaign, pins, seen, pool, sets)
         balances[pool_id] = work.balance
         records.update(work.records())
@@ -73,6 +77,14 @@ def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observatio
     number = int(campaign.goals.partition(':')[0] or 0) + 1
     return Goals({pgid: pin for pgid, pin in records.items() if pins.get(pgid) != pin}, dropped,
                  '%d:%s' % (number, now), balances)
+
+
+def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+                 pool: Pool) -> Dict[str, PinRecord]:
+    """Of a pool that cannot be balanced: every pin goes, and PGs end where CRUSH puts them."""
+    return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
+            if pool_of(pgid) == pool.id and not is_adopted(pin)
+            and pgid not in campaign.in_flight and pgid not in seen.osdmap.pg_temp}
 
 
 def pools_of(pins: Mapping[str, PinRecord], osdmap: OsdMap) -> List[int]:
@@ -144,6 +156,8 @@ class _PoolGoals:
         if raw is None:
             return present
         final = self.balance.finals.get(pgid, up)
+        if final != up and broken_rule(pool, final, self._crush, self._out):
+            return present
         if final == up:
             wanted = restate(pool, raw, up, present, self._out)
         else:

@@ -12,7 +12,7 @@ from ..options import Options
 from ..reasons import Code
 from ..upmap.crush import CrushRules
 from ..upmap.future import Future, FuturePg, NoFuture
-from ..upmap.pins import Unpinnable, after_commit, plan_pin, skip_reason, without
+from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds
 from . import monoptions
 from .change import Change, Stage
@@ -72,6 +72,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
             if pgid in bases and osdmap.entry(pgid) != entry:
                 removed[pgid] = entry
             continue
+        goal = lawful(goal, pg.raw, pool, future.crush, out)
         # A vector hides the raw set from whoever wants to know where its release leads.
         raw = None if entry.vector is None else pg.raw
         # What of the entry from before the mon drops with the change does not come back either.

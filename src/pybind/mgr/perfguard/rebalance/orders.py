@@ -230,9 +230,10 @@ def _must_serve(osd: int, inventory: Inventory) -> None:
 def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: Inventory) -> None:
     for pool in inventory.osdmap.pools.values():
         left, domain = _domains_left(pool, gone, inventory)
-        if left < pool.size and _domains_left(pool, gone - osds, inventory)[0] > left:
+        needed = inventory.crush.domains_needed(pool.crush_rule, pool.size)
+        if left < needed and _domains_left(pool, gone - osds, inventory)[0] > left:
             raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains (%s), and %d would be '
-                          'left' % (pool.name, pool.size, domain, left))
+                          'left' % (pool.name, needed, domain, left))
         for kind, number in inventory.crush.fences(pool.crush_rule):
             needed = wanted(number, pool.size)
             fenced = len(_buckets_left(pool, kind, gone, inventory))

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Dict, Iterable, List, Optional
 
-from ..cluster.types import UpmapEntry
-from ..upmap.pins import Unpinnable, plan_pin, skip_reason, without
+from ..cluster.types import OsdSet, Pool, UpmapEntry
+from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from .turn import Turn
 from .types import Campaign, PinRecord, Sent, SetEntry
@@ -190,18 +190,24 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
     if not result.changed:
         return None
     old = turn.pin_of(pgid)
-    change = turn.campaign.change
-    before = without(present, change.drained if change is not None else ()) \
-        if old is None else old.before
+    raw = raw_from_up(place.up, present, turn.out)
+    before = _before(turn, pool, present, raw) if old is None else old.before
     if result.entry == before:
         turn.forget_pin(pgid)  # what was there before is all it takes
         turn.actions.append(SetEntry(pgid, before, present))
         return None
     # A vector hides the raw set; whoever wants to know where its release leads needs it.
-    raw = None if result.entry.vector is None else raw_from_up(place.up, present, turn.out)
+    raw = None if result.entry.vector is None else raw
     turn.note_pin(pgid, PinRecord(before, result.entry, raw))
     turn.actions.append(SetEntry(pgid, result.entry, present))
     return ''
+
+
+def _before(turn: Turn, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
+    """What a release puts back: of the present entry what may serve the PG again."""
+    change = turn.campaign.change
+    before = without(present, change.drained if change is not None else ())
+    return before if raw is None else lawful(before, raw, pool, turn.seen.crush, turn.out)
 
 
 def _note_unpinnable(turn: Turn, unpinnable: Dict[str, str]) -> None:

@@ -7,12 +7,20 @@ of ``ceph osd crush dump``. It does not place PGs.
 import json
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Container, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (Any, Container, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from ..cluster.types import NO_OSD, OsdSet
 
 _CHOOSELEAF = ('chooseleaf_firstn', 'chooseleaf_indep')
 _CHOOSE = ('choose_firstn', 'choose_indep')
+#: A step of a multi-step retry (MSR) rule, of Squid and later: it descends through several of them
+#: at once. No mon checks upmaps against it (CrushWrapper::verify_upmap).
+_CHOOSE_MSR = 'choosemsr'
+#: Steps after which the balancer's model of a rule is complete.
+_MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
+    'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
+                               'chooseleaf_tries', 'chooseleaf_vary_r', 'chooseleaf_stable'))})
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,42 @@ class _Choice:
     bucket_of: Mapping[int, int]
 
 
+class _Place(NamedTuple):
+    bucket: int
+    #: What is counted below it: "OSDs", or buckets of a type.
+    what: str
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A choice of a rule above its OSDs: at most `num` buckets below each one of the level above,
+    and in each of these as many OSDs as the `inner` choices allow together."""
+    type_name: str
+    num: int
+    inner: Tuple[int, ...]
+    #: OSD -> its bucket of this level, and of the level above or what the rule takes.
+    bucket_of: Mapping[int, int]
+    parent_of: Mapping[int, int]
+
+    def used(self, osds: OsdSet) -> Mapping[_Place, int]:
+        """What a set has below the buckets of both levels."""
+        members: Dict[_Place, Set[int]] = {}
+        for osd in osds:
+            bucket, parent = self.bucket_of.get(osd), self.parent_of.get(osd)
+            if bucket is not None and parent is not None:
+                members.setdefault(_Place(bucket, 'OSDs'), set()).add(osd)
+                members.setdefault(_Place(parent, self._children), set()).add(bucket)
+        return {place: len(found) for place, found in members.items()}
+
+    def room(self, place: _Place, pool_size: int) -> int:
+        nums = (self.num,) if place.what == self._children else self.inner
+        return _product(nums, pool_size)
+
+    @property
+    def _children(self) -> str:
+        return 'buckets of type ' + self.type_name
+
+
 @dataclass(frozen=True)
 class _Emit:
     """An emit step: the OSDs below what was taken, and how many each choose step asked for."""
@@ -50,6 +94,10 @@ class _Rule:
     emits: Tuple[_Emit, ...]
     #: OSD -> CRUSH weight, summed over the rule's takes
     weights: Mapping[int, int]
+    #: The choices above the OSDs, MSR ones included.
+    levels: Tuple[_Level, ...]
+    #: Every step is one that `Spread` describes.
+    modelled: bool
 
 
 @dataclass(frozen=True)
@@ -98,7 +146,8 @@ class CrushRules:
         """Why the mon would cancel an upmap entry that leads to ``osds``; None if it would not.
 
         ``out``: OSDs whose reweight is 0. An msr rule has no choose step that the mon knows: like
-        the mon, this checks only that its OSDs are in its tree and have weight.
+        the mon, this checks only that its OSDs are in its tree and have weight. `crowding` is for
+        what the mon lets pass.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -111,6 +160,40 @@ class CrushRules:
             if reason:
                 return reason
         return _emit_violation(rule, pool_size, osds)
+
+    def crowding(self, rule_id: int, pool_size: int, osds: OsdSet) -> Optional[str]:
+        """How a set puts more OSDs of a PG into one bucket than the rule does, or None.
+
+        One failure then takes more of the PG than the rule allows. Mons do not check this: of
+        steps that choose several OSDs in a bucket they see the buckets only, of MSR rules nothing.
+        """
+        rule = self._rule(rule_id)
+        if rule is None:
+            return None
+        used: Dict[_Place, int] = {}
+        room: Dict[_Place, int] = {}
+        for level in rule.levels:
+            for place, count in level.used(osds).items():
+                used[place] = count
+                room[place] = room.get(place, 0) + level.room(place, pool_size)
+        for place, count in used.items():
+            if count > room[place]:
+                return '%d %s are in %s, rule %s allows %d' % (
+                    count, place.what, self._name(place.bucket), rule.name, room[place])
+        return None
+
+    def balances(self, rule_id: int) -> bool:
+        """`spread` says all that there is to say about the rule."""
+        rule = self._rule(rule_id)
+        return rule is not None and rule.modelled
+
+    def domains_needed(self, rule_id: int, pool_size: int) -> int:
+        """How many buckets of the rule's failure domain a PG needs."""
+        rule = self._rule(rule_id)
+        if rule is None or not rule.levels:
+            return pool_size
+        inner = _product(rule.levels[-1].inner, pool_size) or 1
+        return -(-pool_size // inner)
 
     def domain_of(self, osd: int, type_name: str) -> Optional[str]:
         """Name of the bucket of that type above an OSD, or None."""
@@ -184,17 +267,17 @@ class CrushRules:
         rule = self._rule(rule_id)
         if rule is None:
             return ()
-        return [(choice.type_name, choice.num) for choice in rule.choices if not choice.leaf]
+        return [(level.type_name, level.num) for level in rule.levels if level.inner]
 
     def failure_domain(self, rule_id: int) -> Optional[str]:
-        """Type that a rule spreads over: of its last choose or chooseleaf step above the OSDs.
+        """Type that a rule spreads over: of its last step that chooses above the OSDs.
 
         'osd' where the rule has no such step, None where there is no such rule.
         """
         rule = self._rule(rule_id)
         if rule is None:
             return None
-        return rule.choices[-1].type_name if rule.choices else 'osd'
+        return rule.levels[-1].type_name if rule.levels else 'osd'
 
     def spread(self, rule_id: int) -> 'Spread':
         """How a rule spreads the shards of a PG; of no OSDs if there is no such rule."""
@@ -240,11 +323,15 @@ class CrushRules:
         takes = [step['item'] for step in dumped['steps'] if step['op'] == 'take']
         choices: List[_Choice] = []
         emits: List[_Emit] = []
+        levels: List[_Level] = []
         taken: Optional[int] = None
         nums: Dict[str, int] = {}
+        block: List[Mapping[str, Any]] = []
         for step in dumped['steps']:
+            if step['op'] in (*_CHOOSELEAF, *_CHOOSE, _CHOOSE_MSR):
+                block.append(step)
             if step['op'] == 'take':
-                taken = step['item']
+                taken, block = step['item'], []
             elif step['op'] in _CHOOSELEAF + _CHOOSE:
                 # Of two steps of one type the mon counts the first.
                 nums.setdefault(step['type'], step['num'])
@@ -253,8 +340,27 @@ class CrushRules:
                                            self._bucket_of(takes, self._type_ids[step['type']])))
             elif step['op'] == 'emit' and taken is not None:
                 emits.append(self._emit(taken, tuple(nums.values())))
+                levels += self._levels(taken, block)
                 taken, nums = None, {}
-        return _Rule(dumped['rule_name'], tuple(choices), tuple(emits), self._weights(takes))
+        return _Rule(dumped['rule_name'], tuple(choices), tuple(emits), self._weights(takes),
+                     tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps']))
+
+    def _levels(self, taken: int, steps: Sequence[Mapping[str, Any]]) -> List[_Level]:
+        """The choices between a take and its emit."""
+        found: List[_Level] = []
+        above: Mapping[int, int] = {} if taken >= 0 else dict.fromkeys(self._tree(taken), taken)
+        for number, step in enumerate(steps):
+            type_id = self._type_ids[step['type']]
+            if type_id == 0 or taken >= 0:
+                break
+            buckets = self._bucket_of([taken], type_id)
+            inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
+            found.append(_Level(step['type'], step['num'], inner, buckets, above))
+            above = buckets
+        return found
+
+    def _name(self, item: int) -> str:
+        return self._buckets[item].name if item in self._buckets else 'osd.%d' % item
 
     def _emit(self, taken: int, nums: Tuple[int, ...]) -> _Emit:
         if taken >= 0:
@@ -309,6 +415,13 @@ def wanted(num: int, pool_size: int) -> int:
     return num if num > 0 else num + pool_size
 
 
+def _product(nums: Iterable[int], pool_size: int) -> int:
+    found = 1
+    for num in nums:
+        found *= max(0, wanted(num, pool_size))
+    return found
+
+
 def _weight_reason(rule: _Rule, osd: int) -> str:
     if osd == NO_OSD:
         return 'the set has a hole'
@@ -325,12 +438,10 @@ def _emit_violation(rule: _Rule, pool_size: int, osds: OsdSet) -> Optional[str]:
     for emit in rule.emits:
         if emit.osds is None:
             continue
-        count = 1
-        for num in emit.nums:
-            count *= wanted(num, pool_size)
-        for osd in osds[position:position + max(count, 0)]:
+        count = _product(emit.nums, pool_size)
+        for osd in osds[position:position + count]:
             if osd not in emit.osds:
                 return 'osd.%d is not below %s, which rule %s wants at its position' % (
                     osd, emit.taken, rule.name)
-        position = min(position + max(count, 0), len(osds))
+        position = min(position + count, len(osds))
     return None

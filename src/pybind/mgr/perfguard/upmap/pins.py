@@ -47,7 +47,7 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
         return Pin(entry, False)
     reason = _target_reason(acting, osds)
     if reason is None and crush is not None:
-        reason = crush.violation(pool.crush_rule, pool.size, acting, out)
+        reason = broken_rule(pool, acting, crush, out)
     if reason:
         return Unpinnable(reason)
     derived = raw_from_up(up, entry, out)
@@ -55,6 +55,22 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     if known is None:
         return Pin(UpmapEntry(vector=acting), True)
     return _wanted_entry(known, acting, entry, by_position, out)
+
+
+def broken_rule(pool: Pool, osds: OsdSet, crush: CrushRules,
+                out: Container[int]) -> Optional[str]:
+    """Why a PG must not be planned onto these OSDs: the mon would cancel the upmap, or one failure
+    would take more of the PG than the rule allows, which no mon checks."""
+    return (crush.violation(pool.crush_rule, pool.size, osds, out)
+            or crush.crowding(pool.crush_rule, pool.size, osds))
+
+
+def lawful(entry: UpmapEntry, raw: OsdSet, pool: Pool, crush: CrushRules,
+           out: Container[int]) -> UpmapEntry:
+    """The entry, or none if it leads to a set that breaks the pool's rule; `raw` never does."""
+    if entry and broken_rule(pool, apply_entry(raw, entry, out), crush, out):
+        return UpmapEntry()
+    return entry
 
 
 def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
