@@ -220,13 +220,15 @@ class Commands(ProbeCommands):
 
     @write_command('perfguard rebalance apply')
     @command
-    def rebalance_apply(self, inbuf: Optional[str] = None, dry_run: bool = False,
-                        force: bool = False, format: Optional[str] = None) -> CommandResult:
+    def rebalance_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
+                        dry_run: bool = False, force: bool = False,
+                        format: Optional[str] = None) -> CommandResult:
         """Put a new CRUSH map (-i) in force without remapping one PG at first"""
         if not inbuf:
             raise Refused(errno.EINVAL, 'give the CRUSH map with -i <file>')
         given = inbuf.encode('utf-8', 'surrogateescape')
-        return self._order(Order('apply', crush_map=given, dry_run=dry_run, force=force), format)
+        return self._order(Order('apply', crush_map=given, prior_version=prior_version,
+                                 dry_run=dry_run, force=force), format)
 
     def _order(self, order: Order, format: Optional[str]) -> CommandResult:
         return show(self.loop.ask(order), format, render.order)

@@ -23,11 +23,15 @@ from .upmap.future import NoFuture, Outlook, ToolFailed
 
 Json = Dict[str, Any]
 
-#: Documents: CRUSH weights of drained OSDs; the CRUSH map of the campaign under way.
+#: Documents: CRUSH weights of drained OSDs; the CRUSH map of the campaign under way, and the digest
+#: of the one that it replaces.
 DRAINED = 'drained'
 CRUSH_MAP = 'crushmap'
 #: CRUSH as it was before the campaign: {"version", "map"}.
 BEFORE = 'crushbefore'
+CRUSH_BASE = 'crushbase'
+#: Parts of CRUSH that a refusal names.
+NAMED_PARTS = 10
 #: Unpinnable PGs that an answer names.
 NAMED = 50
 NO_PINS: Mapping[str, PinRecord] = {}
@@ -51,6 +55,13 @@ class Joiner:
             crush_map = base64.b64decode(stored)
         return self._cluster.outlook(seen.osdmap, change.weights, crush_map)
 
+    def overtaken(self, seen: Observation, change: Change) -> str:
+        """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
+        if not change.crush_map or not change.crush_version \
+                or seen.crush_version == change.crush_version:
+            return ''
+        return _differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
+
     def prepare(self, order: Order, seen: Observation) -> 'Prepared':
         """What an order changes and what that will do; raises Refused."""
         inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space(),
@@ -69,7 +80,11 @@ class Joiner:
         except ToolFailed as failure:
             raise Refused(errno.EINVAL, 'not a CRUSH map: %s' % failure) from failure
         check_map(rules, inventory)
-        return self._previewed(Change(crush_map=True), seen, crush_map)
+        if order.prior_version not in (None, seen.crush_version):
+            raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
+                          '"ceph osd getcrushmap"' % (seen.crush_version, order.prior_version))
+        return self._previewed(Change(crush_map=True, crush_version=seen.crush_version), seen,
+                               crush_map)
 
     def remember(self, seen: Observation) -> str:
         """Journal CRUSH from before a campaign; returns why that is not possible, or ''."""
@@ -107,6 +122,8 @@ class Joiner:
         serving = {osd for pg in outlook.pgs.values() for osd in pg.acting}
         serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
         change = change_back(rules, inventory, serving)
+        if change.crush_map:
+            change = replace(change, crush_version=seen.crush_version)
         return self._previewed(change, seen, crush_map if change.crush_map else None, pins)
 
     def _before(self, seen: Observation) -> bytes:
@@ -133,6 +150,7 @@ class Joiner:
     def keep(self, prepared: 'Prepared', seen: Observation) -> None:
         """Journal what a campaign needs beside its own document."""
         if prepared.crush_map is not None:
+            self._store.put(CRUSH_BASE, seen.crush.digest())
             self._store.put(CRUSH_MAP, base64.b64encode(prepared.crush_map).decode())
         if prepared.change is not None and prepared.change.drained:
             weights = seen.crush.weights()
@@ -144,6 +162,7 @@ class Joiner:
         """The campaign is over."""
         self._store.remove(CRUSH_MAP)
         self._store.remove(BEFORE)
+        self._store.remove(CRUSH_BASE)
 
     def forget_purged(self, osdmap: OsdMap) -> None:
         """Records of drains live until the OSD is purged: its id may be another disk's then."""
@@ -178,6 +197,21 @@ class Drained(NamedTuple):
     weight: float
     #: '': not known, as in records of earlier versions.
     uuid: str = ''
+
+
+def _differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """The names whose numbers differ, OSDs by id."""
+    names = sorted((name for name in before.keys() | now.keys()
+                    if before.get(name) != now.get(name)), key=_by_number)
+    if not names:
+        return 'tunables or weight sets'
+    more = ' and %d more' % (len(names) - NAMED_PARTS) if len(names) > NAMED_PARTS else ''
+    return ', '.join(names[:NAMED_PARTS]) + more
+
+
+def _by_number(name: str) -> Tuple[bool, int, str]:
+    kind, _, number = name.rpartition('.')
+    return kind != 'osd', int(number) if kind == 'osd' else 0, name
 
 
 @dataclass(frozen=True)

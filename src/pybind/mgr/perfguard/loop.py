@@ -32,6 +32,7 @@ from .probe.archive import Archive, Database
 from .probe.order import RunOrder
 from .probing import Order as ProbeOrder, Probed, Probing
 from .rebalance import goals, monoptions, report, rollback
+from .rebalance.change import Stage
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import Settings
@@ -493,8 +494,11 @@ class Loop:
         """
         campaign = self._campaign
         assert campaign is not None
+        if campaign.change is None or campaign.change.stage is Stage.LANDED:
+            return seen
         for _ in range(OUTLOOK_TRIES):
-            if campaign.change is None or not wants_outlook(campaign, seen, options):
+            seen = replace(seen, overtaken=self._joiner.overtaken(seen, campaign.change))
+            if seen.overtaken or not wants_outlook(campaign, seen, options):
                 break
             outlook = self._joiner.outlook(seen, campaign.change)
             before = seen

@@ -38,7 +38,8 @@ class Change:
     pins: int = 0
     vectors: int = 0
     #: What CrushRules.fingerprint of the whole new map is, and the version of CRUSH when it was
-    #: sent: what differs in tunables alone has the same fingerprint.
+    #: ordered: the new map replaces that version only. What differs in tunables alone has the same
+    #: fingerprint.
     fingerprint: int = 0
     crush_version: int = 0
 

@@ -119,7 +119,10 @@ def join(turn: Turn, ready: bool) -> None:
     """One step of a change: wanted -> sent -> landed."""
     change = turn.campaign.change
     assert change is not None
-    if change.stage is Stage.WANTED:
+    if turn.seen.overtaken and not (change.stage is Stage.SENT and landed(change, turn)):
+        turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply" was given: %s. Take '
+                   'the CRUSH map of now, change it, and apply it again' % turn.seen.overtaken)
+    elif change.stage is Stage.WANTED:
         if not ready:
             turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off '
                          'and paxos_propose_interval is raised')
@@ -146,7 +149,7 @@ def _send(turn: Turn, change: Change) -> None:
     actions: List[Action] = [SetWeight(osd, weight)
                              for osd, weight in sorted(change.weights.items())]
     if isinstance(outlook, Future) and outlook.crush_map is not None:
-        actions.append(SetCrushMap(outlook.crush_map, turn.seen.crush_version))
+        actions.append(SetCrushMap(outlook.crush_map, _ordered_version(turn, change)))
     pins = vectors = fingerprint = 0
     if isinstance(outlook, NoFuture):
         _adopt_upmaps(turn, change.drained)
@@ -161,10 +164,15 @@ def _send(turn: Turn, change: Change) -> None:
     turn.actions.extend(actions)
     turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
                             pins=pins, vectors=vectors, fingerprint=fingerprint,
-                            crush_version=turn.seen.crush_version),
+                            crush_version=_ordered_version(turn, change)),
              pins_sent=turn.now)
     turn.event('join', 'changing CRUSH and pinning %d PGs in one burst' % pins,
                '%d of them by a pg_upmap vector' % vectors)
+
+
+def _ordered_version(turn: Turn, change: Change) -> int:
+    """0 is in documents of versions that did not note it."""
+    return change.crush_version or turn.seen.crush_version
 
 
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:

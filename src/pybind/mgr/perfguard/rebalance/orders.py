@@ -25,6 +25,8 @@ class Order:
     hosts: Tuple[str, ...] = ()
     weight: Optional[str] = None
     crush_map: Optional[bytes] = None
+    #: The CRUSH version that `crush_map` was made from, where the operator gives it.
+    prior_version: Optional[int] = None
     force: bool = False
     dry_run: bool = False
 

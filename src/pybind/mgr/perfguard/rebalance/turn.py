@@ -47,6 +47,9 @@ class Observation:
     #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.
     outlook: Optional[Outlook] = None
 
+    #: What has changed in CRUSH since a whole new map for it was ordered, in words; '' for nothing.
+    overtaken: str = ''
+
     @property
     def osdmap(self) -> OsdMap:
         return self.settings.osdmap

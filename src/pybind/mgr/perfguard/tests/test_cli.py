@@ -107,11 +107,12 @@ def test_orders(shell: Shell) -> None:
     assert shell.json('expand', osds='8,9 10', hosts='h1', weight='2', dry_run=True) == answer
     assert shell('drain', what=['h3', 'osd.1,osd.2'], force=True)[0] == 0
     assert shell('undrain', what=['h3'])[0] == 0
-    assert shell('rebalance apply', inbuf='map')[0] == 0
+    assert shell('rebalance apply', inbuf='map', prior_version=7)[0] == 0
     assert shell('rebalance rollback', dry_run=True)[0] == 0
     assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
-                     Order('undrain', ('h3',)), Order('apply', crush_map=b'map'),
+                     Order('undrain', ('h3',)),
+                     Order('apply', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True)]
     assert shell('rebalance apply') == (-errno.EINVAL, '', 'give the CRUSH map with -i <file>')
 

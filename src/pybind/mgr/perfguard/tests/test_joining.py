@@ -8,17 +8,20 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.desk import Consultation
+from perfguard.joiner import _differences
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from perfguard.store import Store
+from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import without
 
 from .driver import Driver
 from .fake_cluster import Crash, FakeCluster
+from .test_upmap_crush import DUMP
 
 INTERVAL = 'paxos_propose_interval'
 
@@ -274,22 +277,61 @@ def test_an_order_that_fails_is_answered() -> None:
         driver.loop.ask(Order('expand'))
 
 
-def test_a_crush_map_that_somebody_overtakes_is_sent_again() -> None:
+def overtake(cluster: FakeCluster) -> None:
+    """Another administrator gives osd.3 another weight."""
+    cluster._weigh(3, 2.0)
+
+
+@pytest.mark.parametrize('when', ['before', 'with the burst', 'after a failover'])
+def test_a_crush_map_never_replaces_what_others_changed_meanwhile(when: str) -> None:
     driver = Driver(waiting())
-    cluster, run = driver.cluster, driver.cluster.run
+    cluster, run, before = driver.cluster, driver.cluster.run, placements(driver.cluster)
     overtaken: List[bool] = []
 
     def race(commands: Any) -> Any:
         if not overtaken and any(c['prefix'] == 'osd setcrushmap' for c in commands):
             overtaken.append(True)
-            cluster.crush_version_ += 1
+            overtake(cluster)
         return run(commands)
 
-    setattr(cluster, 'run', race)
     driver.order('apply', crush_map=whole_map(cluster))
-    driver.run_to('DONE')
-    assert overtaken and cluster.clean() and cluster.entries() == {}
-    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 2
+    if when == 'with the burst':
+        setattr(cluster, 'run', race)
+    else:
+        overtake(cluster)
+    if when == 'after a failover':
+        driver.restart()
+    driver.run_to('ABORTED')
+    assert cluster.toys[3].crush_weight == 2.0 and cluster.toys[8].crush_weight == 0.0
+    sent = [c['prior_version'] for c in cluster.sent if c['prefix'] == 'osd setcrushmap']
+    assert len(sent) == (when == 'with the burst')
+    told = [event['why'] for event in driver.loop.published.events if 'ABORTING' in event['what']]
+    assert 'osd.3.' in told[0] and 'osd.2' not in told[0]
+    assert placements(cluster) == before and not cluster.moved
+    assert not [key for key in driver.kv.data if key.startswith('crush')]
+
+
+def test_a_crush_map_of_an_older_version_is_refused() -> None:
+    driver = Driver(waiting())
+    version = driver.cluster.crush_version_
+    given = whole_map(driver.cluster)
+    with pytest.raises(Refused, match='has version %d, not %d' % (version, version - 1)):
+        driver.order('apply', crush_map=given, prior_version=version - 1)
+    assert driver.order('apply', crush_map=given, prior_version=version)['pgs'] == 12
+
+
+def test_a_digest_names_what_differs() -> None:
+    one = CrushRules.from_dump(DUMP)
+    other = json.loads(json.dumps(DUMP))
+    moved = other['buckets'][1]['items'].pop()
+    other['buckets'][2]['items'].append(moved)
+    other['buckets'][3]['items'][0]['weight'] = 7
+    other['rules'][0]['steps'][1]['num'] = 2
+    two = CrushRules.from_dump(other)
+    assert _differences(one.digest(), one.digest()) == 'tunables or weight sets'
+    assert _differences(one.digest(), two.digest()) == 'osd.0, bucket h1, rule rule0'
+    many = {'osd.%d' % osd: 1 for osd in range(30)}
+    assert _differences({}, many).endswith('osd.8, osd.9 and 20 more')
 
 
 def test_a_crush_map_in_the_way_of_which_something_stands() -> None:

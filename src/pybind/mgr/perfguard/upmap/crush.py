@@ -261,6 +261,25 @@ class CrushRules:
                 {rule: described['steps'] for rule, described in self._dumped_rules.items()},
                 dict(self._classes), self._rest)
 
+    def digest(self) -> Dict[str, int]:
+        """A number for each OSD (its weights and places), bucket (its place) and rule by name.
+
+        A name whose number differs names what another map has changed. Weights of buckets are the
+        sums of those below and add nothing.
+        """
+        parts: Dict[str, List[Any]] = {}
+        for bucket in self._buckets.values():
+            if '~' not in bucket.name:
+                parts.setdefault('bucket ' + bucket.name, []).append(bucket.type_id)
+                for item, weight in bucket.items:
+                    name = 'osd.%d' % item if item >= 0 else 'bucket ' + self._name(item)
+                    parts.setdefault(name, []).append(
+                        [bucket.name, weight if item >= 0 else 0, self.class_of(item)])
+        for rule in self._dumped_rules.values():
+            parts['rule ' + str(rule['rule_name'])] = [rule['rule_id'], rule['steps']]
+        return {name: zlib.crc32(json.dumps(part, sort_keys=True).encode())
+                for name, part in parts.items()}
+
     def fences(self, rule_id: int) -> Sequence[Tuple[str, int]]:
         """(type, number) of the buckets that a rule's choose steps want above its failure domain;
         the number counts from the pool's size if it is not positive."""

@@ -199,7 +199,9 @@ ROUTES: Tuple[Route, ...] = (
           _WHAT, _DRY_RUN, _FORCE),
     _post('/rebalance/apply', 'rebalance_apply', 'Put a new CRUSH map in force',
           Field('crush_map', STRING, 'In its text form, or compiled and in base64',
-                required=True, parameter='inbuf'), _DRY_RUN, _FORCE),
+                required=True, parameter='inbuf'),
+          Field('prior_version', INTEGER, 'Refuse unless this CRUSH version is in force'),
+          _DRY_RUN, _FORCE),
 
     _get('/probe', 'probe_ls', 'List probes, newest last'),
     _post('/probe', 'probe_run', 'Measure with short I/O', *_WHERE, *_FIO,

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Pools under MSR rules (Squid and later), whose upmaps the mons do not check."""
+import subprocess
+from collections import Counter
+from typing import Dict, Set
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import FAST_CONF, Guard
+
+pytestmark = pytest.mark.releases('tentacle')
+
+#: OSDs of one PG that the rule allows on a host, and hosts that it asks for.
+PER_HOST, HOSTS = 2, 3
+PROFILE = ['k=4', 'm=2', 'crush-failure-domain=host', 'crush-osds-per-failure-domain=%d' % PER_HOST,
+           'crush-num-failure-domains=%d' % HOSTS]
+
+
+def msr_cluster(make: ClusterFactory, release: str) -> Cluster:
+    """15 OSDs on 5 hosts with an erasure coded pool."""
+    cluster = make(release, osds=15, hosts=5, conf=FAST_CONF)
+    cluster.mon('osd set-require-min-compat-client', version='squid', yes_i_really_mean_it=True)
+    cluster.mon('osd erasure-code-profile set', name='msr', profile=PROFILE)
+    cluster.mon('osd pool create', pool='msr', pg_num=64, pgp_num=64, pool_type='erasure',
+                erasure_code_profile='msr')
+    cluster.mon('osd pool application enable', pool='msr', app='qa')
+    # Native clients of an older release do not know such rules.
+    subprocess.run(cluster.release.argv(
+        ['rados', '-c', str(cluster.conf_path), '-p', 'msr', 'bench', '3', 'write', '-b', '16384',
+         '--no-cleanup'], cluster.directory), check=True, stdout=subprocess.DEVNULL, timeout=60)
+    cluster.wait_clean(60)
+    return cluster
+
+
+def crowded(cluster: Cluster) -> Dict[str, Set[str]]:
+    """PGs with more OSDs on one host than the rule allows."""
+    hosts = cluster.osd_hosts()
+    found = {pg['pgid']: Counter(hosts[osd] for osd in pg['up'] if osd in hosts)
+             for pg in cluster.pgs()}
+    return {pgid: {host for host, count in on.items() if count > PER_HOST}
+            for pgid, on in found.items() if pgid.startswith(msr_pool(cluster))
+            and (max(on.values()) > PER_HOST or len(on) > HOSTS)}
+
+
+def msr_pool(cluster: Cluster) -> str:
+    return '%d.' % next(pool['pool'] for pool in cluster.osd_dump()['pools']
+                        if pool['pool_name'] == 'msr')
+
+
+def test_the_failure_domain_outlives_an_expansion(release: str,
+                                                  make_cluster: ClusterFactory) -> None:
+    cluster = msr_cluster(make_cluster, release)
+    guard = Guard(cluster, {'target': 'balanced'})
+    # Guard's 100 would leave nothing to balance.
+    cluster.mon('config rm', who='mgr', name='mgr/balancer/upmap_max_deviation')
+    rules = {rule['rule_id']: rule for rule in cluster.mon('osd crush dump')['rules']}
+    rule_id = next(pool['crush_rule'] for pool in cluster.osd_dump()['pools']
+                   if pool['pool_name'] == 'msr')
+    assert 'choosemsr' in {step['op'] for step in rules[rule_id]['steps']}
+    assert crowded(cluster) == {}
+    guard.hold(lambda: cluster.add_osds(3, hosts=['host5']))
+    assert crowded(cluster) == {}
+    pinned = guard.status()['pinned']
+    guard.do('start')
+    done = guard.wait_phase('DONE', timeout=180)
+    cluster.wait_clean(60)
+    upmaps = guard.upmaps()
+    print('%s: %d PGs were pinned, %d released, %d upmaps left, crowded: %s' % (
+        release, pinned, done['released'], len(upmaps), crowded(cluster)))
+    assert crowded(cluster) == {} and done['released'] > 0
+    assert not [pgid for pgid in upmaps if pgid.startswith(msr_pool(cluster))]
+    assert not guard.tracebacks()
