@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .cluster.ports import Cluster
 from .cluster.types import OsdMap
+from .options import Options
 from .rebalance.change import Change
 from .rebalance.joining import Join, bases_of, plan_join
 from .rebalance.moves import plan
@@ -17,6 +18,7 @@ from .rebalance.choose import path_osds
 from .rebalance.stop import Touched
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign, PinRecord
+from .rebalance.words import pgs
 from .store import Store
 from .cluster.types import pool_of
 from .upmap.future import NoFuture, Outlook, ToolFailed
@@ -80,7 +82,7 @@ class Joiner:
         except ToolFailed as failure:
             raise Refused(errno.EINVAL, 'not a CRUSH map: %s' % failure) from failure
         check_map(rules, inventory)
-        if order.prior_version not in (None, seen.crush_version):
+        if order.prior_version is not None and order.prior_version != seen.crush_version:
             raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
                           '"ceph osd getcrushmap"' % (seen.crush_version, order.prior_version))
         return self._previewed(Change(crush_map=True, crush_version=seen.crush_version), seen,
@@ -234,6 +236,18 @@ class Prepared:
         osds = {osd for move in moves for osd in path_osds(move)}
         return Touched(osds | set(self.change.weights), {
             pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})
+
+    def refuse_unpinnable(self, order: Order, options: Options) -> None:
+        """Raise Refused for a change most of which would move at once, outside the caps."""
+        number, pins = len(self.planned.unpinnable), len(self.planned.pins)
+        most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
+        if number > most and not order.force:
+            pgid, reason = min(self.planned.unpinnable.items())
+            raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit '
+                          '%g %%, max_unpinnable_ratio), such as PG %s: %s (--force makes the '
+                          'change and leaves them to "rebalance start")' % (
+                              pgs(number), number + pins, 100 * options.max_unpinnable_ratio,
+                              pgid, reason))
 
     def as_json(self, order: Order, campaign: Optional[int]) -> Json:
         preview = plan(self.planned.moves.values(), 1, 1, None)

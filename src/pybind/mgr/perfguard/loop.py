@@ -136,7 +136,7 @@ class Loop:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
         if self._leaving.wanted and not self._leaving.done:
             raise Refused(errno.EBUSY, leaving.CLOSING)
-        check(seen.campaign, request, seen.pins, seen.unhealthy)
+        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit)
         refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
         # The answer is a promise: it must hold even if this mgr fails before the next turn.
         key = self._store.note(REQUESTS, to_json(request))
@@ -364,7 +364,8 @@ class Loop:
             self._goals_fit = False
             self._applied.append(key)
             try:
-                check(self._campaign, request, self._held_back(), self._unhealthy(seen))
+                check(self._campaign, request, self._held_back(), self._unhealthy(seen),
+                      _unfit(seen.osdmap))
             except Refused as refused:
                 self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
                 continue
@@ -411,12 +412,13 @@ class Loop:
             return self._joiner.prepare(order, seen).as_json(order, None)
         self._leaving.reopen()
         request = Request('prepare', order.force)
-        check(self._campaign, request, self._held_back(), ())
+        check(self._campaign, request, self._held_back(), (), _unfit(seen.osdmap))
         refuse_bad_options(request, problems(
             self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
         prepared = self._joiner.prepare(order, seen)
         check(self._campaign, request, self._held_back(),
               self._unhealthy(seen, prepared.touched))
+        prepared.refuse_unpinnable(order, self._options())
         self._joiner.keep(prepared, seen)
         self._note(Event('request', order.verb, 'asked for by command'))
         self._begin(seen)
@@ -475,7 +477,7 @@ class Loop:
     def _catch_unannounced(self, seen: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH that nobody announced."""
         self._calm, why = look(self._calm, seen, self._campaign, options.auto_expand_ratio)
-        if not why or not options.auto_expand or seen.osdmap.min_compat_client in _BEFORE_LUMINOUS:
+        if not why or not options.auto_expand or _unfit(seen.osdmap):
             return
         self._note(Event('request', 'auto_expand', why))
         self._begin(seen)
@@ -547,9 +549,8 @@ class Loop:
 
     def _unhealthy(self, seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
         reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
-        if seen.osdmap.min_compat_client in _BEFORE_LUMINOUS:
-            reasons.append(Reason(Code.OLD_CLIENTS, 'require_min_compat_client is %s; upmaps '
-                                  'need luminous' % seen.osdmap.min_compat_client))
+        if _unfit(seen.osdmap):
+            reasons.append(Reason(Code.OLD_CLIENTS, _unfit(seen.osdmap)))
         return reasons
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
@@ -686,6 +687,7 @@ class Loop:
             held=tuple(self._held(seen)), events=self._events.all(),
             history=tuple(self._history), campaign=campaign,
             pins=self._held_back(), unhealthy=tuple(self._unhealthy(seen)),
+            unfit=_unfit(seen.osdmap),
             turned=seen.now,
             stale_after=self._rest() + LATE_TURNS * max(options.loop_interval,
                                                         options.campaign_interval))
@@ -697,6 +699,14 @@ class Loop:
         # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
         self._cluster.health_checks(checks)
         self._events.save_now_and_then(seen.now)
+
+
+def _unfit(osdmap: OsdMap) -> str:
+    """Why no campaign can begin, whatever is forced: the mons would refuse every pin."""
+    if osdmap.min_compat_client not in _BEFORE_LUMINOUS:
+        return ''
+    return ('require_min_compat_client is %s, and upmaps need luminous ("ceph osd '
+            'set-require-min-compat-client luminous")' % osdmap.min_compat_client)
 
 
 def _without_clocks(campaign: Campaign) -> Campaign:

@@ -52,6 +52,12 @@ OPTIONS: List[OptionSpec] = [
     _option('max_backfills_domain', 'uint', 16,
             'PGs that may move onto or away from one failure domain at the same time',
             "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000),
+    _option('max_unpinnable_ratio', 'float', 0.05,
+            'share of the PGs of a campaign that may be unpinnable for releases to begin',
+            'PGs that cannot be pinned move all at once, outside every cap, as soon as norebalance '
+            'is cleared. With more of them it stays set until "rebalance start" accepts that, and '
+            'changes of CRUSH need --force. As many as max_backfills_target are never too many.',
+            min=0.0, max=1.0),
     _option('readback_timeout', 'float', 20.0,
             'seconds until an upmap that the OSDMap does not show counts as refused by the mon',
             min=2.0, max=600.0),
@@ -150,6 +156,7 @@ class Options:
     max_backfills_target: int
     max_backfills_host: int
     max_backfills_domain: int
+    max_unpinnable_ratio: float
     readback_timeout: float
     auto_expand: bool
     auto_expand_ratio: float

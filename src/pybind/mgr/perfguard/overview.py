@@ -10,6 +10,7 @@ from .mitigating import Mitigated
 from .options import Options
 from .reasons import Code, Reason, as_json, texts
 from .rebalance import report
+from .rebalance.pinning import unpinnable_excess
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
@@ -39,6 +40,8 @@ class Published:
     unhealthy: Tuple[Reason, ...] = ()
     #: What is borrowed from the cluster.
     held: Tuple[Row, ...] = ()
+    #: Why no campaign can begin, whatever is forced; '' for nothing.
+    unfit: str = ''
     #: When the turn was, in seconds since the epoch (0.0: there was none yet), and after how many
     #: more the next one is late.
     turned: float = 0.0
@@ -184,8 +187,11 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
             'perfguard could not read all of its state',
             [*interrupted, *(to_check(seen) if ADVICE in interrupted else ())])
     if campaign is not None and campaign.active and campaign.unpinnable:
+        excess = unpinnable_excess(campaign, campaign.total, options)
         checks['PERFGUARD_UNPINNABLE'] = warning(
-            '%d PGs cannot be pinned where their data is' % len(campaign.unpinnable),
+            '%s cannot be pinned where their data is%s' % (
+                pgs(len(campaign.unpinnable)),
+                '; releases wait for "rebalance start" or "rebalance abort"' if excess else ''),
             ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
     if campaign is not None and campaign.held:
         count = campaign.left + len(campaign.unpinnable)

@@ -20,6 +20,7 @@ class Code:
     AWAITS_PIN = 'AWAITS_PIN'
     AWAITS_START = 'AWAITS_START'
     PAUSED = 'PAUSED'
+    UNPINNABLE = 'UNPINNABLE'
     # A phase that takes its time.
     SETTINGS = 'SETTINGS'
     OUTLOOK = 'OUTLOOK'

@@ -17,7 +17,7 @@ from .holds import BALANCER, foreign_movement_flags, reconcile, settled
 from .joining import join
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
-from .pinning import audit, pin_remapped, waits
+from .pinning import audit, pin_remapped, unpinnable_excess, waits
 from .goals import is_adopted
 from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep,
                         keep_stayers, pin_back, release_more)
@@ -52,8 +52,11 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
 def _total(turn: Turn) -> int:
     """PGs that the campaign has, had and let go; foreign changes may raise or lower it."""
     campaign = turn.campaign
-    if not campaign.active:
-        return campaign.released + campaign.kept_now
+    return _held(turn) if campaign.active else campaign.released + campaign.kept_now
+
+
+def _held(turn: Turn) -> int:
+    campaign = turn.campaign
     adopted = sum(1 for flight in campaign.in_flight.values() if flight.pin is None)
     return campaign.released + campaign.kept + turn.pin_count + adopted
 
@@ -154,8 +157,11 @@ def _pinned_summary(turn: Turn) -> str:
 def _pinned(turn: Turn) -> None:
     _hold(turn, norebalance=True)
     left = pin_remapped(turn)
+    excess = unpinnable_excess(turn.campaign, _held(turn), turn.options)
     if left:
         _say_left(turn, left)
+    elif excess:
+        turn.because(Code.UNPINNABLE, excess)
     elif turn.campaign.automatic:
         turn.enter(Phase.RELEASING, 'automatically')
     else:
@@ -165,8 +171,9 @@ def _pinned(turn: Turn) -> None:
 
 def _releasing(turn: Turn) -> None:
     left = pin_remapped(turn)
+    excess = unpinnable_excess(turn.campaign, _held(turn), turn.options)
     # Other hands changed CRUSH: nothing of that may move before it is pinned.
-    unguarded = bool(left or turn.campaign.pinning)
+    unguarded = bool(left or excess or turn.campaign.pinning)
     set_pace(turn)
     calm = _hold(turn, norebalance=turn.campaign.paused or unguarded or turn.campaign.pace.halted)
     wide, turn.stops = spread(_stops(turn), flight_osds(turn))
@@ -175,6 +182,10 @@ def _releasing(turn: Turn) -> None:
         _say_left(turn, left)
     if turn.seen.pin_back:
         pin_back(turn, turn.seen.pin_back)
+    if excess:
+        turn.enter(Phase.PINNED, excess)
+        turn.because(Code.UNPINNABLE, excess)
+        return
     if turn.campaign.paused:
         turn.enter(Phase.HOLDING, 'paused by the operator')
         turn.because(Code.PAUSED, 'paused by the operator; "rebalance resume" continues')

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Dict, Iterable, List, Optional
 
 from ..cluster.types import OsdSet, Pool, UpmapEntry
+from ..options import Options
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from .turn import Turn
@@ -169,6 +170,22 @@ def pin_remapped(turn: Turn) -> int:
 def waits(campaign: Campaign, pgid: str) -> bool:
     """The PG is remapped, and is to be pinned as soon as recovery has finished with it."""
     return campaign.unpinnable.get(pgid) == DEGRADED
+
+
+def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
+    """Why releases must not begin: too many PGs would move outside the caps; '' if they may.
+
+    `held`: PGs of the campaign that are pinned, move or have moved.
+    """
+    number = sum(1 for pgid in campaign.unpinnable if not waits(campaign, pgid))
+    ratio = options.max_unpinnable_ratio
+    if number <= max(options.max_backfills_target, ratio * (number + held),
+                     campaign.accepted_unpinnable):
+        return ''
+    return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move at once, '
+            'outside the caps, when norebalance is cleared: "rebalance start" accepts that; '
+            'otherwise revert the change of CRUSH first' % (
+                pgs(number), number + held, 100 * ratio))
 
 
 def _pin_one(turn: Turn, pgid: str) -> Optional[str]:

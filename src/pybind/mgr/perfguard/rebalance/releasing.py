@@ -134,7 +134,8 @@ def adopt_unpinnable(turn: Turn) -> None:
         flights[pgid] = _flight(turn, move, osdmap.entry(pgid), confirmed=turn.now,
                                 seen_remapped=True)
     if len(flights) != len(turn.campaign.in_flight):
-        turn.set(in_flight=flights)
+        # What was accepted is these PGs, and none that a later change makes unpinnable.
+        turn.set(in_flight=flights, accepted_unpinnable=0)
 
 
 def keep_stayers(turn: Turn) -> None:

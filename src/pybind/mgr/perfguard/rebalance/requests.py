@@ -69,10 +69,11 @@ _ADVICE = {
 
 
 def check(campaign: Optional[Campaign], request: Request, pins: int,
-          unhealthy: Sequence[Reason]) -> None:
+          unhealthy: Sequence[Reason], unfit: str = '') -> None:
     """Raise Refused if `request` cannot be met now.
 
-    `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign.
+    `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can be
+    begun whatever is forced.
     """
     verb = request.verb
     running = campaign is not None and campaign.active
@@ -81,6 +82,8 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
             assert campaign is not None
             raise Refused(errno.EBUSY, 'campaign %d is %s: finish or abort it first'
                           % (campaign.id, campaign.phase.value))
+        if unfit:
+            raise Refused(errno.EPERM, 'no campaign can begin: %s' % unfit)
         if unhealthy and not request.force:
             raise Refused(errno.EPERM, 'the cluster is not fit to begin (--force overrides): %s'
                           % '; '.join(texts(unhealthy)))
@@ -137,9 +140,11 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     phase = _TO[verb]
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
         return replace(campaign, back=None)
-    changes = {'keep': request.keep} if verb == 'finish' else {}
+    changes: Dict[str, Any] = {'keep': request.keep} if verb == 'finish' else {}
     # The operator asks for pins again: what could not be pinned before gets another chance.
     unpinnable = {} if verb == 'pin' else campaign.unpinnable
+    if verb == 'start':
+        changes = {'accepted_unpinnable': len(unpinnable)}
     return replace(campaign, phase=phase, phase_since=now, paused=False, unpinnable=unpinnable,
                    held=False, left=0, **changes)
 

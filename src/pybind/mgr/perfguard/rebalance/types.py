@@ -153,6 +153,8 @@ class Campaign:
     holds: Holds = Holds()
     in_flight: Mapping[str, Flight] = field(default_factory=dict)
     unpinnable: Mapping[str, str] = field(default_factory=dict)
+    #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
+    accepted_unpinnable: int = 0
     #: Pins that were sent and not read back yet.
     pinning: Mapping[str, Sent] = field(default_factory=dict)
     #: When the present phase began, when pins were last sent, when the last turn was.
@@ -309,7 +311,7 @@ _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', '
           'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
 #: The same, of fields that earlier documents lack.
 _LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
-          'crush_own', 'rolled_back')
+          'crush_own', 'rolled_back', 'accepted_unpinnable')
 
 
 def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
