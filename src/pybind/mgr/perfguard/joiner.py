@@ -9,7 +9,7 @@ from .cluster.ports import Cluster
 from .cluster.types import OsdMap
 from .options import Options
 from .rebalance.change import Change
-from .rebalance.joining import Join, bases_of, plan_join
+from .rebalance.joining import MAX_BURST_PINS, Join, bases_of, plan_join
 from .rebalance.moves import plan
 from .rebalance.orders import (DRAINED_WEIGHT, Inventory, Order, change_back, change_of,
                                check_map, waiting)
@@ -18,10 +18,10 @@ from .rebalance.choose import path_osds
 from .rebalance.stop import Touched
 from .rebalance.turn import Observation
 from .rebalance.types import Campaign, PinRecord
-from .rebalance.words import pgs
 from .store import Store
 from .cluster.types import pool_of
 from .upmap.future import NoFuture, Outlook, ToolFailed
+from .words import pgs
 
 Json = Dict[str, Any]
 
@@ -55,7 +55,7 @@ class Joiner:
             if stored is None:
                 return NoFuture('the CRUSH map is not in the store any more')
             crush_map = base64.b64decode(stored)
-        return self._cluster.outlook(seen.osdmap, change.weights, crush_map)
+        return self._cluster.outlook(seen.osdmap, change.chunk, crush_map)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
@@ -237,6 +237,19 @@ class Prepared:
         return Touched(osds | set(self.change.weights), {
             pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})
 
+    @property
+    def bursts(self) -> int:
+        """Into how many bursts the change and its pins are divided, about."""
+        return max(1, -(-len(self.planned.pins) // MAX_BURST_PINS))
+
+    def refuse_storm(self, order: Order) -> None:
+        """Raise Refused for a whole CRUSH map, which cannot be divided, with too many pins."""
+        if self.crush_map is not None and self.bursts > 1 and not order.force:
+            raise Refused(errno.EFBIG, 'the change takes %d pins, and the mons take at most %d in '
+                          'one epoch with it: apply it in several steps (--force applies it, and '
+                          'the PGs that are pinned an epoch later peer twice)'
+                          % (len(self.planned.pins), MAX_BURST_PINS))
+
     def refuse_unpinnable(self, order: Order, options: Options) -> None:
         """Raise Refused for a change most of which would move at once, outside the caps."""
         number, pins = len(self.planned.unpinnable), len(self.planned.pins)
@@ -256,7 +269,7 @@ class Prepared:
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {} if change is None else {
                 'osd.%d' % osd: weight for osd, weight in change.weights.items()},
-            'waits_for_change': change is None, 'one_epoch': bool(change) and not self.ordinary,
+            'bursts': self.bursts, 'waits_for_change': change is None, 'one_epoch': bool(change) and not self.ordinary,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
             'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],

@@ -419,6 +419,7 @@ class Loop:
         check(self._campaign, request, self._held_back(),
               self._unhealthy(seen, prepared.touched))
         prepared.refuse_unpinnable(order, self._options())
+        prepared.refuse_storm(order)
         self._joiner.keep(prepared, seen)
         self._note(Event('request', order.verb, 'asked for by command'))
         self._begin(seen)

@@ -6,7 +6,7 @@ nothing is ever remapped when the pins of the future mapping come along with the
 """
 import enum
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping
 
 from ..cluster.types import OsdSet
 
@@ -42,6 +42,23 @@ class Change:
     #: fingerprint.
     fingerprint: int = 0
     crush_version: int = 0
+    #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
+    done: OsdSet = ()
+    burst: int = 0
+
+    @property
+    def chunk(self) -> Mapping[int, float]:
+        """OSD -> new CRUSH weight, of the burst that is next or on its way."""
+        left = self._left()
+        return {osd: self.weights[osd] for osd in left[:self.burst or len(left)]}
+
+    @property
+    def more(self) -> bool:
+        """Bursts follow that one."""
+        return len(self._left()) > len(self.chunk)
+
+    def _left(self) -> List[int]:
+        return sorted(self.weights.keys() - set(self.done))
 
 
 _PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crush_version')
@@ -49,7 +66,7 @@ _PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crus
 
 def change_to_json(change: Change) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(change, name) for name in _PLAIN}
-    document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
+    document.update({'done': list(change.done), 'burst': change.burst, 'weights': {str(osd): weight for osd, weight in change.weights.items()},
                      'drained': list(change.drained), 'stage': change.stage.value})
     return document
 
@@ -57,5 +74,6 @@ def change_to_json(change: Change) -> Dict[str, Any]:
 def change_from_json(raw: Mapping[str, Any]) -> Change:
     """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
+                  done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
                   drained=tuple(raw['drained']), stage=Stage(raw['stage']),
                   **{name: raw[name] for name in _PLAIN})

@@ -18,11 +18,16 @@ from . import monoptions
 from .change import Change, Stage
 from .holds import settled
 from .moves import Move, move_between
+from .pinning import STUCK_SECONDS, pin_remapped
 from .turn import Observation, Turn
 from .types import Action, Campaign, Phase, PinRecord, Sent, SetCrushMap, SetEntry, SetWeight
 
 #: Bursts until the change counts as refused by the mons.
 SEND_TIMES = 3
+#: Pins that are sent with a change at most: what the mons take into one proposal for certain. The
+#: weights of further OSDs wait for the next burst. What does not fit is remapped until it is
+#: pinned, and if that were most of a large cluster, its clients would stall for seconds.
+MAX_BURST_PINS = 2000
 #: CRUSH keeps weights in units of 1/65536.
 WEIGHT_UNIT = 1 / 0x10000
 NO_BASES: Mapping[str, UpmapEntry] = {}
@@ -101,7 +106,7 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
     """The change is about to be sent: everything that it takes is in force."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
-            and change.stage is Stage.WANTED
+            and change.stage is Stage.WANTED and not campaign.pinning
             and settled(campaign.holds, seen.settings, True, True,
                         monoptions.wanted(campaign, options, seen.osdmap.pg_count)))
 
@@ -123,7 +128,10 @@ def join(turn: Turn, ready: bool) -> None:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply" was given: %s. Take '
                    'the CRUSH map of now, change it, and apply it again' % turn.seen.overtaken)
     elif change.stage is Stage.WANTED:
-        if not ready:
+        if change.done and _unsettled(turn, change):
+            turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
+                         % (len(change.done), len(change.weights)))
+        elif not ready:
             turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off '
                          'and paxos_propose_interval is raised')
         elif turn.seen.outlook is None:
@@ -138,8 +146,33 @@ def join(turn: Turn, ready: bool) -> None:
         turn.because(Code.CRUSH_SENT, 'waiting for the CRUSH change to show in the OSDMap')
 
 
+def _unsettled(turn: Turn, change: Change) -> bool:
+    """The last burst is not in force as a whole; what it has missed is pinned here."""
+    left = pin_remapped(turn)
+    peering = turn.seen.signals.counts.in_transition > 0
+    return bool(left or turn.campaign.pinning
+                or peering and turn.now - change.since <= STUCK_SECONDS)
+
+
+def _divided(turn: Turn, change: Change, pins: int) -> bool:
+    """Take fewer OSDs at a time if the burst takes too many pins."""
+    if pins <= MAX_BURST_PINS or len(change.chunk) < 2:
+        return False
+    fitting = max(1, MAX_BURST_PINS * len(change.chunk) // pins)
+    turn.set(change=replace(change, burst=min(fitting, len(change.chunk) - 1)))
+    turn.because(Code.OUTLOOK, 'the change takes %d pins, too many for one epoch; taking '
+                 'fewer OSDs at a time' % pins)
+    return True
+
+
 def _send(turn: Turn, change: Change) -> None:
     outlook = turn.seen.outlook
+    planned = Join({}, {}, {})
+    if isinstance(outlook, Future):
+        planned = plan_join(turn.seen.osdmap, outlook, change.drained, bases=bases_of(turn.pinned())
+                            if turn.campaign.rolled_back else NO_BASES)
+        if _divided(turn, change, _entries(turn, planned)):
+            return
     if isinstance(outlook, NoFuture) and (change.crush_map or turn.campaign.rolled_back):
         turn.enter(Phase.ABORTING, 'the change of CRUSH cannot be tried out: %s' % outlook.reason)
         return
@@ -147,7 +180,7 @@ def _send(turn: Turn, change: Change) -> None:
         turn.set(crush_own=-1)
     _lead_elsewhere(turn, change.drained)
     actions: List[Action] = [SetWeight(osd, weight)
-                             for osd, weight in sorted(change.weights.items())]
+                             for osd, weight in change.chunk.items()]
     if isinstance(outlook, Future) and outlook.crush_map is not None:
         actions.append(SetCrushMap(outlook.crush_map, _ordered_version(turn, change)))
     pins = vectors = fingerprint = 0
@@ -156,8 +189,6 @@ def _send(turn: Turn, change: Change) -> None:
         turn.event('join', 'the change goes the ordinary way: first remapped, then pinned',
                    outlook.reason)
     elif outlook is not None:
-        planned = plan_join(turn.seen.osdmap, outlook, change.drained, bases=bases_of(turn.pinned())
-                            if turn.campaign.rolled_back else NO_BASES)
         pins, vectors = len(planned.pins), planned.vectors
         _note(turn, planned, actions)
         fingerprint = outlook.crush.fingerprint()
@@ -173,6 +204,12 @@ def _send(turn: Turn, change: Change) -> None:
 def _ordered_version(turn: Turn, change: Change) -> int:
     """0 is in documents of versions that did not note it."""
     return change.crush_version or turn.seen.crush_version
+
+
+def _entries(turn: Turn, planned: Join) -> int:
+    """Upmap entries to be sent."""
+    return sum(turn.seen.osdmap.entry(pgid) != pin.entry for pgid, pin in planned.pins.items()) \
+        + len(planned.removed)
 
 
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
@@ -220,15 +257,23 @@ def landed(change: Change, turn: Turn) -> bool:
                 and turn.seen.crush.fingerprint() == change.fingerprint)
     weights = turn.seen.crush.weights()
     return all(abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT
-               for osd, weight in change.weights.items())
+               for osd, weight in change.chunk.items())
 
 
 def _land(turn: Turn, change: Change) -> None:
+    if change.more:
+        done = tuple(sorted((*change.done, *change.chunk)))
+        turn.set(change=replace(change, stage=Stage.WANTED, done=done, times=0, since=turn.now))
+        if turn.campaign.crush_own != -1:
+            turn.set(crush_own=turn.seen.crush_version)
+        turn.event('join', 'CRUSH weights of %d of %d OSDs are in force' % (
+            len(done), len(change.weights)), 'read back from the OSDMap')
+        return
     turn.set(change=replace(change, stage=Stage.LANDED), phase_since=turn.now)
     if turn.campaign.crush_own != -1:
         turn.set(crush_own=turn.seen.crush_version)
     turn.event('join', 'CRUSH is changed, %d PGs are pinned, %d are remapped' % (
-        change.pins, len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
+        turn.pin_count, len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
 
 
 def _again(turn: Turn, change: Change) -> None:

@@ -29,7 +29,8 @@ FAST_PROPOSALS = ((10000, '0.1'), (25000, '0.25'))
 def wanted(campaign: Campaign, options: Options, pgs: int) -> Mapping[str, str]:
     """Option -> value that the mons of a cluster of so many PGs shall have, as things are."""
     change = campaign.change
-    if campaign.phase is Phase.PINNING and change is not None and change.stage is Stage.WANTED:
+    if campaign.phase is Phase.PINNING and change is not None and (
+            change.stage is Stage.WANTED or change.stage is Stage.SENT and change.more):
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or (
         campaign.phase is Phase.HOLDING and campaign.in_flight)
