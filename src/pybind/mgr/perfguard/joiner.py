@@ -269,7 +269,8 @@ class Prepared:
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {} if change is None else {
                 'osd.%d' % osd: weight for osd, weight in change.weights.items()},
-            'bursts': self.bursts, 'waits_for_change': change is None, 'one_epoch': bool(change) and not self.ordinary,
+            'waits_for_change': change is None, 'one_epoch': bool(change) and not self.ordinary,
+            'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
             'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],

@@ -66,7 +66,8 @@ _PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crus
 
 def change_to_json(change: Change) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(change, name) for name in _PLAIN}
-    document.update({'done': list(change.done), 'burst': change.burst, 'weights': {str(osd): weight for osd, weight in change.weights.items()},
+    document.update({'done': list(change.done), 'burst': change.burst})
+    document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
                      'drained': list(change.drained), 'stage': change.stage.value})
     return document
 

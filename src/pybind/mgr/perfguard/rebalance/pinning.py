@@ -16,6 +16,8 @@ from ..words import pgs
 DEGRADED = 'degraded, or on OSDs with degraded PGs: recovery goes first'
 #: A pin that the OSDMap does not show is sent so often before it counts as refused.
 SEND_TIMES = 2
+#: With more PGs than this that cannot be pinned, new OSDMaps do not make them be planned again.
+PLANNED_AGAIN = 1000
 #: Seconds without a new pin after which PGs that are stuck in peering hold up the others no more.
 STUCK_SECONDS = 30.0
 DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
@@ -145,7 +147,7 @@ def pin_remapped(turn: Turn) -> int:
     for pgid in osdmap.pg_temp:
         if pgid in campaign.in_flight or pgid in pinning:
             continue
-        if campaign.unpinnable.get(pgid, DEGRADED) != DEGRADED:
+        if _is_final(turn, pgid):
             unpinnable[pgid] = campaign.unpinnable[pgid]
             continue
         if fresh >= room:
@@ -165,6 +167,16 @@ def pin_remapped(turn: Turn) -> int:
         turn.set(pinning=pinning, pins_sent=turn.now)
         turn.event('pin', 'pinning ' + pgs(fresh))
     return later
+
+
+def _is_final(turn: Turn, pgid: str) -> bool:
+    """It is known why the PG cannot be pinned, and this OSDMap changes nothing of that.
+
+    OSDs come back and sets are filled again; what the mons have refused is refused again.
+    """
+    reason = turn.campaign.unpinnable.get(pgid, DEGRADED)
+    return reason == DROPPED_BY_MON or reason != DEGRADED and (
+        not turn.seen.new_map or len(turn.campaign.unpinnable) > PLANNED_AGAIN)
 
 
 def waits(campaign: Campaign, pgid: str) -> bool:

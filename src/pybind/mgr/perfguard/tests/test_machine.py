@@ -336,6 +336,7 @@ def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
     machine.until(lambda: pgid in cluster.remapped())
     # The statistics do not show yet that it is degraded.
     cluster.trouble = {'degraded': 0}
+    setattr(cluster, 'degraded_osds', frozenset)
     cluster.backfill_seconds = 1e6
     machine.ask('pin')
     machine.to(Phase.PINNED)

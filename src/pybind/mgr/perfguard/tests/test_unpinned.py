@@ -66,6 +66,21 @@ def test_degraded_pgs_of_a_later_change_keep_norebalance(phase: Phase) -> None:
     assert cluster.most_moving <= 4
 
 
+def test_pgs_are_pinned_once_their_osds_are_back() -> None:
+    machine = expanded()
+    cluster = machine.cluster
+    cluster.take_down(0)
+    machine.ask('pin')
+    machine.until(lambda: any('OSDs' in why or 'hole' in why
+                              for why in machine.campaign.unpinnable.values()))
+    for _ in range(5):
+        machine.turn()
+    cluster.revive(0)
+    machine.until(lambda: not machine.campaign.unpinnable and bool(machine.pins))
+    machine.to(Phase.PINNED)
+    assert not cluster.remapped() and not machine.campaign.unpinnable
+
+
 # ---- more PGs than can be pinned
 
 def refusing(phase: str = 'PINNED') -> Driver:
