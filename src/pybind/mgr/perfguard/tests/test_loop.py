@@ -198,9 +198,11 @@ def test_a_pg_that_recovers_is_not_pinned_yet() -> None:
     degraded = cluster.degraded_osds()
     held = {pgid for pgid, pg in cluster.pg.items() if degraded.issuperset(pg.data)}
     driver.ask('pin')
-    driver.run_to('PINNED')
+    driver.run_until(lambda: driver.status['pinned'] == 24 - len(held))
     assert held and {row['pgid'] for row in driver.status['unpinnable']} == held
-    driver.run_until(lambda: driver.status['pinned'] == 24)
+    assert driver.phase == 'PINNING'
+    driver.run_to('PINNED')
+    assert driver.status['pinned'] == 24
 
 
 # ---- requests
