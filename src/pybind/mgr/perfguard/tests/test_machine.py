@@ -568,16 +568,29 @@ def test_pins_that_others_removed_are_pinned_again() -> None:
     assert machine.cluster.entries()[pgid] == entry and machine.cluster.moved == []
 
 
-def test_what_the_mon_refuses_is_unpinnable_and_moves_under_the_caps() -> None:
-    machine = expanded()
-    machine.cluster.refuse['osd pg-upmap-items'] = 'no'
+def test_what_the_mon_refuses_is_unpinnable_and_takes_the_place_of_releases() -> None:
+    """Four PGs whose OSDs change places, for which no pairs but vectors would do."""
+    machine = prepared()
+    cluster = machine.cluster
+    cluster.refuse['osd pg-upmap'] = 'no'
+    cluster.expand()
+    swapped = {'2.1', '2.3', '2.5', '2.7'}
+    for pgid in swapped:
+        first, second, third = cluster.pg[pgid].data
+        cluster.set_raw(pgid, (second, first, third))
+    machine.until(lambda: len(cluster.remapped()) == 16)
     machine.ask('pin')
     machine.to(Phase.PINNED)
-    assert len(machine.campaign.unpinnable) == 12 and not machine.pins
-    assert '12 cannot be' in machine.reasons
+    assert set(machine.campaign.unpinnable) == swapped and len(machine.pins) == 12
+    assert '4 cannot be' in machine.reasons
     machine.ask('start')
-    machine.to(Phase.DONE)
-    assert machine.cluster.clean() and machine.campaign.released == 12
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    assert set(machine.campaign.in_flight) == swapped
+    while machine.campaign.phase is not Phase.DONE:
+        machine.turn()
+        under_way = swapped.intersection(cluster.remapped()) | set(cluster.released)
+        assert len(under_way) <= OPTIONS.max_pgs_in_flight
+    assert cluster.clean() and machine.campaign.released == 16
 
 
 # ---- finish and abort
