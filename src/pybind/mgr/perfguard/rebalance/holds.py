@@ -80,10 +80,11 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         if is_set or not flags[NOREBALANCE]:
             # Not seen yet, it may still be on its way into the map: taken back in any case.
             flags[NOREBALANCE] = True
-            return Reconciled(replace(holds, flags=flags, given_up=given_up),
+            return Reconciled(replace(holds, flags=flags, given_up=given_up,
+                                      returning=(NOREBALANCE,)),
                               (SetFlag(NOREBALANCE, False),))
         del flags[NOREBALANCE]
-        return Reconciled(replace(holds, flags=flags, given_up=given_up))
+        return Reconciled(replace(holds, flags=flags, given_up=given_up, returning=()))
     if NOREBALANCE in holds.given_up:
         return Reconciled(holds)
     if NOREBALANCE not in flags:
@@ -91,6 +92,8 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
             return Reconciled(holds)  # somebody else's: it serves us as it is, and stays theirs
         return Reconciled(replace(holds, flags={**flags, NOREBALANCE: False}),
                           (SetFlag(NOREBALANCE, True),))
+    if NOREBALANCE in holds.returning:
+        return _taken_again(holds, is_set)
     if is_set:
         return Reconciled(replace(holds, flags={**flags, NOREBALANCE: True}))
     if flags[NOREBALANCE]:
@@ -99,6 +102,19 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
             replace(holds, flags=flags, given_up=holds.given_up + (NOREBALANCE,)), (),
             ('norebalance was cleared by somebody else: perfguard does not set it again',))
     return Reconciled(holds, (SetFlag(NOREBALANCE, True),))
+
+
+def _taken_again(holds: Holds, is_set: bool) -> Reconciled:
+    """Wanted again before the map showed that it was given back.
+
+    The map may show it from before, then our own clearing: neither says what others did.
+    """
+    if not is_set:
+        holds = replace(holds, returning=())
+    elif not holds.flags[NOREBALANCE]:
+        return Reconciled(holds)  # sent already
+    return Reconciled(replace(holds, flags={**holds.flags, NOREBALANCE: False}),
+                      (SetFlag(NOREBALANCE, True),))
 
 
 def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:

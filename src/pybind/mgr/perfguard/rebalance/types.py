@@ -111,6 +111,8 @@ class Holds:
     mon: Mapping[str, Held] = field(default_factory=dict)
     #: What somebody else changed meanwhile; left alone from then on.
     given_up: Tuple[str, ...] = ()
+    #: Flags that are being given back: until the OSDMap shows that, their absence is our doing.
+    returning: Tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.flags or self.options or self.autoscale or self.mon)
@@ -329,7 +331,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
                   'options': {k: _held_to_json(v) for k, v in holds.options.items()},
                   'autoscale': {str(k): _held_to_json(v) for k, v in holds.autoscale.items()},
                   'mon': {k: _held_to_json(v) for k, v in holds.mon.items()},
-                  'given_up': list(holds.given_up)}})
+                  'given_up': list(holds.given_up), 'returning': list(holds.returning)}})
     return document
 
 
@@ -352,4 +354,4 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
                     {k: Held(*v) for k, v in holds['options'].items()},
                     {int(k): Held(*v) for k, v in holds['autoscale'].items()},
                     {k: Held(*v) for k, v in holds.get('mon', {}).items()},
-                    tuple(holds['given_up'])))
+                    tuple(holds['given_up']), tuple(holds.get('returning', ()))))

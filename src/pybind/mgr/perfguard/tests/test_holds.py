@@ -146,6 +146,25 @@ def test_one_hold_that_was_not_seen_is_enough_to_wait(holds: Holds) -> None:
                    world.settings(), True, True)
 
 
+@pytest.mark.parametrize('lag', range(4))
+def test_our_own_clearing_that_the_map_shows_late_is_not_somebody_elses(lag: int) -> None:
+    world, holds = World(), Holds()
+    maps = [world.settings()]
+    for turn in range(20):
+        wanted = turn != 8  # for a moment, all PGs were pinned
+        done = reconcile(holds, maps[max(0, len(maps) - 1 - lag)], wanted, True, True)
+        holds = done.holds
+        world.act(list(done.actions))
+        maps.append(world.settings())
+        assert done.notices == ()
+    assert world.flag and holds.given_up == ()
+    # What others clear later is theirs again.
+    world.flag = False
+    for _ in range(2):
+        holds = reconcile(holds, world.settings(), True, True, True).holds
+    assert not world.flag and NOREBALANCE in holds.given_up
+
+
 def test_norebalance_given_up_is_taken_again_after_it_was_not_wanted() -> None:
     world = World()
     holds = world.drive(Holds(), True)
