@@ -22,6 +22,11 @@ from ..words import pgs
 PEERING_PATIENCE_PERIODS = 6
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
+#: A pool's flag (allow_ec_optimizations, from Tentacle on). Its pg_temp is stored with the shards
+#: that may become primary first, and OSDs and clients undo that order (OSDMap::pgtemp_primaryfirst
+#: and pgtemp_undo_primaryfirst). OSDs send it in that order, but the mon takes the sets of
+#: `osd pg-temp` as they are: a primed set would have shards on the wrong OSDs for an interval.
+EC_OPTIMIZATIONS = 'ec_optimizations'
 
 
 def follow_flights(turn: Turn) -> None:
@@ -226,9 +231,12 @@ def release_more(turn: Turn) -> None:
 
 
 def _prime(turn: Turn, move: Move) -> OsdSet:
-    """Who serves the PG until its data has moved, if any does."""
+    """Who serves the PG until its data has moved, if any does; (): leave it to the OSDs."""
+    pool = turn.seen.osdmap.pools.get(pool_of(move.pgid))
     place = turn.seen.placement(move.pgid)
-    if place is None or place.up != place.acting or not move.targets:
+    if pool is None or place is None or place.up != place.acting or not move.targets:
+        return ()
+    if EC_OPTIMIZATIONS in pool.flags:
         return ()
     return place.acting
 

@@ -147,6 +147,7 @@ class FakeCluster:
     epoch: int = 100
     crush_version_: int = 1
     flags: Set[str] = field(default_factory=lambda: {'noscrub'})
+    ec_flags: FrozenSet[str] = frozenset()
     config: Dict[str, str] = field(default_factory=lambda: {BALANCER: 'true'})
     mon_config: Dict[str, str] = field(default_factory=lambda: {'mon_op': '1'})
     modes: Dict[int, str] = field(default_factory=lambda: {1: 'on', 2: 'warn'})
@@ -504,7 +505,7 @@ class FakeCluster:
         entries = self.entries()
         pools = {1: Pool(1, 'rep', False, 3, 2, 0, self.pgs, self.pgs, self.pgs, self.modes[1]),
                  2: Pool(2, 'ec', True, 3, 2, 0, self.pgs, self.pgs, self.pgs, self.modes[2],
-                         data_shards=2)}
+                         data_shards=2, flags=self.ec_flags)}
         osdmap = OsdMap(
             epoch=self.epoch, flags=frozenset(self.flags), pools=pools,
             osds={i: Osd(i, toy.up, toy.reweight, fullness=self.fullness.get(i, ''),

@@ -279,6 +279,18 @@ def test_a_release_says_who_serves_the_pg_until_it_has_moved() -> None:
                for pgid, place in serving.items())
 
 
+def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    cluster.ec_flags = frozenset({'hashpspool', 'ec_optimizations'})
+    serving = list(machine.pins)
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.primed and not [pgid for pgid in cluster.primed if pgid.startswith('2.')]
+    assert machine.campaign.released == len(serving) and any(
+        pgid.startswith('2.') for pgid in serving)
+
+
 # ---- caps
 
 def wide(**caps: int) -> Options:
