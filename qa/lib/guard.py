@@ -47,6 +47,10 @@ class Guard:
     def option(self, name: str, value: str) -> None:
         self.cluster.mon('config set', who='mgr', name='mgr/perfguard/' + name, value=value)
 
+    def unset(self, name: str) -> None:
+        """Remove an option, so that its default counts."""
+        self.cluster.mon('config rm', who='mgr', name='mgr/perfguard/' + name)
+
     def wait_ready(self) -> None:
         def ready() -> bool:
             retval, out, _ = self.ask('status')

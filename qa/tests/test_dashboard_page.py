@@ -20,7 +20,7 @@ from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import Guard
 from qa.lib.proxy import Proxy
 
-pytestmark = pytest.mark.releases('pacific', 'tentacle', quick='tentacle')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 PREFIX = '/ceph'
 #: A campaign that takes long enough to be looked at.
