@@ -343,7 +343,7 @@ class Loop:
             return True
         if campaign.phase is Phase.PREPARED:
             return False
-        mon = monoptions.wanted(campaign, self._options(), osdmap.pg_count)
+        mon = monoptions.wanted(campaign, self._options(), osdmap)
         if campaign.active and not monoptions.settled(campaign.holds, None, mon):
             return True
         giving_back = campaign.phase is Phase.ABORTING or (
@@ -390,7 +390,9 @@ class Loop:
                 if isinstance(order, leaving.Shutdown):
                     consultation.answer = self._shut_down(order, seen)
                 elif isinstance(order, Order):
-                    consultation.answer = self._carry_out(order, seen)
+                    consultation.answer = {
+                        **self._carry_out(order, seen), 'fast_peering': monoptions.forecast(
+                            seen.osdmap, options.fast_peering)}
                 else:
                     if isinstance(order, RunOrder) and not order.dry_run:
                         self._leaving.reopen()

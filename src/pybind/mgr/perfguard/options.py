@@ -95,7 +95,8 @@ OPTIONS: List[OptionSpec] = [
     _option('fast_peering', 'str', 'auto',
             "whether the mons' paxos_propose_interval is shortened while PGs are released",
             'Released PGs wait for it while they peer, and clients with them. auto: 0.1 s up to '
-            '10,000 PGs, 0.25 s up to 25,000, then not at all; on: 0.25 s there, too.',
+            '10,000 PGs and 64 MiB that all OSDs together store for an OSDMap epoch, 0.25 s up '
+            'to 25,000 PGs and 512 MiB, then not at all; on: 0.25 s there, too.',
             enum_allowed=['auto', 'on', 'off']),
     _option('begin_time', 'str', '0000', 'time of the day from which PGs may be released, HHMM',
             'Local time of the mgr. What is under way at end_time goes on to its end.'),

@@ -281,7 +281,8 @@ def order(data: Json) -> str:
         rows.append(('...', '%d OSDs in all' % len(data['weights'])))
     if not data['one_epoch']:
         lines.append('PGs will be remapped first and pinned then: ' + data['reason'])
-        return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out])
+        return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out,
+                          data['fast_peering']['text']])
     rows += [('PGs pinned along with it', '%d, %d of them by a pg_upmap vector' % (
                   data['pgs'], data['vectors'])),
              ('to copy afterwards', '%d shards, %s' % (data['shards'],
@@ -295,4 +296,4 @@ def order(data: Json) -> str:
                   table(('PG', 'why it cannot be pinned'),
                         [(row['pgid'], row['reason']) for row in data['unpinnable'][:20]],
                         left=('PG', 'why it cannot be pinned'))]
-    return '\n'.join(lines)
+    return '\n'.join([*lines, data['fast_peering']['text']])

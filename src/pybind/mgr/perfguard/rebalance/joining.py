@@ -108,7 +108,7 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is Stage.WANTED and not campaign.pinning
             and settled(campaign.holds, seen.settings, True, True,
-                        monoptions.wanted(campaign, options, seen.osdmap.pg_count)))
+                        monoptions.wanted(campaign, options, seen.osdmap)))
 
 
 def same_placement(one: Observation, other: Observation) -> bool:

@@ -67,7 +67,7 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
     # Only while the campaign wants its settings at all; at its end all of them are given back.
-    mon = monoptions.wanted(turn.campaign, turn.options, turn.seen.osdmap.pg_count) \
+    mon = monoptions.wanted(turn.campaign, turn.options, turn.seen.osdmap) \
         if quiet else {}
     done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon, pools)
     turn.set(holds=done.holds)

@@ -5,10 +5,12 @@ Like flags and balancer (holds.py): journalled before they are sent, read back, 
 value that was found, and left to whoever changes them meanwhile.
 """
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from ..cluster.types import OsdMap
 from ..cluster.values import same_value
 from ..options import Options
+from ..words import pgs, plural
 from .change import Stage
 from .types import Action, Campaign, Held, Holds, Phase, SetOption
 
@@ -20,26 +22,85 @@ PROPOSE_INTERVAL = 'paxos_propose_interval'
 #: commit: longer than that after one, the mons propose within paxos_min_wait (50 ms). The journal's
 #: writes, which come just before the burst, are such commits.
 GATHER_SECONDS = '3'
-#: While PGs are released, which wait for several proposals each while they peer: up to so many PGs
-#: in the cluster -> seconds. An OSDMap takes the mon some 12 us of CPU for each PG (Tentacle: 20),
-#: most of it for mapping all PGs anew (qa/bench/bench_map_epochs.py).
-FAST_PROPOSALS = ((10000, '0.1'), (25000, '0.25'))
+#: While PGs are released, which wait for several proposals each while they peer: (PGs of the
+#: cluster, bytes that its OSDs store for one OSDMap epoch, seconds), the first row that fits.
+FAST_PROPOSALS = ((10000, 64 << 20, '0.1'), (25000, 512 << 20, '0.25'))
+#: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
+#: (qa/bench/bench_map_epochs.py; Tentacle: 20 us).
+MON_SECONDS_PER_PG = 12e-6
+#: About how many bytes of a full OSDMap are due to an OSD (300 of them its eight addresses; the
+#: bench has none), a pool, and an upmap entry or a pg_temp.
+OSD_BYTES, POOL_BYTES, PG_BYTES = 450, 400, 30
 
 
-def wanted(campaign: Campaign, options: Options, pgs: int) -> Mapping[str, str]:
-    """Option -> value that the mons of a cluster of so many PGs shall have, as things are."""
+class Epoch(NamedTuple):
+    """What one OSDMap epoch costs a cluster."""
+    pgs: int
+    osds: int
+    #: Of the full map, which each OSD stores beside the incremental one (OSD::handle_osd_map).
+    map_bytes: int
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.osds * self.map_bytes
+
+    @property
+    def mon_seconds(self) -> float:
+        return MON_SECONDS_PER_PG * self.pgs
+
+    def text(self) -> str:
+        return 'an OSDMap epoch costs a mon about %.0f ms of CPU (%s) and each OSD a write of ' \
+            'about %.3g MiB (%s)' % (1e3 * self.mon_seconds, pgs(self.pgs),
+                                     self.map_bytes / (1 << 20), plural(self.osds, 'OSD'))
+
+
+def epoch_of(osdmap: OsdMap) -> Epoch:
+    entries = len(osdmap.upmap_items) + len(osdmap.upmap_vectors) + len(osdmap.pg_temp)
+    return Epoch(osdmap.pg_count, len(osdmap.osds), OSD_BYTES * len(osdmap.osds)
+                 + POOL_BYTES * len(osdmap.pools) + PG_BYTES * entries)
+
+
+def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
+    """Seconds between two proposals while PGs are released; None: as the operator has it."""
+    if fast_peering == 'off':
+        return None
+    fitting = [seconds for most_pgs, most_bytes, seconds in FAST_PROPOSALS
+               if epoch.pgs <= most_pgs and epoch.stored_bytes <= most_bytes]
+    if not fitting and fast_peering == 'on':
+        return FAST_PROPOSALS[-1][2]
+    return fitting[0] if fitting else None
+
+
+def forecast(osdmap: OsdMap, fast_peering: str) -> Dict[str, Any]:
+    """For previews: the interval while PGs are released (None: unchanged), and what it costs."""
+    epoch = epoch_of(osdmap)
+    seconds = release_interval(epoch, fast_peering)
+    return {'seconds': None if seconds is None else float(seconds),
+            'map_bytes': epoch.map_bytes, 'stored_bytes': epoch.stored_bytes,
+            'mon_cpu_ms': round(1e3 * epoch.mon_seconds, 1),
+            'text': peering_text(epoch, fast_peering)}
+
+
+def peering_text(epoch: Epoch, fast_peering: str) -> str:
+    """What happens to paxos_propose_interval while PGs are released, and why."""
+    seconds = release_interval(epoch, fast_peering)
+    if seconds is not None:
+        return '%s of the mons is %s s while PGs are released: %s' % (
+            PROPOSE_INTERVAL, seconds, epoch.text())
+    return '%s of the mons stays as it is (fast_peering is %s): %s' % (
+        PROPOSE_INTERVAL, fast_peering, epoch.text())
+
+
+def wanted(campaign: Campaign, options: Options, osdmap: OsdMap) -> Mapping[str, str]:
+    """Option -> value that the mons of a cluster with such a map must have, as things are."""
     change = campaign.change
     if campaign.phase is Phase.PINNING and change is not None and (
             change.stage is Stage.WANTED or change.stage is Stage.SENT and change.more):
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or (
         campaign.phase is Phase.HOLDING and campaign.in_flight)
-    if options.fast_peering == 'off' or not releasing:
-        return {}
-    fitting = [seconds for most, seconds in FAST_PROPOSALS if pgs <= most]
-    if not fitting and options.fast_peering == 'on':
-        fitting = [FAST_PROPOSALS[-1][1]]
-    return {PROPOSE_INTERVAL: fitting[0]} if fitting else {}
+    seconds = release_interval(epoch_of(osdmap), options.fast_peering) if releasing else None
+    return {} if seconds is None else {PROPOSE_INTERVAL: seconds}
 
 
 def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping[str, str]

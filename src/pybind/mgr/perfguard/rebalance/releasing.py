@@ -8,6 +8,7 @@ from ..cluster.types import OsdSet, UpmapEntry, pool_of
 from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, path_osds, window
+from .monoptions import epoch_of, peering_text
 from .moves import Move, move_between
 from .pinning import is_mixture, waits
 from .stop import osds_text
@@ -191,6 +192,8 @@ def release_more(turn: Turn) -> None:
     turn.reasons.append(allowed.reason)
     turn.reasons.extend(Reason(stop.reason.code, stop.reason.text + '; releases that touch '
                                'none of this continue') for stop in turn.stops)
+    turn.because(Code.FAST_PEERING,
+                 peering_text(epoch_of(turn.seen.osdmap), turn.options.fast_peering))
     room = turn.peering_room()
     if room <= 0:
         turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')

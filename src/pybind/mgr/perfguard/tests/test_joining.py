@@ -123,6 +123,14 @@ def test_without_tools_the_ordinary_way() -> None:
     assert driver.cluster.clean() and driver.cluster.entries() == {}
 
 
+def test_a_preview_names_the_interval_of_the_mons_and_what_an_epoch_costs() -> None:
+    driver = Driver(waiting())
+    assert driver.order('expand', dry_run=True)['fast_peering']['seconds'] == 0.1
+    driver.options = replace(driver.options, fast_peering='off')
+    preview = driver.order('expand', dry_run=True)['fast_peering']
+    assert preview['seconds'] is None and 'fast_peering is off' in preview['text']
+
+
 def test_a_map_that_changes_meanwhile_is_looked_at_again() -> None:
     driver = Driver(waiting())
     cluster, real, calls = driver.cluster, driver.cluster.outlook, []

@@ -5,9 +5,11 @@ from typing import Dict, List, Mapping, Optional
 
 import pytest
 
+from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.cluster.values import same_value
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.monoptions import mark, reconcile, settled, wanted
+from perfguard.rebalance.monoptions import (epoch_of, forecast, mark, reconcile,
+                                            release_interval, settled, wanted)
 from perfguard.rebalance.types import Action, Campaign, Held, Holds, Phase, SetOption
 from perfguard.rebalance.types import campaign_from_json, campaign_to_json
 
@@ -124,13 +126,42 @@ def test_the_journal_keeps_it_and_reads_documents_from_before() -> None:
     assert campaign_from_json(document).holds == Holds()
 
 
-@pytest.mark.parametrize('pgs, auto, on', [
-    (64, '0.1', '0.1'), (10000, '0.1', '0.1'), (10001, '0.25', '0.25'), (25000, '0.25', '0.25'),
-    (25001, None, '0.25')])
-def test_fast_proposals_by_the_size_of_the_cluster(pgs: int, auto: Optional[str],
+def osdmap_of(osds: int, pgs: int, entries: int = 0) -> OsdMap:
+    pool = Pool(1, 'p', False, 3, 2, 0, pgs, pgs, pgs)
+    return OsdMap(1, frozenset(), {1: pool}, {osd: Osd(osd, True, 1.0) for osd in range(osds)},
+                  {'1.%x' % seed: ((0, 1),) for seed in range(entries)}, {}, {})
+
+
+@pytest.mark.parametrize('osds, pgs, auto, on', [
+    (12, 64, '0.1', '0.1'), (12, 10000, '0.1', '0.1'), (12, 10001, '0.25', '0.25'),
+    (12, 25000, '0.25', '0.25'), (12, 25001, None, '0.25'),
+    # Few PGs, and OSDs that all have to store each map.
+    (300, 4096, '0.1', '0.1'), (500, 4096, '0.25', '0.25'), (1000, 8192, '0.25', '0.25'),
+    (1100, 8192, None, '0.25')])
+def test_fast_proposals_by_the_size_of_the_cluster(osds: int, pgs: int, auto: Optional[str],
                                                    on: str) -> None:
     campaign = Campaign(1, Phase.RELEASING, 0.0)
+    osdmap = osdmap_of(osds, pgs)
     for mode, value in (('auto', auto), ('on', on), ('off', None)):
         options = replace(DEFAULTS, fast_peering=mode)
-        assert wanted(campaign, options, pgs).get(NAME) == value
-        assert wanted(replace(campaign, phase=Phase.FINISHING), options, pgs) == {}
+        assert wanted(campaign, options, osdmap).get(NAME) == value
+        assert wanted(replace(campaign, phase=Phase.FINISHING), options, osdmap) == {}
+        seconds = forecast(osdmap, mode)['seconds']
+        assert seconds == (None if value is None else float(value))
+
+
+def test_upmaps_make_the_map_larger() -> None:
+    """14,000 of them on a cluster of 900 OSDs."""
+    assert release_interval(epoch_of(osdmap_of(900, 16384)), 'auto') == '0.25'
+    assert release_interval(epoch_of(osdmap_of(900, 16384, 14000)), 'auto') is None
+
+
+def test_what_an_epoch_costs() -> None:
+    found = forecast(osdmap_of(1000, 8192), 'auto')
+    assert found['map_bytes'] == 450400 and found['stored_bytes'] == 450400000
+    assert found['mon_cpu_ms'] == 98.3
+    assert found['text'] == (
+        'paxos_propose_interval of the mons is 0.25 s while PGs are released: an OSDMap epoch '
+        'costs a mon about 98 ms of CPU (8192 PGs) and each OSD a write of about 0.43 MiB '
+        '(1000 OSDs)')
+    assert 'stays as it is (fast_peering is off)' in forecast(osdmap_of(3, 64), 'off')['text']

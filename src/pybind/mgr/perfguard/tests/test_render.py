@@ -194,13 +194,13 @@ ANSWER: Dict[str, Any] = {
     'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5},
     'waits_for_change': False, 'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
     'bytes': 5 << 30, 'primaries_moving': 37, 'reason': '', 'unpinnable': [],
-    'unpinnable_pgs': 0}
+    'unpinnable_pgs': 0, 'fast_peering': {'text': 'epochs are cheap'}}
 
 
 def test_an_order() -> None:
     shown = render.order(ANSWER)
     for text in ('osd.8 to CRUSH weight', '1.5', '78, 3 of them by a pg_upmap vector',
-                 '108 shards, 5.0 GiB', '37'):
+                 '108 shards, 5.0 GiB', '37', 'epochs are cheap'):
         assert text in shown
     assert 'campaign 4 has begun' in render.order({**ANSWER, 'campaign': 4})
     many = {'osd.%d' % osd: 1.0 for osd in range(30)}
@@ -216,6 +216,7 @@ def test_an_order_with_pgs_that_cannot_be_pinned() -> None:
 def test_an_order_that_goes_the_ordinary_way() -> None:
     shown = render.order({**ANSWER, 'one_epoch': False, 'reason': 'no osdmaptool'})
     assert 'remapped first and pinned then: no osdmaptool' in shown and '78' not in shown
+    assert 'epochs are cheap' in shown
 
 
 def test_an_order_that_waits_for_a_change() -> None:
