@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Health checks of real trouble, raised and cleared: a slow OSD, slow clients, a campaign that
+makes no progress, a probe that cannot clean up.
+
+The tests of a release share one cluster, with clients at work. Whatever a test does to the
+cluster it takes back; test_watch.py has laggy PGs, and what must not raise an alarm.
+"""
+import contextlib
+import time
+from typing import Callable, Iterator, Set
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.faults import dispatch_delay
+from qa.lib.guard import FAST_CONF, Guard, Json
+from qa.lib.probes import ENDED, Probes
+
+ClusterFactory = Callable[..., Cluster]
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle')
+
+POOL = 'p'
+#: An OSD that is slowed, and its primary affinity, which is not the default.
+VICTIM = 2
+AFFINITY = 0.75
+#: Each message to it waits for so long: some twenty times what an operation usually takes.
+DELAY_SECONDS = 0.015
+#: Shorter than by default (60 s), for a test that is done in time; and a ratio that a machine with
+#: other things to do does not reach for so long.
+WINDOW_SECONDS = 8.0
+RATIO = 4.0
+NAMED_SECONDS = 90.0
+#: A pool's latency is that of a minute; it has to be high, or normal, for another one.
+LATENCY_SECONDS = 200.0
+ALARM_FACTOR = 2.0
+STALLED_SECONDS = 10.0
+#: A probe cleans up for a minute before its check is raised, in sweeps that end after 20 s.
+LEFT_SECONDS = 150.0
+OPTIONS = {'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_ratio': '%g' % RATIO,
+           'baseline_seconds': '5', 'stalled_after': '%g' % STALLED_SECONDS,
+           'mitigation_seconds': '2', 'latency_alarm_factor': '%g' % ALARM_FACTOR}
+
+
+@pytest.fixture(scope='module')
+def shared(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
+    cluster = cluster_factory(release, osds=8, hosts=4, mgrs=2, conf=FAST_CONF)
+    cluster.pool_create(POOL, 64)
+    cluster.wait_clean(60)
+    guard = Guard(cluster, OPTIONS)
+    cluster.load(POOL, rate=200, read_fraction=0.5, runtime=1800)
+    yield guard
+    cluster.down()
+
+
+@pytest.fixture
+def guard(shared: Guard) -> Iterator[Guard]:
+    """With a baseline, and nothing wrong before the test and after it."""
+    shared.cluster.wait(lambda: baseline_ms(shared), 60, 'a baseline')
+    assert not shared.checks() and not shared.slow_osds()
+    before = shared.foreign()
+    yield shared
+    assert shared.foreign() == before and not shared.checks()
+    assert not shared.tracebacks()
+
+
+def pool_row(guard: Guard) -> Json:
+    return next((row for row in guard.get('pools')['pools'] if row['pool'] == POOL), {})
+
+
+def baseline_ms(guard: Guard) -> float:
+    return float(pool_row(guard).get('baseline_ms') or 0.0)
+
+
+def wait_slow(guard: Guard, wanted: Set[int], timeout: float) -> None:
+    """Until exactly these OSDs are slow; no other one may be at any time."""
+    allowed = guard.slow_osds() | wanted
+    seen = {}
+
+    def there() -> bool:
+        retval, out, _ = guard.ask('osds')
+        if retval != 0:
+            return False
+        seen.update(guard.osds())
+        slow = {osd for osd, row in seen.items() if row['slow']}
+        assert slow <= allowed, [seen[osd] for osd in slow - allowed]
+        return slow == wanted
+
+    try:
+        guard.cluster.wait(there, timeout, 'slow OSDs to be %s' % wanted)
+    except Exception as problem:
+        raise AssertionError('%s; %s' % (problem, [
+            'osd.%d %s' % (osd, row['score']) for osd, row in seen.items()])) from problem
+
+
+def affinity(guard: Guard) -> float:
+    return float(next(row['primary_affinity'] for row in guard.cluster.osd_dump()['osds']
+                      if row['osd'] == VICTIM))
+
+
+@contextlib.contextmanager
+def acting_on_affinity(guard: Guard) -> Iterator[None]:
+    """perfguard may lower the victim's primary affinity, and finds one that is not 1."""
+    guard.cluster.mon('osd primary-affinity', id=VICTIM, weight=AFFINITY)
+    try:
+        guard.option('mitigation_mode', 'act')
+        guard.option('mitigation_affinity', 'true')
+        yield
+    finally:
+        for option in ('mitigation_mode', 'mitigation_affinity'):
+            guard.unset(option)
+        guard.cluster.wait(lambda: not affinity_row(guard), 60, 'the affinity to be let go of')
+        guard.cluster.mon('osd primary-affinity', id=VICTIM, weight=1.0)
+
+
+def affinity_row(guard: Guard) -> Json:
+    """The rung of the victim; {} where there is none."""
+    return next((row for row in guard.get('mitigation ls')['rungs']
+                 if row['subject'] == 'osd.%d' % VICTIM), {})
+
+
+def test_slow_osd_is_named_and_its_primary_affinity_lowered(guard: Guard) -> None:
+    """The mgr fails in the middle of it: the OSD stays slow, and has its own affinity back."""
+    cluster, last = guard.cluster, guard.last_event()
+    name = 'osd.%d' % VICTIM
+    with acting_on_affinity(guard):
+        with dispatch_delay(cluster, VICTIM, DELAY_SECONDS):
+            begin = time.monotonic()
+            wait_slow(guard, {VICTIM}, NAMED_SECONDS)
+            print('named after %.0f s' % (time.monotonic() - begin))
+            guard.wait_check('PERFGUARD_SLOW_OSD', True, 15)
+            check = guard.checks()['PERFGUARD_SLOW_OSD']
+            assert name in check['summary']['message'] and len(check['detail']) == 1
+            cluster.wait(lambda: affinity(guard) == 0.0, 30, 'a lower primary affinity')
+            cluster.mgr_fail()
+            guard.wait_ready()
+            wait_slow(guard, {VICTIM}, 10)
+            row = affinity_row(guard)
+            assert (row['rung'], row['state']) == ('primary affinity', 'held')
+            assert (row['settings'][0]['found'], row['settings'][0]['put']) == ('0.75', '0')
+        begin = time.monotonic()
+        wait_slow(guard, set(), NAMED_SECONDS)
+        print('cleared after %.0f s' % (time.monotonic() - begin))
+        guard.wait_check('PERFGUARD_SLOW_OSD', False, 15)
+        cluster.wait(lambda: affinity(guard) == AFFINITY, 30, 'the affinity given back')
+        cluster.wait(lambda: not affinity_row(guard), 15, 'the rung to be idle')
+        assert len(guard.told('slow-osd', last)) == 2, 'begins and ends once'
+
+
+@pytest.mark.alone
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_slow_clients(guard: Guard) -> None:
+    cluster, last = guard.cluster, guard.last_event()
+    with contextlib.ExitStack() as slow:
+        # What is measured from now on is no baseline.
+        guard.option('baseline_seconds', '86400')
+        slow.callback(guard.option, 'baseline_seconds', OPTIONS['baseline_seconds'])
+        for osd in range(8):
+            # All alike: none is slower than its peers.
+            slow.enter_context(dispatch_delay(cluster, osd, DELAY_SECONDS))
+        guard.wait_check('PERFGUARD_LATENCY', True, LATENCY_SECONDS)
+        assert 'PERFGUARD_SLOW_OSD' not in guard.checks()
+        check = guard.checks()['PERFGUARD_LATENCY']
+        assert 'pool %s' % POOL in check['detail'][0]['message'] and len(check['detail']) == 1
+        row = pool_row(guard)
+        assert max(row['read_ms'], row['write_ms']) > ALARM_FACTOR * row['baseline_ms'], row
+    guard.wait_check('PERFGUARD_LATENCY', False, LATENCY_SECONDS)
+    assert guard.told('latency', last)
+
+
+def test_campaign_without_progress(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.mon('osd set', key='nobackfill')
+    try:
+        guard.hold(lambda: cluster.mon('osd crush reweight', name='osd.5', weight=2.0))
+        guard.do('start')
+        guard.wait_phase('HOLDING')
+        assert 'PERFGUARD_STALLED' not in guard.checks()
+        guard.wait_check('PERFGUARD_STALLED', True, 4 * STALLED_SECONDS)
+        check = guard.checks()['PERFGUARD_STALLED']
+        assert 'campaign %d' % guard.status()['id'] in check['summary']['message']
+        assert any('nobackfill' in line['message'] for line in check['detail']), check
+        cluster.mon('osd unset', key='nobackfill')
+        guard.wait_check('PERFGUARD_STALLED', False, 30)
+        assert guard.wait_phase('DONE')['released'] > 0
+    finally:
+        cluster.mon('osd unset', key='nobackfill')
+        tidy(guard)
+
+
+def tidy(guard: Guard) -> None:
+    """After a campaign, whatever has become of it."""
+    cluster = guard.cluster
+    if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
+        guard.do('abort')
+        guard.wait_phase('ABORTED')
+    cluster.mon('osd crush reweight', name='osd.5', weight=1.0)
+    guard.remove_upmaps()
+    cluster.wait_clean(60)
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_probe_that_cannot_clean_up(guard: Guard) -> None:
+    cluster = guard.cluster
+    probes = Probes(guard)
+    run = probes.begin(pool=POOL, rw='randwrite', bs='4k', iodepth='4', size='1m', nrfiles='16',
+                       ramp_time='0', repeat='1', runtime='30')
+    probes.wait_state(run, 'running')
+    cluster.wait(lambda: ', run' in probes.row(run)['message'], 30, 'objects of the probe')
+    cluster.mon('osd set', key='pause')
+    try:
+        guard.wait_check('PERFGUARD_PROBE_LEFT', True, LEFT_SECONDS)
+        check = guard.checks()['PERFGUARD_PROBE_LEFT']
+        assert 'probe %d' % run in check['summary']['message']
+        assert any(POOL in line['message'] for line in check['detail']), check
+        assert probes.state(run) == 'cleaning'
+    finally:
+        cluster.mon('osd unset', key='pause')
+    probes.wait_state(run, *ENDED)
+    guard.wait_check('PERFGUARD_PROBE_LEFT', False, 30)
