@@ -11,6 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Set, Tuple
 from ..cluster.values import same_value
 from ..events import Event
 from ..reasons import Code, Reason, texts
+from ..words import pgs_are
 from . import knobs
 from .reading import present
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
@@ -210,7 +211,7 @@ def _unwanted(sheet: _Sheet, step: Step) -> None:
         if mode != 'act':
             _begin_undo(sheet, step, 'mitigation_mode is %s' % mode)
         elif urgent:
-            _begin_undo(sheet, step, _degraded_text(sheet.evidence.degraded))
+            _begin_undo(sheet, step, '%s degraded' % pgs_are(sheet.evidence.degraded))
             sheet.stepped()
         elif step.rung is Rung.AFFINITY and not sheet.policy.affinity:
             _begin_undo(sheet, step, 'mitigation_affinity is off')
@@ -326,10 +327,6 @@ def _taken(sheet: _Sheet, step: Step) -> None:
 
 
 # ---- words
-
-def _degraded_text(number: int) -> str:
-    return '%d PG%s degraded' % (number, ' is' if number == 1 else 's are')
-
 
 def _name(step: Step) -> str:
     return step.rung.value + (' of osd.' + step.subject if step.subject else '')
