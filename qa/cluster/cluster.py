@@ -38,6 +38,8 @@ from .state import (State, directories, is_stopped, new_directory, process_ident
 BOOT_TIMEOUT = 120.0
 MGR_TIMEOUT = 90.0
 POLL_SECONDS = 0.1
+#: How many times longer than on a machine of its own a cluster may take for what is waited for.
+PATIENCE = float(os.environ.get('PERFGUARD_PATIENCE', '1'))
 
 # sockaddr_un has room for 108 bytes with the terminating zero.
 SOCKET_PATH_MAX = 107
@@ -256,7 +258,7 @@ class Cluster:
 
     def flush_pg_stats(self, timeout: float = 20.0) -> None:
         """Return when the mgr has PG stats that are younger than this call."""
-        self._pg_stats.flush(timeout)
+        self._pg_stats.flush(timeout * PATIENCE)
 
     def osds(self) -> List[int]:
         """The ids of all OSDs."""
@@ -271,8 +273,9 @@ class Cluster:
     def wait(self, predicate: Callable[[], Any], timeout: float, what: str) -> Any:
         """Poll until `predicate` gives something true, and return that.
 
-        A command refused or unanswered counts as not yet.
+        A command refused or unanswered counts as not yet. The time is multiplied by PATIENCE.
         """
+        timeout *= PATIENCE
         deadline = time.monotonic() + timeout
         problem = ''
         while True:
@@ -301,7 +304,6 @@ class Cluster:
         self.wait(lambda: self.mon('health')['status'] == 'HEALTH_OK', timeout, 'HEALTH_OK')
 
     def _wait_pgs(self, timeout: float, what: str, good: Callable[[str], bool]) -> None:
-        deadline = time.monotonic() + timeout
         self.flush_pg_stats(timeout)
 
         def all_good() -> bool:
@@ -312,7 +314,7 @@ class Cluster:
             self._pg_stats.request()
             return False
 
-        self.wait(all_good, max(0.0, deadline - time.monotonic()), what)
+        self.wait(all_good, timeout, what)
 
     def _last_health(self) -> str:
         try:

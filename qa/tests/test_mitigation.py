@@ -24,7 +24,7 @@ pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 HANGS = 3
 SECONDS = 3
 #: Seconds until PGs are laggy, and until a rung is taken after that.
-TAKEN_SECONDS = 45
+TAKEN_SECONDS = 60
 #: The alarm is kept for 15 s after the last laggy PG; then two intervals, and one for each rung.
 GONE_SECONDS = 90
 MOVEMENT = ('norebalance', 'slow recovery')
