@@ -8,9 +8,8 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import Guard
-
-from .test_join import (SLOW_PEERING, Witness, changed_since, crush_weights, join, landing, order,
-                        refused, served_by, wait_reported)
+from qa.lib.joins import (SLOW_PEERING, Witness, changed_since, crush_weights, join, landing, order,
+                          refused, served_by, wait_reported)
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 

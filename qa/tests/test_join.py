@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Joining, draining and other changes of CRUSH without remapping one PG, on every release."""
 import base64
-import json
 import subprocess
-import threading
 import time
-from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Dict, List, Optional, Set, Tuple, Type
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import Guard
-
-#: So that what is left of the join's own hold of the mons' proposal interval shows.
-SLOW_PEERING = {'fast_peering': 'off'}
+from qa.lib.joins import (SLOW_PEERING, crush_weights, join, let_go, order, refused,
+                          safe_to_destroy, wait_reported)
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
@@ -25,136 +19,6 @@ pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle
 CONF = {'mgr': {'mgr_stats_period': '1'}}
 #: Seconds with and around a burst in which clients are listened to.
 LISTEN_SECONDS = 12.0
-
-
-class Witness:
-    """Looks at all PGs, again and again, for what must not happen meanwhile."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self._problem: Optional[BaseException] = None
-        self.states: Set[str] = set()
-        self.looks = 0
-
-    def __enter__(self) -> 'Witness':
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
-        self._over.set()
-        self._thread.join(60)
-        if error is None:
-            assert not self._thread.is_alive(), 'the witness hangs'
-            assert self._problem is None and self.looks > 0, repr(self._problem)
-
-    def _look(self) -> None:
-        try:
-            while not self._over.wait(0.1):
-                self.states |= {pg['state'] for pg in self._cluster.pgs()}
-                self.looks += 1
-        except BaseException as problem:
-            self._problem = problem
-
-
-def served_by(cluster: Cluster) -> Dict[str, Tuple[Any, ...]]:
-    return {pg['pgid']: (tuple(pg['acting']), pg['acting_primary']) for pg in cluster.pgs()}
-
-
-def crush_weights(cluster: Cluster) -> Dict[int, float]:
-    return {node['id']: node['crush_weight'] for node in cluster.mon('osd tree')['nodes']
-            if node['id'] >= 0}
-
-
-def wait_reported(guard: Guard) -> None:
-    """Until the mgr, which may just have become active, knows that all PGs are clean."""
-    def clean() -> bool:
-        signals = guard.get('status')['signals']
-        return bool(signals['active_clean_pgs'] == signals['pgs'] > 0)
-
-    guard.cluster.wait(clean, 60, 'all PGs reported clean')
-
-
-def ask(guard: Guard, command: str, given: str = '', **args: Any) -> Tuple[int, str, str]:
-    """A command of perfguard's, with `given` as its input file."""
-    return guard.cluster.command('mgr', {'prefix': 'perfguard ' + command, 'format': 'json',
-                                         **args}, given.encode())
-
-
-def order(guard: Guard, command: str, **args: Any) -> Dict[str, Any]:
-    retval, out, error = ask(guard, command, **args)
-    assert retval == 0, (command, args, error)
-    found: Dict[str, Any] = json.loads(out)
-    return found
-
-
-def refused(guard: Guard, command: str, text: str, **args: Any) -> None:
-    retval, out, error = ask(guard, command, **args)
-    assert retval < 0 and not out and text in error, (command, args, error)
-
-
-def changed_since(cluster: Cluster, begin: float) -> List[str]:
-    """PGs that have changed their state since then, however shortly."""
-    cluster.flush_pg_stats()
-    retval, out, error = cluster.mgr('pg dump', dumpcontents=['pgs'], format='json')
-    assert retval == 0, error
-    dump = json.loads(out)
-    stats = dump.get('pg_map', dump)['pg_stats']
-    return [pg['pgid'] for pg in stats
-            if datetime.strptime(pg['last_change'], '%Y-%m-%dT%H:%M:%S.%f%z').timestamp() > begin]
-
-
-def landing(cluster: Cluster, since: int) -> Tuple[int, Set[int], int]:
-    """Epochs in which CRUSH changed, in which upmaps changed, and PGs remapped in any of them."""
-    dumps = [cluster.mon('osd dump', epoch=epoch) for epoch in range(since, cluster.epoch() + 1)]
-    crush, upmaps = set(), set()
-    for before, after in zip(dumps, dumps[1:]):
-        if before['crush_version'] != after['crush_version']:
-            crush.add(after['epoch'])
-        if (before['pg_upmap_items'], before['pg_upmap']) != (
-                after['pg_upmap_items'], after['pg_upmap']):
-            upmaps.add(after['epoch'])
-    return len(crush), crush | upmaps, max(len(dump['pg_temp']) for dump in dumps)
-
-
-def join(guard: Guard, command: str, **args: Any) -> Dict[str, Any]:
-    """Give an order, and hold it to its promise as long as nothing is released.
-
-    Nothing is: somebody else's nobackfill is a stop condition.
-    """
-    cluster = guard.cluster
-    cluster.wait_clean(60)
-    wait_reported(guard)
-    cluster.mon('osd set', key='nobackfill')
-    time.sleep(2)  # what has just become clean has changed its state
-    before, epoch, begin = served_by(cluster), cluster.epoch(), time.time()
-    with Witness(cluster) as witness:
-        answer = order(guard, command, **args)
-        guard.wait_phase('HOLDING', timeout=60)
-    seconds = time.time() - begin
-    crush_epochs, epochs, remapped = landing(cluster, epoch)
-    dump = cluster.osd_dump()
-    print('%s: %s: %d PGs pinned, %d by vector, in %d epoch(s), %.1f s; at most %d remapped; '
-          'states %s in %d looks; %d PGs changed their state' % (
-              cluster.release.name, command, answer['pgs'], len(dump['pg_upmap']), len(epochs),
-              seconds, remapped, sorted(witness.states), witness.looks,
-              len(changed_since(cluster, begin))))
-    assert answer['one_epoch'] and answer['pgs'] > 0 and not answer['unpinnable']
-    assert (crush_epochs, len(epochs), remapped) == (1, 1, 0)
-    assert witness.states == {'active+clean'} and changed_since(cluster, begin) == []
-    assert served_by(cluster) == before
-    assert guard.status()['pinned'] == answer['pgs'] and not guard.status()['unpinnable']
-    assert 'paxos_propose_interval' not in [e['name'] for e in cluster.mon('config dump')]
-    return answer
-
-
-def let_go(guard: Guard) -> None:
-    guard.cluster.mon('osd unset', key='nobackfill')
-    done = guard.wait_phase('DONE', timeout=180)
-    assert done['released'] == done['total'] and not done['pinned'] and not done['unpinnable']
-    guard.cluster.wait_clean(60)
 
 
 def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
@@ -263,11 +127,6 @@ def crush_tool(cluster: Cluster, *options: str) -> bytes:
     subprocess.run(cluster.release.argv(['crushtool', *argv], cluster.directory), check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
     return Path(argv[-1]).read_bytes()
-
-
-def safe_to_destroy(cluster: Cluster, osd: int) -> bool:
-    retval, _, _ = cluster.mgr('osd safe-to-destroy', ids=[str(osd)])
-    return retval == 0
 
 
 @pytest.mark.releases('pacific', 'tentacle')
