@@ -354,14 +354,18 @@ class Cluster:
     # -- OSDs
 
     def add_osds(self, count: int, hosts: Optional[Sequence[str]] = None, weight: float = 1.0,
-                 in_crush: bool = True, timeout: float = BOOT_TIMEOUT) -> List[int]:
+                 in_crush: bool = True, timeout: float = BOOT_TIMEOUT,
+                 ids: Optional[Sequence[int]] = None) -> List[int]:
         """Boot more OSDs and then place them all at once; returns their ids.
 
-        Without `hosts` they come in new hosts. Without `in_crush` they are up but nowhere in
-        CRUSH; `place` does that later.
+        Without `hosts` they come in new hosts, and without `ids` they get ids that were never
+        used. Without `in_crush` they are up but nowhere in CRUSH (or, in place of destroyed OSDs,
+        where those were); `place` does that later.
         """
         machine.check_room(self.directory, self._state.store, count)
         added = host_of_added(self._state.osds, count, hosts)
+        if ids is not None:
+            added = dict(zip(ids, added.values()))
         self._state.osds.update(added)
         self._state.save(self.directory)
         self._make_osds(list(added))
@@ -377,6 +381,27 @@ class Cluster:
                     for osd in osds]
         for reply in self.burst(commands):
             parse(reply, 'osd crush add')
+
+    def remove_osds(self, osds: Sequence[int], destroy: bool = False) -> None:
+        """Stop OSDs in order and purge them, with their stores.
+
+        With `destroy` their ids and places in CRUSH stay; see `add_osds` for what comes there.
+        """
+        verb = 'osd destroy' if destroy else 'osd purge'
+        for osd in osds:
+            self.kill(f'osd.{osd}', signal.SIGTERM)
+        for osd in osds:
+            # Refused until the mons know that it is down.
+            self.wait(lambda: self._order_mgr(verb, id=osd, yes_i_really_mean_it=True),
+                      BOOT_TIMEOUT, f'{verb} {osd}')
+            shutil.rmtree(self.directory / 'data' / f'osd.{osd}')
+            del self._state.osds[osd]
+        self._state.save(self.directory)
+
+    def _order_mgr(self, prefix: str, **args: Any) -> bool:
+        """Send the active mgr a command that it must take; raises CommandError if refused."""
+        parse(self.mgr(prefix, **args), prefix)
+        return True
 
     def _make_osds(self, osds: Sequence[int]) -> None:
         identities = self._boot.make_osds(osds)
