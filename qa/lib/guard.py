@@ -150,7 +150,9 @@ class Guard:
             autoscale=tuple((p['pool_name'], p['pg_autoscale_mode']) for p in dump['pools']),
             config=tuple(sorted((e['section'], e['name'], e['value'])
                                 for e in self.cluster.mon('config dump')
-                                if not e['name'].startswith('mgr/perfguard'))))
+                                # The dashboard writes settings of its own at a login.
+                                if not e['name'].startswith(('mgr/perfguard',
+                                                             'mgr/dashboard')))))
 
     def balancer(self) -> Json:
         retval, out, error = self.cluster.mgr('balancer status', format='json')
