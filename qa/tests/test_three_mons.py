@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""An expansion in one epoch with three mons: through a peon, without a leader, beside its death.
+
+All tests of a release share one cluster, which is put back in order before each of them.
+"""
+import errno
+import time
+from typing import Dict, Iterator, List
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import Guard
+from qa.lib.joins import crush_weights, join, landing, let_go, order, wait_reported
+from qa.lib.probes import digest
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+
+#: The mons' own proposal interval: a ceph.conf would override what perfguard sets for the burst.
+CONF: Dict[str, Dict[str, str]] = {'mgr': {'mgr_stats_period': '1'},
+                                   'mon': {'mgr_initial_modules': 'iostat perfguard'}}
+MONS = 'abc'
+#: With which an expansion begins; the others are what it adds.
+OSDS = 6
+#: The mgr hears of the cluster's health every five seconds.
+DIGEST_SECONDS = 12.0
+#: Seconds until the mons have a quorum with another leader, several elections included.
+ELECTION_SECONDS = 90.0
+
+
+@pytest.fixture(scope='module')
+def shared(release: str, cluster_factory: ClusterFactory) -> Guard:
+    cluster = cluster_factory(release, osds=OSDS, hosts=3, mons=3, conf=CONF)
+    cluster.pool_create('p', 48)
+    cluster.fill('p', 300, 4096)
+    cluster.add_osds(2, weight=0.0)
+    return Guard(cluster)
+
+
+@pytest.fixture
+def guard(shared: Guard) -> Iterator[Guard]:
+    """All mons in quorum, and two OSDs that wait for their weight."""
+    tidy(shared)
+    before, objects = shared.foreign(), digest(shared.cluster, 'p')
+    yield shared
+    try:
+        assert shared.upmaps() == {} and shared.foreign() == before
+        assert digest(shared.cluster, 'p') == objects and not shared.tracebacks()
+    finally:
+        tidy(shared)
+
+
+def tidy(guard: Guard) -> None:
+    cluster = guard.cluster
+    bring_back_mons(cluster)
+    for flag in {'norebalance', 'nobackfill'} & set(cluster.osd_dump()['flags_set']):
+        cluster.mon('osd unset', key=flag)
+    if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
+        guard.do('abort')
+        guard.wait_phase('ABORTED')
+    guard.remove_upmaps()
+    weights = crush_weights(cluster)
+    cluster.burst([{'prefix': 'osd crush reweight', 'name': 'osd.%d' % osd, 'weight': 0.0}
+                   for osd in added(cluster) if weights[osd]])
+    cluster.wait_clean(120)
+    wait_reported(guard)
+
+
+def added(cluster: Cluster) -> List[int]:
+    return [osd for osd in cluster.osds() if osd >= OSDS]
+
+
+# ---- mons
+
+def leader(cluster: Cluster) -> str:
+    """The mon that leads the quorum, '' while there is none."""
+    return str(cluster.mon('quorum_status')['quorum_leader_name'])
+
+
+def kill_leader(cluster: Cluster) -> str:
+    """Kill the leading mon; returns its id when the others have a quorum."""
+    victim = leader(cluster)
+    cluster.kill('mon.' + victim)
+    cluster.wait(lambda: leader(cluster) not in ('', victim), ELECTION_SECONDS, 'another leader')
+    return victim
+
+
+def bring_back_mons(cluster: Cluster) -> None:
+    for mon in MONS:
+        if cluster.pid('mon.' + mon) is None:
+            cluster.start('mon.' + mon)
+    cluster.wait(lambda: len(cluster.mon('quorum_status')['quorum']) == len(MONS), ELECTION_SECONDS,
+                 'all mons in quorum')
+    cluster.wait(lambda: 'MON_DOWN' not in cluster.mon('health')['checks'], 30, 'their health')
+
+
+def mon_of_the_mgr(cluster: Cluster) -> str:
+    """The mon that the mgr sends its commands to, '' while it looks for one."""
+    mgr = 'mgr.%d' % cluster.mon('mgr dump')['active_gid']
+    for mon in MONS:
+        if cluster.pid('mon.' + mon) is not None and mgr in [
+                session['name'] for session in cluster.tell('mon.' + mon, 'sessions')]:
+            return mon
+    return ''
+
+
+def move_the_mgr_to_a_peon(cluster: Cluster) -> None:
+    """While the first mon, the natural leader, is away the mgr finds another."""
+    first = leader(cluster)
+    if mon_of_the_mgr(cluster) == first:
+        kill_leader(cluster)
+        cluster.wait(lambda: mon_of_the_mgr(cluster) not in ('', first), 60, 'another mon')
+        bring_back_mons(cluster)
+    assert mon_of_the_mgr(cluster) not in ('', leader(cluster))
+
+
+# ---- the tests
+
+def test_burst_through_a_peon(guard: Guard) -> None:
+    move_the_mgr_to_a_peon(guard.cluster)
+    join(guard, 'expand', weight='1.0')
+    let_go(guard)
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_burst_without_the_first_leader(guard: Guard) -> None:
+    """With two of three mons: refused, unless forced; nothing moves until the third is back."""
+    cluster = guard.cluster
+    dead = kill_leader(cluster)
+    wait_refused(guard)
+    epoch = cluster.epoch()
+    assert order(guard, 'expand', weight='1.0', force=True)['one_epoch']
+    guard.wait_phase('HOLDING', timeout=90)
+    held = guard.wait_code('MON_DOWN')
+    time.sleep(3)
+    assert landing(cluster, epoch)[2] == 0
+    assert held['pinned'] == held['total'] > 0 and guard.status()['released'] == 0
+    assert {crush_weights(cluster)[osd] for osd in added(cluster)} == {1.0}
+    cluster.start('mon.' + dead)
+    let_go(guard)
+
+
+def wait_refused(guard: Guard) -> None:
+    """Nothing may begin while a mon is missing."""
+    guard.cluster.wait(lambda: 'MON_DOWN' in guard.cluster.mon('health')['checks'], 60,
+                       'the missing mon to be noticed')
+    time.sleep(DIGEST_SECONDS)
+    retval, _, error = guard.ask('expand', weight='1.0')
+    assert retval == -errno.EPERM, error
+
+
+def test_leader_dies_during_the_burst(guard: Guard) -> None:
+    """Whatever of the burst is lost is sent again; it ends in the ordinary way at the latest."""
+    cluster = guard.cluster
+    epoch = cluster.epoch()
+    order(guard, 'expand', weight='1.0')
+    guard.wait_phase('PINNING')
+    cluster.wait(lambda: gathering(cluster), 20, 'the mons to gather')
+    time.sleep(1)
+    begin = time.monotonic()
+    dead = kill_leader(cluster)
+    guard.wait_phase('HOLDING', 'RELEASING', timeout=180)
+    crush, epochs, remapped = landing(cluster, epoch)
+    print('%s: mon.%s killed; another leader and all pinned after %.1f s; CRUSH changed in %d '
+          'epoch(s), upmaps in %d, at most %d PGs remapped' % (
+              cluster.release.name, dead, time.monotonic() - begin, crush, len(epochs), remapped))
+    assert crush == 1 and {crush_weights(cluster)[osd] for osd in added(cluster)} == {1.0}
+    cluster.start('mon.' + dead)
+    let_go(guard)
+    assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added(cluster))
+
+
+def gathering(cluster: Cluster) -> bool:
+    """The mons wait long enough to take the whole burst into one epoch."""
+    return [float(entry['value']) for entry in cluster.mon('config dump')
+            if entry['name'] == 'paxos_propose_interval'] == [3.0]
