@@ -119,26 +119,32 @@ class Premises:
             self.drop_user()
             self.note(pool=pool.name)
 
-    def remove_pool(self) -> bool:
-        """What the mons say counts: this mgr's OSDMap need not show yet what was just made."""
-        command = sites.remove_pool_command(self.site)
-        if sites.DELETE_OPTION in self.site.allowed:
-            return self._allow(sites.DELETE_OPTION) and self._removed_at_last(command)
-        reply = self._cluster.run([command])[0]
-        if reply.retval not in (-errno.EPERM, -errno.EBUSY):
-            return reply.retval in (0, -errno.ENOENT) or self._done(command)
-        # Mons do not delete pools unless they are told that they may.
-        self._allow(sites.DELETE_OPTION)
-        return False
+    @property
+    def half_way(self) -> bool:
+        """The next call of `remove_pool` belongs to the attempt of the last one."""
+        return sites.DELETE_OPTION in self.site.allowed
 
-    def _removed_at_last(self, command: Json) -> bool:
-        """Where the mons refuse even so, it is their ceph.conf that wins over the database."""
-        reply = self._cluster.run([command])[0]
-        if reply.retval == -errno.EPERM:
-            self.hinder('osd pool rm: the mons do not delete pools, whatever the configuration '
-                        'database says: ceph tell mon.* config set %s true' % sites.DELETE_OPTION)
-            return False
-        return reply.retval in (0, -errno.ENOENT) or self._done(command)
+    def remove_pool(self) -> bool:
+        """What the mons say counts: this mgr's OSDMap need not show yet what was just made.
+
+        Mons that do not delete pools are allowed to for one attempt, from one call to the next,
+        so that all of them have heard of it.
+        """
+        allowed = self.half_way
+        reply = self._cluster.run([sites.remove_pool_command(self.site)])[0]
+        if allowed:
+            self.restored()
+        if reply.retval in (0, -errno.ENOENT):
+            return True
+        if reply.retval != -errno.EPERM:
+            self.hinder('osd pool rm: %s' % (reply.error or 'no answer'))
+        elif allowed:
+            # Their ceph.conf wins over the database, or the pool itself has to stay.
+            self.hinder('osd pool rm: %s; if the configuration database does not count: ceph '
+                        'tell mon.* config set %s true' % (reply.error, sites.DELETE_OPTION))
+        else:
+            self._allow(sites.DELETE_OPTION)
+        return False
 
     def restored(self) -> bool:
         """Give back what the operator has not set anew meanwhile; False: not all of it yet."""

@@ -126,8 +126,12 @@ class ProbeRun:
         # In case that this raises.
         self._premises.hindered, self._again_at = False, now + pause
         self._clean_up(now, view)
-        self._pause = pause if self._premises.hindered else 0.0
-        self._again_at = now + self._pause
+        if self._premises.hindered:
+            self._pause = pause
+            return
+        if not self._premises.half_way:
+            self._pause = 0.0
+        self._again_at = now
 
     def close(self) -> None:
         """The module is being stopped: leave as little as possible to the next start."""

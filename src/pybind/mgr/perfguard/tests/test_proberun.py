@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One run of a probe: whatever fails on the way, nothing is left and nothing foreign is touched."""
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
 
@@ -223,6 +223,27 @@ def test_what_the_operator_sets_meanwhile_stays() -> None:
     driver.finish()
     assert cluster.mon_config['mon_allow_pool_delete'] == 'false'
     assert not cluster.made and driver.state(1) == 'done'
+
+
+@pytest.mark.parametrize('retval', [-1, -16, -110])
+def test_pools_may_be_deleted_for_one_attempt_at_a_time(retval: int) -> None:
+    """On EPERM only; it is put back whatever the mons say."""
+    driver = begun(OWN)
+    cluster = driver.cluster
+    cluster.reply['osd pool rm'] = Answer(retval, '', 'no')
+    allowed: List[bool] = []
+    for _ in range(120):
+        driver.turn()
+        allowed.append('mon_allow_pool_delete' in cluster.mon_config)
+    assert driver.state(1) == 'cleaning' and CHECK in cluster.checks
+    assert any(allowed) == (retval == -1)
+    # A turn each time, and some ten attempts, ever more rarely.
+    assert not any(now and then for now, then in zip(allowed, allowed[1:]))
+    assert sum(allowed) < 12
+    cluster.reply.clear()
+    driver.run(70)
+    driver.finish()
+    assert cluster.is_untouched() and driver.state(1) == 'done'
 
 
 def test_size_one_is_allowed_for_a_moment_only() -> None:
