@@ -15,7 +15,7 @@ from .probe.order import RunOrder, count_of
 from .probe.profiles import MAX_REPEAT, default_repeat
 from .probe.safety import closed, trouble
 from .probe.selection import Place, selected_osds
-from .probe.site import pg_num_for
+from .probe.site import pg_num_for, quoted
 from .probe.steps import check_target, plan_steps
 from .probe.types import BadJob, Job, Json, Step, Target
 from .probepremises import pool_named
@@ -113,6 +113,7 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
     pool = pool_named(view, order.pool)
     if pool is None:
         raise Refused(errno.ENOENT, 'there is no pool %r' % order.pool)
+    quoted(pool.name)
     return pool
 
 

@@ -3,6 +3,7 @@
 
 Whatever of it is there at any instant can so be found and removed, by this mgr or by the next.
 """
+import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
@@ -10,7 +11,7 @@ from ..cluster.types import ConfigEntry
 from ..health import warning
 from .history import PREPARING
 from .naming import Naming, naming_from_json, naming_to_json
-from .types import NAMESPACE, PREFIX
+from .types import NAMESPACE, PREFIX, BadJob
 
 CHECK = 'PERFGUARD_PROBE_LEFT'
 #: The mons' options that a run may have to set for a moment, each for a pool of its own.
@@ -80,6 +81,13 @@ def left_check(site: Site, why: str) -> Dict[str, Any]:
                            [why, *('not removed yet: ' + each for each in left(site))])}
 
 
+def unknown_check(why: str) -> Dict[str, Any]:
+    """The same of a run whose journal cannot be read."""
+    return {CHECK: warning('the journal of an earlier probe cannot be read', [
+        why, 'not removed yet: what that probe has made',
+        'no other probe begins; "probe abandon 0" gives up the clean-up'])}
+
+
 def left(site: Site) -> List[str]:
     """What it may still have on the cluster, in words."""
     found = ['option %s of the mons' % option for option in site.allowed]
@@ -121,7 +129,21 @@ def user_command(site: Site) -> Dict[str, Any]:
     """Nothing but objects of the probes' namespace in the one pool is in this user's reach."""
     return {'prefix': 'auth get-or-create', 'entity': site.entity, 'format': 'json',
             'caps': ['mon', 'allow r',
-                     'osd', 'allow rw pool=%s namespace=%s' % (site.pool, NAMESPACE)]}
+                     'osd', 'allow rw pool=%s namespace=%s' % (quoted(site.pool), NAMESPACE)]}
+
+
+def quoted(name: str) -> str:
+    """A pool's name as capabilities take it: they know quotes, and no escapes within them.
+
+    BadJob for a name that cannot be written.
+    """
+    if re.fullmatch(r'[A-Za-z0-9_.-]+', name):
+        return name
+    for quote in '"', "'":
+        if quote not in name and name.isprintable():
+            return quote + name + quote
+    raise BadJob('pool %r: capabilities cannot name a pool with both kinds of quotes, or with '
+                 'control characters' % name)
 
 
 def remove_user_command(site: Site) -> Dict[str, Any]:

@@ -12,6 +12,7 @@ from perfguard.probe.history import CLEANING
 from perfguard.probe.naming import run_prefix
 from perfguard.probe.order import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
 from perfguard.probe.site import Site
+from perfguard.probe.types import BadJob
 from perfguard.rebalance.requests import Refused
 
 SITE = Site(7, 'perfguard-probe-7', True, CLEANING, True,
@@ -110,3 +111,17 @@ def test_counts_that_make_no_sense(text: str) -> None:
 
 def test_counts() -> None:
     assert count_of('repeat', None, 3, 20) == 3 and count_of('repeat', '20', 3, 20) == 20
+
+
+@pytest.mark.parametrize('name, written', [
+    ('rbd', 'rbd'), ('a.b_c-1', 'a.b_c-1'), ('two words', '"two words"'), ('a,b=c', '"a,b=c"'),
+    ("it's", '"it\'s"'), ('6"', '\'6"\''), ('\u00e4', '"\u00e4"'), ('*', '"*"')])
+def test_the_user_is_confined_to_the_pool_whatever_its_name(name: str, written: str) -> None:
+    caps = sites.user_command(Site(7, name, False))['caps']
+    assert caps[3] == 'allow rw pool=%s namespace=perfguard-probe' % written
+
+
+@pytest.mark.parametrize('name', ['6" it\'s', 'a\nb', 'a\x00'])
+def test_a_name_that_capabilities_cannot_have(name: str) -> None:
+    with pytest.raises(BadJob):
+        sites.quoted(name)

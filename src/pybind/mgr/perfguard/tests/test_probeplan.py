@@ -128,6 +128,13 @@ def test_a_campaign() -> None:
     assert not refusals(replace(IN_POOL, during_campaign=True), ProbeCluster(), True)
 
 
+def test_a_pool_whose_name_capabilities_cannot_have() -> None:
+    name = '6" it\'s'
+    with pytest.raises(Refused, match='both kinds of quotes') as refused:
+        drafted(replace(IN_POOL, pool=name), cluster_with(name=name))
+    assert refused.value.errno == errno.EINVAL
+
+
 def test_names_that_are_hashed_otherwise() -> None:
     cluster = cluster_with(object_hash=1)
     assert not refusals(IN_POOL, cluster)
