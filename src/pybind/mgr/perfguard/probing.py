@@ -20,8 +20,9 @@ from .probe.history import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, Histor
 from .probe.judge import Judge, Verdict
 from .probe.order import (Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order)
 from .probe.schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
-from .probe.site import Site, left_check, own_pool, site_from_json, site_to_json
-from .probe.types import BadJob
+from .probe.site import (Site, left_check, own_pool, site_from_json, site_to_json,
+                         unknown_check)
+from .probe.types import NAMESPACE, PREFIX, BadJob
 from .probed import Probed
 from .probeplan import Draft, draft, reasons
 from .proberun import Plan, ProbeRun
@@ -39,6 +40,8 @@ Run = Union[ProbeRun, StoreRun]
 #: Documents in the store: the run under way with what it has made; the rest.
 JOURNAL = 'probing'
 SETTINGS = 'probe-settings'
+#: Of the layout of the journal.
+JOURNAL_VERSION = 1
 #: Report periods of the OSDs after a run in which its operations are still reported.
 FELT_PERIODS = 3.0
 #: Seconds after which a schedule that could not be met is tried again, within its window.
@@ -86,6 +89,8 @@ class Probing:
         self._history = History()
         self._judge = Judge()
         self._settings = Settings()
+        #: Why the journal and the settings in the store cannot be read; '': they can.
+        self._foreign_journal = self._foreign_settings = ''
         #: The run under way, its order, and its record so far.
         self._run: Optional[Run] = None
         self._order = RunOrder()
@@ -118,15 +123,23 @@ class Probing:
     def load(self, now: float) -> None:
         """Take up what an earlier mgr left in the store."""
         self._history.put_loaded(self._archive.load())
-        self._try_to_load(self._load_settings)
+        self._foreign_settings = self._try_to_load(SETTINGS, self._load_settings)
         # By itself: what is on the cluster has to go, whatever else cannot be read.
-        self._try_to_load(lambda: self._load_journal(now))
+        self._foreign_journal = self._try_to_load(JOURNAL, lambda: self._load_journal(now))
 
-    def _try_to_load(self, load: Callable[[], None]) -> None:
+    def _try_to_load(self, name: str, load: Callable[[], None]) -> str:
+        """Why a document cannot be read, if so. It is left as it is: another version wrote it,
+        and an mgr of that version may become active again."""
         try:
+            if self._store.newer(name):
+                raise ValueError('a newer perfguard wrote it')
             load()
         except (AttributeError, LookupError, TypeError, ValueError, zlib.error) as error:
-            self._note(Event('store', 'what is known of probes cannot be read: %r' % error))
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            self._note(Event('store', 'what is known of probes cannot be read (%s): %s'
+                             % (name, why)))
+            return why
+        return ''
 
     def _load_settings(self) -> None:
         stored = self._store.get(SETTINGS)
@@ -135,8 +148,11 @@ class Probing:
 
     def _load_journal(self, now: float) -> None:
         document = self._store.get(JOURNAL)
-        if document is not None:
-            self._take_over(now, record_from_json(document['record']), document['site'])
+        if document is None:
+            return
+        if int(document.get('version', 1)) > JOURNAL_VERSION:
+            raise ValueError('a newer perfguard wrote it')
+        self._take_over(now, record_from_json(document['record']), document['site'])
 
     def _take_over(self, now: float, record: RunRecord, site: Any) -> None:
         if site is None and self._history.get(record.id) is not None:
@@ -166,12 +182,19 @@ class Probing:
         """Journal what the run under way has made, or is about to make."""
         assert self._record is not None
         self._store.put(JOURNAL, {
-            'record': record_to_json(self._record),
+            'version': JOURNAL_VERSION, 'record': record_to_json(self._record),
             'site': None if site is None else site_to_json(site)})
 
     def _set(self, **changes: Any) -> None:
         self._settings = replace(self._settings, **changes)
-        self._store.put(SETTINGS, settings_to_json(self._settings))
+        if not self._foreign_settings:
+            self._store.put(SETTINGS, settings_to_json(self._settings))
+
+    def _check_settings(self) -> None:
+        """Refused where a change of schedules or baselines could not be kept."""
+        if self._foreign_settings:
+            raise Refused(errno.EBUSY, 'the stored schedules and baselines cannot be read (%s), '
+                          'so that no others are stored' % self._foreign_settings)
 
     # ---- orders
 
@@ -187,6 +210,8 @@ class Probing:
             return self._add_schedule(order, seen, view, options, moving)
         if isinstance(order, Named):
             return self._drop_schedule(order.key)
+        if order.verb == 'probe abandon' and self._foreign_journal:
+            return {'id': order.run, 'message': self._abandon_journal()}
         if order.verb == 'probe baseline rm':
             return {'id': order.run, 'message': self._drop_baseline(order.run)}
         verbs: Dict[str, Callable[[RunRecord], str]] = {
@@ -210,6 +235,10 @@ class Probing:
     def _begin(self, given: Draft, now: float, options: Options) -> Json:
         if self._record is not None:
             raise Refused(errno.EBUSY, 'probe %d is under way' % self._record.id)
+        if self._foreign_journal:
+            raise Refused(errno.EBUSY, 'the journal of an earlier probe cannot be read (%s): '
+                          'upgrade this mgr, or give up the clean-up of that probe with "probe '
+                          'abandon 0"' % self._foreign_journal)
         if given.refusals:
             raise Refused(errno.EBUSY, '; '.join(given.refusals))
         run = self._archive.new_id()
@@ -252,6 +281,16 @@ class Probing:
                           % (record.id, run.state))
         return self._abandoned(run, now)
 
+    def _abandon_journal(self) -> str:
+        """Set aside the journal of a run of which nothing is known but its names."""
+        self._foreign_journal = ''
+        self._store.set_aside(JOURNAL)
+        text = ('journal set aside; still there, if the probe made them: users %s, pools %s, and '
+                'objects %s* of namespace %s' % ('client.' + PREFIX + '*', PREFIX + '*', PREFIX,
+                                                 NAMESPACE))
+        self._note(Event('probe', 'the clean-up of an earlier probe was abandoned', text))
+        return text
+
     def _abandoned(self, run: ProbeRun, now: float) -> str:
         stays = run.abandon()
         text = 'clean-up abandoned; still there: %s' % (', '.join(stays) or 'nothing')
@@ -273,6 +312,7 @@ class Probing:
         return 'forgotten'
 
     def _set_baseline(self, record: RunRecord) -> str:
+        self._check_settings()
         try:
             baselines = self._settings.baselines.with_run(record)
         except BadJob as error:
@@ -283,6 +323,7 @@ class Probing:
 
     def _drop_baseline(self, run: int) -> str:
         """Also one whose record cannot be read any more."""
+        self._check_settings()
         if run not in self._settings.baselines.ids:
             raise Refused(errno.ENOENT, 'probe %d is no baseline' % run)
         kept = tuple(each for each in self._settings.regressions if each.baseline != run)
@@ -291,6 +332,7 @@ class Probing:
 
     def _add_schedule(self, order: NewSchedule, seen: Observation, view: View, options: Options,
                       moving: bool) -> Json:
+        self._check_settings()
         try:
             made = schedule_of(order.key, {**words_of_order(order.run), **order.window})
         except BadJob as error:
@@ -309,6 +351,7 @@ class Probing:
         self._told.discard(name)
 
     def _drop_schedule(self, name: str) -> Json:
+        self._check_settings()
         kept = tuple(each for each in self._settings.schedules if each.name != name)
         if len(kept) == len(self._settings.schedules):
             raise Refused(errno.ENOENT, 'there is no schedule %r ("probe schedule ls" lists them)'
@@ -433,6 +476,8 @@ class Probing:
         found = health_check(self._settings.regressions)
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
             found.update(left_check(self._run.site, self._run.text))
+        if self._foreign_journal:
+            found.update(unknown_check(self._foreign_journal))
         return found
 
     @property

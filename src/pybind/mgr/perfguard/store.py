@@ -6,6 +6,7 @@ split into parts, carries a checksum and a sequence number, and is kept twice. R
 newest intact copy; a copy that cannot be read is set aside (`damaged/...`) and reported, never
 raised. A crash between the two writes leaves the older copy, which every caller can continue from.
 """
+import contextlib
 import json
 import time
 import zlib
@@ -87,6 +88,20 @@ class Store:
         self._sequence[name] = max(sequence, self._sequence.get(name, 0))
         return document
 
+    def newer(self, name: str) -> bool:
+        """Whether a newer version wrote the document: `get` would set it aside."""
+        for copy in COPIES:
+            with contextlib.suppress(ValueError, LookupError, TypeError):
+                head = json.loads(self._kv.get_store(f'{name}/{copy}/head') or '{}')
+                if head['version'] > VERSION:
+                    return True
+        return False
+
+    def set_aside(self, name: str) -> None:
+        """Move a document out of the way of one that is to be written."""
+        for copy in COPIES:
+            self._move_aside(f'{name}/{copy}/')
+
     def get_entries(self, name: str) -> List[Dict[str, Any]]:
         """A document that is a list of entries with an id each; what else it holds is not ours."""
         document = self.get(name)
@@ -160,10 +175,13 @@ class Store:
 
     def _set_aside(self, name: str, copy: str, reason: str) -> None:
         prefix = f'{name}/{copy}/'
+        self._move_aside(prefix)
+        self.damaged.append((prefix.rstrip('/'), reason))
+
+    def _move_aside(self, prefix: str) -> None:
         for key, value in self._kv.get_store_prefix(prefix).items():
             self._kv.set_store(ASIDE + key, value)
             self._kv.set_store(key, None)
-        self.damaged.append((prefix.rstrip('/'), reason))
 
     def _drop_parts(self, name: str, copy: str, keep: int) -> None:
         """Remove the parts of a longer document that was here before."""

@@ -4,13 +4,13 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.order import RunId, RunOrder
+from perfguard.probe.order import Named, NewSchedule, RunId, RunOrder
 from perfguard.probe.site import CHECK
 from perfguard.probe.sweeping import MOST_PAUSE_SECONDS, Part, Sweeps
-from perfguard.probing import JOURNAL
+from perfguard.probing import JOURNAL, SETTINGS
 from perfguard.rebalance.requests import Refused
 
-from .probe_cluster import (FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children)
+from .probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children
 
 WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
 IN_POOL = RunOrder(words=WORDS, pool='rep')
@@ -158,3 +158,65 @@ def test_only_a_clean_up_is_abandoned() -> None:
     driver.give(RunId('probe cancel', 1))
     driver.finish(60)
     assert refused(driver, 1) == 22
+
+
+# ---- journals of other versions
+
+def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict[str, str]:
+    """The document as the next mgr finds it in the store."""
+    document = driver.loop._store.get(name)
+    assert document is not None
+    if how == 'version':
+        document['version'] = 2
+    elif how == 'fields':
+        for key in ('record', 'baselines'):
+            document.pop(key, None)
+    driver.loop._store.put(name, document)
+    if how == 'layout':
+        for key in ('%s/%s/head' % (name, copy) for copy in 'ab'):
+            driver.kv.data[key] = driver.kv.data[key].replace('"version": 1', '"version": 2')
+    return stored(driver, name)
+
+
+def stored(driver: ProbeDriver, name: str) -> Dict[str, str]:
+    return {key: value for key, value in driver.kv.data.items() if key.startswith(name + '/')}
+
+
+@pytest.mark.parametrize('how', ['version', 'fields', 'layout'])
+def test_a_journal_of_another_version_stays_until_it_is_given_up(how: str) -> None:
+    driver = begun()
+    driver.run_until(lambda: driver.state(1) == 'running')
+    before = changed_by_a_newer_version(driver, JOURNAL, how)
+    driver.cluster.kill_workers()
+    driver.cluster.behaviour = 'good'
+    driver.restart()
+    driver.turn()
+    with pytest.raises(Refused, match='cannot be read'):
+        driver.give(IN_POOL)
+    assert CHECK in driver.cluster.checks and stored(driver, JOURNAL) == before
+    answer = driver.give(RunId('probe abandon', 0))
+    assert 'client.perfguard-probe-*' in answer['message']
+    driver.turn()
+    assert CHECK not in driver.cluster.checks and not stored(driver, JOURNAL)
+    assert {'damaged/' + key: value for key, value in before.items()}.items() \
+        <= driver.kv.data.items()
+    driver.give(IN_POOL)
+    driver.finish()
+    assert driver.state(max(driver.listed)) == 'done'
+
+
+@pytest.mark.parametrize('how', ['fields', 'layout'])
+def test_schedules_and_baselines_of_another_version_stay(how: str) -> None:
+    driver = begun(behaviour='good')
+    driver.finish()
+    driver.give(RunId('probe baseline set', 1))
+    before = changed_by_a_newer_version(driver, SETTINGS, how)
+    driver.restart()
+    driver.turn()
+    for order in (RunId('probe baseline set', 1), RunId('probe baseline rm', 1),
+                  NewSchedule('nightly', IN_POOL, {}), Named('probe schedule rm', 'nightly')):
+        with pytest.raises(Refused, match='cannot be read'):
+            driver.give(order)
+    driver.give(IN_POOL)
+    driver.finish()
+    assert stored(driver, SETTINGS) == before

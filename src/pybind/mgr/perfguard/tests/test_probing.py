@@ -371,6 +371,7 @@ def test_a_journal_that_cannot_be_read_is_told() -> None:
     driver.restart()
     driver.turn()
     assert not driver.busy and any('cannot be read' in text for text in driver.told('store'))
+    driver.give(RunId('probe abandon', 0))
     ran(driver)
 
 
