@@ -34,12 +34,21 @@ class InstallScripts(install_scripts):
 
     def run(self) -> None:
         super().run()
-        library = os.path.abspath(self.get_finalized_command('install').install_lib)
+        library = self._library()
         for path in self.get_outputs():
             with open(path) as script:
                 shebang, body = script.read().split('\n', 1)
             with open(path, 'w') as script:
                 script.write('%s\nimport sys\nsys.path.append(%r)\n%s' % (shebang, library, body))
+
+
+    def _library(self) -> str:
+        """Where the package is at last: --root is where it is put together only."""
+        command = self.get_finalized_command('install')
+        library = os.path.abspath(command.install_lib)
+        root = os.path.abspath(command.root) if command.root else '/'
+        return os.path.join('/', os.path.relpath(library, root)) \
+            if os.path.commonpath([root, library]) == root else library
 
 
 class Install(install):

@@ -29,6 +29,18 @@ def released(tmp_path: Path) -> Path:
     return found
 
 
+def test_scripts_of_a_package_name_where_it_goes(tmp_path: Path) -> None:
+    """As distributions build: everything is put together below another root."""
+    source, root = released(tmp_path), tmp_path / 'root'
+    subprocess.run(
+        [sys.executable, 'setup.py', '-q', 'install', '--root', str(root), '--install-lib',
+         '/usr/share/ceph/mgr', '--install-scripts', '/usr/bin'], cwd=source, check=True,
+        timeout=120)
+    assert (root / 'usr/share/ceph/mgr/perfguard/module.py').exists()
+    text = (root / 'usr/bin/perfguard-plan').read_text()
+    assert str(tmp_path) not in text and "sys.path.append('/usr/share/ceph/mgr')" in text
+
+
 def test_installed_module_and_script(tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
     library, scripts = (tmp_path / name for name in ('library', 'scripts'))
     source = released(tmp_path)
