@@ -232,3 +232,36 @@ def test_without_a_core_or_librados(tmp_path, monkeypatch, fake):
     monkeypatch.setattr(native, 'CORE', str(tmp_path / 'none.so'))
     with pytest.raises(Failed, match='no native engine'):
         native.Core(request())
+
+
+@pytest.mark.parametrize('code', ['', 'void core_layout(unsigned long *found) { found[0] = 999; }'])
+def test_a_core_of_another_version_is_not_used(fake, tmp_path, code):
+    (tmp_path / 'other.c').write_text(code)
+    subprocess.run(['cc', '-shared', '-fPIC', str(tmp_path / 'other.c'), '-o',
+                    str(tmp_path / native.CORE)], check=True)
+    with pytest.raises(Failed, match='of another version'):
+        native.Core(request())
+
+
+def test_the_structures_are_the_same(fake, monkeypatch):
+    for name in ('_Tally', '_Job'):
+        kind = getattr(native, name)
+        larger = type(name, (ctypes.Structure,), {
+            '_fields_': [*kind._fields_, ('more', ctypes.c_uint64)]})
+        with monkeypatch.context() as changed:
+            changed.setattr(native, name, larger)
+            with pytest.raises(Failed, match='of another version'):
+                native.Core(request())
+
+
+def test_compiler_and_flags_of_the_environment_count(tmp_path, monkeypatch):
+    called = tmp_path / 'called'
+    compiler = tmp_path / 'compiler'
+    compiler.write_text('#!/bin/sh\necho "$@" > %s\nexit 1\n' % called)
+    compiler.chmod(0o755)
+    for name, value in {'CC': '%s -m64' % compiler, 'CFLAGS': '-g -DX="a b"',
+                        'LDFLAGS': '-Wl,-z,now'}.items():
+        monkeypatch.setenv(name, value)
+    assert build(str(tmp_path)) is not None
+    words = called.read_text()
+    assert words.startswith('-m64 ') and '-g -DX=a b' in words and '-Wl,-z,now' in words

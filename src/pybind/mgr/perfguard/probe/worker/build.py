@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Compiles the native engine, where there is a C compiler. Without it the Python engine works.
 
-    python3 build.py    puts it beside this file
+    python3 build.py    puts it beside this file; CC, CPPFLAGS, CFLAGS and LDFLAGS count
 """
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from typing import Optional
+from typing import List, Optional
 
 CORE = 'core.so'
 COMPILE_SECONDS_MAX = 60
@@ -15,15 +16,15 @@ COMPILE_SECONDS_MAX = 60
 
 def build(folder: str) -> Optional[str]:
     """Put the core into a folder (of an installed worker); None, or why there is none."""
-    compiler = shutil.which('cc') or shutil.which('gcc')
-    if compiler is None:
+    compiler = _compiler()
+    if not compiler:
         return 'there is no C compiler'
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'core.c')
     target = os.path.join(folder, CORE)
     # A process that has the old one loaded keeps it.
     partial = '%s.%d' % (target, os.getpid())
-    command = [compiler, '-O2', '-Wall', '-shared', '-fPIC', '-pthread', source, '-o', partial,
-               '-ldl']
+    command = [*compiler, '-O2', '-Wall', *_flags('CPPFLAGS'), *_flags('CFLAGS'), '-shared',
+               '-fPIC', '-pthread', source, '-o', partial, *_flags('LDFLAGS'), '-ldl']
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=COMPILE_SECONDS_MAX)
@@ -33,6 +34,16 @@ def build(folder: str) -> Optional[str]:
     except (OSError, subprocess.TimeoutExpired) as e:
         return str(e)
     return None
+
+
+def _compiler() -> List[str]:
+    """CC, as packagers set it, or what there is."""
+    found = shutil.which('cc') or shutil.which('gcc')
+    return _flags('CC') or ([found] if found else [])
+
+
+def _flags(name: str) -> List[str]:
+    return shlex.split(os.environ.get(name, ''))
 
 
 if __name__ == '__main__':

@@ -300,6 +300,18 @@ static void answered(handle_t completion, void *arg)
 
 /* -- what native.py calls */
 
+/* To be raised with each change of a function or structure that native.py uses. */
+#define VERSION 1
+
+/* What native.py has to agree with: an old core may lie beside a new package. */
+void core_layout(uint64_t layout[4])
+{
+    layout[0] = VERSION;
+    layout[1] = sizeof(struct tally);
+    layout[2] = sizeof(struct job);
+    layout[3] = offsetof(struct stream, job);
+}
+
 /* Returns 0, or -1 where librados or a function of it is not there. */
 int core_load(const char *library)
 {

@@ -17,6 +17,8 @@ from .payload import Payload
 from .tally import SECOND_NS, Tally
 
 NAME = 'native'
+#: As in core.c.
+VERSION = 1
 #: Answers that come so long after the end of the measured time are told in one sum.
 LATE_SECONDS = 30
 
@@ -59,6 +61,7 @@ def _load(path: str) -> Any:
         library = ctypes.CDLL(path)
     except OSError as e:
         raise Failed(2, 'no native engine: %s' % e)
+    _check_layout(library)
     library.core_stream.restype = POINTER(_Stream)
     library.core_stream.argtypes = [c_void_p, POINTER(_Job), POINTER(c_char_p), c_char_p,
                                     POINTER(c_uint64), c_uint64]
@@ -68,6 +71,19 @@ def _load(path: str) -> Any:
     if library.core_load(LIBRARY.encode()) < 0:
         raise Failed(2, 'no native engine: %s has not what it needs' % LIBRARY)
     return library
+
+
+def _check_layout(library: Any) -> None:
+    """A core that was built from another version writes anywhere."""
+    wanted = [VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
+    found = (c_uint64 * len(wanted))()
+    try:
+        library.core_layout(found)
+    except AttributeError:
+        pass  # from before there was a version
+    if list(found) != wanted:
+        raise Failed(2, 'no native engine: %s is of another version (%s, not %s)' % (
+            CORE, list(found), wanted))
 
 
 def _job(job: Job, objects: int, window: Window) -> _Job:
