@@ -451,3 +451,14 @@ def test_nonsense_is_refused_in_one_line(sent, word):
     error, end = [json.loads(line) for line in done.stdout.splitlines()]
     assert error['errno'] == -22 and word in error['message']
     assert end == {'type': 'end', 'state': 'failed'} and done.returncode == 1
+
+
+def test_it_is_killed_before_the_mgr_where_memory_runs_out():
+    with subprocess.Popen(worker.argv(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        until, score = time.monotonic() + 20, ''
+        while score != '900' and time.monotonic() < until:
+            with open('/proc/%d/oom_score_adj' % one.pid) as file:
+                score = file.read().strip()
+            time.sleep(0.01)
+        one.communicate(timeout=20)
+    assert score == '900'
