@@ -61,7 +61,10 @@ def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
 def _boot_lock() -> Iterator[None]:
     """One cluster boots at a time: two at once do not end sooner, but may miss their deadlines."""
     base_dir().parent.mkdir(parents=True, exist_ok=True)
-    with open(f'{base_dir()}.lock', 'w') as lock:
+    # In /tmp it may be somebody else's, or a link to what is not to be written.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with open(f'{base_dir()}.lock', 'r+', opener=lambda path, _: os.open(path, flags, 0o600)
+              ) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

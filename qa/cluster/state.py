@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import stat
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,11 +60,24 @@ def base_dir() -> Path:
         Path(tempfile.gettempdir()).resolve() / f'perfguard-{os.getuid()}'
 
 
+def check_base() -> None:
+    """Raises ClusterError where the base is not this user's alone: in /tmp anybody may have put a
+    directory, or a link, of its name there."""
+    base = base_dir()
+    found = os.lstat(base)
+    if 'PERFGUARD_RUN' not in os.environ and not (
+            stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            and not found.st_mode & 0o077):
+        raise ClusterError(f'{base} must be a directory of this user with mode 0700: remove it, '
+                           'or set PERFGUARD_RUN')
+
+
 def new_directory(release: str) -> Path:
     """A new directory for a cluster."""
     for _ in range(3):
         base_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
+            check_base()
             return Path(tempfile.mkdtemp(prefix=f'{release}-', dir=base_dir()))
         # The last cluster of another process has just gone, and the base with it.
     raise ClusterError(f'cannot make a directory in {base_dir()}')
@@ -79,6 +93,7 @@ def remove_empty_base() -> None:
 def directories() -> Iterator[Path]:
     """The directories of all clusters, running or left behind."""
     if base_dir().is_dir():
+        check_base()
         for path in sorted(base_dir().iterdir()):
             if (path / STATE_FILE).exists():
                 yield path

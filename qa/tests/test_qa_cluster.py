@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from qa.cluster import Cluster, ClusterError, CommandError
 from qa.cluster.releases import Recipe, check_candidate
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample, quantile, summarise
-from qa.cluster.state import State, process_identity
+from qa.cluster.state import State, base_dir, new_directory, process_identity
 from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -262,3 +263,25 @@ def test_summary_of_samples() -> None:
     assert summarise(samples, 10.0, 10.105)['count'] == 11
     assert summarise(samples, 20, 30) == {'count': 0, 'errors': 0, 'unfinished': 0}
     assert quantile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
+
+
+@pytest.mark.parametrize('kind', ['link', 'open', 'file'])
+def test_a_base_that_others_may_have_made_is_refused(kind: str, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('PERFGUARD_RUN', raising=False)
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    base, other = base_dir(), tmp_path / 'other'
+    other.mkdir(mode=0o700)
+    if kind == 'link':
+        base.symlink_to(other)
+    elif kind == 'open':
+        base.mkdir()
+        base.chmod(0o777)
+    else:
+        base.write_text('')
+    with pytest.raises((ClusterError, FileExistsError)):
+        new_directory('pacific')
+    assert not any(other.iterdir())
+    if kind == 'open':
+        base.chmod(0o700)
+        assert new_directory('pacific').parent == base
