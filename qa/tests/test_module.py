@@ -92,3 +92,16 @@ def test_disable_and_enable(guard: Guard) -> None:
     assert [entry['phase'] for entry in campaigns] == ['ABORTED']
     assert 'MGR_MODULE_ERROR' not in guard.cluster.mon('health')['checks']
     assert not guard.tracebacks()
+
+
+def test_self_test(guard: Guard) -> None:
+    """As Ceph's own suite runs it for each module."""
+    retval, _, error = ceph(guard, 'mgr', 'module', 'enable', 'selftest')
+    assert retval == 0, error
+    try:
+        guard.cluster.wait(lambda: ceph(guard, 'mgr', 'self-test', 'module', 'perfguard')[0] == 0,
+                           60, 'the self-test: %s' % (ceph(
+                               guard, 'mgr', 'self-test', 'module', 'perfguard'),))
+    finally:
+        ceph(guard, 'mgr', 'module', 'disable', 'selftest')
+    assert not guard.tracebacks()

@@ -8,6 +8,7 @@ from typing import Any, List
 
 from mgr_module import MgrModule, Option
 
+from . import selftest
 from .cli import Commands
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_database, notify_types
@@ -38,7 +39,7 @@ class Module(Commands, MgrModule):
         self._stop = threading.Event()
         self._options = LiveOptions(self.get_module_option, self.get_localized_module_option,
                                     self.get_mgr_id)
-        page = MetricsPage(lambda: Build(VERSION, self.version, 'mgr.' + self.get_mgr_id()))
+        page = MetricsPage(self._build)
         self._metrics = Endpoint(lambda: page.text(self.loop.published, self.loop.probed()),
                                  lambda: place_of(self._options.localized))
         self._cluster = MgrCluster(self, self._stop.is_set)
@@ -70,6 +71,17 @@ class Module(Commands, MgrModule):
 
     def _compare_options(self) -> None:
         self._options.compare(self._cluster.config_entries, time.monotonic())
+
+    def self_test(self) -> None:
+        """For "ceph mgr self-test module perfguard"; raises where something is wrong."""
+        # A page of its own: that of the endpoint belongs to the endpoint's thread.
+        page = MetricsPage(self._build)
+        published = self.loop.published
+        selftest.run(self, published, lambda: page.text(published, self.loop.probed()),
+                     time.time())
+
+    def _build(self) -> Build:
+        return Build(VERSION, self.version, 'mgr.' + self.get_mgr_id())
 
     def shutdown(self) -> None:
         self._stop.set()
