@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator
 import pytest
 
 from perfguard.probe.types import NAMESPACE, PREFIX
-from qa.cluster import Cluster
+from qa.cluster import Cluster, CommandError
 from qa.lib.faults import dispatch_delay
 from qa.lib.guard import FAST_CONF, FAST_OPTIONS, Guard
 from qa.lib.lent import Failed, Lender
@@ -238,6 +238,35 @@ def test_pool_with_job_file(probes: Probes) -> None:
     assert reads > writes > 0 and reads + writes <= 60
     # A lookalike was there all the time.
     assert set(LOOKALIKES) <= objects(probes.cluster, 'rep').keys()
+
+
+#: Names that mean something else in capabilities, unless they are quoted.
+HOSTILE = ('two words', 'a,b=c', "it's", '6"', '*', 'rep namespace=')
+
+
+def test_pools_of_any_name(probes: Probes) -> None:
+    """Each user reaches its own pool, and that of the refused name is left alone."""
+    cluster = probes.cluster
+    names = (*HOSTILE, '6" it\'s')
+    for name in names:
+        cluster.mon('osd pool create', pool=name, pg_num=1, pool_type='replicated')
+    try:
+        cluster.wait_clean(60)
+        for name in HOSTILE:
+            probes.measure(pool=name, rw='randrw', **SHORT)
+        probes.refused('probe run', errno.EINVAL, 'both kinds of quotes', pool=names[-1],
+                       rw='randrw', **SHORT)
+    finally:
+        cluster.mon('config set', who='mon', name='mon_allow_pool_delete', value='true')
+        for name in names:
+            cluster.wait(lambda: removed(cluster, name), 20, 'the end of pool %s' % name)
+        cluster.mon('config rm', who='mon', name='mon_allow_pool_delete')
+
+
+def removed(cluster: Cluster, name: str) -> bool:
+    with contextlib.suppress(CommandError):
+        cluster.mon('osd pool delete', pool=name, pool2=name, yes_i_really_really_mean_it=True)
+    return name not in {pool['pool_name'] for pool in cluster.osd_dump()['pools']}
 
 
 def test_erasure_coded_pool(probes: Probes) -> None:
