@@ -17,6 +17,37 @@ from .rebalance.requests import Refused
 
 Json = Dict[str, Any]
 
+#: More than any history that is shown at a time.
+MOST_VERDICTS = 1000
+
+
+class Verdicts:
+    """Verdicts that were worked out before: records do not change, and every viewer of the page
+    asks for twenty of them every few seconds. For any thread."""
+
+    def __init__(self) -> None:
+        #: Run -> its record, what else the verdict rests on, and the verdict.
+        self._known: Dict[int, Tuple[RunRecord, Tuple[str, Layout], str]] = {}
+
+    def of(self, record: RunRecord, device_class: str, layout: Layout) -> str:
+        """Against what the device class is good for, in one word."""
+        basis = device_class, layout
+        known = self._known.get(record.id)
+        if known is None or known[0] is not record or known[1] != basis:
+            known = record, basis, _verdict(record, device_class, layout)
+            if len(self._known) >= MOST_VERDICTS:
+                self._known.clear()
+            self._known[record.id] = known
+        return known[2]
+
+
+def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
+    verdicts = {each.verdict for each in expect(record, device_class, layout)}
+    for verdict in ('below', 'above', 'as expected'):
+        if verdict in verdicts:
+            return verdict
+    return 'no expectation'
+
 
 @dataclass(frozen=True)
 class Probed:
@@ -33,6 +64,8 @@ class Probed:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     #: Where records are kept, in words.
     kept_in: str = ''
+    #: Shared by the states of all turns.
+    verdicts: Verdicts = field(default_factory=Verdicts, compare=False)
 
     def known(self, run: int) -> RunRecord:
         """Refused where there is no such run."""
@@ -91,12 +124,7 @@ class Probed:
         """In one word: against the baseline, else against what the device class is good for."""
         if any(each.run == record.id for each in self.regressions):
             return 'slower than its baseline'
-        verdicts = {each.verdict for each in expect(record, self._device_class(record),
-                                                    self._layout(record))}
-        for verdict in ('below', 'above', 'as expected'):
-            if verdict in verdicts:
-                return verdict
-        return 'no expectation'
+        return self.verdicts.of(record, self._device_class(record), self._layout(record))
 
     def _device_class(self, record: RunRecord) -> str:
         """Of all OSDs that took part; '' where they differ."""

@@ -3,19 +3,20 @@
 import errno
 import json
 from dataclasses import replace
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
 
+from perfguard import probed as probed_module
 from perfguard.cluster.types import OsdPlace
 from perfguard.probe import tables
 from perfguard.probe.baseline import Baselines, Regression
-from perfguard.probe.expect import Layout
+from perfguard.probe.expect import Layout, expect
 from perfguard.probe.history import DONE, FAILED, RunRecord
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.show import runs
 from perfguard.probe.types import Counted, Job, Step, Stream, StepResult, Target
-from perfguard.probed import Probed
+from perfguard.probed import Probed, Verdicts
 from perfguard.rebalance.requests import Refused
 
 from . import probe_runs
@@ -142,3 +143,29 @@ def test_a_bench_without_latencies() -> None:
 def test_what_was_ordered() -> None:
     assert tables.started({'dry_run': False, 'id': 4}).startswith('probe 4 has begun')
     assert tables.message({'message': 'stopping'}) == 'stopping'
+
+
+def test_a_verdict_is_worked_out_once_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out: List[int] = []
+
+    def counted(record: RunRecord, *args: Any) -> Any:
+        worked_out.append(record.id)
+        return expect(record, *args)
+
+    monkeypatch.setattr(probed_module, 'expect', counted)
+    probed = replace(PROBED, verdicts=Verdicts())
+    first = probed.listing()
+    assert probed.listing() == first and replace(probed, kept_in='there').listing()
+    assert sorted(worked_out) == [1, 3, 4, 5]
+    # Other OSDs, or another run under way, are judged anew.
+    other = {osd: place._replace(device_class='hdd') for osd, place in PLACES.items()}
+    rows = {row['id']: row['verdict'] for row in replace(probed, places=other).listing()['probes']}
+    assert rows[1] == 'above' and len(worked_out) == 8
+
+
+def test_verdicts_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probed_module, 'MOST_VERDICTS', 3)
+    verdicts = Verdicts()
+    for run in range(10):
+        assert verdicts.of(record(run, 2000), 'ssd', Layout(8, 3)) == 'as expected'
+    assert len(verdicts._known) <= 3
