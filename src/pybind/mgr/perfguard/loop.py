@@ -122,6 +122,8 @@ class Loop:
         self._checks: Json = {}
         #: CPU time of the last turn.
         self._turn_seconds = 0.0
+        #: CPU time of it that answering orders took.
+        self._answer_seconds = 0.0
         self.published = Published()
 
     # ---- for commands: other threads
@@ -253,11 +255,13 @@ class Loop:
 
     def turn(self) -> None:
         begin = time.thread_time()
+        self._answer_seconds = 0.0
         try:
             self._turn()
             self._failed_turns.clear()
         finally:
-            self._turn_seconds = time.thread_time() - begin
+            # An operator waits for the answer to an order: the watch does not rest for it.
+            self._turn_seconds = time.thread_time() - begin - self._answer_seconds
 
     def failed(self, error: Exception) -> None:
         """A turn has not come to its end; operators hear of it unless the next ones do."""
@@ -289,7 +293,9 @@ class Loop:
                               self._campaign, options)
         seen = with_mitigation(seen, self._mitigating.mitigated)
         self._apply_requests(seen)
+        began = time.thread_time()
         served = self._serve_orders(seen, view, options)
+        self._answer_seconds = time.thread_time() - began
         try:
             self._go_on(seen, view, options)
         finally:

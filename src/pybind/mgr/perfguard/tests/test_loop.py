@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
+from perfguard import loop
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
 from perfguard.options import Options
 from perfguard.rebalance.requests import Refused
@@ -541,3 +542,18 @@ def test_upmaps_of_others_are_not_touched() -> None:
     driver.run_to('DONE')
     assert not [command for command in cluster.sent if command.get('pgid') == '1.3']
     assert cluster.entries() == dict([mine])
+
+
+def test_no_rest_is_taken_for_answering_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rest of ten times what the answer took would leave the cluster unwatched."""
+    driver, clock = Driver(), [0.0]
+    monkeypatch.setattr('perfguard.loop.time.thread_time', lambda: clock[0])
+    carried_out = driver.loop._carry_out
+
+    def slow(*args: Any) -> Any:
+        clock[0] += 24.0
+        return carried_out(*args)
+
+    monkeypatch.setattr(driver.loop, '_carry_out', slow)
+    driver.order('drain', 'h3', dry_run=True)
+    assert clock[0] == 24.0 and driver.loop._rest() == loop.REST_SECONDS
