@@ -89,7 +89,8 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
         check_target(jobs, target)
     spent = store_budget(len(target.osds), repeat) if order.store else budgets.budget_of(
         jobs, target, repeat, _copies(target, pool))
-    refusals = tuple(_refusals(order, cluster, seen, options, moving, pool, jobs, spent))
+    refusals = (*_refusals(order, cluster, seen, options, moving, pool, jobs, spent),
+                *_crowded(cluster, seen, target, pool, spent))
     if pool is not None and not refusals:
         # Last, for it looks at each PG of the pool; raises BadJob.
         _naming(0, jobs, target, pool, view)
@@ -163,6 +164,16 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
             quota_objects = pool.quota_objects - space.objects
     return found + budgets.refusals(spent, int(free), options.probe_max_bytes,
                                     options.probe_max_seconds, quota_bytes, quota_objects)
+
+
+def _crowded(cluster: Cluster, seen: Observation, target: Target, pool: Optional[Pool],
+             spent: Budget) -> List[str]:
+    """Each OSD counts: the free space of a pool is that of all together."""
+    rule = pool.crush_rule if pool is not None else None
+    osds = [osd.id for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0
+            and (rule is None or seen.crush.weight_of(rule, osd.id) > 0.0)]
+    shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
+    return budgets.crowded(shares, cluster.osd_space(), seen.osdmap.nearfull_ratio)
 
 
 def reasons(seen: Observation, moving_allowed: bool) -> List[str]:

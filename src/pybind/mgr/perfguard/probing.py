@@ -23,7 +23,7 @@ from .probe.schedule import Schedule, due, schedule_from_json, schedule_of, sche
 from .probe.site import (Site, left_check, own_pool, site_from_json, site_to_json,
                          unknown_check)
 from .probe.types import NAMESPACE, PREFIX, BadJob
-from .probed import Probed
+from .probed import Probed, Verdicts
 from .probeplan import Draft, draft, reasons
 from .proberun import Plan, ProbeRun
 from .rebalance.requests import Refused
@@ -108,6 +108,7 @@ class Probing:
         self._placed = (-1, -1)
         self._places: Mapping[int, OsdPlace] = {}
         self._layouts: Mapping[str, Layout] = {}
+        self._verdicts = Verdicts()
         self.probed = Probed()
 
     @property
@@ -510,7 +511,8 @@ class Probing:
             records=tuple(self._history.all()), running=record,
             schedules=self._settings.schedules, refused=dict(self._refused),
             baselines=self._settings.baselines, regressions=self._settings.regressions,
-            places=self._places, layouts=self._layouts, kept_in=self._archive.place)
+            places=self._places, layouts=self._layouts, kept_in=self._archive.place,
+            verdicts=self._verdicts)
 
     def _look_where_all_is(self, seen: Observation) -> None:
         """Again when OSDMap or CRUSH have changed: it takes a look at each OSD for each pool."""

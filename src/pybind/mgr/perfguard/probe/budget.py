@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a run will take at most, before it begins."""
-from typing import Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
+from ..cluster.types import Space
 from ..render import bytes_text, seconds_text
 from .fioentry import job_options
 from .naming import objects_wanted
@@ -18,6 +19,10 @@ SLOW_OBJECT_SECONDS = 0.02
 STEP_SECONDS = 0.2
 CONNECT_SECONDS = 1.0
 SLOW_CONNECT_SECONDS = 10.0
+#: What an OSD gets of a pool's bytes at most, in times of its even share: few PGs lie unevenly.
+SKEW = 2.0
+#: OSDs that a refusal names.
+NAMED_OSDS = 5
 
 
 class Budget(NamedTuple):
@@ -120,3 +125,38 @@ def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budge
             'objects': budget.objects, 'prefill_bytes': budget.prefill_bytes,
             'stored_bytes': budget.stored_bytes, 'transfer_bytes': budget.transfer_bytes,
             'refusals': list(refused)}
+
+
+def crowded(shares: Mapping[int, float], space: Mapping[int, Space],
+            nearfull_ratio: float) -> List[str]:
+    """OSDs that a run would fill up to nearfull, in words. `shares`: OSD -> bytes that it may get;
+    an OSD whose space is not reported is not judged."""
+    found = []
+    for osd, share in sorted(shares.items()):
+        if osd not in space or not space[osd].total_bytes:
+            continue
+        used = (space[osd].used_bytes + share) / space[osd].total_bytes
+        if used >= nearfull_ratio:
+            found.append('osd.%d would be %.1f %% full by its share of %s (nearfull is %.1f %%)' % (
+                osd, 100 * used, bytes_text(share), 100 * nearfull_ratio))
+    return found if len(found) <= NAMED_OSDS else [
+        *found[:NAMED_OSDS], 'and %d more OSDs' % (len(found) - NAMED_OSDS)]
+
+
+def shares_of(budget: Budget, target: Target, osds: Sequence[int],
+              data_shards: int) -> Dict[int, float]:
+    """OSD -> bytes that it gets at most. `osds`: all that the pool may use.
+
+    An OSD that is probed leads its objects, so a whole copy (or chunk) of each is there. Of all
+    other bytes no OSD gets more than SKEW times its even share.
+    """
+    if not osds or not budget.stored_bytes:
+        return {}
+    if target.kind == 'store':
+        return dict.fromkeys(target.osds, float(budget.stored_bytes))
+    led = budget.prefill_bytes / data_shards if target.osds else 0.0
+    even = SKEW * max(0.0, budget.stored_bytes - led) / len(osds)
+    shares = dict.fromkeys(osds, even)
+    for osd in target.osds:
+        shares[osd] = even + led / len(target.osds)
+    return shares

@@ -5,7 +5,9 @@ from typing import Any, Dict, Sequence, Tuple
 
 import pytest
 
-from perfguard.probe.budget import Budget, budget_of, limit_seconds, refusals
+from perfguard.cluster.types import Space
+from perfguard.probe.budget import (Budget, budget_of, crowded, limit_seconds, refusals,
+                                    shares_of)
 from perfguard.probe.job import parse_jobs
 from perfguard.probe.naming import named, naming_of, run_prefix
 from perfguard.probe.placement import pgid_of
@@ -184,3 +186,27 @@ def test_refusals() -> None:
         'it would take 60 s, more than the 59 s allowed']
     assert refusals(BUDGET, None, 300 * MIB, 60.0, -5, None) == [
         "it would write 100.0 MiB, but the pool's quota leaves 0 B"]
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize('target, data_shards, shares', [
+    # 100 MiB of objects, 300 MiB stored on ten OSDs, of which none gets more than twice its share.
+    (CLUSTER, 1, {osd: 60 for osd in range(10)}),
+    # Half of the objects lie whole on each of two; of the other copies each OSD gets its share.
+    (Target('osd', osds=(3, 4)), 1, {**{osd: 40 for osd in range(10)}, 3: 90, 4: 90}),
+    (Target('osd', 'ec', osds=(3,)), 2, {**{osd: 50 for osd in range(10)}, 3: 100}),
+    (Target('store', osds=(1, 2)), 1, {1: 300, 2: 300})])
+def test_what_each_osd_gets(target: Target, data_shards: int, shares: Dict[int, int]) -> None:
+    found = shares_of(BUDGET, target, range(10), data_shards)
+    assert {osd: round(share / MIB) for osd, share in found.items()} == shares
+
+
+def test_no_osd_is_filled_up_to_nearfull() -> None:
+    space = {0: Space(10 * GIB, 8 * GIB), 1: Space(10 * GIB, int(8.4 * GIB)), 2: Space(0, 0)}
+    shares = {osd: 0.2 * GIB for osd in range(4)}
+    assert crowded(shares, space, 0.85) == [
+        'osd.1 would be 86.0 % full by its share of 204.8 MiB (nearfull is 85.0 %)']
+    full = {osd: Space(GIB, GIB) for osd in range(9)}
+    assert len(crowded(dict.fromkeys(range(9), 1.0), full, 0.85)) == 6

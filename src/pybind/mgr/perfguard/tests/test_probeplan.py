@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from perfguard.cluster.dumps import osdmap_from_dump
-from perfguard.cluster.types import PoolSpace
+from perfguard.cluster.types import PoolSpace, Space
 from perfguard.options import Options
 from perfguard.probe.order import RunOrder
 from perfguard.probeplan import Draft, draft
@@ -126,6 +126,16 @@ def test_over_the_budget(changes: Dict[str, Any], text: str) -> None:
 def test_a_campaign() -> None:
     assert 'campaign' in refusals(IN_POOL, ProbeCluster(), True)[0]
     assert not refusals(replace(IN_POOL, during_campaign=True), ProbeCluster(), True)
+
+
+@pytest.mark.parametrize('fields', [{}, {'osd': '3'}, {'pool': None}])
+def test_one_osd_that_is_nearly_full(fields: Dict[str, Any]) -> None:
+    """However much is free on all the others."""
+    cluster = ProbeCluster()
+    space = {**cluster.osd_space(), 3: Space(10 << 30, int(8.5 * (1 << 30)) - 4096)}
+    setattr(cluster, 'osd_space', lambda: space)
+    found, = refusals(replace(IN_POOL, **fields), cluster)
+    assert 'osd.3 would be 85.0 % full' in found
 
 
 def test_a_pool_whose_name_capabilities_cannot_have() -> None:
