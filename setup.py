@@ -41,7 +41,6 @@ class InstallScripts(install_scripts):
             with open(path, 'w') as script:
                 script.write('%s\nimport sys\nsys.path.append(%r)\n%s' % (shebang, library, body))
 
-
     def _library(self) -> str:
         """Where the package is at last: --root is where it is put together only."""
         command = self.get_finalized_command('install')
