@@ -205,6 +205,9 @@ class FakeCluster:
                 self.pg['%d.%x' % (pool, seed)] = FakePg(ToyMon(self.toys, 3, raw), raw, raw)
         #: PGs that perfguard has released and that have not arrived yet.
         self.released: Dict[str, Transfer] = {}
+        #: PGs with a pg_upmap vector since CRUSH last changed: where it places them now is hidden
+        #: until the vector is gone.
+        self.hidden: Set[str] = set()
         #: Where CRUSH placed PGs before one of their OSDs was marked out.
         self._before_out: Dict[int, Dict[str, List[int]]] = {}
         self.moved: List[Moved] = []
@@ -214,7 +217,7 @@ class FakeCluster:
         self.progress_events: Dict[str, float] = {}
         self.most_moving = 0
         self.stored_reads = 0
-        self._stats = self._count()
+        self._stats = self.report_now()
         self._stats_at = self.now
         self._views: List[FakeView] = [self._view()]
 
@@ -300,6 +303,7 @@ class FakeCluster:
 
     def _crush_changed(self) -> None:
         self.crush_version_ += 1
+        self.hidden |= {pgid for pgid, pg in self.pg.items() if pg.mon.stored.vector}
         self._map_changed()
 
     def _map_changed(self) -> None:
@@ -360,7 +364,7 @@ class FakeCluster:
                     self.moved.append(Moved(self.now, pgid, pg.up))
         self.epoch += changed
         moving = sum(1 for pg in self.pg.values() if pg.temp is not None)
-        self.most_unclean = max(self.most_unclean, len(self.pg) - self._count().active_clean)
+        self.most_unclean = max(self.most_unclean, len(self.pg) - self.report_now().active_clean)
         if not self.flags & STOPS_BACKFILL:
             self.most_moving = max(self.most_moving, moving)
         if self.now - self._stats_at >= self.period:
@@ -413,17 +417,20 @@ class FakeCluster:
         return (pgid in self.degraded or self._copies(pgid, pg) < 3
                 or self.now < pg.recovering_until)
 
-    def _interval_changes(self, released: bool = False) -> None:
-        """`released`: by a command of perfguard."""
+    def _interval_changes(self, released: Mapping[str, Placement] = {}) -> None:
+        """`released`: by commands of perfguard, which sees the PGs there."""
         for pgid, pg in self.pg.items():
             up = pg.live(pg.mon.up(), pool_of(pgid) == 2)
             if up == pg.up:
                 continue
+            stayed = self._in_place(pgid, pg) and pg.temp is None
+            known = released.get(pgid) == Placement(pg.up, pg.up) and pgid not in self.hidden
+            self.hidden.discard(pgid)
             pg.up, pg.copied_seconds = up, 0.0
             pg.peering_until = self.now + self.peer_seconds
             if self._in_place(pgid, pg):
                 self.released.pop(pgid, None)
-            elif released:
+            elif stayed and known and 'norebalance' not in self.flags:
                 self.released[pgid] = self._transfer(pgid, pg)
 
     def _transfer(self, pgid: str, pg: FakePg) -> Transfer:
@@ -441,9 +448,9 @@ class FakeCluster:
 
     def report(self) -> None:
         """The OSDs' reports reach the mgr."""
-        self._stats, self._stats_at = self._count(), self.now
+        self._stats, self._stats_at = self.report_now(), self.now
 
-    def _count(self) -> PgCounts:
+    def report_now(self) -> PgCounts:
         peering = remapped = degraded = inactive = clean = 0
         for pgid, pg in self.pg.items():
             still, lacking = pg.peering_until is None, self._degraded(pgid, pg)
@@ -489,7 +496,7 @@ class FakeCluster:
         self.epoch += 1
 
     def clean(self) -> bool:
-        return self._count().active_clean == len(self.pg) and all(
+        return self.report_now().active_clean == len(self.pg) and all(
             pg.up == pg.data for pg in self.pg.values())
 
     def remapped(self) -> List[str]:
@@ -613,6 +620,9 @@ class FakeCluster:
     def run(self, commands: Sequence[Mapping[str, Any]]) -> List[FakeReply]:
         """All in one proposal; a crash in between leaves those before it."""
         replies = []
+        view = self.map_view()
+        seen = {pgid: place for pgid, place in view.placements.items()
+                if view.crush_version == self.crush_version_}
         try:
             for command in commands:
                 self.fault.step()
@@ -622,7 +632,7 @@ class FakeCluster:
             for pg in self.pg.values():
                 pg.mon.next_epoch()
             self.epoch += 1
-            self._interval_changes(released=True)
+            self._interval_changes(seen)
         return replies
 
     def _apply(self, command: Mapping[str, Any]) -> FakeReply:

@@ -117,9 +117,13 @@ def test_an_osd_that_fails_while_recovery_is_slowed() -> None:
 
 
 def test_pgs_that_are_not_known_of_after_a_failover_undo_nothing() -> None:
-    driver = climbed()
+    driver = Mitigated()
+    driver.freeze()
+    driver.cluster.slow_daemons = {'osd.0': 3}
+    driver.wait('slow recovery', 'held')
+    driver.run(3)
     driver.restart()
-    driver.cluster.trouble = {'unreported': 5}
+    driver.cluster.slow_daemons, driver.cluster.trouble = {}, {'unreported': 5}
     driver.run(ALL_UNDONE_TURNS)
     assert driver.states()['norebalance'] == driver.states()['slow recovery'] == 'held'
     assert driver.cluster.osd_config == SLOWED
