@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the throttle has decided last, and what led to it."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping
 
 from ..reasons import Code
@@ -21,14 +21,17 @@ class Pace:
     why: str = ''
     #: The code of `why`.
     code: str = Code.FIRST_PACE
+    #: "reads of pool rbd" -> ms that they took while nothing moved, though more than was allowed.
+    levels: Mapping[str, float] = field(default_factory=dict)
 
 
 def pace_to_json(pace: Pace) -> Dict[str, Any]:
-    return dict(vars(pace))
+    return {**vars(pace), 'levels': dict(pace.levels)}
 
 
 def pace_from_json(raw: Mapping[str, Any]) -> Pace:
     """Raises KeyError, TypeError or ValueError on what is none of ours."""
     return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
                 bool(raw['halted']), str(raw['why']),
-                str(raw.get('code', Code.FIRST_PACE)))
+                str(raw.get('code', Code.FIRST_PACE)),
+                {str(name): float(ms) for name, ms in raw.get('levels', {}).items()})

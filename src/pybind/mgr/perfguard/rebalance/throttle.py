@@ -7,7 +7,7 @@ or where the evidence is thin. Where clients wait too long although no more than
 go, whatever is under way is halted until they are well.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet
+from typing import AbstractSet, Sequence
 
 from ..options import Options
 from ..reasons import Code, Reason
@@ -29,6 +29,8 @@ COMFORT = 0.8
 HALT_READINGS = 3
 #: Readings without evidence after which what was halted is tried again.
 BLIND_READINGS = 18
+#: Readings over the target while all is halted (3 min) after which movement is not the cause.
+INNOCENT_READINGS = 36
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,12 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
-    seen = felt(clients, unsteady, stall_ms)
+    seen = [_levelled(each, pace, options) for each in felt(clients, unsteady, stall_ms)]
     if not seen:
         return _guess(pace, clients)
     worst = max(seen, key=lambda each: each.pressure)
+    if pace.halted and worst.pressure > 1.0 and pace.over >= INNOCENT_READINGS:
+        return _acquit(pace, seen)
     if worst.pressure > 1.0:
         # A small PG comes and goes between two readings: that it was there shows in its OSDs.
         return _lower(pace, worst, max(in_flight, 1 if unsteady else 0))
@@ -85,6 +89,27 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if worst.pressure <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)
     return _because(replace(pace, over=0, under=0), _latency(worst))
+
+
+def _levelled(each: Felt, pace: Pace, options: Options) -> Felt:
+    """Against what it was while nothing moved, where that was more than is allowed."""
+    level = pace.levels.get(_name(each))
+    if level is None:
+        return each
+    return each._replace(target_ms=max(each.target_ms, options.latency_factor * level))
+
+
+def _name(each: Felt) -> str:
+    return '%s of pool %s' % (each.kind, each.pool)
+
+
+def _acquit(pace: Pace, seen: Sequence[Felt]) -> Pace:
+    """Latency stayed high although nothing moved: the load has changed, and is the new baseline."""
+    levels = {_name(each): each.ms for each in seen if each.pressure > 1.0}
+    worst = max(seen, key=lambda each: each.pressure)
+    return replace(pace, pgs=1.0, over=0, under=0, halted=False,
+                   levels={**pace.levels, **levels}, code=Code.NEW_BASELINE,
+                   why=_latency(worst).text + ' although nothing moves: this is the new baseline')
 
 
 def _lower(pace: Pace, worst: Felt, in_flight: int) -> Pace:

@@ -11,7 +11,8 @@ from perfguard.reasons import Code
 from perfguard.rebalance.choose import Caps
 from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
-from perfguard.rebalance.throttle import BLIND_READINGS, HALT_READINGS, caps, decide, limit, stopped
+from perfguard.rebalance.throttle import (BLIND_READINGS, HALT_READINGS, INNOCENT_READINGS, caps,
+                                          decide, limit, stopped)
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
 TARGET = 2.0
@@ -112,10 +113,28 @@ def test_pgs_that_come_and_go_between_readings_are_halted_too() -> None:
     assert pace.halted
 
 
-def test_while_clients_are_slow_for_another_reason_it_stays_halted() -> None:
+def test_where_latency_stays_high_while_nothing_moves_movement_is_not_the_cause() -> None:
     pace = Pace(pgs=1.0, halted=True)
-    for now in range(1, 100):
-        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 0, OPTIONS)
+    for now in range(1, INNOCENT_READINGS + 2):
+        assert pace.halted
+        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 2, OPTIONS)
+    assert not pace.halted and pace.pgs == 1.0 and pace.code == Code.NEW_BASELINE
+    assert pace_from_json(pace_to_json(pace)) == pace
+    begin = pace
+    for now in range(100, 200):
+        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, int(pace.pgs),
+                      OPTIONS)
+        assert not pace.halted
+    assert pace.pgs > 4.0, 'the load is as it was while nothing moved'
+    for now in range(100, 100 + HALT_READINGS):
+        begin = decide(begin, reading(float(now), 2 * TARGET), frozenset(), 0.0, 1, OPTIONS)
+    assert begin.halted, 'and what is slower than that is still felt'
+
+
+def test_latency_that_is_high_at_times_acquits_nobody() -> None:
+    pace = Pace(pgs=1.0, halted=True, over=INNOCENT_READINGS - 1)
+    for now, ms in enumerate((1.1, 0.9, 1.1), 1):
+        pace = decide(pace, reading(float(now), ms * TARGET), frozenset(), 0.0, 0, OPTIONS)
     assert pace.halted
 
 
@@ -227,7 +246,8 @@ def test_after_a_stop_half_is_left() -> None:
 def test_json() -> None:
     pace = Pace(3.5, 7.0, 1, 2, True, 'why', Code.LATENCY)
     assert pace_from_json(pace_to_json(pace)) == pace
-    earlier = {key: value for key, value in pace_to_json(pace).items() if key != 'code'}
+    earlier = {key: value for key, value in pace_to_json(pace).items()
+               if key not in ('code', 'levels')}
     assert pace_from_json(earlier) == replace(pace, code=Code.FIRST_PACE)
     with pytest.raises((KeyError, TypeError, ValueError)):
         pace_from_json({'pgs': 'many'})
