@@ -458,3 +458,30 @@ def test_a_full_osd_is_emptied_beside_a_pool_that_is_full_by_quota(guard: Guard)
                     yes_i_really_really_mean_it=True)
     assert guard.ask('undrain', what=[osd])[0] == 0
     guard.wait_phase('DONE', timeout=150)
+
+
+def test_own_releases_that_recover_from_the_log_hold_nothing(guard: Guard) -> None:
+    """Nearly empty PGs are degraded for a moment after their release, and never remapped."""
+    cluster = guard.cluster
+    cluster.pool_create('thin', 64, size=3)
+    cluster.fill('thin', 150, 4096)
+    cluster.wait_clean(60)
+    before = max((event['id'] for event in guard.get('events')['events']), default=0)
+    degraded = 0
+    try:
+        guard.option('max_pgs_in_flight', '4')
+        assert guard.ask('drain', what=['osd.3'])[0] == 0
+        deadline = time.monotonic() + 200
+        while guard.status()['phase'] != 'DONE':
+            assert time.monotonic() < deadline, guard.status()
+            degraded = max(degraded, guard.get('status')['signals']['degraded_pgs'])
+            time.sleep(0.2)
+        held = [event['why'] for event in guard.get('events', count=200)['events']
+                if event['id'] > before and event['what'].endswith('HOLDING')]
+        assert degraded and not [why for why in held if 'degraded' in why], (degraded, held)
+    finally:
+        guard.option('max_pgs_in_flight', '32')
+        cluster.mon('osd pool delete', pool='thin', pool2='thin',
+                    yes_i_really_really_mean_it=True)
+    assert guard.ask('undrain', what=['osd.3'])[0] == 0
+    guard.wait_phase('DONE', timeout=150)

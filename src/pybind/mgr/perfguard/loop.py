@@ -574,7 +574,8 @@ class Loop:
         if self._goals_fit:
             return seen
         still = seen.now - self._basis_since > seen.stats_period
-        if not still or not goals.settled(self._campaign, seen):
+        if not still or not goals.settled(self._campaign, self._pins, seen,
+                                          self._options().max_transition_ratio):
             return replace(seen, goals_fit=False)
         pools = goals.pools_of(self._pins, seen.osdmap)
         found = goals.work_out(self._campaign, self._pins, seen,

@@ -6,7 +6,7 @@ changed or PGs were pinned meanwhile. The goals are in the pin records, and so s
 """
 import hashlib
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, List, Mapping, Optional
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional
 
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..events import Event
@@ -19,6 +19,12 @@ from .types import Campaign, Phase, PinRecord
 
 #: Phases in which goals are needed: for the preview, and for releases.
 _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING})
+
+
+#: Seconds without a change after which PGs that are between two intervals are stuck there.
+STUCK_SECONDS = 60.0
+#: So many may be, however few PGs there are.
+FEW_STUCK = 8
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,26 @@ def needed(campaign: Campaign, pins: Mapping[str, PinRecord], now: str) -> bool:
                    for pgid, pin in pins.items()))
 
 
-def settled(campaign: Campaign, seen: Observation) -> bool:
+def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+              ratio: float) -> int:
+    """PGs between two intervals that may become remapped yet.
+
+    Those of pools without pins are not the campaign's. Few (at most `ratio` of all) that stay as
+    they are for long are stuck, such as a PG whose OSDs are lost: nothing waits for them.
+    """
+    counts, whole = seen.signals.pool_counts, seen.signals.counts
+    pools = pools_of((*pins, *seen.osdmap.pg_temp), seen.osdmap)
+    known = all(pool in counts for pool in pools) and bool(pools)
+    number = sum(counts[pool].in_transition for pool in pools) if known else whole.in_transition
+    quiet = seen.now - max(campaign.pins_sent, campaign.phase_since, campaign.progressed)
+    few = number <= max(FEW_STUCK, ratio * whole.total)
+    return 0 if few and quiet > STUCK_SECONDS else number
+
+
+def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+            ratio: float) -> bool:
     """All PGs are where they stay until they are released, so that it makes sense to count."""
-    return not (campaign.pinning or seen.signals.counts.in_transition
+    return not (campaign.pinning or unsettled(campaign, pins, seen, ratio)
                 or any(pgid not in campaign.in_flight and pgid not in campaign.unpinnable
                        for pgid in seen.osdmap.pg_temp))
 
@@ -87,7 +110,7 @@ def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observ
             and pgid not in campaign.in_flight and pgid not in seen.osdmap.pg_temp}
 
 
-def pools_of(pins: Mapping[str, PinRecord], osdmap: OsdMap) -> List[int]:
+def pools_of(pins: Iterable[str], osdmap: OsdMap) -> List[int]:
     """Pools that exist and have pins."""
     return sorted({pool_of(pgid) for pgid in pins} & set(osdmap.pools))
 

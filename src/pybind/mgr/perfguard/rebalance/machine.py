@@ -18,9 +18,9 @@ from .joining import join
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped, unpinnable_excess, waits
-from .goals import is_adopted
+from .goals import is_adopted, unsettled
 from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep,
-                        keep_stayers, pin_back, release_more)
+                        keep_stayers, pin_back, recovering, release_more)
 from .stop import Stop, is_muted, is_waived, spread, stop_conditions
 from .throttle import stopped
 from .turn import Decision, Observation, Turn
@@ -117,14 +117,15 @@ def _pinning(turn: Turn) -> None:
         join(turn, settled)
         return
     left = pin_remapped(turn)
-    counts = turn.seen.signals.counts
+    pins = {**turn.pinned(), **turn.new_pins}
+    peering = unsettled(turn.campaign, pins, turn.seen, turn.options.max_transition_ratio)
     if left:
         _say_left(turn, left)
     elif turn.campaign.pinning:
         turn.because(Code.PINS_SENT, 'waiting for %s to show in the OSDMap'
                      % plural(len(turn.campaign.pinning), 'pin'))
-    elif counts.in_transition:
-        turn.because(Code.PEERING, '%s peering' % pgs_are(counts.in_transition))
+    elif peering:
+        turn.because(Code.PEERING, '%s peering' % pgs_are(peering))
     elif not _reported(turn):
         turn.reasons.append(_REPORTS)
     elif not turn.seen.goals_fit:
@@ -239,7 +240,7 @@ def _quiet(turn: Turn) -> bool:
 def _stops(turn: Turn) -> List[Stop]:
     """What holds releases, but for what the operator has waived or muted."""
     seen = turn.seen
-    stops = stop_conditions(seen.signals, seen.osd_counts)
+    stops = stop_conditions(seen.signals, seen.osd_counts, recovering(turn))
     known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
     stops += [Stop(reason) for reason in seen.stops
               if reason.code not in known and not is_muted(reason, seen.signals)]

@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional, Sequence,
                     Tuple)
 
-from ..cluster.types import OsdSet, UpmapEntry, pool_of
+from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
 from .choose import SCAN, choose, load_of, path_osds, window
 from .monoptions import epoch_of, peering_text
 from .moves import Move, move_between
 from .pinning import is_mixture, waits
-from .stop import osds_text
+from .stop import OwnPg, osds_text
 from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn
@@ -23,6 +23,8 @@ from ..words import pgs
 PEERING_PATIENCE_PERIODS = 6
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
+#: A release that the OSDMap does not show is sent so often before it counts as refused.
+SEND_TIMES = 4
 #: A pool's flag (allow_ec_optimizations, from Tentacle on). Its pg_temp is stored with the shards
 #: that may become primary first, and OSDs and clients undo that order (OSDMap::pgtemp_primaryfirst
 #: and pgtemp_undo_primaryfirst). OSDs send it in that order, but the mon takes the sets of
@@ -39,6 +41,9 @@ def follow_flights(turn: Turn) -> None:
         if turn.pool(pgid) is None:
             turn.forget_pin(pgid)
             turn.event('release', 'PG %s is gone' % pgid, 'its pool or the PG was removed')
+            continue
+        if _is_refused(turn, pgid, flight):
+            _give_up(turn, pgid)
             continue
         flight = _observe(turn, pgid, flight)
         if _arrived(turn, pgid, flight):
@@ -59,10 +64,25 @@ def follow_flights(turn: Turn) -> None:
              stalls=note(campaign.stalls, changes, turn.now, turn.seen.stats_period))
 
 
+def _is_refused(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """The mon does not take the release: its target is gone, for example."""
+    return (flight.confirmed is None and flight.pin is not None and flight.sent >= SEND_TIMES
+            and turn.seen.osdmap.entry(pgid) == flight.pin.entry
+            and turn.now - flight.since > turn.options.readback_timeout)
+
+
+def _give_up(turn: Turn, pgid: str) -> None:
+    """The PG stays where it is, with its pin as an ordinary upmap."""
+    turn.forget_pin(pgid)
+    turn.set(kept=turn.campaign.kept + 1)
+    turn.event('keep', 'PG %s stays where it is' % pgid,
+               'the mons did not take its release, sent %d times' % SEND_TIMES)
+
+
 def _arrival(turn: Turn, pgid: str, flight: Flight) -> IntervalChange:
     place = turn.seen.placement(pgid)
     primaries = {flight.primary, *(place.acting[:1] if place is not None else ())}
-    return IntervalChange(turn.now, pool_of(pgid), tuple(sorted(primaries)))
+    return IntervalChange(turn.now, pool_of(pgid), tuple(sorted(primaries)), pgid)
 
 
 def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
@@ -171,6 +191,22 @@ def flight_osds(turn: Turn) -> FrozenSet[int]:
     return frozenset(osd for flight in flights for osd in path_osds(flight))
 
 
+def recovering(turn: Turn) -> List[OwnPg]:
+    """PGs that may be degraded because they were released.
+
+    The new OSD of a PG that holds little is brought up to date from the PG's log: the PG is never
+    remapped, and degraded for a moment, which the reports show until after it has arrived.
+    """
+    seen, campaign = turn.seen, turn.campaign
+    pgids = {*campaign.in_flight, *(change.pgid for change in campaign.stalls.changes)}
+    own: List[OwnPg] = []
+    for pgid in pgids - set(seen.osdmap.pg_temp) - {''}:
+        place = seen.placement(pgid)
+        if place is not None:
+            own.append(OwnPg(pool_of(pgid), frozenset(place.acting) - {NO_OSD}))
+    return own
+
+
 def _is_held(turn: Turn, move: Move) -> bool:
     """A stop condition concerns an OSD or the pool of the move."""
     osds, pools = path_osds(move), (pool_of(move.pgid),)
@@ -227,7 +263,8 @@ def release_more(turn: Turn) -> None:
         flights[move.pgid] = _flight(turn, move, pin.leads_to, pin=pin)
         turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
                                      prime=_prime(turn, move)))
-    changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move)) for move in chosen]
+    changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move), move.pgid)
+               for move in chosen]
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
     turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)

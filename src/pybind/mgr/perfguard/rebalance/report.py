@@ -59,17 +59,22 @@ def waits_for_window(campaign: Campaign, options: Options, now: float) -> bool:
 
 
 def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optional[str]:
-    """Why the campaign does not come forward, if that is so for stalled_after seconds."""
-    if campaign is None or campaign.paused or campaign.phase not in (
-            Phase.RELEASING, Phase.HOLDING, Phase.FINISHING, Phase.ABORTING):
+    """Why the campaign is making no progress, if that is so for stalled_after seconds."""
+    if campaign is None or not campaign.active or campaign.paused or _waits_for_operator(campaign):
         return None
     if waits_for_window(campaign, options, now) and not campaign.in_flight:
         return None
-    idle = now - max(campaign.progressed, campaign.phase_since)
+    idle = now - max(campaign.progressed, campaign.phase_since, campaign.pins_sent)
     if idle < options.stalled_after:
         return None
-    return 'campaign %d is %s and no PG was released or arrived for %d s' % (
+    return 'campaign %d is %s and made no progress for %d s' % (
         campaign.id, campaign.phase.value, idle)
+
+
+def _waits_for_operator(campaign: Campaign) -> bool:
+    """For a CRUSH change, or for the next command."""
+    return (campaign.phase is Phase.PREPARED and campaign.prepared
+            or campaign.phase is Phase.PINNED and not campaign.automatic)
 
 
 def eta(campaign: Campaign, left: int, options: Options, now: float) -> Json:

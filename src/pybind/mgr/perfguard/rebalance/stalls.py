@@ -41,6 +41,7 @@ class IntervalChange(NamedTuple):
     pool: int
     #: Its primaries, before and after.
     primaries: OsdSet
+    pgid: str = ''
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def spend(stalls: Stalls, pool_id: int) -> Stalls:
 
 
 def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
-    return {'changes': [[change.time, change.pool, list(change.primaries)]
+    return {'changes': [[change.time, change.pool, list(change.primaries), change.pgid]
                         for change in stalls.changes],
             'measured': stalls.measured, 'excess': stalls.excess, 'rates': stalls.rates,
             'credits': {str(pool): value for pool, value in stalls.credits.items()},
@@ -191,8 +192,8 @@ def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
 
 def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
     """Raises KeyError, TypeError or ValueError on what is none of ours."""
-    return Stalls(tuple(IntervalChange(float(at), int(pool), tuple(osds))
-                        for at, pool, osds in raw['changes']),
+    return Stalls(tuple(IntervalChange(float(at), int(pool), tuple(osds), *map(str, later))
+                        for at, pool, osds, *later in raw['changes']),
                   float(raw['measured']), float(raw['excess']), float(raw['rates']),
                   {int(pool): float(value) for pool, value in raw['credits'].items()},
                   float(raw['credited']),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Stop conditions: what holds releases, all of them or those that touch certain OSDs and pools."""
+from collections import Counter
 from dataclasses import dataclass
-from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.types import OsdMap, PgCounts, Pool, Signals
 from ..reasons import Code, Reason
@@ -42,6 +43,13 @@ class Touched:
     pools: AbstractSet[int]
 
 
+class OwnPg(NamedTuple):
+    """A PG that the campaign's own release may have made degraded."""
+    pool: int
+    #: That serve it.
+    osds: FrozenSet[int]
+
+
 @dataclass(frozen=True)
 class Stop:
     """A reason not to release, and what it concerns; `osds` None: everything."""
@@ -68,12 +76,14 @@ def is_muted(reason: Reason, signals: Signals) -> bool:
 
 
 def stop_conditions(signals: Signals,
-                    osd_counts: Mapping[int, PgCounts] = {}) -> List[Stop]:
+                    osd_counts: Mapping[int, PgCounts] = {},
+                    own: Sequence[OwnPg] = ()) -> List[Stop]:
     """What speaks against releases now, but for what is muted.
 
     `osd_counts`: PGs by the OSDs of their acting sets; empty where not known. Conditions of PGs
     are located by OSD, else by pool; what neither locates concerns everything. So do laggy PGs:
-    clients wait, and movement anywhere may be the cause.
+    clients wait, and movement anywhere may be the cause. `own`: PGs that may be degraded because
+    they were released, which is no stop condition.
     """
     counts = signals.counts
     stops: List[Stop] = []
@@ -81,8 +91,8 @@ def stop_conditions(signals: Signals,
                                (counts.wait, Code.LEASES, 'waiting for read leases to end')):
         if number > 0:
             stops.append(Stop(Reason(code, '%s %s' % (pgs_are(number), text))))
-    stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts)
-    stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts)
+    stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts, ())
+    stops += _located(Code.DEGRADED, 'degraded', _degraded, signals, osd_counts, own)
     stops += [Stop(reason) for reason in _checks(STOP_CHECKS, signals)
               if reason.code != Code.SLOW_OPS or not signals.slow_daemons]
     if signals.slow_ops:
@@ -99,19 +109,27 @@ def _degraded(counts: PgCounts) -> int:
 
 
 def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals: Signals,
-             osd_counts: Mapping[int, PgCounts]) -> List[Stop]:
+             osd_counts: Mapping[int, PgCounts], own: Sequence[OwnPg]) -> List[Stop]:
     number = number_of(signals.counts)
     if number <= 0:
         return []
     what = '%s %s' % (pgs_are(number), text)
-    osds = frozenset(osd for osd, counts in osd_counts.items() if number_of(counts) > 0)
+    found = {osd: number_of(counts) for osd, counts in osd_counts.items()}
+    if any(found.values()):
+        # A PG counts on each of its OSDs, or is not one of these.
+        own = [pg for pg in own if all(found.get(osd, 0) for osd in pg.osds)]
+    of_osd = Counter(osd for pg in own for osd in pg.osds)
+    of_pool = Counter(pg.pool for pg in own)
+    osds = frozenset(osd for osd, here in found.items() if here > of_osd[osd])
     pools = frozenset(pool for pool, counts in signals.pool_counts.items()
-                      if number_of(counts) > 0)
+                      if number_of(counts) > of_pool[pool])
     if osds:
         return [Stop(Reason(code, '%s on %s' % (what, osds_text(osds))), osds)]
     if pools:
         return [Stop(Reason(code, '%s in %s' % (what, plural(len(pools), 'pool'))), osds, pools)]
-    return [Stop(Reason(code, what))]
+    # A number alone explains nothing.
+    explained = number <= len(own) and bool(osd_counts or signals.pool_counts)
+    return [] if explained else [Stop(Reason(code, what))]
 
 
 def _slow_ops(signals: Signals) -> Stop:

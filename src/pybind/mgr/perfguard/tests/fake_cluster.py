@@ -138,6 +138,8 @@ class FakeCluster:
     peer_seconds: float = 2.0
     backfill_seconds: float = 4.0
     recovery_seconds: float = 3.0
+    #: What a released PG lacks on its new OSD is in its log: it is degraded, never remapped.
+    nearly_empty: bool = False
     period: float = 2.0
     #: How many ticks the mgr's OSDMap is behind the mon's.
     lag: int = 0
@@ -389,6 +391,9 @@ class FakeCluster:
 
     def _peered(self, pgid: str, pg: FakePg) -> bool:
         same = self._in_place(pgid, pg)
+        if not same and self.nearly_empty and pgid in self.released:
+            same, pg.recovering_until = True, self.now + self.recovery_seconds
+            self.moved.append(Moved(self.now, pgid, pg.up))
         if same:
             pg.data = self._held(pgid, pg)
             self.released.pop(pgid, None)
@@ -593,7 +598,11 @@ class FakeCluster:
                        pool_bytes={1: self.pgs << 30, 2: self.pgs << 31})
 
     def readings(self, view: object, signals: Signals) -> Readings:
-        return self.read
+        if not self.nearly_empty or self.read.osd_counts is not None:
+            return self.read
+        return replace(self.read, osd_counts={osd: PgCounts(total=9, degraded=sum(
+            1 for pgid, pg in self.pg.items() if osd in pg.up and self._degraded(pgid, pg)))
+            for osd in self.toys})
 
     def close(self) -> None:
         self.closed = True

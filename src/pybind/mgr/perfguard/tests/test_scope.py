@@ -8,7 +8,8 @@ import pytest
 from perfguard.cluster.types import PgCounts
 from perfguard.rebalance.requests import Refused
 
-from .driver import Driver, codes
+from .driver import OPTIONS, Driver, codes
+from .fake_cluster import FakeCluster
 
 
 def on_osds(driver: Driver, osds: Set[int], **counts: int) -> None:
@@ -122,3 +123,65 @@ def test_an_order_is_judged_by_what_it_touches() -> None:
         else:
             with pytest.raises(Refused, match='degraded on osd.0'):
                 driver.order('expand')
+
+
+# ---- what the campaign's own releases do
+
+def test_pgs_that_recover_from_their_log_after_their_release_hold_nothing() -> None:
+    """Nearly empty, they are degraded for a moment, and never remapped."""
+    driver = Driver(FakeCluster(nearly_empty=True))
+    driver.to_releasing()
+    phases = set()
+    while driver.phase != 'DONE':
+        phases.add(driver.phase)
+        driver.turn()
+        assert driver.cluster.now < 3000
+    assert 'HOLDING' not in phases
+
+
+def test_a_pg_of_others_that_is_degraded_holds_what_it_touches_meanwhile() -> None:
+    driver = Driver(FakeCluster(nearly_empty=True))
+    driver.to_releasing()
+    spare = max(driver.cluster.toys) + 1
+    on_osds(driver, {0, 1, 2, spare}, degraded=9)
+    driver.run(3)
+    assert 'DEGRADED' in codes(driver.status)
+
+
+def test_a_release_that_the_mons_refuse_for_good_is_given_up() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.cluster.refuse = {prefix: 'EINVAL: osd.8 does not exist' for prefix in (
+        'osd rm-pg-upmap-items', 'osd pg-upmap-items', 'osd rm-pg-upmap', 'osd pg-upmap')}
+    driver.ask('start')
+    driver.run_to('DONE', 1000)
+    assert driver.status['released'] == 0 and driver.status['kept'] == 12
+    assert len(driver.cluster.entries()) == 12 and driver.cluster.moved == []
+    assert any('did not take its release' in event['why']
+               for event in driver.loop.published.events)
+
+
+@pytest.mark.parametrize('target', ['crush', 'balanced'])
+def test_a_pg_that_stays_unknown_freezes_nothing(target: str) -> None:
+    driver = Driver(options=replace(OPTIONS, target=target))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) > 0)
+    driver.cluster.trouble = {'inactive': 1, 'in_transition': 1, 'unreported': 1}
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_to('DONE', 500)
+
+
+def test_what_freezes_pinning_is_told() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=60.0))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) > 0)
+    driver.cluster.trouble = {'inactive': 20, 'in_transition': 20}
+    driver.ask('pin')
+    driver.run_until(lambda: 'PERFGUARD_STALLED' in driver.cluster.checks)
+    assert driver.phase == 'PINNING' and 'PEERING' in codes(driver.status)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """When nothing is released, and when no campaign begins; what a stop condition concerns."""
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Optional
+from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
 from perfguard.reasons import Reason
-from perfguard.rebalance.stop import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE, Stop,
-                                      Touched, spread, stop_conditions, unhealthy)
+from perfguard.rebalance.stop import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE,
+                                      OwnPg, Stop, Touched, spread, stop_conditions, unhealthy)
 
 FINE = Signals(PgCounts(total=100, active_clean=90, remapped=10, backfilling=5, backfill_wait=5),
                misplaced_ratio=0.2, health={'PG_AVAILABILITY': 'x', 'OSDMAP_FLAGS': 'y'})
@@ -63,6 +63,29 @@ def test_conditions_of_pgs_concern_their_osds(code: str, counts: Dict[str, int])
     touched = [unhealthy(with_counts(**counts), osdmap(), where, Touched({osd}, {1}))
                for osd in (2, 4)]
     assert stop.reason in touched[0] and stop.reason not in touched[1]
+
+
+OWN = (OwnPg(1, frozenset({2, 3, 5})),)
+
+
+def test_degraded_pgs_of_own_releases_are_disregarded() -> None:
+    where = {osd: PgCounts(total=9, degraded=osd in (2, 3, 5)) for osd in range(6)}
+    signals = replace(with_counts(degraded=1), pool_counts={1: PgCounts(total=32, degraded=1)})
+    assert stop_conditions(signals, where, OWN) == stop_conditions(signals, {}, OWN) == []
+    nowhere = replace(signals, pool_counts={})
+    assert stop_conditions(nowhere, {}, OWN) == [Stop(Reason('DEGRADED', '1 PG is degraded'))]
+
+
+@pytest.mark.parametrize('degraded, where, pool, concerned', [
+    (1, (2, 3, 4), 1, {2, 3, 4}), (2, (2, 3, 5), 1, None), (1, (2, 3, 5), 2, set())])
+def test_and_only_those(degraded: int, where: Tuple[int, ...], pool: int,
+                        concerned: Optional[Set[int]]) -> None:
+    """On another OSD; more of them; in another pool."""
+    counts = {osd: PgCounts(total=9, degraded=osd in where) for osd in range(6)}
+    signals = replace(with_counts(degraded=degraded), pool_counts={
+        pool: PgCounts(total=32, degraded=1)})
+    stop, = stop_conditions(signals, counts, OWN)
+    assert stop.osds == concerned and stop.pools == ({2} if pool == 2 else set())
 
 
 def test_conditions_of_pgs_concern_their_pools_where_no_osd_has_reported_them() -> None:
