@@ -98,7 +98,7 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap
         return Unpinnable(reason)
     # From the raw set itself: the pairs of `kept` need not be undone.
     result = plan_pin(pool, pg.raw, pg.acting, UpmapEntry(), osdmap.osds, crush, exact=True,
-                      out=out)
+                      existing=kept.items, out=out)
     return result if isinstance(result, Unpinnable) else result.entry
 
 

@@ -330,3 +330,55 @@ def test_what_is_restated_leads_to_the_same_place(mon, erasure, data) -> None:
     commit(mon, entry)
     got = mon.up()
     assert got == list(up) if erasure else set(got) == set(up)
+
+
+# ---- the smallest change of an entry
+
+def pinned_entry(pool, up, acting, entry, osds=20):
+    known = {i: Osd(i, True, 1.0) for i in range(osds)}
+    pin = plan_pin(pool, up, acting, entry, known, None)
+    assert isinstance(pin, Pin), pin
+    return pin.entry
+
+
+@pytest.mark.parametrize('erasure', [False, True])
+def test_pairs_that_still_serve_keep_their_order_and_others_are_added(erasure):
+    pool = Pool(1, 'p', erasure, 4, 2, 0, 8, 8, 8)
+    raw, existing = (1, 2, 3, 4), ((3, 7), (1, 5))
+    up = apply_entry(raw, UpmapEntry(existing), ())
+    assert up == (5, 2, 7, 4)
+    # CRUSH now wants 6 in place of 2, whose data stays where it is.
+    new = (1, 6, 3, 4)
+    entry = pinned_entry(pool, apply_entry(new, UpmapEntry(existing), ()), up,
+                         UpmapEntry(existing))
+    assert entry.items == ((3, 7), (1, 5), (6, 2))
+    assert apply_entry(new, entry, ()) == up
+
+
+def test_a_pair_stays_although_others_would_restore_the_very_order():
+    """The primary is the same, and the order of the others does not matter."""
+    pool = Pool(1, 'p', False, 4, 2, 0, 8, 8, 8)
+    existing = ((2, 5),)
+    raw, acting = (1, 2, 3, 9), (1, 3, 5, 4)
+    entry = pinned_entry(pool, apply_entry(raw, UpmapEntry(existing), ()), acting,
+                         UpmapEntry(existing))
+    assert entry.items == ((2, 5), (9, 4))
+
+
+def test_a_pair_gives_way_where_it_would_move_the_primary():
+    pool = Pool(1, 'p', False, 3, 2, 0, 8, 8, 8)
+    existing = ((1, 4),)
+    raw, acting = (1, 2, 3), (2, 4, 5)
+    entry = pinned_entry(pool, apply_entry(raw, UpmapEntry(existing), ()), acting,
+                         UpmapEntry(existing))
+    assert apply_entry(raw, entry, ())[0] == 2 and set(apply_entry(raw, entry, ())) == {2, 4, 5}
+
+
+@pytest.mark.parametrize('erasure', [False, True])
+def test_a_pair_without_its_source_in_the_raw_set_is_dropped_as_the_mon_drops_it(erasure):
+    pool = Pool(1, 'p', erasure, 3, 2, 0, 8, 8, 8)
+    stale = UpmapEntry(((9, 8), (1, 5)))
+    raw, acting = (1, 2, 3), (5, 2, 7)
+    up = apply_entry(raw, stale, ())
+    assert raw_from_up(up, stale, ()) == raw
+    assert pinned_entry(pool, up, acting, stale) == UpmapEntry(((1, 5), (3, 7)))

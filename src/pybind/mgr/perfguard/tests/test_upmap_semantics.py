@@ -38,8 +38,10 @@ def test_apply_entry(entry, out, expected):
     # 1 -> 5 and 1 -> 6: the raw set was (1, 6) or (5, 1)
     ((5, 6), items((1, 5), (1, 6)), (), None),
     ((5, 2), items((1, 5), (1, 6)), (), (1, 2)),
+    # 7 is not in the raw set any more: the mon drops the pair with its next clean-up
+    ((0, 1, 2), items((7, 5)), (), (0, 1, 2)),
     # this up set cannot come from these items
-    ((0, 1, 2), items((7, 5)), (), None),
+    ((1, 2), items((1, 5), (5, 6)), (), None),
 ])
 def test_raw_from_up(up, entry, out, expected):
     assert raw_from_up(up, entry, out) == expected

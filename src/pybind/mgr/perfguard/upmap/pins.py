@@ -27,15 +27,16 @@ class Unpinnable:
 
 def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
              osds: Mapping[int, Osd], crush: Optional[CrushRules], *,
-             raw: Optional[OsdSet] = None, exact: bool = False,
+             raw: Optional[OsdSet] = None, exact: bool = False, existing: Items = (),
              out: Optional[FrozenSet[int]] = None) -> Union[Pin, Unpinnable]:
     """The entry which makes up = acting; never raises.
 
     Erasure coded pools compare by position, replicated ones as sets, unless ``exact`` asks for
     acting's very order. ``entry`` is the PG's present one. ``crush`` None: legality under the
     CRUSH rule is not checked. ``raw`` is the raw set where the caller knows it; it serves only
-    where ``up`` does not tell, as behind a vector, and must be of this very CRUSH map. ``out`` is
-    out_osds(osds), for callers with many PGs.
+    where ``up`` does not tell, as behind a vector, and must be of this very CRUSH map. Pairs of
+    ``entry``, or ``existing``, that still serve stay, in their order. ``out`` is out_osds(osds),
+    for callers with many PGs.
     """
     if out is None:
         out = out_osds(osds)
@@ -54,7 +55,7 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     known = raw if derived is None else derived
     if known is None:
         return Pin(UpmapEntry(vector=acting), True)
-    return _wanted_entry(known, acting, entry, by_position, out)
+    return _wanted_entry(known, acting, entry, by_position, out, existing)
 
 
 def broken_rule(pool: Pool, osds: OsdSet, crush: CrushRules,
@@ -170,10 +171,16 @@ def _target_reason(acting: OsdSet, osds: Mapping[int, Osd]) -> Optional[str]:
 
 
 def _wanted_entry(raw: OsdSet, acting: OsdSet, entry: UpmapEntry, by_position: bool,
-                  out: Container[int]) -> Union[Pin, Unpinnable]:
+                  out: Container[int], existing: Items = ()) -> Union[Pin, Unpinnable]:
     if raw == acting or (not by_position and set(raw) == set(acting)):
         return _pin(UpmapEntry(), entry)
-    items = items_by_position(raw, acting)
+    existing = existing or entry.items
+    fewest = () if by_position else _fewest_changes(raw, acting, existing)
+    if set(fewest).intersection(existing):
+        got = apply_entry(raw, UpmapEntry(fewest), out)
+        if set(got) == set(acting) and got[0] == acting[0]:
+            return _pin(UpmapEntry(fewest), entry)
+    items = items_by_position(raw, acting, existing)
     if items is None:
         # The positions of some OSDs are a permutation among themselves, which pairs cannot write.
         if by_position:
@@ -190,28 +197,37 @@ def _pin(wanted: UpmapEntry, present: UpmapEntry) -> Pin:
     return Pin(wanted, wanted != present)
 
 
-def items_by_position(raw: OsdSet, wanted: OsdSet) -> Optional[Items]:
+def items_by_position(raw: OsdSet, wanted: OsdSet, existing: Items = ()) -> Optional[Items]:
     """Pairs that turn ``raw`` into ``wanted``, position by position; None if no pairs can.
 
     Each OSD leaves the set before it enters another position: a pair whose target is still in
-    the set would be skipped. Swaps and longer cycles have no first pair to begin with.
+    the set would be skipped. Swaps and longer cycles have no first pair to begin with. Those of
+    ``existing`` among them come first, in their order, as far as that rule allows.
     """
-    open_pairs = [(old, new) for old, new in zip(raw, wanted) if old != new]
+    open_pairs = _kept_first([(old, new) for old, new in zip(raw, wanted) if old != new], existing)
     present = set(raw)
     ordered: List[Pair] = []
     while open_pairs:
-        blocked = []
-        for old, new in open_pairs:
-            if new in present:
-                blocked.append((old, new))
-            else:
-                ordered.append((old, new))
-                present.remove(old)
-                present.add(new)
-        if len(blocked) == len(open_pairs):
+        free = next((pair for pair in open_pairs if pair[1] not in present), None)
+        if free is None:
             return None
-        open_pairs = blocked
+        open_pairs.remove(free)
+        ordered.append(free)
+        present.remove(free[0])
+        present.add(free[1])
     return tuple(ordered)
+
+
+def _kept_first(pairs: Sequence[Pair], existing: Items) -> List[Pair]:
+    kept = [pair for pair in existing if pair in pairs]
+    return list(dict.fromkeys(kept)) + [pair for pair in pairs if pair not in kept]
+
+
+def _fewest_changes(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
+    """Pairs that turn ``raw`` into some order of ``acting``, existing ones first; their order does
+    not matter, since what leaves never enters again."""
+    leaving, entering = _matched(raw, acting, existing)
+    return tuple(_kept_first(list(zip(leaving, entering)), existing))
 
 
 def _items_as_set(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:

@@ -6,7 +6,7 @@ neither the CRUSH weight nor whether an OSD is up matters when an entry is appli
 """
 from typing import Container, FrozenSet, List, Mapping, Optional
 
-from ..cluster.types import Items, Osd, OsdSet, Pool, UpmapEntry, seed_of
+from ..cluster.types import Items, Osd, OsdSet, Pair, Pool, UpmapEntry, seed_of
 
 
 def out_osds(osds: Mapping[int, Osd]) -> FrozenSet[int]:
@@ -41,19 +41,33 @@ def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[
     """The raw CRUSH set behind a complete up set, or None where it cannot be known.
 
     ``up`` has no holes. The answer relies on what the mon guarantees of stored items: every
-    source is in the raw set. None: a vector that applies has replaced the raw set; or two pairs
-    share a source, and more than one raw set explains ``up``. Where a primary affinity or
-    pg_upmap_primaries reorders the up set of a replicated pool, so is the answer's order.
+    source is in the raw set. A pair whose source visibly is not any more counts for nothing, as
+    for the mon, which drops it with its next clean-up. None: a vector that applies has replaced
+    the raw set; or two pairs share a source, and more than one raw set explains ``up``. Where a
+    primary affinity or pg_upmap_primaries reorders the up set of a replicated pool, so is the
+    answer's order.
     """
     if entry.vector is not None:
         return None if vector_applies(entry, out) else up
-    if not entry.items:
+    items = tuple(pair for pair in entry.items if not _is_void(pair, up, entry.items, out))
+    if not items:
         return up
-    sources = {source for source, _ in entry.items}
-    candidates = _undo(up, entry.items, len(sources) < len(entry.items))
+    sources = {source for source, _ in items}
+    candidates = _undo(up, items, len(sources) < len(items))
     fitting = {raw for raw in candidates
                if sources.issubset(raw) and apply_entry(raw, entry, out) == up}
     return fitting.pop() if len(fitting) == 1 else None
+
+
+def _is_void(pair: Pair, up: OsdSet, items: Items, out: Container[int]) -> bool:
+    """The source of a pair is not in the raw set.
+
+    If it were, no other pair touching either OSD, either it or the target would be in ``up``.
+    """
+    source, target = pair
+    others = [osd for other in items if other != pair for osd in other]
+    return (source not in up and target not in up and target not in out
+            and source not in others and target not in others)
 
 
 def _undo(up: OsdSet, items: Items, shared_source: bool) -> List[OsdSet]:
