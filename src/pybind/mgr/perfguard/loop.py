@@ -55,6 +55,7 @@ from .upmap.future import NoFuture
 from .watch.checks import KINDS
 from .watch.series import Point
 from .watching import Watching
+from .words import plural
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ REST_SECONDS = 0.2
 BUSY_SHARE = 0.1
 #: Kinds of events that the cluster log tells as well.
 LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
+#: Seconds until Ceph's tools are asked again for what CRUSH chooses, after they failed.
+RAW_SECONDS = 60.0
 #: How often the mapping after a change is worked out until the OSDMap holds still meanwhile.
 OUTLOOK_TRIES = 3
 #: A loop that has not turned for so many intervals hangs.
@@ -100,6 +103,8 @@ class Loop:
         self._forecast = Forecast()
         #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
         self._basis, self._basis_since = '', 0.0
+        #: The basis of the raw sets behind vectors, and when they are asked for again.
+        self._raw_basis, self._raws_due = '', 0.0
         #: The pins had the goals that this OSDMap and the campaign's phase ask for.
         self._goals_fit = False
         self._joiner = Joiner(cluster, store)
@@ -308,6 +313,7 @@ class Loop:
         self._joiner.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
         if self._campaign is not None and self._campaign.open:
+            self._refresh_raws(seen)
             seen = self._with_goals(seen, view)
             self._forecast.update_moves(self._pins, seen, view.crush_version)
             self._judge_and_act(self._with_outlook(seen, options), options)
@@ -561,6 +567,33 @@ class Loop:
         if _unfit(seen.osdmap):
             reasons.append(Reason(Code.OLD_CLIENTS, _unfit(seen.osdmap)))
         return reasons
+
+    def _refresh_raws(self, seen: Observation) -> None:
+        """Learn what CRUSH chooses behind the pins that are vectors, once it chooses anew.
+
+        Ceph's tools show it. Without them it is unknown, and such PGs are released one by one.
+        """
+        campaign = self._campaign
+        assert campaign is not None
+        joining = campaign.change is not None and campaign.change.stage is not Stage.LANDED
+        vectors = {pgid: pin for pgid, pin in self._pins.items()
+                   if pin.entry.vector is not None and pgid not in campaign.in_flight}
+        now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
+        if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due:
+            return
+        outlook = self._cluster.outlook(seen.osdmap, {}, None)
+        if isinstance(outlook, NoFuture):
+            self._raws_due = seen.now + RAW_SECONDS
+            self._note(Event('pins', 'what CRUSH chooses for %s pinned by a vector is not known'
+                             % plural(len(vectors), 'PG'), outlook.reason))
+            raws = {}
+        else:
+            self._raw_basis = now
+            raws = {pgid: pg.raw for pgid, pg in outlook.pgs.items()}
+        stale = {pgid: replace(pin, raw=raws.get(pgid)) for pgid, pin in vectors.items()
+                 if pin.raw != raws.get(pgid)}
+        self._pins.note(stale)
+        self._forecast.rework(stale)
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
         """Work out where the pinned PGs shall go, if that is due; noted before it is used."""

@@ -27,6 +27,8 @@ class Move:
     #: Further OSDs that are read, to rebuild a shard of an erasure code that is nowhere. One whose
     #: old OSD still serves it is read from there alone.
     readers: OsdSet = ()
+    #: False: where the PG goes shows only once it is released.
+    known: bool = field(default=True, compare=False)
     #: When the move was first known, to tell which has waited for long.
     since: float = field(default=0.0, compare=False)
     #: A source is nearly full.
@@ -38,7 +40,7 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
     """The move of a PG that is served by `here` to `there` (None: not known)."""
     primary = next((osd for osd in here if osd != NO_OSD), -1)
     if there is None:
-        return Move(pgid, (), (), primary, 0)
+        return Move(pgid, (), (), primary, 0, known=False)
     readers: OsdSet = ()
     if pool.erasure:
         pairs = [(old, new) for old, new in zip(here, there) if old != new]

@@ -91,7 +91,20 @@ def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
         flight = _confirm(turn, pgid, flight)
     if flight.confirmed is not None and pgid in osdmap.pg_temp:
         flight = replace(flight, seen_remapped=True)
+        if not flight.targets:
+            flight = _charged(turn, pgid, flight)
     return flight
+
+
+def _charged(turn: Turn, pgid: str, flight: Flight) -> Flight:
+    """The flight with what it moves, of a PG whose way was not known before it was released."""
+    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    if pool is None or place is None:
+        return flight
+    move = move_between(pgid, pool, place.acting, place.up,
+                        turn.seen.signals.pool_bytes.get(pool.id, 0))
+    return replace(flight, sources=move.sources, targets=move.targets, bytes=move.bytes,
+                   readers=move.readers)
 
 
 def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
@@ -255,6 +268,7 @@ def release_more(turn: Turn) -> None:
     if not chosen:
         turn.because(Code.CAP_BACKFILLS, 'every path is at its limit (max_backfills_*)')
         return
+    chosen = [move for move in chosen if move.known] or chosen[:1]
     chosen, stalls = _afforded(campaign.stalls, chosen)
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
@@ -356,6 +370,8 @@ def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
     pgid, campaign, osds = move.pgid, turn.campaign, turn.seen.osdmap.osds
     if pgid in campaign.in_flight or pgid in campaign.pinning or turn.pin_of(pgid) is None:
         return False
+    if not move.known and campaign.in_flight:
+        return False  # it may be charged to anything, so it goes alone
     return all(osd in osds and osds[osd].up and osd not in full for osd in move.targets)
 
 
