@@ -22,6 +22,7 @@ ClusterFactory = Callable[..., Cluster]
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 
 HANGS = 3
+FAILS = 6
 SECONDS = 3
 #: Seconds until PGs are laggy, and until a rung is taken after that.
 TAKEN_SECONDS = 60
@@ -247,6 +248,27 @@ def test_observe_changes_nothing(guard: Guard) -> None:
             assert guard.get('status')['mode'] == 'observe'
             assert guard.ask('mitigation revert', rung=rows(guard)['norebalance']['id'])[0] < 0
         wait_idle(guard)
+
+
+def test_an_osd_fails_while_recovery_is_slowed(guard: Guard) -> None:
+    """PGs that lack copies must not wait; what holds back the others stays."""
+    cluster = guard.cluster
+    knob, fast, slow = knob_of(guard)
+    with remapped(guard):
+        with laggy(cluster, HANGS):
+            wait_rung(guard, 'slow recovery', 'held')
+            cluster.wait(lambda: configured(guard, knob) == [slow], 20, 'recovery to be slowed')
+            cluster.kill('osd.%d' % FAILS)
+            try:
+                # The hung one must not be marked down, so that this is not done by itself.
+                cluster.mon('osd down', ids=[str(FAILS)])
+                cluster.wait(lambda: configured(guard, knob) == [fast], 30, 'the option back')
+                wait_rung(guard, 'slow recovery', 'idle')
+                assert 'norebalance' in flags(guard)
+            finally:
+                cluster.start('osd.%d' % FAILS)
+    cluster.wait_clean(60)
+    wait_idle(guard)
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
