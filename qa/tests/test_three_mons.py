@@ -71,6 +71,11 @@ def added(cluster: Cluster) -> List[int]:
     return [osd for osd in cluster.osds() if osd >= OSDS]
 
 
+def both(guard: Guard) -> Dict[str, str]:
+    """The arguments that fill the added OSDs: by name, since they may have held PGs before."""
+    return {'osds': ','.join(map(str, added(guard.cluster))), 'weight': '1.0'}
+
+
 # ---- mons
 
 def leader(cluster: Cluster) -> str:
@@ -119,7 +124,7 @@ def move_the_mgr_to_a_peon(cluster: Cluster) -> None:
 
 def test_burst_through_a_peon(guard: Guard) -> None:
     move_the_mgr_to_a_peon(guard.cluster)
-    join(guard, 'expand', weight='1.0')
+    join(guard, 'expand', **both(guard))
     let_go(guard)
 
 
@@ -130,7 +135,7 @@ def test_burst_without_the_first_leader(guard: Guard) -> None:
     dead = kill_leader(cluster)
     wait_refused(guard)
     epoch = cluster.epoch()
-    assert order(guard, 'expand', weight='1.0', force=True)['one_epoch']
+    assert order(guard, 'expand', force=True, **both(guard))['one_epoch']
     guard.wait_phase('HOLDING', timeout=90)
     held = guard.wait_code('MON_DOWN')
     time.sleep(3)
@@ -146,7 +151,7 @@ def wait_refused(guard: Guard) -> None:
     guard.cluster.wait(lambda: 'MON_DOWN' in guard.cluster.mon('health')['checks'], 60,
                        'the missing mon to be noticed')
     time.sleep(DIGEST_SECONDS)
-    retval, _, error = guard.ask('expand', weight='1.0')
+    retval, _, error = guard.ask('expand', **both(guard))
     assert retval == -errno.EPERM, error
 
 
@@ -154,7 +159,7 @@ def test_leader_dies_during_the_burst(guard: Guard) -> None:
     """Whatever of the burst is lost is sent again; it ends in the ordinary way at the latest."""
     cluster = guard.cluster
     epoch = cluster.epoch()
-    order(guard, 'expand', weight='1.0')
+    order(guard, 'expand', **both(guard))
     guard.wait_phase('PINNING')
     cluster.wait(lambda: gathering(cluster), 20, 'the mons to gather')
     time.sleep(1)
