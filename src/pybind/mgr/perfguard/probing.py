@@ -20,6 +20,7 @@ from .probe.history import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, Histor
 from .probe.judge import Judge, Verdict
 from .probe.order import (Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order)
 from .probe.schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
+from .probe.setting import differences, setting_of
 from .probe.site import (Site, left_check, own_pool, site_from_json, site_to_json,
                          unknown_check)
 from .probe.types import NAMESPACE, PREFIX, BadJob
@@ -244,8 +245,10 @@ class Probing:
             raise Refused(errno.EBUSY, '; '.join(given.refusals))
         run = self._archive.new_id()
         self._order = given.order
-        self._record = RunRecord(run, PREPARING, given.profile, given.target, now,
-                                 trigger=given.order.trigger)
+        self._record = RunRecord(
+            run, PREPARING, given.profile, given.target, now, trigger=given.order.trigger,
+            setting=setting_of(self._cluster.release(), 0 if given.order.store else given.pg_num,
+                               self._cluster.config_entries()))
         if given.order.store:
             self._keep(None)
             self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)
@@ -452,7 +455,14 @@ class Probing:
         """Where the database has brought the baseline; otherwise nothing is known of it."""
         base = self._settings.baselines.of(record)
         known = None if base is None else self._history.get(base)
-        if known is not None:
+        if known is None:
+            return
+        other = differences(known, record)
+        if other:
+            # Neither slower nor as fast: what was found before stays until it can be told.
+            self._note(Event('probe', 'probe %d is not compared with its baseline %d'
+                             % (record.id, known.id), '; '.join(other)))
+        else:
             self._judge.ask(known, record)
 
     def _take_verdict(self, verdict: Verdict) -> None:

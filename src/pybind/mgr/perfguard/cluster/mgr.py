@@ -192,6 +192,13 @@ class MgrCluster:
                                  int(stats['objects']))
         return None
 
+    def release(self) -> str:
+        """Of the OSDs, as in "16.2.15"; several while they are being upgraded, '' if unknown."""
+        reply = self.run([{'prefix': 'versions', 'format': 'json'}], CONFIG_TIMEOUT)[0]
+        if reply.retval != 0:
+            return ''
+        return ', '.join(sorted(map(_short, json.loads(reply.out).get('osd', {}))))
+
     def free_bytes(self) -> int:
         """Of all OSDs, before replication."""
         return int(self._mgr.get('df')['stats']['total_avail_bytes'])
@@ -301,3 +308,9 @@ class MgrCluster:
 
     def cluster_log(self, text: str) -> None:
         self._mgr.cluster_log('cluster', self._mgr.ClusterLogPrio.INFO, 'perfguard: ' + text)
+
+
+def _short(version: str) -> str:
+    """"16.2.15" of "ceph version 16.2.15 (...) pacific (stable)"."""
+    words = version.split()
+    return words[2] if len(words) > 2 else version

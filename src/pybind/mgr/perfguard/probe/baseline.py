@@ -6,6 +6,7 @@ from ..health import warning
 from .compare import Comparison, NothingInCommon, compare
 from .history import History, RunRecord
 from .measured import JobWords, job_words
+from .setting import differences
 from .types import BadJob, Json
 
 CHECK = 'PERFGUARD_PROBE_REGRESSION'
@@ -79,7 +80,7 @@ def regressions(baselines: Baselines, history: History) -> Tuple[Regression, ...
 
 def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Regression]:
     """What is slower, with regard to how many lines were looked at; None: nothing is."""
-    if baseline is None:
+    if baseline is None or differences(baseline, record):
         return None
     try:
         found = compare(baseline, record)

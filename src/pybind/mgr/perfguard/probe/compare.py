@@ -11,6 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from .history import RunRecord
 from .measured import Key, Measured, Repetition, rate_text, label, measured
+from .setting import differences
 from .stats import Difference, difference, holm, mann_whitney_p, resamples
 
 FASTER, SLOWER, SAME, UNKNOWN = 'faster', 'slower', 'no difference', 'cannot tell'
@@ -226,7 +227,7 @@ def _whole(lines: Sequence[Line], sure: Sequence[Line]) -> str:
 
 def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
            common: Sequence[Key]) -> List[str]:
-    notes: List[str] = []
+    notes = ['the setting differs: %s' % text for text in differences(a, b)]
     fewest = min(min(len(ours[key]), len(theirs[key])) for key in common)
     if fewest < ENOUGH_REPETITIONS:
         notes.append('the evidence is thin: %s of how runs vary, which is taken to be %.0f %%; '

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Runs of probes as they are kept: records, their JSON, and which of them are kept how long."""
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
@@ -46,6 +46,8 @@ class RunRecord:
     messages: Tuple[str, ...] = ()
     #: By the counters of the OSDs that were probed.
     counted: Tuple[Counted, ...] = ()
+    #: What else results depend on (probe/setting.py); empty: an earlier version ran it.
+    setting: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def done(self) -> Sequence[Tuple[Step, StepResult]]:
@@ -100,7 +102,8 @@ def record_to_json(record: RunRecord) -> Json:
     numbers = {job: number for number, job in enumerate(jobs)}
     plain: Json = {each.name: getattr(record, each.name) for each in fields(record)}
     plain.update(
-        target=asdict(record.target), jobs=[asdict(job) for job in jobs],
+        target=asdict(record.target), setting=dict(record.setting),
+        jobs=[asdict(job) for job in jobs],
         steps=[{'job': numbers[step.job], 'repetition': step.repetition, 'part': step.part,
                 'streams': [[stream.name, stream.osd] for stream in step.streams]}
                for step in record.steps],
@@ -122,7 +125,8 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
         float(raw['created']), float(raw['started']), float(raw['ended']), str(raw['trigger']),
         steps, tuple(map(step_result_from_json, raw['results'])),
         tuple(map(str, raw['conditions'])), tuple(map(str, raw['messages'])),
-        tuple(Counted(*map(int, row)) for row in raw['counted']))
+        tuple(Counted(*map(int, row)) for row in raw['counted']),
+        {str(key): str(value) for key, value in raw.get('setting', {}).items()})
 
 
 # ---- which runs are kept

@@ -540,6 +540,9 @@ class FakeCluster:
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         return PoolSpace(1 << 40, 0, 0)
 
+    def release(self) -> str:
+        return '18.2.7'
+
     def free_bytes(self) -> int:
         return 1 << 40
 
