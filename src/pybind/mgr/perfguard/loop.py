@@ -22,6 +22,7 @@ from . import leaving
 from .failures import FailedTurns
 from .held import Row, campaign_rows, to_json as held_to_json
 from .joiner import Joiner
+from .journal import Journal
 from .losses import REQUESTS, found, found_earlier
 from .mitigate.ladder import KIND as MITIGATION
 from .mitigating import Mitigating, with_mitigation
@@ -110,13 +111,14 @@ class Loop:
         self._joiner = Joiner(cluster, store)
         self._calm: Optional[Calm] = None
         self._leaving = leaving.Leaving(store)
+        self._journal = Journal(cluster, store)
         self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
         self._history: List[Json] = []
         self._events = EventLog(store)
         self._watching = Watching(cluster, store, self._note)
-        self._mitigating = Mitigating(cluster, store, self._note)
+        self._mitigating = Mitigating(cluster, store, self._note, self._kept)
         self._probing = Probing(cluster, store, Archive(store, database), self._note)
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
@@ -209,6 +211,7 @@ class Loop:
 
     def load(self) -> None:
         """Take up what an earlier mgr left in the store."""
+        self._journal.load(self._clock())
         self._history = self._store.get_entries('history')
         self._events.load()
         self._watching.load(self._options(), self._clock())
@@ -283,6 +286,9 @@ class Loop:
             log.debug('the health check cannot be set: %r', why)
 
     def _turn(self) -> None:
+        if self._journal.fenced:
+            self._desk.close()
+            return
         options = self._options()
         if self._leaving.wanted:
             # What was borrowed goes back, and nothing is borrowed without an order.
@@ -624,11 +630,18 @@ class Loop:
 
     def _judge_and_act(self, seen: Observation, options: Options) -> None:
         assert self._campaign is not None
-        decision = judge(self._campaign, self._pins, self._forecast.moves, seen, options)
+        before = self._campaign
+        decision = judge(before, self._pins, self._forecast.moves, seen, options)
+        if decision.pins and not self._checked(self._journal.owns):
+            return
         # The intent goes to the store before anything is sent.
         self._pins.note(decision.pins)
         self._campaign = decision.campaign
         self._save()
+        if not self._kept():
+            # Decided anew in the next turn. New pins that nothing shows are forgotten then.
+            self._campaign, self._saved = before, None
+            return
         for event in decision.events:
             self._note(event)
         outcome = execute(self._cluster, decision.actions)
@@ -642,6 +655,19 @@ class Loop:
         self._forecast.forget(set(decision.pins) | decision.unpins)
         self._audited_epoch = seen.osdmap.epoch
         self._reasons = decision.reasons
+
+    def _kept(self) -> bool:
+        """Whether what was journalled is with the mons, so that commands may be sent."""
+        return self._checked(self._journal.kept)
+
+    def _checked(self, check: Callable[[], bool]) -> bool:
+        failure = self._journal.failure
+        passed = check()
+        if not passed:
+            self._reasons = (Reason(Code.NOT_STORED, self._journal.failure),)
+            if self._journal.failure != failure:
+                self._note(Event('failed', self._journal.failure))
+        return passed
 
     def _save(self) -> None:
         """Write the campaign if it changed in more than its clocks."""
@@ -722,7 +748,8 @@ class Loop:
             status=overview.status(seen, rebalance, reasons, checks, watched,
                                    self._mitigating.mitigated, self._probing.status(),
                                    self._turn_seconds,
-                                   [*self._leaving.remarks, *self._remarks()]),
+                                   [text for text in (*self._leaving.remarks, *self._remarks(),
+                                                      self._journal.failure) if text]),
             rebalance=rebalance,
             watched=watched, mitigated=self._mitigating.mitigated,
             plan=report.plan_json(plan, self._forecast.unheld,

@@ -66,10 +66,13 @@ def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
 
 
 class Mitigating:
-    def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
+    def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
+                 kept: Callable[[], bool] = lambda: True) -> None:
+        """`kept`: whether the mons have what was journalled."""
         self._cluster = cluster
         self._store = store
         self._note = note
+        self._kept = kept
         #: Rungs to revert, with the requests' keys in the store; filled by other threads.
         self._requests: 'queue.Queue[Tuple[str, int]]' = queue.Queue()
         self._state = State()
@@ -152,7 +155,8 @@ class Mitigating:
         self._save(decision.state)
         for event in decision.events:
             self._note(event)
-        self._act(decision.actions)
+        if not decision.actions or self._kept():
+            self._act(decision.actions)
         self._check(now, osdmap)
         for key in taken:
             self._store.drop_note(key)

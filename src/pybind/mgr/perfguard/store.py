@@ -19,6 +19,8 @@ PART_BYTES = 60000
 COPIES = ('a', 'b')
 #: Where what cannot be read is kept; and below that, what tells that no other copy was left.
 ASIDE, LOST = 'damaged/', '/lost'
+#: Documents that must be with the mons before anything that they stand for is sent.
+VERIFIED = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'pins/')
 
 
 class KeyValue(Protocol):
@@ -48,6 +50,8 @@ class Store:
         self.damaged: List[Tuple[str, str]] = []
         #: Documents of which no copy was left.
         self.unreadable: Set[str] = set()
+        #: Documents that were not read back from the mons since they were written.
+        self._unverified: Dict[str, Any] = {}
 
     def put(self, name: str, document: Any) -> None:
         """Write both copies of a document, one after the other."""
@@ -65,6 +69,8 @@ class Store:
             self._kv.set_store(f'{name}/{copy}/head', head)
             self._newest[name] = copy
             self._drop_parts(name, copy, keep=len(parts))
+        if name.startswith(VERIFIED):
+            self._unverified[name] = document
 
     def get(self, name: str) -> Optional[Any]:
         """The newest intact copy of a document; None when there is none."""
@@ -111,10 +117,31 @@ class Store:
                 if isinstance(entry, dict) and isinstance(entry.get('id'), int)]
 
     def remove(self, name: str) -> None:
+        self._unverified.pop(name, None)
         # Heads first: a copy without its head is no copy, a head without its parts is damage.
         for key in sorted(self._kv.get_store_prefix(name + '/'),
                           key=lambda key: not key.endswith('/head')):
             self._kv.set_store(key, None)
+
+    def put_key(self, key: str, value: str) -> None:
+        """A bare value."""
+        self._kv.set_store(key, value)
+
+    def unverified(self) -> Dict[str, str]:
+        """Keys and values, of one copy each, that have to be read back from the mons."""
+        found: Dict[str, str] = {}
+        for name in self._unverified:
+            prefix = '%s/%s/' % (name, self._newest[name])
+            found.update(self._kv.get_store_prefix(prefix))
+        return found
+
+    def verified(self) -> None:
+        self._unverified.clear()
+
+    def put_again(self) -> None:
+        """What the mons did not keep."""
+        for name, document in list(self._unverified.items()):
+            self.put(name, document)
 
     def note(self, prefix: str, document: Any) -> str:
         """Write a small document once, under a new name; returns the key.

@@ -78,6 +78,9 @@ class MgrCluster:
         self._view: Optional[MapView] = None
         self._crush: Optional[CrushRules] = None
         self._crush_version = -1
+        #: OSDs with a degraded PG, and when that was read.
+        self._degraded: FrozenSet[int] = frozenset()
+        self._degraded_at = float('-inf')
         self._sensors = Sensors(mgr)
         self._inquiry = Inquiry(mgr, time.monotonic)
         self._asking = Asking(mgr, time.monotonic)
@@ -139,10 +142,15 @@ class MgrCluster:
 
     def degraded_osds(self) -> FrozenSet[int]:
         """OSDs with a degraded PG. Which PGs these are would cost a dump of all PGs."""
-        by_osd = self._mgr.get('pg_summary').get('by_osd', {})
-        return frozenset(int(osd) for osd, states in by_osd.items()
-                         if int(osd) != NO_OSD
-                         and any('degraded' in state.split('+') for state in states))
+        now = time.monotonic()
+        if not 0.0 <= now - self._degraded_at < self.stats_period():
+            # It is built for all OSDs, and does not change between two reports.
+            by_osd = self._mgr.get('pg_summary').get('by_osd', {})
+            self._degraded = frozenset(
+                int(osd) for osd, states in by_osd.items() if int(osd) != NO_OSD
+                and any('degraded' in state.split('+') for state in states))
+            self._degraded_at = now
+        return self._degraded
 
     def fsid(self) -> str:
         return str(self._mgr.get('mon_map')['fsid'])
@@ -268,6 +276,18 @@ class MgrCluster:
             results.append(result)
         deadline = time.monotonic() + timeout
         return [self._wait(result, deadline) for result in results]
+
+    def stored(self, keys: Sequence[str]) -> Dict[str, Optional[str]]:
+        """Values of the module's own keys as the mons have them; None: none, or no answer."""
+        prefix = 'mgr/%s/' % self._mgr.module_name
+        replies = self.run([{'prefix': 'config-key get', 'key': prefix + key} for key in keys],
+                           CONFIG_TIMEOUT)
+        return {key: reply.out if reply.retval == 0 else None
+                for key, reply in zip(keys, replies)}
+
+    def active_gid(self) -> int:
+        """Of the mgr that is active by the MgrMap."""
+        return int(self._mgr.get('mgr_map').get('active_gid', 0))
 
     def switch_balancer(self, active: bool) -> Reply:
         """The command `balancer on` or `off`.

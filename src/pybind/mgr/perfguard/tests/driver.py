@@ -26,7 +26,7 @@ class Driver:
     def __init__(self, cluster: Optional[FakeCluster] = None,
                  options: Options = OPTIONS) -> None:
         self.cluster = cluster or FakeCluster()
-        self.kv = MemoryKv(self.cluster.fault)
+        self.kv = self.cluster.kv = MemoryKv(self.cluster.fault)
         self.options = options
         self.loop = self._new_loop()
         self.turn()

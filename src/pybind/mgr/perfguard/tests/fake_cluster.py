@@ -46,12 +46,16 @@ class MemoryKv:
     def __init__(self, fault: Optional[Fault] = None) -> None:
         self.data: Dict[str, str] = {}
         self.fault = fault or Fault()
+        #: Writes get lost, and keys of which they were: Ceph logs that and answers from its cache.
+        self.losing = False
+        self.lost: Set[str] = set()
 
     def get_store(self, key: str) -> Optional[str]:
         return self.data.get(key)
 
     def set_store(self, key: str, val: Optional[str]) -> None:
         self.fault.step()
+        (self.lost.add if self.losing else self.lost.discard)(key)
         if val is None:
             self.data.pop(key, None)
         else:
@@ -182,6 +186,9 @@ class FakeCluster:
     #: The raw sets once all OSDs have a CRUSH weight.
     coming: Dict[str, List[int]] = field(default_factory=dict)
     no_crush_map: bool = False
+    #: The mgr's store, as the mons have it, and how often it was read back.
+    kv: Optional[MemoryKv] = None
+    read_back: int = 0
     #: OSDs that ever led a PG, and the uuids of those that were made anew.
     led: Set[int] = field(default_factory=set)
     uuids: Dict[int, str] = field(default_factory=dict)
@@ -623,6 +630,14 @@ class FakeCluster:
     def stored_options(self) -> Dict[str, Dict[str, str]]:
         self.stored_reads += 1
         return {'mgr': dict(self.config), 'mon': dict(self.mon_config)}
+
+    def stored(self, keys: Sequence[str]) -> Mapping[str, Optional[str]]:
+        self.read_back += 1
+        return {key: None if self.kv is None or key in self.kv.lost else self.kv.data.get(key)
+                for key in keys}
+
+    def active_gid(self) -> int:
+        return 4100
 
     def switch_balancer(self, active: bool) -> FakeReply:
         self.fault.step()

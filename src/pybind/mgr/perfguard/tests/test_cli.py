@@ -264,6 +264,8 @@ def test_mitigation_by_command(shell: Shell) -> None:
 class Mgr:
     """MgrModule, as far as MgrCluster uses it."""
 
+    module_name = 'perfguard'
+
     class ClusterLogPrio:
         INFO = 1
 
@@ -283,12 +285,16 @@ class Mgr:
             'health': {'json': json.dumps({'status': 'HEALTH_WARN', 'checks': {
                 'OSD_DOWN': {'summary': {'message': '1 osds down'}},
                 'SLOW_OPS': {'muted': True, 'summary': {'message': 'x'}}}})},
+            'mgr_map': {'active_gid': 4100},
             'df': {'pools': [{'id': 1, 'stats': {'stored': 77}}]},
             'pg_summary': {'by_osd': {'3': {'active+undersized+degraded': 1},
                                       '4': {'active+clean': 9}}}}
 
     def get(self, what: str) -> Any:
         return self.data[what]
+
+    def get_ceph_option(self, name: str) -> Any:
+        return {'mgr_stats_period': 5}[name]
 
     def get_daemon_health_metrics(self) -> Any:
         return {'osd.0': [{'type': 'SLOW_OPS', 'value': 2}, {'type': 'PENDING', 'value': 9}],
@@ -340,6 +346,29 @@ def test_signals(stub: types.ModuleType) -> None:
 def test_degraded_osds_and_balancer(stub: types.ModuleType) -> None:
     cluster = mgr_cluster(Mgr())
     assert cluster.degraded_osds() == {3} and cluster.balancer_active() == 'true'
+
+
+def test_degraded_osds_are_read_once_a_report_period(stub: types.ModuleType,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    mgr, now = Mgr(), [100.0]
+    monkeypatch.setattr('time.monotonic', lambda: now[0])
+    cluster = mgr_cluster(mgr)
+    assert cluster.degraded_osds() == {3}
+    del mgr.data['pg_summary']['by_osd']['3']
+    now[0] += 4.0
+    assert cluster.degraded_osds() == {3}
+    now[0] += 1.0
+    assert cluster.degraded_osds() == frozenset()
+
+
+def test_what_the_mons_have_stored(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    mgr.answers['config-key get'] = (0, 'value', '')
+    cluster = mgr_cluster(mgr)
+    assert cluster.stored(['a/head', 'b']) == {'a/head': 'value', 'b': 'value'}
+    assert mgr.sent[0] == {'prefix': 'config-key get', 'key': 'mgr/perfguard/a/head'}
+    mgr.answers['config-key get'] = (-errno.ENOENT, '', 'error obtaining')
+    assert cluster.stored(['b']) == {'b': None} and cluster.active_gid() == 4100
 
 
 def test_stored_options(stub: types.ModuleType) -> None:

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Nothing is sent that the mons have not journalled, and one mgr alone acts."""
+from typing import Any, List
+
+import pytest
+
+from perfguard.journal import OWNER
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Refused
+
+from .driver import Driver
+from .fake_cluster import FakeCluster
+from .test_joining import waiting
+
+
+def act(driver: Driver, way: str) -> Any:
+    """Something that writes before it sends."""
+    if way == 'prepare':
+        return driver.ask('prepare')
+    if way == 'expand':
+        return driver.order('expand', weight='1.0')
+    return driver.ask(way)
+
+
+@pytest.mark.parametrize('way', ['prepare', 'expand', 'pin', 'start'])
+def test_nothing_is_sent_while_writes_are_lost(way: str) -> None:
+    driver = Driver(waiting() if way == 'expand' else FakeCluster())
+    cluster = driver.cluster
+    if way == 'start':
+        driver.to_pinned()
+    if way == 'pin':
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+        cluster.expand()
+        driver.run_until(lambda: len(cluster.remapped()) == 12)
+    driver.kv.losing = True
+    sent = len(cluster.sent)
+    act(driver, way)
+    driver.run(10)
+    assert len(cluster.sent) == sent and cluster.moved == []
+    limits = driver.status['limits']
+    assert [limit['code'] for limit in limits] == ['NOT_STORED'], limits
+    driver.kv.losing = False
+    if way in ('prepare', 'pin'):
+        driver.run_to({'prepare': 'PREPARED', 'pin': 'PINNED'}[way])
+    else:
+        driver.run_to('DONE')
+    assert cluster.most_moving <= driver.options.max_pgs_in_flight
+    assert not driver.kv.lost & {key for key in driver.kv.data if key.startswith('campaign')}
+
+
+def test_a_lost_pin_record_is_written_again() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
+    driver.ask('pin')
+    driver.kv.losing = True
+    driver.turn()
+    driver.kv.losing = False
+    driver.run_to('PINNED')
+    assert not [key for key in driver.kv.lost if key in driver.kv.data]
+    driver.restart()
+    driver.ask('start') if driver.loop.published.rebalance else driver.turn()
+    driver.run(2)
+    assert len(driver.loop._pins) == 12
+
+
+def test_reading_back_costs_one_round_in_turns_that_write_alone() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.run(5)
+    before = driver.cluster.read_back
+    driver.run(10)
+    assert driver.cluster.read_back == before
+    driver.ask('start')
+    driver.turn()
+    assert driver.cluster.read_back == before + 1
+
+
+def two(driver: Driver) -> Driver:
+    """Another mgr becomes active; the first one does not know."""
+    other = Driver.__new__(Driver)
+    other.cluster, other.kv, other.options = driver.cluster, driver.kv, driver.options
+    other.cluster.now += 0.5
+    other.loop = other._new_loop()
+    other.turn()
+    return other
+
+
+def test_the_mgr_that_is_not_active_any_more_stops() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    other = two(driver)
+    driver.ask('start')
+    sent = len(driver.cluster.sent)
+    driver.loop.turn()
+    assert driver.loop._journal.fenced and len(driver.cluster.sent) == sent
+    for _ in range(3):
+        driver.loop.turn()
+    assert len(driver.cluster.sent) == sent
+    with pytest.raises(Refused):
+        driver.give(Order('drain', ('h3',)))
+    other.ask('start')
+    other.run_to('DONE')
+    assert driver.cluster.clean() and driver.cluster.entries() == {}
+
+
+def test_it_writes_no_pin_records_any_more() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
+    two(driver)
+    driver.ask('pin')
+    driver.loop.turn()
+    assert driver.loop._journal.fenced
+    assert not [key for key in driver.kv.data if key.startswith('pins/')]
+
+
+def test_a_mark_that_got_lost_is_no_other_mgr() -> None:
+    driver = Driver()
+    driver.kv.losing = True
+    driver.restart()
+    driver.turn()
+    driver.ask('prepare')
+    driver.run(3)
+    assert not driver.loop._journal.fenced and driver.cluster.sent == []
+    driver.kv.losing = False
+    driver.run_to('PREPARED')
+
+
+def test_mons_that_do_not_answer_fence_nobody() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    kv, driver.cluster.kv = driver.cluster.kv, None
+    driver.ask('start')
+    driver.run(3)
+    assert not driver.loop._journal.fenced and driver.status['in_flight'] == 0
+    driver.cluster.kv = kv
+    driver.run_to('DONE')
+
+
+def test_the_owner_is_named_by_its_gid() -> None:
+    driver = Driver()
+    keys: List[str] = [key for key in driver.kv.data if key == OWNER]
+    assert keys and driver.kv.data[OWNER].split()[0] == '4100'
