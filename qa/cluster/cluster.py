@@ -304,7 +304,12 @@ class Cluster:
         self.wait(lambda: self.mon('health')['status'] == 'HEALTH_OK', timeout, 'HEALTH_OK')
 
     def _wait_pgs(self, timeout: float, what: str, good: Callable[[str], bool]) -> None:
-        self.flush_pg_stats(timeout)
+        def flushed() -> bool:
+            self.flush_pg_stats(timeout)
+            return True
+
+        # An mgr that is just being replaced gives no answer, which counts as not yet.
+        self.wait(flushed, timeout, 'PG stats')
 
         def all_good() -> bool:
             states = self._pg_stats.states()

@@ -26,10 +26,11 @@ TIMEOUT_SECONDS = 900
 LEFT_OUT, BOOTS = 'perfguard_left_out', 'perfguard_boots'
 #: Seconds that the tests of a module take on one release, where that is much: the longest begin
 #: first. From the durations that check.sh keeps as artefacts.
-LONG = {'test_probe_trouble': 420, 'test_campaign_trouble': 330, 'test_join': 200,
-        'test_dashboard_page': 180, 'test_dashboard_api': 170, 'test_probe': 160,
-        'test_mitigation': 150, 'test_campaign': 140, 'test_metrics': 130, 'test_balanced': 120,
-        'test_demo': 110, 'test_bench_expansion': 100, 'test_release': 150}
+LONG = {'test_probe_trouble': 420, 'test_campaign_trouble': 330, 'test_join': 300,
+        'test_exits': 250, 'test_dashboard_page': 180, 'test_dashboard_api': 170,
+        'test_probe': 160, 'test_release': 150, 'test_mitigation': 150, 'test_campaign': 140,
+        'test_metrics': 130, 'test_balanced': 120, 'test_alarms': 120, 'test_demo': 110,
+        'test_bench_expansion': 100}
 USUAL = 60
 #: After the time limit of the whole run, seconds for clearing up.
 LAST_SECONDS = 120.0

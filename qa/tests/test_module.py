@@ -80,6 +80,7 @@ def test_prepare_by_hand_and_abort(guard: Guard) -> None:
 
 def test_disable_and_enable(guard: Guard) -> None:
     """Last in this file: what the module wrote is there after it was away."""
+    before = guard.get('rebalance ls')['campaigns']
     assert ceph(guard, 'mgr', 'module', 'disable', 'perfguard')[0] == 0
 
     def gone() -> bool:
@@ -88,8 +89,7 @@ def test_disable_and_enable(guard: Guard) -> None:
     guard.cluster.wait(gone, 20, 'the commands to go')
     assert ceph(guard, 'mgr', 'module', 'enable', 'perfguard')[0] == 0
     guard.wait_ready()
-    campaigns = guard.get('rebalance ls')['campaigns']
-    assert [entry['phase'] for entry in campaigns] == ['ABORTED']
+    assert guard.get('rebalance ls')['campaigns'] == before
     assert 'MGR_MODULE_ERROR' not in guard.cluster.mon('health')['checks']
     assert not guard.tracebacks()
 
