@@ -618,7 +618,8 @@ class Loop:
             return replace(seen, goals_fit=False)
         pools = goals.pools_of(self._pins, seen.osdmap)
         found = goals.work_out(self._campaign, self._pins, seen,
-                               {pool: view.pool_up(pool) for pool in pools}, now)
+                               {pool: view.pool_up(pool) for pool in pools}, now,
+                               self._options().max_extra_movement)
         self._pins.note(found.records)
         self._pins.forget(found.dropped)
         self._campaign = replace(self._campaign, goals=found.mark)

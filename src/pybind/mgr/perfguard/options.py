@@ -52,6 +52,10 @@ OPTIONS: List[OptionSpec] = [
     _option('max_backfills_domain', 'uint', 16,
             'PGs that may move onto or away from one failure domain at the same time',
             "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000),
+    _option('max_extra_movement', 'float', 1.0,
+            'shards that move for the balance alone, as a share of those that CRUSH moves',
+            'With target=balanced, on a cluster that was never balanced. The balance is then '
+            'improved where it is worst, and is not reached.', min=0.0, max=1000.0),
     _option('max_unpinnable_ratio', 'float', 0.05,
             'share of the PGs of a campaign that may be unpinnable for releases to begin',
             'PGs that cannot be pinned move all at once, outside every cap, as soon as norebalance '
@@ -157,6 +161,7 @@ class Options:
     max_backfills_target: int
     max_backfills_host: int
     max_backfills_domain: int
+    max_extra_movement: float
     max_unpinnable_ratio: float
     readback_timeout: float
     auto_expand: bool

@@ -5,6 +5,7 @@ Worked out once all PGs are pinned, and again only when CRUSH, the pools or the 
 changed or PGs were pinned meanwhile. The goals are in the pin records, and so survive a restart.
 """
 import hashlib
+import math
 from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional
 
@@ -13,7 +14,7 @@ from ..events import Event
 from ..upmap.balance import Balance, PlacedPg, balance
 from ..upmap.pins import (Unpinnable, after_commit, broken_rule, plan_pin, restate,
                           skip_reason)
-from ..upmap.semantics import out_osds, raw_from_up
+from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .turn import Observation
 from .types import Campaign, Phase, PinRecord
 
@@ -82,8 +83,11 @@ def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation
 
 
 def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-             ups: Mapping[int, Mapping[str, OsdSet]], now: str) -> Goals:
-    """The goals of all PGs of the pools `ups`, which maps them to their PGs' up sets."""
+             ups: Mapping[int, Mapping[str, OsdSet]], now: str, max_extra: float) -> Goals:
+    """The goals of all PGs of the pools `ups`, which maps them to their PGs' up sets.
+
+    `max_extra`: as the option max_extra_movement.
+    """
     records: Dict[str, PinRecord] = {}
     balances: Dict[int, Balance] = {}
     for pool_id, sets in ups.items():
@@ -91,7 +95,7 @@ def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observatio
         if not seen.crush.balances(pool.crush_rule):
             records.update(_crush_goals(campaign, pins, seen, pool))
             continue
-        work = _PoolGoals(campaign, pins, seen, pool, sets)
+        work = _PoolGoals(campaign, pins, seen, pool, sets, max_extra)
         balances[pool_id] = work.balance
         records.update(work.records())
     dropped = frozenset(pgid for pgid, pin in pins.items()
@@ -137,7 +141,7 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
 
 class _PoolGoals:
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-                 pool: Pool, ups: Mapping[str, OsdSet]) -> None:
+                 pool: Pool, ups: Mapping[str, OsdSet], max_extra: float) -> None:
         self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
         self._pool, self._ups = pool, ups
         self._out = out_osds(seen.osdmap.osds)
@@ -146,8 +150,26 @@ class _PoolGoals:
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
         self.balance = balance(pool, [
             PlacedPg(pgid, up, self._raw[pgid],
-                     pgid not in self._moving and skip_reason(pool, pgid) is None)
-            for pgid, up in ups.items()], self._crush, seen.osdmap.osds)
+                     self._is_free(pgid))
+            for pgid, up in ups.items()], self._crush, seen.osdmap.osds,
+            math.ceil((1.0 + max_extra) * self._crush_shards()))
+
+    def _is_free(self, pgid: str) -> bool:
+        """Upmaps of others on PGs that the change does not touch are left alone."""
+        return (pgid not in self._moving and skip_reason(self._pool, pgid) is None
+                and (pgid in self._pins or not self._osdmap.entry(pgid)))
+
+    def _crush_shards(self) -> int:
+        """Shards that move if every pin is released to what was there before."""
+        found = 0
+        for pgid, up in self._ups.items():
+            pin, raw = self._pins.get(pgid), self._raw[pgid]
+            if pin is None or raw is None or is_adopted(pin) or pgid in self._moving:
+                continue
+            there = apply_entry(raw, pin.before, self._out)
+            found += sum(old != new for old, new in zip(up, there)) if self._pool.erasure \
+                else len(set(there) - set(up))
+        return found
 
     def _raw_of(self, pgid: str, up: OsdSet) -> Optional[OsdSet]:
         entry = self._osdmap.entry(pgid)

@@ -150,6 +150,20 @@ def test_pgs_that_are_not_free_stay(tmp_path: Path) -> None:
     assert all(pg.free and pg.raw for pg in pgs if pg.pgid in found.finals)
 
 
+def test_a_budget_bounds_what_moves_for_the_balance(tmp_path: Path) -> None:
+    """A pool that was never balanced gets one host more; drained OSDs are emptied all the same."""
+    outcome = change(tmp_path, Map(hosts(20, 1)), Map(hosts(21, 1)), 3, 512)
+    by_crush = sum(len(set(pg.raw or ()) - set(pg.here)) for pg in outcome.pgs)
+    assert outcome.moved > by_crush
+    found = balance(outcome.pool, outcome.pgs, outcome.crush, outcome.osds, by_crush)
+    assert outcome._replace(result=found).moved <= by_crush
+    assert found.after[20] > 0.8 * found.targets.ideal[20] and found.deviation > 1
+    drain = {**hosts(20, 1)[0][0], 0: 0.0001}
+    drained = change(tmp_path, Map(hosts(20, 1)), Map([[drain, *hosts(20, 1)[0][1:]]]), 3, 512)
+    found = balance(drained.pool, drained.pgs, drained.crush, drained.osds, 0)
+    assert found.after[0] == 0
+
+
 def test_primaries_stay_where_there_is_a_choice(tmp_path: Path) -> None:
     outcome = change(tmp_path, Map(hosts(8, 1)), Map(hosts(12, 1)), 3, 512)
     lost = sum(outcome.final(pg)[0] != pg.here[0] for pg in outcome.pgs)

@@ -14,7 +14,7 @@ from .driver import OPTIONS, Driver
 from .fake_cluster import Crash, FakeCluster
 from .test_loop import Story, whats
 
-BALANCED = replace(OPTIONS, target='balanced')
+BALANCED = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
 ITEMS = UpmapEntry(((1, 2),))
 VECTOR = UpmapEntry(vector=(3, 2, 1))
 
@@ -47,6 +47,26 @@ def test_every_osd_has_its_share_and_no_pg_moves_twice() -> None:
     [row] = driver.loop.published.history
     assert (row['released'], row['total']) == (plan['pgs'], plan['pgs'] + row['kept'])
     assert cluster.clean() and cluster.entries()
+
+
+def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None:
+    cluster = FakeCluster()
+    for pgid in ('1.1', '1.3', '2.1'):
+        first = cluster.pg[pgid].data[0]
+        cluster.add_upmap(pgid, first, next(
+            osd for osd in range(8) if osd not in cluster.pg[pgid].data))
+    theirs = cluster.entries()
+    driver = Driver(cluster, replace(BALANCED, max_extra_movement=0.0))
+    driver.to_pinned()
+    pins = dict(driver.loop._pins)
+    plan = driver.loop.published.plan
+    assert not set(theirs) & set(pins)
+    # CRUSH moves one shard of each of the 12 PGs that were remapped.
+    assert sum(pin.before != pin.entry for pin in pins.values()) == 12
+    assert 0 < plan['shards'] <= 12
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert theirs.items() <= cluster.entries().items()
 
 
 def test_a_pg_that_stays_keeps_its_upmap_and_is_nobodys_pin() -> None:

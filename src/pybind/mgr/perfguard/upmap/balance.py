@@ -57,9 +57,14 @@ class Balance:
 
 
 def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
-            osds: Mapping[int, Osd]) -> Balance:
-    """The end state of a pool; never raises. Takes a few microseconds a shard."""
+            osds: Mapping[int, Osd], budget: Optional[int] = None) -> Balance:
+    """The end state of a pool; never raises. Takes a few microseconds a shard.
+
+    `budget`: shards that may move in all, beside those that leave an OSD without weight; None: as
+    many as it takes. The fullest and the emptiest OSDs are served first.
+    """
     work = _Work(pool, pgs, crush, osds)
+    work.budget = budget
     before = dict(work.count)
     work.follow_crush(keep_first=True)
     work.follow_crush(keep_first=False)
@@ -99,6 +104,10 @@ class _Work:
         self._takers = [osd for osd, weight in weights.items() if weight and osds[osd].up]
         self.weights = weights
         self._checks = CHAIN_CHECKS
+        self.budget: Optional[int] = None
+        #: Shards that are not where their data is.
+        self.moved = sum(old != new for pg, here in zip(pgs, self.here)
+                         for old, new in zip(pg.here, here))
 
     def _may_move(self, pg: PlacedPg) -> bool:
         fence = self.spread.fence
@@ -145,10 +154,15 @@ class _Work:
         return True
 
     def move(self, number: int, position: int, osd: int) -> None:
-        here = self.here[number]
+        here, origin = self.here[number], self._pgs[number].here[position]
+        self.moved += (osd != origin) - (here[position] != origin)
         self.count[here[position]] -= 1
         self.count[osd] += 1
         here[position] = osd
+
+    def affords(self, giver: int) -> bool:
+        """One more shard may leave this OSD for the sake of the balance."""
+        return self.budget is None or self.moved < self.budget or not self.weights.get(giver)
 
     def finals(self) -> Dict[str, OsdSet]:
         return {pg.pgid: tuple(here) for pg, here in zip(self._pgs, self.here)
@@ -197,7 +211,8 @@ class _Work:
         heapify(heap)
         while heap and takers:
             _, giver = heappop(heap)
-            if self.count[giver] > floor[giver] and self._give_one(giver, shards[giver], takers):
+            if (self.count[giver] > floor[giver] and self.affords(giver)
+                    and self._give_one(giver, shards[giver], takers)):
                 heappush(heap, (self.targets.ideal[giver] - self.count[giver], giver))
 
     def _give_one(self, giver: int, shards: List[Tuple[int, int]], takers: '_Takers') -> bool:
@@ -241,7 +256,8 @@ class _Work:
             for taker in takers:
                 onward = lacking[self.spread.domain[taker]]
                 only_moving = True
-                while self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]:
+                while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
+                       and self.affords(giver)):
                     # A shard that is moving anyway costs nothing when it goes elsewhere instead.
                     if not self._chain(giver, taker, reach, onward, only_moving):
                         if not only_moving:
