@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from dataclasses import replace
-from typing import Callable, List, Optional, Sequence, Tuple, Union
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import overview
 from .cluster.ports import Cluster, View
@@ -49,7 +49,8 @@ from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
 from .rebalance.stop import Touched, unhealthy
 from .rebalance.turn import Observation
-from .rebalance.types import Campaign, Holds, Phase, campaign_from_json, campaign_to_json
+from .rebalance.types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
+                              unpinnable_from_json, unpinnable_to_json)
 from .rebalance.unannounced import Calm, look
 from .store import Store
 from .upmap.future import NoFuture
@@ -75,6 +76,8 @@ RAW_SECONDS = 60.0
 OUTLOOK_TRIES = 3
 #: A loop that has not turned for so many intervals hangs.
 LATE_TURNS = 4.0
+#: Document beside that of the campaign: PGs that cannot be pinned.
+UNPINNABLE = 'unpinnable'
 
 
 class Loop:
@@ -244,12 +247,18 @@ class Loop:
             return []
         try:
             self._saved = campaign_from_json(document)
+            self._saved = self._with_unpinnable(self._saved)
             # Whether the last mgr's commands ever left is not known.
             self._campaign = count_again(self._saved, self._saved.pinning)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             self._store.unreadable.add('campaign')
             return ['the campaign (%s)' % error]
         return []
+
+    def _with_unpinnable(self, campaign: Campaign) -> Campaign:
+        stored = self._store.get(UNPINNABLE)
+        return replace(campaign, unpinnable={
+            **campaign.unpinnable, **unpinnable_from_json(stored or ())})
 
     def _adopt_pins(self) -> None:
         """Pins whose campaign is not known any more are held like those of an aborted one."""
@@ -674,8 +683,16 @@ class Loop:
         """Write the campaign if it changed in more than its clocks."""
         assert self._campaign is not None
         if self._saved is None or _without_clocks(self._saved) != _without_clocks(self._campaign):
-            self._store.put('campaign', campaign_to_json(self._campaign))
+            if self._saved is None or self._saved.unpinnable != self._campaign.unpinnable:
+                self._put_unpinnable(self._campaign.unpinnable)
+            self._store.put('campaign', campaign_record(self._campaign))
             self._saved = self._campaign
+
+    def _put_unpinnable(self, unpinnable: Mapping[str, str]) -> None:
+        if unpinnable:
+            self._store.put(UNPINNABLE, unpinnable_to_json(unpinnable))
+        else:
+            self._store.remove(UNPINNABLE)
 
     def _archive_ended(self) -> None:
         """File a campaign that has ended; again if the last attempt was cut short."""
@@ -694,6 +711,7 @@ class Loop:
         if campaign.phase is Phase.DONE:
             self._pins.clear()
         self._joiner.ended()
+        self._store.remove(UNPINNABLE)
         self._store.remove('campaign')
         self._saved = None
 

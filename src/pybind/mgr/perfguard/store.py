@@ -20,7 +20,8 @@ COPIES = ('a', 'b')
 #: Where what cannot be read is kept; and below that, what tells that no other copy was left.
 ASIDE, LOST = 'damaged/', '/lost'
 #: Documents that must be with the mons before anything that they stand for is sent.
-VERIFIED = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'pins/')
+VERIFIED = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown',
+            'unpinnable', 'pins/')
 
 
 class KeyValue(Protocol):

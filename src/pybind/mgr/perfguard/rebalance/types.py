@@ -316,6 +316,40 @@ _LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
           'crush_own', 'rolled_back', 'accepted_unpinnable')
 
 
+def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
+    """[value, "pgid pgid ..."]: many PGs have the same value."""
+    groups: Dict[Any, List[str]] = {}
+    for pgid, value in values.items():
+        groups.setdefault(value, []).append(pgid)
+    return [[value, ' '.join(pgids)] for value, pgids in groups.items()]
+
+
+def _ungrouped(raw: Any) -> Dict[str, Any]:
+    if isinstance(raw, Mapping):
+        return dict(raw)  # as earlier versions wrote it
+    return {pgid: value for value, pgids in raw for pgid in pgids.split()}
+
+
+def unpinnable_to_json(unpinnable: Mapping[str, str]) -> List[List[Any]]:
+    return _grouped(unpinnable)
+
+
+def unpinnable_from_json(raw: Any) -> Dict[str, str]:
+    return _ungrouped(raw)
+
+
+def campaign_record(campaign: Campaign) -> Dict[str, Any]:
+    """What is stored whenever the campaign changes, and so has to be small.
+
+    PGs that cannot be pinned are a document of their own. Those of them that move are found in the
+    OSDMap again.
+    """
+    document = campaign_to_json(replace(campaign, unpinnable={}, in_flight={
+        pgid: flight for pgid, flight in campaign.in_flight.items() if flight.pin is not None}))
+    del document['unpinnable']
+    return document
+
+
 def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
     holds = campaign.holds
     document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
@@ -323,9 +357,9 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
         'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
         'change': None if campaign.change is None else change_to_json(campaign.change),
         'back': None if campaign.back is None else change_to_json(campaign.back),
-        'unpinnable': dict(campaign.unpinnable),
+        'unpinnable': unpinnable_to_json(campaign.unpinnable),
         'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
-        'pinning': {pgid: [s.since, s.times] for pgid, s in campaign.pinning.items()},
+        'pinning': _grouped({pgid: (s.since, s.times) for pgid, s in campaign.pinning.items()}),
         'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
         'holds': {'flags': dict(holds.flags),
                   'options': {k: _held_to_json(v) for k, v in holds.options.items()},
@@ -344,11 +378,11 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         **{name: raw[name] for name in _LATER if name in raw},
         change=None if raw.get('change') is None else change_from_json(raw['change']),
         back=None if raw.get('back') is None else change_from_json(raw['back']),
-        unpinnable=dict(raw['unpinnable']),
+        unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
         acknowledged=tuple(raw.get('acknowledged', ())),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
         stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
-        pinning={pgid: Sent(*sent) for pgid, sent in raw['pinning'].items()},
+        pinning={pgid: Sent(*sent) for pgid, sent in _ungrouped(raw['pinning']).items()},
         in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
         holds=Holds(dict(holds['flags']),
                     {k: Held(*v) for k, v in holds['options'].items()},
