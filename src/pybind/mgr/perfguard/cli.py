@@ -4,7 +4,7 @@ import errno
 from typing import List, Optional, Tuple
 
 from . import render
-from .command import CommandResult, command, show
+from .command import CommandResult, command, patiently, show
 from .compat import read_command, write_command
 from .held import to_json as held_to_json
 from .leaving import Shutdown
@@ -231,10 +231,12 @@ class Commands(ProbeCommands):
                                  dry_run=dry_run, force=force), format)
 
     def _order(self, order: Order, format: Optional[str]) -> CommandResult:
-        return show(self.loop.ask(order), format, render.order)
+        answer = patiently(lambda: self.loop.ask(order), self.loop.report_seconds(),
+                           self.loop.wake)
+        return show(answer, format, render.order)
 
     def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
-        self.loop.request(request)
+        patiently(lambda: self.loop.request(request), self.loop.report_seconds(), self.loop.wake)
         data = {'verb': request.verb, 'message': message}
         return show(data, format, render.accepted)
 

@@ -3,7 +3,8 @@
 import errno
 import functools
 import inspect
-from typing import Any, Callable, Dict, Optional, Tuple
+import time
+from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 
 from . import render
 from .rebalance.requests import Refused
@@ -32,3 +33,24 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
 def show(data: Dict[str, Any], format: Optional[str],
          plain: Callable[[Any], str]) -> CommandResult:
     return 0, render.render(data, format or 'plain', plain), ''
+
+
+Answer = TypeVar('Answer')
+
+
+def patiently(ask: Callable[[], Answer], seconds: float, wake: Callable[[], None],
+              rest_seconds: float = 0.3) -> Answer:
+    """The answer of `ask`, asked again for a report period where the cluster is not fit.
+
+    What the OSDs report is a moment old: a cluster that has just become clean must not be refused
+    for what it was.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except Refused as refused:
+            if refused.errno != errno.EPERM or time.monotonic() >= deadline:
+                raise
+        wake()
+        time.sleep(rest_seconds)

@@ -172,6 +172,10 @@ class Loop:
         """`perfguard status`, and how old it is."""
         return overview.aged(self.published, self._clock())
 
+    def report_seconds(self) -> float:
+        """Within so many seconds all OSDs report anew, and a turn has seen it."""
+        return self._cluster.stats_period() + REST_SECONDS
+
     def probed(self) -> Probed:
         """What commands see of the probes."""
         return self._probing.probed

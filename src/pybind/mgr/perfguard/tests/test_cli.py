@@ -12,8 +12,10 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
+from perfguard.command import patiently
 from perfguard.leaving import Shutdown
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Refused
 
 from .driver import Driver
 
@@ -87,6 +89,26 @@ ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback',
     'probe ' + verb for verb in (
         'run', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm', 'schedule add',
         'schedule rm')))
+
+
+@pytest.mark.parametrize('code, refusals, seconds, accepted', [
+    (errno.EPERM, 3, 60.0, True), (errno.EPERM, 3, 0.0, False), (errno.EBUSY, 3, 60.0, False)])
+def test_what_the_cluster_is_not_fit_for_is_asked_again(code: int, refusals: int, seconds: float,
+                                                        accepted: bool) -> None:
+    """For a report period: what was refused may rest on an old picture."""
+    woken: List[int] = []
+
+    def ask() -> str:
+        if len(woken) < refusals:
+            raise Refused(code, 'not now')
+        return 'done'
+
+    if accepted:
+        assert patiently(ask, seconds, lambda: woken.append(1), 0.0) == 'done'
+        return
+    with pytest.raises(Refused):
+        patiently(ask, seconds, lambda: woken.append(1), 0.0)
+    assert not woken
 
 
 def test_permissions(shell: Shell) -> None:
@@ -190,6 +212,7 @@ def test_abort_by_command(shell: Shell) -> None:
 
 def test_force(shell: Shell) -> None:
     shell.driver.cluster.trouble = {'laggy': 1}
+    shell.driver.cluster.period = 0.0
     shell.driver.turn()
     retval, _, error = shell('rebalance prepare')
     assert retval == -errno.EPERM and '--force' in error and 'laggy' in error
