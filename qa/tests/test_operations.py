@@ -233,11 +233,12 @@ def test_weekdays(guard: Guard) -> None:
     guard.do('start')
     guard.wait_phase('HOLDING')
     assert_shut(guard)
-    # Open from yesterday to tomorrow, but not at this time of the day.
-    set_weekdays(guard, today - 2, today + 3)
+    # Open from yesterday to tomorrow, but not at this time of the day; never open in between.
     hour = time.localtime().tm_hour
     guard.option('begin_time', '%02d00' % ((hour + 11) % 24))
     guard.option('end_time', '%02d00' % ((hour + 13) % 24))
+    time.sleep(3)
+    set_weekdays(guard, today - 2, today + 3)
     assert_shut(guard)
     guard.option('begin_time', '0000')
     guard.option('end_time', '2400')
