@@ -59,4 +59,8 @@ def test_a_concurrent_change_of_crush_survives(release: str,
     assert 'osd.3.' in aborted[-1]['why'] and 'osd.1' not in aborted[-1]['why']
     # The other change is pinned like any other that a campaign meets.
     cluster.wait_clean(60)
+    if guard.status()['pinned']:
+        guard.do('finish', keep=True)
+        guard.wait_phase('DONE', timeout=60)
+        cluster.wait_clean(60)
     assert guard.foreign() == before and not guard.tracebacks()

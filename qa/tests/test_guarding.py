@@ -44,7 +44,7 @@ def test_a_host_fails_after_the_change(release: str, make_cluster: ClusterFactor
             cluster.start('osd.%d' % osd)
         cluster.mon('osd unset', key='noout')
     pinned = guard.wait_phase('PINNED', timeout=90)
-    assert not pinned['unpinnable']
+    assert pinned['pinned'] > len(pinned['unpinnable'])
     guard.do('start')
     guard.wait_phase('DONE', timeout=240)
     cluster.wait_clean(60)
