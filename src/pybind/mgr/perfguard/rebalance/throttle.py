@@ -9,6 +9,7 @@ go, whatever is under way is halted until they are well.
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Sequence
 
+from ..latency_targets import named_target
 from ..options import Options
 from ..reasons import Code, Reason
 from ..words import plural
@@ -80,7 +81,8 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if not seen:
         return _guess(pace, clients)
     worst = max(seen, key=lambda each: each.pressure)
-    if pace.halted and worst.pressure > 1.0 and pace.over >= INNOCENT_READINGS:
+    if pace.halted and worst.pressure > 1.0 and pace.over >= INNOCENT_READINGS \
+            and not _over_named_limit(seen, options):
         return _acquit(pace, seen)
     if worst.pressure > 1.0:
         # A small PG comes and goes between two readings: that it was there shows in its OSDs.
@@ -94,13 +96,19 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
 def _levelled(each: Felt, pace: Pace, options: Options) -> Felt:
     """Against what it was while nothing moved, where that was more than is allowed."""
     level = pace.levels.get(_name(each))
-    if level is None:
+    if level is None or named_target(options, each.pool) is not None:
         return each
     return each._replace(target_ms=max(each.target_ms, options.latency_factor * level))
 
 
 def _name(each: Felt) -> str:
     return '%s of pool %s' % (each.kind, each.pool)
+
+
+def _over_named_limit(seen: Sequence[Felt], options: Options) -> bool:
+    """Whether a limit of latency_targets is exceeded: an order, whatever the cause."""
+    return any(each.pressure > 1.0 and named_target(options, each.pool) is not None
+               for each in seen)
 
 
 def _acquit(pace: Pace, seen: Sequence[Felt]) -> Pace:

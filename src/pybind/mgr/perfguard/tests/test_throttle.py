@@ -131,6 +131,17 @@ def test_where_latency_stays_high_while_nothing_moves_movement_is_not_the_cause(
     assert begin.halted, 'and what is slower than that is still felt'
 
 
+def test_a_limit_that_the_operator_set_is_never_raised() -> None:
+    options = replace(OPTIONS, latency_targets='rbd=%g' % TARGET)
+    pace = Pace(pgs=1.0, halted=True)
+    for now in range(1, 3 * INNOCENT_READINGS):
+        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 0, options)
+        assert pace.halted and pace.code == Code.LATENCY
+    learned = replace(pace, halted=False, levels={'reads of pool rbd': 10 * TARGET})
+    lowered = decide(learned, reading(1000.0, 1.1 * TARGET), frozenset(), 0.0, 4, options)
+    assert lowered.code == Code.LATENCY, 'a baseline that was learned before it was set'
+
+
 def test_latency_that_is_high_at_times_acquits_nobody() -> None:
     pace = Pace(pgs=1.0, halted=True, over=INNOCENT_READINGS - 1)
     for now, ms in enumerate((1.1, 0.9, 1.1), 1):
