@@ -119,6 +119,16 @@ def affinity_row(guard: Guard) -> Json:
                  if row['subject'] == 'osd.%d' % VICTIM), {})
 
 
+def test_an_option_that_is_removed_has_its_default(guard: Guard) -> None:
+    """ceph-mgr does not notice it: to its modules the removed value remains in force."""
+    guard.option('latency_targets', POOL + '=123')
+    try:
+        guard.cluster.wait(lambda: pool_row(guard)['target_ms'] == 123, 15, 'the target')
+    finally:
+        guard.unset('latency_targets')
+    guard.cluster.wait(lambda: pool_row(guard)['target_ms'] != 123, 40, 'no target')
+
+
 def test_slow_osd_is_named_and_its_primary_affinity_lowered(guard: Guard) -> None:
     """The mgr fails in the middle of it: the OSD stays slow, and has its own affinity back."""
     cluster, last = guard.cluster, guard.last_event()
