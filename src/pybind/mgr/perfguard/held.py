@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from .cluster.types import OsdMap
-from .mitigate.commands import command_of
-from .mitigate.types import Put, State, active
+from .mitigation.commands import command_of
+from .mitigation.types import Put, State, active
 from .probe import site as sites
 from .probe.site import Site
 from .rebalance.executor import commands_of

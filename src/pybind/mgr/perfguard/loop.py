@@ -13,25 +13,24 @@ import time
 from dataclasses import replace
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import overview
+from . import leaving, overview
 from .cluster.ports import Cluster, View
 from .cluster.types import OsdMap
 from .desk import Consultation, Desk, Json
 from .events import Event, EventLog
-from . import leaving
 from .failures import FailedTurns
 from .held import Row, campaign_rows, to_json as held_to_json
 from .joiner import Joiner
 from .journal import Journal
 from .losses import REQUESTS, found, found_earlier
-from .mitigate.ladder import KIND as MITIGATION
-from .mitigating import Mitigating, with_mitigation
+from .mitigation.controller import Mitigating, with_mitigation
+from .mitigation.ladder import KIND as MITIGATION
 from .options import Options
-from .reasons import Code, Reason, texts
 from .overview import Published
 from .probe.archive import Archive, Database
 from .probe.order import RunOrder
 from .probing import Order as ProbeOrder, Probed, Probing
+from .reasons import Code, Reason, texts
 from .rebalance import goals, monoptions, report, rollback
 from .rebalance.change import Stage
 from .rebalance.executor import execute
@@ -39,12 +38,12 @@ from .rebalance.forecast import Forecast
 from .rebalance.holds import Settings
 from .rebalance.joining import same_placement, wants_outlook
 from .rebalance.machine import judge
+from .rebalance.orders import Order
 from .rebalance.pace import Pace
 from .rebalance.pinbook import PinBook
-from .rebalance.orders import Order
 from .rebalance.pinning import count_again
-from .rebalance.requests import (Refused, Request, apply, check, from_json,
-                                 refuse_bad_options, to_json)
+from .rebalance.requests import (Refused, Request, apply, check, from_json, refuse_bad_options,
+                                 to_json)
 from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
 from .rebalance.stop import Touched, unhealthy

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from .health import warning
 from .held import Row, to_check
 from .losses import ADVICE
-from .mitigating import Mitigated
+from .mitigation.controller import Mitigated
 from .options import Options
 from .reasons import Code, Reason, as_json, texts
 from .rebalance import report

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, Dict, List, Mapping, Optional
 
-from ..mitigate.types import Rung, Stage
+from ..mitigation.types import Rung, Stage
 from ..rebalance.types import Campaign, Phase
 from .text import Sample, labels, state_set
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.held import mitigation_rows, probe_rows, shell
 from perfguard.leaving import Shutdown
-from perfguard.mitigate.types import Kind, Rung, Setting, Stage, State, Step
+from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
 from perfguard.probe.site import Site
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store

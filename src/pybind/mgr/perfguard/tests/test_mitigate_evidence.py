@@ -5,8 +5,8 @@ from typing import Mapping, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, Signals
-from perfguard.mitigate.evidence import evidence
-from perfguard.mitigate.types import Evidence
+from perfguard.mitigation.evidence import evidence
+from perfguard.mitigation.types import Evidence
 from perfguard.reasons import Reason
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.cluster.values import same_value
-from perfguard.mitigate.knobs import Plan, slow_recovery
+from perfguard.mitigation.recovery_options import Plan, slow_recovery
 
 #: (who, option) -> (what is found, what is put)
 Change = Dict[Tuple[str, str], Tuple[Optional[str], str]]

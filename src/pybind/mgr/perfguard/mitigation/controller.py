@@ -5,25 +5,25 @@ import queue
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from .cluster.ports import Cluster, View
-from .cluster.types import NO_OSD, OsdMap, Question, Signals
-from .cluster.values import same_value
-from .events import Event
-from .held import Row, mitigation_rows
-from .mitigate import knobs, ladder, report
-from .mitigate.commands import command_of
-from .mitigate.evidence import evidence
-from .mitigate.types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Stage, State,
-                             Step, active, state_from_json, state_to_json)
-from .options import Options
-from .reasons import Reason
-from .rebalance.holds import NOREBALANCE
-from .rebalance.requests import Refused
-from .rebalance.turn import Observation
-from .rebalance.types import Campaign, Phase
-from .store import Store
-from .watch.watch import UNKNOWN_SECONDS
-from .watching import Watched
+from ..cluster.ports import Cluster, View
+from ..cluster.types import NO_OSD, OsdMap, Question, Signals
+from ..cluster.values import same_value
+from ..events import Event
+from ..held import Row, mitigation_rows
+from ..options import Options
+from ..reasons import Reason
+from ..rebalance.holds import NOREBALANCE
+from ..rebalance.requests import Refused
+from ..rebalance.turn import Observation
+from ..rebalance.types import Campaign, Phase
+from ..store import Store
+from ..watch.watch import UNKNOWN_SECONDS
+from ..watching import Watched
+from . import recovery_options, ladder, report
+from .commands import command_of
+from .evidence import evidence
+from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Stage, State, Step,
+                    active, state_from_json, state_to_json)
 
 Json = Dict[str, Any]
 
@@ -212,7 +212,7 @@ class Mitigating:
             seen = self._with_config(now, seen)
         if Need.SCHEDULERS in decision.needs:
             told = self._asked(now, Need.SCHEDULERS, [
-                Question(osd, option=knobs.QUEUE) for osd in _some(view.osdmap)])
+                Question(osd, option=recovery_options.QUEUE) for osd in _some(view.osdmap)])
             if told:
                 seen = replace(seen, schedulers=frozenset(told.values()))
         if Need.PG_STATES in decision.needs and self._blind:

@@ -12,7 +12,7 @@ from ..cluster.values import same_value
 from ..events import Event
 from ..reasons import Code, Reason, texts
 from ..words import pgs_are
-from . import knobs
+from . import recovery_options
 from .reading import present
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
                     Step)
@@ -295,7 +295,7 @@ def _take_slow(sheet: _Sheet, why: str) -> bool:
     if seen.schedulers is None or seen.config is None:
         sheet.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
         return False
-    plan = knobs.slow_recovery(seen.config, seen.schedulers)
+    plan = recovery_options.slow_recovery(seen.config, seen.schedulers)
     remarks = plan.remarks if plan.settings else \
         plan.remarks + ('recovery is as slow as perfguard makes it already',)
     _taken(sheet, sheet.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))
