@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from .cluster.types import OsdMap
-from .mitigation.commands import command_of
+from .mitigation.recovery_options import command_of
 from .mitigation.types import Put, State, active
 from .probe import site as sites
 from .probe.site import Site

@@ -20,8 +20,8 @@ from ..store import Store
 from ..watch.watch import UNKNOWN_SECONDS
 from ..watching import Watched
 from . import recovery_options, ladder, report
-from .commands import command_of
-from .evidence import evidence
+from .ladder import evidence
+from .recovery_options import command_of
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Stage, State, Step,
                     active, state_from_json, state_to_json)
 

@@ -6,16 +6,33 @@ from journalled to seen, and is given back only while it still is what was put: 
 changed meanwhile is theirs.
 """
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ..cluster.types import Signals
 from ..cluster.values import same_value
 from ..events import Event
 from ..reasons import Code, Reason, texts
-from ..words import pgs_are
+from ..words import pgs_are, plural
 from . import recovery_options
-from .reading import present
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
                     Step)
+
+
+def present(setting: Setting, seen: Seen) -> Tuple[bool, Optional[str]]:
+    """(whether it is known, its value); None: it is not set."""
+    if setting.kind is Kind.FLAG:
+        return True, setting.put if setting.name in seen.flags else None
+    if setting.kind is Kind.AFFINITY:
+        affinity = seen.affinities.get(int(setting.name))
+        # An OSD that is gone has none, and needs none back.
+        return True, None if affinity is None else '%g' % affinity
+    if seen.config is None:
+        return False, None
+    for entry in seen.config:
+        if entry.name == setting.name and entry.who == setting.who:
+            return True, entry.value
+    return True, None
+
 
 #: Evidence must be gone for so many intervals before the first rung is undone.
 CALM_INTERVALS = 2
@@ -366,3 +383,31 @@ def own_flags(state: State) -> FrozenSet[str]:
                      if step.stage in (Stage.HELD, Stage.UNDOING)
                      for setting in step.settings
                      if setting.kind is Kind.FLAG and not setting.done)
+
+
+# ---- What speaks for mitigation: what clients suffer from, while data moves
+
+def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapping[int, str],
+             unknown: bool) -> Evidence:
+    """`laggy`: PGs are laggy, or have waited for read leases for long, or did a moment ago.
+
+    `late`: what takes longer than usual, as in "reads of pool rbd". A slow OSD is evidence against
+    itself alone: it may stay slow for weeks, and a campaign that drains it must not wait for that.
+    """
+    counts = signals.counts
+    trouble: List[Reason] = []
+    if counts.laggy:
+        trouble.append(Reason(Code.LAGGY, '%s laggy' % pgs_are(counts.laggy)))
+    elif laggy and counts.wait:
+        trouble.append(Reason(Code.LEASES, '%s waiting for read leases to end'
+                              % pgs_are(counts.wait)))
+    elif laggy:
+        trouble.append(Reason(Code.LAGGY_LATELY, 'PGs were laggy within the last three reports'))
+    slow_ops = sum(number for daemon, number in signals.slow_daemons.items()
+                   if daemon.startswith('osd.'))
+    if slow_ops:
+        trouble.append(Reason(Code.SLOW_OPS, plural(slow_ops, 'slow operation')))
+    trouble += [Reason(Code.SLOW_POOL, '%s are slower than usual' % text) for text in late]
+    rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
+    return Evidence(tuple(trouble), rebalancing or counts.recovering > 0, rebalancing,
+                    counts.degraded, dict(slow_osds), unknown)

@@ -12,10 +12,10 @@ stretch minutes of recovery to hours. So no OSD is made to sleep longer than Cep
 kind of drive: 0.1, 0.025 and 0 s (src/common/options/osd.yaml.in, Pacific to Tentacle).
 """
 from dataclasses import dataclass
-from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry
-from .types import Kind, Setting
+from .types import Kind, Put, Setting
 
 QUEUE = 'osd_op_queue'
 WPQ = 'wpq'
@@ -113,3 +113,17 @@ def _number(value: str) -> float:
 
 def _option(name: str, who: str, found: Optional[str], put: str) -> Setting:
     return Setting(Kind.CONFIG, name, who, found, put)
+
+
+# ---- The mon command that makes a setting have a value
+
+def command_of(put: Put) -> Dict[str, Any]:
+    setting, value = put.setting, put.value
+    if setting.kind is Kind.FLAG:
+        return {'prefix': 'osd unset' if value is None else 'osd set', 'key': setting.name}
+    if setting.kind is Kind.AFFINITY:
+        return {'prefix': 'osd primary-affinity', 'id': int(setting.name),
+                'weight': 1.0 if value is None else float(value)}
+    if value is None:
+        return {'prefix': 'config rm', 'who': setting.who, 'name': setting.name}
+    return {'prefix': 'config set', 'who': setting.who, 'name': setting.name, 'value': value}

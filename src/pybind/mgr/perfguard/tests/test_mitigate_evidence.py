@@ -5,7 +5,7 @@ from typing import Mapping, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, Signals
-from perfguard.mitigation.evidence import evidence
+from perfguard.mitigation.ladder import evidence
 from perfguard.mitigation.types import Evidence
 from perfguard.reasons import Reason
 
