@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from perfguard.watch.slow import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import SlowOsds, SlowSettings
 
 from .detectors import CommitMad, Detector, Perfguard, Perseus
 from .traces import BEAT, DISK, FLASH, FLASH_B, Case, Fault, Trace, build

@@ -18,7 +18,7 @@ from typing import Dict, List, Optional, Protocol, Set, Tuple
 
 import numpy as np
 
-from perfguard.watch.slow import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import SlowOsds, SlowSettings
 
 from .traces import BEAT, Array, Trace
 

@@ -46,7 +46,6 @@ from .rebalance.requests import (Refused, Request, apply, check, from_json, refu
                                  to_json)
 from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
-from .rebalance.stop import Touched, unhealthy
 from .rebalance.turn import Observation
 from .rebalance.types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
                               unpinnable_from_json, unpinnable_to_json)
@@ -54,8 +53,9 @@ from .rebalance.unannounced import Calm, look
 from .store import Store
 from .upmap.future import NoFuture
 from .watch.checks import KINDS
+from .watch.controller import Watching
 from .watch.series import Point
-from .watching import Watching
+from .watch.stop_conditions import Touched, unhealthy
 from .words import plural
 
 log = logging.getLogger(__name__)

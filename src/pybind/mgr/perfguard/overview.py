@@ -15,7 +15,7 @@ from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
 from .render import seconds_text
-from .watching import Watched
+from .watch.controller import Watched
 from .words import pgs, pgs_are
 
 Json = Dict[str, Any]

@@ -20,9 +20,9 @@ from .probe.steps import check_target, plan_steps
 from .probe.types import BadJob, Job, Json, Step, Target
 from .probepremises import pool_named
 from .rebalance.requests import Refused
-from .rebalance.stop import stop_conditions
 from .rebalance.turn import Observation
 from .storerun import store_budget
+from .watch.stop_conditions import stop_conditions
 
 #: Copies of an own pool unless the operator says otherwise.
 REPLICAS, MOST_REPLICAS = 3, 10

@@ -17,8 +17,8 @@ from ..rebalance.requests import Refused
 from ..rebalance.turn import Observation
 from ..rebalance.types import Campaign, Phase
 from ..store import Store
+from ..watch.controller import Watched
 from ..watch.watch import UNKNOWN_SECONDS
-from ..watching import Watched
 from . import recovery_options, ladder, report
 from .ladder import evidence
 from .recovery_options import command_of

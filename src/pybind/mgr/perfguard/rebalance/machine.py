@@ -11,21 +11,21 @@ from typing import AbstractSet, Callable, List, Mapping, Optional
 from ..cluster.types import pool_of
 from ..options import Options
 from ..reasons import Code, Reason, texts
+from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
+from ..words import pgs, pgs_are, plural
 from . import monoptions
 from .change import Stage
+from .goals import is_adopted, unsettled
 from .holds import BALANCER, foreign_movement_flags, reconcile, settled
 from .joining import join
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped, unpinnable_excess, waits
-from .goals import is_adopted, unsettled
-from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep,
-                        keep_stayers, pin_back, recovering, release_more)
-from .stop import Stop, is_muted, is_waived, spread, stop_conditions
+from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep, keep_stayers,
+                        pin_back, recovering, release_more)
 from .throttle import stopped
 from .turn import Decision, Observation, Turn
 from .types import KEPT_ALL, Campaign, Phase, PinRecord
-from ..words import pgs, pgs_are, plural
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.

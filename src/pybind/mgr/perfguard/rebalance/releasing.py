@@ -7,16 +7,16 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional,
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
+from ..watch.stop_conditions import OwnPg, osds_text
+from ..words import pgs
 from .choose import SCAN, choose, load_of, path_osds, window
 from .monoptions import epoch_of, peering_text
 from .moves import Move, move_between
 from .pinning import is_mixture, waits
-from .stop import OwnPg, osds_text
 from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn
 from .types import Flight, Phase, PinRecord, Sent, SetEntry
-from ..words import pgs
 
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
 #: peering: were it one of them, the OSDMap would have shown its acting set long before.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Optional, Sequence
 
 from ..reasons import Reason, texts
-from .stop import WAIVABLE
+from ..watch.stop_conditions import WAIVABLE
 from .types import Campaign, Phase
 
 

@@ -3,7 +3,7 @@
 from typing import Container, List, Optional
 
 from ..options import Options
-from ..latency_targets import BadTarget, latency_targets
+from ..watch.latency_limits import BadTarget, latency_targets
 from .windows import BadWindow, Window, window
 
 

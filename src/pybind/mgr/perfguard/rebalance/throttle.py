@@ -9,9 +9,9 @@ go, whatever is under way is halted until they are well.
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Sequence
 
-from ..latency_targets import named_target
 from ..options import Options
 from ..reasons import Code, Reason
+from ..watch.latency_limits import named_target
 from ..words import plural
 from .choose import Caps
 from .clients import IDLE_SECONDS, Clients, Felt, felt

@@ -10,10 +10,10 @@ from ..reasons import Reason
 from ..upmap.crush import CrushRules
 from ..upmap.future import Outlook
 from ..upmap.semantics import out_osds
+from ..watch.stop_conditions import Stop
 from .clients import Clients
 from .holds import Settings
 from .moves import Move
-from .stop import Stop
 from .types import Action, Campaign, Phase, PinRecord
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
 from perfguard.reasons import Reason
-from perfguard.rebalance.stop import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE,
-                                      OwnPg, Stop, Touched, spread, stop_conditions, unhealthy)
+from perfguard.watch.stop_conditions import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE,
+                                             OwnPg, Stop, Touched, spread, stop_conditions,
+                                             unhealthy)
 
 FINE = Signals(PgCounts(total=100, active_clean=90, remapped=10, backfilling=5, backfill_wait=5),
                misplaced_ratio=0.2, health={'PG_AVAILABILITY': 'x', 'OSDMAP_FLAGS': 'y'})

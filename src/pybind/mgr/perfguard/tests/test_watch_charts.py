@@ -7,8 +7,8 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, LatencyCounts, Ops
 from perfguard.watch.charts import CLUSTER_COLUMNS, POOL_COLUMNS, TAIL_POOLS, Charts, newer
+from perfguard.watch.percentiles import Levels, Tails
 from perfguard.watch.series import Point, Series
-from perfguard.watch.tails import Levels, Tails
 
 MS = 1000000
 BOUNDS = (MS, 2 * MS, 4 * MS)

@@ -6,8 +6,8 @@ from typing import Dict, List, Sequence
 import pytest
 
 from perfguard.watch.peers import Peers, Point, compare, groups_of, loads_of, queue_allowance
+from perfguard.watch.recent import Reading
 from perfguard.watch.types import OsdPlace
-from perfguard.watch.window import Reading
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> Point:

@@ -7,7 +7,7 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Set
 
 import pytest
 
-from perfguard.watch.slow import SlowOsds, SlowSettings
+from perfguard.watch.slow_osds import SlowOsds, SlowSettings
 from perfguard.watch.types import NO_FLOW, SCRUB, TARGET, Flow, OsdPlace, OsdSample
 
 BEAT = 5.0

@@ -2,10 +2,10 @@
 """Who only waits for a slow replica is not called slow."""
 from typing import Dict, List
 
-from perfguard.watch.judge import Finding
+from perfguard.watch.comparison import Finding
 from perfguard.watch.peers import Comparison
+from perfguard.watch.recent import COMMITS, READS, REPLICATED, STORE_READS, WRITES
 from perfguard.watch.victims import without_victims
-from perfguard.watch.window import COMMITS, READS, REPLICATED, STORE_READS, WRITES
 
 RATIO = 1.5
 

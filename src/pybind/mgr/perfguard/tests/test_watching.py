@@ -11,7 +11,7 @@ from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, O
                                      Readings, Signals, UnreadablePg)
 from perfguard.probing import Probing
 from perfguard.store import Store
-from perfguard.watch.slow import SlowOsds
+from perfguard.watch.slow_osds import SlowOsds
 
 from .driver import OPTIONS, Driver
 from .fake_cluster import FakeCluster

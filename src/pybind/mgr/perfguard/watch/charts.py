@@ -3,9 +3,9 @@
 import math
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
+from .percentiles import Levels, Tails
 from .pools import mean_flow
 from .series import DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, Point, Series
-from .tails import Levels, Tails
 
 Json = Dict[str, Any]
 

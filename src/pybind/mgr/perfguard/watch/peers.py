@@ -7,8 +7,8 @@ the peers do not move what is expected.
 import math
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .recent import Reading
 from .types import OsdPlace
-from .window import Reading
 
 #: Others with evidence that an OSD needs to be judged.
 MIN_PEERS = 3

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps
-from .alarm import Alarm
+from .hysteresis import Alarm
 from .series import LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, Point, Series
 from .types import Flow
 

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from ..cluster.types import PgCounts
 from ..options import Options
-from ..latency_targets import named_target, target_ms
+from .latency_limits import named_target, target_ms
 from .osds import NO_FLOWS
 from .pools import mean_flow, recent
 from .series import READ_NS, READS, WRITE_NS, WRITES, Point

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Why an OSD is called slow, in words."""
-from .judge import Finding
-from .window import CHANNELS
+from .comparison import Finding
+from .recent import CHANNELS
 
 #: Loads within this factor are the same to a reader.
 SAME_LOAD = 1.2

@@ -6,8 +6,8 @@ them wait as well, in a primary that has nothing wrong.
 """
 from typing import Dict, List
 
-from .judge import Finding, Findings
-from .window import COMMITS, READS, REPLICATED, WRITES
+from .comparison import Finding, Findings
+from .recent import COMMITS, READS, REPLICATED, WRITES
 
 #: What victims suffer from; the store and the writes that it replicates speak for themselves.
 _SUFFERED = frozenset({READS, WRITES})

@@ -6,15 +6,15 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
-from .alarm import Alarm
 from .charts import Charts, newer
+from .hysteresis import Alarm
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdWatch, busy, without_erasure
+from .percentiles import Tails
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .replicas import replica_flows
 from .series import LARGEST, History, Point, Series
-from .slow import SlowOsds, SlowSettings
-from .tails import Tails
+from .slow_osds import SlowOsds, SlowSettings
 from .types import NO_FLOW, Flow
 
 #: Further columns of the cluster's history; states count by the second.

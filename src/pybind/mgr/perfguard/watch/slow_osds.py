@@ -8,13 +8,13 @@ import math
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Dict, List, Mapping, Sequence, Tuple
 
+from .comparison import Finding, judge, worst
 from .habit import Habit
 from .hosts import hosts_of, too_many
-from .judge import Finding, judge, worst
+from .recent import CHANNELS, Window
 from .text import describe
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
 from .victims import without_victims
-from .window import CHANNELS, Window
 
 #: Seconds without evidence after which a flag is dropped.
 FORGET_SECONDS = 600.0

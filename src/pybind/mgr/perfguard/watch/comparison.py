@@ -4,10 +4,10 @@ import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .habit import Habit
-from .peers import (BEYOND_SLOPE, CAPACITY, MIN_PEERS, SLOPE_MEMBERS, Comparison, GroupKey,
-                    Peers, Point, compare, groups_of, loads_of, queue_allowance)
+from .peers import (BEYOND_SLOPE, CAPACITY, MIN_PEERS, SLOPE_MEMBERS, Comparison, GroupKey, Peers,
+                    Point, compare, groups_of, loads_of, queue_allowance)
+from .recent import CHANNELS, STORE_READS, Window, rates
 from .types import OsdPlace
-from .window import CHANNELS, STORE_READS, Window, rates
 
 #: Milliseconds by which a slow OSD must exceed what is expected: 0.12 against 0.05 is nobody's
 #: trouble, though more than twice as slow.

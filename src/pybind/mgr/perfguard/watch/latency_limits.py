@@ -2,7 +2,7 @@
 """What latency clients may feel: so many baselines of their pool, or what the operator says."""
 from typing import Dict, Optional
 
-from .options import Options
+from ..options import Options
 
 
 class BadTarget(ValueError):

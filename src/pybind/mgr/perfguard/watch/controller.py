@@ -4,17 +4,17 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .cluster.ports import Cluster, View
-from .cluster.types import PgCounts, Signals
-from .events import Event
-from .options import Options
-from .rebalance.clients import Clients, PoolClients
-from .rebalance.types import Campaign
-from .store import Store
-from .latency_targets import named_target, target_ms
-from .watch import checks, report
-from .watch.series import Point
-from .watch.watch import Sight, Watch, pool_settings
+from ..cluster.ports import Cluster, View
+from ..cluster.types import PgCounts, Signals
+from ..events import Event
+from ..options import Options
+from ..rebalance.clients import Clients, PoolClients
+from ..rebalance.types import Campaign
+from ..store import Store
+from . import checks, report
+from .latency_limits import named_target, target_ms
+from .series import Point
+from .watch import Sight, Watch, pool_settings
 
 log = logging.getLogger(__name__)
 
