@@ -6,9 +6,9 @@ from typing import List, Optional, Sequence
 import pytest
 
 from perfguard.cluster.types import LatencyCounts, Ops, OsdCounters
-from perfguard.watch.flows import LONGEST_SECONDS, flow, sample
-from perfguard.watch.histogram import merged, percentile_ms
 from perfguard.watch.hysteresis import Alarm
+from perfguard.watch.osds import LONGEST_SECONDS, flow, sample
+from perfguard.watch.percentiles import merged, percentile_ms
 from perfguard.watch.series import History, Point, Series
 from perfguard.watch.types import Flow, NO_FLOW
 

@@ -5,7 +5,7 @@ from typing import Dict, List
 from perfguard.watch.comparison import Finding
 from perfguard.watch.peers import Comparison
 from perfguard.watch.recent import COMMITS, READS, REPLICATED, STORE_READS, WRITES
-from perfguard.watch.victims import without_victims
+from perfguard.watch.slow_osds import without_victims
 
 RATIO = 1.5
 

@@ -6,15 +6,134 @@ how long until it is called slow, and until it is well again.
 """
 import math
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Dict, List, Mapping, Sequence, Tuple
+from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
-from .comparison import Finding, judge, worst
-from .habit import Habit
-from .hosts import hosts_of, too_many
-from .recent import CHANNELS, Window
-from .text import describe
+from .comparison import Finding, Findings, Habit, judge, worst
+from .peers import median
+from .recent import CHANNELS, COMMITS, READS, REPLICATED, WRITES, Window
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
-from .victims import without_victims
+
+#: Loads within this factor are the same to a reader.
+SAME_LOAD = 1.2
+
+
+def describe(finding: Finding, seconds: float) -> str:
+    """As in "store commits 3.1 ms against 0.4 +- 0.05 of 11 peers for 90 s at the same load"."""
+    found = finding.comparison
+    load = 'at the same load'
+    if not 1 / SAME_LOAD < found.load_ratio < SAME_LOAD:
+        load = 'at %s times the load' % figure(found.load_ratio)
+    return '%s %s ms against %s +- %s of %d peers for %s %s' % (
+        CHANNELS[finding.channel], figure(found.ms), figure(found.expected_ms),
+        figure(found.spread_ms), found.peers, duration(seconds), load)
+
+
+def figure(value: float) -> str:
+    """Two significant digits, or all before the point."""
+    return '%.0f' % value if value >= 10 else '%.2g' % value
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return '%d s' % seconds
+    return '%d min' % (seconds / 60) if seconds < 7200 else '%.1f h' % (seconds / 3600)
+
+
+# ---- Who is slow only because another OSD is
+
+#: What victims suffer from; the store and the writes that it replicates speak for themselves.
+_SUFFERED = frozenset({READS, WRITES})
+#: What waits for a write waits as long as that does, not twice as long.
+FACTOR = 2.0
+
+
+def without_victims(findings: Findings, ratio: float) -> Findings:
+    """The findings, but not those that a replica explains which the primaries wait for."""
+    causes: Dict[int, float] = {}
+    for osd, found in findings.items():
+        for each in found:
+            if each.channel in (COMMITS, REPLICATED) and each.over(ratio):
+                causes[osd] = max(causes.get(osd, 0.0), _excess_ms(each))
+    if not causes:
+        return findings
+    kept: Dict[int, List[Finding]] = {}
+    for osd, found in findings.items():
+        most = max((excess for cause, excess in causes.items() if cause != osd), default=0.0)
+        own = any(each.channel not in _SUFFERED and each.over(ratio) for each in found)
+        kept[osd] = [each for each in found if own or each.channel not in _SUFFERED
+                     or _excess_ms(each) > FACTOR * most]
+    return kept
+
+
+def _excess_ms(finding: Finding) -> float:
+    return finding.comparison.ms - finding.comparison.expected_ms
+
+
+# ---- Slow OSDs together: whole hosts, and crowds that are no fault of single OSDs
+
+#: Part of a host's OSDs in one root and class that is slow where the host is.
+HOST_PART = 2 / 3
+#: Part of a group's OSDs that may be slow one by one; where more are it is the load, or a kind of
+#: device, and naming OSDs would mislead.
+CROWD_PART = 1 / 4
+
+#: Root, device class.
+Class = Tuple[str, str]
+
+
+def by_host(osds: Iterable[int],
+            places: Mapping[int, OsdPlace]) -> Dict[Class, Dict[str, Set[int]]]:
+    found: Dict[Class, Dict[str, Set[int]]] = {}
+    for osd in osds:
+        place = places[osd]
+        hosts = found.setdefault((place.root, place.device_class), {})
+        hosts.setdefault(place.host, set()).add(osd)
+    return found
+
+
+def whole_hosts(slow: Collection[int], judged: Iterable[int],
+                places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
+    """The slow OSDs of those hosts that are slow as a whole in a class, other hosts not being."""
+    found: Dict[Tuple[Class, str], Set[int]] = {}
+    every, known = by_host(places, places), by_host({*judged, *slow}, places)
+    for key, hosts in by_host(slow, places).items():
+        whole = {host: osds for host, osds in hosts.items()
+                 if len(osds) >= 2 and len(osds) >= HOST_PART * len(known[key][host])}
+        if 2 * len(whole) < len(every[key]):
+            found.update({(key, host): osds for host, osds in whole.items()})
+    return found
+
+
+def too_many(slow: AbstractSet[int], judged: Iterable[int],
+             places: Mapping[int, OsdPlace]) -> Set[int]:
+    """Those of the slow that are so many that none of them should be named."""
+    crowd: Set[int] = set()
+    hosts = whole_hosts(slow, judged, places)
+    single = slow - {osd for osds in hosts.values() for osd in osds}
+    everyone = by_host(judged, places)
+    for key, found in by_host(single, places).items():
+        osds = {osd for each in found.values() for osd in each}
+        count = sum(len(each) for each in everyone.get(key, {}).values())
+        if len(osds) > max(1.0, CROWD_PART * count):
+            crowd |= osds
+    return crowd
+
+
+def hosts_of(slow: Mapping[int, Verdict], judged: Iterable[int],
+             places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
+    """The slow hosts, in order of their names."""
+    known = by_host({*judged, *slow}, places)
+    found = []
+    for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
+        scores = sorted(score for score in (slow[osd].score for osd in osds) if score is not None)
+        since = median(sorted(slow[osd].since for osd in osds))
+        score = median(scores) if scores else 1.0
+        worst = max(osds, key=lambda osd: (slow[osd].score or 0.0, -osd))
+        why = '%d of its %d %s OSDs are slow, osd.%d: %s' % (
+            len(osds), len(known[key][host]), key[1] or 'classless', worst, slow[worst].why)
+        found.append(SlowHost(host, tuple(sorted(osds)), score, since, why))
+    return tuple(found)
+
 
 #: Seconds without evidence after which a flag is dropped.
 FORGET_SECONDS = 600.0
