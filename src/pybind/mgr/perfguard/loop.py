@@ -28,8 +28,8 @@ from .mitigation.ladder import KIND as MITIGATION
 from .options import Options
 from .overview import Published
 from .probe.archive import Archive, Database
-from .probe.order import RunOrder
-from .probing import Order as ProbeOrder, Probed, Probing
+from .probe.controller import Order as ProbeOrder, Probed, Probing
+from .probe.orders import RunOrder
 from .reasons import Code, Reason, texts
 from .rebalance import goals, monoptions, report, rollback
 from .rebalance.change import Stage

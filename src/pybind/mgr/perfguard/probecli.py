@@ -6,8 +6,8 @@ from .command import CommandResult, command, show
 from .compat import read_command, write_command
 from .loop import Loop
 from .probe import tables
+from .probe.orders import Named, NewSchedule, RunId, RunOrder
 from .probe.show import runs
-from .probe.order import Named, NewSchedule, RunId, RunOrder
 
 
 class ProbeCommands:

@@ -5,7 +5,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 from .. import failures
 from ..overview import HELD_PINS, Published
 from ..probe import site
-from ..probed import Probed
+from ..probe.report import Probed
 from ..watch.checks import LAGGY, LATENCY, SLOW
 from . import campaign, watch
 from .probes import ProbeMetrics

@@ -3,10 +3,10 @@
 from statistics import median
 from typing import Dict, List, NamedTuple, Tuple
 
-from ..probe.history import CANCELLED, RunRecord
 from ..probe.measured import Key, Repetition, measured
+from ..probe.records import CANCELLED, RunRecord
+from ..probe.report import Probed
 from ..probe.types import Target
-from ..probed import Probed
 from .text import Sample, joined, labels
 
 Found = Dict[str, List[Sample]]

@@ -11,7 +11,7 @@ import threading
 from typing import Any, Dict, List, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from ..store import Store
-from .history import Retention, RunRecord, record_from_json, record_to_json, slimmed
+from .records import Retention, RunRecord, record_from_json, record_to_json, slimmed
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Se
 
 from ..health import warning
 from .compare import Comparison, NothingInCommon, compare
-from .history import History, RunRecord
 from .measured import JobWords, job_words
+from .records import History, RunRecord
 from .setting import differences
 from .types import BadJob, Json
 

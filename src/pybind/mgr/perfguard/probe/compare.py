@@ -9,8 +9,8 @@ import math
 import random
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
-from .history import RunRecord
 from .measured import Key, Measured, Repetition, rate_text, label, measured
+from .records import RunRecord
 from .setting import differences
 from .stats import Difference, difference, holm, mann_whitney_p, resamples
 

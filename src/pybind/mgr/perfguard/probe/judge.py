@@ -7,7 +7,7 @@ import threading
 from typing import List, NamedTuple, Optional
 
 from .baseline import Regression, regression
-from .history import RunRecord
+from .records import RunRecord
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .fioentry import entry
+from .fio_json import entry
 from .types import Direction, Job, Json, Step, StepResult, StreamResult
 
 #: The layout is that of this version; its readers look for a number behind the first "-".

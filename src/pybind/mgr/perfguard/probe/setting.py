@@ -3,7 +3,7 @@
 from typing import Dict, Iterable, List, Mapping, Optional
 
 from ..cluster.types import ConfigEntry
-from .history import RunRecord
+from .records import RunRecord
 
 #: Options that change how fast OSDs and clients are begin with one of these.
 _PREFIXES = ('osd_', 'bluestore_', 'bluefs_', 'rocksdb_', 'memstore_', 'ms_', 'objecter_', 'rbd_')

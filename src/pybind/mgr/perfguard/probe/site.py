@@ -9,8 +9,8 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from ..cluster.types import ConfigEntry
 from ..health import warning
-from .history import PREPARING
 from .naming import Naming, naming_from_json, naming_to_json
+from .records import PREPARING
 from .types import NAMESPACE, PREFIX, BadJob
 
 CHECK = 'PERFGUARD_PROBE_LEFT'

@@ -2,7 +2,7 @@
 """The steps of a run: which job on which OSDs, in which order; objects: naming.py."""
 from typing import List, Optional, Sequence, Tuple
 
-from .job import check_in_flight
+from .jobs import check_in_flight
 from .types import AGAIN, ALONE, TOGETHER, BadJob, Job, Step, Stream, Target
 
 

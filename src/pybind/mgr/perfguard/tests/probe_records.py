@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 from typing import Iterable, List, Optional, Sequence, Tuple
 
-from perfguard.probe.history import DONE, RunRecord
+from perfguard.probe.records import DONE, RunRecord
 from perfguard.probe.types import (Direction, Job, Quantiles, Second, Step, StepResult, Stream,
                                    StreamResult, Target)
 

@@ -12,10 +12,10 @@ from perfguard.metrics.probes import MAX_SUBJECTS, target_text
 from perfguard.metrics.text import labels, render
 from perfguard.overview import Published
 from perfguard.probe.baseline import Baselines, Regression
-from perfguard.probe.history import CANCELLED, FAILED
+from perfguard.probe.records import CANCELLED, FAILED
+from perfguard.probe.report import Probed
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.types import Target
-from perfguard.probed import Probed
 from perfguard.rebalance.types import Phase
 from perfguard.version import VERSION
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfguard.probe import archive as module
 from perfguard.probe.archive import DATABASE_STEPS, SCHEMA, STORE_STEPS, Archive
-from perfguard.probe.history import RunRecord, record_to_json
+from perfguard.probe.records import RunRecord, record_to_json
 from perfguard.store import Store
 
 from .fake_cluster import Crash, MemoryKv

@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.probe.baseline import (CHECK, Baselines, baselines_from_json, health_check,
                                       regressions)
-from perfguard.probe.history import History, RunRecord
+from perfguard.probe.records import History, RunRecord
 from perfguard.probe.types import BadJob, Target
 
 from .probe_records import LATENCY, POOL, WRITING, run, step

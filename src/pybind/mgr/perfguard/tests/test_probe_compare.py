@@ -9,7 +9,7 @@ import pytest
 
 from perfguard.probe.compare import (FASTER, SAME, SLOWER, UNKNOWN, Comparison, NothingInCommon,
                                      compare)
-from perfguard.probe.history import RunRecord, slimmed
+from perfguard.probe.records import RunRecord, slimmed
 from perfguard.probe.types import Target
 
 from .probe_records import (IOPS, LATENCY, LINEAR, POOL, WRITING, direction, noisy, run, step,

@@ -5,7 +5,7 @@ from typing import Tuple
 
 import pytest
 
-from perfguard.probe.expect import (ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION, Layout, expect)
+from perfguard.probe.expectations import ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION, Layout, expect
 from perfguard.probe.types import Job
 
 from .probe_records import IOPS, LATENCY, LINEAR, WRITING, run, step

@@ -7,7 +7,7 @@ from typing import Dict
 
 import pytest
 
-from perfguard.probe.history import (MAX_POINTS, MAX_TEXTS, History, Retention, RunRecord,
+from perfguard.probe.records import (MAX_POINTS, MAX_TEXTS, History, Retention, RunRecord,
                                      record_from_json, record_to_json, slimmed, thinned)
 from perfguard.probe.types import PERCENTILES, Counted, Second, Target
 

@@ -4,7 +4,7 @@ from typing import Dict, Optional
 
 import pytest
 
-from perfguard.probe.job import parse_jobs, profile_of
+from perfguard.probe.jobs import parse_jobs, profile_of
 from perfguard.probe.profiles import PROFILES, default_repeat
 from perfguard.probe.types import BadJob, Job
 from perfguard.probe.words import WORDS, parse_seconds, parse_size, size_text

@@ -7,8 +7,8 @@ import pytest
 
 from perfguard.probe import judge
 from perfguard.probe.baseline import Regression
-from perfguard.probe.history import RunRecord
 from perfguard.probe.judge import Judge, Verdict
+from perfguard.probe.records import RunRecord
 from perfguard.probe.types import Target
 
 

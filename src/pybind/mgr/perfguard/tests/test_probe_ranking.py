@@ -8,8 +8,8 @@ from typing import Dict, List
 import pytest
 
 from perfguard.cluster.types import OsdPlace
-from perfguard.probe.history import RunRecord
 from perfguard.probe.ranking import interference, interference_findings, outlier_text, rank
+from perfguard.probe.records import RunRecord
 from perfguard.probe.types import Target
 
 from .probe_records import LATENCY, WRITING, Done, noisy, run, step, with_mean

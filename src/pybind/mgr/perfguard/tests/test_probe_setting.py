@@ -8,8 +8,8 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.probe.baseline import regression
 from perfguard.probe.compare import compare
-from perfguard.probe.history import DONE, RunRecord, record_from_json, record_to_json
-from perfguard.probe.order import RunId, RunOrder
+from perfguard.probe.orders import RunId, RunOrder
+from perfguard.probe.records import DONE, RunRecord, record_from_json, record_to_json
 from perfguard.probe.setting import differences, setting_of
 from perfguard.probe.types import Job, Target
 

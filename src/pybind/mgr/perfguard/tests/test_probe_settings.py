@@ -5,8 +5,8 @@ import json
 import pytest
 
 from perfguard.probe.baseline import Baselines, Regression
+from perfguard.probe.controller import Settings, settings_from_json, settings_to_json
 from perfguard.probe.schedule import schedule_of
-from perfguard.probing import Settings, settings_from_json, settings_to_json
 
 from .probe_records import LATENCY, run, step
 

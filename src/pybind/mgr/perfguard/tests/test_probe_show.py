@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any, Sequence
 
 from perfguard.probe import show
-from perfguard.probe.budget import budget_of, preview_json, refusals
-from perfguard.probe.job import parse_jobs
+from perfguard.probe.jobs import parse_jobs
+from perfguard.probe.limits import budget_of, preview_json, refusals
 from perfguard.probe.result import fio_json
 from perfguard.probe.types import Job, Step, StepResult, Stream, StreamResult, Target
 

@@ -8,9 +8,9 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.probe import site as sites
-from perfguard.probe.history import CLEANING
 from perfguard.probe.naming import run_prefix
-from perfguard.probe.order import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
+from perfguard.probe.orders import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
+from perfguard.probe.records import CLEANING
 from perfguard.probe.site import Site
 from perfguard.probe.types import BadJob
 from perfguard.rebalance.requests import Refused

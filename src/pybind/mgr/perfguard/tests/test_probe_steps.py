@@ -6,9 +6,8 @@ from typing import Any, Dict, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.types import Space
-from perfguard.probe.budget import (Budget, budget_of, crowded, limit_seconds, refusals,
-                                    shares_of)
-from perfguard.probe.job import parse_jobs
+from perfguard.probe.jobs import parse_jobs
+from perfguard.probe.limits import Budget, budget_of, crowded, limit_seconds, refusals, shares_of
 from perfguard.probe.naming import named, naming_of, run_prefix
 from perfguard.probe.placement import pgid_of
 from perfguard.probe.selection import Place, selected_osds

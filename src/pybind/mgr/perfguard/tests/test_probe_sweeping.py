@@ -4,10 +4,10 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.order import Named, NewSchedule, RunId, RunOrder
+from perfguard.probe.controller import JOURNAL, SETTINGS
+from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
 from perfguard.probe.site import CHECK
 from perfguard.probe.sweeping import MOST_PAUSE_SECONDS, Part, Sweeps
-from perfguard.probing import JOURNAL, SETTINGS
 from perfguard.rebalance.requests import Refused
 
 from .probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children

@@ -5,7 +5,7 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.job import parse_jobs
+from perfguard.probe.jobs import parse_jobs
 from perfguard.probe.naming import naming_of, run_prefix
 from perfguard.probe.steps import plan_steps
 from perfguard.probe.types import Target

@@ -7,16 +7,15 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard import probed as probed_module
 from perfguard.cluster.types import OsdPlace
-from perfguard.probe import tables
+from perfguard.probe import report as probed_module, tables
 from perfguard.probe.baseline import Baselines, Regression
-from perfguard.probe.expect import Layout, expect
-from perfguard.probe.history import DONE, FAILED, RunRecord
+from perfguard.probe.expectations import Layout, expect
+from perfguard.probe.records import DONE, FAILED, RunRecord
+from perfguard.probe.report import Probed, Verdicts
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.show import runs
-from perfguard.probe.types import Counted, Job, Step, Stream, StepResult, Target
-from perfguard.probed import Probed, Verdicts
+from perfguard.probe.types import Counted, Job, Step, StepResult, Stream, Target
 from perfguard.rebalance.requests import Refused
 
 from . import probe_runs

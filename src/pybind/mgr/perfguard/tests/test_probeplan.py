@@ -9,8 +9,8 @@ import pytest
 from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
 from perfguard.options import Options
-from perfguard.probe.order import RunOrder
-from perfguard.probeplan import Draft, draft
+from perfguard.probe.orders import RunOrder
+from perfguard.probe.plan import Draft, draft
 from perfguard.rebalance.requests import Refused
 
 from .driver import OPTIONS

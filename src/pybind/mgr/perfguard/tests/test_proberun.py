@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.cluster.types import Pool
-from perfguard.probe.order import RunId, RunOrder
+from perfguard.probe.orders import RunId, RunOrder
 from perfguard.probe.site import CHECK, own_pool
 from perfguard.rebalance.requests import Refused
 

@@ -8,10 +8,10 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from perfguard import probeplan
+from perfguard.probe import plan
 from perfguard.probe.baseline import CHECK
-from perfguard.probe.order import Named, NewSchedule, RunId, RunOrder
-from perfguard.probing import AGAIN_SECONDS, FELT_PERIODS, JOURNAL, SETTINGS
+from perfguard.probe.controller import AGAIN_SECONDS, FELT_PERIODS, JOURNAL, SETTINGS
+from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
@@ -122,7 +122,7 @@ def test_a_campaign_that_begins_ends_a_probe() -> None:
 
 def test_an_order_that_goes_wrong_is_refused(monkeypatch: Any) -> None:
     driver = ProbeDriver()
-    monkeypatch.setattr('perfguard.probing.draft', None)
+    monkeypatch.setattr('perfguard.probe.controller.draft', None)
     assert code(driver, IN_POOL) == errno.EIO
     assert not driver.busy
 
@@ -181,9 +181,9 @@ def test_refused_told_once_and_tried_again(monkeypatch: Any) -> None:
 
     def counted(*args: Any) -> Any:
         tries.append(driver.cluster.now)
-        return probeplan.draft(*args)
+        return plan.draft(*args)
 
-    monkeypatch.setattr('perfguard.probing.draft', counted)
+    monkeypatch.setattr('perfguard.probe.controller.draft', counted)
     cluster = driver.cluster
     cluster.trouble = {'laggy': 1}
     cluster.now = SUNDAY + 2 * HOUR
@@ -224,7 +224,7 @@ def test_a_schedule_whose_pool_has_gone() -> None:
 
 def test_a_schedule_that_goes_wrong_does_not_stop_the_loop(monkeypatch: Any) -> None:
     driver = scheduled()
-    monkeypatch.setattr('perfguard.probing.draft', None)
+    monkeypatch.setattr('perfguard.probe.controller.draft', None)
     go_to(driver, SUNDAY + 2 * HOUR)
     row, = driver.loop.probed().schedules_json()['schedules']
     assert 'the module failed' in row['refused']

@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
-from perfguard.cluster import process
-from perfguard.cluster.process import Child
+from perfguard.probe import child as process
+from perfguard.probe.child import Child
 
 PYTHON = '/usr/bin/python3'
 SECONDS = 20.0

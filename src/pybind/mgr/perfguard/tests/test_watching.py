@@ -9,7 +9,7 @@ import pytest
 from perfguard import render
 from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, Ops, PgCounts,
                                      Readings, Signals, UnreadablePg)
-from perfguard.probing import Probing
+from perfguard.probe.controller import Probing
 from perfguard.store import Store
 from perfguard.watch.slow_osds import SlowOsds
 

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Sequence
 
 from ..overview import Published
-from ..probed import Probed
+from ..probe.report import Probed
 
 Json = Dict[str, Any]
 

@@ -4,16 +4,15 @@ import errno
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .cluster.types import OsdPlace
-from .probe.baseline import Baselines, Regression
-from .probe.compare import NothingInCommon, compare
-from .probe.expect import Layout, expect
-from .probe.history import RunRecord
-from .probe.ranking import (Interference, Rank, interference, interference_findings,
-                            outlier_text, rank)
-from .probe.result import fio_json
-from .probe.schedule import Schedule, schedule_to_json
-from .rebalance.requests import Refused
+from ..cluster.types import OsdPlace
+from ..rebalance.requests import Refused
+from .baseline import Baselines, Regression
+from .compare import NothingInCommon, compare
+from .expectations import Layout, expect
+from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
+from .records import RunRecord
+from .result import fio_json
+from .schedule import Schedule, schedule_to_json
 
 Json = Dict[str, Any]
 

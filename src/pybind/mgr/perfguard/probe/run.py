@@ -9,19 +9,19 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .cluster.ports import Cluster, View
-from .cluster.process import Child
-from .cluster.types import Pool, Signals
-from .probe.history import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
-from .probe.naming import Naming
-from .probe.safety import met
-from .probe.site import Site, left
-from .probe.sweeping import Part, Sweeps
-from .probe.types import BadJob, Counted, Step, StepResult
-from .probe.wire import RUN, SWEEP, Request, request_to_json, step_result_from_json
-from .probe.worker import argv
-from .probecounts import AFTER, BEFORE, Counts
-from .probepremises import CannotMake, Premises, pool_named
+from ..cluster.ports import Cluster, View
+from ..cluster.types import Pool, Signals
+from .child import Child
+from .counters import AFTER, BEFORE, Counts
+from .naming import Naming
+from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
+from .resources import CannotMake, Premises, pool_named
+from .safety import met
+from .site import Site, left
+from .sweeping import Part, Sweeps
+from .types import BadJob, Counted, Step, StepResult
+from .wire import RUN, SWEEP, Request, request_to_json, step_result_from_json
+from .worker import argv
 
 log = logging.getLogger(__name__)
 

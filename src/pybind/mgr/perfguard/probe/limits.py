@@ -4,7 +4,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import Space
 from ..render import bytes_text, seconds_text
-from .fioentry import job_options
+from .fio_json import job_options
 from .naming import objects_wanted
 from .steps import step_count
 from .types import Job, Json, Target

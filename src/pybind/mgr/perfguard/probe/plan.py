@@ -4,25 +4,25 @@ import errno
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple
 
-from .cluster.ports import Cluster, View
-from .cluster.types import RJENKINS, Pool
-from .options import Options
-from .probe import budget as budgets
-from .probe.budget import Budget
-from .probe.job import parse_jobs, profile_of
-from .probe.naming import Naming, naming_of
-from .probe.order import RunOrder, count_of
-from .probe.profiles import MAX_REPEAT, default_repeat
-from .probe.safety import closed, trouble
-from .probe.selection import Place, selected_osds
-from .probe.site import pg_num_for, quoted
-from .probe.steps import check_target, plan_steps
-from .probe.types import BadJob, Job, Json, Step, Target
-from .probepremises import pool_named
-from .rebalance.requests import Refused
-from .rebalance.turn import Observation
-from .storerun import store_budget
-from .watch.stop_conditions import stop_conditions
+from ..cluster.ports import Cluster, View
+from ..cluster.types import RJENKINS, Pool
+from ..options import Options
+from ..rebalance.requests import Refused
+from ..rebalance.turn import Observation
+from ..watch.stop_conditions import stop_conditions
+from . import limits as budgets
+from .jobs import parse_jobs, profile_of
+from .limits import Budget
+from .naming import Naming, naming_of
+from .orders import RunOrder, count_of
+from .osd_bench import store_budget
+from .profiles import MAX_REPEAT, default_repeat
+from .resources import pool_named
+from .safety import closed, trouble
+from .selection import Place, selected_osds
+from .site import pg_num_for, quoted
+from .steps import check_target, plan_steps
+from .types import BadJob, Job, Json, Step, Target
 
 #: Copies of an own pool unless the operator says otherwise.
 REPLICAS, MOST_REPLICAS = 3, 10

@@ -5,10 +5,10 @@ import json
 from dataclasses import replace
 from typing import Any, Callable, Dict, Optional
 
-from .cluster.ports import Cluster, View
-from .cluster.types import Pool
-from .probe import site as sites
-from .probe.site import Site
+from ..cluster.ports import Cluster, View
+from ..cluster.types import Pool
+from . import site as sites
+from .site import Site
 
 Json = Dict[str, Any]
 

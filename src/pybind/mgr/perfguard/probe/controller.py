@@ -6,31 +6,30 @@ import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
 
-from .cluster.ports import Cluster, View
-from .cluster.types import OsdPlace, Pool
-from .events import Event
-from .held import Row, probe_rows
-from .options import Options
-from .probe.archive import Archive
-from .probe.baseline import Baselines, Regression, baselines_from_json, health_check
-from .probe.budget import limit_seconds
-from .probe.expect import Layout
-from .probe.history import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, History, RunRecord,
-                            record_from_json, record_to_json)
-from .probe.judge import Judge, Verdict
-from .probe.order import (Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order)
-from .probe.schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
-from .probe.setting import differences, setting_of
-from .probe.site import (Site, left_check, own_pool, site_from_json, site_to_json,
-                         unknown_check)
-from .probe.types import NAMESPACE, PREFIX, BadJob
-from .probed import Probed, Verdicts
-from .probeplan import Draft, draft, reasons
-from .proberun import Plan, ProbeRun
-from .rebalance.requests import Refused
-from .rebalance.turn import Observation
-from .store import Store
-from .storerun import StoreRun
+from ..cluster.ports import Cluster, View
+from ..cluster.types import OsdPlace, Pool
+from ..events import Event
+from ..held import Row, probe_rows
+from ..options import Options
+from ..rebalance.requests import Refused
+from ..rebalance.turn import Observation
+from ..store import Store
+from .archive import Archive
+from .baseline import Baselines, Regression, baselines_from_json, health_check
+from .expectations import Layout
+from .judge import Judge, Verdict
+from .limits import limit_seconds
+from .orders import Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order
+from .osd_bench import StoreRun
+from .plan import Draft, draft, reasons
+from .records import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, History, RunRecord,
+                      record_from_json, record_to_json)
+from .report import Probed, Verdicts
+from .run import Plan, ProbeRun
+from .schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
+from .setting import differences, setting_of
+from .site import Site, left_check, own_pool, site_from_json, site_to_json, unknown_check
+from .types import NAMESPACE, PREFIX, BadJob
 
 log = logging.getLogger(__name__)
 

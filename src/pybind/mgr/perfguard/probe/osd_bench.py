@@ -5,12 +5,12 @@ It takes neither pool nor user nor worker, and leaves nothing: an OSD removes wh
 """
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from .cluster.ports import Cluster, View
-from .cluster.types import Signals
-from .probe.budget import Budget
-from .probe.history import ABORTED, FAILED, RUNNING
-from .probe.safety import met
-from .probe.types import Counted, Direction, Job, Step, StepResult, Stream, StreamResult
+from ..cluster.ports import Cluster, View
+from ..cluster.types import Signals
+from .limits import Budget
+from .records import ABORTED, FAILED, RUNNING
+from .safety import met
+from .types import Counted, Direction, Job, Step, StepResult, Stream, StreamResult
 
 Json = Dict[str, Any]
 

@@ -2,8 +2,8 @@
 """The OSDs' own counters before and after a run: they prove where its operations went."""
 from typing import Any, Dict, Optional, Sequence, Set, Tuple
 
-from .cluster.ports import Cluster
-from .probe.types import Counted
+from ..cluster.ports import Cluster
+from .types import Counted
 
 Json = Dict[str, Any]
 
