@@ -7,7 +7,7 @@ from .compat import read_command, write_command
 from .loop import Loop
 from .probe import tables
 from .probe.orders import Named, NewSchedule, RunId, RunOrder
-from .probe.show import runs
+from .probe.tables import runs
 
 
 class ProbeCommands:

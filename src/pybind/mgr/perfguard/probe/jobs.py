@@ -1,13 +1,243 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Jobs from what people say: a profile, words on the command line, a job file in fio's syntax."""
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+import re
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import jobfile
-from .profiles import DEFAULT_PROFILE, PROFILES
 from .types import BadJob, Job
-from .words import MAX_OBJECT, MAX_OBJECTS, MIB, size_text, values
+
+
+KIB, MIB = 1 << 10, 1 << 20
+
+RW = ('read', 'write', 'randread', 'randwrite', 'rw', 'randrw')
+#: fio's other names of the same.
+_RW_ALSO = {'readwrite': 'rw'}
+
+#: Ceph's own bounds are not far: osd_max_write_size is 90 MiB, osd_max_object_size 128 MiB.
+MIN_BS, MAX_BS = 512, 64 * MIB
+MAX_OBJECT = 128 * MIB
+MAX_OBJECTS = 4096
+MIN_RUNTIME_SECONDS, MAX_RUNTIME_SECONDS = 0.1, 3600.0
+MAX_RAMP_SECONDS = 600.0
+MAX_SIZE = MAX_OBJECT * MAX_OBJECTS
+MAX_IO_SIZE = 1 << 50
+
+_SIZE = re.compile(r'(\d{1,18})(?:([kmgt])i?)?b?', re.ASCII | re.IGNORECASE)
+_UNITS = {'': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
+_SECONDS = re.compile(r'(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)?', re.ASCII | re.IGNORECASE)
+_SECOND_UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0}
+
+
+def parse_size(word: str, text: str) -> int:
+    """Bytes of "4096", "4k", "4M", "1g", "4KiB". k is 1024, as in fio; and so is KiB, whatever
+    fio reads there (4000, with its default of kb_base)."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise BadJob('%s=%s: a size is wanted, such as 4096, 4k, 4m or 1g' % (word, text))
+    return int(match.group(1)) * _UNITS[(match.group(2) or '').lower()]
+
+
+def parse_seconds(word: str, text: str) -> float:
+    """Seconds of "10", "2.5", "10s", "500ms", "2m" (minutes), "1h"."""
+    match = _SECONDS.fullmatch(text.strip())
+    if not match:
+        raise BadJob('%s=%s: a time is wanted, such as 10, 10s, 500ms or 2m' % (word, text))
+    return float(match.group(1)) * _SECOND_UNITS[(match.group(2) or 's').lower()]
+
+
+def parse_number(word: str, text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise BadJob('%s=%s: a whole number is wanted' % (word, text))
+    return int(digits)
+
+
+def size_text(size: int) -> str:
+    """As fio takes it: 4k, 64m, 4097."""
+    for unit in ('t', 'g', 'm', 'k'):
+        if size and size % _UNITS[unit] == 0:
+            return '%d%s' % (size // _UNITS[unit], unit)
+    return str(size)
+
+
+def _rw(word: str, text: str) -> str:
+    name = _RW_ALSO.get(text.strip().lower(), text.strip().lower())
+    if name not in RW:
+        raise BadJob('%s=%s: one of %s is wanted' % (word, text, ', '.join(RW)))
+    return name
+
+
+def _between(parse: Callable[[str, str], Any], least: float, most: float,
+             text_of: Callable[[Any], str]) -> Callable[[str, str], Any]:
+    def bounded(word: str, text: str) -> Any:
+        value = parse(word, text)
+        if not least <= value <= most:
+            raise BadJob('%s=%s: it must be from %s to %s'
+                         % (word, text, text_of(least), text_of(most)))
+        return value
+    return bounded
+
+
+def _seconds_text(seconds: float) -> str:
+    return '%g s' % seconds
+
+
+class Word(NamedTuple):
+    parse: Callable[[str, str], Any]
+    help: str
+
+
+#: All words that a job can have.
+WORDS: Mapping[str, Word] = {
+    'rw': Word(_rw, 'read, write, randread, randwrite, rw (or readwrite), randrw'),
+    'bs': Word(_between(parse_size, MIN_BS, MAX_BS, size_text),
+               'bytes of one operation, 512 to 64m'),
+    'iodepth': Word(_between(parse_number, 1, 1024, str),
+                    'operations in flight of each stream, 1 to 1024'),
+    'numjobs': Word(_between(parse_number, 1, 64, str),
+                    'streams at the same time, each with objects of its own, 1 to 64'),
+    'size': Word(_between(parse_size, MIN_BS, MAX_SIZE, size_text),
+                 'bytes that each stream works on'),
+    'nrfiles': Word(_between(parse_number, 1, MAX_OBJECTS, str),
+                    'objects of each stream, 1 to 4096, of size / nrfiles bytes each'),
+    'runtime': Word(_between(parse_seconds, MIN_RUNTIME_SECONDS, MAX_RUNTIME_SECONDS,
+                             _seconds_text), 'seconds that are measured, 0.1 to 3600'),
+    'ramp_time': Word(_between(parse_seconds, 0.0, MAX_RAMP_SECONDS, _seconds_text),
+                      'seconds before them that do not count, 0 to 600'),
+    'rate_iops': Word(_between(parse_number, 0, 10 ** 6, str),
+                      'operations a second of each stream at most; 0: no bound'),
+    'rwmixread': Word(_between(parse_number, 0, 100, str), 'per cent of reads in rw and randrw'),
+    'io_size': Word(_between(parse_size, 0, MAX_IO_SIZE, size_text),
+                    'bytes that each stream transfers at most; 0: no bound'),
+}
+
+
+def values(words: Mapping[str, str]) -> Dict[str, Any]:
+    """What the words mean; BadJob for an unknown word or a value out of its bounds."""
+    found = {}
+    for word, text in words.items():
+        if word not in WORDS:
+            raise BadJob('%s=%s: there is no such word; known are %s'
+                         % (word, text, ', '.join(WORDS)))
+        found[word] = WORDS[word].parse(word, text)
+    return found
+
+
+# ---- Job files in fio's syntax: [sections] of key=value, [global] for those below it, comment
+
+GLOBAL = 'global'
+#: Keys that mean something here.
+SUPPORTED: Tuple[str, ...] = tuple(WORDS)
+#: Keys that say what is so anyway, and the values they may have ('' stands for the key alone).
+#: Jobs run one after the other, for their runtime, each stream reported by itself.
+IMPLIED: Mapping[str, Tuple[str, ...]] = {
+    'ioengine': ('rados',), 'time_based': ('', '1'), 'stonewall': ('', '1'),
+    'wait_for_previous': ('', '1'), 'group_reporting': ('', '0', '1'), 'thread': ('', '0', '1'),
+    'direct': ('', '0', '1')}
+MAX_NAME = 64
+_COMMENT = re.compile('[#;].*')
+MAX_LINES = 2000
+
+Section = Tuple[str, Dict[str, str]]
+
+
+def sections(text: str) -> List[Section]:
+    """Name and words of each job of a file; BadJob, with the line, for what is none."""
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES:
+        raise BadJob('the job file has %d lines: at most %d' % (len(lines), MAX_LINES))
+    found: List[Section] = []
+    inherited: Dict[str, str] = {}
+    words = None
+    name = ''
+    for number, whole in enumerate(lines, 1):
+        line = _COMMENT.sub('', whole).strip()
+        if not line:
+            continue
+        if line[0] == '[':
+            name = _name(line, number)
+            if name == GLOBAL:
+                words = inherited
+                continue
+            if name in dict(found):
+                raise BadJob('line %d of the job file: there are two jobs [%s]' % (number, name))
+            words = dict(inherited)
+            found.append((name, words))
+            continue
+        if words is None:
+            raise BadJob('line %d of the job file: %s stands before any [section]'
+                         % (number, line))
+        words.update(_setting(line, name, number))
+    if not found:
+        raise BadJob('the job file has no job: a [section] other than [global] is wanted')
+    return found
+
+
+def _name(line: str, number: int) -> str:
+    name = line[1:-1].strip()
+    if not (line.endswith(']') and 0 < len(name) <= MAX_NAME and name.isprintable()):
+        raise BadJob('line %d of the job file: %s is no [section]' % (number, line[:80]))
+    return name
+
+
+def _setting(line: str, section: str, number: int) -> Dict[str, str]:
+    """The word of a line; nothing, if it is about what is so anyway."""
+    key, _, value = (part.strip() for part in line.partition('='))
+    where = 'line %d of the job file, [%s]' % (number, section)
+    if key in IMPLIED:
+        if value.lower() not in IMPLIED[key]:
+            raise BadJob('%s: %s=%s: only %s is possible' % (where, key, value, ' or '.join(
+                '%s=%s' % (key, each) if each else key for each in IMPLIED[key])))
+        return {}
+    if key not in WORDS:
+        raise BadJob('%s: unknown key %s; known are %s (and %s, which are so anyway)' % (
+            where, key[:80], ', '.join(SUPPORTED), ', '.join(IMPLIED)))
+    try:
+        WORDS[key].parse(key, value)
+    except BadJob as error:
+        raise BadJob('%s: %s' % (where, error)) from None
+    return {key: value}
+
+
+# ---- Sets of jobs with a name. Extremes say most: 4 KiB at depth 1 (what the journal of a dat
 
 Words = Mapping[str, str]
+
+#: Many objects, so that small operations reach many PGs; large ones fill the objects of 4 MiB
+#: that RBD and CephFS have.
+_LATENCY = {'bs': '4k', 'iodepth': '1', 'size': '256m', 'nrfiles': '256'}
+_IOPS = {'bs': '4k', 'iodepth': '128', 'size': '256m', 'nrfiles': '256'}
+_THROUGHPUT = {'bs': '4m', 'iodepth': '16', 'size': '256m', 'nrfiles': '64'}
+_LONG = {'runtime': '10', 'ramp_time': '1'}
+#: 18 steps (6 jobs, 3 repetitions) of this are 43 s, which leaves 15 s for making a pool, filling
+#: it and clearing up.
+_QUICK = {'size': '64m', 'runtime': '2', 'ramp_time': '400ms'}
+
+
+def _random(words: Words) -> Tuple[Words, ...]:
+    return {'rw': 'randwrite', **words}, {'rw': 'randread', **words}
+
+
+def _linear(words: Words) -> Tuple[Words, ...]:
+    return {'rw': 'write', **words}, {'rw': 'read', **words}
+
+
+PROFILES: Mapping[str, Sequence[Words]] = {
+    'latency': _random({**_LATENCY, **_LONG}),
+    'iops': _random({**_IOPS, **_LONG}),
+    'throughput': _linear({**_THROUGHPUT, **_LONG}),
+    'quick': (*_random({**_LATENCY, **_QUICK}), *_random({**_IOPS, **_QUICK}),
+              *_linear({**_THROUGHPUT, **_QUICK, 'nrfiles': '16'})),
+}
+DEFAULT_PROFILE = 'quick'
+#: Three runs or more, of which the median is told.
+DEFAULT_REPEAT = 3
+MAX_REPEAT = 20
+
+
+def default_repeat(profile: str) -> int:
+    """How often each job of a profile is repeated; of jobs that stand by themselves: once."""
+    return DEFAULT_REPEAT if profile else 1
+
 
 #: What a job is that does not say otherwise. Without nrfiles: objects of OBJECT_BYTES.
 DEFAULTS: Words = {'bs': '4k', 'iodepth': '1', 'size': '64m', 'runtime': '10', 'ramp_time': '1'}
@@ -41,7 +271,7 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
         raise BadJob('there is no profile %r: %s are known' % (name, ', '.join(PROFILES)))
     if job_file is not None:
         jobs = [_job(section, {**DEFAULTS, **keys, **words})
-                for section, keys in jobfile.sections(job_file)]
+                for section, keys in sections(job_file)]
     elif name:
         jobs = _of_profile(name, words)
     else:

@@ -7,9 +7,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Signals
-from .limits import Budget
+from .limits import Budget, met
 from .records import ABORTED, FAILED, RUNNING
-from .safety import met
 from .types import Counted, Direction, Job, Step, StepResult, Stream, StreamResult
 
 Json = Dict[str, Any]

@@ -5,21 +5,19 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import RJENKINS, Pool
+from ..cluster.types import Pool, RJENKINS
 from ..options import Options
 from ..rebalance.requests import Refused
 from ..rebalance.turn import Observation
 from ..watch.stop_conditions import stop_conditions
 from . import limits as budgets
-from .jobs import parse_jobs, profile_of
-from .limits import Budget
+from .jobs import MAX_REPEAT, default_repeat, parse_jobs, profile_of
+from .limits import Budget, closed, trouble
 from .naming import Naming, naming_of
 from .orders import RunOrder, count_of
 from .osd_bench import store_budget
-from .profiles import MAX_REPEAT, default_repeat
+from .placement import Place, selected_osds
 from .resources import pool_named
-from .safety import closed, trouble
-from .selection import Place, selected_osds
 from .site import pg_num_for, quoted
 from .steps import check_target, plan_steps
 from .types import BadJob, Job, Json, Step, Target

@@ -9,9 +9,9 @@ from ..rebalance.requests import Refused
 from .baseline import Baselines, Regression
 from .compare import NothingInCommon, compare
 from .expectations import Layout, expect
+from .fio_json import fio_json
 from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
 from .records import RunRecord
-from .result import fio_json
 from .schedule import Schedule, schedule_to_json
 
 Json = Dict[str, Any]

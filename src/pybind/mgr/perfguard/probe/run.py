@@ -13,10 +13,10 @@ from ..cluster.ports import Cluster, View
 from ..cluster.types import Pool, Signals
 from .child import Child
 from .counters import AFTER, BEFORE, Counts
+from .limits import met
 from .naming import Naming
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
 from .resources import CannotMake, Premises, pool_named
-from .safety import met
 from .site import Site, left
 from .sweeping import Part, Sweeps
 from .types import BadJob, Counted, Step, StepResult

@@ -1,16 +1,137 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What commands tell people of probes, beside the table of one run (show.py)."""
-from typing import Any, Mapping
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..render import table
-from . import show
+from ..render import bytes_text, seconds_text, table, time_text
+from .jobs import size_text
+from .types import READING, WRITING
 
 Json = Mapping[str, Any]
+
+#: Columns of latency, in ms: title, key of fio.
+_PERCENTILES = (('p50', '50.000000'), ('p95', '95.000000'), ('p99', '99.000000'),
+                ('p99.9', '99.900000'))
+_LEFT = ('job', 'part', 'of', '')
+
+
+class _Row(NamedTuple):
+    """One job in one direction, on one OSD where OSDs are probed."""
+    job: str
+    osd: Optional[int]
+    part: str
+    direction: str
+
+
+def show(document: Json) -> str:
+    """`fio_json`'s document."""
+    lines = ['probe %s: %s' % (document['id'], ', '.join(filter(None, (
+        str(document['state']), document.get('profile', ''), document.get('target', ''),
+        time_text(document['timestamp'])))))]
+    rows = _rows(document['jobs'])
+    lines += ['', _table(rows), '', 'Latency in ms; the repetition with the median of the '
+              'operations a second.'] if rows else ['nothing has been measured']
+    if document['client_limited']:
+        lines.append('client_limited: the CPU of the probe itself was the bound, the cluster may '
+                     'do more')
+    lines += ['%s: %s' % (job['jobname'], job['first_error'])
+              for job in document['jobs'] if job['first_error']]
+    if document['verdict']:
+        lines += ['', 'verdict: %s' % document['verdict']]
+    return '\n'.join([*lines, *('- ' + text for text in document.get('messages', ()))])
+
+
+def _rows(jobs: Sequence[Json]) -> Dict[_Row, List[Tuple[Json, Json]]]:
+    """Entry and direction of each stream that belongs to a row."""
+    rows: Dict[_Row, List[Tuple[Json, Json]]] = {}
+    for job in jobs:
+        for name in ('read', 'write'):
+            if job[name]['total_ios'] or (job['errors'] and _asked(job, name)):
+                row = _Row(job['jobname'], job['osd'], job['part'], name)
+                rows.setdefault(row, []).append((job, job[name]))
+    return rows
+
+
+def _asked(job: Json, name: str) -> bool:
+    return job['job options']['rw'] in (READING if name == 'read' else WRITING)
+
+
+def _table(rows: Mapping[_Row, Sequence[Tuple[Json, Json]]]) -> str:
+    parts, osds = any(row.part for row in rows), any(row.osd is not None for row in rows)
+    columns = ['job', *(['of'] if osds else []), *(['part'] if parts else []), '', 'IOPS',
+               'MB/s', 'spread', 'mean', *(title for title, _ in _PERCENTILES), 'max', 'errors']
+    lines = [[row.job, *(['osd.%s' % row.osd] if osds else []), *([row.part] if parts else []),
+              row.direction, *_numbers(row.direction, streams)] for row, streams in rows.items()]
+    return table(columns, lines, left=[name for name in _LEFT if name in columns])
+
+
+def _numbers(name: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
+    """Of all streams together; percentiles are those of the stream where they are highest."""
+    found = [direction for _, direction in streams]
+    ios = sum(each['total_ios'] for each in found)
+    mean = sum(each['total_ios'] * each['lat_ns']['mean'] for each in found) / ios if ios else 0.0
+    percentiles = [max(each['clat_ns'].get('percentile', {}).get(key, 0) for each in found)
+                   for _, key in _PERCENTILES]
+    iops = sum(each['iops'] for each in found)
+    return ['%.0f' % iops if iops >= 100 else '%.3g' % iops,
+            '%.1f' % (sum(each['bw_bytes'] for each in found) / 1e6), _spread(name, streams),
+            *(_ms(value) for value in (mean, *percentiles,
+                                       max(each['lat_ns']['max'] for each in found))),
+            str(sum(job['errors'] for job, _ in streams))]
+
+
+def _spread(name: str, streams: Sequence[Tuple[Json, Json]]) -> str:
+    """How far apart the repetitions are, highest and lowest, in per cent of the lowest."""
+    by_repetition = zip(*(job['repetitions'] for job, _ in streams))
+    iops = [sum(each[name]['iops'] for each in repetition if each[name])
+            for repetition in by_repetition]
+    return '%.0f %%' % (100 * (max(iops) / min(iops) - 1)) if len(iops) > 1 and min(iops) else '-'
+
+
+def _ms(value_ns: float) -> str:
+    value = value_ns / 1e6
+    if not value:
+        return '-'
+    return '%.0f' % value if value >= 100 else '%.3g' % value
+
+
+def runs(data: Json) -> str:
+    """{"probes": [{"id", "state", "profile", "target", "trigger", "started", "ended",
+    "verdict"}]}; times in seconds since the epoch, 0 for not yet."""
+    if not data['probes']:
+        return 'no probes'
+    columns = ('id', 'state', 'profile', 'target', 'by', 'started', 'took', 'verdict')
+    return table(columns, [
+        (row['id'], row['state'], row['profile'] or '-', row['target'], row['trigger'],
+         time_text(row['started']),
+         seconds_text(row['ended'] - row['started']) if row['started'] and row['ended'] else '',
+         row['verdict']) for row in data['probes']],
+        left=('state', 'profile', 'target', 'by', 'started', 'verdict'))
+
+
+def preview(data: Json) -> str:
+    """`preview_json`'s data: what --dry-run tells."""
+    columns = ('job', 'rw', 'bs', 'depth', 'streams', 'objects', 'size', 'seconds')
+    jobs = table(columns, [
+        (job['name'], job['rw'], size_text(int(job['bs'])), job['iodepth'], job['numjobs'],
+         job['nrfiles'], size_text(int(job['size'])), '%s + %s' % (job['ramp_time'],
+                                                                   job['runtime']))
+        for job in data['jobs']], left=('job', 'rw'))
+    transfer = ('as many bytes as there can be' if data['transfer_bytes'] is None
+                else 'at most ' + bytes_text(data['transfer_bytes']))
+    lines = [
+        'on %s, in %d steps (%d of each):' % (data['target'], data['steps'], data['repeat']),
+        '', jobs, '',
+        'takes about %s, ends after %s in any case' % (seconds_text(data['seconds']),
+                                                       seconds_text(data['limit_seconds'])),
+        'writes %d objects of %s in all, which take %s on all replicas, and removes them' % (
+            data['objects'], bytes_text(data['prefill_bytes']), bytes_text(data['stored_bytes'])),
+        'reads and writes %s' % transfer]
+    return '\n'.join([*lines, *('refused: ' + text for text in data['refusals'])])
 
 
 def started(data: Json) -> str:
     if data['dry_run']:
-        return show.preview(data)
+        return preview(data)
     return 'probe %d has begun; "perfguard probe show %d" shows what it finds' % (
         data['id'], data['id'])
 
@@ -20,7 +141,7 @@ def message(data: Json) -> str:
 
 
 def details(data: Json) -> str:
-    lines = [show.show(data)]
+    lines = [show(data)]
     if data['expected']:
         lines += ['', *('%s: %s (%s)' % (each['label'], each['verdict'], each['why'])
                         for each in data['expected'])]

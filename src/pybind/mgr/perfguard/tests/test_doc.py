@@ -9,8 +9,7 @@ import pytest
 from perfguard.metrics.catalogue import CATALOGUE
 from perfguard.metrics.page import CHECKS
 from perfguard.options import OPTIONS
-from perfguard.probe.jobfile import IMPLIED, SUPPORTED
-from perfguard.probe.profiles import PROFILES
+from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
 from perfguard.reasons import Code
 
 CHECKOUT = Path(__file__).resolve().parents[5]

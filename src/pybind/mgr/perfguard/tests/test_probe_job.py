@@ -4,10 +4,9 @@ from typing import Dict, Optional
 
 import pytest
 
-from perfguard.probe.jobs import parse_jobs, profile_of
-from perfguard.probe.profiles import PROFILES, default_repeat
+from perfguard.probe.jobs import (PROFILES, WORDS, default_repeat, parse_jobs, parse_seconds,
+                                  parse_size, profile_of, size_text)
 from perfguard.probe.types import BadJob, Job
-from perfguard.probe.words import WORDS, parse_seconds, parse_size, size_text
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -7,8 +7,7 @@ from typing import Any, Dict, List, Set
 
 import pytest
 
-from perfguard.probe.fio_json import direction, share_below
-from perfguard.probe.result import fio_json, one_job
+from perfguard.probe.fio_json import direction, fio_json, one_job, share_below
 from perfguard.probe.types import (Direction, Job, Json, Quantiles, Second, Step, Stream,
                                    StreamResult)
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from perfguard.cluster.types import OsdMap, PgCounts, Pool, Signals
-from perfguard.probe.safety import (FULL_CHECKS, STILL_FLAGS, STILL_POOL_FLAGS, closed, met,
-                                    trouble)
+from perfguard.probe.limits import FULL_CHECKS, STILL_FLAGS, STILL_POOL_FLAGS, closed, met, trouble
 
 WELL = Signals(PgCounts(total=8, active_clean=8))
 POOL = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any, Sequence
 
-from perfguard.probe import show
+from perfguard.probe import tables
+from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs
 from perfguard.probe.limits import budget_of, preview_json, refusals
-from perfguard.probe.result import fio_json
 from perfguard.probe.types import Job, Step, StepResult, Stream, StreamResult, Target
 
 from .probe_runs import repeated, result
@@ -17,7 +17,7 @@ RUN = {'id': 7, 'state': 'done', 'verdict': '', 'started': 0.0}
 
 
 def shown(steps: Sequence[Step], results: Sequence[StepResult], **run: Any) -> str:
-    return show.show(fio_json({**RUN, **run}, steps, results))
+    return tables.show(fio_json({**RUN, **run}, steps, results))
 
 
 def cells(text: str, begin: str) -> list:
@@ -72,11 +72,11 @@ def test_nothing_measured() -> None:
 
 
 def test_runs() -> None:
-    assert show.runs({'probes': []}) == 'no probes'
+    assert tables.runs({'probes': []}) == 'no probes'
     row = {'id': 3, 'state': 'done', 'profile': 'quick', 'target': 'cluster:x3',
            'trigger': 'nightly', 'started': 1e9, 'ended': 1e9 + 55, 'verdict': 'as expected'}
-    text = show.runs({'probes': [row, {**row, 'id': 4, 'state': 'running', 'profile': '',
-                                       'ended': 0.0}]})
+    text = tables.runs({'probes': [row, {**row, 'id': 4, 'state': 'running', 'profile': '',
+                                         'ended': 0.0}]})
     lines = text.splitlines()
     assert len(lines) == 3 and '55 s' in lines[1] and '55 s' not in lines[2]
     assert lines[1].split()[:5] == ['3', 'done', 'quick', 'cluster:x3', 'nightly']
@@ -86,7 +86,7 @@ def preview(**changes: Any) -> str:
     target = Target('cluster')
     jobs = [replace(job, **changes) for job in parse_jobs('latency', {}, None)]
     budget = budget_of(jobs, target, 3, 3)
-    return show.preview(preview_json(target, jobs, 3, budget, refusals(budget, None, 10, 1e6)))
+    return tables.preview(preview_json(target, jobs, 3, budget, refusals(budget, None, 10, 1e6)))
 
 
 def test_preview() -> None:

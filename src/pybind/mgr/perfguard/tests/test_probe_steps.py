@@ -9,10 +9,9 @@ from perfguard.cluster.types import Space
 from perfguard.probe.jobs import parse_jobs
 from perfguard.probe.limits import Budget, budget_of, crowded, limit_seconds, refusals, shares_of
 from perfguard.probe.naming import named, naming_of, run_prefix
-from perfguard.probe.placement import pgid_of
-from perfguard.probe.selection import Place, selected_osds
+from perfguard.probe.placement import Place, pgid_of, selected_osds
 from perfguard.probe.steps import plan_steps, step_count
-from perfguard.probe.types import NAMESPACE, BadJob, Job, Step, Target
+from perfguard.probe.types import BadJob, Job, NAMESPACE, Step, Target
 
 MIB = 1 << 20
 CLUSTER = Target('cluster')

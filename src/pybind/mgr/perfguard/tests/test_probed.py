@@ -14,7 +14,7 @@ from perfguard.probe.expectations import Layout, expect
 from perfguard.probe.records import DONE, FAILED, RunRecord
 from perfguard.probe.report import Probed, Verdicts
 from perfguard.probe.schedule import schedule_of
-from perfguard.probe.show import runs
+from perfguard.probe.tables import runs
 from perfguard.probe.types import Counted, Job, Step, StepResult, Stream, Target
 from perfguard.rebalance.requests import Refused
 

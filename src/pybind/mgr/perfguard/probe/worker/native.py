@@ -6,15 +6,14 @@ import random
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
 from typing import Any, List, Optional, Tuple
 
-from ..types import RANDOM, Job, Step, Stream, StreamResult
+from ..types import Job, RANDOM, Step, Stream, StreamResult
 from ..wire import Request
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
 from .errors import Failed, words
 from .flow import ERRORS_MAX, Window
-from .histogram import BUCKETS
 from .payload import Payload
-from .tally import SECOND_NS, Tally
+from .tally import BUCKETS, SECOND_NS, Tally
 
 NAME = 'native'
 #: As in core.c.

@@ -1,13 +1,63 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One step: ramp, measured time, and waiting for the last answers."""
+import os
 import time
-from typing import Callable, List, Optional, Protocol, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 from ..types import StepResult, StreamResult
-from . import cpu
-from .flow import NAME as PYTHON
-from .flow import Window
+from .flow import NAME as PYTHON, Window
 from .talk import Ear
+
+#: From this share of a core on the numbers may be the worker's own.
+LIMITED_SHARE = 0.9
+
+
+class Used(NamedTuple):
+    at: float
+    user: float
+    system: float
+    #: Seconds of each thread.
+    threads: Dict[str, float]
+
+
+class Cpu(NamedTuple):
+    """CPU seconds between two readings, and the share of one core that was the bound, 0 to 1."""
+    user: float
+    system: float
+    share: float
+
+    @property
+    def limited(self) -> bool:
+        return self.share >= LIMITED_SHARE
+
+
+def used() -> Used:
+    times = os.times()
+    return Used(time.monotonic(), times.user, times.system, _threads())
+
+
+def between(before: Used, after: Used, one_lock: bool) -> Cpu:
+    """`one_lock`: only one thread runs at a time, so that all of them together are the bound."""
+    seconds = max(after.at - before.at, 1e-9)
+    user, system = after.user - before.user, after.system - before.system
+    busiest = max((spent - before.threads.get(thread, 0.0)
+                   for thread, spent in after.threads.items()), default=0.0)
+    spent = user + system if one_lock else busiest
+    return Cpu(user, system, min(1.0, spent / seconds))
+
+
+def _threads() -> Dict[str, float]:
+    return {thread: _seconds(thread) for thread in os.listdir('/proc/self/task')}
+
+
+def _seconds(thread: str) -> float:
+    try:
+        with open('/proc/self/task/%s/stat' % thread) as stat:
+            fields = stat.read().rpartition(')')[2].split()
+    except OSError:
+        return 0.0  # it has just ended
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
 
 #: How long answers are waited for after the last operation was sent.
 DRAIN_SECONDS = 10.0
@@ -56,7 +106,7 @@ class Stepping:
         """`measured` is called when the ramp is over."""
         self._streams.start()
         self._until(self._window.measure_ns)
-        before = cpu.used()
+        before = used()
         measured()
         number = 0
         while self._goes_on():
@@ -66,7 +116,7 @@ class Stepping:
                 progress(number, self._streams.second(number))
                 number += 1
         self._streams.stop()
-        busy = cpu.between(before, cpu.used(), self._streams.engine == PYTHON)
+        busy = between(before, used(), self._streams.engine == PYTHON)
         self._drain()
         return StepResult(tuple(self._streams.results()), busy.user, busy.system, busy.share,
                           busy.limited, self._streams.engine, self._why())
