@@ -11,11 +11,10 @@ import os
 import sys
 from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence, TextIO
 
-from .cluster.dumps import (CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows,
-                            wrong_pg_dump)
+from .cluster.crush import CrushRules
+from .cluster.dumps import CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows, wrong_pg_dump
 from .cluster.types import OsdMap, PgSets
 from .upmap.census import commands, plan_pins
-from .upmap.crush import CrushRules
 
 #: Exit status for input that is missing or is not what it should be; argparse uses it, too.
 BAD_INPUT = 2

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from mgr_module import CommandResult, MgrModule
 
-from .asking import PATIENCE_SECONDS
+from .osd_commands import PATIENCE_SECONDS
 from .types import Question
 
 log = logging.getLogger(__name__)

@@ -10,17 +10,17 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opt
 
 from mgr_module import CommandResult, MgrModule
 
-from ..upmap.crush import CrushRules
 from ..upmap.future import Outlook
-from . import future
-from .asking import Asking
+from . import crush_preview
+from .crush import CrushRules
 from .dumps import osdmap_from_dump
 from .inquiry import Inquiry
-from .pgstates import count_states, pool_counts
+from .osd_commands import Asking
+from .pg_states import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import (INPUT, NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace,
-                    Question, Readings, Signals, Space, pool_of, seed_of)
+from .types import (INPUT, NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question,
+                    Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class MgrCluster:
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes]) -> Outlook:
-        return future.outlook(osdmap, self._osdmap_bytes, weights, crush_map)
+        return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map)
 
     def crush_map(self) -> Tuple[bytes, int]:
         """The CRUSH map as the mons keep it, and its version; raises OSError."""
@@ -243,10 +243,10 @@ class MgrCluster:
         return data, int(said) if said.isdigit() else -1
 
     def compiled_crush_map(self, given: bytes) -> bytes:
-        return future.compiled(given)
+        return crush_preview.compiled(given)
 
     def crush_rules(self, crush_map: bytes) -> CrushRules:
-        return future.rules_of(crush_map)
+        return crush_preview.rules_of(crush_map)
 
     def _osdmap_bytes(self, epoch: int) -> bytes:
         return self._bytes_of({'prefix': 'osd getmap', 'epoch': epoch}, 'OSDMap %d' % epoch)[0]

@@ -3,8 +3,8 @@
 from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, Optional, Protocol, Sequence,
                     Tuple)
 
-from ..upmap.crush import CrushRules
 from ..upmap.future import Outlook
+from .crush import CrushRules
 from .types import (ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question, Readings, Signals,
                     Space)
 

@@ -8,16 +8,15 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from mgr_module import MgrModule
 
 from ..compat import COMMIT_COUNTERS, latest_counter
-from ..upmap.crush import CrushRules
-from .asking import Asking
-from .osdreplies import drive_model, unreadable_pgs, untrimmed_epochs
-from .perfqueries import PerfQueries
-from .pgstates import count_states
-from .pings import Pings
+from .crush import CrushRules
+from .heartbeats import Pings
+from .histograms import Sampler
+from .osd_commands import Asking
+from .osd_replies import drive_model, unreadable_pgs, untrimmed_epochs
+from .perf_queries import PerfQueries
+from .pg_states import count_states
 from .ports import View
-from .sampler import Sampler
-from .types import (NO_OSD, Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals,
-                    UnreadablePg)
+from .types import NO_OSD, Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals, UnreadablePg
 
 log = logging.getLogger(__name__)
 

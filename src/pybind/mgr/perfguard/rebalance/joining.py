@@ -7,10 +7,10 @@ remains: norebalance is set, and what became remapped is pinned.
 from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
+from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
 from ..options import Options
 from ..reasons import Code
-from ..upmap.crush import CrushRules
 from ..upmap.future import Future, FuturePg, NoFuture
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds

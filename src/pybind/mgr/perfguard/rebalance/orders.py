@@ -5,8 +5,8 @@ import math
 from dataclasses import dataclass, field
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
+from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
-from ..upmap.crush import CrushRules, wanted
 from .change import TINY_WEIGHT, Change
 from .requests import Refused
 

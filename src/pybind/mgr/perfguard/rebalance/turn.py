@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
+from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap, PgCounts, Placement, Pool, Signals, pool_of, seed_of
 from ..events import Event
 from ..options import Options
 from ..reasons import Reason
-from ..upmap.crush import CrushRules
 from ..upmap.future import Outlook
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import OsdSet
-from perfguard.upmap.crush import CrushRules
 
 _TUNABLES = ('choose_local_tries 0', 'choose_local_fallback_tries 0', 'choose_total_tries 50',
              'chooseleaf_descend_once 1', 'chooseleaf_vary_r 1', 'chooseleaf_stable 1')

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Set, Tuple)
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import (ConfigEntry, Osd, OsdMap, OsdSet, PgCounts, Placement, Pool,
                                      PoolSpace, Question, Readings, Signals, Space, UpmapEntry,
                                      pool_of)
-from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd

@@ -9,9 +9,9 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, OsdSet, Pool, UpmapEntry
 from perfguard.upmap.balance import Balance, PlacedPg, balance
-from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.pins import Pin, after_commit, plan_pin
 
 from .crushmaps import Map, place

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Signals,
                                      UpmapEntry)
 from perfguard.options import DEFAULTS
@@ -17,7 +18,6 @@ from perfguard.rebalance.machine import judge
 from perfguard.rebalance.turn import Decision, Observation
 from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry, SetWeight,
                                        campaign_from_json, campaign_to_json)
-from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.semantics import apply_entry
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 
-from perfguard.cluster import future
+from perfguard.cluster import crush_preview
 from perfguard.cluster.types import NO_OSD, OsdMap
 from perfguard.upmap.future import Future, FuturePg, NoFuture, ToolFailed
 
@@ -47,8 +47,8 @@ class Tools:
         return subprocess.CompletedProcess(argv, self.status, text.encode(), b'one\nlast words\n')
 
     def outlook(self, crush_map: Optional[bytes] = None) -> Any:
-        return future.outlook(OSDMAP, lambda epoch: b'map of %d' % epoch, {8: 1.5, 9: 0.0001},
-                              crush_map)
+        return crush_preview.outlook(OSDMAP, lambda epoch: b'map of %d' % epoch,
+                                     {8: 1.5, 9: 0.0001}, crush_map)
 
 
 @pytest.fixture()
@@ -101,7 +101,8 @@ def test_mons_that_do_not_give_the_map(tools: Tools) -> None:
     def source(epoch: int) -> bytes:
         raise OSError('the mons do not give OSDMap %d' % epoch)
 
-    assert future.outlook(OSDMAP, source, {}, None) == NoFuture('the mons do not give OSDMap 7')
+    assert crush_preview.outlook(OSDMAP, source, {}, None) == NoFuture(
+        'the mons do not give OSDMap 7')
 
 
 def test_maps_in_every_form(tools: Tools) -> None:
@@ -109,14 +110,14 @@ def test_maps_in_every_form(tools: Tools) -> None:
                         (base64.b64encode(b'bin\0ary\xff'), b'bin\0ary\xff'),
                         (base64.encodebytes(b'bin\0ary\xff' * 99), b'bin\0ary\xff' * 99),
                         (b'# begin crush map\ntunable ...\n', b'made\0')):
-        assert future.compiled(given) == made
+        assert crush_preview.compiled(given) == made
     tools.status = 1
     with pytest.raises(ToolFailed, match='last words'):
-        future.compiled(b'# nonsense\n')
+        crush_preview.compiled(b'# nonsense\n')
 
 
 def test_rules_of_a_map(tools: Tools) -> None:
-    assert future.rules_of(b'map\0').weights() == {}
+    assert crush_preview.rules_of(b'map\0').weights() == {}
     tools.dump = '{}'
     with pytest.raises(ToolFailed, match='cannot be read'):
-        future.rules_of(b'map\0')
+        crush_preview.rules_of(b'map\0')

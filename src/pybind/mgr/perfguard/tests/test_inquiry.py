@@ -53,7 +53,7 @@ def asker() -> Iterator[Asker]:
     module = types.ModuleType('mgr_module')
     setattr(module, 'CommandResult', Result)
     setattr(module, 'MgrModule', object)
-    mine = ('mgr_module', 'perfguard.cluster.asking', 'perfguard.cluster.inquiry')
+    mine = ('mgr_module', 'perfguard.cluster.osd_commands', 'perfguard.cluster.inquiry')
     saved = {name: sys.modules.pop(name, None) for name in mine}
     sys.modules['mgr_module'] = module
     yield Asker()

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import UpmapEntry
 from perfguard.desk import Consultation
 from perfguard.joiner import _differences
@@ -15,7 +16,6 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from perfguard.store import Store
-from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import without
 

@@ -4,9 +4,9 @@ from typing import Any, Dict, List, Set, Tuple
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, Pool, UpmapEntry
 from perfguard.rebalance.joining import plan_join
-from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import Unpinnable, plan_pin
 

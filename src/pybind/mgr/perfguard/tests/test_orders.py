@@ -6,11 +6,11 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.rebalance.change import TINY_WEIGHT, Change
 from perfguard.rebalance.orders import Inventory, Order, change_of, check_map, waiting
 from perfguard.rebalance.requests import Refused
-from perfguard.upmap.crush import CrushRules
 
 GIB = 1 << 30
 

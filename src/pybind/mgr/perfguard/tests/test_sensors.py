@@ -8,13 +8,13 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 import pytest
 
-from perfguard.cluster import osdreplies
-from perfguard.cluster.osdreplies import (Histograms, drive_model, histograms, ping_times,
-                                          unreadable_pgs, untrimmed_epochs)
-from perfguard.cluster.pgstates import count_states, pool_counts
+from perfguard.cluster import osd_replies
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.osd_replies import (Histograms, drive_model, histograms, ping_times,
+                                           unreadable_pgs, untrimmed_epochs)
+from perfguard.cluster.pg_states import count_states, pool_counts
 from perfguard.cluster.types import (ClientOps, NO_OSD, Ops, Osd, OsdCounters, OsdMap, OsdPlace,
                                      PgCounts, PgWrites, Placement, Pool, Readings, Signals)
-from perfguard.upmap.crush import CrushRules
 
 from .fake_cluster import FakeView
 
@@ -319,7 +319,7 @@ def test_a_costly_reading_is_rare() -> None:
 # ---- asking
 
 def asking(mgr: Mgr) -> Any:
-    from perfguard.cluster.asking import Asking
+    from perfguard.cluster.osd_commands import Asking
     made: Any = Asking
     return made(mgr, lambda: mgr.now)
 
@@ -340,7 +340,7 @@ def test_nobody_is_asked_twice_for_what_he_owes() -> None:
 
 
 def test_refusals_and_late_answers_are_dropped() -> None:
-    from perfguard.cluster.asking import PATIENCE_SECONDS
+    from perfguard.cluster.osd_commands import PATIENCE_SECONDS
     mgr = Mgr()
     asks = asking(mgr)
     asks.ask('a', [1], {'prefix': 'x'})
@@ -371,7 +371,7 @@ def test_unreadable_pgs() -> None:
 def test_of_a_long_answer_the_beginning_is_read() -> None:
     many = [op('2.%x' % number, float(number)) for number in range(20000)]
     out = json.dumps({'ops': many})
-    assert len(out) > 2 * osdreplies.MOST_CHARS
+    assert len(out) > 2 * osd_replies.MOST_CHARS
     found = unreadable_pgs(out)
     assert [pg.pgid for pg in found] == ['2.%x' % number for number in range(len(found))]
     assert 1000 < len(found) < 20000
@@ -471,7 +471,7 @@ def test_what_came_between_two_dumps() -> None:
 
 
 def test_osds_are_sampled_in_turn() -> None:
-    from perfguard.cluster.sampler import SAMPLED_LEAST, SAMPLE_SECONDS
+    from perfguard.cluster.histograms import SAMPLED_LEAST, SAMPLE_SECONDS
     reader = Reader(Mgr(range(8)))
     done: List[int] = []
     sampling: Set[int] = set()

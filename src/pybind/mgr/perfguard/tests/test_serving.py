@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 
 #: Those that import mgr_module.
-SHELL = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.asking',
-         'perfguard.cluster.inquiry', 'perfguard.cluster.mgr', 'perfguard.cluster.perfqueries',
+SHELL = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.osd_commands',
+         'perfguard.cluster.inquiry', 'perfguard.cluster.mgr', 'perfguard.cluster.perf_queries',
          'perfguard.cluster.sensors', 'perfguard.module', 'perfguard.standby')
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Phase
-from perfguard.upmap.crush import CrushRules
 
 from .driver import Driver
 from .mon_model import ToyMon

@@ -2,8 +2,8 @@
 """Which sets the mon accepts under a CRUSH rule."""
 import pytest
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry
-from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.pins import after_commit
 
 

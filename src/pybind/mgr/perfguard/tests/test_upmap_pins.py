@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import NO_OSD, Osd, Pool, UpmapEntry
-from perfguard.upmap.crush import CrushRules
 from perfguard.upmap.pins import (Pin, Unpinnable, after_commit, plan_pin, released_up, restate,
                                   skip_reason)
 from perfguard.upmap.semantics import apply_entry, out_osds, raw_from_up

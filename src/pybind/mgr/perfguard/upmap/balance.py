@@ -10,8 +10,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import (Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
                     Set, Tuple)
 
+from ..cluster.crush import CrushRules
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
-from .crush import CrushRules
 from .targets import Targets, targets, weights_of
 
 #: Shards looked at for chains in all, which only clusters with hardly more failure domains than

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
+from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
 from .commands import as_line, entry_commands
-from .crush import CrushRules
 from .pins import Unpinnable, plan_pin, skip_reason
 from .semantics import out_osds
 

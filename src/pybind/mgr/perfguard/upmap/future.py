@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Mapping, NamedTuple, Optional, Union
 
+from ..cluster.crush import CrushRules
 from ..cluster.types import OsdSet
-from .crush import CrushRules
 
 
 class ToolFailed(Exception):

@@ -7,8 +7,8 @@ set, which they and the pin have in common.
 from dataclasses import dataclass
 from typing import Container, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
+from ..cluster.crush import CrushRules
 from ..cluster.types import NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry
-from .crush import CrushRules
 from .semantics import apply_entry, merge_reason, out_osds, raw_from_up, vector_applies
 
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Tuple
 
+from ..cluster.crush import CrushRules, Spread
 from ..cluster.types import Osd, Pool
-from .crush import CrushRules, Spread
 
 #: CRUSH weights up to this are those of an OSD that is being drained: 0.0001 in units of 1/65536,
 #: and what rounding makes of it. One below this share of the mean weight is too.

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..upmap.crush import CrushRules
 from ..upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
+from .crush import CrushRules
 from .types import NO_OSD, OsdMap, OsdSet
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'

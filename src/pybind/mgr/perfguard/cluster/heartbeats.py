@@ -6,8 +6,8 @@ at 60 OSDs, and far more than a module may take at 1,000.
 """
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .asking import Asking
-from .osdreplies import ping_times
+from .osd_commands import Asking
+from .osd_replies import ping_times
 
 TOPIC = 'pings'
 COMMAND = {'prefix': 'dump_osd_network', 'value': 0}

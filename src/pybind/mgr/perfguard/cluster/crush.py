@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import (Any, Container, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
-from ..cluster.types import NO_OSD, OsdSet
+from .types import NO_OSD, OsdSet
 
 _CHOOSELEAF = ('chooseleaf_firstn', 'chooseleaf_indep')
 _CHOOSE = ('choose_firstn', 'choose_indep')

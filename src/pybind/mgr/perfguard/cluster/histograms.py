@@ -2,8 +2,8 @@
 """Latency histograms of a few OSDs at a time, all in turn: the mean of all hides the tail."""
 from typing import Dict, FrozenSet, List, Sequence, Tuple
 
-from .asking import Asking
-from .osdreplies import Histograms, histograms
+from .osd_commands import Asking
+from .osd_replies import Histograms, histograms
 from .types import LatencyCounts
 
 #: OSDs that are sampled at the same time: an eighth, within these bounds; and over how many
