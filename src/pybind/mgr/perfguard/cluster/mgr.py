@@ -14,12 +14,11 @@ from ..upmap.future import Outlook
 from . import crush_preview
 from .crush import CrushRules
 from .dumps import osdmap_from_dump
-from .inquiry import Inquiry
-from .osd_commands import Asking
+from .osd_commands import Asking, Inquiry
 from .pg_states import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import (INPUT, NO_OSD, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question,
+from .types import (ConfigEntry, INPUT, NO_OSD, OsdMap, OsdSet, Placement, PoolSpace, Question,
                     Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)

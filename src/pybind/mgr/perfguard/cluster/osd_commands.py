@@ -2,9 +2,11 @@
 """Commands to OSDs that nobody waits for: an OSD that hangs must not stop the loop."""
 import json
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from mgr_module import CommandResult, MgrModule
+
+from .types import Question
 
 log = logging.getLogger(__name__)
 
@@ -67,3 +69,59 @@ class Asking:
             elif now - asked > PATIENCE_SECONDS:
                 del self._open[key]
         return found
+
+
+# ---- Single questions to OSDs that nobody waits for: one that hangs must not stop the loop
+
+#: Seconds for which an answer serves without being asked for again, and after which it is old.
+FRESH_SECONDS = 5.0
+OLD_SECONDS = 15.0
+
+
+class Inquiry:
+    def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
+        self._mgr = mgr
+        self._clock = clock
+        self._open: Dict[Question, Tuple[float, CommandResult]] = {}
+        #: When it was asked, and what was answered.
+        self._known: Dict[Question, Tuple[float, str]] = {}
+
+    def answers(self, questions: Sequence[Question]) -> Mapping[Question, str]:
+        """What is known by now; the rest is asked for, and known in a later turn."""
+        now = self._clock()
+        self._collect(now)
+        for question in questions:
+            asked = self._known.get(question, (float('-inf'), ''))[0]
+            if question not in self._open and now - asked > FRESH_SECONDS:
+                result = CommandResult('')
+                self._mgr.send_command(result, 'osd', str(question.osd),
+                                       json.dumps(_command(question)), '')
+                self._open[question] = (now, result)
+        return {question: self._known[question][1] for question in questions
+                if question in self._known}
+
+    def _collect(self, now: float) -> None:
+        for question, (asked, result) in list(self._open.items()):
+            if result.ev.is_set():
+                del self._open[question]
+                if result.r == 0:
+                    self._note(question, asked, result.outb)
+            elif now - asked > PATIENCE_SECONDS:
+                del self._open[question]
+        self._known = {question: known for question, known in self._known.items()
+                       if now - known[0] <= OLD_SECONDS}
+
+    def _note(self, question: Question, asked: float, out: str) -> None:
+        try:
+            found = json.loads(out)
+            self._known[question] = (asked, str(found[question.option or 'state']))
+        except (LookupError, TypeError, ValueError) as error:
+            log.warning('osd.%d: its answer cannot be read: %r', question.osd, error)
+
+
+def _command(question: Question) -> Mapping[str, Any]:
+    if question.pgid:
+        # To the primary by its own name: what is sent to "a PG" does not arrive on every release,
+        # and an OSD that does not lead the PG never answers.
+        return {'prefix': 'query', 'pgid': question.pgid, 'format': 'json'}
+    return {'prefix': 'config get', 'var': question.option, 'format': 'json'}

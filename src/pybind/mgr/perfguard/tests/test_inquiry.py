@@ -39,7 +39,7 @@ class Mgr:
 
 class Asker:
     def __init__(self) -> None:
-        from perfguard.cluster.inquiry import Inquiry
+        from perfguard.cluster.osd_commands import Inquiry
         made: Any = Inquiry
         self.mgr, self.now = Mgr(), 500.0
         self.inquiry = made(self.mgr, lambda: self.now)
@@ -53,7 +53,7 @@ def asker() -> Iterator[Asker]:
     module = types.ModuleType('mgr_module')
     setattr(module, 'CommandResult', Result)
     setattr(module, 'MgrModule', object)
-    mine = ('mgr_module', 'perfguard.cluster.osd_commands', 'perfguard.cluster.inquiry')
+    mine = ('mgr_module', 'perfguard.cluster.osd_commands', 'perfguard.cluster.osd_commands')
     saved = {name: sys.modules.pop(name, None) for name in mine}
     sys.modules['mgr_module'] = module
     yield Asker()

@@ -13,8 +13,8 @@ import pytest
 
 #: Those that import mgr_module.
 SHELL = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.osd_commands',
-         'perfguard.cluster.inquiry', 'perfguard.cluster.mgr', 'perfguard.cluster.perf_queries',
-         'perfguard.cluster.sensors', 'perfguard.module', 'perfguard.standby')
+         'perfguard.cluster.mgr', 'perfguard.cluster.perf_queries', 'perfguard.cluster.sensors',
+         'perfguard.module', 'perfguard.standby')
 
 
 def as_it_is(_: str) -> Callable[[Any], Any]:
