@@ -3,17 +3,17 @@
 import errno
 from typing import List, Optional, Tuple
 
-from . import render
+from . import tables
 from .command import CommandResult, command, patiently, show
 from .compat import read_command, write_command
 from .held import to_json as held_to_json
-from .leaving import Shutdown
 from .loop import Loop
-from .overview import Published, with_pins
 from .probecli import ProbeCommands
 from .rebalance.orders import Order
 from .rebalance.report import summary
 from .rebalance.requests import Refused, Request
+from .shutdown import Shutdown
+from .status import Published, with_pins
 from .watch.report import history_json
 
 
@@ -30,7 +30,7 @@ class Commands(ProbeCommands):
     @command
     def status(self, format: Optional[str] = None) -> CommandResult:
         """Show what perfguard sees and does, with reasons"""
-        return show(self.loop.status(), format, render.status)
+        return show(self.loop.status(), format, tables.status)
 
     @read_command('perfguard events')
     @command
@@ -38,7 +38,7 @@ class Commands(ProbeCommands):
         """Show what was detected and done, newest last"""
         if count < 1:
             raise Refused(errno.EINVAL, 'count must be 1 or more, not %d' % count)
-        return show({'events': list(self.loop.published.events[-count:])}, format, render.events)
+        return show({'events': list(self.loop.published.events[-count:])}, format, tables.events)
 
     @read_command('perfguard osds')
     @command
@@ -46,38 +46,38 @@ class Commands(ProbeCommands):
         """Show latency and slowdown of each OSD against its peers"""
         published = self._ready()
         return show({'osds': with_pins(published.watched.osds, published.plan)}, format,
-                    render.osds)
+                    tables.osds)
 
     @read_command('perfguard pools')
     @command
     def pools(self, format: Optional[str] = None) -> CommandResult:
         """Show what clients of each pool feel, against what they usually feel"""
-        return show({'pools': list(self._ready().watched.pools)}, format, render.pools)
+        return show({'pools': list(self._ready().watched.pools)}, format, tables.pools)
 
     @read_command('perfguard laggy')
     @command
     def laggy(self, format: Optional[str] = None) -> CommandResult:
         """Show laggy PGs and which OSD is to blame"""
-        return show(self._ready().watched.laggy, format, render.laggy)
+        return show(self._ready().watched.laggy, format, tables.laggy)
 
     @read_command('perfguard held')
     @command
     def held(self, format: Optional[str] = None) -> CommandResult:
         """List what is borrowed from the cluster, with the command that restores it by hand"""
-        return show(held_to_json(self._ready().held), format, render.held)
+        return show(held_to_json(self._ready().held), format, tables.held)
 
     @write_command('perfguard shutdown')
     @command
     def shut_down(self, yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
         """Give back everything that is borrowed, and say when the module may be disabled"""
-        return show(self.loop.ask(Shutdown(yes_i_really_mean_it)), format, render.shutdown)
+        return show(self.loop.ask(Shutdown(yes_i_really_mean_it)), format, tables.shutdown)
 
     @read_command('perfguard mitigation ls')
     @command
     def mitigation_ls(self, format: Optional[str] = None) -> CommandResult:
         """Show what is done, or would be, while clients suffer from the movement of data"""
-        return show(self._ready().mitigated.listing, format, render.mitigation)
+        return show(self._ready().mitigated.listing, format, tables.mitigation)
 
     @write_command('perfguard mitigation revert')
     @command
@@ -85,7 +85,7 @@ class Commands(ProbeCommands):
         """Undo one rung, and leave it alone until its evidence has been gone"""
         self.loop.revert(rung)
         return show({'id': rung, 'message': 'undoing; "mitigation ls" shows when it is done'},
-                    format, render.accepted)
+                    format, tables.accepted)
 
     @read_command('perfguard history')
     @command
@@ -97,19 +97,19 @@ class Commands(ProbeCommands):
         if points is None:
             raise Refused(errno.ENOENT, 'there is no history of %r: cluster, a pool, or osd.<id>'
                           % what)
-        return show(history_json(what, points), format, render.watch_history)
+        return show(history_json(what, points), format, tables.watch_history)
 
     @read_command('perfguard rebalance status')
     @command
     def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
         """Show the campaign under way, or the last one"""
-        return show(self._ready().rebalance, format, render.rebalance_status)
+        return show(self._ready().rebalance, format, tables.rebalance_status)
 
     @read_command('perfguard rebalance plan')
     @command
     def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
         """Preview what would move: PGs, bytes, in and out of each OSD, estimated time"""
-        return show(self._ready().plan, format, render.plan)
+        return show(self._ready().plan, format, tables.plan)
 
     @read_command('perfguard rebalance ls')
     @command
@@ -119,7 +119,7 @@ class Commands(ProbeCommands):
         campaigns = list(published.history)
         if published.campaign is not None and published.campaign.active:
             campaigns.append(summary(published.campaign))
-        return show({'campaigns': campaigns}, format, render.history)
+        return show({'campaigns': campaigns}, format, tables.history)
 
     @read_command('perfguard rebalance show')
     @command
@@ -128,10 +128,10 @@ class Commands(ProbeCommands):
         """Show one campaign"""
         published = self._ready()
         if published.rebalance['id'] == campaign:
-            return show(published.rebalance, format, render.rebalance_status)
+            return show(published.rebalance, format, tables.rebalance_status)
         for entry in published.history:
             if entry['id'] == campaign:
-                return show(entry, format, render.campaign)
+                return show(entry, format, tables.campaign)
         raise Refused(errno.ENOENT,
                       'there is no campaign %d ("rebalance ls" lists them)' % campaign)
 
@@ -233,12 +233,12 @@ class Commands(ProbeCommands):
     def _order(self, order: Order, format: Optional[str]) -> CommandResult:
         answer = patiently(lambda: self.loop.ask(order), self.loop.report_seconds(),
                            self.loop.wake)
-        return show(answer, format, render.order)
+        return show(answer, format, tables.order)
 
     def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
         patiently(lambda: self.loop.request(request), self.loop.report_seconds(), self.loop.wake)
         data = {'verb': request.verb, 'message': message}
-        return show(data, format, render.accepted)
+        return show(data, format, tables.accepted)
 
     def _ready(self) -> Published:
         published = self.loop.published

@@ -6,7 +6,7 @@ import inspect
 import time
 from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 
-from . import render
+from . import tables
 from .rebalance.requests import Refused
 
 CommandResult = Tuple[int, str, str]
@@ -18,7 +18,7 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
         format_ = kwargs.get('format')
-        if format_ not in (None, *render.FORMATS):
+        if format_ not in (None, *tables.FORMATS):
             return (-errno.EINVAL, '', 'unknown format %r: plain, json or json-pretty' % format_)
         try:
             return handler(self, *args, **kwargs)
@@ -32,7 +32,7 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
 
 def show(data: Dict[str, Any], format: Optional[str],
          plain: Callable[[Any], str]) -> CommandResult:
-    return 0, render.render(data, format or 'plain', plain), ''
+    return 0, tables.render(data, format or 'plain', plain), ''
 
 
 Answer = TypeVar('Answer')

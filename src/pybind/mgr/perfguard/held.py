@@ -11,7 +11,7 @@ from .probe import site as sites
 from .probe.site import Site
 from .rebalance.executor import commands_of
 from .rebalance.holds import BALANCER, NOREBALANCE
-from .rebalance.monoptions import MON, PROPOSE_INTERVAL
+from .rebalance.mon_options import MON, PROPOSE_INTERVAL
 from .rebalance.turn import Observation
 from .rebalance.types import Action, Campaign, SetAutoscale, SetFlag, SetOption
 

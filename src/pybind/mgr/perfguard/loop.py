@@ -13,34 +13,34 @@ import time
 from dataclasses import replace
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import leaving, overview
+from . import shutdown, status as overview
 from .cluster.ports import Cluster, View
 from .cluster.types import OsdMap
-from .desk import Consultation, Desk, Json
 from .events import Event, EventLog
 from .failures import FailedTurns
 from .held import Row, campaign_rows, to_json as held_to_json
-from .joiner import Joiner
 from .journal import Journal
 from .losses import REQUESTS, found, found_earlier
 from .mitigation.controller import Mitigating, with_mitigation
 from .mitigation.ladder import KIND as MITIGATION
 from .options import Options
-from .overview import Published
+from .order_queue import Consultation, Desk, Json
 from .probe.archive import Archive, Database
 from .probe.controller import Order as ProbeOrder, Probed, Probing
 from .probe.orders import RunOrder
 from .reasons import Code, Reason, texts
-from .rebalance import goals, monoptions, report, rollback
+from .rebalance import goals, mon_options, report, rollback
+from .rebalance.auto_expand import Calm, look
 from .rebalance.change import Stage
+from .rebalance.crush_orders import Joiner
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import Settings
 from .rebalance.joining import same_placement, wants_outlook
-from .rebalance.machine import judge
 from .rebalance.orders import Order
 from .rebalance.pace import Pace
-from .rebalance.pinbook import PinBook
+from .rebalance.phases import judge
+from .rebalance.pin_store import PinBook
 from .rebalance.pinning import count_again
 from .rebalance.requests import (Refused, Request, apply, check, from_json, refuse_bad_options,
                                  to_json)
@@ -49,7 +49,7 @@ from .rebalance.stalls import Stalls
 from .rebalance.turn import Observation
 from .rebalance.types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
                               unpinnable_from_json, unpinnable_to_json)
-from .rebalance.unannounced import Calm, look
+from .status import Published
 from .store import Store
 from .upmap.future import NoFuture
 from .watch.checks import KINDS
@@ -112,7 +112,7 @@ class Loop:
         self._goals_fit = False
         self._joiner = Joiner(cluster, store)
         self._calm: Optional[Calm] = None
-        self._leaving = leaving.Leaving(store)
+        self._leaving = shutdown.Leaving(store)
         self._journal = Journal(cluster, store)
         self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
@@ -146,7 +146,7 @@ class Loop:
         if seen.campaign is None and not seen.rebalance:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
         if self._leaving.wanted and not self._leaving.done:
-            raise Refused(errno.EBUSY, leaving.CLOSING)
+            raise Refused(errno.EBUSY, shutdown.CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit)
         refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
         # The answer is a promise: it must hold even if this mgr fails before the next turn.
@@ -163,7 +163,7 @@ class Loop:
         self._mitigating.request_revert(step_id)
         self._wake.set()
 
-    def ask(self, order: Union[Order, ProbeOrder, leaving.Shutdown]) -> Json:
+    def ask(self, order: Union[Order, ProbeOrder, shutdown.Shutdown]) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it."""
         return self._desk.ask(order, self.wake)
 
@@ -373,8 +373,8 @@ class Loop:
             return True
         if campaign.phase is Phase.PREPARED:
             return False
-        mon = monoptions.wanted(campaign, self._options(), osdmap)
-        if campaign.active and not monoptions.settled(campaign.holds, None, mon):
+        mon = mon_options.wanted(campaign, self._options(), osdmap)
+        if campaign.active and not mon_options.settled(campaign.holds, None, mon):
             return True
         giving_back = campaign.phase is Phase.ABORTING or (
             campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
@@ -417,11 +417,11 @@ class Loop:
                 return served
             order = consultation.order
             try:
-                if isinstance(order, leaving.Shutdown):
+                if isinstance(order, shutdown.Shutdown):
                     consultation.answer = self._shut_down(order, seen)
                 elif isinstance(order, Order):
                     consultation.answer = {
-                        **self._carry_out(order, seen), 'fast_peering': monoptions.forecast(
+                        **self._carry_out(order, seen), 'fast_peering': mon_options.forecast(
                             seen.osdmap, options.fast_peering)}
                 else:
                     if isinstance(order, RunOrder) and not order.dry_run:
@@ -461,13 +461,13 @@ class Loop:
         self._save()
         return prepared.as_json(order, self._campaign.id)
 
-    def _shut_down(self, order: leaving.Shutdown, seen: Observation) -> Json:
+    def _shut_down(self, order: shutdown.Shutdown, seen: Observation) -> Json:
         if not self._leaving.wanted:
             probe = self._probing.status()
-            found = leaving.losses(self._campaign, len(self._pins),
-                                   None if probe is None else probe['id'])
+            found = shutdown.losses(self._campaign, len(self._pins),
+                                    None if probe is None else probe['id'])
             if not order.sure:
-                leaving.refuse(found)
+                shutdown.refuse(found)
             self._note(Event('request', 'shutdown', '; '.join(found)))
             self._leaving.begin(seen.now)
             self._leave(seen)
@@ -479,14 +479,14 @@ class Loop:
         if not self._leaving.wanted or self._leaving.done:
             return
         self._probing.stop('perfguard is shutting down')
-        request = leaving.next_request(self._campaign)
+        request = shutdown.next_request(self._campaign)
         if request is not None:
             assert self._campaign is not None
             self._campaign = apply(self._campaign, request, seen.now)
         elif not (self._campaign is not None and self._campaign.open) \
                 and not self._probing.busy and not self._mitigating.held:
             self._leaving.finish()
-            self._note(Event('shutdown', leaving.SAFE))
+            self._note(Event('shutdown', shutdown.SAFE))
 
     def _held(self, seen: Observation) -> List[Row]:
         return (campaign_rows(self._campaign, seen.osdmap, len(self._pins))

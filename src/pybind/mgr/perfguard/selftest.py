@@ -3,8 +3,8 @@
 import json
 from typing import Any, Callable
 
-from . import render
-from .overview import Published
+from . import tables
+from .status import Published
 
 #: Handlers that take nothing but a format.
 READS = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'mitigation_ls', 'history',
@@ -25,7 +25,7 @@ def run(commands: Any, published: Published, metrics: Callable[[], bytes], now: 
         raise SelfTestFailed('the loop completed its last turn %d s ago (limit %d s)'
                              % (age, published.stale_after))
     for name in READS:
-        for format_ in render.FORMATS:
+        for format_ in tables.FORMATS:
             _answered(name, format_, getattr(commands, name)(format=format_))
     if b'ceph_perfguard_info' not in metrics():
         raise SelfTestFailed('the metrics are incomplete')

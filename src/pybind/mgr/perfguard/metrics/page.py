@@ -3,9 +3,9 @@
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from .. import failures
-from ..overview import HELD_PINS, Published
 from ..probe import site
 from ..probe.report import Probed
+from ..status import HELD_PINS, Published
 from ..watch.checks import LAGGY, LATENCY, SLOW
 from . import campaign, watch
 from .probes import ProbeMetrics

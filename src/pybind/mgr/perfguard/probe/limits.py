@@ -3,7 +3,7 @@
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import OsdMap, Pool, Signals, Space
-from ..render import bytes_text, seconds_text
+from ..tables import bytes_text, seconds_text
 from .fio_json import job_options
 from .naming import objects_wanted
 from .steps import step_count

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Iterable, List, Mapping, Tuple
 
-from ..rebalance.windows import DAY_MINUTES, BadWindow, Window, is_open, window
+from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
 from .types import BadJob, Json
 
 #: Words that are the schedule's; all others are those of the probe.

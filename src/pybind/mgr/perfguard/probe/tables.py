@@ -2,7 +2,7 @@
 """What commands tell people of probes, beside the table of one run (show.py)."""
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..render import bytes_text, seconds_text, table, time_text
+from ..tables import bytes_text, seconds_text, table, time_text
 from .jobs import size_text
 from .types import READING, WRITING
 

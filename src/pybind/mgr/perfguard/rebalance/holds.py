@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap
-from . import monoptions
+from . import mon_options
 from .types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
 
 NOREBALANCE = 'norebalance'
@@ -38,7 +38,7 @@ class Settings:
 
     @property
     def mon(self) -> Optional[Mapping[str, str]]:
-        return None if self.stored is None else self.section(monoptions.MON)
+        return None if self.stored is None else self.section(mon_options.MON)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     options = _balancer(flags.holds, settings, quiet, begin)
     autoscale = _autoscale(options.holds, settings.osdmap, _quiet_pools(settings, quiet, pools),
                            begin)
-    held, actions, notices = monoptions.reconcile(autoscale.holds, settings.mon, mon)
+    held, actions, notices = mon_options.reconcile(autoscale.holds, settings.mon, mon)
     return Reconciled(held,
                       flags.actions + options.actions + autoscale.actions + tuple(actions),
                       flags.notices + options.notices + autoscale.notices + tuple(notices))
@@ -204,7 +204,7 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
             mon: Mapping[str, str] = NOTHING,
             pools: Optional[AbstractSet[int]] = None) -> bool:
     """Every setting is seen as the campaign wants it, or is somebody else's."""
-    if not monoptions.settled(holds, settings.mon, mon):
+    if not mon_options.settled(holds, settings.mon, mon):
         return False
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
             and NOREBALANCE not in holds.given_up:

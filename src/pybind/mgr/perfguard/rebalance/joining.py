@@ -14,7 +14,7 @@ from ..reasons import Code
 from ..upmap.future import Future, FuturePg, NoFuture
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds
-from . import monoptions
+from . import mon_options
 from .change import Change, Stage
 from .holds import settled
 from .moves import Move, move_between
@@ -108,7 +108,7 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is Stage.WANTED and not campaign.pinning
             and settled(campaign.holds, seen.settings, True, True,
-                        monoptions.wanted(campaign, options, seen.osdmap)))
+                        mon_options.wanted(campaign, options, seen.osdmap)))
 
 
 def same_placement(one: Observation, other: Observation) -> bool:

@@ -3,14 +3,14 @@
 from typing import List
 
 from ..reasons import Code, Reason
+from ..window import BadWindow, opens_in
 from ..words import plural
 from .holds import NOREBALANCE
-from .monoptions import PROPOSE_INTERVAL
+from .mon_options import PROPOSE_INTERVAL
 from .settings import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
 from .throttle import decide
 from .turn import Turn
-from .windows import BadWindow, opens_in
 
 
 def set_pace(turn: Turn) -> None:

@@ -9,8 +9,8 @@ from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, osds_text
 from ..words import pgs
-from .choose import SCAN, choose, load_of, path_osds, window
-from .monoptions import epoch_of, peering_text
+from .batch import SCAN, choose, load_of, path_osds, window
+from .mon_options import epoch_of, peering_text
 from .moves import Move, move_between
 from .pinning import is_mixture, waits
 from .stalls import IntervalChange, Stalls, affords, note, spend

@@ -4,11 +4,11 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ..options import Options
 from ..reasons import Reason, as_json, texts
+from ..window import BadWindow, is_open, seconds_until_done
 from .moves import Move, Plan, plan, remaining_seconds
 from .settings import window_of
 from .throttle import caps, limit
 from .types import Campaign, Phase, PinRecord
-from .windows import BadWindow, is_open, seconds_until_done
 
 Json = Dict[str, Any]
 

@@ -4,7 +4,7 @@ from typing import Container, List, Optional
 
 from ..options import Options
 from ..watch.latency_limits import BadTarget, latency_targets
-from .windows import BadWindow, Window, window
+from ..window import BadWindow, Window, window
 
 
 def window_of(options: Options) -> Window:

@@ -13,7 +13,7 @@ from ..options import Options
 from ..reasons import Code, Reason
 from ..watch.latency_limits import named_target
 from ..words import plural
-from .choose import Caps
+from .batch import Caps
 from .clients import IDLE_SECONDS, Clients, Felt, felt
 from .pace import Pace
 

@@ -14,7 +14,7 @@ from perfguard.options import DEFAULTS
 from perfguard.rebalance.change import TINY_WEIGHT, Change, Stage
 from perfguard.rebalance.holds import Settings
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
-from perfguard.rebalance.machine import judge
+from perfguard.rebalance.phases import judge
 from perfguard.rebalance.turn import Decision, Observation
 from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry, SetWeight,
                                        campaign_from_json, campaign_to_json)

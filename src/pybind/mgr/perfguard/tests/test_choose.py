@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.rebalance import choose as module
-from perfguard.rebalance.choose import Caps, Load, choose, load_of, window
+from perfguard.rebalance import batch as module
+from perfguard.rebalance.batch import Caps, Load, choose, load_of, window
 from perfguard.rebalance.moves import Move
 from perfguard.rebalance.types import Flight
 

@@ -13,9 +13,9 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
 from perfguard.command import patiently
-from perfguard.leaving import Shutdown
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
+from perfguard.shutdown import Shutdown
 
 from .driver import Driver
 

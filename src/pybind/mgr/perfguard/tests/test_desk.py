@@ -7,8 +7,8 @@ from typing import Any, List
 
 import pytest
 
-from perfguard import desk as desks
-from perfguard.desk import Desk
+from perfguard import order_queue as desks
+from perfguard.order_queue import Desk
 from perfguard.rebalance.requests import Refused
 
 

@@ -4,7 +4,7 @@ from typing import Any, Callable, List
 
 import pytest
 
-from perfguard import render
+from perfguard import tables
 from perfguard.failures import CHECK, FAILED_TURNS, MOST_PLACES, Tracebacks
 
 from .driver import Driver
@@ -111,6 +111,6 @@ def test_the_age_of_the_picture() -> None:
     driver.turn(3600.0)
     assert driver.status_now()['age_seconds'] == 3601.0
     assert reasons(driver)[0].startswith('this is 60 min old')
-    assert '60 min ago' in render.status(driver.status_now())
+    assert '60 min ago' in tables.status(driver.status_now())
     driver.cluster.now -= 7200.0
     assert driver.status_now()['age_seconds'] == 0.0, 'the clock was put back'

@@ -8,9 +8,9 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import UpmapEntry
-from perfguard.desk import Consultation
-from perfguard.joiner import _differences
+from perfguard.order_queue import Consultation
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
+from perfguard.rebalance.crush_orders import _differences
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused

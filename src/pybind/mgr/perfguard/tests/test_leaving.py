@@ -7,10 +7,10 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.held import mitigation_rows, probe_rows, shell
-from perfguard.leaving import Shutdown
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
 from perfguard.probe.site import Site
 from perfguard.rebalance.requests import Refused
+from perfguard.shutdown import Shutdown
 from perfguard.store import Store
 
 from .driver import Driver

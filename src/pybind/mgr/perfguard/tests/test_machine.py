@@ -8,15 +8,15 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import UpmapEntry, pool_of
+from perfguard.events import Event
 from perfguard.options import DEFAULTS, Options
 from perfguard.reasons import texts
 from perfguard.rebalance.clients import IDLE_SECONDS, Clients
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.holds import Settings
-from perfguard.rebalance.machine import judge
 from perfguard.rebalance.moves import release_move
+from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request, apply
-from perfguard.events import Event
 from perfguard.rebalance.turn import Decision, Observation
 from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
                                        campaign_from_json, campaign_to_json)

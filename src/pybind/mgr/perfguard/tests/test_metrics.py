@@ -10,13 +10,13 @@ from perfguard.metrics.catalogue import CATALOGUE, PREFIX
 from perfguard.metrics.page import CHECKS, Build, MetricsPage
 from perfguard.metrics.probes import MAX_SUBJECTS, target_text
 from perfguard.metrics.text import labels, render
-from perfguard.overview import Published
 from perfguard.probe.baseline import Baselines, Regression
 from perfguard.probe.records import CANCELLED, FAILED
 from perfguard.probe.report import Probed
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.types import Target
 from perfguard.rebalance.types import Phase
+from perfguard.status import Published
 from perfguard.version import VERSION
 
 from . import probe_records

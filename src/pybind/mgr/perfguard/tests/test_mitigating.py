@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from perfguard import render
+from perfguard import tables
 from perfguard.cluster.types import PgCounts, Readings
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
@@ -303,7 +303,7 @@ def test_a_request_of_a_wrong_shape_is_dropped() -> None:
 
 def test_the_table() -> None:
     driver = climbed()
-    text = render.mitigation(driver.loop.published.mitigated.listing)
+    text = tables.mitigation(driver.loop.published.mitigated.listing)
     assert text.startswith('mode: act') and 'osd_max_backfills of osd/class:hdd: 8 -> 1' in text
     assert 'osd_recovery_max_active of osd: not set -> 1' in text
 

@@ -8,10 +8,10 @@ import pytest
 from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.cluster.values import same_value
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.monoptions import (epoch_of, forecast, mark, reconcile,
-                                            release_interval, settled, wanted)
-from perfguard.rebalance.types import Action, Campaign, Held, Holds, Phase, SetOption
-from perfguard.rebalance.types import campaign_from_json, campaign_to_json
+from perfguard.rebalance.mon_options import (epoch_of, forecast, mark, reconcile, release_interval,
+                                             settled, wanted)
+from perfguard.rebalance.types import (Action, Campaign, Held, Holds, Phase, SetOption,
+                                       campaign_from_json, campaign_to_json)
 
 NAME = 'paxos_propose_interval'
 OTHERS = {'mon_op_complaint_time': '5'}

@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.desk import Consultation
+from perfguard.order_queue import Consultation
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 

@@ -6,8 +6,8 @@ from typing import Any, Tuple
 
 import pytest
 
-from perfguard.overview import Published
 from perfguard.selftest import READS, SelfTestFailed, run
+from perfguard.status import Published
 
 TURNED = Published(turned=100.0, stale_after=20.0)
 

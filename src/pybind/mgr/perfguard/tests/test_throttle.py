@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
 from perfguard.reasons import Code
-from perfguard.rebalance.choose import Caps
+from perfguard.rebalance.batch import Caps
 from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
 from perfguard.rebalance.throttle import (BLIND_READINGS, HALT_READINGS, INNOCENT_READINGS, caps,

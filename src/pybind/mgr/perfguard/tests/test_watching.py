@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 import pytest
 
-from perfguard import render
+from perfguard import tables
 from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, Ops, PgCounts,
                                      Readings, Signals, UnreadablePg)
 from perfguard.probe.controller import Probing
@@ -276,8 +276,8 @@ def test_nonsense_raises_nothing(change: Mapping[str, Any]) -> None:
     assert driver.checks == [] and driver.osds.logged == []
     watched = driver.loop.published.watched
     assert watched.failure == ''
-    for data, plain in (({'osds': watched.osds}, render.osds), (watched.laggy, render.laggy),
-                        ({'pools': watched.pools}, render.pools)):
+    for data, plain in (({'osds': watched.osds}, tables.osds), (watched.laggy, tables.laggy),
+                        ({'pools': watched.pools}, tables.pools)):
         assert plain(data)
 
 

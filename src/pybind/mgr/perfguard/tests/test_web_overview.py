@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from perfguard.overview import Published, with_pins
+from perfguard.status import Published, with_pins
 from perfguard.web.overview import MOST_EVENTS, MOST_PGS, MOST_PROBES, overview
 
 from .driver import Driver

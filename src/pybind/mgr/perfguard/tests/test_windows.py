@@ -8,9 +8,8 @@ import pytest
 
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.settings import problems
-from perfguard.rebalance.windows import (BadWindow, Window, is_open, opens_in, seconds_until_done,
-                                         window)
 from perfguard.watch.latency_limits import BadTarget, latency_targets, named_target, target_ms
+from perfguard.window import BadWindow, Window, is_open, opens_in, seconds_until_done, window
 
 HOUR, DAY = 3600.0, 86400.0
 #: A Sunday, 00:00 UTC.

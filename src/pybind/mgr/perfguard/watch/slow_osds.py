@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs and slow hosts, named when it lasts.
 
-An OSD is compared with its peers at the same load (peers.py, judge.py). This is what time adds:
-how long until it is called slow, and until it is well again.
+An OSD is compared with its peers at the same load (peers.py, comparison.py). This is what time
+adds: how long until it is called slow, and until it is well again.
 """
 import math
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 """What the page is shown in one answer: made of what the loop publishes. Pure."""
 from typing import Any, Dict, List, Sequence
 
-from ..overview import Published
 from ..probe.report import Probed
+from ..status import Published
 
 Json = Dict[str, Any]
 

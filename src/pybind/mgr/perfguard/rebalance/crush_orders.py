@@ -5,22 +5,21 @@ import errno
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from .cluster.ports import Cluster
-from .cluster.types import OsdMap, pool_of
-from .options import Options
-from .rebalance.change import Change
-from .rebalance.choose import path_osds
-from .rebalance.joining import Join, MAX_BURST_PINS, bases_of, plan_join
-from .rebalance.moves import plan
-from .rebalance.orders import (DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map,
-                               waiting)
-from .rebalance.requests import Refused
-from .rebalance.turn import Observation
-from .rebalance.types import Campaign, PinRecord
-from .store import Store
-from .upmap.future import NoFuture, Outlook, ToolFailed
-from .watch.stop_conditions import Touched
-from .words import pgs
+from ..cluster.ports import Cluster
+from ..cluster.types import OsdMap, pool_of
+from ..options import Options
+from ..store import Store
+from ..upmap.future import NoFuture, Outlook, ToolFailed
+from ..watch.stop_conditions import Touched
+from ..words import pgs
+from .batch import path_osds
+from .change import Change
+from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
+from .moves import plan
+from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
+from .requests import Refused
+from .turn import Observation
+from .types import Campaign, PinRecord
 
 Json = Dict[str, Any]
 

@@ -13,7 +13,7 @@ from ..options import Options
 from ..reasons import Code, Reason, texts
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from ..words import pgs, pgs_are, plural
-from . import monoptions
+from . import mon_options
 from .change import Stage
 from .goals import is_adopted, unsettled
 from .holds import BALANCER, foreign_movement_flags, reconcile, settled
@@ -67,7 +67,7 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
     # Only while the campaign wants its settings at all; at its end all of them are given back.
-    mon = monoptions.wanted(turn.campaign, turn.options, turn.seen.osdmap) \
+    mon = mon_options.wanted(turn.campaign, turn.options, turn.seen.osdmap) \
         if quiet else {}
     done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon, pools)
     turn.set(holds=done.holds)

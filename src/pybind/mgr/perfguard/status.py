@@ -14,7 +14,7 @@ from .rebalance.pinning import unpinnable_excess
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
-from .render import seconds_text
+from .tables import seconds_text
 from .watch.controller import Watched
 from .words import pgs, pgs_are
 
