@@ -20,7 +20,6 @@ from .events import Event, EventLog
 from .failures import FailedTurns
 from .held import Row, campaign_rows, to_json as held_to_json
 from .journal import Journal
-from .losses import REQUESTS, found, found_earlier
 from .mitigation.controller import Mitigating, with_mitigation
 from .mitigation.ladder import KIND as MITIGATION
 from .options import Options
@@ -50,7 +49,7 @@ from .rebalance.turn import Observation
 from .rebalance.types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
                               unpinnable_from_json, unpinnable_to_json)
 from .status import Published
-from .store import Store
+from .store import REQUESTS, Store, found, found_earlier
 from .upmap.future import NoFuture
 from .watch.checks import KINDS
 from .watch.controller import Watching

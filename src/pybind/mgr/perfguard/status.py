@@ -5,7 +5,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .health import warning
 from .held import Row, to_check
-from .losses import ADVICE
 from .mitigation.controller import Mitigated
 from .options import Options
 from .reasons import Code, Reason, as_json, texts
@@ -14,6 +13,7 @@ from .rebalance.pinning import unpinnable_excess
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
+from .store import ADVICE
 from .tables import seconds_text
 from .watch.controller import Watched
 from .words import pgs, pgs_are

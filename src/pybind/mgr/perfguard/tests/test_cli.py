@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
+from perfguard.cli import patiently
 from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
-from perfguard.command import patiently
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.shutdown import Shutdown

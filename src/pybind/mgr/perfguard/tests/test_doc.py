@@ -31,7 +31,7 @@ def test_options_and_defaults() -> None:
     assert documented_options() == {spec['name']: text(spec['default']) for spec in OPTIONS}
 
 
-COMMANDS = [command for name in ('cli.py', 'probecli.py') for command in re.findall(
+COMMANDS = [command for name in ('cli.py',) for command in re.findall(
     r"_command\('perfguard ([a-z ]+)'\)", (Path(__file__).parents[1] / name).read_text())]
 
 

@@ -20,7 +20,7 @@ OWN = {'self', 'format'}
 def handlers() -> Dict[str, List[str]]:
     """Handler -> its parameters, of all commands."""
     found = {}
-    for name in ('cli.py', 'probecli.py'):
+    for name in ('cli.py',):
         for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
             if isinstance(node, ast.FunctionDef) and any(
                     isinstance(each, ast.Call) and getattr(each.func, 'id', '').endswith('_command')
