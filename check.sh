@@ -102,8 +102,8 @@ oldest() {
         echo 'not run: no environment with pytest for Python 3.9 can be made'
         return
     fi
-    "$venv/bin/python" -m pytest -q "$units" -n 2 --ignore="$units/test_probe_native.py" \
-        --ignore-glob="$units/test_probe_worker*.py"
+    "$venv/bin/python" -m pytest -q "$units" -n 2 --ignore="$units/probe/test_native.py" \
+        --ignore-glob="$units/probe/test_worker*.py"
 }
 
 # Tests that judge latency run alone, after the others.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from perfguard.cluster.types import Osd, OsdSet, Pool, UpmapEntry
-from perfguard.tests.crushmaps import Map, place
+from perfguard.tests.fakes.crushmaps import Map, place
 from perfguard.upmap.balance import Balance, PlacedPg, balance
 from perfguard.upmap.semantics import apply_entry
 

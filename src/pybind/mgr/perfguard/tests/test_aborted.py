@@ -8,8 +8,8 @@ import pytest
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
-from .driver import Driver
-from .fake_cluster import BALANCER, FakeCluster
+from .fakes.cluster import BALANCER, FakeCluster
+from .fakes.driver import Driver
 
 HELD = 'PERFGUARD_HELD_PINS'
 

@@ -17,7 +17,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.shutdown import Shutdown
 
-from .driver import Driver
+from .fakes.driver import Driver
 
 COMMANDS: Dict[str, Tuple[str, Callable[..., Any]]] = {}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perfguard.store import Store
 
-from .fake_cluster import Crash, MemoryKv
+from .fakes.cluster import Crash, MemoryKv
 from .test_loop import Story
 
 

@@ -7,7 +7,7 @@ import pytest
 from perfguard import tables
 from perfguard.failures import CHECK, FAILED_TURNS, MOST_PLACES, Tracebacks
 
-from .driver import Driver
+from .fakes.driver import Driver
 
 
 def caught(call: Callable[[], Any]) -> Exception:

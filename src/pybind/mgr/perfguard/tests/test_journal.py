@@ -13,9 +13,9 @@ from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import (Campaign, Flight, Phase, Sent, campaign_from_json,
                                        campaign_to_json)
 
-from .driver import Driver
-from .fake_cluster import FakeCluster, MemoryKv
-from .test_joining import waiting
+from .fakes.cluster import FakeCluster, MemoryKv
+from .fakes.driver import Driver
+from .rebalance.test_joining import waiting
 
 
 def act(driver: Driver, way: str) -> Any:

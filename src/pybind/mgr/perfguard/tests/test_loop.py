@@ -13,9 +13,9 @@ from perfguard.options import Options
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
-from .driver import OPTIONS, Driver
-from .fake_cluster import BALANCER, Crash, FakeCluster
-from .test_machine import out_of_hours
+from .fakes.cluster import BALANCER, Crash, FakeCluster
+from .fakes.driver import OPTIONS, Driver
+from .rebalance.test_phases import out_of_hours
 
 
 def refusal(driver: Driver, verb: str, **kwargs: bool) -> Refused:

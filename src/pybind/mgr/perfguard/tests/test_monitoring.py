@@ -11,7 +11,7 @@ import pytest
 
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
 
-from .promtool import promtool
+from .fakes.promtool import promtool
 
 MONITORING = Path(__file__).resolve().parents[5] / 'monitoring'
 RULES = MONITORING / 'perfguard_alerts.yml'

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perfguard import store as module
 from perfguard.store import VERSION, Store
 
-from .fake_cluster import Crash, MemoryKv
+from .fakes.cluster import Crash, MemoryKv
 
 DOCUMENTS = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=20),
                          lambda inner: st.lists(inner, max_size=4)

@@ -15,10 +15,10 @@ from hypothesis.stateful import (RuleBasedStateMachine, initialize, precondition
 from perfguard.cluster.types import pool_of
 from perfguard.rebalance.requests import Refused
 
-from .audit import over_caps
-from .driver import OPTIONS, Driver
-from .fake_cluster import BALANCER, Crash
-from .straw_cluster import AuditedCluster
+from .fakes.audit import over_caps
+from .fakes.cluster import BALANCER, Crash
+from .fakes.driver import OPTIONS, Driver
+from .fakes.straw_cluster import AuditedCluster
 
 MORE = int(os.environ.get('PERFGUARD_STORIES', '0'))
 STORIES = settings(max_examples=MORE or 40, stateful_step_count=30, derandomize=not MORE,

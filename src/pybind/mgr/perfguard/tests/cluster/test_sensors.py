@@ -1,0 +1,662 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is read of the OSDs, with a stub in place of ceph-mgr."""
+import json
+import sys
+import threading
+import types
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+import pytest
+
+from perfguard.cluster import osd_replies
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.osd_replies import (Histograms, drive_model, histograms, ping_times,
+                                           unreadable_pgs, untrimmed_epochs)
+from perfguard.cluster.pg_states import count_states, pool_counts
+from perfguard.cluster.types import (ClientOps, NO_OSD, Ops, Osd, OsdCounters, OsdMap, OsdPlace,
+                                     PgCounts, PgWrites, Placement, Pool, Readings, Signals)
+
+from ..fakes.cluster import FakeView
+
+CLEAN = Signals(PgCounts(total=4, active_clean=4))
+NAN = float('nan')
+LAGGY = Signals(PgCounts(total=4, active_clean=4, laggy=2))
+HISTOGRAM, OPS, STATUS, PINGS = (
+    'perf histogram dump', 'dump_ops_in_flight', 'status', 'dump_osd_network')
+
+
+class Result:
+    """mgr_module.CommandResult"""
+
+    def __init__(self, tag: str) -> None:
+        self.ev = threading.Event()
+        self.r, self.outb, self.outs = 0, '', ''
+
+
+@pytest.fixture(scope='module', autouse=True)
+def stub() -> Iterator[None]:
+    """A mgr_module with what the sensors need of it."""
+    module = types.ModuleType('mgr_module')
+    for name in ('CLICommand', 'MgrModule', 'NotifyType'):
+        setattr(module, name, object)
+    for name in ('CLIReadCommand', 'CLIWriteCommand'):
+        setattr(module, name, lambda prefix: lambda handler: handler)
+    setattr(module, 'CommandResult', Result)
+    mine = ['mgr_module', 'perfguard.compat'] + ['perfguard.cluster.' + name for name in (
+        'sensors', 'asking', 'sampler', 'pings', 'perfqueries')]
+    saved = {name: sys.modules.pop(name, None) for name in mine}
+    sys.modules['mgr_module'] = module
+    yield
+    for name, before in saved.items():
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
+
+
+class Mgr:
+    """MgrModule, as far as the sensors use it, over OSDs that answer or do not."""
+
+    def __init__(self, osds: Sequence[int] = (0, 1, 2)) -> None:
+        #: Monotonic, and of the day.
+        self.now, self.clock = 500.0, 1e9
+        self.counters: Dict[int, Dict[str, List[float]]] = {osd: {
+            'osd.op_r_latency': [1e9, 30, 3], 'osd.op_w_latency': [1e9, 80, 4],
+            'osd.op_w_process_latency': [1e9, 70, 4], 'osd.op_w_prepare_latency': [1e9, 10, 4],
+            'bluestore.txc_commit_lat': [1e9, 50, 9], 'bluestore.read_lat': [1e9, 20, 5],
+            'osd.numpg': [1e9, 12]} for osd in osds}
+        self.metadata: Dict[str, Any] = {str(osd): {
+            'hostname': 'box%d' % osd, 'device_ids': 'sdb=ACME_X1_S%d' % osd,
+            'bluestore_bdev_devices': 'sdb'} for osd in osds}
+        self.metadata_reads = 0
+        self.data: Dict[str, Any] = {'pg_summary': {'by_osd': {}}}
+        self.gets: List[str] = []
+        #: Number -> its keys, and keys -> what is answered.
+        self.queries: Dict[int, Tuple[str, ...]] = {}
+        self.answers: Dict[Tuple[str, ...], Any] = {}
+        self.made = 0
+        self.sent: List[Tuple[int, str, Result]] = []
+
+    def get(self, what: str) -> Any:
+        self.gets.append(what)
+        return self.data[what]
+
+    def get_metadata(self, kind: str, daemon: str) -> Optional[Mapping[str, str]]:
+        assert kind == 'osd'
+        self.metadata_reads += 1
+        found: Optional[Mapping[str, str]] = self.metadata.get(daemon)
+        return found
+
+    def get_latest_counter(self, kind: str, daemon: str, counter: str) -> Any:
+        assert kind == 'osd'
+        return {counter: self.counters[int(daemon)].get(counter, [])}
+
+    def add_osd_perf_query(self, query: Any) -> int:
+        self.made += 1
+        self.queries[self.made] = tuple([key['type'] for key in query['key_descriptor']])
+        return self.made
+
+    def get_osd_perf_counters(self, query: int) -> Any:
+        return self.answers.get(self.queries[query])
+
+    def remove_osd_perf_query(self, query: int) -> None:
+        del self.queries[query]
+
+    def send_command(self, result: Result, service: str, target: str, command: str,
+                     tag: str) -> None:
+        parsed = json.loads(command)
+        assert (service, parsed['format']) == ('osd', 'json')
+        self.sent.append((int(target), parsed['prefix'], result))
+
+    def asked(self, prefix: str) -> List[int]:
+        return [osd for osd, sent, _ in self.sent if sent == prefix]
+
+    def answer(self, prefix: str, out: Any, retval: int = 0) -> None:
+        """All that were asked and have not answered yet do."""
+        for osd, sent, result in self.sent:
+            if sent == prefix and not result.ev.is_set():
+                result.r, result.outb = retval, out if isinstance(out, str) else json.dumps(out)
+                result.ev.set()
+
+
+def crush(hosts: Mapping[str, Sequence[int]]) -> CrushRules:
+    buckets = [{'id': -1, 'name': 'default', 'type_id': 10, 'items': [
+        {'id': -2 - number, 'weight': 1} for number in range(len(hosts))]}]
+    for number, (name, osds) in enumerate(hosts.items()):
+        buckets.append({'id': -2 - number, 'name': name, 'type_id': 1,
+                        'items': [{'id': osd, 'weight': 1} for osd in osds]})
+    return CrushRules.from_dump({
+        'buckets': buckets, 'rules': [], 'types': [{'name': 'host', 'type_id': 1}],
+        'devices': [{'id': 0, 'class': 'ssd'}, {'id': 1, 'class': 'hdd'}, {'id': 2}]})
+
+
+class Reader:
+    def __init__(self, mgr: Optional[Mgr] = None) -> None:
+        from perfguard.cluster.sensors import Sensors
+        self.mgr = mgr or Mgr()
+        sensors: Any = Sensors
+        self.sensors = sensors(self.mgr, lambda: self.mgr.now)
+        self.down: Sequence[int] = ()
+        self.hang: Sequence[int] = ()
+        self.placements: Dict[str, Placement] = {}
+        self.crush = crush({'a': [0, 1]})
+        self.version = 1
+
+    def __call__(self, signals: Signals = CLEAN, seconds: float = 5.0) -> Readings:
+        """One reading; `seconds` pass before it, and all OSDs but those that are down report."""
+        self.mgr.now += seconds
+        self.mgr.clock += seconds
+        for osd, counters in self.mgr.counters.items():
+            for point in counters.values() if osd not in self.hang else ():
+                point[0] = self.mgr.clock
+        osdmap = OsdMap(1, frozenset(), {}, {osd: Osd(osd, osd not in self.down, 1.0)
+                                             for osd in self.mgr.counters}, {}, {}, {})
+        view = FakeView(osdmap, self.version, self.placements)
+        found: Readings = self.sensors.read(view, signals, self.crush, 5.0)
+        return found
+
+    def run(self, seconds: float, signals: Signals = CLEAN) -> None:
+        for _ in range(int(seconds / 5)):
+            self(signals)
+
+
+# ---- counters, places
+
+def test_counters_of_osds_that_are_up() -> None:
+    reader = Reader()
+    reader.down = (2,)
+    found = reader().counters
+    assert set(found) == {0, 1}
+    assert found[0] == OsdCounters(1e9 + 5, Ops(30, 3), Ops(80, 4), Ops(70, 4), Ops(10, 4),
+                                   Ops(50, 9), Ops(20, 5), 12)
+
+
+def test_counters_that_are_missing() -> None:
+    mgr = Mgr()
+    mgr.counters[0] = {}
+    mgr.counters[1] = {'osd.op_r_latency': [1e9, 30, 3]}
+    del mgr.counters[2]['bluestore.txc_commit_lat']
+    mgr.counters[2]['bluestore.commit_lat'] = [1e9, 5, 1]
+    found = Reader(mgr)().counters
+    assert set(found) == {1, 2}
+    assert found[1] == OsdCounters(1e9 + 5, Ops(30, 3), Ops(), Ops(), Ops())
+    assert found[2].commit == Ops(5, 1)
+
+
+@pytest.mark.parametrize('point', [
+    [1e9], [1e9, 30], 7, [1e9, 'x', 3], [1e9, NAN, 3], [1e9, 3, float('inf')], [1e9, -5, 3],
+    [1e9, 2 ** 64 - 1, 3], [None, 1, 1]])
+@pytest.mark.parametrize('counter', ['osd.op_r_latency', 'bluestore.txc_commit_lat'])
+def test_counters_that_are_nonsense(counter: str, point: Any,
+                                    caplog: pytest.LogCaptureFixture) -> None:
+    reader = Reader()
+    reader()
+    reader.mgr.counters[1][counter] = point
+    reader.hang = (1,)
+    for _ in range(5):
+        assert set(reader().counters) == {0, 2}
+    assert caplog.text.count('osd.1: counters cannot be read') == 1
+
+
+def test_counters_without_labels_are_preferred() -> None:
+    class WithLabels(Mgr):
+        """As from Tentacle on."""
+
+        def get_latest_unlabeled_counter(self, kind: str, daemon: str, counter: str) -> Any:
+            return Mgr.get_latest_counter(self, kind, daemon, counter)
+
+        def get_latest_counter(self, *args: str) -> Any:
+            raise AssertionError('this one wants labels')
+    assert len(Reader(WithLabels())().counters) == 3
+
+
+def test_places() -> None:
+    reader = Reader()
+    assert reader().places == {
+        0: OsdPlace(0, 'a', 'default', 'ssd', 'ACME_X1'),
+        1: OsdPlace(1, 'a', 'default', 'hdd', 'ACME_X1'),
+        # Nowhere in CRUSH: the host's own word for it.
+        2: OsdPlace(2, 'box2', '', '', 'ACME_X1')}
+
+
+def test_places_are_read_once_and_again_when_crush_changes() -> None:
+    reader = Reader()
+    del reader.mgr.metadata['1']
+    assert reader().places[1].model == ''
+    reader()
+    assert reader.mgr.metadata_reads == 3
+    reader.crush, reader.version = crush({'a': [0], 'b': [1, 2]}), 2
+    assert reader().places[1].host == 'b' and reader.mgr.metadata_reads == 6
+    reader(seconds=700.0)
+    assert reader.mgr.metadata_reads == 9
+
+
+def test_an_empty_cluster() -> None:
+    mgr = Mgr(())
+    reader = Reader(mgr)
+    for signals in (Signals(PgCounts()), LAGGY):
+        found = [reader(signals) for _ in range(20)][-1]
+        assert found.counters == {} and found.places == {} and found.clients == ()
+        assert found.latencies == () and found.unreadable == {}
+    assert mgr.sent == []
+
+
+# ---- the perf query
+
+BY_POOL, BY_PG = ('pool_id', 'osd_id'), ('pg_id',)
+
+
+def test_perf_queries_are_made_once_and_given_back() -> None:
+    reader = Reader()
+    reader.run(60)
+    assert sorted(reader.mgr.queries.values()) == [BY_PG, BY_POOL] and reader.mgr.made == 2
+    reader.sensors.close()
+    assert reader.mgr.queries == {}
+    reader.sensors.close()
+
+
+def test_clients_by_pool_and_osd() -> None:
+    reader = Reader()
+    assert reader().clients == reader().clients == ()
+    rows = [{'k': [['3'], ['11']], 'c': [[500, 2], [900, 3]]}]
+    reader.mgr.answers[BY_POOL] = {'counters': rows}
+    found = reader(seconds=6.0)
+    assert found.clients == (ClientOps(3, 11, Ops(500, 2), Ops(900, 3)),) and found.seconds == 6.0
+    odd = [{'k': [['3']], 'c': [[500, 2], [900, 3]]}, {'k': [[''], ['11']], 'c': [[1, 2], [1, 2]]},
+           {'k': [['3'], ['11']], 'c': [[5], [1, 2, 3]]}, {'k': None, 'c': None}]
+    reader.mgr.answers[BY_POOL] = {'counters': odd + rows + odd}
+    assert reader().clients == found.clients
+
+
+def test_writes_by_pg_are_read_now_and_then() -> None:
+    reader = Reader()
+    reader.placements = {'1.a': Placement((1, 2), (2, 1))}
+    reader.mgr.answers[BY_PG] = {'counters': [
+        {'k': [['1.a']], 'c': [[500, 2], [2, 0]]}, {'k': [['1.b']], 'c': [[500, 2], [2, 0]]},
+        {'k': [[]], 'c': [[1, 1]]}, {'k': [['1.a']], 'c': [[1, 2, 3]]}, {}]}
+    found = [reader() for _ in range(13)]
+    read = [(each.pg_seconds, each.pg_writes) for each in found if each.pg_writes is not None]
+    assert read == [(30.0, (PgWrites('1.a', (2, 1), Ops(500, 2)),))] * 2
+
+
+# ---- counts by OSD
+
+SUMMARY = {'pg_summary': {'by_osd': {'0': {'active+clean': 2, 'active+clean+laggy': 1},
+                                     '1': {'active+remapped+backfilling': 3}}}}
+
+
+def test_counts_by_osd_are_read_only_if_there_is_news() -> None:
+    reader = Reader()
+    reader.mgr.data.update(SUMMARY)
+    for _ in range(20):
+        assert reader().osd_counts == {}
+    assert 'pg_summary' not in reader.mgr.gets
+    counts = reader(LAGGY).osd_counts
+    assert counts is not None and counts[0] == PgCounts(total=3, active_clean=3, laggy=1)
+    assert counts[1].backfilling == counts[1].remapped == 3
+
+
+@pytest.mark.parametrize('counts', [PgCounts(total=4, active_clean=3),
+                                    PgCounts(total=4, active_clean=4, deep_scrubbing=1)])
+def test_counts_by_osd_are_read_now_and_then_while_something_moves(counts: PgCounts) -> None:
+    reader = Reader()
+    reader.mgr.data.update(SUMMARY)
+    found = [reader(Signals(counts)).osd_counts for _ in range(60)]
+    read = sum(1 for each in found if each)
+    assert found[0] and 2 <= read <= 21 and read == reader.mgr.gets.count('pg_summary')
+    assert None in found and {} not in found
+
+
+def test_a_costly_reading_is_rare() -> None:
+    from perfguard.cluster.sensors import Paced
+    pace = Paced(10.0)
+    assert pace.due(3.0)
+    pace.done(3.0, cost_seconds=0.001)
+    assert not pace.due(12.9) and pace.due(13.0) and pace.due(4.0, urgent=True)
+    pace.done(13.0, cost_seconds=1.0)
+    assert not pace.due(212.0) and pace.due(213.0)
+
+
+# ---- asking
+
+def asking(mgr: Mgr) -> Any:
+    from perfguard.cluster.osd_commands import Asking
+    made: Any = Asking
+    return made(mgr, lambda: mgr.now)
+
+
+def test_nobody_is_asked_twice_for_what_he_owes() -> None:
+    mgr = Mgr()
+    asks = asking(mgr)
+    asks.ask('a', [1, 2], {'prefix': 'x'})
+    asks.ask('a', [1], {'prefix': 'x'})
+    asks.ask('b', [1], {'prefix': 'y'})
+    assert (mgr.asked('x'), mgr.asked('y')) == ([1, 2], [1])
+    assert asks.asked('a') == {1, 2} and asks.answers('a', str) == []
+    mgr.answer('x', {})
+    assert asks.answers('b', str) == []
+    assert [(answer.osd, answer.asked, answer.parsed) for answer in asks.answers('a', str)] == [
+        (1, 500.0, '{}'), (2, 500.0, '{}')]
+    assert asks.answers('a', str) == [] and asks.asked('a') == set() and asks.asked('b') == {1}
+
+
+def test_refusals_and_late_answers_are_dropped() -> None:
+    from perfguard.cluster.osd_commands import PATIENCE_SECONDS
+    mgr = Mgr()
+    asks = asking(mgr)
+    asks.ask('a', [1], {'prefix': 'x'})
+    mgr.answer('x', 'EINVAL', retval=-22)
+    assert asks.answers('a', str) == [] and asks.asked('a') == set()
+    asks.ask('a', [1], {'prefix': 'x'})
+    mgr.now += PATIENCE_SECONDS + 1
+    assert asks.answers('a', str) == [] and asks.asked('a') == set()
+    mgr.answer('x', 'late')
+    assert asks.answers('a', str) == []
+
+
+# ---- PGs that are not readable
+
+def op(pgid: str, age: Any = 3.0, event: str = 'waiting for readable') -> Dict[str, Any]:
+    return {'description': 'osd_op(client.4.0:5 %s 2:f8 [read 0~1] e9)' % pgid, 'age': age,
+            'type_data': {'events': [{'event': 'initiated'}, {'event': event}]}}
+
+
+def test_unreadable_pgs() -> None:
+    ops = [op('2.1f', 3.0), op('2.1f', 9.5), op('3.as0', 1.0), op('2.2', event='reached_pg'),
+           {**op('2.3'), 'description': 'osd_repop(client.4.0:5 2.3 e9)'},
+           {**op('2.4'), 'type_data': {'events': []}}, {**op('2.5'), 'type_data': {}}]
+    assert unreadable_pgs(json.dumps({'ops': ops})) == [('2.1f', 9.5, 2), ('3.a', 1.0, 1)]
+    assert unreadable_pgs('{"ops": []}') == []
+
+
+def test_of_a_long_answer_the_beginning_is_read() -> None:
+    many = [op('2.%x' % number, float(number)) for number in range(20000)]
+    out = json.dumps({'ops': many})
+    assert len(out) > 2 * osd_replies.MOST_CHARS
+    found = unreadable_pgs(out)
+    assert [pg.pgid for pg in found] == ['2.%x' % number for number in range(len(found))]
+    assert 1000 < len(found) < 20000
+    # However long an answer is, it ends well.
+    for cut in range(3000):
+        exact = json.dumps({'ops': many[:2]})[:-2] + ' ' * cut + ']}'
+        assert len(unreadable_pgs(exact)) == 2
+
+
+def waiting(*laggy: int) -> Dict[str, Any]:
+    return {'pg_summary': {'by_osd': {str(osd): {'active+clean+laggy': number}
+                                      for osd, number in enumerate(laggy) if number}}}
+
+
+def test_osds_with_the_most_laggy_pgs_are_asked_first_and_not_all_at_once() -> None:
+    reader = Reader(Mgr(range(10)))
+    reader.mgr.data.update(waiting(1, 9, 0, 3, 4, 5, 6, 7, 8, 2))
+    assert reader(LAGGY).unreadable == {}
+    assert reader.mgr.asked(OPS) == [1, 8, 7, 6]
+    reader(LAGGY)
+    assert reader.mgr.asked(OPS) == [1, 8, 7, 6]
+    reader.mgr.answer(OPS, {'ops': [op('2.1')]})
+    found = reader(LAGGY).unreadable
+    assert {osd: [pg.pgid for pg in pgs] for osd, pgs in found.items()} == {
+        osd: ['2.1'] for osd in (1, 6, 7, 8)}
+    reader(LAGGY)
+    assert 2 not in reader.mgr.asked(OPS) and 5 in reader.mgr.asked(OPS)
+
+
+def test_osds_that_do_not_answer_are_not_drowned_in_questions() -> None:
+    reader = Reader(Mgr(range(10)))
+    reader.mgr.data.update(waiting(*range(1, 11)))
+    reader.run(50, LAGGY)
+    assert len(reader.mgr.asked(OPS)) == 4 and len(reader.mgr.asked(PINGS)) == 4
+    reader.run(30, LAGGY)
+    assert len(reader.mgr.asked(OPS)) == 8
+
+
+def test_nobody_is_asked_for_operations_while_nothing_is_laggy() -> None:
+    reader = Reader()
+    for _ in range(20):
+        reader(Signals(PgCounts(total=4, active_clean=3)))
+    assert reader.mgr.asked(OPS) == []
+
+
+def test_an_osd_that_hangs_is_silent_and_is_not_asked() -> None:
+    reader = Reader(Mgr((0, 1, 2, 3)))
+    # One has not reported at all since this mgr is active.
+    reader.mgr.counters[3] = {}
+    reader.run(30)
+    reader.hang = (0,)
+    reader.run(15)
+    assert reader().silent == {0: 20.0, 3: 45.0}
+    reader.mgr.data.update(waiting(5, 5, 5, 5))
+    reader(LAGGY)
+    assert sorted(reader.mgr.asked(OPS)) == [1, 2]
+    reader.hang = ()
+    assert set(reader().silent) == {3}
+    reader.down = (3,)
+    assert reader().silent == {}
+
+
+@pytest.mark.parametrize('jump', [7200.0, -7200.0])
+def test_a_clock_that_jumps_makes_nobody_silent(jump: float) -> None:
+    reader = Reader()
+    reader.run(30)
+    reader.mgr.clock += jump
+    reader.hang = (1,)
+    for _ in range(6):
+        silent = reader().silent
+    assert set(silent) == {1}
+
+
+# ---- histograms
+
+def dump(read: Sequence[Any], write: Sequence[Any], bounds: Sequence[Any] = (99, 199)) -> Any:
+    """Two sizes; the latency axis is the first one."""
+    def one(counts: Sequence[Any]) -> Any:
+        ranges = [{'min': 0, 'max': bound} for bound in bounds] + [{'min': 200}]
+        return {'axes': [{'name': 'Latency (usec)', 'ranges': ranges}, {'ranges': [{}, {}]}],
+                'values': [[count, count] for count in counts]}
+    return {'osd': {'op_r_latency_out_bytes_histogram': one(read),
+                    'op_w_latency_in_bytes_histogram': one(write)}}
+
+
+def test_histograms_are_summed_up_over_sizes() -> None:
+    found = histograms(json.dumps(dump((1, 2, 3), (0, 0, 5))))
+    assert found == Histograms((100, 200), (2, 4, 6), (0, 0, 10))
+
+
+def test_what_came_between_two_dumps() -> None:
+    first = Histograms((1, 2), (1, 2, 3), (0, 0, 0))
+    later = Histograms((1, 2), (1, 5, 3), (0, 0, 1))
+    assert later.since(first) == ((0, 3, 0), (0, 0, 1))
+    assert first.since(later) is None
+    assert Histograms((1,), (9, 9), (9, 9)).since(first) is None
+
+
+def test_osds_are_sampled_in_turn() -> None:
+    from perfguard.cluster.histograms import SAMPLED_LEAST, SAMPLE_SECONDS
+    reader = Reader(Mgr(range(8)))
+    done: List[int] = []
+    sampling: Set[int] = set()
+    number = 0
+    for _ in range(100):
+        number += 1
+        reader.mgr.answer(HISTOGRAM, dump((number, 0, 0), (0, number, 0)))
+        readings = reader()
+        for counts in readings.latencies:
+            assert counts.osd not in readings.sampling
+            done.append(counts.osd)
+            assert counts.seconds >= SAMPLE_SECONDS and counts.bounds == (100, 200)
+            assert counts.read[0] == counts.write[1] > 0 and counts.read[1] == 0
+        busy = [result for _, prefix, result in reader.mgr.sent
+                if prefix == HISTOGRAM and not result.ev.is_set()]
+        assert len(busy) <= SAMPLED_LEAST
+        sampling |= readings.sampling
+    assert done[:8] == list(range(8)) and done[8:16] == list(range(8))
+    assert sampling == set(range(8))
+
+
+@pytest.mark.parametrize('osds, wanted', [(1, 1), (8, 3), (80, 10), (630, 32)])
+def test_how_many_osds_are_sampled_at_a_time(osds: int, wanted: int) -> None:
+    reader = Reader(Mgr(range(osds)))
+    reader()
+    assert len([1 for _, prefix, _ in reader.mgr.sent if prefix == HISTOGRAM]) == wanted
+
+
+def test_an_osd_that_starts_anew_or_dies_while_it_is_sampled() -> None:
+    reader = Reader(Mgr((0, 1)))
+    reader()
+    reader.mgr.answer(HISTOGRAM, dump((100, 0, 0), (0, 0, 0)))
+    reader()
+    reader.down = (1,)
+    reader.mgr.answer(HISTOGRAM, dump((1, 0, 0), (0, 0, 0)))
+    found = []
+    for _ in range(20):
+        found += list(reader().latencies)
+        reader.mgr.answer(HISTOGRAM, dump((1, 0, 0), (0, 0, 0)))
+    assert found and {counts.osd for counts in found} == {0}
+    assert all(counts.read == (0, 0, 0) for counts in found)
+
+
+def test_others_are_sampled_where_those_in_turn_die() -> None:
+    reader = Reader(Mgr(range(6)))
+    for _ in range(2):
+        reader()
+        reader.mgr.answer(HISTOGRAM, dump((1, 0, 0), (0, 0, 0)))
+    reader.down = (0, 1, 2)
+    found = set()
+    for _ in range(12):
+        found |= {counts.osd for counts in reader().latencies}
+        reader.mgr.answer(HISTOGRAM, dump((1, 0, 0), (0, 0, 0)))
+    assert found == {3, 4, 5}
+
+
+# ---- heartbeats, epochs
+
+def pings(**last: Any) -> Any:
+    return {'entries': [{'from osd': 0, 'to osd': osd[1:], 'interface': interface,
+                         'last': ms if interface == 'front' else 0.1}
+                        for osd, ms in last.items() for interface in ('back', 'front')]}
+
+
+def test_ping_times_by_the_slower_interface() -> None:
+    assert ping_times(json.dumps(pings(p3=5.5, p4=0.05))) == {3: 5.5, 4: 0.1}
+
+
+def test_a_few_osds_tell_of_heartbeats() -> None:
+    reader = Reader(Mgr(range(10)))
+    reader()
+    assert reader.mgr.asked(PINGS) == [0, 1, 2, 3]
+    reader.mgr.answer(PINGS, pings(p7=40.0, p8=0.5))
+    assert reader().ping_ms == {7: 40.0, 8: 0.5}
+    assert reader().ping_ms is None and len(reader.mgr.asked(PINGS)) == 4
+    for _ in range(12):
+        reader()
+    assert reader.mgr.asked(PINGS) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_one_that_finds_all_slow_accuses_nobody() -> None:
+    reader = Reader(Mgr(range(3)))
+    reader()
+    for osd, ms in ((0, 900.0), (1, 0.5), (2, 0.6)):
+        for target, prefix, result in reader.mgr.sent:
+            if (target, prefix) == (osd, PINGS):
+                result.outb = json.dumps(pings(p5=ms))
+                result.ev.set()
+    assert reader().ping_ms == {5: 0.6}
+
+
+def test_those_that_share_pgs_with_the_culprit_are_asked_for_heartbeats() -> None:
+    reader = Reader(Mgr(range(30)))
+    reader.mgr.data['pg_summary']['by_osd'] = {'21': {'active+clean+laggy': 3},
+                                               '22': {'active+clean+laggy': 1}}
+    reader(LAGGY)
+    assert sorted(reader.mgr.asked(PINGS)) == [21, 22]
+
+
+def test_untrimmed_epochs() -> None:
+    assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 509}') == 500
+    reader = Reader()
+    assert reader().untrimmed_epochs is None and reader.mgr.asked(STATUS) == [0]
+    reader.mgr.answer(STATUS, {'oldest_map': 1, 'newest_map': 3})
+    assert reader().untrimmed_epochs == 3 and reader().untrimmed_epochs is None
+    for _ in range(12):
+        reader()
+    assert reader.mgr.asked(STATUS) == [0, 0]
+
+
+# ---- answers that are none
+
+NONSENSE = [
+    '', 'null', '[]', '7', '{}', '"x"', '\x00\xff', '{"osd": null}',
+    '{"ops": [1]}', '{"ops": 1}', '{"ops": [{"description": 5}]}',
+    '{"ops": [{"description": "osd_op(c 2.1f x", "type_data": [], "age": 1}]}',
+    *[json.dumps({'ops': [op('2.1', age)]}) for age in (NAN, float('inf'), 1e300, -5)],
+    '{"newest_map": "x", "oldest_map": 1}', '{"newest_map": null}',
+    '{"newest_map": Infinity, "oldest_map": 1}', '{"newest_map": 1, "oldest_map": 1e30}',
+    '{"entries": [{}]}', '{"entries": null}', '{"entries": [{"to osd": "x", "last": 1}]}',
+    '{"entries": [{"to osd": NaN, "last": 1}]}', '{"entries": [{"to osd": 1, "last": NaN}]}',
+    *[json.dumps(each) for each in (
+        dump((1, 2), (1, 2)), dump(('x', 1, 1), (1, 1, 1)), dump((1, 1, 1), (1, 1, 1), ('x', 'y')),
+        dump((), (), ()), dump((1, 1), (1, 1), (float('inf'),)))]]
+
+
+@pytest.mark.parametrize('out', NONSENSE)
+def test_an_answer_that_is_nonsense_is_logged_and_passed_over(
+        out: str, caplog: pytest.LogCaptureFixture) -> None:
+    reader = Reader()
+    reader.mgr.data.update(waiting(1, 1, 1))
+    for _ in range(20):
+        found = reader(LAGGY)
+        for prefix in (HISTOGRAM, OPS, STATUS, PINGS):
+            reader.mgr.answer(prefix, out)
+        assert len(found.counters) == 3 and found.latencies == ()
+        assert not any(found.unreadable.values()) and not found.ping_ms
+        assert found.untrimmed_epochs is None
+    assert 'osd.0: ' in caplog.text and 'cannot be read' in caplog.text
+
+
+# ---- metadata, states of PGs
+
+@pytest.mark.parametrize('metadata, model', [
+    ({'device_ids': 'nvme0n1=A_B_1,sdc=SEAGATE_ST8_XYZ', 'bluestore_bdev_devices': 'sdc'},
+     'SEAGATE_ST8'),
+    ({'device_ids': 'sda=QEMU_7', 'bluestore_bdev_devices': 'dm-1'}, 'QEMU'),
+    ({'device_ids': 'sda=serial'}, ''), ({'device_ids': ''}, ''), ({'device_ids': 'sda,='}, ''),
+    ({}, '')])
+def test_drive_model(metadata: Mapping[str, str], model: str) -> None:
+    assert drive_model(metadata) == model
+
+
+def test_a_pg_counts_in_each_condition_that_its_state_names() -> None:
+    counts = count_states([
+        ('active+clean', 10), ('active+clean+scrubbing+deep', 2), ('active+clean+scrubbing', 1),
+        ('active+clean+laggy', 3), ('active+clean+wait', 1), ('stale+active+clean', 4),
+        ('active+undersized+degraded+remapped+backfill_wait', 5), ('down', 6), ('peering', 7),
+        ('active+remapped+backfill_toofull', 8), ('active+recovering+degraded', 1)])
+    assert counts == PgCounts(
+        total=48, active_clean=21, inactive=17, in_transition=7, degraded=6, remapped=13,
+        backfill_wait=5, backfill_toofull=8, laggy=3, wait=1, recovering=1, deep_scrubbing=2)
+
+
+def test_pgs_that_nobody_has_reported_are_in_transition() -> None:
+    counts = count_states([('active+clean', 10)], 16)
+    assert (counts.total, counts.unreported, counts.inactive, counts.in_transition) == (16, 6, 6, 6)
+    assert count_states([('active+clean', 10)], 4).unreported == 0
+    unknown = count_states([('active+clean', 10), ('unknown', 3)], 15)
+    assert (unknown.total, unknown.unreported, unknown.in_transition) == (15, 5, 5)
+    assert count_states([]) == PgCounts()
+
+
+def test_counts_by_pool() -> None:
+    pools = {pool: Pool(pool, 'p', False, 3, 2, 0, 8, 8, 8) for pool in (1, 2)}
+    status = {'pgs_by_pool_state': [
+        {'pool_id': 1, 'pg_state_counts': [{'state_name': 'active+clean', 'count': 7}]},
+        {'pool_id': 9, 'pg_state_counts': []}]}
+    assert pool_counts(status, pools) == {1: PgCounts(total=8, active_clean=7, unreported=1,
+                                                      inactive=1, in_transition=1)}
+    assert pool_counts({}, pools) == {}
+
+
+def test_the_hole_in_an_acting_set_is_no_osd() -> None:
+    reader = Reader()
+    reader.mgr.data['pg_summary']['by_osd'] = {str(NO_OSD): {'active+degraded+laggy': 4},
+                                               '1': {'active+degraded+laggy': 4}}
+    assert set(reader(LAGGY).osd_counts or {}) == {1}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Drives a Loop over the cluster in memory, as an mgr and an operator would."""
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from perfguard.loop import Loop
+from perfguard.options import DEFAULTS, Options
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Request
+from perfguard.store import Store
+
+from .cluster import FakeCluster, MemoryKv
+
+#: Small, so that a campaign of a few PGs meets its caps and its time limits.
+OPTIONS = replace(DEFAULTS, target='crush', max_pgs_in_flight=4, readback_timeout=6.0,
+                  stalled_after=600.0)
+
+
+def codes(status: Mapping[str, Any]) -> List[str]:
+    """The codes of the reasons that `status` or `rebalance status` gives."""
+    assert [row['text'] for row in status['limits']] == status['reasons']
+    return [row['code'] for row in status['limits']]
+
+
+class Driver:
+    def __init__(self, cluster: Optional[FakeCluster] = None,
+                 options: Options = OPTIONS) -> None:
+        self.cluster = cluster or FakeCluster()
+        self.kv = self.cluster.kv = MemoryKv(self.cluster.fault)
+        self.options = options
+        self.loop = self._new_loop()
+        self.turn()
+
+    def _new_loop(self) -> Loop:
+        loop = Loop(self.cluster, Store(self.kv), lambda: self.options,
+                    clock=lambda: self.cluster.now)
+        loop.load()
+        return loop
+
+    def restart(self) -> None:
+        """A new mgr becomes active: nothing is left but the store and the cluster."""
+        self.loop = self._new_loop()
+
+    def turn(self, seconds: float = 1.0) -> None:
+        self.loop.turn()
+        self.cluster.tick(seconds)
+
+    @property
+    def status(self) -> Any:
+        return self.loop.published.rebalance
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get('phase', ''))
+
+    def ask(self, verb: str, **kwargs: Any) -> None:
+        self.loop.request(Request(verb, **kwargs))
+
+    def order(self, verb: str, *names: str, **kwargs: Any) -> Any:
+        """What a command that changes CRUSH is answered; raises Refused."""
+        return self.give(Order(verb, names, **kwargs))
+
+    def give(self, order: Any) -> Dict[str, Any]:
+        """What the next turn answers; raises Refused."""
+        waiting = self.loop._desk.put(order)
+        self.turn()
+        if waiting.refused is not None:
+            raise waiting.refused
+        assert waiting.answer is not None
+        return waiting.answer
+
+    def run_until(self, done: Callable[[], bool], turns: int = 300) -> None:
+        for _ in range(turns):
+            if done():
+                return
+            self.turn()
+        raise AssertionError('not reached in %d turns: %s %s' % (
+            turns, self.phase, self.status.get('reasons')))
+
+    def run_to(self, phase: str, turns: int = 300) -> None:
+        self.run_until(lambda: self.phase == phase, turns)
+
+    def run(self, turns: int) -> None:
+        for _ in range(turns):
+            self.turn()
+
+    def to_pinned(self) -> None:
+        """Prepare, expand, wait for the remapped PGs, pin."""
+        self.ask('prepare')
+        self.run_to('PREPARED')
+        self.cluster.expand()
+        self.run_until(lambda: bool(self.cluster.remapped()))
+        self.ask('pin')
+        self.run_to('PINNED')
+
+    def to_releasing(self) -> None:
+        self.to_pinned()
+        self.ask('start')
+        self.run_until(lambda: self.status['in_flight'] > 0)

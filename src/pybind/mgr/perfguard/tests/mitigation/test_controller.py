@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mitigation in the loop: with campaigns, through crashes, by command, with damage."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from perfguard import tables
+from perfguard.cluster.types import PgCounts, Readings
+from perfguard.rebalance.requests import Refused
+from perfguard.store import Store
+
+from ..fakes.cluster import Crash, FakeCluster
+from ..fakes.driver import OPTIONS, Driver, codes
+from ..watch.test_controller import PERIOD, Watched
+
+SECONDS = 5.0
+ACT = replace(OPTIONS, mitigation_mode='act', mitigation_seconds=SECONDS)
+FOUND = {('osd', 'osd_max_backfills'): '4', ('osd/class:hdd', 'osd_max_backfills'): '8'}
+SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd/class:hdd', 'osd_max_backfills'): '1',
+          ('osd', 'osd_recovery_max_active'): '1'}
+#: The alarm for laggy PGs is kept for 15 s.
+ALL_UNDONE_TURNS = 60
+#: An OSD that has no PG of those under way.
+SUSPECT = 50
+
+
+class Mitigated(Driver):
+    def __init__(self, **options: Any) -> None:
+        # Time passes between two readings, and one OSD is suspected when PGs are laggy.
+        read = Readings(seconds=2.0, counters={}, clients=(), places={},
+                        osd_counts={SUSPECT: PgCounts(total=6, laggy=3)})
+        super().__init__(FakeCluster(osd_config=dict(FOUND), read=read), replace(ACT, **options))
+
+    def freeze(self) -> None:
+        """PGs are remapped and stay so, without a campaign."""
+        self.cluster.flags.add('nobackfill')
+        self.cluster.expand()
+        self.run_until(lambda: bool(self.cluster.remapped()))
+
+    def trouble(self, on: bool = True) -> None:
+        self.cluster.trouble = {'laggy': 3} if on else {}
+
+    @property
+    def rungs(self) -> Dict[str, Any]:
+        return {row['rung']: row for row in self.loop.published.mitigated.listing['rungs']}
+
+    def states(self) -> Dict[str, str]:
+        return {rung: row['state'] for rung, row in self.rungs.items()}
+
+    def wait(self, rung: str, state: str) -> None:
+        self.run_until(lambda: self.states()[rung] == state, 100)
+
+    def told(self, kind: str = 'mitigation') -> List[str]:
+        return [event['what'] for event in self.loop.published.events if event['kind'] == kind]
+
+
+def climbed() -> Mitigated:
+    driver = Mitigated()
+    driver.freeze()
+    driver.trouble()
+    driver.wait('slow recovery', 'held')
+    driver.run(3)
+    return driver
+
+
+def test_up_and_down_without_a_campaign() -> None:
+    driver = climbed()
+    cluster = driver.cluster
+    assert 'norebalance' in cluster.flags and cluster.osd_config == SLOWED
+    status = driver.loop.published.status
+    assert status['mode'] == 'act' and 'MITIGATION' in codes(status)
+    row = driver.rungs['slow recovery']
+    assert row['state'] == 'held' and '3 PGs are laggy' in row['why']
+    assert {'what': 'osd_max_backfills', 'who': 'osd/class:hdd', 'found': '8', 'put': '1',
+            'in_force': True} in row['settings']
+    assert driver.states()['hold releases'] == 'idle'
+    driver.trouble(False)
+    driver.run(ALL_UNDONE_TURNS)
+    assert set(driver.states().values()) == {'idle'}
+    assert 'norebalance' not in cluster.flags and cluster.osd_config == FOUND
+    assert driver.told() == ['norebalance is set', 'recovery is slowed',
+                             'slow recovery: undoing', 'recovery is as before',
+                             'norebalance: undoing', 'norebalance is given back']
+    assert [line for line in cluster.logged if line.startswith('norebalance is set')]
+
+
+def test_observe_touches_nothing() -> None:
+    driver = Mitigated(mitigation_mode='observe')
+    driver.freeze()
+    driver.trouble()
+    sent = len(driver.cluster.sent)
+    driver.run(60)
+    assert driver.states()['norebalance'] == driver.states()['slow recovery'] == 'would'
+    assert len(driver.cluster.sent) == sent and driver.cluster.osd_config == FOUND
+    assert driver.loop.published.status['mode'] == 'observe'
+
+
+def test_what_holds_does_not_write_or_read_for_nothing() -> None:
+    driver = climbed()
+    driver.run(15)
+    writes, sent = driver.cluster.fault.count, len(driver.cluster.sent)
+    driver.run(30)
+    assert (driver.cluster.fault.count, len(driver.cluster.sent)) == (writes, sent)
+
+
+def test_an_osd_that_fails_while_recovery_is_slowed() -> None:
+    """The options are read only now and then while a rung holds them, but not then."""
+    driver = climbed()
+    driver.cluster.trouble = {'laggy': 3, 'degraded': 5}
+    driver.turn()
+    assert driver.cluster.osd_config == FOUND
+    driver.run(2)
+    assert driver.states()['slow recovery'] == 'idle'
+    assert driver.states()['norebalance'] == 'held'
+
+
+def test_pgs_that_are_not_known_of_after_a_failover_undo_nothing() -> None:
+    driver = Mitigated()
+    driver.freeze()
+    driver.cluster.slow_daemons = {'osd.0': 3}
+    driver.wait('slow recovery', 'held')
+    driver.run(3)
+    driver.restart()
+    driver.cluster.slow_daemons, driver.cluster.trouble = {}, {'unreported': 5}
+    driver.run(ALL_UNDONE_TURNS)
+    assert driver.states()['norebalance'] == driver.states()['slow recovery'] == 'held'
+    assert driver.cluster.osd_config == SLOWED
+    # Those of OSDs that are dead will never be known of.
+    driver.run_until(lambda: set(driver.states().values()) == {'idle'}, 500)
+    assert driver.cluster.osd_config == FOUND and 'norebalance' not in driver.cluster.flags
+
+
+# ---- with a campaign
+
+def releasing(**options: Any) -> Mitigated:
+    driver = Mitigated(**options)
+    driver.cluster.backfill_seconds = 1e6
+    driver.to_releasing()
+    driver.run_until(lambda: len(driver.cluster.remapped()) == 4)
+    driver.cluster.backfill_wait = set(sorted(driver.cluster.remapped())[:2])
+    return driver
+
+
+def test_with_a_campaign_pgs_that_wait_are_pinned_back() -> None:
+    driver = releasing()
+    driver.run(3)
+    waiting = set(driver.cluster.backfill_wait)
+    assert len(waiting) == 2
+    driver.trouble()
+    driver.wait('norebalance', 'held')
+    assert driver.states()['hold releases'] == 'held' and driver.phase == 'HOLDING'
+    driver.turn()
+    assert 'MITIGATION' in codes(driver.status) and 'FOREIGN_FLAG' not in codes(driver.status)
+    driver.wait('pin back', 'held')
+    driver.run(5)
+    assert driver.status['in_flight'] == 2 and not waiting & set(driver.cluster.remapped())
+    driver.trouble(False)
+    driver.cluster.backfill_seconds = 4.0
+    driver.run_to('DONE')
+    assert len(driver.cluster.moved) == 12 and driver.cluster.entries() == {}
+    assert driver.cluster.osd_config == FOUND
+    assert 'norebalance' not in driver.cluster.flags
+
+
+def test_pgs_that_would_have_to_peer_with_a_suspect_stay_under_way() -> None:
+    driver = releasing()
+    first, second = sorted(driver.cluster.backfill_wait)
+    for number, suspects in enumerate((driver.cluster.pg[first].data, ())):
+        driver.cluster.read = replace(driver.cluster.read, osd_counts={
+            osd: PgCounts(total=6, laggy=3) for osd in suspects[:1]})
+        driver.trouble()
+        driver.run(30)
+        row = driver.rungs['pin back']
+        assert first not in row['note'] and (number == 0 or row['state'] == 'idle')
+        driver.trouble(False)
+        driver.run(ALL_UNDONE_TURNS)
+        driver.cluster.backfill_wait = set(driver.cluster.remapped()[:2])
+
+
+@pytest.mark.parametrize('mode', ['off', 'observe', 'act'])
+def test_releases_are_held_in_every_mode(mode: str) -> None:
+    driver = releasing(mitigation_mode=mode, mitigation_seconds=1000.0)
+    pinned = driver.status['pinned']
+    driver.trouble()
+    driver.run(3)
+    driver.trouble(False)
+    driver.run(5)
+    assert 'LAGGY_LATELY' in codes(driver.status)
+    assert driver.phase == 'HOLDING' and driver.status['pinned'] == pinned
+    assert driver.states()['hold releases'] == 'held'
+
+
+def test_the_flag_changes_hands_neither_way() -> None:
+    """A pause during the mitigation; its end during the pause."""
+    driver = releasing()
+    driver.trouble()
+    driver.wait('norebalance', 'held')
+    driver.ask('pause')
+    driver.run(5)
+    driver.trouble(False)
+    driver.run(ALL_UNDONE_TURNS)
+    assert driver.states()['norebalance'] == 'undoing' and 'norebalance' in driver.cluster.flags
+    driver.ask('resume')
+    driver.run(5)
+    assert driver.states()['norebalance'] == 'idle'
+    assert 'norebalance' not in driver.cluster.flags
+    driver.cluster.backfill_seconds = 4.0
+    driver.run_to('DONE')
+
+
+def test_a_flag_of_the_campaign_is_not_taken() -> None:
+    driver = Mitigated()
+    driver.to_pinned()
+    driver.cluster.trouble = {'laggy': 3, 'remapped': 5}
+    driver.run(60)
+    assert driver.states()['norebalance'] == 'idle'
+    driver.ask('abort')
+    driver.cluster.trouble = {}
+    driver.run_to('ABORTED')
+    assert 'norebalance' not in driver.cluster.flags
+
+
+def test_abort_while_rungs_are_held() -> None:
+    driver = releasing()
+    driver.trouble()
+    driver.wait('slow recovery', 'held')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.trouble(False)
+    driver.run(ALL_UNDONE_TURNS)
+    assert driver.cluster.clean() and driver.cluster.osd_config == FOUND
+    assert 'norebalance' not in driver.cluster.flags
+
+
+# ---- what the watch has found
+
+def test_a_pool_that_is_slow_holds_releases() -> None:
+    driver = Watched()
+    driver.osds.backfill_seconds = 1e6
+    driver.to_releasing()
+    driver.osds.factor = 20.0
+    driver.minutes(3)
+    assert driver.phase == 'HOLDING'
+    assert 'SLOW_POOL' in codes(driver.status)
+    driver.osds.factor = 1.0
+    driver.minutes(3)
+    assert driver.phase == 'RELEASING'
+
+
+def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.osds.affinity[7] = 0.75
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert driver.osds.affinity == {7: 0.0}
+    assert 'primary affinity of osd.7 is lowered' in driver.events('mitigation')
+    driver.restart()
+    driver.turn(PERIOD)
+    driver.osds.slow = {}
+    driver.minutes(10)
+    assert driver.osds.affinity == {7: 0.75}
+
+
+# ---- by command
+
+def refusal(driver: Driver, rung: int) -> Refused:
+    with pytest.raises(Refused) as raised:
+        driver.loop.revert(rung)
+    return raised.value
+
+
+def test_revert() -> None:
+    driver = climbed()
+    number = driver.rungs['slow recovery']['id']
+    driver.loop.revert(number)
+    # The answer is a promise, also where this mgr fails now.
+    driver.restart()
+    driver.run(4)
+    assert driver.states()['slow recovery'] == 'reverted' and driver.cluster.osd_config == FOUND
+    assert not [key for key in driver.kv.data if key.startswith('reverts')]
+    assert refusal(driver, number).errno == errno.EINVAL
+    assert refusal(driver, 77).errno == errno.ENOENT
+    assert 'mitigation revert %d' % number in driver.told('request')
+
+
+def test_nothing_is_reverted_before_the_first_turn() -> None:
+    driver = climbed()
+    driver.restart()
+    assert refusal(driver, 1).errno == errno.EAGAIN
+
+
+def test_a_request_of_a_wrong_shape_is_dropped() -> None:
+    driver = climbed()
+    Store(driver.kv).note('reverts', ['x'])
+    driver.restart()
+    driver.turn()
+    assert not [key for key in driver.kv.data if key.startswith('reverts')]
+    assert driver.states()['slow recovery'] == 'held'
+
+
+def test_the_table() -> None:
+    driver = climbed()
+    text = tables.mitigation(driver.loop.published.mitigated.listing)
+    assert text.startswith('mode: act') and 'osd_max_backfills of osd/class:hdd: 8 -> 1' in text
+    assert 'osd_recovery_max_active of osd: not set -> 1' in text
+
+
+# ---- what OSDs show
+
+def test_what_an_osd_does_not_take_over_is_told() -> None:
+    driver = climbed()
+    driver.cluster.osd_shows['osd_recovery_max_active'] = '3'
+    driver.run(15)
+    note = driver.rungs['slow recovery']['note']
+    assert 'osd.0 shows osd_recovery_max_active 3' in note and 'osd_max_backfills' not in note
+    told = driver.told()
+    driver.restart()
+    driver.run(20)
+    assert driver.rungs['slow recovery']['note'] == note and driver.told() == told
+
+
+def test_osds_and_pgs_that_do_not_answer() -> None:
+    driver = releasing()
+    driver.cluster.mute = True
+    driver.trouble()
+    driver.run(60)
+    assert driver.states()['norebalance'] == 'held' and driver.states()['pin back'] == 'idle'
+    assert driver.states()['slow recovery'] == 'idle' and driver.cluster.osd_config == FOUND
+    driver.cluster.mute = False
+    driver.wait('pin back', 'held')
+    driver.wait('slow recovery', 'held')
+
+
+def test_refused_commands_are_told_once() -> None:
+    driver = Mitigated()
+    driver.cluster.refuse['osd set'] = 'EPERM: not now'
+    driver.freeze()
+    driver.trouble()
+    driver.run(30)
+    assert driver.told('failed') == ['osd set norebalance: EPERM: not now']
+    driver.cluster.refuse.clear()
+    driver.run(3)
+    assert 'norebalance' in driver.cluster.flags
+
+
+# ---- crashes and damage
+
+def story(at: Optional[int] = None) -> Mitigated:
+    """Up and down with an mgr that dies before write or command number `at`."""
+    driver = Mitigated()
+    driver.freeze()
+    fault = driver.cluster.fault
+    fault.count, fault.at = 0, at
+
+    def run(turns: int) -> None:
+        for _ in range(turns):
+            try:
+                driver.turn()
+            except Crash:
+                driver.restart()
+                driver.cluster.tick()
+    driver.trouble()
+    run(40)
+    assert 'norebalance' in driver.cluster.flags and driver.cluster.osd_config == SLOWED, at
+    driver.trouble(False)
+    run(70)
+    assert fault.at is None, 'no such step'
+    return driver
+
+
+@pytest.mark.parametrize('part', range(1, 9))
+def test_an_mgr_that_dies_at_any_step(part: int) -> None:
+    """Every eighth step from number `part` on."""
+    steps = story().cluster.fault.count
+    assert steps > 20
+    for at in range(part, steps + 1, 8):
+        driver = story(at)
+        assert set(driver.states().values()) == {'idle'}, at
+        assert driver.cluster.osd_config == FOUND, at
+        assert 'norebalance' not in driver.cluster.flags, at
+
+
+@pytest.mark.parametrize('document', [None, 5, [], {}, {'steps': [[]]}, {'steps': [{'id': 1}]}])
+def test_documents_of_a_wrong_shape(document: Any) -> None:
+    driver = climbed()
+    Store(driver.kv).put('mitigation', document)
+    driver.restart()
+    driver.run(3)
+    assert driver.states()['primary affinity'] == 'idle'
+
+
+def test_one_damaged_copy() -> None:
+    driver = climbed()
+    for key in driver.kv.data:
+        if key.startswith('mitigation/b/'):
+            driver.kv.data[key] = 'x'
+    driver.restart()
+    driver.trouble(False)
+    driver.run(ALL_UNDONE_TURNS)
+    assert driver.cluster.osd_config == FOUND and 'norebalance' not in driver.cluster.flags

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Baselines, and the health check about runs that are slower."""
+import json
+from dataclasses import replace
+
+import pytest
+
+from perfguard.probe.baseline import (CHECK, Baselines, baselines_from_json, health_check,
+                                      regressions)
+from perfguard.probe.records import History, RunRecord
+from perfguard.probe.types import BadJob, Target
+
+from ..fakes.probe_records import LATENCY, POOL, WRITING, run, step
+
+
+def measured(run_id: int, reading: float, writing: float, target: Target = POOL) -> RunRecord:
+    return run(run_id, [step(job, [rate] * 10, repetition=number)
+                        for number in range(3)
+                        for job, rate in ((LATENCY, reading), (WRITING, writing))], target)
+
+
+def history(*records: RunRecord) -> History:
+    found = History()
+    for record in records:
+        found.put(record)
+    return found
+
+
+def test_a_slower_run_is_told_and_a_good_one_ends_it() -> None:
+    base, slow, good = (measured(1, 1000, 800), measured(2, 500, 790), measured(3, 990, 810))
+    baselines = Baselines().with_run(base)
+    found = regressions(baselines, history(base, slow))
+    check = health_check(found)[CHECK]
+    assert check['severity'] == 'warning' and check['count'] == 1
+    assert check['summary'] == 'probes are slower than their baseline: pool:rbd'
+    assert check['detail'][0].startswith(
+        'pool:rbd (run 2 against run 1): latency read: 0.50 times (')
+    assert '); 500 IOPS, before 1,000' in check['detail'][0]
+    assert health_check(regressions(baselines, history(base, slow, good))) == {}
+
+
+def test_faster_is_no_regression_and_neither_is_chance() -> None:
+    base = measured(1, 1000, 800)
+    baselines = Baselines().with_run(base)
+    for other in (measured(2, 2000, 800), measured(2, 930, 760)):
+        assert regressions(baselines, history(base, other)) == ()
+
+
+def test_only_runs_of_the_same_jobs_and_target_count() -> None:
+    base = measured(1, 1000, 800)
+    baselines = Baselines().with_run(base)
+    elsewhere = measured(2, 100, 100, Target('pool', 'other'))
+    other_job = run(3, [step(replace(LATENCY, iodepth=2), [100.0] * 10)])
+    unfinished = replace(measured(4, 100, 100), state='cancelled')
+    assert regressions(baselines, history(base, elsewhere, other_job, unfinished)) == ()
+    renamed = run(5, [(replace(one, job=replace(one.job, name='x', runtime=3.0)), result)
+                      for one, result in measured(5, 100, 100).done])
+    assert [each.run for each in regressions(baselines, history(base, renamed))] == [5]
+
+
+def test_runs_from_before_the_baseline_do_not_count() -> None:
+    old, base = measured(1, 100, 100), measured(2, 1000, 800)
+    assert regressions(Baselines().with_run(base), history(old, base)) == ()
+
+
+def test_set_again_and_removed() -> None:
+    base, slow = measured(1, 1000, 800), measured(2, 500, 400)
+    baselines = Baselines().with_run(base)
+    assert baselines.of(slow) == 1 and baselines.ids == {1}
+    assert baselines.with_run(slow).ids == {2}
+    assert regressions(baselines.with_run(slow), history(base, slow)) == ()
+    assert baselines.without(1).ids == frozenset() and baselines.without(7).ids == {1}
+    assert baselines.ids == {1}
+    # A baseline whose record is lost is held against nothing.
+    assert regressions(baselines, history(slow)) == ()
+
+
+def test_two_targets_are_two_baselines() -> None:
+    there = Target('osd', '', (3,))
+    bases = measured(1, 1000, 800), measured(2, 1000, 800, there)
+    baselines = Baselines().with_run(bases[0]).with_run(bases[1])
+    slow = measured(3, 500, 400), measured(4, 500, 400, there)
+    found = regressions(baselines, history(*bases, *slow))
+    assert [(each.baseline, each.run) for each in found] == [(1, 3), (2, 4)]
+    assert health_check(found)[CHECK]['count'] == 4
+    assert health_check(found)[CHECK]['summary'].endswith(': pool:rbd, osd:x3:3')
+
+
+def test_what_cannot_be_a_baseline() -> None:
+    good = measured(1, 9, 9)
+    for record in (replace(good, state='failed'), replace(good, results=())):
+        with pytest.raises(BadJob, match='run 1 is [a-z]+: only a run that is done can be a base'):
+            Baselines().with_run(record)
+
+
+def test_json() -> None:
+    base = measured(1, 1000, 800)
+    raw = json.loads(json.dumps(Baselines().with_run(base).to_json()))
+    assert baselines_from_json(raw).of(measured(2, 500, 400)) == 1

@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The probes in the loop: orders, schedules, baselines, and what is kept, through failovers."""
+import calendar
+import errno
+import time
+from dataclasses import replace
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+from perfguard.probe import plan
+from perfguard.probe.baseline import CHECK
+from perfguard.probe.controller import AGAIN_SECONDS, FELT_PERIODS, JOURNAL, SETTINGS
+from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
+from perfguard.rebalance.requests import Refused
+from perfguard.store import Store
+
+from ..fakes import probe_runs
+from ..fakes.driver import OPTIONS, codes
+from ..fakes.probe_cluster import ProbeCluster, ProbeDriver, fake_children
+
+WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
+IN_POOL = RunOrder(words=WORDS, pool='rep')
+#: A Sunday in 2026.
+SUNDAY = calendar.timegm((2026, 1, 4, 0, 0, 0))
+HOUR, DAY = 3600.0, 86400.0
+
+
+@pytest.fixture(autouse=True)
+def setting(monkeypatch: Any) -> Iterator[None]:
+    fake_children(monkeypatch)
+    monkeypatch.setenv('TZ', 'UTC')
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def ran(driver: ProbeDriver, order: RunOrder = IN_POOL) -> int:
+    run = int(driver.give(order)['id'])
+    driver.finish()
+    driver.judged()
+    assert driver.state(run) == 'done'
+    return run
+
+
+def refusal(driver: ProbeDriver, order: Any) -> Refused:
+    with pytest.raises(Refused) as refused:
+        driver.give(order)
+    return refused.value
+
+
+def code(driver: ProbeDriver, order: Any) -> int:
+    return refusal(driver, order).errno
+
+
+# ---- orders
+
+@pytest.mark.parametrize('verb', ['probe cancel', 'probe rm', 'probe baseline set',
+                                  'probe baseline rm'])
+def test_orders_about_a_run_that_is_not_known(verb: str) -> None:
+    assert code(ProbeDriver(), RunId(verb, 7)) == errno.ENOENT
+
+
+def test_orders_while_a_run_is_under_way() -> None:
+    driver = ProbeDriver()
+    driver.cluster.behaviour = 'deaf'
+    driver.give(IN_POOL)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    assert refusal(driver, IN_POOL).args[0] == 'probe 1 is under way'
+    assert code(driver, RunId('probe rm', 1)) == errno.EBUSY
+    assert code(driver, RunId('probe baseline set', 1)) == errno.EINVAL
+    assert driver.give(replace(IN_POOL, dry_run=True))['dry_run']
+    status = driver.loop.published.status
+    assert status['probe']['id'] == 1 and 'step 1 of 1' in status['probe']['text']
+    assert 'PROBE' in codes(status)
+    assert 'probe 1 of pool:rep is active' in '\n'.join(status['reasons'])
+    assert driver.cluster.progress_events == {'perfguard-probe-1': 0.0}
+    assert driver.give(RunId('probe cancel', 1))['message'] == 'stopping'
+    driver.finish()
+    assert driver.state(1) == 'cancelled'
+
+
+def test_orders_about_a_run_that_has_ended() -> None:
+    driver = ProbeDriver()
+    ran(driver)
+    assert code(driver, RunId('probe cancel', 1)) == errno.EINVAL
+    assert driver.give(RunId('probe rm', 1))['message'] == 'forgotten'
+    assert not driver.listed
+    driver.restart()
+    driver.turn()
+    assert not driver.listed
+    assert ran(driver) == 2  # no id twice
+
+
+def test_what_is_refused_is_not_begun() -> None:
+    driver = ProbeDriver()
+    driver.cluster.health['OSD_NEARFULL'] = '1 nearfull osd(s)'
+    assert 'nearly full' in str(refusal(driver, IN_POOL))
+    preview = driver.give(replace(IN_POOL, dry_run=True))
+    assert any('nearly full' in text for text in preview['refusals'])
+    assert not driver.listed and not driver.busy and driver.cluster.is_untouched()
+
+
+def test_a_campaign_keeps_probes_out() -> None:
+    driver = ProbeDriver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    assert 'campaign' in str(refusal(driver, IN_POOL))
+    ran(driver, replace(IN_POOL, during_campaign=True))
+
+
+def test_a_campaign_that_begins_ends_a_probe() -> None:
+    driver = ProbeDriver()
+    driver.cluster.behaviour = 'deaf'
+    driver.give(IN_POOL)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.ask('prepare')
+    driver.finish()
+    assert driver.state(1) == 'aborted' and 'campaign' in driver.listed[1]['message']
+
+
+def test_an_order_that_goes_wrong_is_refused(monkeypatch: Any) -> None:
+    driver = ProbeDriver()
+    monkeypatch.setattr('perfguard.probe.controller.draft', None)
+    assert code(driver, IN_POOL) == errno.EIO
+    assert not driver.busy
+
+
+def test_reports_of_osds_are_a_probes_doing_for_a_while_after_it() -> None:
+    driver = ProbeDriver()
+    assert not driver.felt
+    driver.cluster.behaviour = 'deaf'
+    driver.give(IN_POOL)
+    driver.run_until(lambda: driver.state(1) == 'running')
+    assert driver.felt
+    driver.give(RunId('probe cancel', 1))
+    driver.finish()
+    ended = driver.cluster.now
+    assert driver.felt
+    driver.run_until(lambda: not driver.felt)
+    periods = (driver.cluster.now - ended) / driver.cluster.stats_period()
+    assert 2 <= periods <= FELT_PERIODS
+    driver.cluster.now -= DAY
+    assert not driver.felt, 'a clock that is set back does not make it last'
+
+
+# ---- schedules
+
+def scheduled(now: float = SUNDAY, **window: str) -> ProbeDriver:
+    driver = ProbeDriver(ProbeCluster(now=now))
+    driver.give(NewSchedule('nightly', RunOrder(profile='quick', pool='rep', trigger='nightly'),
+                            {'begin_time': '0200', 'end_time': '0400', **window}))
+    return driver
+
+
+def go_to(driver: ProbeDriver, at: float) -> None:
+    driver.cluster.now = at
+    driver.run(3)
+
+
+def test_once_a_window_through_failovers_and_forgetting() -> None:
+    driver = scheduled()
+    go_to(driver, SUNDAY + HOUR)
+    assert not driver.listed
+    go_to(driver, SUNDAY + 2 * HOUR)
+    driver.finish()
+    assert [row['trigger'] for row in driver.listed.values()] == ['nightly']
+    driver.give(RunId('probe rm', 1))
+    driver.restart()
+    go_to(driver, SUNDAY + 3 * HOUR)
+    assert not driver.listed
+    go_to(driver, SUNDAY + DAY + 2 * HOUR)
+    driver.finish()
+    assert list(driver.listed) == [2]
+
+
+def test_refused_told_once_and_tried_again(monkeypatch: Any) -> None:
+    driver = scheduled()
+    tries: List[float] = []
+
+    def counted(*args: Any) -> Any:
+        tries.append(driver.cluster.now)
+        return plan.draft(*args)
+
+    monkeypatch.setattr('perfguard.probe.controller.draft', counted)
+    cluster = driver.cluster
+    cluster.trouble = {'laggy': 1}
+    cluster.now = SUNDAY + 2 * HOUR
+    for laggy in range(1, 6):
+        cluster.trouble = {'laggy': laggy}
+        driver.run(int(AGAIN_SECONDS))
+    assert driver.told('refused') == ['scheduled probe nightly'] and len(tries) == 5
+    row, = driver.loop.probed().schedules_json()['schedules']
+    assert '5 PGs are laggy' in row['refused'] and not driver.listed
+    cluster.trouble = {}
+    driver.run(int(AGAIN_SECONDS))
+    driver.finish()
+    assert driver.state(1) == 'done'
+    row, = driver.loop.probed().schedules_json()['schedules']
+    assert row['refused'] == ''
+
+
+def test_refused_in_the_next_window_is_told_anew() -> None:
+    driver = scheduled()
+    driver.cluster.trouble = {'laggy': 1}
+    for day in range(2):
+        go_to(driver, SUNDAY + day * DAY + 2 * HOUR)
+        go_to(driver, SUNDAY + day * DAY + 5 * HOUR)
+    assert len(driver.told('refused')) == 2
+
+
+def test_a_schedule_whose_pool_has_gone() -> None:
+    driver = scheduled()
+    store = Store(driver.kv)
+    settings = store.get(SETTINGS)
+    settings['schedules'][0]['probe']['pool'] = 'gone'  # type: ignore[index]
+    store.put(SETTINGS, settings)
+    driver.restart()
+    go_to(driver, SUNDAY + 2 * HOUR)
+    row, = driver.loop.probed().schedules_json()['schedules']
+    assert "no pool 'gone'" in row['refused']
+
+
+def test_a_schedule_that_goes_wrong_does_not_stop_the_loop(monkeypatch: Any) -> None:
+    driver = scheduled()
+    monkeypatch.setattr('perfguard.probe.controller.draft', None)
+    go_to(driver, SUNDAY + 2 * HOUR)
+    row, = driver.loop.probed().schedules_json()['schedules']
+    assert 'the module failed' in row['refused']
+
+
+def test_never_two_at_a_time() -> None:
+    driver = scheduled()
+    driver.cluster.behaviour = 'deaf'
+    driver.give(IN_POOL)
+    go_to(driver, SUNDAY + 2 * HOUR)
+    assert list(driver.listed) == [1]
+
+
+@pytest.mark.parametrize('order, errno_', [
+    (NewSchedule('command', RunOrder(pool='rep'), {}), errno.EINVAL),
+    (NewSchedule('a b', RunOrder(pool='rep'), {}), errno.EINVAL),
+    (NewSchedule('x', RunOrder(pool='rep'), {'begin_time': '2500'}), errno.EINVAL),
+    (NewSchedule('x', RunOrder(pool='rep'), {'every_days': '0'}), errno.EINVAL),
+    (NewSchedule('x', RunOrder(pool='gone'), {}), errno.ENOENT),
+    (NewSchedule('x', RunOrder(profile='bogus'), {}), errno.EINVAL),
+    (Named('probe schedule rm', 'x'), errno.ENOENT)])
+def test_bad_schedules(order: Any, errno_: int) -> None:
+    driver = ProbeDriver()
+    assert code(driver, order) == errno_
+    assert not driver.loop.probed().schedules
+
+
+def test_a_schedule_is_replaced_and_dropped() -> None:
+    driver = scheduled()
+    driver.cluster.trouble = {'laggy': 1}
+    go_to(driver, SUNDAY + 2 * HOUR)
+    driver.give(NewSchedule('nightly', RunOrder(pool='ec', trigger='nightly'), {}))
+    row, = driver.loop.probed().schedules_json()['schedules']
+    assert row['probe'] == {'pool': 'ec'}
+    driver.restart()
+    driver.give(Named('probe schedule rm', 'nightly'))
+    driver.restart()
+    driver.turn()
+    assert not driver.loop.probed().schedules
+
+
+# ---- baselines
+
+@pytest.fixture
+def speed(monkeypatch: Any) -> Dict[str, int]:
+    """What workers measure."""
+    rates = {'iops': 1000}
+    plain = probe_runs.result
+    monkeypatch.setattr(probe_runs, 'result', lambda job, given, **changes: plain(
+        job, [rates['iops']] * len(given), **changes))
+    return rates
+
+
+REPEATED = replace(IN_POOL, repeat='5')
+
+
+def test_a_regression_through_failovers(speed: Dict[str, int]) -> None:
+    driver = ProbeDriver()
+    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    ran(driver, REPEATED)
+    assert CHECK not in driver.cluster.checks
+    speed['iops'] = 300
+    ran(driver, REPEATED)
+    assert CHECK in driver.cluster.checks
+    assert driver.listed[3]['verdict'] == 'slower than its baseline'
+    driver.cluster.checks = {}
+    driver.restart()
+    driver.turn()
+    assert CHECK in driver.cluster.checks
+    row, = driver.loop.probed().baselines_json()['baselines']
+    assert row['id'] == 1 and row['slower'][0]['probe'] == 3
+    assert code(driver, RunId('probe rm', 1)) == errno.EBUSY
+    speed['iops'] = 1000
+    ran(driver, REPEATED)
+    assert CHECK not in driver.cluster.checks
+
+
+@pytest.mark.parametrize('order', [RunId('probe baseline rm', 1), RunId('probe rm', 2),
+                                   RunId('probe baseline set', 2)])
+def test_what_else_ends_a_regression(speed: Dict[str, int], order: RunId) -> None:
+    driver = ProbeDriver()
+    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    speed['iops'] = 300
+    ran(driver, REPEATED)
+    assert CHECK in driver.cluster.checks
+    driver.give(order)
+    driver.turn()
+    assert CHECK not in driver.cluster.checks
+
+
+def test_a_baseline_whose_record_is_lost() -> None:
+    driver = ProbeDriver()
+    driver.give(RunId('probe baseline set', ran(driver)))
+    Store(driver.kv).remove('probe/1')
+    driver.restart()
+    driver.turn()
+    ran(driver)
+    assert driver.give(RunId('probe baseline rm', 1))['message'] == 'no baseline any more'
+    assert code(driver, RunId('probe baseline rm', 1)) == errno.ENOENT
+
+
+# ---- what is kept
+
+def test_only_so_many_runs_are_kept() -> None:
+    driver = ProbeDriver(options=replace(OPTIONS, probe_history=2))
+    driver.give(RunId('probe baseline set', ran(driver)))
+    for _ in range(4):
+        ran(driver)
+    driver.turn()
+    assert list(driver.listed) == [1, 4, 5]
+    driver.restart()
+    driver.turn()
+    assert list(driver.listed) == [1, 4, 5]
+
+
+def test_only_so_long() -> None:
+    driver = ProbeDriver(options=replace(OPTIONS, probe_days=1))
+    ran(driver)
+    ran(driver)
+    go_to(driver, driver.cluster.now + 2 * DAY)
+    assert list(driver.listed) == [2]  # the newest stays
+
+
+def test_settings_that_cannot_be_read_hide_no_journal() -> None:
+    driver = ProbeDriver()
+    driver.cluster.behaviour = 'deaf'
+    driver.give(IN_POOL)
+    driver.run(4)
+    driver.cluster.kill_workers()
+    driver.cluster.behaviour = 'good'
+    store = Store(driver.kv)
+    store.get(SETTINGS)
+    store.put(SETTINGS, {'schedules': 3})
+    driver.restart()
+    driver.turn()
+    driver.finish()
+    assert driver.cluster.is_untouched() and driver.state(1) == 'failed'
+    assert any('cannot be read' in text for text in driver.told('store'))
+
+
+def test_a_journal_that_cannot_be_read_is_told() -> None:
+    driver = ProbeDriver()
+    Store(driver.kv).put(JOURNAL, {'record': {}, 'site': None})
+    driver.restart()
+    driver.turn()
+    assert not driver.busy and any('cannot be read' in text for text in driver.told('store'))
+    driver.give(RunId('probe abandon', 0))
+    ran(driver)
+
+
+# ---- benches of the stores
+
+class Benching(ProbeCluster):
+    """OSDs that take `bench_seconds` for each; those in `silent` never answer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.benches: List[Any] = []
+        self.open: Dict[int, Any] = {}
+        self.silent: Dict[int, bool] = {}
+        self.slow = 1
+
+    def ask(self, topic: str, osds: Any, command: Any) -> None:
+        for osd in osds:
+            self.benches.append((osd, command['size']))
+            self.open[osd] = (self.now + 3.0, command)
+
+    def asked(self, topic: str) -> Any:
+        return set(self.open)
+
+    def answers(self, topic: str) -> Dict[int, Any]:
+        ready = {osd: command for osd, (at, command) in self.open.items()
+                 if at <= self.now and osd not in self.silent}
+        for osd in ready:
+            del self.open[osd]
+        return {osd: {'bytes_written': command['count'], 'blocksize': command['size'],
+                      'elapsed_sec': 2.0 * (3.0 if osd == self.slow else 1.0)}
+                for osd, command in ready.items()}
+
+
+STORE = RunOrder(store=True, osd='0,1,2,3,4,5', repeat='5')
+
+
+def test_stores_are_ranked_compared_and_held_against_baselines() -> None:
+    cluster = Benching()
+    driver = ProbeDriver(cluster)
+    first = ran_long(driver, STORE)
+    assert cluster.benches[:4] == [(0, 4096), (0, 4 << 20), (1, 4096), (1, 4 << 20)]
+    found = driver.loop.probed().details(first)
+    assert [row['osd'] for row in found['osds'] if row['outlier']] == [1, 1]
+    assert {len(job['repetitions']) for job in found['jobs']} == {5}
+    driver.give(RunId('probe baseline set', first))
+    second = ran_long(driver, STORE)
+    assert driver.loop.probed().compared(first, second)['verdict'] == 'no difference'
+    cluster.slow = 2
+    third = ran_long(driver, STORE)
+    lines = {line['job']: line['verdict']
+             for line in driver.loop.probed().compared(first, third)['lines']}
+    assert lines['bench-4096 write osd.2'] == 'slower'
+    assert lines['bench-4096 write osd.1'] == 'faster'
+    assert CHECK in driver.cluster.checks
+    assert driver.cluster.is_untouched() and not driver.cluster.workers
+
+
+def ran_long(driver: ProbeDriver, order: RunOrder) -> int:
+    run = int(driver.give(order)['id'])
+    driver.finish(600)
+    driver.judged()
+    assert driver.state(run) == 'done'
+    return run
+
+
+def test_a_bench_is_not_stopped_but_no_other_begun() -> None:
+    cluster = Benching()
+    driver = ProbeDriver(cluster)
+    driver.give(STORE)
+    driver.give(RunId('probe cancel', 1))
+    assert driver.busy
+    driver.finish(10)
+    assert driver.state(1) == 'cancelled' and len(cluster.benches) == 1
+
+
+def test_an_osd_that_does_not_answer() -> None:
+    cluster = Benching()
+    cluster.silent[0] = True
+    driver = ProbeDriver(cluster)
+    driver.give(STORE)
+    driver.finish(80)
+    assert driver.state(1) == 'failed' and 'osd.0' in driver.listed[1]['message']
+    # It is still at it: its answer is not taken for one to the next.
+    driver.give(STORE)
+    driver.run(5)
+    assert cluster.benches == [(0, 4096)]
+    cluster.silent.clear()
+    driver.finish(600)
+    assert driver.state(2) == 'done'
+
+
+def test_a_bench_whose_mgr_is_gone() -> None:
+    driver = ProbeDriver(Benching())
+    driver.give(STORE)
+    driver.run(2)
+    driver.restart()
+    driver.turn()
+    assert driver.state(1) == 'failed' and not driver.busy

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Verdicts against what devices of a class usually do."""
+from dataclasses import replace
+from typing import Tuple
+
+import pytest
+
+from perfguard.probe.expectations import ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION, Layout, expect
+from perfguard.probe.types import Job
+
+from ..fakes.probe_records import IOPS, LATENCY, LINEAR, WRITING, run, step
+
+ONE = Layout(1)
+DEEP_WRITE = replace(IOPS, rw='randwrite')
+LINEAR_WRITE = replace(LINEAR, rw='write')
+
+
+def verdict(job: Job, iops: float, device_class: str, layout: Layout = ONE, osd=None
+            ) -> Tuple[str, str]:
+    found, = expect(run(1, [step(job, [iops] * 9, osd)]), device_class, layout)
+    return found.verdict, found.why
+
+
+@pytest.mark.parametrize('device_class, job, iops, expected', [
+    ('hdd', LATENCY, 66, AS_EXPECTED), ('hdd', WRITING, 30, BELOW), ('hdd', LATENCY, 900, ABOVE),
+    ('hdd', IOPS, 110, AS_EXPECTED), ('hdd', IOPS, 70, BELOW),
+    ('ssd', WRITING, 1000, AS_EXPECTED), ('ssd', WRITING, 200, BELOW),
+    ('ssd', WRITING, 2600, ABOVE),
+    ('nvme', LATENCY, 2000, AS_EXPECTED), ('nvme', LATENCY, 700, BELOW),
+    ('nvme', IOPS, 20000, AS_EXPECTED), ('nvme', DEEP_WRITE, 9000, BELOW),
+    ('hdd', LINEAR, 10, AS_EXPECTED), ('hdd', LINEAR, 5, BELOW)])
+def test_one_osd(device_class: str, job: Job, iops: float, expected: str) -> None:
+    assert verdict(job, iops, device_class, osd=3)[0] == expected
+
+
+def test_the_words() -> None:
+    assert verdict(WRITING, 200, 'ssd')[1] == '200 IOPS; ssd: 300 IOPS to 2,500 IOPS at depth 1'
+    assert verdict(LINEAR_WRITE, 10, 'hdd', Layout(6, 3))[1] == (
+        '41.9 MB/s; hdd: 54 MB/s to 120 MB/s from 6 OSDs, 3 replicas')
+
+
+def test_depth_one_does_not_add_up() -> None:
+    for layout in (Layout(1), Layout(60, 3)):
+        assert verdict(WRITING, 1000, 'ssd', layout)[0] == AS_EXPECTED
+
+
+def test_depth_128_adds_up() -> None:
+    """Twelve disks do 1,000 to 1,700 reads, and a third of that in writes of three replicas."""
+    assert verdict(IOPS, 1300, 'hdd', Layout(12, 3))[0] == AS_EXPECTED
+    assert verdict(IOPS, 110, 'hdd', Layout(12, 3))[0] == BELOW
+    assert verdict(DEEP_WRITE, 440, 'hdd', Layout(12, 3))[0] == AS_EXPECTED
+    assert verdict(DEEP_WRITE, 1300, 'hdd', Layout(12, 3))[0] == ABOVE
+
+
+def test_no_more_than_the_depth_and_one_client_allow() -> None:
+    """60 SSDs could do 600,000 reads; 128 in flight and one client cannot."""
+    found, why = verdict(IOPS, 31000, 'ssd', Layout(60, 3))
+    assert found == AS_EXPECTED and '30,000 IOPS to 512,000 IOPS' in why
+    # 128 in flight on disks: each takes a 44th of a second at worst.
+    assert '5,632 IOPS' in verdict(IOPS, 6000, 'hdd', Layout(600, 3))[1]
+
+
+def test_linear() -> None:
+    """OSDs / replicas, and k / (k + m)."""
+    assert '324 MB/s to 720 MB/s from 12 OSDs' in verdict(LINEAR, 100, 'hdd', Layout(12, 3))[1]
+    assert '108 MB/s to 240 MB/s' in verdict(LINEAR_WRITE, 40, 'hdd', Layout(12, 3))[1]
+    assert '216 MB/s to 480 MB/s from 12 OSDs, erasure coded 4+2' in verdict(
+        LINEAR_WRITE, 80, 'hdd', Layout(12, 1, 4, 2))[1]
+    # 16 reads in flight reach 16 disks, however many there are.
+    assert '432 MB/s' in verdict(LINEAR, 100, 'hdd', Layout(60, 3))[1]
+
+
+def test_small_erasure_coded_writes_are_a_third() -> None:
+    assert '100 IOPS to 833 IOPS' in verdict(WRITING, 300, 'ssd', Layout(12, 3, 4, 2))[1]
+    assert '1,000 IOPS to 4,000 IOPS' in verdict(LATENCY, 2000, 'ssd', Layout(12, 3, 4, 2))[1]
+
+
+@pytest.mark.parametrize('device_class, job', [
+    ('memstore', LATENCY), ('', LATENCY), ('ssd', LINEAR), ('ssd', replace(LATENCY, bs=8192)),
+    ('hdd', replace(LATENCY, iodepth=32)), ('hdd', replace(LATENCY, rate_iops=10)),
+    ('hdd', replace(LATENCY, rw='randrw'))])
+def test_no_expectation(device_class: str, job: Job) -> None:
+    found = expect(run(1, [step(job, [50.0] * 9)]), device_class, ONE)
+    assert [each.verdict for each in found] == [NO_EXPECTATION] and found[0].why
+
+
+def test_what_the_client_bounds_is_not_below() -> None:
+    each, result = step(IOPS, [2000.0] * 9)
+    found, = expect(run(1, [(each, replace(result, client_limited=True))]), 'ssd', ONE)
+    assert found.verdict == NO_EXPECTATION and "the probe's own CPU was the bound" in found.why
+
+
+def test_of_interference_only_the_first_part_is_judged() -> None:
+    record = run(1, [step(LATENCY, [66.0] * 9, 1, part=part)
+                     for part in ('alone', 'together', 'again')])
+    assert [each.label for each in expect(record, 'hdd', ONE)] == ['latency read osd.1 (alone)']
+
+
+def test_the_median_of_repetitions_counts() -> None:
+    record = run(1, [step(LATENCY, [rate] * 9, repetition=number)
+                     for number, rate in enumerate((66.0, 1.0, 70.0))])
+    assert expect(record, 'hdd', ONE)[0].verdict == AS_EXPECTED

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""From an order to a draft: what makes no sense is one line with an errno, and nothing is made."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from perfguard.cluster.dumps import osdmap_from_dump
+from perfguard.cluster.types import PoolSpace, Space
+from perfguard.options import Options
+from perfguard.probe.orders import RunOrder
+from perfguard.probe.plan import Draft, draft
+from perfguard.rebalance.requests import Refused
+
+from ..fakes.driver import OPTIONS
+from ..fakes.probe_cluster import ProbeCluster, ProbeDriver
+
+WORDS = {'rw': 'randwrite', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
+
+
+class Changed(ProbeCluster):
+    """Pool "rep" has what `changes` say, and `space`."""
+    changes: Dict[str, Any] = {}
+    space: Optional[PoolSpace] = PoolSpace(1 << 40, 0, 0)
+    free = 1 << 40
+
+    def _view(self) -> Any:
+        view = super()._view()
+        pools = {**view.osdmap.pools, 1: replace(view.osdmap.pools[1], **self.changes)}
+        return replace(view, osdmap=replace(view.osdmap, pools=pools))
+
+    def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
+        return self.space
+
+    def free_bytes(self) -> int:
+        return self.free
+
+
+def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: bool = False,
+            options: Options = OPTIONS) -> Draft:
+    cluster = cluster or ProbeCluster()
+    seen, view = ProbeDriver(cluster).loop._observe()
+    return draft(order, cluster, seen, view, options, moving)
+
+
+@pytest.mark.parametrize('fields, code, text', [
+    ({'pool': 'gone'}, errno.ENOENT, 'gone'), ({'osd': '99'}, errno.EINVAL, 'osd.99'),
+    ({'osd': 'x'}, errno.EINVAL, "'x'"), ({'host': 'gone'}, errno.EINVAL, 'gone'),
+    ({'device_class': 'gone'}, errno.EINVAL, 'gone'), ({'profile': 'gone'}, errno.EINVAL, 'gone'),
+    ({'repeat': '0'}, errno.EINVAL, 'repeat'), ({'repeat': '21'}, errno.EINVAL, 'repeat'),
+    ({'replicas': '11'}, errno.EINVAL, 'replicas'), ({'replicas': '1'}, errno.EPERM, 'replica'),
+    ({'pool': 'rep', 'replicas': '2'}, errno.EINVAL, 'replicas'),
+    ({'words': {**WORDS, 'bs': '1m'}}, errno.EINVAL, 'bs'),
+    ({'words': {**WORDS, 'runtime': '0'}}, errno.EINVAL, 'runtime'),
+    ({'words': {**WORDS, 'runtime': 'soon'}}, errno.EINVAL, 'soon'),
+    ({'words': {**WORDS, 'iodepth': '99999999'}}, errno.EINVAL, 'iodepth'),
+    ({'words': {'bogus': '1'}}, errno.EINVAL, 'bogus'),
+    ({'interference': True, 'osd': '3'}, errno.EINVAL, 'two OSDs'),
+    ({'interference': True, 'osd': '3,3'}, errno.EINVAL, 'two OSDs'),
+    ({'store': True, 'words': WORDS}, errno.EINVAL, '--store'),
+    ({'store': True, 'words': {}, 'profile': 'quick'}, errno.EINVAL, '--store'),
+    ({'store': True, 'words': {}, 'pool': 'rep'}, errno.EINVAL, '--store'),
+    ({'store': True, 'words': {}, 'replicas': '2'}, errno.EINVAL, '--store'),
+    ({'store': True, 'words': {}, 'interference': True}, errno.EINVAL, '--store')])
+def test_what_makes_no_sense(fields: Dict[str, Any], code: int, text: str) -> None:
+    given: Dict[str, Any] = {'words': WORDS, **fields}
+    with pytest.raises(Refused) as refused:
+        drafted(RunOrder(**given))
+    assert refused.value.errno == code and text in str(refused.value)
+    assert '\n' not in str(refused.value)
+
+
+def test_osds_that_are_down_or_out() -> None:
+    cluster = ProbeCluster()
+    cluster.toys[3] = cluster.toys[3]._replace(up=False)
+    cluster.toys[4] = cluster.toys[4]._replace(reweight=0.0)
+    for osd, why in ((3, 'down'), (4, 'out')):
+        with pytest.raises(Refused, match='osd.%d is %s' % (osd, why)):
+            drafted(RunOrder(words=WORDS, osd=str(osd)), cluster)
+    assert drafted(RunOrder(words=WORDS, osd='all'), cluster).target.osds == (0, 1, 2, 5, 6, 7)
+
+
+def test_the_same_osd_twice_is_probed_once() -> None:
+    assert drafted(RunOrder(words=WORDS, osd='3,osd.3,1')).target.osds == (1, 3)
+
+
+def cluster_with(**fields: Any) -> Changed:
+    changed = {name: fields.pop(name) for name in ('space', 'free') if name in fields}
+    kind = type('Changed', (Changed,), {'changes': fields, **changed})
+    cluster: Changed = kind()
+    return cluster
+
+
+def refusals(order: RunOrder, cluster: ProbeCluster, moving: bool = False,
+             options: Options = OPTIONS) -> List[str]:
+    return list(drafted(order, cluster, moving, options).refusals)
+
+
+IN_POOL = RunOrder(words=WORDS, pool='rep')
+
+
+@pytest.mark.parametrize('fields, text', [
+    ({'flags': frozenset({'full_quota'})}, 'full_quota'),
+    ({'quota_bytes': 1 << 10}, 'quota'), ({'quota_objects': 1}, 'quota'),
+    ({'quota_bytes': 1 << 20, 'space': PoolSpace(1 << 40, 1 << 20, 0)}, 'quota'),
+    ({'space': PoolSpace(1 << 10, 0, 0)}, 'free'),
+    ({'erasure': True, 'data_shards': 2}, 'overwrites')])
+def test_a_pool_that_cannot_be_written(fields: Dict[str, Any], text: str) -> None:
+    found = refusals(IN_POOL, cluster_with(**fields))
+    assert len(found) == 1 and text in found[0]
+
+
+def test_a_pool_of_which_nothing_is_reported_yet() -> None:
+    found, = refusals(IN_POOL, cluster_with(space=None, free=1 << 10))
+    assert 'free' in found
+
+
+@pytest.mark.parametrize('changes, text', [({'probe_max_bytes': 1024}, 'more than the'),
+                                           ({'probe_max_seconds': 1}, 'would take')])
+def test_over_the_budget(changes: Dict[str, Any], text: str) -> None:
+    found, = refusals(IN_POOL, ProbeCluster(), options=replace(OPTIONS, **changes))
+    assert text in found
+
+
+def test_a_campaign() -> None:
+    assert 'campaign' in refusals(IN_POOL, ProbeCluster(), True)[0]
+    assert not refusals(replace(IN_POOL, during_campaign=True), ProbeCluster(), True)
+
+
+@pytest.mark.parametrize('fields', [{}, {'osd': '3'}, {'pool': None}])
+def test_one_osd_that_is_nearly_full(fields: Dict[str, Any]) -> None:
+    """However much is free on all the others."""
+    cluster = ProbeCluster()
+    space = {**cluster.osd_space(), 3: Space(10 << 30, int(8.5 * (1 << 30)) - 4096)}
+    setattr(cluster, 'osd_space', lambda: space)
+    found, = refusals(replace(IN_POOL, **fields), cluster)
+    assert 'osd.3 would be 85.0 % full' in found
+
+
+def test_a_pool_whose_name_capabilities_cannot_have() -> None:
+    name = '6" it\'s'
+    with pytest.raises(Refused, match='both kinds of quotes') as refused:
+        drafted(replace(IN_POOL, pool=name), cluster_with(name=name))
+    assert refused.value.errno == errno.EINVAL
+
+
+def test_names_that_are_hashed_otherwise() -> None:
+    cluster = cluster_with(object_hash=1)
+    assert not refusals(IN_POOL, cluster)
+    with pytest.raises(Refused, match='object_hash 1'):
+        drafted(replace(IN_POOL, osd='1'), cluster)
+
+
+@pytest.mark.parametrize('given, wanted', [({}, 2), ({'object_hash': 1}, 1)])
+def test_how_a_pool_hashes_is_in_its_dump(given: Dict[str, int], wanted: int) -> None:
+    pool: Dict[str, Any] = {
+        'pool': 1, 'pool_name': 'x', 'type': 1, 'size': 3, 'min_size': 2, 'crush_rule': 0,
+        'pg_num': 8}
+    dump: Dict[str, Any] = {'epoch': 1, 'flags': '', 'osds': [], 'pg_upmap_items': [],
+                            'pg_upmap': [], 'pg_temp': []}
+    pools = osdmap_from_dump({**dump, 'pools': [{**pool, **given}]}).pools
+    assert pools[1].object_hash == wanted
+
+
+def test_an_osd_that_leads_nothing_of_the_pool() -> None:
+    cluster = ProbeCluster(pgs=2)
+    led = {pg.up[0] for pgid, pg in cluster.pg.items() if pgid.startswith('1.')}
+    idle = next(osd for osd in cluster.toys if osd not in led)
+    with pytest.raises(Refused, match='osd.%d leads none' % idle):
+        drafted(replace(IN_POOL, osd=str(idle)), cluster)
+
+
+def test_what_is_told_before() -> None:
+    given = drafted(RunOrder(profile='quick'))
+    assert given.preview['steps'] == 18 and given.preview['repeat'] == 3
+    assert given.preview['stored_bytes'] == 3 * given.preview['prefill_bytes']
+    assert given.target.key == 'cluster:x3' and given.pg_num == 64
+    store = drafted(RunOrder(store=True, osd='0,1', repeat='2'))
+    assert store.preview['repeat'] == 2 and store.budget.prefill_bytes == 0
+    assert store.budget.seconds == 80.0

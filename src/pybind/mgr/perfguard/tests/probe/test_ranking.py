@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""OSDs against each other: no false alarm on healthy ones, and one slow one is found."""
+import random
+import re
+from dataclasses import replace
+from typing import Dict, List
+
+import pytest
+
+from perfguard.cluster.types import OsdPlace
+from perfguard.probe.ranking import interference, interference_findings, outlier_text, rank
+from perfguard.probe.records import RunRecord
+from perfguard.probe.types import Target
+
+from ..fakes.probe_records import LATENCY, WRITING, Done, noisy, run, step, with_mean
+
+
+def places(count: int, device_class: str = 'ssd') -> Dict[int, OsdPlace]:
+    return {osd: OsdPlace(osd, 'host%d' % (osd % 4), 'default', device_class)
+            for osd in range(count)}
+
+
+def probed(rng: random.Random, factors: List[float], spread: float, repetitions: int = 1
+           ) -> RunRecord:
+    """Each OSD has a speed of its own and repetitions that vary as well."""
+    done = [pair for osd, factor in enumerate(factors)
+            for pair in noisy(rng, LATENCY, 1000.0 * factor * rng.lognormvariate(0.0, spread),
+                              repetitions, spread, osd)]
+    return run(1, done, Target('osd', '', tuple(range(len(factors)))))
+
+
+def outliers(record: RunRecord, count: int) -> List[int]:
+    return [each.osd for each in rank(record, places(count)) if each.outlier]
+
+
+@pytest.mark.parametrize('count', [4, 5, 8, 16, 60])
+@pytest.mark.parametrize('spread', [0.05, 0.07])
+def test_no_healthy_osd_is_called_an_outlier(count: int, spread: float) -> None:
+    """Between OSDs and between repetitions: 7 to 10 % together."""
+    rng = random.Random(repr((count, spread)))
+    for _ in range(200 // count + 10):
+        assert outliers(probed(rng, [1.0] * count, spread), count) == []
+
+
+@pytest.mark.parametrize('count', [4, 5, 8, 16, 60])
+@pytest.mark.parametrize('spread', [0.035, 0.07])
+def test_one_at_half_the_speed_is_found(count: int, spread: float) -> None:
+    rng = random.Random(repr((count, spread)))
+    found = 0
+    for _ in range(40):
+        slow = rng.randrange(count)
+        factors = [0.5 if osd == slow else 1.0 for osd in range(count)]
+        told = outliers(probed(rng, factors, spread, 3), count)
+        assert told in ([], [slow])
+        found += told == [slow]
+    assert found >= 37
+
+
+def test_the_slowest_comes_first_and_tells_why() -> None:
+    rng = random.Random(1)
+    ranks = rank(probed(rng, [1.0, 1.0, 0.4, 1.0, 0.9, 1.0], 0.02, 3), places(6))
+    assert [each.osd for each in ranks[:2]] == [2, 4]
+    first = ranks[0]
+    assert (first.host, first.device_class, first.peers) == ('host2', 'ssd', 5)
+    assert first.ratio == pytest.approx(0.4, rel=0.1) and first.iops == pytest.approx(400, rel=0.1)
+    assert re.match(r'osd\.2: latency read \d{3} IOPS, 0\.\d\d times the median of 5 peers '
+                    r'\(\d+\.\d deviations\)$', outlier_text(first))
+    assert [each.deviations for each in ranks] == sorted(
+        (each.deviations for each in ranks), reverse=True)
+
+
+def test_peers_are_of_the_same_class() -> None:
+    """Disks among SSDs are slow, and nothing is wrong with them."""
+    mixed = {**places(4), **{osd: OsdPlace(osd, 'host9', 'default', 'hdd') for osd in range(4, 8)}}
+    record = run(1, [step(LATENCY, [1000.0 if osd < 4 else 60.0] * 9, osd) for osd in range(8)])
+    assert not any(each.outlier for each in rank(record, mixed))
+    assert {each.peers for each in rank(record, mixed)} == {3}
+
+
+def test_too_few_peers_for_a_judgement() -> None:
+    record = run(1, [step(LATENCY, [rate] * 9, osd) for osd, rate in enumerate((900, 1000, 10))])
+    ranks = rank(record, places(3))
+    assert [(each.ratio, each.outlier) for each in ranks] == [(None, False)] * 3
+
+
+def test_osds_of_unknown_place_are_each_others_peers() -> None:
+    record = run(1, [step(LATENCY, [1000.0 if osd else 300.0] * 9, osd) for osd in range(5)])
+    assert [each.osd for each in rank(record, {}) if each.outlier] == [0]
+
+
+def test_where_the_rate_is_fixed_latency_tells() -> None:
+    job = replace(LATENCY, rate_iops=50)
+    done = [with_mean(step(job, [50.0] * 9, osd), 2e6 if osd == 3 else 1e6) for osd in range(5)]
+    ranks = rank(run(1, done), places(5))
+    assert [(each.osd, each.ratio) for each in ranks if each.outlier] == [
+        (3, pytest.approx(0.5))]
+
+
+def test_jobs_and_directions_are_ranked_apart() -> None:
+    record = run(1, [step(job, [1000.0 if osd != 2 or job is LATENCY else 200.0] * 9, osd)
+                     for osd in range(5) for job in (LATENCY, WRITING)])
+    assert [(each.direction, each.osd) for each in rank(record, places(5)) if each.outlier] == [
+        ('write', 2)]
+
+
+def disturbed(together: float, again: float, osds: int = 3, repetitions: int = 1) -> RunRecord:
+    def part(name: str, factor: float) -> Done:
+        return [step(LATENCY, [1000.0 * factor] * 9, osd, repetition, name)
+                for osd in range(osds) for repetition in range(repetitions)]
+
+    return run(1, part('alone', 1.0) + part('together', together) + part('again', again),
+               Target('interference', '', tuple(range(osds))))
+
+
+def test_interference() -> None:
+    rows = interference(disturbed(0.5, 0.95))
+    assert [row.osd for row in rows] == [0, 1, 2, None]
+    assert rows[0].together_ratio == 0.5 and rows[0].again_ratio == 0.95
+    assert rows[-1].alone == 3000.0
+    findings = interference_findings(rows)
+    assert len(findings) == 4
+    assert findings[-1] == ('all OSDs: latency read 0.50 times as fast together as alone '
+                            '(1,500, 3,000 IOPS)')
+
+
+def test_what_does_not_recover() -> None:
+    findings = interference_findings(interference(disturbed(0.95, 0.1)))
+    assert findings[0] == ('osd.0: latency read 0.10 times as fast alone after it as before '
+                           '(100, 1,000 IOPS)')
+
+
+def test_what_may_be_chance_is_no_finding() -> None:
+    assert interference_findings(interference(disturbed(0.85, 0.9))) == ()
+    # Of one OSD probed once 0.75 may be chance, of eight together it is not.
+    assert interference_findings(interference(disturbed(0.75, 1.0, osds=1))) == ()
+    assert [text.split(':')[0] for text in interference_findings(
+        interference(disturbed(0.75, 1.0, osds=8)))] == ['all OSDs']
+    assert interference_findings(interference(disturbed(0.75, 1.0, 1, repetitions=4)))
+
+
+def test_a_run_that_was_cut_has_no_interference() -> None:
+    whole = disturbed(0.5, 0.5)
+    assert interference(replace(whole, results=whole.results[:6])) == ()
+    assert rank(whole, places(3)) == ()

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What commands see of the probes, as data and as tables."""
+import errno
+import json
+from dataclasses import replace
+from typing import Any, Dict, List
+
+import pytest
+
+from perfguard.cluster.types import OsdPlace
+from perfguard.probe import report as probed_module, tables
+from perfguard.probe.baseline import Baselines, Regression
+from perfguard.probe.expectations import Layout, expect
+from perfguard.probe.records import DONE, FAILED, RunRecord
+from perfguard.probe.report import Probed, Verdicts
+from perfguard.probe.schedule import schedule_of
+from perfguard.probe.tables import runs
+from perfguard.probe.types import Counted, Job, Step, StepResult, Stream, Target
+from perfguard.rebalance.requests import Refused
+
+from ..fakes import probe_runs
+
+JOB = Job('latency', 'randread', 4096, 1, 1 << 20, 4, 2.0)
+OSDS = tuple(range(8))
+PLACES = {osd: OsdPlace(osd, 'host%d' % (osd % 4), 'default', 'ssd') for osd in OSDS}
+
+
+def record(run: int, *rates: int, **changes: Any) -> RunRecord:
+    steps, results = probe_runs.repeated(JOB, rates)
+    plain = RunRecord(run, DONE, 'latency', Target('pool', 'rbd'), 100.0, 101.0, 130.0,
+                      steps=tuple(steps), results=tuple(results))
+    return replace(plain, **changes)
+
+
+def by_osd(run: int, slow: int, part: str = '') -> RunRecord:
+    steps = tuple(Step(JOB, (Stream('osd.%d' % osd, (), osd),), 0, part) for osd in OSDS)
+    results = tuple(probe_runs.result(JOB, [300 if osd == slow else 2000]) for osd in OSDS)
+    return record(run, target=Target('osd', '', OSDS), steps=steps, results=results,
+                  counted=(Counted(0, 5, 6),), conditions=('deep scrub',))
+
+
+SLOWER = Regression(1, 2, 'pool:rbd', ('latency read: slow',))
+PROBED = Probed(
+    records=(record(1, 2000, 2100, 2050), record(2, 700, 710, 690), by_osd(3, 5),
+             record(4, state=FAILED, messages=('no connection',))),
+    running=record(5, state='running', messages=('step 1 of 6',)),
+    schedules=(schedule_of('nightly', {'profile': 'quick', 'begin_time': '0200'}),),
+    refused={'nightly': 'not now'}, baselines=Baselines().with_run(record(1, 2000)),
+    regressions=(SLOWER,), places=PLACES, layouts={'rbd': Layout(8, 3)}, kept_in='here')
+
+
+def test_the_list() -> None:
+    found = json.loads(json.dumps(PROBED.listing()))
+    rows: Dict[int, Any] = {row['id']: row for row in found['probes']}
+    assert list(rows) == [1, 2, 3, 4, 5] and found['kept_in'] == 'here'
+    assert [row['id'] for row in rows.values() if row['baseline']] == [1]
+    assert rows[1]['verdict'] == 'as expected'
+    assert rows[2]['verdict'] == 'slower than its baseline'
+    assert rows[4]['message'] == 'no connection' and rows[4]['verdict'] == 'no expectation'
+    assert rows[5]['message'] == 'step 1 of 6' and rows[5]['state'] == 'running'
+    text = runs(PROBED.listing())
+    assert 'slower than its baseline' in text and 'pool:rbd' in text
+
+
+def test_details() -> None:
+    found = json.loads(json.dumps(PROBED.details(3)))
+    assert [row['osd'] for row in found['osds'] if row['outlier']] == [5]
+    assert any('osd.5' in text for text in found['findings'])
+    assert found['counted'] == [{'osd': 0, 'reads': 5, 'writes': 6}]
+    text = tables.details(found)
+    assert 'disturbed by: deep scrub' in text and '! osd.5' in text
+    assert any('osd.5' in line and line.endswith('slow') for line in text.splitlines())
+
+
+def test_details_of_a_regression() -> None:
+    found = PROBED.details(2)
+    assert found['findings'] == ['slower than probe 1: latency read: slow']
+    assert '! slower than probe 1' in tables.details(found)
+
+
+def test_details_of_what_has_measured_nothing() -> None:
+    text = tables.details(PROBED.details(4))
+    assert 'nothing has been measured' in text and '- no connection' in text
+
+
+def test_expectations_follow_the_device_class() -> None:
+    label, = [each['verdict'] for each in PROBED.details(1)['expected']]
+    assert label == 'as expected'
+    mixed = replace(PROBED, places={**PLACES, 0: PLACES[0]._replace(device_class='hdd')})
+    label, = [each['verdict'] for each in mixed.details(1)['expected']]
+    assert label == 'no expectation'
+
+
+def test_comparison() -> None:
+    found = json.loads(json.dumps(PROBED.compared(1, 2)))
+    assert found['verdict'] == 'slower' and found['lines'][0]['iops']['a'] == 2050.0
+    assert tables.comparison(found).startswith('probe 2 against probe 1: slower')
+
+
+@pytest.mark.parametrize('before, after, code', [(1, 9, errno.ENOENT), (9, 1, errno.ENOENT),
+                                                 (1, 3, errno.EINVAL)])
+def test_what_cannot_be_compared(before: int, after: int, code: int) -> None:
+    with pytest.raises(Refused) as refused:
+        PROBED.compared(before, after)
+    assert refused.value.errno == code
+
+
+def test_a_run_that_is_not_known() -> None:
+    with pytest.raises(Refused, match='there is no probe 9'):
+        PROBED.details(9)
+
+
+def test_baselines() -> None:
+    row, = PROBED.baselines_json()['baselines']
+    assert row['id'] == 1 and row['slower'] == [{'probe': 2, 'why': ['latency read: slow']}]
+    assert 'probe 2 is slower' in tables.baselines(PROBED.baselines_json())
+    # The database has not brought it yet.
+    assert replace(PROBED, records=()).baselines_json() == {'baselines': []}
+
+
+def test_schedules() -> None:
+    row, = PROBED.schedules_json()['schedules']
+    assert row['begin_time'] == '0200' and row['refused'] == 'not now'
+    assert 'profile=quick' in tables.schedules(PROBED.schedules_json())
+
+
+def test_nothing_at_all() -> None:
+    empty = Probed()
+    assert runs(empty.listing()) == 'no probes'
+    assert tables.baselines(empty.baselines_json()).startswith('there are none')
+    assert tables.schedules(empty.schedules_json()).startswith('there are none')
+
+
+def test_a_bench_without_latencies() -> None:
+    bench = tuple(StepResult((replace(result.streams[0], read=replace(
+        result.streams[0].read, latency=None, seconds=())),)) for result in by_osd(6, 5).results)
+    found = replace(PROBED, records=(replace(by_osd(6, 5), results=bench),)).details(6)
+    assert [row['osd'] for row in found['osds'] if row['outlier']] == [5]
+    assert tables.details(found)
+
+
+def test_what_was_ordered() -> None:
+    assert tables.started({'dry_run': False, 'id': 4}).startswith('probe 4 has begun')
+    assert tables.message({'message': 'stopping'}) == 'stopping'
+
+
+def test_a_verdict_is_worked_out_once_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out: List[int] = []
+
+    def counted(record: RunRecord, *args: Any) -> Any:
+        worked_out.append(record.id)
+        return expect(record, *args)
+
+    monkeypatch.setattr(probed_module, 'expect', counted)
+    probed = replace(PROBED, verdicts=Verdicts())
+    first = probed.listing()
+    assert probed.listing() == first and replace(probed, kept_in='there').listing()
+    assert sorted(worked_out) == [1, 3, 4, 5]
+    # Other OSDs, or another run under way, are judged anew.
+    other = {osd: place._replace(device_class='hdd') for osd, place in PLACES.items()}
+    rows = {row['id']: row['verdict'] for row in replace(probed, places=other).listing()['probes']}
+    assert rows[1] == 'above' and len(worked_out) == 8
+
+
+def test_verdicts_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probed_module, 'MOST_VERDICTS', 3)
+    verdicts = Verdicts()
+    for run in range(10):
+        assert verdicts.of(record(run, 2000), 'ssd', Layout(8, 3)) == 'as expected'
+    assert len(verdicts._known) <= 3

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One run of a probe: whatever fails on the way, nothing is left and nothing foreign is touched."""
+from typing import Any, Dict, List
+
+import pytest
+
+from perfguard.cluster.types import Pool
+from perfguard.probe.orders import RunId, RunOrder
+from perfguard.probe.site import CHECK, own_pool
+from perfguard.rebalance.requests import Refused
+
+from ..fakes.cluster import Crash
+from ..fakes.probe_cluster import (FOREIGN_OBJECTS, Answer, FakeWorker, ProbeCluster, ProbeDriver,
+                                   fake_children)
+
+WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
+OWN = RunOrder(words=WORDS)
+IN_POOL = RunOrder(words=WORDS, pool='rep')
+SIZE_ONE = RunOrder(words=WORDS, replicas='1', consent=True, osd='0,1')
+ORDERS = {'own pool': OWN, "operator's pool": IN_POOL, 'one replica': SIZE_ONE}
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: Any) -> None:
+    fake_children(monkeypatch)
+
+
+def begun(order: RunOrder = IN_POOL, behaviour: str = 'good') -> ProbeDriver:
+    driver = ProbeDriver()
+    driver.cluster.behaviour = behaviour
+    driver.give(order)
+    return driver
+
+
+def refused_errno(driver: ProbeDriver, order: Any) -> int:
+    with pytest.raises(Refused) as refused:
+        driver.give(order)
+    return refused.value.errno
+
+
+def test_a_pool_that_somebody_makes_just_now_is_not_taken_for_its_own() -> None:
+    driver, name = ProbeDriver(), own_pool(1)
+    driver.cluster.before_command['osd pool create'] = lambda: driver.cluster.made.setdefault(
+        name, Pool(99, name, False, 3, 2, 0, 8, 8, 8)) and None
+    driver.give(OWN)
+    driver.finish()
+    assert driver.state(1) == 'failed' and name in driver.cluster.made
+    assert 'already exists' in driver.loop.probed().known(1).messages[0]
+
+
+@pytest.mark.parametrize('name', ORDERS)
+def test_a_run_ends_well_and_leaves_nothing(name: str) -> None:
+    driver = begun(ORDERS[name])
+    driver.finish()
+    assert driver.state(1) == 'done' and driver.cluster.is_untouched()
+    assert driver.loop.probed().details(1)['jobs']
+    assert not driver.cluster.progress_events
+    keys = [command for command in driver.cluster.sent if command['prefix'].startswith('auth')]
+    assert [command['prefix'] for command in keys] == ['auth get-or-create', 'auth rm']
+    assert 'namespace=perfguard-probe' in keys[0]['caps'][3]
+
+
+@pytest.mark.parametrize('name', ORDERS)
+@pytest.mark.parametrize('lag', [0, 4])
+def test_a_crash_before_any_step_leaves_nothing(name: str, lag: int) -> None:
+    at = 0
+    while _crashed(ORDERS[name], at, lag):
+        at += 1
+    assert at > 20
+
+
+def _crashed(order: RunOrder, at: int, lag: int) -> bool:
+    """Whether the mgr died before this write or command; with it goes its worker."""
+    driver = ProbeDriver(ProbeCluster(lag=lag))
+    cluster = driver.cluster
+    cluster.fault.at = cluster.fault.count + at + 1
+    try:
+        driver.give(order)
+        driver.finish()
+        return False
+    except Crash:
+        cluster.kill_workers()
+    driver.restart()
+    driver.turn()
+    driver.finish()
+    where = '%s before step %d, after %s' % (order.kind, at,
+                                             cluster.sent[-1:])
+    assert cluster.is_untouched(), where
+    assert {row['state'] for row in driver.listed.values()} <= {'failed', 'done'}, where
+    driver.give(order)
+    driver.finish()
+    assert driver.state(max(driver.listed)) == 'done' and cluster.is_untouched(), where
+    return True
+
+
+@pytest.mark.parametrize('behaviour, state, why', [
+    ('dies', 'failed', 'Killed'), ('missing', 'failed', 'cannot be started'),
+    ('refused', 'failed', 'no connection'), ('deaf', 'failed', 'was killed'),
+    ('babbles', 'done', ''), ('leaves', 'done', '')])
+@pytest.mark.parametrize('name', ORDERS)
+def test_whatever_a_worker_does(name: str, behaviour: str, state: str, why: str) -> None:
+    driver = begun(ORDERS[name], behaviour)
+    driver.finish(300)
+    assert driver.state(1) == state and why in driver.listed[1]['message']
+    assert driver.cluster.is_untouched()
+
+
+def test_a_worker_that_never_began_is_not_swept_after() -> None:
+    driver = begun(IN_POOL, 'refused')
+    driver.finish(10)
+    assert len(driver.cluster.workers) == 1
+
+
+@pytest.mark.parametrize('turns', range(8))
+@pytest.mark.parametrize('name', ORDERS)
+def test_cancelled_at_any_time(name: str, turns: int) -> None:
+    driver = begun(ORDERS[name])
+    driver.run(turns)
+    try:
+        driver.give(RunId('probe cancel', 1))
+    except Refused:
+        pass  # it has ended, or cleans up
+    driver.finish()
+    assert driver.state(1) in ('cancelled', 'done') and driver.cluster.is_untouched()
+
+
+def test_a_deaf_worker_is_killed_soon_after_it_is_cancelled() -> None:
+    driver = begun(RunOrder(words={**WORDS, 'runtime': '900'}, pool='rep'), 'deaf')
+    driver.run(3)
+    driver.give(RunId('probe cancel', 1))
+    driver.finish(40)
+    assert driver.state(1) == 'cancelled' and driver.cluster.is_untouched()
+
+
+def test_what_cleans_up_cannot_be_cancelled() -> None:
+    driver = begun(OWN)
+    driver.cluster.reply['auth rm'] = Answer(None)
+    driver.run_until(lambda: driver.state(1) == 'cleaning')
+    assert refused_errno(driver, RunId('probe cancel', 1)) == 16
+    driver.cluster.reply.clear()
+    driver.finish()
+    assert driver.state(1) == 'done'
+
+
+def test_trouble_ends_it_within_a_turn() -> None:
+    driver = begun(behaviour='deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.trouble = {'laggy': 2}
+    driver.turn()
+    assert driver.cluster.workers[0].cancelled
+    driver.finish(60)
+    assert driver.state(1) == 'aborted' and '2 PGs are laggy' in driver.listed[1]['message']
+
+
+def test_trouble_while_it_prepares() -> None:
+    driver = ProbeDriver()
+    driver.loop._desk.put(OWN)
+    driver.cluster.before_command['auth get-or-create'] = lambda: driver.cluster.trouble.update(
+        degraded=1)
+    driver.turn()
+    driver.finish()
+    assert driver.state(1) == 'aborted' and not driver.cluster.workers
+    assert driver.cluster.is_untouched()
+
+
+@pytest.mark.parametrize('prefix', ['osd pool create', 'osd pool set', 'auth get-or-create',
+                                    'osd pool application enable'])
+@pytest.mark.parametrize('retval', [-22, None])
+@pytest.mark.parametrize('lag', [0, 5])
+def test_a_command_that_fails(prefix: str, retval: int, lag: int) -> None:
+    driver = ProbeDriver(ProbeCluster(lag=lag))
+    driver.cluster.reply[prefix] = Answer(retval, '', 'no')
+    driver.give(OWN)
+    driver.finish()
+    assert driver.state(1) == 'failed' and driver.listed[1]['message'] == prefix + ': no'
+    assert driver.cluster.is_untouched()
+
+
+@pytest.mark.parametrize('prefix, reply', [
+    ('auth rm', Answer(None)), ('osd pool rm', Answer(-1, '', 'not now')),
+    ('config rm', Answer(-110, '', 'no quorum'))])
+def test_what_cannot_be_removed_is_told_and_tried_again(prefix: str, reply: Answer) -> None:
+    driver = begun(OWN)
+    driver.cluster.reply[prefix] = reply
+    driver.run(200)
+    assert driver.state(1) == 'cleaning' and CHECK in driver.cluster.checks
+    assert prefix in driver.cluster.checks[CHECK]['detail'][0]
+    assert prefix in driver.listed[1]['message']
+    tries = sum(command['prefix'] == prefix for command in driver.cluster.sent)
+    assert 3 < tries < 20
+    status = driver.loop.published.status
+    assert status['probe']['state'] == 'cleaning'
+    assert any('probe 1 of' in reason for reason in status['reasons'])
+    assert refused_errno(driver, IN_POOL) == 16
+    driver.cluster.reply.clear()
+    driver.run(70)
+    driver.finish()
+    assert driver.cluster.is_untouched() and driver.state(1) == 'done'
+    assert CHECK not in driver.cluster.checks
+    assert driver.loop.published.status['probe'] is None
+
+
+@pytest.mark.parametrize('before', [None, 'false', 'true'])
+def test_options_of_the_mons_are_given_back(before: Any) -> None:
+    cluster = ProbeCluster()
+    if before is not None:
+        cluster.mon_config['mon_allow_pool_delete'] = before
+    cluster.mon_before = dict(cluster.mon_config)
+    driver = ProbeDriver(cluster)
+    driver.give(OWN)
+    driver.finish()
+    assert driver.state(1) == 'done' and cluster.is_untouched()
+
+
+def test_what_the_operator_sets_meanwhile_stays() -> None:
+    driver = begun(OWN)
+    cluster = driver.cluster
+
+    def forbid() -> None:
+        cluster.mon_config['mon_allow_pool_delete'] = 'false'
+
+    cluster.before_command['auth rm'] = forbid
+    driver.finish()
+    assert cluster.mon_config['mon_allow_pool_delete'] == 'false'
+    assert not cluster.made and driver.state(1) == 'done'
+
+
+@pytest.mark.parametrize('retval', [-1, -16, -110])
+def test_pools_may_be_deleted_for_one_attempt_at_a_time(retval: int) -> None:
+    """On EPERM only; it is put back whatever the mons say."""
+    driver = begun(OWN)
+    cluster = driver.cluster
+    cluster.reply['osd pool rm'] = Answer(retval, '', 'no')
+    allowed: List[bool] = []
+    for _ in range(120):
+        driver.turn()
+        allowed.append('mon_allow_pool_delete' in cluster.mon_config)
+    assert driver.state(1) == 'cleaning' and CHECK in cluster.checks
+    assert any(allowed) == (retval == -1)
+    # A turn each time, and some ten attempts, ever more rarely.
+    assert not any(now and then for now, then in zip(allowed, allowed[1:]))
+    assert sum(allowed) < 12
+    cluster.reply.clear()
+    driver.run(70)
+    driver.finish()
+    assert cluster.is_untouched() and driver.state(1) == 'done'
+
+
+def test_size_one_is_allowed_for_a_moment_only() -> None:
+    driver = begun(SIZE_ONE, 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    assert 'mon_allow_pool_size_one' not in driver.cluster.mon_config
+    assert {'mon_allow_pool_size_one'} <= {
+        command.get('name') for command in driver.cluster.sent}
+
+
+def test_a_pool_of_its_name_is_left_alone() -> None:
+    driver = ProbeDriver()
+    cluster = driver.cluster
+    cluster.made['perfguard-probe-1'] = Pool(9, 'perfguard-probe-1', False, 3, 2, 0, 8, 8, 8)
+    cluster.mon_config['mon_allow_pool_delete'] = 'true'
+    driver.give(OWN)
+    driver.finish()
+    assert driver.state(1) == 'failed' and 'no probe has made' in driver.listed[1]['message']
+    assert list(cluster.made) == ['perfguard-probe-1'] and set(cluster.users) == {'client.admin'}
+
+
+def test_a_pool_that_goes_meanwhile() -> None:
+    driver = begun(OWN, 'deaf')
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.cluster.made.clear()
+    driver.cluster.objects = {each for each in driver.cluster.objects if each[0] == 'rep'}
+    driver.cluster.workers[0].status = 1
+    driver.finish()
+    assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
+
+
+@pytest.mark.parametrize('name', ORDERS)
+def test_the_module_is_stopped(name: str) -> None:
+    driver = begun(ORDERS[name])
+    driver.run_until(lambda: driver.state(1) == 'running')
+    driver.loop.close()
+    assert driver.cluster.is_untouched()
+    driver.restart()
+    driver.turn()
+    driver.finish()
+    assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
+
+
+def test_an_orphan_is_swept_until_nothing_comes_any_more() -> None:
+    driver = begun(behaviour='deaf')
+    cluster = driver.cluster
+    driver.run_until(lambda: cluster.objects != FOREIGN_OBJECTS)
+    late = next(iter(cluster.objects - FOREIGN_OBJECTS))
+    cluster.kill_workers()
+    cluster.behaviour = 'good'
+    driver.restart()
+    driver.run(8)
+    assert late not in cluster.objects and driver.busy
+    cluster.objects.add(late)  # the worker, on a host that does not know yet
+    driver.finish()
+    assert cluster.is_untouched() and driver.state(1) == 'failed'
+
+
+def counters(reads: Any) -> Dict[str, Any]:
+    return {'osd': {'op_r': reads, 'op_w': 1}}
+
+
+class Counting(ProbeCluster):
+    """OSD 0 counts reads, OSD 1 is started anew, OSD 2 owes an answer from before."""
+    asked_at = 0
+
+    def ask(self, topic: str, osds: Any, command: Any) -> None:
+        self.asked_at += 1
+        assert 2 not in osds
+
+    def asked(self, topic: str) -> Any:
+        return {2}
+
+    def answers(self, topic: str) -> Dict[int, Any]:
+        return {0: counters(100 * self.asked_at), 1: counters(-self.asked_at), 2: counters(5)}
+
+
+def test_what_the_osds_counted() -> None:
+    driver = ProbeDriver(Counting())
+    driver.give(RunOrder(words=WORDS, pool='rep', osd='0,1,2'))
+    driver.finish()
+    assert driver.state(1) == 'done'
+    assert driver.loop.probed().details(1)['counted'] == [{'osd': 0, 'reads': 100, 'writes': 0}]
+
+
+def test_the_worker_gets_the_key_on_its_standard_input_only() -> None:
+    driver = begun()
+    driver.finish()
+    worker: FakeWorker = driver.cluster.workers[0]
+    assert worker.request is not None and worker.request.key == 'K'
+    assert not any('K' == value for value in driver.kv.data.values())
+    assert '"K"' not in ''.join(driver.kv.data.values())

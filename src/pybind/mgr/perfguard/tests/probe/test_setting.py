@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A baseline that was taken with another engine, release or options proves nothing."""
+from dataclasses import replace
+from typing import Any, Dict
+
+import pytest
+
+from perfguard.cluster.types import ConfigEntry
+from perfguard.probe.baseline import regression
+from perfguard.probe.compare import compare
+from perfguard.probe.orders import RunId, RunOrder
+from perfguard.probe.records import DONE, RunRecord, record_from_json, record_to_json
+from perfguard.probe.setting import differences, setting_of
+from perfguard.probe.types import Job, Target
+
+from ..fakes import probe_runs
+from ..fakes.probe_cluster import ProbeCluster, ProbeDriver, fake_children
+
+JOB = Job('latency', 'randread', 4096, 1, 1 << 20, 4, 2.0)
+SETTING = {'Ceph release': '18.2.7', 'PGs': '64', 'options': 'read',
+           'option osd/osd_op_queue': 'wpq'}
+
+
+def record(run: int, rate: int, engine: str = 'native', **changes: Any) -> RunRecord:
+    steps, results = probe_runs.repeated(JOB, (rate, rate + 5, rate + 9))
+    plain = RunRecord(run, DONE, 'latency', Target('pool', 'rbd'), 100.0, 101.0, 130.0,
+                      steps=tuple(steps), setting=SETTING,
+                      results=tuple(replace(each, engine=engine) for each in results))
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize('changes, told', [
+    ({}, ''), ({'engine': 'python'}, 'engine: python, before native'),
+    ({'setting': {**SETTING, 'Ceph release': '19.2.0'}}, 'release: 19.2.0, before 18.2.7'),
+    ({'setting': {**SETTING, 'PGs': '128'}}, 'PGs: 128, before 64'),
+    ({'setting': {'PGs': '64', 'options': 'read'}}, 'osd_op_queue: not set, before wpq'),
+    ({'setting': {'PGs': '64'}}, ''),
+    ({'setting': {**SETTING, 'option osd.3/osd_recovery_sleep': '1'}}, 'before not set'),
+    # What an earlier version has recorded says no more than the engine.
+    ({'setting': {}}, ''), ({'setting': {}, 'engine': 'python'}, 'engine')])
+def test_slower_under_another_setting_is_no_regression(changes: Dict[str, Any],
+                                                       told: str) -> None:
+    fast, slow = record(1, 5000), record(2, 1500, **changes)
+    found = differences(fast, slow)
+    assert len(found) == (1 if told else 0) and told in ''.join(found)
+    assert (regression(fast, slow) is None) == bool(told)
+    assert any('setting differs' in note for note in compare(fast, slow).notes) == bool(told)
+
+
+def test_many_differences_are_counted() -> None:
+    many = {**SETTING, **{'option osd/osd_%d' % number: '1' for number in range(20)}}
+    found = differences(record(1, 5000), record(2, 5000, setting=many))
+    assert len(found) == 6 and found[-1] == 'and 15 more'
+
+
+def test_options_that_count() -> None:
+    entries = [ConfigEntry('osd', '', 'osd_op_queue', 'wpq'),
+               ConfigEntry('osd', 'class:ssd', 'osd_recovery_sleep', '0'),
+               ConfigEntry('osd.3', '', 'bluestore_cache_size', '1'),
+               ConfigEntry('mon', '', 'osd_pool_default_size', '2'),
+               ConfigEntry('mgr', '', 'mgr/perfguard/target', 'crush'),
+               ConfigEntry('osd', '', 'debug_osd', '20')]
+    assert setting_of('18.2.7', 32, entries) == {
+        'Ceph release': '18.2.7', 'PGs': '32', 'options': 'read', 'option osd/osd_op_queue': 'wpq',
+        'option osd/class:ssd/osd_recovery_sleep': '0',
+        'option osd.3/bluestore_cache_size': '1'}
+    assert setting_of('', 0, None) == {}
+
+
+def test_it_is_kept() -> None:
+    kept = record(1, 5000)
+    assert record_from_json(record_to_json(kept)).setting == SETTING
+    earlier = record_to_json(kept)
+    del earlier['setting']
+    assert record_from_json(earlier).setting == {}
+
+
+class Upgraded(ProbeCluster):
+    version = '18.2.7'
+
+    def release(self) -> str:
+        return self.version
+
+
+def test_a_run_after_an_upgrade_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_children(monkeypatch)
+    cluster = Upgraded()
+    driver = ProbeDriver(cluster)
+    order = RunOrder(words={'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2',
+                            'runtime': '1'}, pool='rep')
+    driver.give(order)
+    driver.finish()
+    driver.give(RunId('probe baseline set', 1))
+    assert driver.loop.probed().known(1).setting['Ceph release'] == '18.2.7'
+    cluster.version = '19.2.0'
+    driver.give(order)
+    driver.finish()
+    assert any('not compared with its baseline 1' in text for text in driver.told('probe'))

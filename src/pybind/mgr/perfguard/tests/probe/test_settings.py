@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What operators set up of probes survives a failover."""
+import json
+
+import pytest
+
+from perfguard.probe.baseline import Baselines, Regression
+from perfguard.probe.controller import Settings, settings_from_json, settings_to_json
+from perfguard.probe.schedule import schedule_of
+
+from ..fakes.probe_records import LATENCY, run, step
+
+
+def test_settings_both_ways() -> None:
+    night = schedule_of('night', {'begin_time': '0200', 'end_time': '0500', 'profile': 'quick'})
+    base = run(3, [step(LATENCY, [9.0] * 9)])
+    settings = Settings((night,), Baselines().with_run(base),
+                        (Regression(3, 5, 'pool:rbd', ('latency read: slower',)),),
+                        {'night': 1234.5})
+    raw = json.loads(json.dumps(settings_to_json(settings)))
+    found = settings_from_json(raw)
+    assert found.schedules == (night,) and found.begun == {'night': 1234.5}
+    assert found.regressions == settings.regressions and found.baselines.of(base) == 3
+    with pytest.raises(LookupError):
+        settings_from_json({})

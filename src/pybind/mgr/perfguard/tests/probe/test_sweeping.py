@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Objects that a run has left: when they are looked for, how far that came, and giving it up."""
+from typing import Any, Dict
+
+import pytest
+
+from perfguard.probe.controller import JOURNAL, SETTINGS
+from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
+from perfguard.probe.site import CHECK
+from perfguard.probe.sweeping import MOST_PAUSE_SECONDS, Part, Sweeps
+from perfguard.rebalance.requests import Refused
+
+from ..fakes.probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children
+
+WORDS = {'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
+IN_POOL = RunOrder(words=WORDS, pool='rep')
+OWN = RunOrder(words=WORDS)
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch: Any) -> None:
+    fake_children(monkeypatch)
+
+
+def test_a_pass_that_finds_something_is_followed_by_another() -> None:
+    sweeps = Sweeps(False, 0)
+    sweeps.ended(Part(3, 0, 8, 8), 10.0)
+    assert not sweeps.done and not sweeps.due(10.0) and sweeps.due(15.0)
+    sweeps.ended(Part(0, 0, 8, 8), 15.0)
+    assert sweeps.done
+
+
+def test_what_another_mgr_has_begun_is_looked_for_until_its_worker_is_gone_for_sure() -> None:
+    sweeps = Sweeps(True, 0)
+    for now in (10.0, 16.0, 22.0):
+        sweeps.ended(Part(0, 0, 8, 8), now)
+        assert not sweeps.done
+    sweeps.ended(Part(0, 0, 8, 8), 22.5)
+    assert sweeps.done
+
+
+def test_a_pass_goes_on_at_once_where_it_came_forward() -> None:
+    sweeps = Sweeps(False, 3)
+    sweeps.ended(Part(0, 0, 5, 8), 10.0)
+    assert sweeps.due(10.0) and sweeps.cursor == 5
+    sweeps.ended(Part(1, 0, 8, 8), 20.0)
+    assert sweeps.cursor == 0 and not sweeps.done
+
+
+def test_the_longer_nothing_works_the_more_rarely_it_is_tried() -> None:
+    sweeps, now, pauses = Sweeps(False, 0), 0.0, []
+    for _ in range(9):
+        sweeps.ended(Part(0, 4, 0, 8), now)
+        begin = now
+        while not sweeps.due(now):
+            now += 1.0
+        pauses.append(now - begin)
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    sweeps.ended(Part(0, 4, 0, 8), now)
+    assert sweeps.due(now - 2 * MOST_PAUSE_SECONDS), 'the clock was put back'
+
+
+def begun(order: RunOrder = IN_POOL, behaviour: str = 'deaf') -> ProbeDriver:
+    driver = ProbeDriver()
+    driver.cluster.behaviour = behaviour
+    driver.give(order)
+    return driver
+
+
+def orphaned(**changes: Any) -> ProbeDriver:
+    """The mgr and its worker die in the midst of a run in the pool of an operator; `changes` of
+    the journal."""
+    driver = begun()
+    driver.run_until(lambda: driver.cluster.objects != FOREIGN_OBJECTS)
+    driver.cluster.kill_workers()
+    driver.cluster.behaviour = 'good'
+    document = driver.loop._store.get(JOURNAL)
+    assert document is not None
+    document['site'].update(changes)
+    driver.loop._store.put(JOURNAL, document)
+    driver.restart()
+    return driver
+
+
+def test_nothing_is_listed_where_the_names_are_known() -> None:
+    driver = orphaned()
+    driver.turn()
+    driver.finish()
+    assert driver.cluster.is_untouched() and not driver.cluster.listed
+
+
+def test_a_journal_of_an_earlier_version_is_listed_for_slice_by_slice() -> None:
+    driver = orphaned(naming=None)
+    driver.run_until(lambda: len(driver.cluster.listed) == 2)
+    driver.turn()
+    # The next mgr does not start over.
+    driver.restart()
+    driver.turn()
+    driver.finish()
+    assert driver.cluster.listed[:SLICES] == [0, 1, 2, 3]
+    assert driver.cluster.is_untouched() and driver.state(1) == 'failed'
+
+
+def test_a_run_that_no_worker_was_started_for_is_not_swept_after() -> None:
+    driver = orphaned(worker_ends=0.0)
+    driver.turn()
+    driver.finish(5)
+    assert len(driver.cluster.workers) == 1
+
+
+def refused(driver: ProbeDriver, run: int) -> int:
+    with pytest.raises(Refused) as found:
+        driver.give(RunId('probe abandon', run))
+    return found.value.errno
+
+
+STUCK: Dict[str, Any] = {
+    'objects': (IN_POOL, {}, ['objects perfguard-probe-1-*', 'in pool rep']),
+    'pool': (OWN, {'osd pool rm': Answer(-16, '', 'in use')}, ['pool perfguard-probe-1']),
+    'user': (IN_POOL, {'auth rm': Answer(None)}, ['client.perfguard-probe-1'])}
+
+
+@pytest.mark.parametrize('name', STUCK)
+@pytest.mark.parametrize('crash', [False, True])
+def test_a_clean_up_is_abandoned(name: str, crash: bool) -> None:
+    order, replies, stays = STUCK[name]
+    driver = begun(order, 'leaves')
+    cluster = driver.cluster
+    cluster.reply.update(replies)
+    cluster.stuck = name == 'objects'
+    driver.run(100)
+    assert driver.state(1) == 'cleaning' and CHECK in cluster.checks
+    if crash:
+        document = driver.loop._store.get(JOURNAL)
+        assert document is not None
+        document['site']['abandoned'] = True
+        driver.loop._store.put(JOURNAL, document)
+        driver.restart()
+    else:
+        answer = driver.give(RunId('probe abandon', 1))
+        assert all(text in answer['message'] for text in stays), answer
+    driver.turn()
+    message = driver.listed[1]['message']
+    assert all(text in message for text in stays), message
+    assert not driver.busy and CHECK not in cluster.checks
+    assert any('probe 1 is' in text for text in driver.told('probe'))
+    cluster.behaviour, cluster.stuck = 'good', False
+    cluster.reply.clear()
+    driver.give(IN_POOL)
+    driver.finish()
+    assert driver.state(2) == 'done'
+
+
+def test_only_a_clean_up_is_abandoned() -> None:
+    driver = begun()
+    driver.run_until(lambda: driver.state(1) == 'running')
+    assert refused(driver, 1) == 16 and refused(driver, 9) == 2
+    driver.give(RunId('probe cancel', 1))
+    driver.finish(60)
+    assert refused(driver, 1) == 22
+
+
+# ---- journals of other versions
+
+def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict[str, str]:
+    """The document as the next mgr finds it in the store."""
+    document = driver.loop._store.get(name)
+    assert document is not None
+    if how == 'version':
+        document['version'] = 2
+    elif how == 'fields':
+        for key in ('record', 'baselines'):
+            document.pop(key, None)
+    driver.loop._store.put(name, document)
+    if how == 'layout':
+        for key in ('%s/%s/head' % (name, copy) for copy in 'ab'):
+            driver.kv.data[key] = driver.kv.data[key].replace('"version": 1', '"version": 2')
+    return stored(driver, name)
+
+
+def stored(driver: ProbeDriver, name: str) -> Dict[str, str]:
+    return {key: value for key, value in driver.kv.data.items() if key.startswith(name + '/')}
+
+
+@pytest.mark.parametrize('how', ['version', 'fields', 'layout'])
+def test_a_journal_of_another_version_stays_until_it_is_given_up(how: str) -> None:
+    driver = begun()
+    driver.run_until(lambda: driver.state(1) == 'running')
+    before = changed_by_a_newer_version(driver, JOURNAL, how)
+    driver.cluster.kill_workers()
+    driver.cluster.behaviour = 'good'
+    driver.restart()
+    driver.turn()
+    with pytest.raises(Refused, match='cannot be read'):
+        driver.give(IN_POOL)
+    assert CHECK in driver.cluster.checks and stored(driver, JOURNAL) == before
+    answer = driver.give(RunId('probe abandon', 0))
+    assert 'client.perfguard-probe-*' in answer['message']
+    driver.turn()
+    assert CHECK not in driver.cluster.checks and not stored(driver, JOURNAL)
+    assert {'damaged/' + key: value for key, value in before.items()}.items() \
+        <= driver.kv.data.items()
+    driver.give(IN_POOL)
+    driver.finish()
+    assert driver.state(max(driver.listed)) == 'done'
+
+
+@pytest.mark.parametrize('how', ['fields', 'layout'])
+def test_schedules_and_baselines_of_another_version_stay(how: str) -> None:
+    driver = begun(behaviour='good')
+    driver.finish()
+    driver.give(RunId('probe baseline set', 1))
+    before = changed_by_a_newer_version(driver, SETTINGS, how)
+    driver.restart()
+    driver.turn()
+    for order in (RunId('probe baseline set', 1), RunId('probe baseline rm', 1),
+                  NewSchedule('nightly', IN_POOL, {}), Named('probe schedule rm', 'nightly')):
+        with pytest.raises(Refused, match='cannot be read'):
+            driver.give(order)
+    driver.give(IN_POOL)
+    driver.finish()
+    assert stored(driver, SETTINGS) == before

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A worker from its request to its end, on a librados in memory: connecting, steps, cleaning."""
+import errno
+import importlib
+import json
+import queue
+import signal
+import sys
+import threading
+import types
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import pytest
+
+from perfguard.probe.types import Job, Json, Step, Stream
+from perfguard.probe.wire import SWEEP, Request, request_to_json
+from perfguard.probe.worker.errors import Cancelled, Failed
+from perfguard.probe.worker.talk import Ear
+
+from .test_worker import FakeIoctx
+
+PREFIX = 'perfguard-probe-7-'
+
+
+class Error(Exception):
+    """rados.Error"""
+
+    def __init__(self, text: str, code: Optional[int] = None) -> None:
+        super().__init__(text)
+        self.errno = code
+
+
+class Ioctx(FakeIoctx):
+    """Answers in a thread of its own, as librados does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.namespace = ''
+        self.full_try = False
+        self._answers: 'queue.Queue[Optional[Callable[[], None]]]' = queue.Queue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _queue(self, name: str, answer: Callable[[], None]) -> None:
+        self._answers.put(answer)
+
+    def _run(self) -> None:
+        for answer in iter(self._answers.get, None):
+            answer()
+
+    def close(self) -> None:
+        self._answers.put(None)
+
+    def set_namespace(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def set_osdmap_full_try(self) -> None:
+        self.full_try = True
+
+    def list_objects(self) -> Iterator[Any]:
+        return iter([types.SimpleNamespace(key=name) for name in list(self.objects)])
+
+
+class Handle:
+    """rados.Rados"""
+    newest: 'Handle'
+    made: List['Handle'] = []
+    connect_fails: Optional[Error] = None
+    pool_fails: Optional[Error] = None
+    hangs: Optional[threading.Event] = None
+    objects: Dict[str, bytes] = {}
+
+    def __init__(self, name: str, conffile: Optional[str]) -> None:
+        self.name, self.conffile = name, conffile
+        self.conf: Dict[str, str] = {}
+        self.ioctx = Ioctx()
+        self.ioctx.objects = dict(Handle.objects)
+        Handle.newest = self
+        Handle.made.append(self)
+
+    def conf_set(self, name: str, value: str) -> None:
+        self.conf[name] = value
+
+    def connect(self) -> None:
+        if Handle.hangs is not None:
+            Handle.hangs.wait(30.0)
+        if Handle.connect_fails is not None:
+            raise Handle.connect_fails
+
+    def open_ioctx(self, pool: str) -> Ioctx:
+        if Handle.pool_fails is not None:
+            raise Handle.pool_fails
+        self.pool = pool
+        return self.ioctx
+
+
+class Said:
+    """A mouth that remembers."""
+
+    def __init__(self) -> None:
+        self.lines: List[Json] = []
+        self.closed = False
+
+    def say(self, kind: str, **fields: Any) -> None:
+        # As it travels: what JSON cannot hold is noticed.
+        self.lines.append(json.loads(json.dumps({'type': kind, **fields})))
+
+    def error(self, code: int, text: object) -> None:
+        self.say('error', errno=-abs(code), message=str(text))
+
+    def close(self, seconds: float, idle: float) -> None:
+        self.closed = True
+
+    def of(self, kind: str) -> List[Json]:
+        return [line for line in self.lines if line['type'] == kind]
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The worker's modules, with a librados that needs no cluster."""
+    fake = types.ModuleType('rados')
+    setattr(fake, 'Error', Error)
+    setattr(fake, 'Rados', Handle)
+    monkeypatch.setitem(sys.modules, 'rados', fake)
+    names = ('connection', 'work', 'main')
+    for name in names:
+        monkeypatch.delitem(sys.modules, 'perfguard.probe.worker.%s' % name, raising=False)
+    for name in ('connect_fails', 'pool_fails', 'hangs'):
+        monkeypatch.setattr(Handle, name, None)
+    monkeypatch.setattr(Handle, 'objects', {})
+    modules = {name: importlib.import_module('perfguard.probe.worker.%s' % name)
+               for name in names}
+    monkeypatch.setattr(modules['work'], 'Listing', Listing)
+    yield types.SimpleNamespace(**modules)
+    for handle in Handle.made:
+        handle.ioctx.close()
+    Handle.made.clear()
+    # Those that come after have a librados of their own.
+    for name in names:
+        sys.modules.pop('perfguard.probe.worker.%s' % name, None)
+
+
+def request(rw: str = 'randread', steps: int = 1, **fields: Any) -> Request:
+    job = Job(name='j', rw=rw, bs=4096, iodepth=2, size=2 << 14, nrfiles=2, runtime=0.1)
+    streams = (Stream('s', tuple('%s%d' % (PREFIX, number) for number in range(2))),)
+    given: Dict[str, Any] = dict(
+        pool='rbd', prefix=PREFIX, entity='client.p', key='secret', mon_host='127.0.0.1',
+        steps=steps * (Step(job, streams),), limit_seconds=20.0, engine='python')
+    return Request(**{**given, **fields})
+
+
+class Listing:
+    """All that there is, in the first slice."""
+
+    def __init__(self, given: Request) -> None:
+        pass
+
+    def slice(self, number: int) -> List[str]:
+        return [] if number else list(Handle.newest.ioctx.objects)
+
+
+def ran(worker: Any, given: Request, ear: Optional[Ear] = None) -> Tuple[str, Said]:
+    said = Said()
+    return worker.work.Work(given, said, ear or Ear(), worker.work.time.monotonic()).run(), said
+
+
+# ---- connection
+
+def test_the_connection_is_the_probes_own(worker: Any, tmp_path: Any) -> None:
+    conf = tmp_path / 'ceph.conf'
+    conf.write_text('[global]\n')
+    made = worker.connection.Connection(request(conf=str(conf)))
+    handle = Handle.newest
+    assert (handle.name, handle.conffile, handle.pool) == ('client.p', str(conf), 'rbd')
+    assert handle.conf['key'] == 'secret' and handle.conf['mon_host'] == '127.0.0.1'
+    # Nothing is looked for or written anywhere.
+    assert {handle.conf[name] for name in ('keyring', 'log_file', 'admin_socket')} == {''}
+    assert made.ioctx.namespace == request().namespace and made.ioctx.full_try
+
+
+def test_without_a_readable_ceph_conf_the_request_has_all_that_is_needed(worker: Any) -> None:
+    worker.connection.Connection(request(conf='/nonexistent/ceph.conf', mon_host=''))
+    assert Handle.newest.conffile is None and 'mon_host' not in Handle.newest.conf
+
+
+@pytest.mark.parametrize('limit, timeout', [(1.0, '1'), (30.0, '10'), (3600.0, '15')])
+def test_timeouts_are_whole_seconds_within_the_limit(worker: Any, limit: float,
+                                                     timeout: str) -> None:
+    found = worker.connection.settings(request(limit_seconds=limit))
+    assert found['rados_mon_op_timeout'] == found['client_mount_timeout'] == timeout
+
+
+@pytest.mark.parametrize('where, error, code, word', [
+    ('connect_fails', Error('x', errno.EACCES), errno.EACCES, 'client.p'),
+    ('connect_fails', Error('x', -errno.ETIMEDOUT), errno.ETIMEDOUT, 'client.p'),
+    ('connect_fails', Error('x'), errno.EIO, 'client.p'),
+    ('pool_fails', Error('x', errno.ENOENT), errno.ENOENT, 'pool rbd')])
+def test_what_librados_refuses_is_told_without_the_key(
+        worker: Any, monkeypatch: pytest.MonkeyPatch, where: str, error: Error, code: int,
+        word: str) -> None:
+    monkeypatch.setattr(Handle, where, error)
+    with pytest.raises(Failed) as failed:
+        ran(worker, request())
+    assert failed.value.errno == -code
+    assert word in str(failed.value) and 'secret' not in str(failed.value)
+
+
+# ---- work
+
+@pytest.mark.parametrize('rw', ['randread', 'write'])
+def test_a_run_says_what_it_does_and_leaves_nothing(worker: Any, rw: str) -> None:
+    state, said = ran(worker, request(rw, steps=2))
+    assert state == 'done' and Handle.newest.ioctx.objects == {}
+    assert said.lines[0]['type'] == 'ready' and said.lines[0]['engine'] == 'python'
+    # The second step has its objects already.
+    assert [(line['index'], line['state']) for line in said.of('step')] == [
+        (0, 'prefill'), (0, 'run'), (1, 'run')]
+    assert [line['index'] for line in said.of('result')] == [0, 1]
+    assert said.lines[-1] == {'type': 'cleaned', 'removed': 2, 'left': 0}
+
+
+def test_objects_of_others_stay(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handle, 'objects', {'mine': b'x', 'perfguard-probe-70-0': b'y'})
+    assert ran(worker, request())[0] == 'done'
+    assert set(Handle.newest.ioctx.objects) == {'mine', 'perfguard-probe-70-0'}
+
+
+def test_a_sweep_removes_the_runs_objects_and_no_others(
+        worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handle, 'objects', {PREFIX + '0': b'', PREFIX + '1': b'', 'mine': b''})
+    state, said = ran(worker, request(mode=SWEEP, steps=0))
+    assert state == 'done' and list(Handle.newest.ioctx.objects) == ['mine']
+    cleaned, = said.of('cleaned')
+    assert (cleaned['removed'], cleaned['left']) == (2, 0)
+    assert cleaned['cursor'] == cleaned['total'] == worker.work.SLICES
+
+
+def test_a_sweep_that_leaves_objects_has_failed(
+        worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handle, 'objects', {PREFIX + '0': b''})
+    monkeypatch.setattr(Ioctx, 'aio_remove', lambda self, name, oncomplete: self._queue(
+        name, lambda: oncomplete(types.SimpleNamespace(get_return_value=lambda: -errno.EPERM))))
+    state, said = ran(worker, request(mode=SWEEP, steps=0))
+    assert state == 'failed' and said.of('cleaned')[0]['left'] == 1
+
+
+def test_a_prefill_that_fails_is_an_error_and_is_cleaned_up(
+        worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ioctx, 'aio_write_full', lambda self, name, data, oncomplete: oncomplete(
+        types.SimpleNamespace(get_return_value=lambda: -errno.EDQUOT)))
+    state, said = ran(worker, request())
+    assert state == 'failed' and said.of('error')[0]['errno'] == -errno.EDQUOT
+    assert said.of('cleaned') == [{'type': 'cleaned', 'removed': 0, 'left': 0}]
+    assert said.of('result') == []
+
+
+def test_a_cancelled_run_measures_nothing_and_is_cleaned_up(
+        worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ear = Ear()
+    write = Ioctx.aio_write_full
+
+    def write_and_cancel(self: Ioctx, name: str, data: bytes, oncomplete: Any) -> None:
+        write(self, name, data, oncomplete)
+        ear.cancel('cancelled by command')
+
+    monkeypatch.setattr(Ioctx, 'aio_write_full', write_and_cancel)
+    state, said = ran(worker, request(), ear)
+    assert state == 'cancelled' and said.of('result') == []
+    assert said.of('cleaned')[0]['left'] == 0 and Handle.newest.ioctx.objects == {}
+
+
+def test_a_connection_that_hangs_can_be_cancelled(worker: Any,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    hang, ear = threading.Event(), Ear()
+    monkeypatch.setattr(Handle, 'hangs', hang)
+    ear.cancel('cancelled by command')
+    try:
+        with pytest.raises(Cancelled):
+            ran(worker, request(), ear)
+    finally:
+        hang.set()
+
+
+def test_the_native_engine_is_taken_where_it_can_be(
+        worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_core(given: Request) -> None:
+        raise Failed(errno.ENOENT, 'not built')
+
+    monkeypatch.setattr(worker.work, 'Core', no_core)
+    assert ran(worker, request(engine='auto'))[1].lines[0]['engine'] == 'python'
+    with pytest.raises(Failed, match='not built'):
+        ran(worker, request(engine='native'))
+
+
+# ---- main
+
+class Ended(BaseException):
+    """In place of the end of the process."""
+
+
+@pytest.fixture
+def life(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plays main with a request; gives back the exit code and what was said."""
+    main, said, timers = worker.main, Said(), []
+    codes: List[int] = []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        raise Ended()
+
+    monkeypatch.setattr(main, 'Mouth', lambda: said)
+    monkeypatch.setattr(main.os, '_exit', end)
+    monkeypatch.setattr(main.signal, 'signal', lambda number, handler: None)
+    monkeypatch.setattr(main.signal, 'setitimer', lambda which, seconds: timers.append(seconds))
+    monkeypatch.setattr(main.threading, 'Timer', lambda seconds, call: types.SimpleNamespace(
+        start=lambda: timers.append(seconds), daemon=False))
+
+    def play(document: Any) -> Tuple[int, Said, List[float]]:
+        monkeypatch.setattr(main.Ear, 'request', lambda self: document)
+        with pytest.raises(Ended):
+            main.main()
+        return codes[0], said, timers
+
+    return play
+
+
+def test_a_life(life: Any) -> None:
+    code, said, timers = life(request_to_json(request()))
+    assert code == 0 and said.lines[-1] == {'type': 'end', 'state': 'done'} and said.closed
+    assert sorted(timers) == pytest.approx([21.2, 21.8]), 'it ends in time, whatever hangs'
+
+
+@pytest.mark.parametrize('document, code', [
+    ({}, errno.EINVAL), ({'pool': 'rbd', 'bogus': 1}, errno.EINVAL),
+    ({**request_to_json(request()), 'mode': 'dance'}, errno.EINVAL)])
+def test_a_bad_request_ends_it_before_anything_is_done(life: Any, document: Json,
+                                                       code: int) -> None:
+    exit_code, said, timers = life(document)
+    assert exit_code == 1 and said.lines[-1]['state'] == 'failed'
+    assert [line['errno'] for line in said.of('error')] == [-code] and timers == []
+
+
+@pytest.mark.parametrize('error, state, code, told', [
+    (Failed(errno.EACCES, 'no'), 'failed', 1, [-errno.EACCES]), (Cancelled(), 'cancelled', 0, []),
+    (ValueError('x'), 'failed', 1, [-errno.EINVAL]), (KeyError('x'), 'failed', 1, [-errno.EIO])])
+def test_whatever_goes_wrong_is_told(
+        life: Any, worker: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, error: Exception,
+        state: str, code: int, told: List[int]) -> None:
+    def fail(self: Any) -> str:
+        raise error
+
+    monkeypatch.setattr(worker.main.Work, 'run', fail)
+    exit_code, said, _ = life(request_to_json(request()))
+    assert (exit_code, said.lines[-1]['state']) == (code, state)
+    assert [line['errno'] for line in said.of('error')] == told
+    assert ('KeyError' in capsys.readouterr().err) == isinstance(error, KeyError)
+
+
+def test_a_line_that_is_no_json_is_a_bad_request(
+        life: Any, worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def request(self: Any) -> Json:
+        raise json.JSONDecodeError('x', 'y', 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.main, 'request_from_json', lambda document: request(None))
+        assert life({})[1].of('error')[0]['errno'] == -errno.EINVAL
+
+
+def test_sigterm_cancels_in_a_thread_of_its_own(
+        worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: Dict[int, Any] = {}
+    monkeypatch.setattr(worker.main.signal, 'signal', handlers.__setitem__)
+    ear = Ear()
+    worker.main._signals(ear)
+    assert handlers[signal.SIGINT] == handlers[signal.SIGHUP] == signal.SIG_IGN
+    handlers[signal.SIGTERM](signal.SIGTERM, None)
+    assert ear.cancelled.wait(10.0) and ear.reason == 'terminated'
+
+
+def test_a_process_that_is_late_says_so_and_ends(
+        worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Said()
+    late: List[Callable[[], None]] = []
+
+    def timer(seconds: float, call: Callable[[], None]) -> Any:
+        late.append(call)
+        return types.SimpleNamespace(start=lambda: None)
+
+    monkeypatch.setattr(worker.main.signal, 'setitimer', lambda which, seconds: None)
+    monkeypatch.setattr(worker.main.threading, 'Timer', timer)
+    codes: List[int] = []
+    monkeypatch.setattr(worker.main.os, '_exit', codes.append)
+    worker.main._bound(said, 5.0)
+    late[0]()
+    assert said.of('error')[0]['errno'] == -errno.ETIMEDOUT and codes == [1]
+    assert said.lines[-1] == {'type': 'end', 'state': 'failed'}

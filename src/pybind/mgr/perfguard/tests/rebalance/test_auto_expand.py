@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""auto_expand: which remapped PGs are an expansion's, and that they are caught in time."""
+from dataclasses import replace
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver
+
+AUTO = replace(OPTIONS, auto_expand=True)
+
+
+def test_an_expansion_is_caught_within_two_turns_and_runs_to_its_end() -> None:
+    driver = Driver(FakeCluster(peer_seconds=0.5), AUTO)
+    found = driver.cluster.foreign()
+    driver.run(3)
+    driver.cluster.expand()
+    driver.cluster.tick()
+    driver.run(2)
+    assert 'norebalance' in driver.cluster.flags and driver.status['trigger'] == 'auto'
+    driver.run_to('PINNED')
+    assert not driver.cluster.moved
+    driver.run_to('DONE')
+    assert driver.cluster.clean() and driver.cluster.foreign() == found
+    assert len(driver.cluster.moved) == 12
+    driver.run(5)
+    assert len(driver.loop.published.history) == 1
+
+
+def test_only_where_it_is_asked_for() -> None:
+    driver = Driver()
+    driver.cluster.expand()
+    driver.run(10)
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+
+
+def test_a_change_that_is_too_small() -> None:
+    driver = Driver(options=replace(AUTO, auto_expand_ratio=0.1))
+    driver.cluster.set_raw('1.1', (1, 2, 3))
+    driver.run(10)
+    assert driver.phase == 'IDLE' and driver.cluster.moved
+
+
+def test_an_osd_that_goes_out_is_left_to_recovery() -> None:
+    driver = Driver(options=AUTO)
+    cluster = driver.cluster
+    cluster.toys[7] = cluster.toys[7]._replace(reweight=0.0)
+    # Its PGs are remapped, and CRUSH has a new version as well.
+    for pgid, pg in cluster.pg.items():
+        if 7 in pg.up:
+            cluster.set_raw(pgid, [next(osd for osd in range(7) if osd not in pg.up)
+                                   if osd == 7 else osd for osd in pg.up])
+    driver.run(10)
+    assert driver.phase == 'IDLE' and cluster.moved
+
+
+def test_remapped_without_a_change_of_crush() -> None:
+    driver = Driver(options=AUTO)
+    for pgid in ('1.1', '1.3', '1.5'):
+        driver.cluster.pg[pgid].mon.raw.reverse()
+    driver.cluster.pg['1.1'].mon.raw[0] = 5
+    driver.cluster._interval_changes()
+    driver.run(10)
+    assert driver.phase == 'IDLE'
+
+
+def test_an_aborted_campaign_is_not_begun_again() -> None:
+    driver = Driver(options=AUTO)
+    driver.cluster.expand()
+    driver.run_until(lambda: driver.phase == 'RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(40)
+    assert driver.status['id'] == 1 and driver.phase == 'ABORTED'

@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A change of CRUSH with its pins in one epoch, and what becomes of it when something fails."""
+import json
+from dataclasses import replace
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.types import UpmapEntry
+from perfguard.order_queue import Consultation
+from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
+from perfguard.rebalance.crush_orders import _differences
+from perfguard.rebalance.joining import plan_join
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Refused
+from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
+from perfguard.store import Store
+from perfguard.upmap.future import Future, FuturePg
+from perfguard.upmap.pins import without
+
+from ..cluster.test_crush import DUMP
+from ..fakes.cluster import Crash, FakeCluster
+from ..fakes.driver import Driver
+
+INTERVAL = 'paxos_propose_interval'
+
+
+def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
+    change = Change({8: 1.5, 9: 0.0001}, True, (9,), Stage.SENT, 5.0, 2, 78, 3, 41)
+    assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
+    campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7)
+    document = json.loads(json.dumps(campaign_to_json(campaign)))
+    assert campaign_from_json(document) == campaign
+    for name in ('automatic', 'change', 'crush_version'):
+        del document[name]
+    assert campaign_from_json(document) == Campaign(1, Phase.PINNING, 0.0)
+
+
+def test_a_release_does_not_lead_onto_what_is_drained() -> None:
+    """A balancer's upmap onto a drained OSD stays in force until its PG is released."""
+    cluster = FakeCluster()
+    first = cluster.pg['1.1'].data[0]
+    cluster.add_upmap('1.1', first, 5)
+    seen = cluster.map_view()
+    future = Future({'1.1': FuturePg(cluster.pg['1.1'].up, tuple(cluster.pg['1.1'].mon.raw))},
+                    cluster.crush(0))
+    assert not plan_join(seen.osdmap, future).pins
+    planned = plan_join(seen.osdmap, future, drained=(5,))
+    pin = planned.pins['1.1']
+    assert pin.entry == UpmapEntry(((first, 5),)) and pin.before == UpmapEntry()
+    assert planned.moves['1.1'].sources == (5,) and planned.moves['1.1'].targets == (first,)
+
+
+@pytest.mark.parametrize('entry, left', [
+    (UpmapEntry(((1, 6), (2, 5))), UpmapEntry(((2, 5),))),
+    (UpmapEntry(vector=(1, 6, 2)), UpmapEntry()), (UpmapEntry(((6, 1),)), UpmapEntry(((6, 1),)))])
+def test_without(entry: UpmapEntry, left: UpmapEntry) -> None:
+    assert without(entry, (6,)) == left
+
+
+def waiting(**kwargs: Any) -> FakeCluster:
+    cluster = FakeCluster(**kwargs)
+    cluster.add_waiting()
+    cluster.tick()
+    return cluster
+
+
+def placements(cluster: FakeCluster) -> Dict[str, Any]:
+    return {pgid: pg.up for pgid, pg in cluster.pg.items()}
+
+
+def test_nothing_is_remapped_and_order_is_kept() -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    before, found = placements(cluster), cluster.foreign()
+    answer = driver.order('expand', weight='1.0')
+    assert answer['pgs'] == 12 and answer['vectors'] > 0 and answer['campaign'] == 1
+    assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'}
+    driver.run_to('PINNED')
+    assert placements(cluster) == before and cluster.most_unclean == 0
+    assert driver.status['pinned'] == answer['pgs'] and driver.status['trigger'] == 'expand'
+    driver.run_to('DONE')
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
+    assert cluster.entries() == {} and cluster.foreign() == found and INTERVAL not in \
+        cluster.mon_config
+    assert sorted(one.pgid for one in cluster.moved) == sorted(
+        pgid for pgid, up in before.items() if set(up) != set(cluster.coming[pgid])
+        or (pgid.startswith('2.') and list(up) != cluster.coming[pgid]))
+
+
+def test_weights_and_pins_are_one_burst_with_the_weights_first() -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    prefixes = [command['prefix'] for command in driver.cluster.sent]
+    begin = prefixes.index('osd crush reweight')
+    assert prefixes[begin:begin + 3] == ['osd crush reweight'] * 3
+    assert set(prefixes[begin + 3:begin + 15]) == {'osd pg-upmap-items', 'osd pg-upmap'}
+    # The mons gather for longer while it is sent, and not a moment longer than that.
+    settings = [(c['prefix'], c.get('value')) for c in driver.cluster.sent
+                if c.get('name') == INTERVAL]
+    assert settings == [('config set', '3'), ('config rm', None)]
+    assert prefixes.index('config set') < begin
+
+
+def test_a_dry_run_shows_and_changes_nothing() -> None:
+    driver = Driver(waiting())
+    answer = driver.order('expand', weight='1.0', dry_run=True)
+    assert answer['pgs'] == 12 and answer['bytes'] > 0 and answer['campaign'] is None
+    driver.run(5)
+    assert driver.cluster.sent == [] and driver.phase == 'IDLE'
+
+
+def test_without_tools_the_ordinary_way() -> None:
+    driver = Driver(waiting())
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    answer = driver.order('expand', weight='1.0')
+    assert not answer['one_epoch'] and answer['reason'] == driver.cluster.no_tools
+    driver.run_to('PINNED')
+    assert driver.cluster.most_unclean > 0 and not driver.cluster.moved
+    driver.run_to('DONE')
+    assert driver.cluster.clean() and driver.cluster.entries() == {}
+
+
+def test_a_preview_names_the_interval_of_the_mons_and_what_an_epoch_costs() -> None:
+    driver = Driver(waiting())
+    assert driver.order('expand', dry_run=True)['fast_peering']['seconds'] == 0.1
+    driver.options = replace(driver.options, fast_peering='off')
+    preview = driver.order('expand', dry_run=True)['fast_peering']
+    assert preview['seconds'] is None and 'fast_peering is off' in preview['text']
+
+
+def test_a_map_that_changes_meanwhile_is_looked_at_again() -> None:
+    driver = Driver(waiting())
+    cluster, real, calls = driver.cluster, driver.cluster.outlook, []
+
+    def outlook(*args: Any) -> Any:
+        calls.append(cluster.epoch)
+        found = real(*args)
+        if len(calls) == 2:  # the first was for the answer to the command
+            cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 6)
+        return found
+
+    setattr(cluster, 'outlook', outlook)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    # The last one is for the raw sets behind vectors.
+    assert len(calls) == 4 and cluster.most_unclean == 0
+
+
+def test_a_change_that_the_mons_refuse_ends_the_campaign() -> None:
+    driver = Driver(waiting())
+    found = driver.cluster.foreign()
+    driver.cluster.refuse['osd crush reweight'] = 'EPERM'
+    driver.order('expand', weight='1.0')
+    driver.run_to('ABORTED')
+    assert driver.cluster.clean() and driver.cluster.foreign() == found
+    assert not driver.cluster.moved and INTERVAL not in driver.cluster.mon_config
+
+
+def test_nothing_is_begun_under_options_that_make_no_sense() -> None:
+    driver = Driver(waiting())
+    driver.options = replace(driver.options, end_time='0000')
+    with pytest.raises(Refused, match='it never opens'):
+        driver.order('expand', weight='1.0')
+    assert driver.phase == 'IDLE' and driver.order('expand', weight='1.0', dry_run=True)
+
+
+def whole_map(cluster: FakeCluster, **changed: float) -> bytes:
+    weights = {str(osd): toy.crush_weight or 1.0 for osd, toy in cluster.toys.items()}
+    return json.dumps({**weights, **changed}).encode()
+
+
+def test_a_whole_crush_map() -> None:
+    driver = Driver(waiting())
+    cluster, before = driver.cluster, placements(driver.cluster)
+    answer = driver.order('apply', crush_map=whole_map(cluster))
+    assert answer['pgs'] == 12 and answer['weights'] == {}
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    driver.restart()  # the map is in the store
+    driver.run_to('PINNED')
+    assert placements(cluster) == before and cluster.most_unclean == 0
+    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 1
+    driver.run_to('DONE')
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
+    assert not [key for key in driver.kv.data if key.startswith('crushmap')]
+
+
+def test_a_crush_map_with_the_same_trees_is_waited_for() -> None:
+    """What it changes in the tunables alone does not show in trees and rules."""
+    driver = Driver(FakeCluster())
+    cluster = driver.cluster
+    sent: List[str] = []
+
+    def lost(commands: Any) -> Any:
+        sent.extend(c['prefix'] for c in commands)
+        return run([c for c in commands if c['prefix'] != 'osd setcrushmap'])
+
+    run = cluster.run
+    setattr(cluster, 'run', lost)
+    driver.order('apply', crush_map=whole_map(cluster))
+    driver.run_to('ABORTED')
+    assert sent.count('osd setcrushmap') == 3 and cluster.clean()
+
+
+def test_ids_of_drained_osds_that_are_purged_are_free_again() -> None:
+    driver = Driver()
+    driver.order('drain', 'h3')
+    driver.run_to('DONE')
+    replaced(driver, turn_between=True)
+    assert driver.order('expand', weight='1.0', dry_run=True)['weights'] == {'osd.3': 1.0}
+
+
+def replaced(driver: Driver, turn_between: bool) -> None:
+    """osd.3, which is empty in fact, is purged and made anew."""
+    cluster = driver.cluster
+    for pg in cluster.pg.values():
+        swap = [osd if osd != 3 else next(other for other in range(8) if other not in
+                                          (*pg.data, *pg.mon.raw)) for osd in pg.data]
+        pg.mon.raw, pg.data, pg.up = list(swap), tuple(swap), tuple(swap)
+    toy = cluster.toys[3]
+    cluster.purge(3)
+    if turn_between:
+        driver.turn()
+    cluster.toys[3] = toy._replace(crush_weight=0.0)
+    cluster.crush_version_ += 1
+    cluster.epoch += 1
+    driver.turn()
+
+
+def test_an_id_that_was_purged_while_no_mgr_looked_is_free_by_its_uuid() -> None:
+    driver = Driver()
+    driver.order('drain', 'h3')
+    driver.run_to('DONE')
+    replaced(driver, turn_between=False)
+    driver.restart()
+    driver.turn()
+    assert driver.order('expand', weight='1.0', dry_run=True)['weights'] == {'osd.3': 1.0}
+
+
+@pytest.mark.parametrize('how', ['reweight 0', 'reweight 0 of an earlier version',
+                                 'drained by others'])
+def test_expand_does_not_fill_drained_disks_again(how: str) -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    if how != 'drained by others':
+        driver.order('drain', 'h3')
+        driver.run_to('DONE')
+    if how.endswith('version'):
+        Store(driver.kv).put('drained', {'3': 1.0})
+        driver.restart()
+    for pg in cluster.pg.values():
+        spare = next(osd for osd in range(8) if osd not in (*pg.data, *pg.mon.raw))
+        moved = tuple(spare if osd == 3 else osd for osd in pg.data)
+        pg.mon.raw, pg.data, pg.up = list(moved), moved, moved
+    cluster.toys[3] = cluster.toys[3]._replace(crush_weight=0.0)
+    cluster.crush_version_ += 1
+    cluster.epoch += 1
+    driver.turn()
+    answer = driver.order('expand', weight='1.0', dry_run=True)
+    assert set(answer['weights']) == {'osd.8', 'osd.9', 'osd.10'}
+    why = 'held PGs before' if how == 'drained by others' else 'was drained'
+    assert answer['left_out'] == [{'osd': 3, 'reason': why}]
+    named = driver.give(Order('expand', ('3',), weight='1.0', dry_run=True))
+    assert set(named['weights']) == {'osd.3'} and named['left_out'] == []
+
+
+def test_a_turn_that_fails_does_not_keep_the_answer() -> None:
+    driver = Driver(waiting())
+    setattr(driver.loop, '_publish', lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        driver.loop._serve_orders = lambda *_: [done]  # type: ignore
+        done = Consultation(Order('expand'))
+        driver.loop.turn()
+    assert done.done.is_set()
+
+
+def test_an_order_that_fails_is_answered() -> None:
+    driver = Driver(waiting())
+    setattr(driver.cluster, 'osd_space', lambda: driver.cluster.toys[99])
+    with pytest.raises(Refused, match='expand failed: KeyError'):
+        driver.order('expand')
+    driver.loop.close()
+    with pytest.raises(Refused, match='being stopped'):
+        driver.loop.ask(Order('expand'))
+
+
+def overtake(cluster: FakeCluster) -> None:
+    """Another administrator gives osd.3 another weight."""
+    cluster._weigh(3, 2.0)
+
+
+@pytest.mark.parametrize('when', ['before', 'with the burst', 'after a failover'])
+def test_a_crush_map_never_replaces_what_others_changed_meanwhile(when: str) -> None:
+    driver = Driver(waiting())
+    cluster, run, before = driver.cluster, driver.cluster.run, placements(driver.cluster)
+    overtaken: List[bool] = []
+
+    def race(commands: Any) -> Any:
+        if not overtaken and any(c['prefix'] == 'osd setcrushmap' for c in commands):
+            overtaken.append(True)
+            overtake(cluster)
+        return run(commands)
+
+    driver.order('apply', crush_map=whole_map(cluster))
+    if when == 'with the burst':
+        setattr(cluster, 'run', race)
+    else:
+        overtake(cluster)
+    if when == 'after a failover':
+        driver.restart()
+    driver.run_to('ABORTED')
+    assert cluster.toys[3].crush_weight == 2.0 and cluster.toys[8].crush_weight == 0.0
+    sent = [c['prior_version'] for c in cluster.sent if c['prefix'] == 'osd setcrushmap']
+    assert len(sent) == (when == 'with the burst')
+    told = [event['why'] for event in driver.loop.published.events if 'ABORTING' in event['what']]
+    assert 'osd.3.' in told[0] and 'osd.2' not in told[0]
+    assert placements(cluster) == before and not cluster.moved
+    assert not [key for key in driver.kv.data if key.startswith('crush')]
+
+
+def test_a_crush_map_of_an_older_version_is_refused() -> None:
+    driver = Driver(waiting())
+    version = driver.cluster.crush_version_
+    given = whole_map(driver.cluster)
+    with pytest.raises(Refused, match='has version %d, not %d' % (version, version - 1)):
+        driver.order('apply', crush_map=given, prior_version=version - 1)
+    assert driver.order('apply', crush_map=given, prior_version=version)['pgs'] == 12
+
+
+def test_a_digest_names_what_differs() -> None:
+    one = CrushRules.from_dump(DUMP)
+    other = json.loads(json.dumps(DUMP))
+    moved = other['buckets'][1]['items'].pop()
+    other['buckets'][2]['items'].append(moved)
+    other['buckets'][3]['items'][0]['weight'] = 7
+    other['rules'][0]['steps'][1]['num'] = 2
+    two = CrushRules.from_dump(other)
+    assert _differences(one.digest(), one.digest()) == 'tunables or weight sets'
+    assert _differences(one.digest(), two.digest()) == 'osd.0, bucket h1, rule rule0'
+    many = {'osd.%d' % osd: 1 for osd in range(30)}
+    assert _differences({}, many).endswith('osd.8, osd.9 and 20 more')
+
+
+def test_a_crush_map_in_the_way_of_which_something_stands() -> None:
+    driver = Driver(waiting())
+    for given, text in ((b'nonsense', 'not a CRUSH map: crushtool failed: syntax error'),
+                        (whole_map(driver.cluster, **{'3': 0.0}), 'gives weight 0 to osd.3')):
+        with pytest.raises(Refused, match=text):
+            driver.order('apply', crush_map=given)
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    with pytest.raises(Refused, match='cannot be tried out: osdmaptool is not installed'):
+        driver.order('apply', crush_map=whole_map(driver.cluster))
+    driver.run(3)
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+
+
+def test_orders_wait_for_a_campaign_and_a_healthy_cluster() -> None:
+    driver = Driver(waiting())
+    driver.cluster.take_down(0)
+    driver.run(3)
+    with pytest.raises(Refused, match='not fit to begin'):
+        driver.order('expand', weight='1')
+    driver.cluster.revive(0)
+    driver.run(3)
+    driver.cluster.trouble = {'degraded': 1}
+    assert driver.order('expand', weight='1', dry_run=True)['pgs'] == 12
+    driver.order('expand', weight='1', force=True)
+    with pytest.raises(Refused, match='campaign 1 is'):
+        driver.order('drain', 'h0')
+
+
+def test_drain_remembers_the_weights_for_undrain_also_in_the_next_mgr() -> None:
+    driver = Driver()
+    weights = driver.order('drain', 'h3')['weights']
+    assert weights == {'osd.3': 0.0001}
+    driver.run_to('DONE')
+    assert driver.cluster.toys[3].crush_weight == 0.0001
+    driver.restart()
+    driver.turn()
+    assert driver.order('undrain', 'osd.3')['weights'] == {'osd.3': 1.0}
+    driver.run_to('DONE')
+    assert driver.cluster.toys[3].crush_weight == 1.0
+    with pytest.raises(Refused, match='perfguard has not drained: osd.3'):
+        driver.order('undrain', 'osd.3')
+
+
+def test_an_expansion_without_waiting_osds_waits_for_the_change() -> None:
+    driver = Driver()
+    assert driver.order('expand')['waits_for_change']
+    driver.run_to('PREPARED')
+    driver.run(5)
+    assert driver.phase == 'PREPARED' and 'norebalance' in driver.cluster.flags
+    driver.cluster.expand()
+    driver.run_to('DONE')
+    assert driver.cluster.clean() and len(driver.cluster.moved) == 12
+
+
+def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+    driver = Driver()
+    waits = driver.loop._desk.put(Order('expand'))
+    driver.loop.close()
+    assert waits.done.is_set() and 'being stopped' in str(waits.refused)
+
+
+def test_fingerprints_tell_weights_and_rules_apart() -> None:
+    cluster = waiting()
+    one = cluster.crush(0)
+    assert one.fingerprint() == cluster.crush(0).fingerprint()
+    assert one.fingerprint() != cluster.crush_rules(whole_map(cluster)).fingerprint()
+
+
+@pytest.mark.parametrize('error', [Crash(), RuntimeError('the mgr API failed')])
+def test_a_fault_at_any_point_of_the_join(error: BaseException) -> None:
+    total, wrong = play(None, error), []
+    for fault_at in range(1, total + 1):
+        try:
+            play(fault_at, error)
+        except AssertionError as assertion:
+            wrong.append((fault_at, repr(assertion)[:300]))
+    assert total > 40 and wrong == []
+
+
+def play(fault_at: Optional[int], error: BaseException) -> int:
+    """An expansion with one fault in it; returns how many writes and commands it takes."""
+    cluster = waiting(pgs=4)
+    driver, found = Driver(cluster), cluster.foreign()
+    cluster.fault.count, cluster.fault.error = 0, error
+    cluster.fault.at = fault_at
+    asked = False
+    for _ in range(300):
+        try:
+            if not asked:
+                order = driver.loop._desk.put(Order('expand', weight='1.0'))
+                asked = True
+            driver.turn()
+            # An order that fails is answered, and the operator gives it again.
+            asked = order.refused is None or driver.loop._campaign is not None
+        except (Crash, RuntimeError):
+            if isinstance(error, Crash):
+                driver.restart()
+            asked = driver.loop._campaign is not None
+            cluster.tick()
+        if asked and driver.phase in ('DONE', 'ABORTED') or driver.loop.published.history:
+            break
+    count, cluster.fault.at = cluster.fault.count, None
+    driver.run(3)
+    assert [row['phase'] for row in driver.loop.published.history] == ['DONE']
+    assert cluster.clean() and cluster.foreign() == found and cluster.entries() == {}
+    assert INTERVAL not in cluster.mon_config
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
+    moved = [one.pgid for one in cluster.moved]
+    assert len(moved) == len(set(moved)), 'a PG has moved twice'
+    return count

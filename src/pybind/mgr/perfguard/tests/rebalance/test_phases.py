@@ -1,0 +1,664 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The state machine against a cluster in memory, without a loop or a store."""
+import copy
+import time
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+import pytest
+
+from perfguard.cluster.types import UpmapEntry, pool_of
+from perfguard.events import Event
+from perfguard.options import DEFAULTS, Options
+from perfguard.reasons import texts
+from perfguard.rebalance.clients import IDLE_SECONDS, Clients
+from perfguard.rebalance.executor import execute
+from perfguard.rebalance.holds import Settings
+from perfguard.rebalance.moves import release_move
+from perfguard.rebalance.phases import judge
+from perfguard.rebalance.requests import Request, apply
+from perfguard.rebalance.turn import Decision, Observation
+from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
+                                       campaign_from_json, campaign_to_json)
+from perfguard.upmap.semantics import out_osds
+
+from ..fakes.audit import load, over_caps
+from ..fakes.cluster import BALANCER, FakeCluster
+
+OPTIONS = replace(DEFAULTS, max_pgs_in_flight=4, readback_timeout=6.0)
+
+
+class Machine:
+    """Feeds `judge` with what the cluster shows and carries out what it decides."""
+
+    def __init__(self, cluster: Optional[FakeCluster] = None,
+                 options: Options = OPTIONS) -> None:
+        self.cluster = cluster or FakeCluster()
+        self.options = options
+        now = self.cluster.now
+        self.campaign = Campaign(1, Phase.PREPARED, now, phase_since=now)
+        self.pins: Dict[str, PinRecord] = {}
+        self.phases: List[Phase] = []
+        self.events: List[Event] = []
+        self.decision = Decision(self.campaign)
+
+    def observe(self) -> Observation:
+        view = self.cluster.map_view()
+        return Observation(
+            self.cluster.now, self.cluster.signals(view.osdmap),
+            Settings(view.osdmap, self.cluster.balancer_active(),
+                     self.cluster.stored_options()),
+            view.placement, self.cluster.crush(view.crush_version), self.cluster.period,
+            degraded_osds=self.cluster.degraded_osds(),
+            clients=Clients(self.cluster.now, covered=IDLE_SECONDS))
+
+    def judge(self) -> Decision:
+        seen = self.observe()
+        out = out_osds(seen.osdmap.osds)
+        moves = {}
+        for pgid, pin in self.pins.items():
+            place, pool = seen.placement(pgid), seen.osdmap.pools[pool_of(pgid)]
+            if place is not None and seen.osdmap.entry(pgid) == pin.entry:
+                moves[pgid] = release_move(pgid, pool, place.up, pin, out, 1 << 30)
+        before = copy.deepcopy((self.campaign, self.pins, moves))
+        decision = judge(self.campaign, self.pins, moves, seen, self.options)
+        assert (self.campaign, self.pins, moves) == before, 'an input was changed'
+        return decision
+
+    def turn(self) -> List[Action]:
+        decision = self.decision = self.judge()
+        # What is kept between two turns must survive JSON.
+        self.campaign = campaign_from_json(campaign_to_json(decision.campaign))
+        assert self.campaign == decision.campaign
+        if not self.phases or self.phases[-1] is not self.campaign.phase:
+            self.phases.append(self.campaign.phase)
+        self.events += decision.events
+        self.pins.update(decision.pins)
+        execute(self.cluster, decision.actions)
+        for pgid in decision.unpins:
+            del self.pins[pgid]
+        self.cluster.tick()
+        return list(decision.actions)
+
+    def ask(self, verb: str, **kwargs: Any) -> None:
+        self.campaign = apply(self.campaign, Request(verb, **kwargs), self.cluster.now)
+
+    def until(self, done: Callable[[], bool], turns: int = 200) -> None:
+        for _ in range(turns):
+            if done():
+                return
+            self.turn()
+        raise AssertionError('not reached: %s %s' % (self.campaign.phase, self.reasons))
+
+    def to(self, phase: Phase) -> None:
+        self.until(lambda: self.campaign.phase is phase)
+
+    @property
+    def reasons(self) -> str:
+        return '; '.join(texts(self.decision.reasons))
+
+    @property
+    def codes(self) -> List[str]:
+        return [reason.code for reason in self.decision.reasons]
+
+
+def prepared(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
+    machine = Machine(cluster, options)
+    machine.until(lambda: machine.campaign.prepared)
+    return machine
+
+
+def expanded(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
+    machine = prepared(cluster, options)
+    machine.cluster.expand()
+    machine.until(lambda: len(machine.cluster.remapped()) == 12)
+    return machine
+
+
+def pinned(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
+    machine = expanded(cluster, options)
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    return machine
+
+
+def releasing(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = pinned(cluster)
+    machine.ask('start')
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    return machine
+
+
+def paused(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = releasing(cluster)
+    machine.ask('pause')
+    machine.turn()
+    return machine
+
+
+def pinning(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = expanded(cluster)
+    machine.ask('pin')
+    machine.turn()
+    return machine
+
+
+def finishing(cluster: Optional[FakeCluster] = None) -> Machine:
+    machine = releasing(cluster)
+    machine.ask('finish', keep=True)
+    machine.turn()
+    return machine
+
+
+STATES: List[Tuple[Phase, Callable[..., Machine]]] = [
+    (Phase.PREPARED, prepared), (Phase.PREPARED, expanded), (Phase.PINNING, pinning),
+    (Phase.PINNED, pinned), (Phase.RELEASING, releasing), (Phase.HOLDING, paused),
+    (Phase.FINISHING, finishing)]
+EVERY_STATE = pytest.mark.parametrize('phase, make', STATES,
+                                      ids=[make.__name__ for _, make in STATES])
+
+
+# ---- the straight way
+
+def test_the_whole_way() -> None:
+    cluster = FakeCluster()
+    found = cluster.foreign()
+    machine = releasing(cluster)
+    assert cluster.moved == []
+    machine.to(Phase.DONE)
+    assert [phase.value for phase in machine.phases] == [
+        'PREPARED', 'PINNING', 'PINNED', 'RELEASING', 'FINISHING', 'DONE']
+    assert cluster.clean() and cluster.entries() == {} and cluster.foreign() == found
+    assert sorted(moved.pgid for moved in cluster.moved) == sorted(
+        {moved.pgid for moved in cluster.moved})
+    assert 1 <= cluster.most_moving <= 4
+    ended = machine.campaign
+    assert (ended.released, ended.total, ended.kept) == (12, 12, 0)
+    assert ended.bytes_done > 0 and ended.ended and not machine.pins
+
+
+def test_prepared_holds_the_settings_and_waits() -> None:
+    machine = prepared()
+    cluster = machine.cluster
+    assert 'norebalance' in cluster.flags
+    assert cluster.config == {BALANCER: 'false'} and cluster.modes == {1: 'off', 2: 'warn'}
+    assert [machine.turn() for _ in range(5)] == [[]] * 5
+    assert machine.campaign.phase is Phase.PREPARED and machine.codes == ['AWAITS_CHANGE']
+    machine.cluster.expand()
+    machine.until(lambda: bool(cluster.remapped()))
+    machine.turn()
+    assert machine.turn() == [] and machine.codes == ['AWAITS_PIN']
+    assert '12 PGs are remapped' in machine.reasons
+
+
+def test_pinning_makes_every_pg_clean_and_moves_nothing() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    assert cluster.clean() and cluster.moved == [] and len(machine.pins) == 12
+    assert machine.campaign.unpinnable == {} and not machine.campaign.pinning
+    assert [machine.turn() for _ in range(5)] == [[]] * 5
+    assert machine.campaign.phase is Phase.PINNED and machine.codes == ['AWAITS_START']
+    assert '12 PGs are pinned' in machine.reasons
+
+
+def test_pins_go_in_batches() -> None:
+    machine = expanded(options=replace(OPTIONS, pin_batch=5))
+    machine.ask('pin')
+    most = 0
+    while machine.campaign.phase is not Phase.PINNED:
+        most = max(most, sum(isinstance(action, SetEntry) for action in machine.turn()))
+    assert most == 5 and len(machine.pins) == 12
+
+
+def test_releases_wait_while_pgs_peer() -> None:
+    machine = pinned()
+    machine.cluster.trouble = {'in_transition': 8, 'inactive': 8}
+    machine.ask('start')
+    for _ in range(10):
+        machine.turn()
+    assert not machine.campaign.in_flight and 'PEERING' in machine.codes
+    machine.cluster.trouble = {}
+    machine.to(Phase.DONE)
+
+
+def test_items_from_before_are_kept() -> None:
+    cluster = FakeCluster()
+    cluster.add_upmap('1.1', cluster.pg['1.1'].data[0], 2)
+    cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+    found = cluster.entries()
+    machine = pinned(cluster)
+    assert len(cluster.entries()['1.2'].items) == 2
+    assert machine.pins['1.2'].before == found['1.2'] and '1.1' not in machine.pins
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.entries() == found
+
+
+def test_a_pinned_pg_that_crush_moves_again_keeps_what_was_before() -> None:
+    cluster = FakeCluster()
+    cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+    found = cluster.entries()
+    machine = pinned(cluster)
+    first = machine.pins['1.2'].entry
+    raw = cluster.pg['1.2'].mon.raw
+    cluster.set_raw('1.2', (raw[0], 9, raw[2]))
+    machine.until(lambda: machine.pins['1.2'].entry != first and not machine.campaign.pinning)
+    assert machine.pins['1.2'].before == found['1.2']
+    assert set(first.items) < set(cluster.entries()['1.2'].items)
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.entries() == found
+
+
+def test_a_swap_is_pinned_by_a_vector_and_released() -> None:
+    machine = prepared()
+    cluster = machine.cluster
+    here = cluster.pg['2.1'].data
+    cluster.set_raw('2.1', (here[1], here[0], here[2]))
+    machine.until(lambda: bool(cluster.remapped()))
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    assert cluster.entries() == {'2.1': UpmapEntry(vector=here)}
+    assert machine.pins['2.1'].raw == (here[1], here[0], here[2])
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.entries() == {} and cluster.pg['2.1'].data == (here[1], here[0], here[2])
+
+
+def test_a_release_says_who_serves_the_pg_until_it_has_moved() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    machine.ask('start')
+    primes: Dict[str, Any] = {}
+    serving = {pgid: machine.observe().placement(pgid) for pgid in machine.pins}
+    while machine.campaign.phase is not Phase.DONE:
+        primes.update({action.pgid: action.prime for action in machine.turn()
+                       if isinstance(action, SetEntry)})
+    assert set(primes) == set(serving) == cluster.primed
+    assert all(place is not None and place.acting == primes[pgid]
+               for pgid, place in serving.items())
+
+
+def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    cluster.ec_flags = frozenset({'hashpspool', 'ec_optimizations'})
+    serving = list(machine.pins)
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.primed and not [pgid for pgid in cluster.primed if pgid.startswith('2.')]
+    assert machine.campaign.released == len(serving) and any(
+        pgid.startswith('2.') for pgid in serving)
+
+
+# ---- caps
+
+def wide(**caps: int) -> Options:
+    """No cap but these is met."""
+    return replace(OPTIONS, **{**{'max_pgs_in_flight': 100, 'max_backfills_source': 99,
+                                  'max_backfills_primary': 99, 'max_backfills_target': 99,
+                                  'max_backfills_host': 99, 'max_backfills_domain': 99}, **caps})
+
+
+@pytest.mark.parametrize('role', ['source', 'target', 'primary', 'host', 'domain'])
+def test_each_cap_is_reached_and_never_exceeded(role: str) -> None:
+    """Four racks of two hosts with two OSDs each, the rack being the failure domain."""
+    cluster = FakeCluster(hosts=8, osds_per_host=2, racks=4, pgs=24, backfill_seconds=10.0)
+    machine = Machine(cluster, wide(**{'max_backfills_%s' % role: 2}))
+    machine.until(lambda: machine.campaign.prepared)
+    cluster.expand(count=4, share=1)
+    machine.until(lambda: len(cluster.remapped()) == 48)
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    machine.ask('start')
+    most: Dict[str, int] = {}
+    while machine.campaign.phase is not Phase.DONE:
+        machine.turn()
+        assert over_caps(cluster, machine.options) == []
+        for name, counts in load(cluster).items():
+            most[name] = max(most.get(name, 0), max(counts.values(), default=0))
+    assert most.pop(role) == 2
+    # Had the wrong places been counted, the others would not have been used as much.
+    assert max(most.values()) > 2 and cluster.clean()
+
+
+def test_no_more_pgs_peer_at_once_than_allowed_though_statistics_are_late() -> None:
+    cluster = FakeCluster(pgs=60, period=10.0, peer_seconds=4.0)
+    machine = prepared(cluster, replace(wide(), max_transition_ratio=0.0))
+    cluster.expand()
+    machine.until(lambda: len(cluster.remapped()) == 60)
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    machine.ask('start')
+    most = 0
+    while machine.campaign.phase is not Phase.DONE:
+        machine.turn()
+        most = max(most, sum(pg.peering_until is not None for pg in cluster.pg.values()))
+    assert most == 8
+
+
+def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
+    """A PG of an erasure coded pool that lost an OSD: nothing can pin it, and it moves."""
+    machine = prepared()
+    cluster = machine.cluster
+    pgid, pg = next((pgid, pg) for pgid, pg in cluster.pg.items() if pool_of(pgid) == 2)
+    first, second, lost = pg.data
+    cluster.take_down(lost)
+    cluster.mark_out(lost)
+    machine.until(lambda: pgid in cluster.remapped())
+    # The statistics do not show yet that it is degraded.
+    cluster.trouble = {'degraded': 0}
+    setattr(cluster, 'degraded_osds', frozenset)
+    cluster.backfill_seconds = 1e6
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    assert pgid in machine.campaign.unpinnable
+    machine.ask('start')
+    machine.until(lambda: pgid in machine.campaign.in_flight)
+    flight = machine.campaign.in_flight[pgid]
+    assert set(flight.readers) == {first, second} and flight.sources == ()
+
+
+def test_nothing_is_released_onto_an_osd_that_is_down() -> None:
+    machine = pinned()
+    new = machine.cluster.hosts
+    machine.cluster.take_down(new)
+    machine.ask('start')
+    for _ in range(60):
+        machine.turn()
+        assert not any(new in transfer.targets for transfer in machine.cluster.released.values())
+    assert 0 < machine.campaign.released < 12 and machine.campaign.phase is Phase.RELEASING
+    machine.cluster.revive(new)
+    machine.to(Phase.DONE)
+
+
+def test_what_recovers_is_pinned_once_it_has_recovered() -> None:
+    machine = prepared()
+    cluster = machine.cluster
+    cluster.recovery_seconds = 30.0
+    cluster.take_down(0)
+    cluster.tick(10.0)
+    cluster.revive(0)
+    cluster.tick(5.0)
+    degraded = cluster.degraded_osds()
+    held = [pgid for pgid, pg in cluster.pg.items() if degraded.issuperset(pg.data)]
+    assert held
+    cluster.expand(share=1)
+    cluster.tick(5.0)
+    assert set(held) <= set(cluster.remapped())
+    machine.ask('pin')
+    machine.turn()
+    assert {pgid for pgid in cluster.remapped() if pgid in machine.pins}.isdisjoint(held)
+    assert set(held) <= set(machine.campaign.unpinnable)
+    machine.until(lambda: set(held) <= set(machine.pins))
+    machine.to(Phase.PINNED)
+    assert machine.campaign.unpinnable == {}
+
+
+# ---- holding
+
+@pytest.mark.parametrize('trouble', [
+    {'trouble': {'laggy': 1}}, {'trouble': {'degraded': 2}}, {'slow_ops': 1},
+    {'health': {'MON_DOWN': '1/3 mons down'}}, {'trouble': {'inactive': 1}}])
+def test_a_stop_condition_stops_releases_until_it_is_over(trouble: Dict[str, Any]) -> None:
+    machine = releasing()
+    cluster = machine.cluster
+    for name, value in trouble.items():
+        setattr(cluster, name, value)
+    for _ in range(12):
+        assert not any(isinstance(action, SetEntry) for action in machine.turn())
+        assert 'norebalance' not in cluster.flags
+    assert machine.campaign.phase is Phase.HOLDING and machine.reasons
+    under_way = machine.campaign.released
+    assert under_way == 4 and not machine.campaign.in_flight, 'what is under way goes on'
+    cluster.trouble, cluster.health, cluster.slow_ops = {}, {}, 0
+    machine.turn()
+    assert machine.campaign.phase is Phase.HOLDING, 'it may be back with the next report'
+    machine.to(Phase.DONE)
+
+
+@pytest.mark.parametrize('flag', ['nobackfill', 'norebalance', 'norecover'])
+def test_a_foreign_flag_holds_and_is_never_cleared(flag: str) -> None:
+    machine = releasing()
+    machine.cluster.flags.add(flag)
+    for _ in range(8):
+        machine.turn()
+    assert flag in machine.cluster.flags
+    assert machine.campaign.phase is Phase.HOLDING
+    assert 'FOREIGN_FLAG' in machine.codes and flag in machine.reasons
+    machine.cluster.flags.discard(flag)
+    machine.to(Phase.DONE)
+
+
+def test_a_flag_from_before_the_campaign_stays() -> None:
+    cluster = FakeCluster()
+    cluster.flags.add('norebalance')
+    machine = pinned(cluster)
+    machine.ask('abort')
+    machine.to(Phase.ABORTED)
+    assert 'norebalance' in cluster.flags
+
+
+def test_pause_stops_all_movement_and_resume_goes_on() -> None:
+    machine = paused()
+    cluster = machine.cluster
+    assert 'norebalance' in cluster.flags and machine.campaign.phase is Phase.HOLDING
+    flights = set(machine.campaign.in_flight)
+    for _ in range(10):
+        machine.turn()
+    assert cluster.moved == [] and set(machine.campaign.in_flight) == flights
+    assert 'PAUSED' in machine.codes
+    machine.ask('resume')
+    machine.to(Phase.DONE)
+    assert len(cluster.moved) == 12
+
+
+def test_the_balancer_switched_on_by_others_holds() -> None:
+    machine = releasing()
+    machine.cluster.config[BALANCER] = 'true'
+    machine.turn()
+    machine.turn()
+    assert machine.campaign.phase is Phase.HOLDING and 'BALANCER_ON' in machine.codes
+    assert machine.cluster.config[BALANCER] == 'true'
+    machine.cluster.config[BALANCER] = 'false'
+    machine.to(Phase.DONE)
+    assert machine.cluster.config[BALANCER] == 'false', 'theirs from then on'
+
+
+def out_of_hours(options: Options, now: float) -> Options:
+    hour = time.localtime(now).tm_hour
+    return replace(options, begin_time='%02d00' % ((hour + 2) % 24),
+                   end_time='%02d00' % ((hour + 3) % 24))
+
+
+def test_nothing_is_released_out_of_hours_whatever_else_moves() -> None:
+    machine = pinned()
+    machine.options = out_of_hours(OPTIONS, machine.cluster.now)
+    machine.ask('start')
+    others = [pgid for pgid in machine.cluster.pg if pgid not in machine.pins]
+    assert len(others) >= len(machine.pins)
+    machine.campaign = replace(machine.campaign, in_flight={
+        pgid: Flight(machine.cluster.now, UpmapEntry()) for pgid in others})
+    for _ in range(3):
+        assert not any(isinstance(action, SetEntry) for action in machine.turn())
+    assert machine.campaign.phase is Phase.HOLDING
+    assert 'WINDOW_CLOSED' in machine.codes
+
+
+def test_nothing_is_released_while_the_window_falls_into_the_hour_that_is_skipped(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = pinned()
+    monkeypatch.setattr('perfguard.rebalance.pacing.opens_in', lambda when, now: None)
+    machine.ask('start')
+    for _ in range(3):
+        assert not any(isinstance(action, SetEntry) for action in machine.turn())
+    assert machine.campaign.phase is Phase.HOLDING
+    assert 'WINDOW_CLOSED' in machine.codes and 'within a week' in machine.reasons
+
+
+def test_no_release_onto_an_osd_that_is_nearly_full() -> None:
+    machine = pinned()
+    full = machine.cluster.hosts
+    machine.cluster.fullness = {full: 'nearfull'}
+    machine.ask('start')
+    for _ in range(60):
+        machine.turn()
+        assert all(full not in flight.targets for flight in machine.campaign.in_flight.values())
+    assert 0 < machine.campaign.released < 12
+    machine.cluster.fullness = {}
+    machine.to(Phase.DONE)
+
+
+def test_while_a_pg_is_too_full_only_other_targets_get_more() -> None:
+    machine = releasing()
+    machine.cluster.backfill_seconds = 1000.0
+    targets = {osd for flight in machine.campaign.in_flight.values() for osd in flight.targets}
+    machine.options = replace(OPTIONS, max_pgs_in_flight=12, max_backfills_target=12)
+    machine.cluster.trouble = {'backfill_toofull': 1}
+    under_way = set(machine.campaign.in_flight)
+    for _ in range(10):
+        machine.turn()
+    fresh = [flight for pgid, flight in machine.campaign.in_flight.items()
+             if pgid not in under_way]
+    assert not any(targets & set(flight.targets) for flight in fresh)
+    assert 'BACKFILL_TOOFULL' in machine.codes and machine.campaign.phase is Phase.RELEASING
+    machine.cluster.trouble = {}
+    machine.cluster.backfill_seconds = 4.0
+    machine.to(Phase.DONE)
+
+
+def test_pgs_on_an_osd_that_is_nearly_full_go_first() -> None:
+    machine = pinned(options=replace(OPTIONS, max_pgs_in_flight=1))
+    moves = {pgid: pg for pgid, pg in machine.cluster.pg.items() if pgid in machine.pins}
+    last = sorted(moves)[-1]
+    source = next(osd for osd in moves[last].data if osd not in moves[last].mon.raw)
+    machine.cluster.fullness = {source: 'backfillfull'}
+    machine.cluster.health = {'OSD_BACKFILLFULL': '1 backfillfull osd'}
+    machine.ask('start')
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    [flight] = machine.campaign.in_flight.values()
+    assert source in flight.sources
+    machine.cluster.fullness, machine.cluster.health = {}, {}
+    machine.to(Phase.DONE)
+
+
+# ---- others change things
+
+def test_a_second_crush_change_is_pinned_while_releasing() -> None:
+    machine = releasing()
+    cluster = machine.cluster
+    guarded: Set[str] = set(machine.campaign.in_flight)
+    cluster.set_raw('1.1', (9, 8, 10))
+    machine.until(lambda: '1.1' in machine.pins)
+    assert '1.1' not in guarded and machine.pins['1.1'].entry
+    machine.to(Phase.DONE)
+    assert set(cluster.pg['1.1'].data) == {9, 8, 10} and cluster.clean()
+    assert machine.campaign.released == 13
+
+
+def test_an_upmap_of_somebody_else_replaces_a_pin_and_stays() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    pgid = sorted(machine.pins)[-1]
+    raw = cluster.pg[pgid].mon.raw
+    other = next(osd for osd in range(8) if osd not in raw and osd not in cluster.pg[pgid].data)
+    theirs = ((raw[0], other),)
+    cluster.run([{'prefix': 'osd pg-upmap-items', 'pgid': pgid, 'id': list(theirs[0])}])
+    machine.turn()
+    assert pgid not in machine.pins
+    assert any('replaced by somebody else' in event.what for event in machine.events)
+
+
+def test_pins_that_others_removed_are_pinned_again() -> None:
+    machine = pinned()
+    pgid = sorted(machine.pins)[0]
+    entry = machine.pins[pgid].entry
+    machine.cluster.run([{'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid}])
+    machine.turn()
+    assert pgid not in machine.pins
+    machine.until(lambda: pgid in machine.pins and not machine.campaign.pinning)
+    assert machine.cluster.entries()[pgid] == entry and machine.cluster.moved == []
+
+
+def test_what_the_mon_refuses_is_unpinnable_and_takes_the_place_of_releases() -> None:
+    """Four PGs whose OSDs change places, for which no pairs but vectors would do."""
+    machine = prepared()
+    cluster = machine.cluster
+    cluster.refuse['osd pg-upmap'] = 'no'
+    cluster.expand()
+    swapped = {'2.1', '2.3', '2.5', '2.7'}
+    for pgid in swapped:
+        first, second, third = cluster.pg[pgid].data
+        cluster.set_raw(pgid, (second, first, third))
+    machine.until(lambda: len(cluster.remapped()) == 16)
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    assert set(machine.campaign.unpinnable) == swapped and len(machine.pins) == 12
+    assert '4 cannot be' in machine.reasons
+    machine.ask('start')
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    assert set(machine.campaign.in_flight) == swapped
+    while machine.campaign.phase is not Phase.DONE:
+        machine.turn()
+        under_way = swapped.intersection(cluster.remapped()) | set(cluster.released)
+        assert len(under_way) <= OPTIONS.max_pgs_in_flight
+    assert cluster.clean() and machine.campaign.released == 16
+
+
+# ---- finish and abort
+
+def test_finish_keep_leaves_the_pins_as_upmaps() -> None:
+    machine = releasing()
+    cluster = machine.cluster
+    flights = set(machine.campaign.in_flight)
+    kept = {pgid: pin.entry for pgid, pin in machine.pins.items() if pgid not in flights}
+    machine.ask('finish', keep=True)
+    machine.to(Phase.DONE)
+    assert cluster.entries() == kept and not machine.pins and cluster.clean()
+    assert (machine.campaign.kept, machine.campaign.released) == (8, 4)
+
+
+def test_finish_does_not_wait_for_ever_for_what_is_not_its_doing() -> None:
+    machine = prepared()
+    machine.cluster.trouble = {'remapped': 3}
+    machine.ask('finish')
+    begun = machine.cluster.now
+    machine.to(Phase.DONE)
+    assert 60 <= machine.cluster.now - begun < 70
+
+
+@EVERY_STATE
+def test_abort_works_in_every_state(phase: Phase, make: Callable[..., Machine]) -> None:
+    cluster = FakeCluster()
+    cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+    mine = cluster.entries()
+    machine = make(cluster)
+    assert machine.campaign.phase is phase
+    moved = len(cluster.moved)
+    machine.ask('abort')
+    machine.to(Phase.ABORTED)
+    assert cluster.foreign() == cluster.quiet_for(machine.pins)
+    assert not machine.campaign.in_flight
+    cluster.balances = bool(machine.pins)
+    for _ in range(15):
+        machine.turn()
+    assert cluster.clean() and len(cluster.moved) == moved, 'nothing more has moved'
+    entries = cluster.entries()
+    assert all(entries[pgid] == pin.entry for pgid, pin in machine.pins.items())
+    assert set(entries['1.2'].items) >= set(mine['1.2'].items)
+
+
+@EVERY_STATE
+def test_abort_works_on_a_sick_cluster(phase: Phase, make: Callable[..., Machine]) -> None:
+    machine = make()
+    machine.cluster.trouble = {'degraded': 5, 'laggy': 3, 'inactive': 2}
+    machine.cluster.health = {'MON_DOWN': 'x', 'SLOW_OPS': 'y'}
+    machine.ask('abort')
+    machine.to(Phase.ABORTED)
+    assert machine.cluster.foreign() == machine.cluster.quiet_for(machine.pins)
+
+
+@EVERY_STATE
+def test_judging_twice_decides_the_same(phase: Phase, make: Callable[..., Machine]) -> None:
+    machine = make()
+    assert machine.judge() == machine.judge()

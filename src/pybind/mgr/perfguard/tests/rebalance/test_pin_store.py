@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""perfguard's pins across a restart."""
+from typing import Dict, List, Set, Tuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfguard.cluster.types import UpmapEntry
+from perfguard.rebalance.pin_store import PinBook
+from perfguard.rebalance.types import PinRecord
+from perfguard.store import Store
+
+from ..fakes.cluster import MemoryKv
+
+PINS = [PinRecord(UpmapEntry(), UpmapEntry(((1, 2), (3, 4)))),
+        PinRecord(UpmapEntry(((1, 5),)), UpmapEntry(vector=(4, 5, 6)), raw=(1, 5, 6)),
+        PinRecord(UpmapEntry(vector=(1, 2)), UpmapEntry(((0, 1),)))]
+PGIDS = st.sampled_from(['1.%d' % i for i in range(6)])
+STEPS = st.lists(st.one_of(
+    st.tuples(st.just('note'), st.dictionaries(PGIDS, st.sampled_from(PINS), max_size=4)),
+    st.tuples(st.just('forget'), st.sets(PGIDS, max_size=4)),
+    st.tuples(st.just('restart'), st.none())), max_size=12)
+
+
+def reopened(kv: MemoryKv) -> PinBook:
+    book = PinBook(Store(kv))
+    assert book.load() == []
+    return book
+
+
+def test_round_trip() -> None:
+    kv = MemoryKv()
+    pins = {'1.%d' % i: pin for i, pin in enumerate(PINS)}
+    PinBook(Store(kv)).note(pins)
+    assert dict(reopened(kv)) == pins
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_no_pin_is_lost_and_the_newest_counts(steps: List[Tuple[str, object]]) -> None:
+    kv = MemoryKv()
+    book = PinBook(Store(kv))
+    wanted: Dict[str, PinRecord] = {}
+    released: Set[str] = set()
+    for verb, argument in steps:
+        if verb == 'note':
+            assert isinstance(argument, dict)
+            book.note(argument)
+            wanted.update(argument)
+            released -= set(argument)
+        elif verb == 'forget':
+            assert isinstance(argument, set)
+            book.forget(argument)
+            released |= {pgid for pgid in argument if wanted.pop(pgid, None) is not None}
+            assert not set(book) & argument
+        else:
+            book = reopened(kv)
+            # A document that is not empty yet may bring back what was released.
+            assert {pgid: book[pgid] for pgid in wanted} == wanted
+            assert set(book) - set(wanted) <= released
+            wanted = dict(book)
+    assert {pgid: book[pgid] for pgid in wanted} == wanted and len(book) == len(wanted)
+
+
+def test_a_document_goes_with_its_last_pin() -> None:
+    kv = MemoryKv()
+    book = PinBook(Store(kv))
+    book.note({'1.0': PINS[0], '1.1': PINS[1]})
+    book.forget({'1.0'})
+    assert kv.data
+    book.forget({'1.1', '1.5'})
+    assert not kv.data and len(book) == 0
+
+
+def test_a_changed_pin_moves_to_its_new_document() -> None:
+    kv = MemoryKv()
+    book = PinBook(Store(kv))
+    book.note({'1.0': PINS[0]})
+    book.note({'1.0': PINS[1]})
+    assert Store(kv).names('pins/') == ['pins/000002']
+    assert reopened(kv)['1.0'] == PINS[1]
+
+
+def test_numbers_go_on_after_a_restart() -> None:
+    kv = MemoryKv()
+    PinBook(Store(kv)).note({'1.0': PINS[0]})
+    reopened(kv).note({'1.1': PINS[1]})
+    assert set(reopened(kv)) == {'1.0', '1.1'}
+
+
+def test_an_empty_note_writes_nothing() -> None:
+    kv = MemoryKv()
+    PinBook(Store(kv)).note({})
+    assert not kv.data
+
+
+def test_what_is_no_pin_is_reported_and_the_rest_is_read() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    PinBook(store).note({'1.0': PINS[0]})
+    store.put('pins/000002', {'1.1': ['nonsense']})
+    store.put('pins/000003', [1, 2])
+    book = PinBook(Store(kv))
+    assert book.load() == ['pins/000002', 'pins/000003']
+    assert dict(book) == {'1.0': PINS[0]}
+
+
+def test_clear_leaves_nothing() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    book = PinBook(store)
+    book.note({'1.0': PINS[0]})
+    store.put('pins/000009', {})
+    book.clear()
+    assert not kv.data and len(book) == 0

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Rollback: CRUSH as it was before, in one epoch with the removal of pins it makes unnecessary."""
+import errno
+from typing import Any, Dict, List
+
+import pytest
+
+from perfguard.order_queue import Consultation
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Refused
+
+from ..fakes.cluster import BALANCER, Crash
+from ..fakes.driver import Driver
+from .test_joining import placements, waiting, whole_map
+
+
+def expanding(**kwargs: Any) -> Driver:
+    driver = Driver(waiting(**kwargs))
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    return driver
+
+
+def refusal(driver: Driver) -> Refused:
+    with pytest.raises(Refused) as refused:
+        driver.order('rollback')
+    return refused.value
+
+
+def burst(driver: Driver, begin: int) -> List[Dict[str, Any]]:
+    """The commands that change CRUSH or pins, from a place on."""
+    return [command for command in driver.cluster.sent[begin:]
+            if 'upmap' in command['prefix'] or 'crush' in command['prefix']]
+
+
+def test_before_a_release_nothing_moves_and_no_pin_is_left() -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    before, found = placements(cluster), cluster.foreign()
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    begin, cluster.most_unclean = len(cluster.sent), 0
+    answer = driver.order('rollback')
+    assert answer['pins_removed'] == 12 and answer['pgs'] == 0 and answer['one_epoch']
+    assert answer['weights'] == {'osd.8': 0.0, 'osd.9': 0.0, 'osd.10': 0.0}
+    driver.run_to('DONE')
+    assert cluster.entries() == {} and cluster.foreign() == found and cluster.checks == {}
+    assert placements(cluster) == before and cluster.moved == [] and cluster.most_unclean == 0
+    assert [cluster.toys[osd].crush_weight for osd in cluster.new] == [0.0] * 3
+    sent = [command['prefix'] for command in burst(driver, begin)]
+    assert sent[:3] == ['osd crush reweight'] * 3 and {'osd rm-pg-upmap-items'} <= set(sent[3:])
+    assert driver.loop.published.history[-1]['rolled_back']
+
+
+def test_what_has_moved_is_pinned_and_goes_back_under_the_caps() -> None:
+    driver = expanding()
+    cluster = driver.cluster
+    answer = driver.order('rollback')
+    assert answer['pgs'] > 0 and set(answer['weights'].values()) <= {0.0, 0.0001}
+    cluster.most_unclean, moving = 0, []
+    while driver.phase != 'DONE':
+        driver.turn()
+        moving.append(len(cluster.remapped()))
+        assert len(moving) < 300
+    assert max(moving) <= driver.options.max_pgs_in_flight
+    assert cluster.entries() == {} and cluster.clean()
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.base
+    assert cluster.config == {BALANCER: 'true'}
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    driver = expanding()
+    driver.ask('pause')
+    driver.run(3)
+    sent = len(driver.cluster.sent)
+    answer = driver.order('rollback', dry_run=True)
+    assert answer['campaign'] is None and answer['pins_removed'] > 0
+    driver.run(3)
+    assert len(driver.cluster.sent) == sent and driver.phase == 'HOLDING'
+
+
+def test_upmaps_from_before_are_restored() -> None:
+    cluster = waiting()
+    cluster.add_upmap('1.2', cluster.pg['1.2'].data[0], 5)
+    mine = cluster.entries()
+    driver = Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert cluster.entries() == mine and cluster.moved == []
+
+
+def test_upmaps_that_the_mon_dropped_with_the_change_are_restored() -> None:
+    cluster = waiting()
+    pgid = next(pgid for pgid in sorted(cluster.pg) if pgid.startswith('1.')
+                and set(cluster.base[pgid]) != set(cluster.coming[pgid]))
+    leaving = (set(cluster.base[pgid]) - set(cluster.coming[pgid])).pop()
+    cluster.add_upmap(pgid, leaving, next(
+        osd for osd in range(8) if osd not in cluster.base[pgid] + cluster.coming[pgid]))
+    mine, before = cluster.entries(), placements(cluster)
+    driver = Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert cluster.entries() == mine and cluster.moved == [] and placements(cluster) == before
+
+
+def test_the_operators_own_change_is_rolled_back_as_a_whole_map() -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.restart()
+    driver.run(3)
+    cluster.most_unclean = 0
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 1
+    assert cluster.not_in_crush == {8, 9, 10} and cluster.moved == []
+    assert cluster.entries() == {} and cluster.most_unclean == 0
+    assert not [key for key in driver.kv.data if key.startswith(('crush', 'campaign', 'pins'))]
+
+
+def test_a_whole_map_is_not_restored_from_under_data() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    driver.run_until(lambda: driver.status['released'] > 0)
+    assert 'has no place for osd.' in str(refusal(driver)) and driver.phase != 'ABORTING'
+
+
+def test_a_campaign_that_continues_an_aborted_one_goes_back_to_before_that() -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert driver.cluster.entries() == {} and driver.cluster.moved == []
+    assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [0.0] * 3
+
+
+def test_an_abort_takes_a_rollback_back_while_it_pins() -> None:
+    driver = expanding()
+    driver.order('rollback')
+    assert driver.phase == 'ABORTING'
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.loop._campaign is not None and not driver.loop._campaign.rolled_back
+    assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [1.0] * 3
+
+
+def test_refused_when_others_have_changed_crush_since() -> None:
+    driver = expanding()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.cluster.crush_version_ += 1
+    refused = refusal(driver)
+    assert refused.errno == errno.EPERM and 'was changed after campaign 1' in str(refused)
+
+
+def test_refused_when_others_changed_crush_between_the_order_and_the_change() -> None:
+    driver = Driver(waiting())
+    driver.loop._desk.put(Order('expand', weight='1.0'))
+    driver.turn()
+    driver.cluster.crush_version_ += 1
+    driver.run_to('PINNED')
+    assert 'is not known' in str(refusal(driver))
+
+
+@pytest.mark.parametrize('what', ['no map', 'race', 'no tools', 'auto', 'older version'])
+def test_refused_when_what_was_before_is_not_known(what: str) -> None:
+    cluster = waiting()
+    cluster.no_crush_map = what == 'no map'
+    driver = Driver(cluster)
+    if what == 'race':
+        setattr(cluster, 'crush_map', lambda: (b'{}', 99))
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    if what == 'no tools':
+        cluster.no_tools = 'osdmaptool is not installed'
+    if what in ('auto', 'older version'):
+        driver.loop._joiner.forget_before()
+    refused = refusal(driver)
+    assert ('tried out' if what == 'no tools' else 'is not known') in str(refused)
+    assert driver.phase != 'ABORTING'
+
+
+def test_refused_without_a_campaign_and_before_a_change() -> None:
+    driver = Driver(waiting())
+    assert refusal(driver).errno == errno.ENOENT
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    assert 'has not changed' in str(refusal(driver))
+
+
+def test_twice_is_refused() -> None:
+    driver = expanding()
+    driver.order('rollback')
+    assert refusal(driver).errno == errno.EALREADY
+
+
+def test_a_map_that_perfguard_applied_is_taken_back() -> None:
+    driver = Driver(waiting())
+    driver.order('apply', crush_map=whole_map(driver.cluster))
+    driver.run_to('PINNED')
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert driver.cluster.entries() == {} and driver.cluster.moved == []
+    assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [0.0] * 3
+
+
+def play(fault_at: Any, error: BaseException) -> int:
+    """A rollback with one fault in it; returns how many writes and commands it takes."""
+    driver = Driver(waiting(pgs=4))
+    cluster = driver.cluster
+    found = cluster.foreign()
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    cluster.fault.count, cluster.fault.error, cluster.fault.at = 0, error, fault_at
+    asked: List[Consultation] = []
+    for _ in range(300):
+        try:
+            campaign = driver.loop._campaign
+            wanted = campaign is not None and not (campaign.back or campaign.rolled_back)
+            if wanted and driver.phase not in ('FINISHING', 'DONE'):
+                asked.append(driver.loop._desk.put(Order('rollback')))
+            driver.turn()
+        except (Crash, RuntimeError):
+            if isinstance(error, Crash):
+                driver.restart()
+            cluster.tick()
+        if driver.loop.published.history:
+            break
+    count, cluster.fault.at = cluster.fault.count, None
+    driver.run(3)
+    assert [(row['phase'], row['rolled_back']) for row in driver.loop.published.history] == [
+        ('DONE', True)]
+    assert cluster.clean() and cluster.foreign() == found and cluster.entries() == {}
+    assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.base
+    return count
+
+
+@pytest.mark.parametrize('error', [Crash(), RuntimeError('the mgr API failed')])
+def test_a_fault_at_any_point_of_the_rollback(error: BaseException) -> None:
+    total, wrong = play(None, error), []
+    for fault_at in range(1, total + 1):
+        try:
+            play(fault_at, error)
+        except AssertionError as assertion:
+            wrong.append((fault_at, repr(assertion)[:300]))
+    assert total > 40 and wrong == []

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""PGs that are remapped and not pinned: they move outside all caps unless norebalance is set."""
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfguard.cluster.crush import CrushRules
+from perfguard.rebalance.requests import Refused
+from perfguard.rebalance.types import Phase
+
+from ..fakes.driver import Driver
+from ..fakes.mon_model import ToyMon
+from .test_joining import waiting
+from .test_phases import Machine, expanded, pinned, releasing
+
+
+def everything(machine: Machine) -> None:
+    """A host fails: each OSD has a degraded PG."""
+    machine.cluster.degraded = set(machine.cluster.pg)
+    machine.cluster.report()
+
+
+def recovered(machine: Machine) -> None:
+    machine.cluster.degraded = set()
+    machine.cluster.report()
+
+
+def test_degraded_pgs_are_still_to_be_pinned_and_nothing_moves_meanwhile() -> None:
+    machine = expanded()
+    cluster = machine.cluster
+    everything(machine)
+    machine.ask('pin')
+    for _ in range(30):
+        machine.turn()
+        assert 'norebalance' in cluster.flags
+    assert machine.campaign.phase is Phase.PINNING and len(machine.campaign.unpinnable) == 12
+    recovered(machine)
+    machine.to(Phase.PINNED)
+    assert len(machine.pins) == 12 and not machine.campaign.unpinnable
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.most_moving <= 4
+
+
+@pytest.mark.parametrize('phase', [Phase.PINNED, Phase.HOLDING, Phase.RELEASING])
+def test_degraded_pgs_of_a_later_change_keep_norebalance(phase: Phase) -> None:
+    machine = pinned() if phase is Phase.PINNED else releasing()
+    cluster = machine.cluster
+    machine.until(lambda: not machine.campaign.in_flight or phase is not Phase.HOLDING)
+    moved = len(cluster.moved)
+    everything(machine)
+    cluster.expand(share=1)
+    machine.until(lambda: len(cluster.remapped()) > 12)
+    machine.turn()
+    cluster.most_moving = 0  # what nobody announced moves until it is seen
+    for _ in range(20):
+        machine.turn()
+        assert 'norebalance' in cluster.flags or phase is Phase.PINNED
+    assert len(cluster.moved) - moved <= 4, 'only what was released before'
+    recovered(machine)
+    machine.until(lambda: not cluster.remapped() or machine.campaign.phase is Phase.RELEASING)
+    if phase is Phase.PINNED:
+        machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.most_moving <= 4
+
+
+def test_pgs_are_pinned_once_their_osds_are_back() -> None:
+    machine = expanded()
+    cluster = machine.cluster
+    cluster.take_down(0)
+    machine.ask('pin')
+    machine.until(lambda: any('OSDs' in why or 'hole' in why
+                              for why in machine.campaign.unpinnable.values()))
+    for _ in range(5):
+        machine.turn()
+    cluster.revive(0)
+    machine.until(lambda: not machine.campaign.unpinnable and bool(machine.pins))
+    machine.to(Phase.PINNED)
+    assert not cluster.remapped() and not machine.campaign.unpinnable
+
+
+# ---- more PGs than can be pinned
+
+def refusing(phase: str = 'PINNED') -> Driver:
+    """A campaign of its own accord whose pins the mons refuse, all of them."""
+    driver = Driver(waiting())
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    driver.cluster.refuse['osd pg-upmap-items'] = driver.cluster.refuse['osd pg-upmap'] = 'EINVAL'
+    driver.order('expand', weight='1.0')
+    driver.run_to(phase)
+    return driver
+
+
+def test_releases_do_not_begin_while_most_pgs_would_move_at_once() -> None:
+    driver = refusing()
+    cluster = driver.cluster
+    driver.run(30)
+    assert driver.phase == 'PINNED' and 'norebalance' in cluster.flags and not cluster.moved
+    number = len(driver.status['unpinnable'])
+    assert number == len(cluster.remapped()) > 4
+    assert 'max_unpinnable_ratio' in ' '.join(driver.status['reasons'])
+    check = cluster.checks['PERFGUARD_UNPINNABLE']
+    assert check['count'] == number and 'rebalance start' in check['summary']
+    driver.restart()
+    driver.run(10)
+    assert driver.phase == 'PINNED' and 'norebalance' in cluster.flags
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert len(cluster.moved) == number and cluster.clean()
+
+
+def test_what_was_accepted_is_not_accepted_for_a_later_change() -> None:
+    driver = refusing()
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    driver.cluster.expand(share=1)
+    driver.run_to('PINNED')
+    driver.run(10)
+    assert driver.phase == 'PINNED' and 'norebalance' in driver.cluster.flags
+    driver.cluster.refuse.clear()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+
+
+def test_a_few_pgs_that_cannot_be_pinned_hold_nothing() -> None:
+    driver = Driver(waiting())
+    cluster, run = driver.cluster, driver.cluster.run
+    few = ('1.0', '2.0')
+
+    def run_but_few(commands: Any) -> Any:
+        return run([c for c in commands if c.get('pgid') not in few])
+
+    setattr(cluster, 'run', run_but_few)
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    driver.order('expand', weight='1.0')
+    driver.run_to('DONE')
+    assert cluster.clean()
+
+
+def unlawful(driver: Driver) -> None:
+    """Nearly every pin of the next change breaks the new CRUSH rule."""
+    cluster, real = driver.cluster, driver.cluster.outlook
+
+    def outlook(*args: Any) -> Any:
+        future = real(*args)
+        dump = ToyMon({osd: toy._replace(host=0) for osd, toy in cluster.toys.items()}, 3,
+                      ()).crush_dump()
+        return replace(future, crush=CrushRules.from_dump(dump))
+
+    setattr(cluster, 'outlook', outlook)
+
+
+def test_a_change_whose_pgs_cannot_be_pinned_is_refused_before_it_is_made() -> None:
+    driver = Driver(waiting())
+    unlawful(driver)
+    with pytest.raises(Refused, match='12 PGs of 12 that the change remaps cannot be pinned'):
+        driver.order('expand', weight='1.0')
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+    assert driver.order('expand', weight='1.0', dry_run=True)['unpinnable_pgs'] == 12
+    assert driver.order('expand', weight='1.0', force=True)['unpinnable_pgs'] == 12
+
+
+def test_clients_too_old_for_upmaps_cannot_be_forced() -> None:
+    driver = Driver(waiting())
+    view = driver.cluster._view
+
+    def old_clients() -> Any:
+        found = view()
+        return replace(found, osdmap=replace(found.osdmap, min_compat_client='jewel'))
+
+    setattr(driver.cluster, 'map_view', old_clients)
+    driver.run(2)
+    with pytest.raises(Refused, match='require_min_compat_client is jewel'):
+        driver.ask('prepare', force=True)
+    with pytest.raises(Refused, match='require_min_compat_client is jewel'):
+        driver.order('expand', weight='1.0', force=True)
+    driver.run(2)
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []

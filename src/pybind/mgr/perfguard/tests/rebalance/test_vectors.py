@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Pins that are pg_upmap vectors hide what CRUSH chooses; it may choose anew meanwhile."""
+from typing import Dict, Tuple
+
+import pytest
+
+from ..fakes.driver import Driver
+
+PGID = '2.1'
+
+
+def charged(driver: Driver) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """The targets that the release of the PG was charged to, and where it went."""
+    found: Dict[str, Tuple[int, ...]] = {}
+    here = driver.cluster.pg[PGID].data
+    driver.ask('start')
+
+    def note() -> bool:
+        campaign = driver.loop.published.campaign
+        assert campaign is not None
+        if PGID in campaign.in_flight and campaign.in_flight[PGID].targets:
+            found[PGID] = campaign.in_flight[PGID].targets
+        return driver.phase == 'DONE'
+
+    driver.run_until(note)
+    there = driver.cluster.pg[PGID].data
+    return found.get(PGID, ()), tuple(new for old, new in zip(here, there) if old != new)
+
+
+def swapped() -> Driver:
+    """A PG that two OSDs changed their places in is pinned by a vector."""
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    first, second, third = driver.cluster.pg[PGID].mon.raw
+    driver.cluster.set_raw(PGID, (second, first, third))
+    driver.run_until(lambda: PGID in driver.cluster.remapped())
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    assert driver.cluster.entries()[PGID].vector is not None
+    return driver
+
+
+@pytest.mark.parametrize('tools', [True, False])
+def test_a_release_is_charged_to_where_it_leads_after_a_second_change(tools: bool) -> None:
+    driver = swapped()
+    cluster = driver.cluster
+    if not tools:
+        cluster.no_tools = 'osdmaptool is not installed'
+    first, second, third = cluster.pg[PGID].mon.raw
+    spare = next(osd for osd in range(8) if osd not in (first, second, third))
+    cluster.set_raw(PGID, (first, second, spare))
+    driver.run(5)
+    assert driver.cluster.entries()[PGID].vector is not None
+    told, moved = charged(driver)
+    assert spare in moved and told == moved
+
+
+def test_a_release_whose_way_is_not_known_goes_alone() -> None:
+    driver = swapped()
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    driver.cluster._crush_changed()
+    driver.restart()
+    driver.turn()
+    if driver.phase == 'PINNED':
+        driver.ask('start')
+    alone = False
+    for _ in range(200):
+        driver.turn()
+        campaign = driver.loop.published.campaign
+        assert campaign is not None
+        released = campaign.in_flight.get(PGID)
+        if released is not None and released.confirmed is None:
+            alone = True
+            assert set(campaign.in_flight) == {PGID}
+        if driver.phase == 'DONE':
+            break
+    assert alone and driver.phase == 'DONE'
+
+
+def test_the_tools_are_asked_once_for_each_change() -> None:
+    driver = swapped()
+    cluster, real, calls = driver.cluster, driver.cluster.outlook, []
+
+    def outlook(*args: object) -> object:
+        calls.append(args)
+        return real(*args)  # type: ignore[arg-type]
+
+    setattr(cluster, 'outlook', outlook)
+    driver.run(5)
+    assert calls == []
+    cluster._crush_changed()
+    driver.run(5)
+    assert len(calls) == 1
+    driver.restart()
+    driver.run(5)
+    assert len(calls) == 2

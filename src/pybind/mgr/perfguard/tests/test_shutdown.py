@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is borrowed is listed, and a shutdown gives all of it back."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict
+
+import pytest
+
+from perfguard.held import mitigation_rows, probe_rows, shell
+from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
+from perfguard.probe.site import Site
+from perfguard.rebalance.requests import Refused
+from perfguard.shutdown import Shutdown
+from perfguard.store import Store
+
+from .fakes.cluster import FakeCluster
+from .fakes.driver import Driver
+from .rebalance.test_joining import waiting
+
+
+def held(driver: Driver) -> Dict[str, Any]:
+    return {row.what: row for row in driver.loop.published.held}
+
+
+def shut_down(driver: Driver, sure: bool = False) -> Any:
+    return driver.give(Shutdown(sure))
+
+
+def refusal(driver: Driver) -> Refused:
+    with pytest.raises(Refused) as refused:
+        shut_down(driver)
+    return refused.value
+
+
+def to_safety(driver: Driver) -> None:
+    driver.run_until(lambda: driver.loop._leaving.done)
+
+
+def test_nothing_is_borrowed_while_idle() -> None:
+    driver = Driver()
+    assert held(driver) == {} and shut_down(driver)['held'] == []
+
+
+def test_a_campaign_lists_all_that_it_borrows_with_plain_commands() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    rows = held(driver)
+    assert {what: (row.found, row.put, row.restore) for what, row in rows.items()
+            if 'upmaps' not in what} == {
+        'flag norebalance': (None, 'set', 'ceph osd unset norebalance'),
+        'mgr/balancer/active': ('true', 'false', 'ceph balancer on'),
+        'pg_autoscale_mode of pool rep': ('on', 'off',
+                                          'ceph osd pool set rep pg_autoscale_mode on')}
+    assert rows['upmaps of pinned PGs'].put == '12 pins'
+    assert all(row.since == driver.status['started'] for row in rows.values())
+    driver.ask('start')
+    driver.run_until(lambda: 'paxos_propose_interval of the mons' in held(driver))
+    assert held(driver)['paxos_propose_interval of the mons'].restore == \
+        'ceph config rm mon paxos_propose_interval'
+    driver.run_to('DONE')
+    assert held(driver) == {}
+
+
+def test_an_aborted_campaign_still_lists_what_its_pins_need() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.restart()
+    driver.turn()
+    assert set(held(driver)) == {'mgr/balancer/active', 'pg_autoscale_mode of pool rep',
+                                 'upmaps of pinned PGs'}
+
+
+def test_mitigation_and_probes_list_theirs() -> None:
+    settings = (Setting(Kind.CONFIG, 'osd_max_backfills', 'osd/class:hdd', '3', '1'),
+                Setting(Kind.CONFIG, 'osd_recovery_sleep', 'osd', None, '0.1'),
+                Setting(Kind.AFFINITY, '7', '', '1', '0'),
+                replace(Setting(Kind.FLAG, 'norebalance', '', None, 'set'), done=True))
+    steps = (Step(1, Rung.SLOW, Stage.HELD, 5.0, 'why', settings=settings),
+             Step(2, Rung.NOREBALANCE, Stage.WOULD, 5.0, 'why', settings=settings))
+    assert [row.restore for row in mitigation_rows(State(steps))] == [
+        'ceph config set osd/class:hdd osd_max_backfills 3',
+        'ceph config rm osd osd_recovery_sleep',
+        'ceph osd primary-affinity 7 1.0']
+    site = Site(4, 'perfguard-probe-4', True, user=True, allowed={'mon_allow_pool_delete': None})
+    commands = [row.restore for row in probe_rows(site, 5.0)]
+    assert commands[0] == 'ceph config rm mon mon_allow_pool_delete'
+    assert commands[1].startswith('ceph auth rm client.')
+    assert commands[2].endswith('perfguard-probe-4 perfguard-probe-4 '
+                                '--yes-i-really-really-mean-it')
+    assert probe_rows(None, 5.0) == []
+
+
+def test_words_are_quoted_for_the_shell() -> None:
+    assert shell({'prefix': 'osd pool set', 'pool': 'a b', 'var': 'x'}) == \
+        "ceph osd pool set 'a b' x"
+
+
+@pytest.mark.parametrize('state', ['PREPARED', 'PINNED', 'RELEASING', 'ABORTED'])
+def test_a_shutdown_in_mid_campaign_is_refused_until_it_is_meant(state: str) -> None:
+    driver = Driver()
+    found = driver.cluster.foreign()
+    if state == 'PREPARED':
+        driver.ask('prepare')
+        driver.run_to('PREPARED')
+    else:
+        driver.to_releasing() if state == 'RELEASING' else driver.to_pinned()
+    if state == 'ABORTED':
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    refused = refusal(driver)
+    assert refused.errno == errno.EPERM and '--yes-i-really-mean-it' in str(refused)
+    assert driver.phase == state and driver.cluster.foreign() != found
+    answer = shut_down(driver, sure=True)
+    assert not answer['safe'] and answer['held']
+    to_safety(driver)
+    driver.run(2)
+    answer = shut_down(driver)
+    assert answer['safe'] and answer['held'] == []
+    assert driver.cluster.foreign() == found and driver.cluster.clean()
+    assert driver.cluster.mon_config == FakeCluster().mon_config
+    assert driver.cluster.checks == {} and not driver.loop._pins
+    assert any('disable perfguard" is safe' in reason
+               for reason in driver.loop.published.status['reasons'])
+
+
+def test_a_shutdown_goes_on_after_a_failover_in_every_turn() -> None:
+    driver = Driver()
+    found = driver.cluster.foreign()
+    driver.to_releasing()
+    shut_down(driver, sure=True)
+    for _ in range(100):
+        driver.restart()
+        driver.turn()
+        if driver.loop._leaving.done:
+            break
+    assert driver.loop._leaving.done and driver.cluster.foreign() == found
+    assert Store(driver.kv).get('shutdown') is None
+    driver.restart()
+    driver.run(2)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+
+
+def test_a_rollback_under_way_ends_as_well() -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    driver.order('rollback')
+    shut_down(driver, sure=True)
+    to_safety(driver)
+    assert driver.cluster.foreign() == FakeCluster().foreign()
+
+
+def test_nothing_begins_meanwhile() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    shut_down(driver, sure=True)
+    for ask in (lambda: driver.ask('prepare'), lambda: driver.order('expand')):
+        with pytest.raises(Refused, match='shutting down'):
+            ask()
+    driver.options = replace(driver.options, auto_expand=True)
+    to_safety(driver)
+    driver.cluster.expand()
+    driver.run(10)
+    assert driver.phase in ('DONE', 'IDLE') and held(driver) == {}
+
+
+def test_an_order_after_a_shutdown_is_taken() -> None:
+    driver = Driver()
+    assert shut_down(driver)['safe'] in (True, False)
+    to_safety(driver)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    assert not driver.loop._leaving.wanted
+
+
+def test_lost_state_names_what_may_be_left_with_its_command() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    for key in driver.kv.data:
+        if key.startswith('campaign/') and key.endswith('/0000'):
+            driver.kv.data[key] = '{}'
+    driver.restart()
+    driver.turn()
+    detail = ' '.join(driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail'])
+    for command in ('ceph osd unset norebalance', 'ceph balancer on',
+                    'ceph osd pool set rep pg_autoscale_mode on',
+                    'ceph config rm mon paxos_propose_interval'):
+        assert command in detail

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What people and programs are shown."""
+import json
+from typing import Any, Dict, Optional
+
+import pytest
+
+from perfguard import tables
+from perfguard.status import Published
+
+from .fakes.driver import Driver
+
+
+@pytest.mark.parametrize('size, text', [
+    (0, '0 B'), (1023, '1023 B'), (1024, '1.0 KiB'), (1536, '1.5 KiB'), (5 << 30, '5.0 GiB'),
+    (3000 << 40, '3000.0 TiB'), (-2048, '-2.0 KiB')])
+def test_bytes_text(size: int, text: str) -> None:
+    assert tables.bytes_text(size) == text
+
+
+@pytest.mark.parametrize('seconds, text', [
+    (None, 'not known yet'), (0, '0 s'), (119.4, '119 s'), (120, '2 min'), (7199, '120 min'),
+    (7200, '2.0 h'), (2 * 86400 - 1, '48.0 h'), (2 * 86400, '2.0 days')])
+def test_seconds_text(seconds: Optional[float], text: str) -> None:
+    assert tables.seconds_text(seconds) == text
+
+
+def test_time_text() -> None:
+    assert tables.time_text(None) == '' and tables.time_text(0) == ''
+    assert len(tables.time_text(1e9)) == 19
+
+
+def test_formats() -> None:
+    data = {'b': [1], 'a': 'ä'}
+    assert json.loads(tables.render(data, 'json', str)) == data
+    pretty = tables.render(data, 'json-pretty', str)
+    assert json.loads(pretty) == data and '\n    "b"' in pretty
+    assert tables.render(data, 'plain', lambda shown: shown['a']) == 'ä'
+
+
+def test_table_aligns_numbers_right_and_words_left() -> None:
+    text = tables.table(('OSD', 'why'), [(1, 'x'), (100, 'longer')], left=('why',))
+    assert text.splitlines()[1] == '  1  x' and text.splitlines()[2] == '100  longer'
+
+
+@pytest.fixture(scope='module')
+def moving() -> Published:
+    driver = Driver()
+    driver.to_releasing()
+    driver.run(2)
+    return driver.loop.published
+
+
+def test_status_of_a_module_that_has_just_started() -> None:
+    text = tables.status(Published().status)
+    assert 'IDLE' in text and '- perfguard has just started' in text
+
+
+def test_status(moving: Published) -> None:
+    text = tables.status(moving.status)
+    assert 'RELEASING' in text and 'PGs          24, ' in text and 'rebalance 1' in text
+    assert '4 in flight' in text and '- at most 4 of 4 PGs' in text
+
+
+def test_status_names_health_checks(moving: Published) -> None:
+    data = {**moving.status, 'health': ['PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE']}
+    assert 'PERFGUARD_STALLED, PERFGUARD_UNPINNABLE' in tables.status(data)
+
+
+def test_rebalance_status(moving: Published) -> None:
+    text = tables.rebalance_status(moving.rebalance)
+    assert '0 of 12 released, 4 in flight (at most 4), 8 pinned' in text
+    assert '(paused)' not in text and 'kept as upmaps' not in text and 'ended' not in text
+
+
+def changed(published: Published, **changes: Any) -> str:
+    return tables.rebalance_status({**published.rebalance, **changes})
+
+
+def test_rebalance_status_shows_what_is_there(moving: Published) -> None:
+    assert 'RELEASING (paused)' in changed(moving, paused=True)
+    assert 'kept as upmaps  3' in changed(moving, kept=3)
+    ended = changed(moving, ended=1e9)
+    assert 'ended' in ended and 'time left' not in ended
+    assert '[%s]' % ('=' * 15 + ' ' * 15) in changed(moving, released=6)
+    assert '[%s]' % (' ' * 30) in changed(moving, total=0)
+
+
+def test_many_unpinnable_pgs_are_cut_short(moving: Published) -> None:
+    rows = [{'pgid': '1.%x' % i, 'reason': 'reason %d' % i} for i in range(25)]
+    text = changed(moving, unpinnable=rows)
+    assert 'reason 19' in text and 'reason 20' not in text and '... and 5 more' in text
+    assert 'more' not in changed(moving, unpinnable=rows[:20])
+
+
+def test_no_campaign() -> None:
+    driver = Driver()
+    text = tables.rebalance_status(driver.status)
+    assert text.splitlines() == ['no campaign', '', '- no campaign is active']
+
+
+def test_plan(moving: Published) -> None:
+    text = tables.plan(moving.plan)
+    assert 'PGs to move          8' in text and '(speed assumed)' in text
+    assert 'not pinned yet' not in text
+    assert 'not pinned yet       7' in tables.plan({**moving.plan, 'remapped': 7})
+    assert [line.split()[0] for line in text.splitlines()[-len(moving.plan['osds']):]] == [
+        str(row['osd']) for row in moving.plan['osds']]
+
+
+def test_an_empty_plan() -> None:
+    assert tables.plan(Driver().loop.published.plan) == 'nothing to move'
+
+
+def test_history_and_one_campaign(moving: Published) -> None:
+    assert tables.history({'campaigns': []}) == 'no campaigns'
+    text = tables.history({'campaigns': [moving.rebalance]})
+    assert text.splitlines()[1].split()[:2] == ['1', 'RELEASING']
+    one = tables.campaign(moving.rebalance)
+    assert 'in flight' in one and 'bytes done' in one and 'reasons' not in one
+
+
+def test_events(moving: Published) -> None:
+    assert tables.events({'events': []}) == 'no events'
+    text = tables.events({'events': moving.events})
+    assert 'releasing 4 PGs' in text and text.splitlines()[0].split() == [
+        'time', 'kind', 'what', 'why']
+
+
+def test_accepted() -> None:
+    data: Dict[str, Any] = {'verb': 'pin', 'message': 'pinning'}
+    assert tables.accepted(data) == 'pinning'
+
+
+# ---- the watch
+
+def osd_row(**changes: Any) -> Dict[str, Any]:
+    return {**{'osd': 3, 'host': 'a', 'device_class': 'ssd', 'read_ms': 0.412, 'write_ms': None,
+               'store_ms': 0.2, 'score': None, 'slow': False, 'why': '', 'since': None,
+               'read_rate': 12.0, 'write_rate': 0.0, 'read_p99_ms': None, 'write_p99_ms': None,
+               'ping_ms': None, 'silent_seconds': None, 'pgs': {}}, **changes}
+
+
+def test_osds() -> None:
+    assert tables.osds({'osds': []}) == 'no OSD has reported yet'
+    text = tables.osds({'osds': [
+        osd_row(), osd_row(osd=12, score=7.75, slow=True, why='store commits 3.1 ms'),
+        osd_row(osd=13, pgs={'laggy': 2, 'degraded': 1})]}).splitlines()
+    assert text[1].split() == ['osd.3', 'a', 'ssd', '12.00', '0.41', '0.00', '-', '0.20', '-', '-',
+                               '-']
+    assert text[2].endswith('7.75  store commits 3.1 ms')
+    assert text[3].endswith('2 laggy, 1 degraded')
+
+
+def test_pools() -> None:
+    assert tables.pools({'pools': []}) == 'no pools'
+    row = {'pool': 'rbd', 'read_rate': 10.0, 'read_ms': 5.0, 'read_baseline_ms': 1.0,
+           'write_rate': 0.0, 'write_ms': None, 'write_baseline_ms': None, 'slow': [], 'pgs': {}}
+    text = tables.pools({'pools': [row, {**row, 'slow': ['reads'], 'pgs': {'laggy': 3}}]})
+    assert text.splitlines()[1].split() == ['rbd', '10.00', '5.00', '1.00', '0.00', '-', '-']
+    assert text.splitlines()[2].endswith('reads slower than usual; 3 laggy')
+
+
+def test_laggy() -> None:
+    data: Dict[str, Any] = {'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [],
+                            'suspects': []}
+    assert tables.laggy(data) == 'no PG is laggy'
+    data.update(laggy_pgs=2, wait_pgs=1)
+    assert tables.laggy(data) == '2 PGs laggy, 1 waiting for read leases to end'
+    data['suspects'] = [{'osd': 4, 'score': 0.85, 'why': 'leads none', 'advice': 'look at it'}]
+    data['pgs'] = [{'pgid': '1.a', 'acting': [1, 4], 'since': 1e9, 'primary': 1}]
+    lines = tables.laggy(data).splitlines()
+    assert lines[3].split() == ['osd.4', '0.85', 'leads', 'none', 'look', 'at', 'it']
+    assert lines[-1].split()[:2] == ['1.a', '1,4']
+
+
+def test_watch_history() -> None:
+    assert tables.watch_history({'of': 'cluster', 'points': []}) == 'nothing yet'
+    text = tables.watch_history({'of': 'cluster', 'points': [
+        {'time': 1e9, 'seconds': 5.0, 'read_ms': 0.5, 'write_ms': None, 'read_rate': 40.0,
+         'write_rate': 0.0}]})
+    assert text.splitlines()[1].split()[2:] == ['40.00', '0.50', '0.00', '-']
+
+
+def test_clients_in_status(moving: Published) -> None:
+    assert 'no operations' in tables.status(moving.status)
+    data = {**moving.status, 'signals': {
+        **moving.status['signals'], 'read_rate': 120.0, 'read_ms': 0.5, 'read_p99_ms': 2.25,
+        'write_rate': 3.0, 'write_ms': 9.0, 'write_p99_ms': None}}
+    assert 'reads 0.50 ms (p99 2.2) at 120/s, writes 9.00 ms at 3/s' in tables.status(data)
+
+
+ANSWER: Dict[str, Any] = {
+    'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5},
+    'waits_for_change': False, 'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
+    'bytes': 5 << 30, 'primaries_moving': 37, 'reason': '', 'unpinnable': [],
+    'unpinnable_pgs': 0, 'fast_peering': {'text': 'epochs are cheap'}}
+
+
+def test_an_order() -> None:
+    shown = tables.order(ANSWER)
+    for text in ('osd.8 to CRUSH weight', '1.5', '78, 3 of them by a pg_upmap vector',
+                 '108 shards, 5.0 GiB', '37', 'epochs are cheap'):
+        assert text in shown
+    assert 'campaign 4 has begun' in tables.order({**ANSWER, 'campaign': 4})
+    many = {'osd.%d' % osd: 1.0 for osd in range(30)}
+    assert '30 OSDs in all' in tables.order({**ANSWER, 'weights': many})
+
+
+def test_an_order_with_pgs_that_cannot_be_pinned() -> None:
+    shown = tables.order({**ANSWER, 'unpinnable': [{'pgid': '1.2', 'reason': 'a hole'}],
+                          'unpinnable_pgs': 1})
+    assert '1 PGs will be remapped' in shown and '1.2' in shown and 'a hole' in shown
+
+
+def test_an_order_that_goes_the_ordinary_way() -> None:
+    shown = tables.order({**ANSWER, 'one_epoch': False, 'reason': 'no osdmaptool'})
+    assert 'remapped first and pinned then: no osdmaptool' in shown and '78' not in shown
+    assert 'epochs are cheap' in shown
+
+
+def test_an_order_that_waits_for_a_change() -> None:
+    waits = {**ANSWER, 'waits_for_change': True, 'weights': {}}
+    assert tables.order(waits).endswith('nothing to preview')
+    assert 'change CRUSH now' in tables.order({**waits, 'campaign': 4})

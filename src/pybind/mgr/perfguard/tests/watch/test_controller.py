@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The watch in the loop: events, cluster log, health checks, and what survives the mgr."""
+import json
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Sequence
+
+import pytest
+
+from perfguard import tables
+from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, Ops, PgCounts,
+                                     Readings, Signals, UnreadablePg)
+from perfguard.probe.controller import Probing
+from perfguard.store import Store
+from perfguard.watch.slow_osds import SlowOsds
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver
+
+MS = 1000000
+PERIOD = 5.0
+LAGGY, SLOW, LATENCY = ('PERFGUARD_LAGGY_PGS', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_LATENCY')
+NAN = float('nan')
+
+
+class OsdCluster(FakeCluster):
+    """The cluster in memory, its OSDs under an even load."""
+
+    def __post_init__(self) -> None:
+        self.period = PERIOD
+        super().__post_init__()
+        #: OSD -> times as slow as the others.
+        self.slow: Dict[int, float] = {}
+        self.factor = 1.0
+        #: What the OSDs report in place of what they do.
+        self.change: Mapping[str, Any] = {}
+        self.fail: Sequence[Exception] = ()
+        self.counters: Dict[int, OsdCounters] = {}
+
+    def readings(self, view: object, signals: Signals) -> Readings:
+        for error in self.fail:
+            raise error
+        clients: List[ClientOps] = []
+        for osd in self.toys:
+            ms = self.factor * self.slow.get(osd, 1.0)
+            before = self.counters[osd].read if osd in self.counters else Ops()
+            each = Ops(before.sum_ns + int(1000 * ms * MS), before.number + 1000)
+            self.counters[osd] = OsdCounters(self.now, each, each, each, each, each, each)
+            clients.append(ClientOps(1, osd, Ops(int(1000 * ms * MS), 1000), Ops()))
+        readings = Readings(
+            seconds=self.period, counters=dict(self.counters), clients=tuple(clients),
+            places={osd: OsdPlace(osd, 'h%d' % osd, 'default', 'hdd') for osd in self.toys})
+        return replace(readings, **self.change)
+
+
+class Watched(Driver):
+    """Quiet for long enough that each pool with clients has a baseline."""
+
+    def __init__(self) -> None:
+        self.osds = OsdCluster(hosts=12)
+        super().__init__(self.osds, replace(OPTIONS, baseline_seconds=60.0))
+        self.minutes(2)
+
+    def minutes(self, number: float) -> None:
+        for _ in range(int(number * 60 / PERIOD)):
+            self.turn(PERIOD)
+
+    @property
+    def checks(self) -> List[str]:
+        return sorted(self.osds.checks)
+
+    def events(self, kind: str) -> List[str]:
+        return [event['what'] for event in self.loop.published.events if event['kind'] == kind]
+
+    @property
+    def pool(self) -> Any:
+        return self.loop.published.watched.pools[0]
+
+
+def test_a_quiet_cluster() -> None:
+    driver = Watched()
+    published = driver.loop.published
+    assert driver.checks == [] and driver.osds.logged == [] and published.events == ()
+    assert driver.pool['pool'] == 'rep' and driver.pool['read_baseline_ms'] == 1.0
+    assert published.status['pools'] == list(published.watched.pools)
+    assert published.status['signals']['read_ms'] == 1.0
+    assert len(published.watched.osds) == 12
+
+
+# ---- begin and end
+
+def test_laggy_pgs_begin_and_end() -> None:
+    driver = Watched()
+    driver.osds.trouble = {'laggy': 3}
+    driver.osds.change = {'osd_counts': {osd: PgCounts(total=6, laggy=3 if osd == 2 else 1)
+                                         for osd in range(4)},
+                          'unreadable': {1: (UnreadablePg('1.3', 4.0, 9),)}}
+    driver.turn(PERIOD)
+    for _ in range(5):
+        driver.turn(PERIOD)
+        assert driver.checks == [LAGGY]
+    assert driver.events('laggy') == ['3 PGs laggy; first suspect: osd.2']
+    assert len(driver.osds.logged) == 1 and driver.osds.logged[0].startswith(
+        '3 PGs laggy; first suspect: osd.2 (osd.2: in the acting set of 3 of 3')
+    status = driver.loop.published.status
+    assert status['health'] == [LAGGY] and status['signals']['laggy_pgs'] == 3
+    assert any(LAGGY in reason for reason in status['reasons'])
+    laggy = driver.loop.published.watched.laggy
+    assert laggy['pgs'][0]['pgid'] == '1.3' and laggy['suspects'][0]['osd'] == 2
+    driver.osds.trouble, driver.osds.change = {}, {}
+    driver.minutes(1)
+    assert driver.checks == [] and driver.loop.published.status['health'] == []
+    assert driver.events('laggy')[1:] == ['no PG is laggy any more']
+    assert len(driver.osds.logged) == 2
+
+
+def test_what_was_laggy_is_over_after_three_stats_periods() -> None:
+    driver = Watched()
+    driver.osds.period = 2.0
+    driver.osds.trouble = {'laggy': 1}
+    driver.run_until(lambda: LAGGY in driver.checks)
+    driver.osds.trouble = {}
+    begin = driver.osds.now
+    driver.run_until(lambda: LAGGY not in driver.checks)
+    assert 2 * 2.0 <= driver.osds.now - begin <= 4 * 2.0
+
+
+def test_laggy_pgs_are_told_within_two_stats_periods() -> None:
+    driver = Watched()
+    driver.osds.trouble = {'laggy': 1}
+    begin = driver.osds.now
+    driver.run_until(lambda: LAGGY in driver.checks)
+    assert driver.osds.now - begin <= 2 * PERIOD
+
+
+def test_a_slow_osd_begins_and_ends() -> None:
+    driver = Watched()
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert SLOW in driver.checks and driver.events('slow-osd') == ['osd.7 is slow']
+    assert [row['osd'] for row in driver.loop.published.watched.osds if row['slow']] == [7]
+    driver.osds.slow = {}
+    driver.minutes(10)
+    assert driver.checks == []
+    assert driver.events('slow-osd') == ['osd.7 is slow', 'osd.7 is not slow any more']
+    assert [line for line in driver.osds.logged if 'osd.7' in line][-1].startswith(
+        'osd.7 is not slow any more (after ')
+
+
+def test_a_slow_pool_begins_and_ends() -> None:
+    driver = Watched()
+    driver.osds.factor = 20.0
+    driver.minutes(3)
+    assert driver.checks == [LATENCY] and driver.pool['slow'] == ['reads']
+    assert driver.pool['read_baseline_ms'] == 1.0
+    driver.osds.factor = 1.0
+    driver.minutes(3)
+    assert driver.checks == [] and len(driver.osds.logged) == 2
+    assert driver.osds.logged[0].startswith('reads of pool rep are slower than usual (reads take ')
+    assert driver.osds.logged[0].endswith(' ms, usually 1.0)')
+    assert driver.events('latency')[1] == 'reads of pool rep are as usual again'
+
+
+# ---- what survives the mgr
+
+def test_flags_and_baselines_survive() -> None:
+    driver = Watched()
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    driver.osds.factor = 20.0
+    driver.osds.trouble = {'laggy': 1}
+    driver.minutes(3)
+    before, logged = driver.checks, list(driver.osds.logged)
+    assert before == [LAGGY, LATENCY, SLOW]
+    since = {row['osd']: row['since'] for row in driver.loop.published.watched.osds}
+    driver.restart()
+    driver.osds.counters.clear()
+    for _ in range(12):
+        driver.turn(PERIOD)
+        assert driver.checks == before
+    assert driver.osds.logged == logged
+    assert driver.pool['read_baseline_ms'] == pytest.approx(1.0, abs=0.5)
+    assert {row['osd']: row['since'] for row in driver.loop.published.watched.osds} == since
+    driver.osds.slow, driver.osds.factor, driver.osds.trouble = {}, 1.0, {}
+    driver.minutes(12)
+    assert driver.checks == [] and len(driver.osds.logged) == len(logged) + 3
+
+
+def test_what_has_not_changed_is_not_written() -> None:
+    driver = Watched()
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert SLOW in driver.checks
+    writes = driver.osds.fault.count
+    driver.minutes(5)
+    assert driver.osds.fault.count == writes
+
+
+def test_a_baseline_goes_with_its_pool() -> None:
+    driver = Watched()
+    store = Store(driver.kv)
+    store.put('baseline/77', [[1.0, 60.0, 1000.0, 1e9, 0.0, 0.0]])
+    driver.restart()
+    driver.run(3)
+    assert store.names('baseline/') == ['baseline/1', 'baseline/2']
+
+
+@pytest.mark.parametrize('name', ['watch', 'baseline/1'])
+@pytest.mark.parametrize('document', [
+    None, [], {}, 5, 'x', [[]], [[1, 2]], {'slow': 5, 'laggy_since': 'x', 'latency': 7},
+    {'slow': {'0': {'since': {}, 'why': 3}}, 'latency': [[[1], 'reads', 1.0]]},
+    {'laggy_since': NAN}, {'latency': [[1, {}, 1.0]]}, [[NAN] * 6], [[10 ** 400] * 6]])
+def test_documents_of_a_wrong_shape(name: str, document: Any) -> None:
+    driver = Watched()
+    Store(driver.kv).put(name, document)
+    driver.restart()
+    driver.minutes(1)
+    assert driver.phase == 'IDLE' and driver.checks == []
+    json.dumps(driver.loop.published.status, allow_nan=False)
+
+
+@pytest.mark.parametrize('keep', [0, 1])
+def test_damaged_documents(keep: int) -> None:
+    """Of the two copies one, or none, is whole."""
+    driver = Watched()
+    for key in list(driver.kv.data):
+        if key.startswith(('watch/', 'baseline/')) and ('/b/' in key or not keep):
+            driver.kv.data[key] = 'x' + driver.kv.data[key][:20]
+    driver.restart()
+    driver.turn(PERIOD)
+    assert driver.pool['read_baseline_ms'] == (1.0 if keep else None)
+    assert driver.events('store')
+    driver.minutes(2)
+    assert driver.pool['read_baseline_ms'] == 1.0
+
+
+def test_the_perf_query_is_given_back() -> None:
+    driver = Watched()
+    assert not driver.osds.closed
+    driver.loop.close()
+    assert driver.osds.closed
+
+
+def test_the_perf_query_is_given_back_though_the_store_fails() -> None:
+    driver = Watched()
+    driver.osds.trouble = {'laggy': 1}
+    driver.turn(PERIOD)
+    driver.ask('prepare', force=True)
+    # Too soon after what the watch told for these events to be written.
+    driver.turn(1.0)
+    driver.osds.fault.error, driver.osds.fault.at = RuntimeError('no mons'), 0
+    with pytest.raises(RuntimeError):
+        driver.loop.close()
+    assert driver.osds.closed
+
+
+# ---- bad input
+
+BAD = Ops(-1, -1)
+NONSENSE: List[Dict[str, Any]] = [
+    {'seconds': NAN}, {'seconds': -5.0}, {'seconds': 1e12}, {'counters': {}, 'clients': ()},
+    {'places': {}}, {'counters': {}, 'clients': (), 'places': {}},
+    {'counters': {-1: OsdCounters(NAN, BAD, BAD, BAD, BAD)}},
+    {'clients': (ClientOps(1, 0, Ops(2 ** 64 - 1, 1), Ops(-1, -1)),)},
+    {'clients': (ClientOps(99, -5, Ops(), Ops()),)},
+    {'osd_counts': {-3: PgCounts(laggy=-5), 9999: PgCounts(total=-1)}},
+    {'ping_ms': {1: NAN, 2: -1.0, 3: float('inf'), 9999: 1.0}},
+    {'unreadable': {1: (UnreadablePg('9.ffff', 1.0, 1),)}},
+    {'untrimmed_epochs': -5}, {'silent': {5: 1e9, -1: NAN}}]
+
+
+@pytest.mark.parametrize('change', NONSENSE)
+def test_nonsense_raises_nothing(change: Mapping[str, Any]) -> None:
+    driver = Watched()
+    driver.osds.change = change
+    driver.minutes(5)
+    assert driver.checks == [] and driver.osds.logged == []
+    watched = driver.loop.published.watched
+    assert watched.failure == ''
+    for data, plain in (({'osds': watched.osds}, tables.osds), (watched.laggy, tables.laggy),
+                        ({'pools': watched.pools}, tables.pools)):
+        assert plain(data)
+
+
+def test_an_empty_cluster() -> None:
+    class Empty(OsdCluster):
+        def map_view(self) -> Any:
+            return replace(super().map_view(), osdmap=OsdMap(1, frozenset(), {}, {}, {}, {}, {}))
+
+        def signals(self, osdmap: OsdMap) -> Signals:
+            return Signals(PgCounts())
+
+        def readings(self, view: object, signals: Signals) -> Readings:
+            return self.read
+    driver = Driver(Empty())
+    driver.run(20)
+    published = driver.loop.published
+    assert driver.cluster.checks == {} and driver.cluster.logged == []
+    assert published.watched.osds == published.watched.pools == ()
+    assert published.status['pools'] == [] and published.watched.failure == ''
+
+
+@pytest.mark.parametrize('jump', [86400.0, -86400.0])
+def test_clocks_that_jump_raise_nothing(jump: float) -> None:
+    driver = Watched()
+    driver.osds.now += jump
+    driver.minutes(5)
+    assert driver.checks == [] and driver.osds.logged == []
+    assert driver.pool['read_ms'] == driver.pool['read_baseline_ms'] == 1.0
+
+
+def test_a_watch_that_fails_stops_no_campaign(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Watched()
+    driver.osds.trouble = {'laggy': 1}
+    driver.minutes(0.5)
+    assert driver.checks == [LAGGY]
+    driver.osds.trouble = {}
+    driver.osds.fail = [KeyError('numpg')]
+    driver.turn(PERIOD)
+    driver.turn(PERIOD)
+    driver.to_releasing()
+    driver.run_to('DONE')
+    assert caplog.text.count('the watch cannot make sense of what it reads') == 1
+    # What it saw before it failed is not what is.
+    assert driver.checks == []
+    status = driver.loop.published.status
+    assert any("KeyError('numpg')" in reason for reason in status['reasons'])
+    assert driver.loop.published.watched.laggy['pgs'] == []
+    driver.osds.fail = ()
+    driver.minutes(2)
+    assert driver.pool['read_ms'] == 1.0
+    assert not any('KeyError' in reason for reason in driver.loop.published.status['reasons'])
+
+
+def test_no_baseline_is_learned_while_a_campaign_moves_pgs() -> None:
+    driver = Watched()
+    driver.osds.backfill_seconds = 1e6
+    driver.to_releasing()
+    driver.osds.factor = 2.5
+    # The mgr does not know yet that they move.
+    driver.osds.trouble = {'active_clean': 24}
+    driver.minutes(30)
+    assert driver.status['in_flight'] > 0
+    assert driver.pool['read_baseline_ms'] == 1.0 and driver.pool['read_ms'] == 2.5
+
+
+def test_no_baseline_is_learned_while_a_probe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Watched()
+    driver.osds.factor = 1.5
+    monkeypatch.setattr(Probing, 'busy', True)
+    driver.minutes(30)
+    assert driver.pool['read_baseline_ms'] == 1.0 and driver.pool['read_ms'] == 1.5
+    monkeypatch.setattr(Probing, 'busy', False)
+    driver.minutes(30)
+    assert driver.pool['read_baseline_ms'] == 1.5
+
+
+@pytest.mark.parametrize('probing', [False, True])
+def test_how_osds_compare_is_not_learned_while_a_probe_is_felt(
+        monkeypatch: pytest.MonkeyPatch, probing: bool) -> None:
+    driver = Watched()
+    learned: List[bool] = []
+    update = SlowOsds.update
+
+    def noted(self: SlowOsds, *args: Any) -> None:
+        learned.append(args[5])
+        update(self, *args)
+
+    monkeypatch.setattr(SlowOsds, 'update', noted)
+    monkeypatch.setattr(Probing, 'felt', lambda self, now, period: probing)
+    driver.minutes(1)
+    assert set(learned) == {not probing}
+
+
+def test_misplaced_objects_have_an_explanation() -> None:
+    class Misplaced(OsdCluster):
+        def signals(self, osdmap: OsdMap) -> Signals:
+            return replace(super().signals(osdmap), misplaced_ratio=0.0312)
+    driver = Driver(Misplaced())
+    driver.turn()
+    assert '3.12 % of the objects are misplaced, and no campaign moves them' in \
+        driver.loop.published.status['reasons']
+    driver.to_pinned()
+    assert '3.12 % of the objects are misplaced, and campaign 1 moves none at present' in \
+        driver.loop.published.status['reasons']
+    driver = Driver(Misplaced())
+    driver.to_releasing()
+    driver.turn()
+    assert any(reason.startswith('3.12 % of the objects are misplaced: campaign 1 moves ')
+               for reason in driver.loop.published.status['reasons'])
+
+
+# ---- history
+
+def test_history() -> None:
+    driver = Watched()
+    points = driver.loop.history_of('cluster', False, 3)
+    assert points is not None and len(points) == 3
+    assert driver.loop.history_of('rep', False, 0) and driver.loop.history_of('osd.3', False, 0)
+    assert driver.loop.history_of('osd.99', False, 0) is None
+    assert driver.loop.history_of('nothing', True, 0) is None

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is wrong elsewhere holds no release; what touches a release does."""
+from dataclasses import replace
+from typing import Dict, Set
+
+import pytest
+
+from perfguard.cluster.types import PgCounts
+from perfguard.rebalance.requests import Refused
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver, codes
+
+
+def on_osds(driver: Driver, osds: Set[int], **counts: int) -> None:
+    """PGs in trouble whose acting sets are these OSDs."""
+    cluster = driver.cluster
+    cluster.trouble = {name: number for name, number in counts.items()}
+    cluster.read = replace(cluster.read, osd_counts={
+        osd: PgCounts(total=9, **(counts if osd in osds else {})) for osd in cluster.toys})
+
+
+def touched(driver: Driver) -> Dict[str, Set[int]]:
+    """PG that is pinned -> OSDs that its release burdens."""
+    return {pgid: {*move.sources, *move.targets, *move.readers, move.primary}
+            for pgid, move in driver.loop._forecast.moves.items()}
+
+
+def test_an_osd_that_is_full_is_emptied() -> None:
+    driver = Driver()
+    driver.cluster.fullness = {0: 'full'}
+    driver.cluster.health = {'OSD_FULL': '1 full osd(s)', 'POOL_FULL': '2 pool(s) full'}
+    driver.to_releasing()
+    driver.run_to('DONE')
+    assert len(driver.cluster.moved) == 12
+    assert any(0 not in moved.up for moved in driver.cluster.moved)
+
+
+@pytest.mark.parametrize('fullness', ['nearfull', 'backfillfull', 'full'])
+def test_nothing_is_released_onto_an_osd_that_is_full(fullness: str) -> None:
+    driver = Driver()
+    driver.cluster.fullness = {8: fullness}
+    driver.to_releasing()
+    driver.run_until(lambda: driver.status['in_flight'] == 0)
+    assert driver.cluster.moved and all(8 not in moved.up for moved in driver.cluster.moved)
+    assert driver.phase == 'RELEASING' and 'TARGET_FULL' in codes(driver.status)
+    driver.cluster.fullness = {}
+    driver.run_to('DONE')
+    assert any(8 in moved.up for moved in driver.cluster.moved)
+
+
+@pytest.mark.parametrize('counts', [{'degraded': 1}, {'inactive': 1}])
+def test_only_releases_that_touch_the_osds_wait(counts: Dict[str, int]) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    ways = touched(driver)
+    bad = min(next(iter(ways.values())))
+    waiting = {pgid for pgid, osds in ways.items() if bad in osds}
+    assert 0 < len(waiting) < len(ways)
+    on_osds(driver, {bad}, **counts)
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['released'] == len(ways) - len(waiting))
+    driver.run(3)
+    assert {moved.pgid for moved in driver.cluster.moved} == set(ways) - waiting
+    assert driver.phase == 'HOLDING' and driver.status['pinned'] == len(waiting)
+    on_osds(driver, set())
+    driver.run_to('DONE')
+
+
+def test_slow_operations_elsewhere_hold_nothing() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    spare = max(driver.cluster.toys) + 1
+    driver.cluster.slow_ops, driver.cluster.slow_daemons = 3, {'osd.%d' % spare: 3}
+    driver.ask('start')
+    driver.run_to('DONE')
+
+
+@pytest.mark.parametrize('code, counts', [
+    ('DEGRADED', {'degraded': 3}), ('LAGGY', {'laggy': 2}), ('INACTIVE', {'inactive': 1})])
+def test_what_is_acknowledged_stops_nothing_until_the_campaign_ends(
+        code: str, counts: Dict[str, int]) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.cluster.trouble = counts
+    driver.ask('start')
+    driver.run_until(lambda: code in codes(driver.status))
+    assert driver.phase == 'HOLDING' and driver.status['acknowledged'] == []
+    driver.ask('acknowledge', code=code)
+    driver.turn()
+    assert any(event['what'] == 'rebalance acknowledge ' + code
+               for event in driver.loop.published.events)
+    driver.restart()
+    driver.turn()
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    assert driver.status['acknowledged'] == [code]
+    driver.run_to('DONE')
+    assert driver.status['acknowledged'] == []
+
+
+def test_what_is_muted_stops_nothing() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.cluster.trouble = {'degraded': 3}
+    driver.ask('start')
+    driver.run_to('HOLDING')
+    driver.cluster.muted = {'PG_DEGRADED'}
+    driver.run_to('DONE')
+
+
+def test_an_order_is_judged_by_what_it_touches() -> None:
+    driver = Driver()
+    driver.cluster.add_waiting()
+    driver.run(2)
+    spare = max(driver.cluster.toys) + 1
+    for osds, begins in (({0, 1, 2}, False), ({spare}, True)):
+        on_osds(driver, osds, degraded=1)
+        driver.cluster.read = replace(driver.cluster.read, osd_counts={
+            osd: PgCounts(total=9, degraded=1) for osd in osds})
+        driver.run(3)
+        if begins:
+            assert driver.order('expand')['campaign'] == 1
+        else:
+            with pytest.raises(Refused, match='degraded on osd.0'):
+                driver.order('expand')
+
+
+# ---- what the campaign's own releases do
+
+def test_pgs_that_recover_from_their_log_after_their_release_hold_nothing() -> None:
+    """Nearly empty, they are degraded for a moment, and never remapped."""
+    driver = Driver(FakeCluster(nearly_empty=True))
+    driver.to_releasing()
+    phases = set()
+    while driver.phase != 'DONE':
+        phases.add(driver.phase)
+        driver.turn()
+        assert driver.cluster.now < 3000
+    assert 'HOLDING' not in phases
+
+
+def test_a_pg_of_others_that_is_degraded_holds_what_it_touches_meanwhile() -> None:
+    driver = Driver(FakeCluster(nearly_empty=True))
+    driver.to_releasing()
+    spare = max(driver.cluster.toys) + 1
+    on_osds(driver, {0, 1, 2, spare}, degraded=9)
+    driver.run(3)
+    assert 'DEGRADED' in codes(driver.status)
+
+
+def test_a_release_that_the_mons_refuse_for_good_is_given_up() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.cluster.refuse = {prefix: 'EINVAL: osd.8 does not exist' for prefix in (
+        'osd rm-pg-upmap-items', 'osd pg-upmap-items', 'osd rm-pg-upmap', 'osd pg-upmap')}
+    driver.ask('start')
+    driver.run_to('DONE', 1000)
+    assert driver.status['released'] == 0 and driver.status['kept'] == 12
+    assert len(driver.cluster.entries()) == 12 and driver.cluster.moved == []
+    assert any('did not take its release' in event['why']
+               for event in driver.loop.published.events)
+
+
+@pytest.mark.parametrize('target', ['crush', 'balanced'])
+def test_a_pg_that_stays_unknown_freezes_nothing(target: str) -> None:
+    driver = Driver(options=replace(OPTIONS, target=target))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) > 0)
+    driver.cluster.trouble = {'inactive': 1, 'in_transition': 1, 'unreported': 1}
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    driver.ask('start')
+    driver.run_to('DONE', 500)
+
+
+def test_what_freezes_pinning_is_told() -> None:
+    driver = Driver(options=replace(OPTIONS, stalled_after=60.0))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) > 0)
+    driver.cluster.trouble = {'inactive': 20, 'in_transition': 20}
+    driver.ask('pin')
+    driver.run_until(lambda: 'PERFGUARD_STALLED' in driver.cluster.checks)
+    assert driver.phase == 'PINNING' and 'PEERING' in codes(driver.status)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The page's one answer, of what a loop publishes."""
+import json
+from dataclasses import replace
+from typing import Any
+
+from perfguard.status import Published, with_pins
+from perfguard.web.overview import MOST_EVENTS, MOST_PGS, MOST_PROBES, overview
+
+from ..fakes.driver import Driver
+from ..probe.test_report import PROBED, record
+
+SERIES = {'cluster': {'columns': [], 'rows': []}, 'pools': {}}
+
+
+def found(published: Published, since: float = 0.0, probed: Any = PROBED) -> Any:
+    return json.loads(json.dumps(overview(published, probed, SERIES, since, 200.0)))
+
+
+def test_of_a_loop_that_has_just_begun() -> None:
+    told = found(Published())
+    assert told['status']['phase'] == 'IDLE' and told['turned'] == 0.0
+
+
+def test_of_a_loop_that_turns() -> None:
+    driver = Driver()
+    driver.turn()
+    published = driver.loop.published
+    told = found(published)
+    assert told['turned'] == round(published.turned, 3) > 0
+    assert told['stale_after'] >= 20.0
+    assert told['rebalance'] == {**published.rebalance, 'unpinnable_count': 0}
+    assert told['series'] == SERIES
+    assert [row['id'] for row in told['probe']['probes']] == [1, 2, 3, 4, 5]
+    assert told['schedules'][0]['name'] == 'nightly'
+    drawn = driver.loop.drawn(0.0, [])
+    assert len(drawn['cluster']['rows']) <= 1
+
+
+def test_only_what_is_new_and_not_too_much() -> None:
+    events = tuple({'time': float(number), 'kind': 'x', 'what': '', 'why': '', 'id': number}
+                   for number in range(300))
+    assert len(found(Published(events=events))['events']) == MOST_EVENTS
+    assert [event['id'] for event in found(Published(events=events), 297.0)['events']] == [298, 299]
+    many = replace(PROBED, records=tuple(record(run, 2000) for run in range(1, 60)), running=None)
+    assert [row['id'] for row in found(Published(), probed=many)['probe']['probes']] == [
+        1, *range(60 - MOST_PROBES, 60)]
+    pgs = [{'pgid': '1.%x' % number} for number in range(99)]
+    told = found(Published(rebalance={'unpinnable': pgs}))['rebalance']
+    assert told == {'unpinnable': pgs[:MOST_PGS], 'unpinnable_count': 99}
+
+
+def test_pins_by_osd() -> None:
+    rows = with_pins(({'osd': 1}, {'osd': 2}), {'osds': [
+        {'osd': 2, 'pgs_in': 3, 'pgs_out': 1, 'bytes_in': 9, 'bytes_out': 9}]})
+    assert rows == [{'osd': 1, 'pgs_in': 0, 'pgs_out': 0}, {'osd': 2, 'pgs_in': 3, 'pgs_out': 1}]
+    assert with_pins(({'osd': 1},), {})[0]['pgs_in'] == 0

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The table of the REST API, against the commands that it stands for."""
+import ast
+import errno
+import re
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from perfguard.web.routes import (LARGEST_BODY, LARGEST_MAP_BODY, OVERVIEW_FIELDS, READ, ROUTES,
+                                  BadField, Route, arguments, http_status, largest_body,
+                                  refuse_twice)
+
+PACKAGE = Path(__file__).parents[2]
+#: Parameters that are not the caller's to give: Ceph's and the format.
+OWN = {'self', 'format'}
+
+
+def handlers() -> Dict[str, List[str]]:
+    """Handler -> its parameters, of all commands."""
+    found = {}
+    for name in ('cli.py',):
+        for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
+            if isinstance(node, ast.FunctionDef) and any(
+                    isinstance(each, ast.Call) and getattr(each.func, 'id', '').endswith('_command')
+                    for each in node.decorator_list):
+                found[node.name] = [arg.arg for arg in node.args.args if arg.arg not in OWN]
+    return found
+
+
+HANDLERS = handlers()
+
+
+def route(handler: str) -> Route:
+    return next(each for each in ROUTES if each.handler == handler)
+
+
+def test_every_command_has_one_route() -> None:
+    assert sorted(each.handler for each in ROUTES) == sorted(HANDLERS)
+    paths = [(each.method, each.path) for each in ROUTES]
+    assert len(set(paths)) == len(paths)
+
+
+@pytest.mark.parametrize('each', ROUTES, ids=lambda each: each.handler)
+def test_fields_are_the_parameters_of_the_command(each: Route) -> None:
+    given = [field.parameter or field.name for field in each.fields]
+    assert sorted(given) == sorted(HANDLERS[each.handler])
+    in_path = set(re.findall(r'\{(\w+)\}', each.path))
+    assert in_path <= {field.name for field in each.fields if field.required}
+    assert (each.permission == READ) == (each.method == 'GET')
+
+
+@pytest.mark.parametrize('handler, given, expected', [
+    ('rebalance_prepare', {}, {}),
+    ('rebalance_prepare', {'force': True}, {'force': True}),
+    ('rebalance_prepare', {'force': None}, {}),
+    ('rebalance_apply', {'crush_map': 'tunable'}, {'inbuf': 'tunable'}),
+    ('expand', {'osds': [8, '9'], 'hosts': 'h1,h2', 'weight': 1.5},
+     {'osds': '8 9', 'hosts': 'h1 h2', 'weight': '1.5'}),
+    ('drain', {'what': ['osd.1', 2]}, {'what': ['osd.1', '2']}),
+    ('events', {'count': '7'}, {'count': 7}),
+    ('history', {'week': 'true', 'what': 'a=b'}, {'week': True, 'what': 'a=b'}),
+    ('probe_run', {'iodepth': 32, 'pool': '"><b>'}, {'iodepth': '32', 'pool': '"><b>'}),
+])
+def test_arguments(handler: str, given: Dict[str, Any], expected: Dict[str, Any]) -> None:
+    assert arguments(route(handler).fields, given) == expected
+
+
+@pytest.mark.parametrize('handler, given, named', [
+    ('rebalance_prepare', {'force': 'yes'}, 'force'), ('rebalance_prepare', {'force': 1}, 'force'),
+    ('rebalance_prepare', {'farce': True}, 'farce'), ('rebalance_pin', {'force': True}, 'force'),
+    ('drain', {}, 'what'), ('drain', {'what': None}, 'what'), ('drain', {'what': ''}, 'what'),
+    ('drain', {'what': {'a': 1}}, 'what'), ('drain', {'what': [['a']]}, 'what'),
+    ('drain', {'what': [True]}, 'what'), ('rebalance_show', {'campaign': '-1'}, 'campaign'),
+    ('rebalance_show', {'campaign': '1' * 40}, 'campaign'),
+    ('rebalance_show', {'campaign': '²'}, 'campaign'),
+    ('probe_show', {'run': True}, 'run'), ('probe_run', {'pool': 3}, 'pool'),
+    ('probe_run', {'bs': True}, 'bs'), ('probe_run', {'bs': ['4k']}, 'bs'),
+    ('rebalance_apply', {'crush_map': 5}, 'crush_map'),
+])
+def test_what_cannot_be_taken_is_named(handler: str, given: Dict[str, Any], named: str) -> None:
+    with pytest.raises(BadField, match="field '%s'" % named):
+        arguments(route(handler).fields, given)
+
+
+@pytest.mark.parametrize('since', ['x', 'nan', 'inf', '-1', True, None, [], '1e999'])
+def test_times_that_are_none(since: Any) -> None:
+    if since is None:
+        assert arguments(OVERVIEW_FIELDS, {'since': None}) == {}
+        return
+    with pytest.raises(BadField, match="field 'since'"):
+        arguments(OVERVIEW_FIELDS, {'since': since})
+
+
+def test_the_overviews_own_fields() -> None:
+    assert arguments(OVERVIEW_FIELDS, {'since': '17.5', 'pools': '1,2'}) == {
+        'since': 17.5, 'pools': ['1', '2']}
+
+
+def test_the_body_does_not_override_the_path() -> None:
+    with pytest.raises(BadField, match="field 'rung' is in the path"):
+        refuse_twice(['rung'], {'rung': 5})
+    refuse_twice(['rung'], {'force': True})
+
+
+def test_a_long_text_is_not_repeated_whole() -> None:
+    with pytest.raises(BadField) as caught:
+        arguments(route('probe_show').fields, {'run': 'x' * 10000, 'y' * 10000: 1})
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize('code, status', [
+    (-errno.EINVAL, 400), (-errno.ENOENT, 404), (errno.EBUSY, 409), (-errno.EEXIST, 409),
+    (-errno.EPERM, 409), (-errno.EAGAIN, 503), (-errno.ETIMEDOUT, 504)])
+def test_http_status(code: int, status: int) -> None:
+    assert http_status(code) == status
+
+
+def test_only_a_crush_map_is_large() -> None:
+    """Bodies are read before the dashboard looks who sends them."""
+    for prefix in ('/api/perfguard', '/proxied/api/perfguard'):
+        for route in ROUTES:
+            largest = LARGEST_MAP_BODY if route.handler == 'rebalance_apply' else LARGEST_BODY
+            assert largest_body(prefix + route.path) == largest
+    assert LARGEST_BODY == 65536
