@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Sequence
 
 from ..probe.report import Probed
-from ..status import Published
+from ..status import Published, aged
 
 Json = Dict[str, Any]
 
@@ -17,7 +17,7 @@ def overview(published: Published, probed: Probed, drawn: Json, since: float, no
     """`drawn`: Watch.drawn; `since` and `now`: seconds since the epoch, of the mgr's clock."""
     return {
         'now': round(now, 3), 'turned': round(published.turned, 3),
-        'stale_after': round(published.stale_after, 3), 'status': published.status,
+        'stale_after': round(published.stale_after, 3), 'status': aged(published, now),
         'rebalance': _bounded(published.rebalance, 'unpinnable'),
         'mitigation': published.mitigated.listing,
         'laggy': _bounded(published.watched.laggy, 'pgs'),

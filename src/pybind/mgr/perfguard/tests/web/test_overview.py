@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from perfguard.status import Published, with_pins
+from perfguard.status import Published, aged, with_pins
 from perfguard.web.overview import MOST_EVENTS, MOST_PGS, MOST_PROBES, overview
 
 from ..fakes.driver import Driver
@@ -29,6 +29,7 @@ def test_of_a_loop_that_turns() -> None:
     told = found(published)
     assert told['turned'] == round(published.turned, 3) > 0
     assert told['stale_after'] >= 20.0
+    assert told['status'] == aged(published, 200.0)
     assert told['rebalance'] == {**published.rebalance, 'unpinnable_count': 0}
     assert told['series'] == SERIES
     assert [row['id'] for row in told['probe']['probes']] == [1, 2, 3, 4, 5]
