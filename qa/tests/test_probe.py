@@ -165,6 +165,9 @@ def test_closed_to_clients(release: str, probes: Probes) -> None:
         probes.refused('probe run', errno.EBUSY, 'flag pausewr', rw='write', **SHORT)
     with meanwhile(cluster, 'osd set', undo='osd unset', key='noup'):
         cluster.mon('osd down', ids=['5'])
+        # The mgr learns of it with its next OSDMap.
+        cluster.wait(lambda: probes.guard.ask('probe run', dry_run=True, osd='5', **SHORT)[0] < 0,
+                     30, 'the mgr to know that osd.5 is down')
         probes.refused('probe run', errno.EINVAL, 'osd.5 is down', osd='5', **SHORT)
     cluster.wait_up([5], 30)
     cluster.wait_clean(60)
