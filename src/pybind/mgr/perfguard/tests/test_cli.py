@@ -11,7 +11,6 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
-from perfguard.cli import patiently
 from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
@@ -93,9 +92,10 @@ ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback',
 
 @pytest.mark.parametrize('code, refusals, seconds, accepted', [
     (errno.EPERM, 3, 60.0, True), (errno.EPERM, 3, 0.0, False), (errno.EBUSY, 3, 60.0, False)])
-def test_what_the_cluster_is_not_fit_for_is_asked_again(code: int, refusals: int, seconds: float,
-                                                        accepted: bool) -> None:
+def test_what_the_cluster_is_not_fit_for_is_asked_again(
+        stub: types.ModuleType, code: int, refusals: int, seconds: float, accepted: bool) -> None:
     """For a report period: what was refused may rest on an old picture."""
+    from perfguard.cli import patiently
     woken: List[int] = []
 
     def ask() -> str:
