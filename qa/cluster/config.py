@@ -9,8 +9,8 @@ Sections = Dict[str, Dict[str, str]]
 #: Modules that no test needs; those that the mons always enable have to be there. A mgr loads all
 #: that it finds, enabled or not, whenever it starts: up to 0.2 s of CPU time each.
 UNUSED_MODULES = ('alerts', 'influx', 'insights', 'localpool', 'mirroring', 'nfs',
-                  'osd_perf_query', 'osd_support', 'restful', 'selftest', 'smb', 'snap_schedule',
-                  'stats', 'telegraf', 'test_orchestrator', 'zabbix')
+                  'osd_perf_query', 'osd_support', 'restful', 'smb', 'snap_schedule', 'stats',
+                  'telegraf', 'test_orchestrator', 'zabbix')
 
 GiB = 1 << 30
 MiB = 1 << 20
