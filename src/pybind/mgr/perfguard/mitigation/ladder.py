@@ -294,9 +294,10 @@ def _take_pin_back(sheet: _Sheet, why: str) -> bool:
     if sheet.seen.pg_states is None:
         sheet.needs.add(Need.PG_STATES)
         return False
+    # A degraded PG waits for its copies: it stays on its way.
     waiting = tuple(sorted(pgid for pgid, state in sheet.seen.pg_states.items()
-                           if 'backfill_wait' in state.split('+')
-                           and pgid in sheet.seen.in_flight))
+                           if 'backfill_wait' in state and 'degraded' not in state
+                           and 'undersized' not in state and pgid in sheet.seen.in_flight))
     if not waiting:
         return False
     _taken(sheet, sheet.add(Rung.PIN_BACK, why, pgs=waiting, note='%d PGs: %s%s' % (
