@@ -299,8 +299,8 @@ def test_damaged_store(guard: Guard) -> None:
     damage('a')  # one copy: the other one serves
     assert guard.wait_phase('PINNED')['pinned'] == len(pins)
     assert any(event['kind'] == 'store' for event in guard.events())
-    damage('ab')  # both: the campaign is lost, and said to be; nothing moves by that
-    assert guard.status()['phase'] == 'IDLE'
+    damage('ab')  # both: the campaign is lost, and reported as lost; its pins stay, and are held
+    guard.wait_phase('ABORTED')
     wait_check(guard, 'PERFGUARD_INTERRUPTED')
     assert guard.upmaps() == pins
     assert any(key.startswith('damaged/campaign') for key in guard.store_keys())
