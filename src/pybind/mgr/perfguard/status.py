@@ -9,7 +9,7 @@ from .mitigation.controller import Mitigated
 from .options import Options
 from .reasons import Code, Reason, as_json, texts
 from .rebalance import report
-from .rebalance.pinning import unpinnable_excess
+from .rebalance.pinning import unpinnable_excess, waiting
 from .rebalance.requests import Refused, Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
@@ -208,6 +208,9 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
     if campaign.unpinnable:
         detail.append('%s cannot be pinned and would move without norebalance, which stays set'
                       % pgs(len(campaign.unpinnable)))
+    if waiting(campaign):
+        detail.append('%s of these could not be pinned because recovery comes first'
+                      % pgs(waiting(campaign)))
     if seen.settings.balancer_active == 'false':
         detail.append('the balancer is off: it would move pinned PGs')
     else:

@@ -20,7 +20,7 @@ from .holds import BALANCER, foreign_movement_flags, reconcile, settled
 from .joining import join
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
-from .pinning import audit, pin_remapped, unpinnable_excess, waits
+from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep, keep_stayers,
                         pin_back, recovering, release_more)
 from .throttle import stopped
@@ -136,10 +136,12 @@ def _pinning(turn: Turn) -> None:
 
 
 def _say_left(turn: Turn, left: int) -> None:
-    degraded = sum(1 for pgid in turn.campaign.unpinnable if waits(turn.campaign, pgid))
-    text = '%s still to be pinned' % pgs_are(left)
-    turn.because(Code.UNPINNED, '%s (waiting for recovery: %d)' % (text, degraded)
-                 if degraded else text)
+    turn.because(Code.UNPINNED, '%s still to be pinned%s' % (pgs_are(left), _recovering(turn)))
+
+
+def _recovering(turn: Turn) -> str:
+    degraded = waiting(turn.campaign)
+    return ' (waiting for recovery: %d)' % degraded if degraded else ''
 
 
 def _reported(turn: Turn) -> bool:
@@ -293,7 +295,8 @@ def _let_adopted_go(turn: Turn) -> None:
 
 def _aborting(turn: Turn) -> None:
     pin_back(turn)
-    left = pin_remapped(turn)
+    # Recovery may take hours, or never end: what waits for it is left like what cannot be pinned.
+    left = pin_remapped(turn) - waiting(turn.campaign)
     campaign = turn.campaign
     if left or campaign.pinning:
         _hold(turn, norebalance=True)
@@ -349,9 +352,9 @@ def _aborted(turn: Turn) -> None:
                    'balancer and autoscaler are given back')
     else:
         turn.reasons.append(Reason(
-            Code.HELD_PINS, 'campaign %d is aborted and holds %s back: "rebalance resume", '
-            '"rebalance rollback" or "rebalance finish --keep"'
-            % (turn.campaign.id, pgs(turn.pin_count + len(unpinned)))))
+            Code.HELD_PINS, 'campaign %d is aborted and holds %s back%s: "rebalance resume", '
+            '"rebalance rollback" or "rebalance finish --keep"' % (
+                turn.campaign.id, pgs(turn.pin_count + len(unpinned)), _recovering(turn))))
 
 
 def _end(turn: Turn, phase: Phase) -> None:

@@ -184,12 +184,17 @@ def waits(campaign: Campaign, pgid: str) -> bool:
     return campaign.unpinnable.get(pgid) == DEGRADED
 
 
+def waiting(campaign: Campaign) -> int:
+    """How many PGs wait for recovery."""
+    return sum(1 for pgid in campaign.unpinnable if waits(campaign, pgid))
+
+
 def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
     """Why releases must not begin: too many PGs would move outside the caps; '' if they may.
 
     `held`: PGs of the campaign that are pinned, move or have moved.
     """
-    number = sum(1 for pgid in campaign.unpinnable if not waits(campaign, pgid))
+    number = len(campaign.unpinnable) - waiting(campaign)
     ratio = options.max_unpinnable_ratio
     if number <= max(options.max_backfills_target, ratio * (number + held),
                      campaign.accepted_unpinnable):

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from perfguard.rebalance import pinning
 from perfguard.rebalance.requests import Refused
+from perfguard.shutdown import Shutdown
 from perfguard.store import Store
 
 from .fakes.cluster import BALANCER, FakeCluster
 from .fakes.driver import Driver
+from .rebalance.test_joining import waiting
 
 HELD = 'PERFGUARD_HELD_PINS'
 
@@ -163,3 +166,63 @@ def test_a_failover_in_every_turn_of_a_way_out(way: str) -> None:
             break
     assert driver.loop.published.history[-1]['phase'] == 'DONE'
     assert driver.cluster.foreign() == FakeCluster().foreign()
+
+
+# ---- while PGs wait for recovery
+
+def degraded() -> Driver:
+    """An OSD dies and is marked out in mid-campaign; its recovery takes for ever."""
+    driver = Driver()
+    driver.to_releasing()
+    lose_an_osd(driver)
+    return driver
+
+
+def lose_an_osd(driver: Driver) -> None:
+    cluster = driver.cluster
+    cluster.recovery_seconds = cluster.backfill_seconds = 1e9
+    cluster.take_down(3)
+    driver.run(3)
+    cluster.mark_out(3)
+    driver.run(5)
+    assert cluster.report_now().degraded and cluster.remapped()
+
+
+def test_an_abort_does_not_wait_for_the_recovery_of_degraded_pgs() -> None:
+    driver = degraded()
+    driver.ask('abort')
+    driver.run_to('ABORTED', 30)
+    driver.run(10)
+    assert driver.phase == 'ABORTED' and 'norebalance' in driver.cluster.flags
+    waiting = sum(1 for why in driver.loop._campaign.unpinnable.values()  # type: ignore
+                  if why == pinning.DEGRADED)
+    assert waiting and 'waiting for recovery: %d' % waiting in driver.status['reasons'][0]
+    assert 'recovery' in ' '.join(driver.cluster.checks[HELD]['detail'])
+
+
+def test_norebalance_is_given_back_once_they_have_recovered() -> None:
+    driver = degraded()
+    driver.ask('abort')
+    driver.run_to('ABORTED', 30)
+    driver.cluster.backfill_seconds = 4.0
+    for pg in driver.cluster.pg.values():
+        pg.recovering_until = 0.0
+    driver.run_until(lambda: 'norebalance' not in driver.cluster.flags)
+    assert driver.phase == 'ABORTED' and driver.loop._pins
+
+
+def test_a_shutdown_does_not_wait_for_recovery() -> None:
+    driver = degraded()
+    driver.give(Shutdown(True))
+    driver.run_until(lambda: driver.loop._leaving.done, 150)
+    assert 'norebalance' not in driver.cluster.flags
+
+
+def test_a_rollback_does_not_wait_for_recovery() -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    lose_an_osd(driver)
+    driver.order('rollback')
+    driver.run_until(lambda: driver.phase != 'ABORTING', 30)
+    assert driver.phase == 'PINNING'
