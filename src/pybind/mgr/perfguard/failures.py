@@ -38,6 +38,13 @@ def _place(error: Exception) -> _Place:
     return (type(error).__name__, last.filename if last else '', last.lineno or 0 if last else 0)
 
 
+def idle_check(why: str) -> Dict[str, Any]:
+    """As MgrModule.set_health_checks takes it, while this mgr must not act."""
+    return {CHECK: warning('perfguard does nothing: its journal belongs to another mgr', [
+        why, 'every half minute it checks whether this is the active mgr, and continues if so; '
+        '"ceph mgr fail" hands over to another mgr'])}
+
+
 class FailedTurns:
     """Turns of the loop that failed in a row."""
 

@@ -17,7 +17,7 @@ from . import shutdown, status as overview
 from .cluster.ports import Cluster, View
 from .cluster.types import OsdMap
 from .events import Event, EventLog
-from .failures import FailedTurns
+from .failures import FailedTurns, idle_check
 from .held import Row, campaign_rows, to_json as held_to_json
 from .journal import Journal
 from .mitigation.controller import Mitigating, with_mitigation
@@ -142,8 +142,7 @@ class Loop:
         Where the state has changed by then, the loop checks again and notes the refusal.
         """
         seen = self.published
-        if seen.campaign is None and not seen.rebalance:
-            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+        self._refuse_too_early()
         if self._leaving.wanted and not self._leaving.done:
             raise Refused(errno.EBUSY, shutdown.CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit)
@@ -157,10 +156,16 @@ class Loop:
 
     def revert(self, step_id: int) -> None:
         """Queue the undoing of a rung of the mitigation; Refused if it is not held."""
-        if not self.published.rebalance:
-            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+        self._refuse_too_early()
         self._mitigating.request_revert(step_id)
         self._wake.set()
+
+    def _refuse_too_early(self) -> None:
+        """Raise Refused while there is no state to check a request against, or a stale one."""
+        if self._journal.fenced:
+            raise Refused(errno.EAGAIN, self._journal.failure)
+        if self.published.campaign is None and not self.published.rebalance:
+            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
 
     def ask(self, order: Union[Order, ProbeOrder, shutdown.Shutdown]) -> Json:
         """Have the next turn answer an order, or carry it out; waits for it."""
@@ -223,8 +228,7 @@ class Loop:
         self._mitigating.load()
         self._probing.load(self._clock())
         self._leaving.load()
-        lost = self._pins.load() + self._load_requests() + self._load_campaign()
-        self._adopt_pins()
+        lost = self._load_work()
         noted, losses = found(self._store, lost)
         for text in noted:
             self._note(Event('store', text))
@@ -232,6 +236,12 @@ class Loop:
         if self._campaign is not None and self._campaign.active:
             self._note(Event('start', 'campaign %d goes on: %s' % (
                 self._campaign.id, self._campaign.phase.value), 'this mgr became active'))
+
+    def _load_work(self) -> List[str]:
+        """Campaign, pins and requests; returns what could not be read."""
+        lost = self._pins.load() + self._load_requests() + self._load_campaign()
+        self._adopt_pins()
+        return lost
 
     def _load_requests(self) -> List[str]:
         lost: List[str] = []
@@ -286,8 +296,11 @@ class Loop:
         """A turn has not come to its end; operators hear of it unless the next ones do."""
         self._failed_turns.note(error)
         check = self._failed_turns.check()
-        if not check:
-            return
+        if check:
+            self._warn(check)
+
+    def _warn(self, check: Json) -> None:
+        """Show a health check that no turn publishes."""
         with self._publishing:
             self.published = overview.failing(self.published, check)
         try:
@@ -297,8 +310,9 @@ class Loop:
             log.debug('the health check cannot be set: %r', why)
 
     def _turn(self) -> None:
-        if self._journal.fenced:
-            self._desk.close()
+        if self._journal.fenced and not self._claimed():
+            self._desk.refuse(self._journal.failure)
+            self._warn(idle_check(self._journal.failure))
             return
         options = self._options()
         if self._leaving.wanted:
@@ -323,6 +337,22 @@ class Loop:
         finally:
             for consultation in served:
                 consultation.done.set()
+
+    def _claimed(self) -> bool:
+        """Fenced: whether this is the active mgr after all. It goes on from what is stored, since
+        another one may have been active for a while."""
+        if not self._journal.claim(self._clock()):
+            return False
+        self._store.verified()
+        self._campaign = self._saved = None
+        self._pins, self._forecast, self._calm = PinBook(self._store), Forecast(), None
+        self._goals_fit, self._raw_basis, self._audited_epoch = False, '', -1
+        self._leaving.load()
+        self._taken, self._requests = [], queue.Queue()
+        for text in self._load_work():
+            self._note(Event('store', '%s cannot be read' % text))
+        self._note(Event('start', 'this mgr acts again', 'it is the active mgr by the MgrMap'))
+        return True
 
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, with whatever was asked for."""

@@ -71,8 +71,12 @@ class Desk:
     def close(self) -> None:
         """Let nobody wait for a loop that turns no more, now and from now on."""
         self._closed = True
+        self.refuse('perfguard is being stopped')
+
+    def refuse(self, why: str) -> None:
+        """Answer all who wait now that they may try again."""
         consultation = self.next()
         while consultation is not None:
-            consultation.refused = Refused(errno.EAGAIN, 'perfguard is being stopped')
+            consultation.refused = Refused(errno.EAGAIN, why)
             consultation.done.set()
             consultation = self.next()

@@ -277,12 +277,15 @@ class MgrCluster:
         return [self._wait(result, deadline) for result in results]
 
     def stored(self, keys: Sequence[str]) -> Dict[str, Optional[str]]:
-        """Values of the module's own keys as the mons have them; None: none, or no answer."""
+        """Values of the module's own keys as the mons have them; None: there is no such key.
+
+        Those that the mons gave no answer for are left out.
+        """
         prefix = 'mgr/%s/' % self._mgr.module_name
         replies = self.run([{'prefix': 'config-key get', 'key': prefix + key} for key in keys],
                            CONFIG_TIMEOUT)
         return {key: reply.out if reply.retval == 0 else None
-                for key, reply in zip(keys, replies)}
+                for key, reply in zip(keys, replies) if reply.retval in (0, -errno.ENOENT)}
 
     def active_gid(self) -> int:
         """Of the mgr that is active by the MgrMap."""

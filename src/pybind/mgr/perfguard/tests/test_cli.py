@@ -392,6 +392,8 @@ def test_what_the_mons_have_stored(stub: types.ModuleType) -> None:
     assert mgr.sent[0] == {'prefix': 'config-key get', 'key': 'mgr/perfguard/a/head'}
     mgr.answers['config-key get'] = (-errno.ENOENT, '', 'error obtaining')
     assert cluster.stored(['b']) == {'b': None} and cluster.active_gid() == 4100
+    mgr.answers['config-key get'] = (-errno.EAGAIN, '', 'no quorum')
+    assert cluster.stored(['b']) == {}, 'nothing is known'
 
 
 def test_stored_options(stub: types.ModuleType) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Nothing is sent that the mons have not journalled, and one mgr alone acts."""
+import errno
 import json
 from dataclasses import replace
 from typing import Any, List
@@ -7,6 +8,7 @@ from typing import Any, List
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
+from perfguard.failures import CHECK
 from perfguard.journal import OWNER
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
@@ -89,6 +91,7 @@ def two(driver: Driver) -> Driver:
     other = Driver.__new__(Driver)
     other.cluster, other.kv, other.options = driver.cluster, driver.kv, driver.options
     other.cluster.now += 0.5
+    other.cluster.gid += 1
     other.loop = other._new_loop()
     other.turn()
     return other
@@ -146,6 +149,84 @@ def test_mons_that_do_not_answer_fence_nobody() -> None:
     assert not driver.loop._journal.fenced and driver.status['in_flight'] == 0
     driver.cluster.kv = kv
     driver.run_to('DONE')
+
+
+def test_without_an_answer_the_mark_of_another_mgr_is_not_overwritten() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    other = two(driver)
+    mark = driver.kv.data[OWNER]
+    kv, driver.cluster.kv = driver.cluster.kv, None
+    driver.ask('start')
+    driver.run(3)
+    driver.cluster.kv = kv
+    assert driver.kv.data[OWNER] == mark
+    other.ask('start')
+    other.run_to('DONE')
+
+
+def test_a_mark_that_was_removed_is_written_again() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    mark = driver.kv.data.pop(OWNER)
+    driver.ask('start')
+    driver.run_to('DONE')
+    assert driver.kv.data[OWNER] == mark
+
+
+def overwritten() -> Driver:
+    """A late write of an mgr that is active no more has fenced the active one."""
+    driver = Driver()
+    driver.to_releasing()
+    driver.kv.data[OWNER] = '4099 1.0'
+    driver.run_until(lambda: driver.loop._journal.fenced)
+    driver.turn()
+    return driver
+
+
+def test_a_fenced_mgr_says_so_and_refuses_what_it_is_asked() -> None:
+    driver = overwritten()
+    assert CHECK in driver.cluster.checks and CHECK in driver.loop.status()['health']
+    assert '4099' in ' '.join(driver.cluster.checks[CHECK]['detail'])
+    for ask in (lambda: driver.ask('abort'), lambda: driver.loop.revert(1),
+                lambda: driver.give(Order('drain', ('h3',)))):
+        with pytest.raises(Refused) as refused:
+            ask()
+        assert refused.value.errno == errno.EAGAIN and '4099' in str(refused.value)
+
+
+def test_the_active_mgr_owns_its_journal_again() -> None:
+    driver = overwritten()
+    read, sent = driver.cluster.mgr_maps_read, len(driver.cluster.sent)
+    driver.run(20)
+    assert driver.loop._journal.fenced and len(driver.cluster.sent) == sent
+    assert driver.cluster.mgr_maps_read == read
+    driver.run_to('DONE')
+    assert driver.kv.data[OWNER].startswith('4100 ') and CHECK not in driver.cluster.checks
+    assert driver.cluster.clean() and driver.cluster.entries() == {}
+    assert driver.status['released'] == 12
+
+
+def test_it_goes_on_from_what_is_stored() -> None:
+    """It may have been deposed meanwhile, and have become active again."""
+    driver = overwritten()
+    other = two(driver)
+    other.run_to('DONE')
+    driver.cluster.gid = 4100
+    sent = len(driver.cluster.sent)
+    driver.run_until(lambda: not driver.loop._journal.fenced)
+    driver.run(3)
+    assert driver.phase == 'IDLE' and not driver.loop._pins
+    assert len(driver.cluster.sent) == sent
+
+
+def test_an_mgr_that_is_active_no_more_stays_fenced() -> None:
+    driver = overwritten()
+    driver.cluster.gid = 4101
+    read = driver.cluster.mgr_maps_read
+    driver.run(100)
+    assert driver.loop._journal.fenced and driver.cluster.mgr_maps_read - read <= 4
+    assert driver.kv.data[OWNER] == '4099 1.0'
 
 
 def test_the_owner_is_named_by_its_gid() -> None:

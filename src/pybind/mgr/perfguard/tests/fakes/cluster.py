@@ -189,6 +189,9 @@ class FakeCluster:
     #: The mgr's store, as the mons have it, and how often it was read back.
     kv: Optional[MemoryKv] = None
     read_back: int = 0
+    #: The mgr that is active by the MgrMap, and how often that was looked up.
+    gid: int = 4100
+    mgr_maps_read: int = 0
     #: OSDs that ever led a PG, and the uuids of those that were made anew.
     led: Set[int] = field(default_factory=set)
     uuids: Dict[int, str] = field(default_factory=dict)
@@ -633,11 +636,13 @@ class FakeCluster:
 
     def stored(self, keys: Sequence[str]) -> Mapping[str, Optional[str]]:
         self.read_back += 1
-        return {key: None if self.kv is None or key in self.kv.lost else self.kv.data.get(key)
-                for key in keys}
+        if self.kv is None:
+            return {}
+        return {key: None if key in self.kv.lost else self.kv.data.get(key) for key in keys}
 
     def active_gid(self) -> int:
-        return 4100
+        self.mgr_maps_read += 1
+        return self.gid
 
     def switch_balancer(self, active: bool) -> FakeReply:
         self.fault.step()
