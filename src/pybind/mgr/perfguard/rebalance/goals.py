@@ -199,7 +199,8 @@ class _PoolGoals:
         pool, up, raw = self._pool, self._ups[pgid], self._raw[pgid]
         present = self._osdmap.entry(pgid)
         if raw is None:
-            return present
+            # The balance cannot place it. It may be on an OSD that is drained: its pin goes.
+            return self._pins[pgid].before if pgid in self._pins else present
         final = self.balance.finals.get(pgid, up)
         if final != up and broken_rule(pool, final, self._crush, self._out):
             return present

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pins that are pg_upmap vectors hide what CRUSH chooses; it may choose anew meanwhile."""
+from dataclasses import replace
 from typing import Dict, Tuple
 
 import pytest
 
-from ..fakes.driver import Driver
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver
 
 PGID = '2.1'
 
@@ -96,3 +98,37 @@ def test_the_tools_are_asked_once_for_each_change() -> None:
     driver.restart()
     driver.run(5)
     assert len(calls) == 2
+
+
+def test_a_map_that_cannot_be_fetched_leaves_no_pg_behind() -> None:
+    """The balance has no goal for a PG that it knows nothing of; the PG still leaves its pin."""
+    driver = Driver(options=replace(OPTIONS, target='balanced', max_extra_movement=100.0,
+                                    max_pgs_in_flight=1))
+    cluster = driver.cluster
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    drain_by_hand(cluster, 1)
+    driver.run_until(lambda: bool(cluster.remapped()))
+    driver.ask('pin')
+    driver.run_to('PINNED')
+    assert any(entry.vector is not None for entry in cluster.entries().values())
+    cluster.no_tools = 'the mons do not give the OSDMap: no answer'
+    cluster.toys[5] = cluster.toys[5]._replace(reweight=0.95)
+    cluster._map_changed()
+    driver.run(12)
+    driver.ask('start')
+    driver.run_to('DONE', 600)
+    assert not [pgid for pgid, pg in cluster.pg.items() if 1 in pg.data]
+
+
+def drain_by_hand(cluster: FakeCluster, osd: int) -> None:
+    """Others take the places of the OSD, and the PGs' two other OSDs change theirs."""
+    for pg in cluster.pg.values():
+        raw = list(pg.mon.raw)
+        if osd in raw:
+            at = raw.index(osd)
+            raw[at] = next(other for other in cluster.toys if other not in raw)
+            raw[at - 1], raw[at - 2] = raw[at - 2], raw[at - 1]
+            pg.mon.raw = raw
+    cluster.toys[osd] = cluster.toys[osd]._replace(crush_weight=0.0001)
+    cluster._crush_changed()
