@@ -70,21 +70,25 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
                       flags.notices + options.notices + autoscale.notices + tuple(notices))
 
 
+def retaken(holds: Holds, name: str) -> Holds:
+    """The operator asks for what others had taken back."""
+    return replace(holds, given_up=tuple(each for each in holds.given_up if each != name))
+
+
 def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
     flags = dict(holds.flags)
     is_set = NOREBALANCE in osdmap.flags
     if not wanted:
-        given_up = tuple(name for name in holds.given_up if name != NOREBALANCE)
+        holds = retaken(holds, NOREBALANCE)
         if NOREBALANCE not in flags:
-            return Reconciled(replace(holds, given_up=given_up))
+            return Reconciled(holds)
         if is_set or not flags[NOREBALANCE]:
             # Not seen yet, it may still be on its way into the map: taken back in any case.
             flags[NOREBALANCE] = True
-            return Reconciled(replace(holds, flags=flags, given_up=given_up,
-                                      returning=(NOREBALANCE,)),
+            return Reconciled(replace(holds, flags=flags, returning=(NOREBALANCE,)),
                               (SetFlag(NOREBALANCE, False),))
         del flags[NOREBALANCE]
-        return Reconciled(replace(holds, flags=flags, given_up=given_up, returning=()))
+        return Reconciled(replace(holds, flags=flags, returning=()))
     if NOREBALANCE in holds.given_up:
         return Reconciled(holds)
     if NOREBALANCE not in flags:

@@ -16,7 +16,7 @@ from ..words import pgs, pgs_are, plural
 from . import mon_options
 from .change import Stage
 from .goals import is_adopted, unsettled
-from .holds import BALANCER, foreign_movement_flags, reconcile, settled
+from .holds import BALANCER, NOREBALANCE, foreign_movement_flags, reconcile, settled
 from .joining import join
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
@@ -183,7 +183,7 @@ def _releasing(turn: Turn) -> None:
     stops = [stop.reason for stop in wide] + too_much(turn) + all_held(turn)
     if left:
         _say_left(turn, left)
-    if turn.seen.pin_back:
+    if turn.seen.pin_back and _is_still(turn):
         pin_back(turn, turn.seen.pin_back)
     if excess:
         turn.enter(Phase.PINNED, excess)
@@ -293,15 +293,27 @@ def _let_adopted_go(turn: Turn) -> None:
             turn.forget_pin(pgid)
 
 
+def _is_still(turn: Turn) -> bool:
+    """norebalance is in force, or others want it cleared."""
+    return (NOREBALANCE in turn.seen.osdmap.flags
+            or NOREBALANCE in turn.campaign.holds.given_up)
+
+
 def _aborting(turn: Turn) -> None:
+    waited = turn.now - turn.campaign.phase_since
+    if turn.campaign.in_flight and not _is_still(turn) \
+            and waited <= turn.options.readback_timeout:
+        _hold(turn, norebalance=True)
+        turn.because(Code.SETTINGS, 'waiting until norebalance is set, to pin back what moves')
+        return
     pin_back(turn)
     # Recovery may take hours, or never end: what waits for it is left like what cannot be pinned.
     left = pin_remapped(turn) - waiting(turn.campaign)
     campaign = turn.campaign
-    if left or campaign.pinning:
+    if left or campaign.pinning or campaign.in_flight:
         _hold(turn, norebalance=True)
         turn.because(Code.PINS_SENT, '%s being pinned back'
-                     % pgs_are(left + len(campaign.pinning)))
+                     % pgs_are(left + len(campaign.pinning) + len(campaign.in_flight)))
         return
     if not _reported(turn):
         _hold(turn, norebalance=True)

@@ -376,10 +376,14 @@ def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
 
 
 def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
-    """Turn PGs that are under way (`only` these) back to where their data is."""
+    """Turn PGs that are under way (`only` these) back to where their data is.
+
+    To be called once norebalance is in force: the OSDMap is some seconds old, and a PG that has
+    arrived meanwhile would move once more.
+    """
     campaign = turn.campaign
     back = {pgid: flight for pgid, flight in campaign.in_flight.items()
-            if only is None or pgid in only}
+            if (only is None or pgid in only) and not _may_have_arrived(turn, pgid, flight)}
     if not back:
         return
     pinning = dict(campaign.pinning)
@@ -411,13 +415,20 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
              pinning=pinning, pins_sent=turn.now, released=released)
 
 
+def _may_have_arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """The PG is released and not remapped: it has arrived, or is to peer. It is followed until
+    the OSDMap shows which."""
+    return (flight.pin is not None and flight.confirmed is not None
+            and pgid not in turn.seen.osdmap.pg_temp)
+
+
 def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
     """The pin for where the data of a PG under way is; None if there cannot be one."""
     pool, place = turn.pool(pgid), turn.seen.placement(pgid)
     if pool is None or place is None:
         return None
     if pgid not in turn.seen.osdmap.pg_temp:
-        return pin  # not peered yet: its data is where the old pin says
+        return pin  # the OSDMap does not show the release: its data is where the old pin says
     present = turn.seen.osdmap.entry(pgid)
     result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
                       turn.seen.crush, out=turn.out)

@@ -6,6 +6,7 @@ from typing import Any, Dict, FrozenSet, Optional, Sequence
 
 from ..reasons import Reason, texts
 from ..watch.stop_conditions import WAIVABLE
+from .holds import NOREBALANCE, retaken
 from .types import Campaign, Phase
 
 
@@ -141,6 +142,8 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
         return replace(campaign, back=None)
     changes: Dict[str, Any] = {'keep': request.keep} if verb == 'finish' else {}
+    if verb == 'abort':
+        changes = {'holds': retaken(campaign.holds, NOREBALANCE)}
     # The operator asks for pins again: what could not be pinned before gets another chance.
     unpinnable = {} if verb == 'pin' else campaign.unpinnable
     if verb == 'start':

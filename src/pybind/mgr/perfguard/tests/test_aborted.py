@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """An aborted campaign stays still, and what becomes of the pins that it leaves."""
 import errno
-from typing import Any
+from typing import Any, List, Mapping
 
 import pytest
 
 from perfguard.rebalance import pinning
 from perfguard.rebalance.requests import Refused
+from perfguard.rebalance.types import Flight
 from perfguard.shutdown import Shutdown
 from perfguard.store import Store
 
@@ -226,3 +227,37 @@ def test_a_rollback_does_not_wait_for_recovery() -> None:
     driver.order('rollback')
     driver.run_until(lambda: driver.phase != 'ABORTING', 30)
     assert driver.phase == 'PINNING'
+
+
+@pytest.mark.parametrize('given_up', [False, True])
+def test_a_pg_that_has_just_arrived_stays_there(given_up: bool) -> None:
+    """The mgr's OSDMap is some seconds old and shows it on its way."""
+    driver = Driver()
+    cluster = driver.cluster
+    driver.to_releasing()
+    if given_up:
+        driver.ask('pause')
+        driver.run_until(lambda: 'norebalance' in cluster.flags)
+        driver.run(2)
+        cluster.flags.discard('norebalance')
+        driver.run(2)
+    driver.run_until(lambda: any(flight.seen_remapped for flight in flights(driver).values()))
+    cluster.lag = 4
+    driver.run_until(lambda: bool(just_arrived(driver)))
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(20)
+    assert cluster.moved and len({one.pgid for one in cluster.moved}) == len(cluster.moved)
+
+
+def flights(driver: Driver) -> Mapping[str, Flight]:
+    campaign = driver.loop.published.campaign
+    assert campaign is not None
+    return campaign.in_flight
+
+
+def just_arrived(driver: Driver) -> List[str]:
+    """PGs that the cluster has where they go, and the mgr still sees on their way."""
+    return [pgid for pgid, flight in flights(driver).items() if flight.seen_remapped
+            and driver.cluster.pg[pgid].temp is None
+            and driver.cluster.pg[pgid].up == driver.cluster.pg[pgid].data]
