@@ -41,7 +41,7 @@ def crowded(cluster: Cluster) -> Dict[str, Set[str]]:
              for pg in cluster.pgs()}
     return {pgid: {host for host, count in on.items() if count > PER_HOST}
             for pgid, on in found.items() if pgid.startswith(msr_pool(cluster))
-            and (max(on.values()) > PER_HOST or len(on) > HOSTS)}
+            and (max(on.values(), default=0) > PER_HOST or len(on) > HOSTS)}
 
 
 def msr_pool(cluster: Cluster) -> str:

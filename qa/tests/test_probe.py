@@ -160,19 +160,26 @@ def test_closed_to_clients(release: str, probes: Probes) -> None:
         probes.refused('probe run', errno.EBUSY, 'quota', pool='rep', rw='write', **SHORT)
     if release != 'pacific':
         with meanwhile(cluster, 'osd pool set', pool='ec', var='eio', value='true', back='false'):
-            probes.refused('probe run', errno.EBUSY, 'flag eio', pool='ec', rw='read', **SHORT)
+            refused_soon(probes, errno.EBUSY, 'flag eio', pool='ec', rw='read')
     with meanwhile(cluster, 'osd pause', undo='osd unpause'):
-        probes.refused('probe run', errno.EBUSY, 'flag pausewr', rw='write', **SHORT)
+        refused_soon(probes, errno.EBUSY, 'flag pausewr', rw='write')
     with meanwhile(cluster, 'osd set', undo='osd unset', key='noup'):
         cluster.mon('osd down', ids=['5'])
-        # The mgr learns of it with its next OSDMap.
-        cluster.wait(lambda: probes.guard.ask('probe run', dry_run=True, osd='5', **SHORT)[0] < 0,
-                     30, 'the mgr to know that osd.5 is down')
-        probes.refused('probe run', errno.EINVAL, 'osd.5 is down', osd='5', **SHORT)
+        refused_soon(probes, errno.EINVAL, 'osd.5 is down', osd='5')
     cluster.wait_up([5], 30)
     cluster.wait_clean(60)
     cluster.wait_health_ok(60)
     assert probes.ids() == []
+
+
+def refused_soon(probes: Probes, number: int, text: str, **args: Any) -> None:
+    """The mgr learns of what is wrong with its next OSDMap."""
+    def known() -> bool:
+        retval, out, _ = probes.guard.ask('probe run', dry_run=True, **args, **SHORT)
+        return retval < 0 or bool(json.loads(out)['refusals'])
+
+    probes.cluster.wait(known, 30, 'the mgr to know of it: %s' % text)
+    probes.refused('probe run', number, text, **args, **SHORT)
 
 
 # ---- what is measured
