@@ -72,7 +72,7 @@ class Joiner:
             left_out = () if order.verb != 'expand' or named else tuple(
                 (osd, why) for osd, why in waiting(inventory).items() if why)
             if change is None:
-                return Prepared(None, left_out=left_out)
+                return Prepared(None)
             return replace(self._previewed(change, seen, None), left_out=left_out)
         try:
             crush_map = self._cluster.compiled_crush_map(order.crush_map or b'')

@@ -14,6 +14,8 @@ from .requests import Refused
 TIB = 1 << 40
 #: An OSD of at most this CRUSH weight counts as drained.
 DRAINED_WEIGHT = 2 * TINY_WEIGHT
+#: Why an OSD is left out that has just booted.
+UNREPORTED = 'has not reported yet whether it holds PGs'
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,10 @@ def _expand(order: Order, inventory: Inventory) -> Optional[Change]:
         if not osds:
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
     else:
-        osds = {osd for osd, why in waiting(inventory).items() if not why}
+        found = waiting(inventory)
+        osds = {osd for osd, why in found.items() if not why}
         if not osds:
-            if weight is not None:
-                raise Refused(errno.ENOENT, '; '.join([
-                    'no new OSD of CRUSH weight 0 is up and in, so there is nothing to give the '
-                    'weight to', *left_out_texts(inventory)]))
+            _refuse_left_out(found, weight)
             return None
     return Change({osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
 
@@ -95,13 +95,28 @@ def _not_new(osd: int, inventory: Inventory) -> str:
     if inventory.osdmap.osds[osd].has_led:
         return 'held PGs before'
     if space is None or space.pgs is None:
-        return 'has not reported yet whether it holds PGs'
+        return UNREPORTED
     return 'holds %d PGs' % space.pgs if space.pgs else ''
 
 
-def left_out_texts(inventory: Inventory) -> List[str]:
-    return ['osd.%d %s: --osds %d takes it all the same' % (osd, why, osd)
-            for osd, why in waiting(inventory).items() if why]
+def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
+    """Raise Refused unless there is no OSD that waits and nothing to be given a weight.
+
+    A campaign that waits for the operator's own change of CRUSH is not what is meant then.
+    """
+    if UNREPORTED in found.values():
+        raise Refused(errno.EAGAIN, '; '.join(
+            'osd.%d %s' % item for item in found.items() if item[1] == UNREPORTED)
+            + ': try again in a moment')
+    texts = ['osd.%d %s: --osds %d takes it all the same' % (osd, why, osd)
+             for osd, why in found.items()]
+    if weight is not None:
+        raise Refused(errno.ENOENT, '; '.join([
+            'no new OSD of CRUSH weight 0 is up and in, so there is nothing to give the '
+            'weight to', *texts]))
+    if texts:
+        raise Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s ("rebalance prepare" '
+                      'begins a campaign for another change of CRUSH)' % '; '.join(texts))
 
 
 def _drain(order: Order, inventory: Inventory) -> Change:

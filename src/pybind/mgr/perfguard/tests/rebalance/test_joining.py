@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH with its pins in one epoch, and what becomes of it when something fails."""
+import errno
 import json
 from dataclasses import replace
 from typing import Any, Dict, List, Optional
@@ -7,7 +8,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import UpmapEntry
+from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.order_queue import Consultation
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
 from perfguard.rebalance.crush_orders import _differences
@@ -384,6 +385,38 @@ def test_drain_remembers_the_weights_for_undrain_also_in_the_next_mgr() -> None:
     assert driver.cluster.toys[3].crush_weight == 1.0
     with pytest.raises(Refused, match='perfguard has not drained: osd.3'):
         driver.order('undrain', 'osd.3')
+
+
+@pytest.mark.parametrize('weight', [None, '1.0'])
+def test_new_osds_that_have_not_reported_yet_begin_no_campaign(
+        monkeypatch: pytest.MonkeyPatch, weight: Optional[str]) -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    spaces = cluster.osd_space()
+    monkeypatch.setattr(cluster, 'osd_space', lambda: {
+        osd: Space(space.total_bytes, space.used_bytes, None) for osd, space in spaces.items()})
+    with pytest.raises(Refused) as refused:
+        driver.order('expand', weight=weight)
+    assert refused.value.errno == errno.EAGAIN and 'osd.8' in str(refused.value)
+    driver.run(3)
+    assert driver.phase == 'IDLE' and cluster.sent == []
+    monkeypatch.undo()
+    assert len(driver.order('expand', weight=weight)['weights']) == 3
+
+
+def test_osds_of_weight_0_that_are_all_left_out_begin_no_campaign() -> None:
+    driver = Driver()
+    driver.order('drain', 'h3')
+    driver.run_to('DONE')
+    cluster = driver.cluster
+    cluster.toys[3] = cluster.toys[3]._replace(crush_weight=0.0)
+    cluster.crush_version_ += 1
+    cluster.epoch += 1
+    driver.turn()
+    with pytest.raises(Refused) as refused:
+        driver.order('expand')
+    assert refused.value.errno == errno.EINVAL and 'osd.3 was drained' in str(refused.value)
+    assert driver.phase != 'PREPARED'
 
 
 def test_an_expansion_without_waiting_osds_waits_for_the_change() -> None:

@@ -71,8 +71,10 @@ def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
     there = inventory(osds={8: Osd(8, False, 1.0)})
     assert change_of(Order('expand', weight='1'), there) == Change({9: 1.0})
     there = inventory(osds={8: Osd(8, True, 0.0)}, drained={9: 1.0})
-    assert change_of(Order('expand'), there) is None
+    assert 'osd.9 was drained' in refusal(Order('expand'), there)
     assert 'nothing to give the weight to' in refusal(Order('expand', weight='1'), there)
+    assert change_of(Order('expand'), inventory(osds={
+        8: Osd(8, True, 0.0), 9: Osd(9, False, 1.0)})) is None
 
 
 @pytest.mark.parametrize('why, changes', [
@@ -88,7 +90,7 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
     assert change_of(Order('expand', ('9',), weight='1'), there) == Change({9: 1.0})
     gone = replace(there, osdmap=replace(there.osdmap, osds={
         **there.osdmap.osds, 8: Osd(8, False, 1.0)}))
-    assert change_of(Order('expand'), gone) is None
+    assert 'osd.9 ' + why in refusal(Order('expand'), gone)
     assert 'osd.9 ' + why in refusal(Order('expand', weight='1'), gone)
 
 
