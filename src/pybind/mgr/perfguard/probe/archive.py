@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 #: Documents of records, one a run: 'probe/7'; and the id that was given out last.
 DOCUMENTS = 'probe/'
 IDS = 'probe-ids'
+#: Why the database does not serve before it was tried.
+NOT_OPENED = 'not opened yet'
 #: What stands for a record that was removed, until the database has removed it as well.
 REMOVED = {'removed': True}
 #: Steps of all runs together that each of the two is to hold: about 1.2 kB a step, and the
@@ -54,6 +56,8 @@ class Archive:
         self._store = store
         self._writer = None if database is None else _Writer(database)
         self._last_id = 0
+        #: The records of the database were brought.
+        self._collected = False
         #: Records that could not be read, in words.
         self.lost: List[str] = []
 
@@ -120,7 +124,9 @@ class Archive:
         """
         if self._writer is None:
             return []
+        loaded = self._writer.loaded
         found, written, lost = self._writer.collect()
+        self._collected = self._collected or loaded
         self.lost.extend(lost)
         self._seen(found)
         for run_id in written:
@@ -141,6 +147,15 @@ class Archive:
         if self._writer.problem:
             return "the mgr's key/value store (no database: %s)" % self._writer.problem
         return "the module's database"
+
+    @property
+    def unread(self) -> str:
+        """Why `collect` has not brought the records of the database yet; '': it has."""
+        if self._writer is None or self._collected:
+            return ''
+        if self._writer.problem in ('', NOT_OPENED):
+            return 'the history of probes is being read'
+        return 'the history of probes cannot be read (%s)' % self._writer.problem
 
     def close(self, seconds: float) -> None:
         """Give the database so long to take what waits."""
@@ -167,7 +182,7 @@ class _Writer:
         self._written: Set[int] = set()
         self._lost: List[str] = []
         #: Why the database does not serve; '' if it does.
-        self.problem = 'not opened yet'
+        self.problem = NOT_OPENED
 
     # ---- the loop's thread
 

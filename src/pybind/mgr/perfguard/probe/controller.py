@@ -24,7 +24,7 @@ from .osd_bench import StoreRun
 from .plan import Draft, draft, reasons
 from .records import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, History, RunRecord,
                       record_from_json, record_to_json)
-from .report import Probed, Verdicts
+from .report import Probed, Verdicts, unknown
 from .run import Plan, ProbeRun
 from .schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
 from .setting import differences, setting_of
@@ -230,7 +230,7 @@ class Probing:
             return self._record
         record = self._history.get(run)
         if record is None:
-            raise Refused(errno.ENOENT, 'there is no probe %d ("probe ls" lists them)' % run)
+            raise unknown(run, self._archive.unread)
         return record
 
     def _begin(self, given: Draft, now: float, options: Options) -> Json:
@@ -521,6 +521,7 @@ class Probing:
             schedules=self._settings.schedules, refused=dict(self._refused),
             baselines=self._settings.baselines, regressions=self._settings.regressions,
             places=self._places, layouts=self._layouts, kept_in=self._archive.place,
+            unread=self._archive.unread,
             verdicts=self._verdicts)
 
     def _look_where_all_is(self, seen: Observation) -> None:

@@ -48,6 +48,13 @@ def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
     return 'no expectation'
 
 
+def unknown(run: int, unread: str) -> Refused:
+    """For a run of which there is no record; `unread`: why it may still come."""
+    if unread:
+        return Refused(errno.EAGAIN, '%s: try again in a moment' % unread)
+    return Refused(errno.ENOENT, 'there is no probe %d ("probe ls" lists them)' % run)
+
+
 @dataclass(frozen=True)
 class Probed:
     #: Runs that have ended, the oldest first; the one under way.
@@ -63,6 +70,8 @@ class Probed:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     #: Where records are kept, in words.
     kept_in: str = ''
+    #: Why some records are not here yet; '': all are.
+    unread: str = ''
     #: Shared by the states of all turns.
     verdicts: Verdicts = field(default_factory=Verdicts, compare=False)
 
@@ -71,7 +80,7 @@ class Probed:
         for record in self._all():
             if record.id == run:
                 return record
-        raise Refused(errno.ENOENT, 'there is no probe %d ("probe ls" lists them)' % run)
+        raise unknown(run, self.unread)
 
     def _all(self) -> List[RunRecord]:
         return [*self.records, *([self.running] if self.running is not None else [])]

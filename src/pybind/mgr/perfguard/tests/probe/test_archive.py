@@ -143,6 +143,26 @@ def test_with_a_database(opened: Open, kv: MemoryKv, database: FakeDatabase) -> 
     assert database.ids() == [2]
 
 
+def test_what_is_not_read_yet(opened: Open, database: FakeDatabase) -> None:
+    assert opened(None).unread == ''
+    database.flowing.clear()
+    archive = opened()
+    archive.load()
+    assert 'being read' in archive.unread
+    database.error = ValueError('no such pool')
+    database.flowing.set()
+    wait_for(lambda: 'no such pool' in archive.unread)
+
+
+def test_what_was_read_is_known_with_the_next_turn(opened: Open, database: FakeDatabase) -> None:
+    archive = opened()
+    archive.load()
+    wait_for(lambda: archive._writer is not None and archive._writer.loaded)
+    assert archive.unread
+    archive.collect()
+    assert archive.unread == ''
+
+
 def test_the_caller_never_waits(opened: Open, kv: MemoryKv, database: FakeDatabase) -> None:
     database.flowing.clear()
     archive = opened()

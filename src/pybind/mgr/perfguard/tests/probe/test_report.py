@@ -110,6 +110,13 @@ def test_a_run_that_is_not_known() -> None:
         PROBED.details(9)
 
 
+def test_a_run_that_is_not_read_yet() -> None:
+    with pytest.raises(Refused) as refused:
+        replace(PROBED, unread='the history of probes is being read').details(9)
+    assert refused.value.errno == errno.EAGAIN and 'being read' in str(refused.value)
+    assert replace(PROBED, unread='the history of probes is being read').details(1)['id'] == 1
+
+
 def test_baselines() -> None:
     row, = PROBED.baselines_json()['baselines']
     assert row['id'] == 1 and row['slower'] == [{'probe': 2, 'why': ['latency read: slow']}]
