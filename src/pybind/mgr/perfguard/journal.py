@@ -68,7 +68,7 @@ class Journal:
         found = self._mons.stored([OWNER])
         if found.get(OWNER) != self._token:
             return self._not_owner(found)
-        self._owned = True
+        self._owned, self.failure = True, ''
         return True
 
     def kept(self) -> bool:

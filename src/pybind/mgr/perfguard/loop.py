@@ -113,6 +113,8 @@ class Loop:
         self._calm: Optional[Calm] = None
         self._leaving = shutdown.Leaving(store)
         self._journal = Journal(cluster, store)
+        #: Whether this mgr was found to own the journal in this turn; None: not asked yet.
+        self._owns: Optional[bool] = None
         self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
@@ -314,6 +316,7 @@ class Loop:
             self._desk.refuse(self._journal.failure)
             self._warn(idle_check(self._journal.failure))
             return
+        self._owns = None
         options = self._options()
         if self._leaving.wanted:
             # What was borrowed goes back, and nothing is borrowed without an order.
@@ -418,6 +421,8 @@ class Loop:
                 self._taken.append(self._requests.get_nowait())
 
     def _apply_requests(self, seen: Observation) -> None:
+        if self._taken and not self._may_write():
+            return
         while self._taken:
             key, request = self._taken.pop(0)
             self._goals_fit = False
@@ -425,13 +430,14 @@ class Loop:
             try:
                 check(self._campaign, request, self._held_back(), self._unhealthy(seen),
                       _unfit(seen.osdmap))
+                if request.verb == 'prepare':
+                    self._leaving.reopen()
             except Refused as refused:
                 self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
                 continue
             self._note(Event('request', ' '.join(filter(None, ('rebalance', request.verb,
                                                                request.code))), 'by command'))
             if request.verb == 'prepare':
-                self._leaving.reopen()
                 self._begin(seen)
             else:
                 assert self._campaign is not None
@@ -446,6 +452,8 @@ class Loop:
                 return served
             order = consultation.order
             try:
+                if not self._may_write():
+                    raise Refused(errno.EAGAIN, self._journal.failure)
                 if isinstance(order, shutdown.Shutdown):
                     consultation.answer = self._shut_down(order, seen)
                 elif isinstance(order, Order):
@@ -513,7 +521,7 @@ class Loop:
             assert self._campaign is not None
             self._campaign = apply(self._campaign, request, seen.now)
         elif not (self._campaign is not None and self._campaign.open) \
-                and not self._probing.busy and not self._mitigating.held:
+                and not self._probing.busy and not self._mitigating.held and self._may_write():
             self._leaving.finish()
             self._note(Event('shutdown', shutdown.SAFE))
 
@@ -539,7 +547,13 @@ class Loop:
     def _catch_unannounced(self, seen: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH that nobody announced."""
         self._calm, why = look(self._calm, seen, self._campaign, options.auto_expand_ratio)
-        if not why or not options.auto_expand or _unfit(seen.osdmap):
+        if not why or not options.auto_expand or _unfit(seen.osdmap) or not self._may_write():
+            return
+        if self._campaign is not None and self._campaign.held:
+            # Its pins would be released, and how to roll it back forgotten: operators decide.
+            self._note(Event('refused', 'auto_expand', '%s, but campaign %d is aborted and holds '
+                             'PGs back' % (why, self._campaign.id)))
+            self._calm = None
             return
         self._note(Event('request', 'auto_expand', why))
         self._begin(seen)
@@ -626,7 +640,8 @@ class Loop:
         vectors = {pgid: pin for pgid, pin in self._pins.items()
                    if pin.entry.vector is not None and pgid not in campaign.in_flight}
         now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
-        if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due:
+        if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due \
+                or not self._may_write():
             return
         outlook = self._cluster.outlook(seen.osdmap, {}, None)
         if isinstance(outlook, NoFuture):
@@ -655,7 +670,8 @@ class Loop:
             return seen
         still = seen.now - self._basis_since > seen.stats_period
         if not still or not goals.settled(self._campaign, self._pins, seen,
-                                          self._options().max_transition_ratio):
+                                          self._options().max_transition_ratio) \
+                or not self._may_write():
             return replace(seen, goals_fit=False)
         pools = goals.pools_of(self._pins, seen.osdmap)
         found = goals.work_out(self._campaign, self._pins, seen,
@@ -674,7 +690,8 @@ class Loop:
         assert self._campaign is not None
         before = self._campaign
         decision = judge(before, self._pins, self._forecast.moves, seen, options)
-        if decision.pins and not self._checked(self._journal.owns):
+        if (decision.pins or decision.unpins or decision.actions
+                or self._unsaved(decision.campaign)) and not self._may_write():
             return
         # The intent goes to the store before anything is sent.
         self._pins.note(decision.pins)
@@ -702,6 +719,13 @@ class Loop:
         """Whether what was journalled is with the mons, so that commands may be sent."""
         return self._checked(self._journal.kept)
 
+    def _may_write(self) -> bool:
+        """Whether this mgr owns the journal. Asked once a turn, before the first record of it:
+        another mgr writes its records under the same names."""
+        if self._owns is None:
+            self._owns = self._checked(self._journal.owns)
+        return self._owns
+
     def _checked(self, check: Callable[[], bool]) -> bool:
         failure = self._journal.failure
         passed = check()
@@ -714,11 +738,14 @@ class Loop:
     def _save(self) -> None:
         """Write the campaign if it changed in more than its clocks."""
         assert self._campaign is not None
-        if self._saved is None or _without_clocks(self._saved) != _without_clocks(self._campaign):
+        if self._unsaved(self._campaign):
             if self._saved is None or self._saved.unpinnable != self._campaign.unpinnable:
                 self._put_unpinnable(self._campaign.unpinnable)
             self._store.put('campaign', campaign_record(self._campaign))
             self._saved = self._campaign
+
+    def _unsaved(self, campaign: Campaign) -> bool:
+        return self._saved is None or _without_clocks(self._saved) != _without_clocks(campaign)
 
     def _put_unpinnable(self, unpinnable: Mapping[str, str]) -> None:
         if unpinnable:
@@ -813,7 +840,7 @@ class Loop:
             stale_after=self._rest() + LATE_TURNS * max(options.loop_interval,
                                                         options.campaign_interval))
         with self._publishing:
-            for _, request in list(self._requests.queue):
+            for _, request in [*self._taken, *self._requests.queue]:
                 published = overview.foreseen(published, request, seen.now)
             self.published = published
         self._checks = checks

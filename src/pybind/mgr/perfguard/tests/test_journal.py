@@ -14,9 +14,10 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import (Campaign, Flight, Phase, Sent, campaign_from_json,
                                        campaign_to_json)
+from perfguard.shutdown import Shutdown
 
 from .fakes.cluster import FakeCluster, MemoryKv
-from .fakes.driver import Driver
+from .fakes.driver import OPTIONS, Driver
 from .rebalance.test_joining import waiting
 
 
@@ -74,7 +75,7 @@ def test_a_lost_pin_record_is_written_again() -> None:
     assert len(driver.loop._pins) == 12
 
 
-def test_reading_back_costs_one_round_in_turns_that_write_alone() -> None:
+def test_reading_back_costs_nothing_in_turns_that_write_nothing() -> None:
     driver = Driver()
     driver.to_pinned()
     driver.run(5)
@@ -83,7 +84,8 @@ def test_reading_back_costs_one_round_in_turns_that_write_alone() -> None:
     assert driver.cluster.read_back == before
     driver.ask('start')
     driver.turn()
-    assert driver.cluster.read_back == before + 1
+    # Whether another mgr owns the journal, and what was written.
+    assert driver.cluster.read_back == before + 2
 
 
 def two(driver: Driver) -> Driver:
@@ -126,6 +128,51 @@ def test_it_writes_no_pin_records_any_more() -> None:
     driver.loop.turn()
     assert driver.loop._journal.fenced
     assert not [key for key in driver.kv.data if key.startswith('pins/')]
+
+
+def records(driver: Driver) -> Any:
+    return {key: value for key, value in driver.kv.data.items()
+            if key.startswith(('campaign', 'pins', 'crushbefore', 'history'))}
+
+
+@pytest.mark.parametrize('what', ['pause', 'abort', 'rollback', 'shutdown', 'goes on'])
+def test_it_writes_no_campaign_and_no_pins_any_more(what: str) -> None:
+    driver = Driver(options=replace(OPTIONS, target='balanced'))
+    driver.to_pinned()
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    other = two(driver)
+    other.run(3)
+    before = records(driver)
+    if what == 'rollback':
+        waits = driver.loop._desk.put(Order('rollback'))
+    elif what == 'shutdown':
+        waits = driver.loop._desk.put(Shutdown(True))
+    elif what != 'goes on':
+        driver.ask(what)
+    driver.loop.turn()
+    assert driver.loop._journal.fenced and records(driver) == before
+    if what in ('rollback', 'shutdown'):
+        assert waits.refused is not None and waits.refused.errno == errno.EAGAIN
+        assert 'shutdown/a/head' not in driver.kv.data
+
+
+def test_auto_expand_of_a_deposed_mgr_writes_nothing() -> None:
+    driver = Driver(options=replace(OPTIONS, auto_expand=True))
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.ask('finish', keep=True)
+    driver.run_to('DONE')
+    other = two(driver)
+    other.run(2)
+    before = records(driver)
+    driver.run(2)
+    driver.cluster.set_raw('1.1', [0, 3, 6])
+    for _ in range(5):
+        driver.cluster.tick()
+        driver.loop.turn()
+    assert driver.loop._journal.fenced and records(driver) == before
 
 
 def test_a_mark_that_got_lost_is_no_other_mgr() -> None:

@@ -9,9 +9,9 @@ import pytest
 from perfguard.held import mitigation_rows, probe_rows, shell
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
 from perfguard.probe.site import Site
-from perfguard.rebalance.requests import Refused
+from perfguard.rebalance.requests import Refused, Request, to_json
 from perfguard.shutdown import Shutdown
-from perfguard.store import Store
+from perfguard.store import REQUESTS, Store
 
 from .fakes.cluster import FakeCluster
 from .fakes.driver import Driver
@@ -189,3 +189,15 @@ def test_lost_state_names_what_may_be_left_with_its_command() -> None:
                     'ceph osd pool set rep pg_autoscale_mode on',
                     'ceph config rm mon paxos_propose_interval'):
         assert command in detail
+
+
+def test_a_prepare_that_was_noted_before_the_shutdown_is_refused() -> None:
+    driver = Driver()
+    driver.loop._store.put('shutdown', {'since': 1.0})
+    driver.loop._store.note(REQUESTS, to_json(Request('prepare')))
+    driver.restart()
+    driver.turn()
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+    assert [event['what'] for event in driver.loop.published.events
+            if event['kind'] == 'refused'] == ['rebalance prepare']
+    to_safety(driver)

@@ -2,6 +2,9 @@
 """auto_expand: which remapped PGs are an expansion's, and that they are caught in time."""
 from dataclasses import replace
 
+from perfguard.rebalance.crush_orders import BEFORE
+from perfguard.store import Store
+
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver
 
@@ -70,3 +73,22 @@ def test_an_aborted_campaign_is_not_begun_again() -> None:
     driver.run_to('ABORTED')
     driver.run(40)
     assert driver.status['id'] == 1 and driver.phase == 'ABORTED'
+
+
+def test_what_an_aborted_campaign_holds_is_not_released() -> None:
+    driver = Driver(options=AUTO)
+    cluster = driver.cluster
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(5)
+    pins, before = dict(driver.loop._pins), Store(driver.kv).get(BEFORE)
+    raw = cluster.pg['1.1'].mon.raw
+    cluster.set_raw('1.1', [*raw[:2], next(osd for osd in range(8) if osd not in raw)])
+    driver.run(40)
+    assert driver.phase == 'ABORTED' and dict(driver.loop._pins) == pins
+    assert [moved.pgid for moved in cluster.moved] == ['1.1']
+    assert before is not None and Store(driver.kv).get(BEFORE) == before
+    declined = [event for event in driver.loop.published.events
+                if (event['kind'], event['what']) == ('refused', 'auto_expand')]
+    assert len(declined) == 1 and 'campaign 1' in declined[0]['why']
