@@ -13,12 +13,13 @@ from ..options import Options
 from ..reasons import Code
 from ..upmap.future import Future, FuturePg, NoFuture
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
-from ..upmap.semantics import apply_entry, out_osds
+from ..upmap.semantics import apply_entry, out_osds, raw_from_up
+from ..words import plural
 from . import mon_options
 from .change import Change, Stage
 from .holds import settled
 from .moves import Move, move_between
-from .pinning import STUCK_SECONDS, pin_remapped
+from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .turn import Observation, Turn
 from .types import Action, Campaign, Phase, PinRecord, Sent, SetCrushMap, SetEntry, SetWeight
 
@@ -190,7 +191,7 @@ def _send(turn: Turn, change: Change) -> None:
                    outlook.reason)
     elif outlook is not None:
         pins, vectors = len(planned.pins), planned.vectors
-        _note(turn, planned, actions)
+        _note(turn, planned, outlook, actions)
         fingerprint = outlook.crush.fingerprint()
     turn.actions.extend(actions)
     turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
@@ -233,7 +234,7 @@ def _adopt_upmaps(turn: Turn, drained: OsdSet) -> None:
             turn.note_pin(pgid, PinRecord(without(entry, drained), entry))
 
 
-def _note(turn: Turn, planned: Join, actions: List[Action]) -> None:
+def _note(turn: Turn, planned: Join, future: Future, actions: List[Action]) -> None:
     pinning = dict(turn.campaign.pinning)
     for pgid, pin in planned.pins.items():
         old = turn.pin_of(pgid)
@@ -245,9 +246,82 @@ def _note(turn: Turn, planned: Join, actions: List[Action]) -> None:
             actions.append(SetEntry(pgid, pin.entry, present))
             pinning[pgid] = Sent(turn.now)
     for pgid, entry in planned.removed.items():
-        turn.forget_pin(pgid)
-        actions.append(SetEntry(pgid, entry, turn.seen.osdmap.entry(pgid)))
+        _bridge(turn, pgid, entry, future, actions)
     turn.set(pinning=pinning)
+
+
+def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
+            actions: List[Action]) -> None:
+    """Send what a pin that becomes unnecessary needs in the epoch of the change: mostly nothing.
+
+    The mons may refuse the change of CRUSH and carry out all the rest. So the pin and its record
+    stay until the change is read back, and `_unpin` removes them.
+    """
+    present, acting = turn.seen.osdmap.entry(pgid), future.pgs[pgid].acting
+    pin = turn.pin_of(pgid)
+    if present.vector is not None and pin is not None:
+        # It hides from `_unpin` where CRUSH places the PG then.
+        turn.note_pin(pgid, replace(pin, goal=entry))
+    if _serves(turn, pgid, present, future.pgs[pgid].raw, future.crush) == acting:
+        return
+    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
+    actions.append(SetEntry(pgid, both if _serves_both(turn, pgid, both, future) else entry,
+                            present))
+
+
+def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bool:
+    """The entry keeps the PG in place with the change of CRUSH and without it.
+
+    The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
+    """
+    place, pool, pg = turn.seen.placement(pgid), turn.pool(pgid), future.pgs[pgid]
+    if place is None or pool is None or len(entry.items) > pool.size:
+        return False
+    raw = raw_from_up(place.up, turn.seen.osdmap.entry(pgid), turn.out)
+    return (raw is not None
+            and _serves(turn, pgid, entry, raw, turn.seen.crush) == pg.acting
+            and _serves(turn, pgid, entry, pg.raw, future.crush) == pg.acting)
+
+
+def _serves(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
+            crush: CrushRules) -> Optional[OsdSet]:
+    """The set of a PG with what the mon leaves of an entry; None: there is no such PG."""
+    pool = turn.pool(pgid)
+    if pool is None:
+        return None
+    left = after_commit(raw, entry, pool, turn.seen.osdmap.osds, crush, pgid, turn.out)
+    return apply_entry(raw, left, turn.out)
+
+
+def _kept(turn: Turn, pgid: str, pool: Pool, up: OsdSet,
+          base: UpmapEntry) -> Optional[UpmapEntry]:
+    """What is left of the entry from before if the PG stays in place with it, else None."""
+    present, pin = turn.seen.osdmap.entry(pgid), turn.pinned()[pgid]
+    raw = raw_from_up(up, present, turn.out)
+    if raw is None:
+        return pin.goal
+    kept = after_commit(raw, base, pool, turn.seen.osdmap.osds, turn.seen.crush, pgid, turn.out)
+    return kept if apply_entry(raw, kept, turn.out) == up else None
+
+
+def _unpin(turn: Turn, change: Change) -> None:
+    """Remove the pins that the CRUSH of before makes unnecessary, now that it is in force."""
+    osdmap, count = turn.seen.osdmap, 0
+    for pgid, base in bases_of(turn.pinned()).items():
+        pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+        present = osdmap.entry(pgid)
+        if pool is None or place is None or pgid in osdmap.pg_temp or place.up != place.acting:
+            continue
+        kept = _kept(turn, pgid, pool, place.up, base)
+        if kept is not None and kept == without(kept, change.drained):
+            turn.forget_pin(pgid)
+            count += 1
+            if present != kept:
+                turn.actions.append(SetEntry(pgid, kept, present))
+    if count:
+        turn.set(pinning={pgid: sent for pgid, sent in turn.campaign.pinning.items()
+                          if turn.pin_of(pgid) is not None}, pins_sent=turn.now)
+        turn.event('join', '%s removed' % plural(count, 'pin'), 'CRUSH is as before without them')
 
 
 def landed(change: Change, turn: Turn) -> bool:
@@ -261,6 +335,13 @@ def landed(change: Change, turn: Turn) -> bool:
 
 
 def _land(turn: Turn, change: Change) -> None:
+    if turn.campaign.rolled_back:
+        _unpin(turn, change)
+    _next_stage(turn, change)
+    audit(turn)
+
+
+def _next_stage(turn: Turn, change: Change) -> None:
     if change.more:
         done = tuple(sorted((*change.done, *change.chunk)))
         turn.set(change=replace(change, stage=Stage.WANTED, done=done, times=0, since=turn.now))
@@ -276,16 +357,55 @@ def _land(turn: Turn, change: Change) -> None:
         turn.pin_count, len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
 
 
-def _again(turn: Turn, change: Change) -> None:
+def on_its_way(turn: Turn) -> bool:
+    """For a campaign that is being aborted: whether its change of CRUSH may still land."""
+    change = turn.campaign.change
+    if change is None or change.stage is not Stage.SENT:
+        return False
+    if landed(change, turn):
+        _land(turn, change)
+    elif turn.now - change.since > turn.options.readback_timeout:
+        _unsent(turn, change)
+    else:
+        return True
+    return False
+
+
+def _unsent(turn: Turn, change: Change) -> None:
     """The burst did not arrive, or not its part that changes CRUSH."""
     for pgid in turn.campaign.pinning:
-        pin = turn.pin_of(pgid)
-        if pin is not None and turn.seen.osdmap.entry(pgid) != pin.entry:
+        pin, present = turn.pin_of(pgid), turn.seen.osdmap.entry(pgid)
+        if pin is None or present == pin.entry:
+            continue
+        if not present or present in (pin.before, pin.was):
             # Meant for a mapping that is none: the present one needs no such pin.
             turn.forget_pin(pgid)
-    turn.set(pinning={}, change=replace(change, stage=Stage.WANTED))
+        else:
+            turn.note_pin(pgid, replace(pin, entry=present))  # an earlier pin is still there
+    turn.set(pinning=_pinned_again(turn), change=replace(change, stage=Stage.WANTED))
+
+
+def _again(turn: Turn, change: Change) -> None:
+    _unsent(turn, change)
     if change.times < SEND_TIMES:
         turn.event('join', 'the change of CRUSH is sent again', 'the OSDMap does not show it')
         return
     turn.event('join', 'the change of CRUSH is given up', 'the mons did not take it')
     turn.enter(Phase.ABORTING, 'the mons did not take the change of CRUSH')
+
+
+def _pinned_again(turn: Turn) -> Dict[str, Sent]:
+    """Send the pins again that had to go with a change of CRUSH that is not in force."""
+    sent: Dict[str, Sent] = {}
+    for pgid, pin in turn.pinned().items() if turn.campaign.rolled_back else ():
+        present = turn.seen.osdmap.entry(pgid)
+        if pin != turn.pin_of(pgid):
+            continue
+        if pin.goal is not None:
+            turn.note_pin(pgid, replace(pin, goal=None))
+        if pin.entry != present:
+            turn.actions.append(SetEntry(pgid, pin.entry, present))
+            sent[pgid] = Sent(turn.now)
+    if sent:
+        turn.set(pins_sent=turn.now)
+    return sent

@@ -17,7 +17,7 @@ from . import mon_options
 from .change import Stage
 from .goals import is_adopted, unsettled
 from .holds import BALANCER, NOREBALANCE, foreign_movement_flags, reconcile, settled
-from .joining import join
+from .joining import join, on_its_way
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
@@ -300,6 +300,10 @@ def _is_still(turn: Turn) -> bool:
 
 
 def _aborting(turn: Turn) -> None:
+    if on_its_way(turn):
+        _hold(turn, norebalance=True)
+        turn.because(Code.CRUSH_SENT, 'waiting for the outcome of the CRUSH change')
+        return
     waited = turn.now - turn.campaign.phase_since
     if turn.campaign.in_flight and not _is_still(turn) \
             and waited <= turn.options.readback_timeout:

@@ -7,6 +7,7 @@ from ..cluster.types import OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
+from .change import Stage
 from .turn import Turn
 from .types import Campaign, PinRecord, Sent, SetEntry
 from ..words import pgs
@@ -25,6 +26,9 @@ DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
 
 def audit(turn: Turn) -> None:
     """Hold the pins against the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
+    change = turn.campaign.change
+    if change is not None and change.stage is Stage.SENT:
+        return  # the pins are those of before or those of after: joining.py tells which
     _confirm(turn)
     if turn.seen.new_map:
         _find_lost(turn)
@@ -94,7 +98,8 @@ def _find_lost(turn: Turn) -> None:
     gone: List[str] = []
     foreign: List[str] = []
     for pgid, pin in turn.pinned().items():
-        if pgid in turn.campaign.in_flight or pgid in turn.campaign.pinning:
+        if pgid in turn.campaign.in_flight or pgid in turn.campaign.pinning \
+                or turn.pin_of(pgid) is None:
             continue
         now = osdmap.entry(pgid)
         if now == pin.entry and turn.pool(pgid) is not None:

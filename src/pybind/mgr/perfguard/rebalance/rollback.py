@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Taking back what a campaign has changed in CRUSH.
 
-The old weights, or the old CRUSH map, and the removal of every pin that these make unnecessary are
-sent in one burst, as in joining.py. PGs that have moved meanwhile are pinned by it and released.
+The old weights, or the old CRUSH map, are sent with the pins of the PGs that have moved meanwhile,
+as in joining.py. The pins that this makes unnecessary are removed once it is read back: the mons
+may refuse a change of CRUSH and still remove the pins that are sent along with it.
 """
 import errno
 from dataclasses import replace

@@ -6,6 +6,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.order_queue import Consultation
+from perfguard.rebalance.change import Stage
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 
@@ -51,8 +52,67 @@ def test_before_a_release_nothing_moves_and_no_pin_is_left() -> None:
     assert placements(cluster) == before and cluster.moved == [] and cluster.most_unclean == 0
     assert [cluster.toys[osd].crush_weight for osd in cluster.new] == [0.0] * 3
     sent = [command['prefix'] for command in burst(driver, begin)]
-    assert sent[:3] == ['osd crush reweight'] * 3 and {'osd rm-pg-upmap-items'} <= set(sent[3:])
+    # The mon drops the pins that have become pointless, and nothing is to be removed before that.
+    assert sent == ['osd crush reweight'] * 3
     assert driver.loop.published.history[-1]['rolled_back']
+
+
+@pytest.mark.parametrize('whole, prefix', [
+    (True, 'osd setcrushmap'), (False, 'osd crush reweight')])
+def test_a_refused_change_of_crush_keeps_every_pin(whole: bool, prefix: str) -> None:
+    driver = Driver() if whole else Driver(waiting())
+    cluster = driver.cluster
+    if whole:
+        driver.to_pinned()
+    else:
+        driver.order('expand', weight='1.0')
+        driver.run_to('PINNED')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    before, pins = cluster.entries(), dict(driver.loop._pins)
+    cluster.most_unclean, cluster.refuse[prefix] = 0, 'EINVAL'
+    assert driver.order('rollback')['pins_removed'] == len(pins) == len(before)
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert cluster.most_unclean == 0 and cluster.moved == []
+    assert cluster.entries() == before and driver.loop._pins == pins
+
+
+@pytest.mark.parametrize('refused', [False, True])
+def test_an_upmap_that_the_pin_has_replaced_is_restored_with_crush_or_not_at_all(
+        refused: bool) -> None:
+    """Its PG needs another entry in the epoch in which CRUSH changes."""
+    driver, pgid, mine = replaced_upmap()
+    cluster = driver.cluster
+    before, pins, places = cluster.entries(), dict(driver.loop._pins), placements(cluster)
+    cluster.most_unclean = 0
+    if refused:
+        cluster.refuse['osd crush reweight'] = 'EINVAL'
+    driver.order('rollback')
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    driver.run_to('ABORTED' if refused else 'DONE')
+    driver.run(3)
+    assert cluster.most_unclean == 0 and placements(cluster) == places
+    assert cluster.entries() == (before if refused else mine)
+    assert dict(driver.loop._pins) == (pins if refused else {})
+
+
+def replaced_upmap() -> Any:
+    """A pinned driver, the PG, and the operator's upmaps, of which the pin keeps nothing."""
+    cluster = waiting()
+    pgid = next(pgid for pgid in sorted(cluster.pg) if pgid.startswith('2.')
+                and len(set(cluster.base[pgid]) - set(cluster.coming[pgid])) == 1
+                and sum(a != b for a, b in zip(cluster.base[pgid], cluster.coming[pgid])) == 1)
+    leaving = (set(cluster.base[pgid]) - set(cluster.coming[pgid])).pop()
+    cluster.add_upmap(pgid, leaving, next(
+        osd for osd in range(8) if osd not in cluster.base[pgid] + cluster.coming[pgid]))
+    mine, driver = cluster.entries(), Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    assert not set(cluster.entries()[pgid].items) & set(mine[pgid].items)
+    return driver, pgid, mine
 
 
 def test_what_has_moved_is_pinned_and_goes_back_under_the_caps() -> None:
@@ -148,6 +208,24 @@ def test_a_campaign_that_continues_an_aborted_one_goes_back_to_before_that() -> 
     driver.run_to('DONE')
     assert driver.cluster.entries() == {} and driver.cluster.moved == []
     assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [0.0] * 3
+
+
+def test_an_abort_waits_for_a_change_that_is_on_its_way() -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: stage(driver) is Stage.SENT)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert stage(driver) is Stage.LANDED and len(driver.loop._pins) == 12
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert cluster.entries() == {} and cluster.moved == [] and cluster.most_unclean == 0
+
+
+def stage(driver: Driver) -> Stage:
+    assert driver.loop._campaign is not None and driver.loop._campaign.change is not None
+    return driver.loop._campaign.change.stage
 
 
 def test_an_abort_takes_a_rollback_back_while_it_pins() -> None:
