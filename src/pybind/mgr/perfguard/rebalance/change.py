@@ -53,6 +53,11 @@ class Change:
         return {osd: self.weights[osd] for osd in left[:self.burst or len(left)]}
 
     @property
+    def pending(self) -> bool:
+        """A burst was sent, was not read back, and may land yet: also while it is sent again."""
+        return self.stage is Stage.SENT or self.stage is Stage.WANTED and self.times > 0
+
+    @property
     def more(self) -> bool:
         """Bursts follow that one."""
         return len(self._left()) > len(self.chunk)

@@ -107,7 +107,8 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
     """The change is about to be sent: everything that it takes is in force."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
-            and change.stage is Stage.WANTED and not campaign.pinning
+            and change.stage is Stage.WANTED
+            and (change.pending or not campaign.pinning)
             and settled(campaign.holds, seen.settings, True, True,
                         mon_options.wanted(campaign, options, seen.osdmap)))
 
@@ -125,11 +126,13 @@ def join(turn: Turn, ready: bool) -> None:
     """One step of a change: wanted -> sent -> landed."""
     change = turn.campaign.change
     assert change is not None
-    if turn.seen.overtaken and not (change.stage is Stage.SENT and landed(change, turn)):
+    if change.pending and landed(change, turn):
+        _land(turn, change)
+    elif turn.seen.overtaken:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply" was given: %s. Take '
                    'the CRUSH map of now, change it, and apply it again' % turn.seen.overtaken)
     elif change.stage is Stage.WANTED:
-        if change.done and _unsettled(turn, change):
+        if change.done and not change.pending and _unsettled(turn, change):
             turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
                          % (len(change.done), len(change.weights)))
         elif not ready:
@@ -139,8 +142,6 @@ def join(turn: Turn, ready: bool) -> None:
             turn.because(Code.OUTLOOK, 'working out where CRUSH will place the PGs')
         else:
             _send(turn, change)
-    elif landed(change, turn):
-        _land(turn, change)
     elif turn.now - change.since > turn.options.readback_timeout:
         _again(turn, change)
     else:
@@ -360,11 +361,11 @@ def _next_stage(turn: Turn, change: Change) -> None:
 def on_its_way(turn: Turn) -> bool:
     """For a campaign that is being aborted: whether its change of CRUSH may still land."""
     change = turn.campaign.change
-    if change is None or change.stage is not Stage.SENT:
+    if change is None or not change.pending:
         return False
     if landed(change, turn):
         _land(turn, change)
-    elif turn.now - change.since > turn.options.readback_timeout:
+    elif turn.now - max(change.since, turn.campaign.phase_since) > turn.options.readback_timeout:
         _unsent(turn, change)
     else:
         return True
@@ -382,14 +383,16 @@ def _unsent(turn: Turn, change: Change) -> None:
             turn.forget_pin(pgid)
         else:
             turn.note_pin(pgid, replace(pin, entry=present))  # an earlier pin is still there
-    turn.set(pinning=_pinned_again(turn), change=replace(change, stage=Stage.WANTED))
+    turn.set(pinning=_pinned_again(turn), change=replace(change, stage=Stage.WANTED, times=0))
 
 
 def _again(turn: Turn, change: Change) -> None:
-    _unsent(turn, change)
+    """The records of the pins stay until the change is given up: the burst may land late."""
     if change.times < SEND_TIMES:
+        turn.set(change=replace(change, stage=Stage.WANTED))
         turn.event('join', 'the change of CRUSH is sent again', 'the OSDMap does not show it')
         return
+    _unsent(turn, change)
     turn.event('join', 'the change of CRUSH is given up', 'the mons did not take it')
     turn.enter(Phase.ABORTING, 'the mons did not take the change of CRUSH')
 

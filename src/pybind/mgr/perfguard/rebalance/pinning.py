@@ -7,9 +7,8 @@ from ..cluster.types import OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
-from .change import Stage
 from .turn import Turn
-from .types import Campaign, PinRecord, Sent, SetEntry
+from .types import Campaign, Phase, PinRecord, Sent, SetEntry
 from ..words import pgs
 
 #: Each OSD of its acting set has a degraded PG; whether it is this one is not known here. It is
@@ -27,7 +26,7 @@ DROPPED_BY_MON = 'the mon accepted the upmap but did not keep it'
 def audit(turn: Turn) -> None:
     """Hold the pins against the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
     change = turn.campaign.change
-    if change is not None and change.stage is Stage.SENT:
+    if change is not None and change.pending and turn.campaign.phase is not Phase.ABORTED:
         return  # the pins are those of before or those of after: joining.py tells which
     _confirm(turn)
     if turn.seen.new_map:

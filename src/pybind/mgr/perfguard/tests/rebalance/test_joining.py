@@ -3,7 +3,7 @@
 import errno
 import json
 from dataclasses import replace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -21,7 +21,7 @@ from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import without
 
 from ..cluster.test_crush import DUMP
-from ..fakes.cluster import Crash, FakeCluster
+from ..fakes.cluster import Crash, FakeCluster, FakeReply
 from ..fakes.driver import Driver
 
 INTERVAL = 'paxos_propose_interval'
@@ -486,3 +486,67 @@ def play(fault_at: Optional[int], error: BaseException) -> int:
     moved = [one.pgid for one in cluster.moved]
     assert len(moved) == len(set(moved)), 'a PG has moved twice'
     return count
+
+
+# ---- a burst that the mons commit long after it was sent
+
+class Late:
+    """Keeps the first burst back until `commit`."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._run = cluster.run
+        self._burst: Optional[List[Any]] = None
+        setattr(cluster, 'run', self.run)
+
+    def run(self, commands: Any) -> List[FakeReply]:
+        if self._burst is None and {command['prefix'] for command in commands} & {
+                'osd crush reweight', 'osd setcrushmap'}:
+            self._burst = list(commands)
+            return [FakeReply(None, 'no answer')] * len(commands)
+        return self._run(commands)
+
+    def commit(self) -> None:
+        assert self._burst
+        self._run(self._burst)
+
+
+def late(verb: str) -> Tuple[Driver, Late]:
+    """The burst is sent and not read back in time: it is to be sent again."""
+    driver = Driver(waiting())
+    burst = Late(driver.cluster)
+    if verb == 'expand':
+        driver.order('expand', weight='1.0')
+    else:
+        driver.order('apply', crush_map=whole_map(driver.cluster))
+    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    driver.run_until(lambda: change_of(driver).stage is Stage.WANTED)
+    return driver, burst
+
+
+def change_of(driver: Driver) -> Change:
+    campaign = driver.loop.published.campaign
+    assert campaign is not None and campaign.change is not None
+    return campaign.change
+
+
+@pytest.mark.parametrize('restart', [False, True])
+@pytest.mark.parametrize('verb', ['expand', 'apply'])
+def test_a_burst_that_lands_late_is_the_campaigns(verb: str, restart: bool) -> None:
+    driver, burst = late(verb)
+    burst.commit()
+    if restart:
+        driver.restart()
+    driver.run_to('DONE', 400)
+    assert driver.cluster.moved and driver.status['released'] == 12
+    assert driver.cluster.entries() == {} and driver.cluster.clean()
+
+
+def test_a_burst_that_lands_late_in_an_abort_leaves_pins_that_are_held() -> None:
+    driver, burst = late('expand')
+    driver.ask('abort')
+    driver.turn()
+    burst.commit()
+    driver.run_to('ABORTED')
+    driver.run(20)
+    assert driver.status['pinned'] == len(driver.cluster.entries()) == 12
+    assert not driver.cluster.moved and driver.cluster.config['mgr/balancer/active'] == 'false'
