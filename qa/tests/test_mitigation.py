@@ -186,11 +186,7 @@ def check_in_force(guard: Guard, option: str, value: str) -> None:
 
 @pytest.mark.releases(*RELEASES, quick=RELEASES)
 def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
-    """The mgr fails below, on the top and on the way down.
-
-    Not while PGs that are pinned back wait for the OSD that hangs: the next mgr does not know them,
-    and PGs that may be degraded do not have their recovery slowed.
-    """
+    """The mgr fails on each rung."""
     cluster = guard.cluster
     knob, fast, slow = knob_of(guard)
     if knob == 'osd_max_backfills':
@@ -214,6 +210,7 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
         cluster.wait(lambda: any(text.endswith(' back') for text in guard.told('pin')), 20,
                      'PGs pinned back')
         print('pinned back: %s' % back['note'])
+        fail_mgr(guard)
         third = wait_rung(guard, 'slow recovery', 'held')
         cluster.wait(lambda: configured(guard, knob) == [slow], 10, 'the option')
         check_in_force(guard, knob, slow)

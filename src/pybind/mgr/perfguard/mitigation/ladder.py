@@ -307,8 +307,10 @@ def _take_pin_back(sheet: _Sheet, why: str) -> bool:
 
 def _take_slow(sheet: _Sheet, why: str) -> bool:
     seen = sheet.seen
-    if sheet.evidence.unknown or sheet.now - sheet.state.degraded < sheet.policy.seconds:
-        # Degraded PGs have to recover first, whatever clients feel.
+    if sheet.now - sheet.state.degraded < sheet.policy.seconds:
+        # Degraded PGs have to recover first, whatever clients feel. PGs that this mgr does not know
+        # yet do not count: those whose primary hangs stay unknown, and what clients wait for is
+        # that OSD. Once they are known to be degraded, the rung is undone at once.
         return False
     if seen.schedulers is None or seen.config is None:
         sheet.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
