@@ -21,8 +21,8 @@ from .joining import join, on_its_way
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
-from .releasing import (adopt_unpinnable, all_held, flight_osds, follow_flights, keep, keep_stayers,
-                        pin_back, recovering, release_more)
+from .releasing import (adopt_unpinnable, flight_osds, follow_flights, held_moves, keep,
+                        keep_stayers, loose_moves, pin_back, recovering, release_more)
 from .throttle import stopped
 from .turn import Decision, Observation, Turn
 from .types import KEPT_ALL, Campaign, Phase, PinRecord
@@ -178,9 +178,16 @@ def _releasing(turn: Turn) -> None:
     # Other hands changed CRUSH: nothing of that may move before it is pinned.
     unguarded = bool(left or excess or turn.campaign.pinning)
     set_pace(turn)
-    calm = _hold(turn, norebalance=turn.campaign.paused or unguarded or turn.campaign.pace.halted)
+    loose = loose_moves(turn)
     wide, turn.stops = spread(_stops(turn), flight_osds(turn))
-    stops = [stop.reason for stop in wide] + too_much(turn) + all_held(turn)
+    stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
+    shut = out_of_hours(turn)
+    still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
+             # What cannot be pinned is released by clearing the flag, as others by their pins.
+             or bool(loose and (stops or shut or _confirming(turn))))
+    if not still:
+        adopt_unpinnable(turn, loose)
+    calm = _hold(turn, norebalance=still)
     if left:
         _say_left(turn, left)
     if turn.seen.pin_back and _is_still(turn):
@@ -201,18 +208,15 @@ def _releasing(turn: Turn) -> None:
         turn.set(stopped=turn.now)
         turn.reasons.extend(stops)
         return
-    shut = out_of_hours(turn)
-    if shut and any(pgid not in turn.campaign.in_flight for pgid in turn.pinned()):
+    if shut and (loose or any(pgid not in turn.campaign.in_flight for pgid in turn.pinned())):
         turn.enter(Phase.HOLDING, '; '.join(texts(shut)))
         turn.reasons.extend(shut)
         return
-    if turn.now - turn.campaign.stopped < turn.seen.stats_period:
-        # What has just gone may be back with the next report: no flapping.
+    if _confirming(turn):
         turn.because(Code.CONFIRMING,
                      'waiting one report to confirm that the stop condition has cleared')
         return
     turn.enter(Phase.RELEASING)
-    adopt_unpinnable(turn)
     if not calm or unguarded:
         turn.because(Code.SETTINGS, 'waiting until flags and pins are in force')
         return
@@ -223,6 +227,11 @@ def _releasing(turn: Turn) -> None:
     release_more(turn)
     if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
+
+
+def _confirming(turn: Turn) -> bool:
+    """A stop condition that has just cleared may be back with the next report: no flapping."""
+    return turn.now - turn.campaign.stopped < turn.seen.stats_period
 
 
 def _quiet(turn: Turn) -> bool:

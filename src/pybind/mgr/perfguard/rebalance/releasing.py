@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
-from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional, Sequence,
-                    Tuple)
+from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, Optional,
+                    Sequence, Tuple)
 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
-from ..watch.stop_conditions import OwnPg, osds_text
+from ..watch.stop_conditions import OwnPg, Stop, osds_text
 from ..words import pgs
 from .batch import SCAN, choose, load_of, path_osds, window
 from .mon_options import epoch_of, peering_text
@@ -159,22 +159,29 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
         peering == 0 or age > PEERING_PATIENCE_PERIODS * turn.seen.stats_period)
 
 
-def adopt_unpinnable(turn: Turn) -> None:
-    """PGs that are remapped but not pinnable move anyway: they count against the caps."""
-    flights = dict(turn.campaign.in_flight)
-    osdmap = turn.seen.osdmap
+def loose_moves(turn: Turn) -> Dict[str, Move]:
+    """PGs that are remapped, cannot be pinned, and are not counted as in flight yet.
+
+    Only norebalance keeps them where they are.
+    """
+    found: Dict[str, Move] = {}
     for pgid in turn.campaign.unpinnable:
         pool, place = turn.pool(pgid), turn.seen.placement(pgid)
-        if (pgid in flights or pool is None or place is None or pgid not in osdmap.pg_temp
-                or waits(turn.campaign, pgid)):
+        if (pgid in turn.campaign.in_flight or pool is None or place is None
+                or pgid not in turn.seen.osdmap.pg_temp or waits(turn.campaign, pgid)):
             continue
-        move = move_between(pgid, pool, place.acting, place.up,
-                            turn.seen.signals.pool_bytes.get(pool.id, 0))
-        flights[pgid] = _flight(turn, move, osdmap.entry(pgid), confirmed=turn.now,
-                                seen_remapped=True)
-    if len(flights) != len(turn.campaign.in_flight):
+        found[pgid] = move_between(pgid, pool, place.acting, place.up,
+                                   turn.seen.signals.pool_bytes.get(pool.id, 0))
+    return found
+
+
+def adopt_unpinnable(turn: Turn, moves: Mapping[str, Move]) -> None:
+    """Count PGs against the caps that move as soon as norebalance is cleared; see loose_moves."""
+    if moves:
+        adopted = {pgid: _flight(turn, move, turn.seen.osdmap.entry(pgid), confirmed=turn.now,
+                                 seen_remapped=True) for pgid, move in moves.items()}
         # What was accepted is these PGs, and none that a later change makes unpinnable.
-        turn.set(in_flight=flights, accepted_unpinnable=0)
+        turn.set(in_flight={**turn.campaign.in_flight, **adopted}, accepted_unpinnable=0)
 
 
 def keep_stayers(turn: Turn) -> None:
@@ -222,16 +229,20 @@ def recovering(turn: Turn) -> List[OwnPg]:
 
 def _is_held(turn: Turn, move: Move) -> bool:
     """A stop condition concerns an OSD or the pool of the move."""
-    osds, pools = path_osds(move), (pool_of(move.pgid),)
-    return any(stop.concerns(osds, pools) for stop in turn.stops)
+    return any(_concerns(stop, move) for stop in turn.stops)
 
 
-def all_held(turn: Turn) -> List[Reason]:
-    """The stop conditions of some OSDs and pools, where between them they hold every release."""
-    if not turn.stops or not turn.moves or not all(_is_held(turn, move)
-                                                   for move in turn.moves.values()):
-        return []
-    return [stop.reason for stop in turn.stops]
+def _concerns(stop: Stop, move: Move) -> bool:
+    return stop.concerns(path_osds(move), (pool_of(move.pgid),))
+
+
+def held_moves(turn: Turn, loose: Mapping[str, Move]) -> List[Reason]:
+    """The stop conditions of some OSDs and pools that hold every release between them, or one of
+    the `loose` PGs: only norebalance holds those, and it holds everything."""
+    if turn.moves and turn.stops and all(_is_held(turn, move) for move in turn.moves.values()):
+        return [stop.reason for stop in turn.stops]
+    return [stop.reason for stop in turn.stops
+            if any(_concerns(stop, move) for move in loose.values())]
 
 
 def release_more(turn: Turn) -> None:

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs that are remapped and not pinned: they move outside all caps unless norebalance is set."""
 from dataclasses import replace
-from typing import Any
+from typing import Any, Callable, List
 
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.options import Options
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Phase
 
-from ..fakes.driver import Driver
+from ..fakes.cluster import FakeReply
+from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.mon_model import ToyMon
 from .test_joining import waiting
-from .test_phases import Machine, expanded, pinned, releasing
+from .test_phases import Machine, expanded, out_of_hours, pinned, releasing
 
 
 def everything(machine: Machine) -> None:
@@ -178,3 +180,84 @@ def test_clients_too_old_for_upmaps_cannot_be_forced() -> None:
         driver.order('expand', weight='1.0', force=True)
     driver.run(2)
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
+
+
+# ---- stop conditions and the time window hold what cannot be pinned, too
+
+def loose(options: Options = OPTIONS) -> Driver:
+    """A campaign that has just landed; the mons refuse the pins of three of its PGs."""
+    driver = Driver(waiting(), replace(options, max_unpinnable_ratio=0.5))
+    cluster, run = driver.cluster, driver.cluster.run
+    refused = set(sorted(cluster.coming)[:6:2])
+
+    def run_but_three(commands: Any) -> List[FakeReply]:
+        taken = [command for command in commands if command.get('pgid') not in refused]
+        return run(taken) + [FakeReply(-22, 'no')] * (len(commands) - len(taken))
+
+    setattr(cluster, 'run', run_but_three)
+    cluster.no_tools = 'osdmaptool is not installed'
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    assert len(cluster.remapped()) == 3 and not cluster.moved
+    return driver
+
+
+def shut(driver: Driver) -> None:
+    driver.options = out_of_hours(driver.options, driver.cluster.now)
+
+
+def opened(driver: Driver) -> None:
+    driver.options = replace(driver.options, begin_time='0000', end_time='2400')
+
+
+def laggy(driver: Driver) -> None:
+    driver.cluster.trouble['laggy'] = 3
+
+
+def well(driver: Driver) -> None:
+    driver.cluster.trouble.clear()
+
+
+@pytest.mark.parametrize('begins, ends', [(shut, opened), (laggy, well)])
+def test_what_cannot_be_pinned_does_not_move_while_releases_are_held(
+        begins: Callable[[Driver], None], ends: Callable[[Driver], None]) -> None:
+    driver = loose()
+    cluster = driver.cluster
+    begins(driver)
+    driver.run(30)
+    assert driver.phase == 'HOLDING' and 'norebalance' in cluster.flags
+    assert not cluster.moved and not driver.status['in_flight']
+    ends(driver)
+    driver.run_until(lambda: 'norebalance' not in cluster.flags)
+    campaign = driver.loop._campaign
+    assert campaign is not None and len(campaign.in_flight) >= 3, 'counted from the first moment'
+    driver.run_to('DONE')
+    assert cluster.clean()
+
+
+def test_a_pause_holds_what_cannot_be_pinned() -> None:
+    driver = loose()
+    driver.run_until(lambda: driver.phase in ('RELEASING', 'HOLDING'))
+    driver.ask('pause')
+    driver.run(10)
+    moved = len(driver.cluster.moved)
+    driver.run(20)
+    assert 'norebalance' in driver.cluster.flags and len(driver.cluster.moved) == moved
+    driver.ask('resume')
+    driver.run_to('DONE')
+
+
+def test_a_stop_of_their_osds_holds_what_cannot_be_pinned() -> None:
+    """Elsewhere releases could go on, but nothing but the flag holds these."""
+    driver = loose()
+    cluster = driver.cluster
+    place = cluster.map_view().placement(cluster.remapped()[0])
+    assert place is not None
+    cluster.slow_ops = 1
+    cluster.slow_daemons = {'osd.%d' % place.acting[0]: 1}
+    driver.run(30)
+    assert driver.phase == 'HOLDING' and 'SLOW_OPS' in codes(driver.status)
+    assert 'norebalance' in cluster.flags and not cluster.moved
+    cluster.slow_ops = 0
+    cluster.slow_daemons.clear()
+    driver.run_to('DONE')
