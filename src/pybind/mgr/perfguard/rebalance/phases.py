@@ -193,6 +193,8 @@ def _releasing(turn: Turn) -> None:
     if turn.seen.pin_back and _is_still(turn):
         pin_back(turn, turn.seen.pin_back)
     if excess:
+        # It was started: it continues once recovery, or the operator, has dealt with these PGs.
+        turn.set(automatic=True)
         turn.enter(Phase.PINNED, excess)
         turn.because(Code.UNPINNABLE, excess)
         return

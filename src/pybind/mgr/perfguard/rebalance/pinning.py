@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Pinning PGs where their data is, and noticing what became of the pins."""
 from dataclasses import replace
-from typing import Dict, Iterable, List, Optional
+from typing import Dict, FrozenSet, Iterable, List, Optional
 
-from ..cluster.types import OsdSet, Pool, UpmapEntry
+from ..cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
@@ -216,7 +216,7 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
     if pool is None or place is None or place.up == place.acting:
         return None
     reason = skip_reason(pool, pgid)
-    if reason is None and turn.seen.degraded_osds.issuperset(place.acting):
+    if reason is None and may_be_degraded(place.acting, turn.seen.degraded_osds):
         reason = DEGRADED
     if reason is not None:
         return reason
@@ -239,6 +239,11 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
     turn.note_pin(pgid, PinRecord(before, result.entry, raw))
     turn.actions.append(SetEntry(pgid, result.entry, present))
     return ''
+
+
+def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:
+    """Each OSD that serves the PG has a degraded PG, or a shard of this one has no OSD."""
+    return NO_OSD in acting or degraded_osds.issuperset(acting)
 
 
 def _before(turn: Turn, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:

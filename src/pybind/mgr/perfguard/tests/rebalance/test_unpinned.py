@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs that are remapped and not pinned: they move outside all caps unless norebalance is set."""
 from dataclasses import replace
-from typing import Any, Callable, List
+from typing import Any, Callable, Iterable, List
 
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.types import Placement
 from perfguard.options import Options
+from perfguard.rebalance.pinning import waits
 from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Phase
 
-from ..fakes.cluster import FakeReply
+from ..fakes.cluster import FakeCluster, FakeReply
 from ..fakes.driver import OPTIONS, Driver, codes
-from ..fakes.mon_model import ToyMon
+from ..fakes.mon_model import HOLE, ToyMon
 from .test_joining import waiting
 from .test_phases import Machine, expanded, out_of_hours, pinned, releasing
 
@@ -260,4 +262,46 @@ def test_a_stop_of_their_osds_holds_what_cannot_be_pinned() -> None:
     assert 'norebalance' in cluster.flags and not cluster.moved
     cluster.slow_ops = 0
     cluster.slow_daemons.clear()
+    driver.run_to('DONE')
+
+
+# ---- erasure coded PGs that lost an OSD, and what goes on afterwards
+
+def test_pgs_with_a_hole_wait_for_recovery() -> None:
+    """An OSD is out: the acting sets of its erasure coded PGs have a hole, in which is no OSD."""
+    driver = Driver()
+    driver.to_releasing()
+    cluster = driver.cluster
+    cluster.backfill_seconds = 20.0
+    cluster.take_down(1)
+    driver.run(2)
+    cluster.mark_out(1)
+    driver.run_until(lambda: any(HOLE in place.acting for place in placed(cluster)))
+    while any(HOLE in place.acting for place in placed(cluster)):
+        driver.turn()
+        campaign = driver.loop._campaign
+        assert campaign is not None and driver.phase != 'PINNED'
+        assert all(waits(campaign, pgid) for pgid in campaign.unpinnable)
+    driver.run_to('DONE')
+
+
+def placed(cluster: FakeCluster) -> Iterable[Placement]:
+    return cluster.map_view().placements.values()
+
+
+def test_a_started_campaign_goes_on_once_few_enough_pgs_cannot_be_pinned() -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    before = {pgid: list(pg.mon.raw) for pgid, pg in cluster.pg.items()}
+    driver.to_releasing()
+    cluster.refuse['osd pg-upmap-items'] = cluster.refuse['osd pg-upmap'] = 'EINVAL'
+    cluster.expand(share=1)
+    driver.run_to('PINNED')
+    driver.run(10)
+    assert driver.phase == 'PINNED' and 'UNPINNABLE' in codes(driver.status)
+    cluster.refuse.clear()
+    for pgid, raw in before.items():
+        cluster.pg[pgid].mon.raw = raw
+    cluster._crush_changed()
+    driver.run_to('RELEASING')
     driver.run_to('DONE')
