@@ -380,8 +380,7 @@ class Loop:
         signals = self._cluster.signals(view.osdmap)
         reading = self._wants_stored_options(view.osdmap)
         stored = self._cluster.stored_options() if reading else None
-        scanning = campaign is not None and campaign.active and signals.counts.degraded > 0 \
-            and view.osdmap.pg_temp
+        scanning = campaign is not None and campaign.active and signals.counts.degraded > 0
         return Observation(
             now=self._clock(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored),

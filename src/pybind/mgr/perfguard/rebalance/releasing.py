@@ -7,12 +7,12 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
-from ..watch.stop_conditions import OwnPg, Stop, osds_text
+from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from ..words import pgs
 from .batch import SCAN, choose, load_of, path_osds, window
 from .mon_options import epoch_of, peering_text
 from .moves import Move, move_between
-from .pinning import is_mixture, waits
+from .pinning import is_mixture, may_be_degraded, waits
 from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn
@@ -267,6 +267,7 @@ def release_more(turn: Turn) -> None:
                   if _releasable(turn, move, full)]
     if turn.stops:
         candidates = [move for move in candidates if not _is_held(turn, move)]
+    candidates = _without_degraded(turn, candidates)
     if not candidates:
         return
     candidates = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
@@ -293,6 +294,25 @@ def release_more(turn: Turn) -> None:
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
     turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
+
+
+def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:
+    """Moves of PGs that are known not to be degraded, where that stops releases no more.
+
+    A waiver, or a mute, is for the sake of the other PGs.
+    """
+    reason = Reason(Code.DEGRADED, 'PGs that may be degraded are not released')
+    if not (is_waived(reason, turn.campaign.acknowledged) or is_muted(reason, turn.seen.signals)):
+        return moves
+    found = [move for move in moves if not _may_be_degraded(turn, move)]
+    if len(found) < len(moves):
+        turn.reasons.append(reason)
+    return found
+
+
+def _may_be_degraded(turn: Turn, move: Move) -> bool:
+    place = turn.seen.placement(move.pgid)
+    return place is not None and may_be_degraded(place.acting, turn.seen.degraded_osds)
 
 
 def _prime(turn: Turn, move: Move) -> OsdSet:

@@ -108,6 +108,29 @@ def test_what_is_muted_stops_nothing() -> None:
     driver.run_to('DONE')
 
 
+@pytest.mark.parametrize('muted', [False, True])
+def test_no_waiver_releases_a_pg_that_is_degraded(muted: bool) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    cluster = driver.cluster
+    degraded = set(sorted(driver.loop._pins)[:3])
+    cluster.degraded = set(degraded)
+    cluster.report()
+    driver.ask('start')
+    driver.run_to('HOLDING')
+    if muted:
+        cluster.muted = {'PG_DEGRADED'}
+    else:
+        driver.ask('acknowledge', code='DEGRADED')
+    driver.run_until(lambda: driver.status['released'] > 0 and not driver.status['in_flight'])
+    driver.run(20)
+    moved = {one.pgid for one in cluster.moved}
+    assert moved and moved.isdisjoint(degraded)
+    assert driver.phase == 'RELEASING' and 'DEGRADED' in codes(driver.status)
+    cluster.degraded = set()
+    driver.run_to('DONE')
+
+
 def test_an_order_is_judged_by_what_it_touches() -> None:
     driver = Driver()
     driver.cluster.add_waiting()
