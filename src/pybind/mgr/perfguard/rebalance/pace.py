@@ -23,6 +23,8 @@ class Pace:
     code: str = Code.FIRST_PACE
     #: "reads of pool rbd" -> ms that they took while nothing moved, though more than was allowed.
     levels: Mapping[str, float] = field(default_factory=dict)
+    #: The reading that last added one.
+    acquitted: float = 0.0
 
 
 def pace_to_json(pace: Pace) -> Dict[str, Any]:
@@ -34,4 +36,5 @@ def pace_from_json(raw: Mapping[str, Any]) -> Pace:
     return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
                 bool(raw['halted']), str(raw['why']),
                 str(raw.get('code', Code.FIRST_PACE)),
-                {str(name): float(ms) for name, ms in raw.get('levels', {}).items()})
+                {str(name): float(ms) for name, ms in raw.get('levels', {}).items()},
+                float(raw.get('acquitted', 0.0)))

@@ -24,12 +24,18 @@ def set_pace(turn: Turn) -> None:
         # Otherwise nothing moves, and whatever clients feel is not its doing.
         pace = decide(pace, clients, unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
-                      len(campaign.in_flight), options)
+                      len(campaign.in_flight), options, _nothing_moves(turn))
     stalls = credit(stalls, clients, turn.now, options.stall_share, fast)
     if pace.halted != campaign.pace.halted:
         turn.event('throttle', 'all movement is halted' if pace.halted
                    else 'movement goes on', pace.why)
     turn.set(pace=pace, stalls=stalls)
+
+
+def _nothing_moves(turn: Turn) -> bool:
+    """The flag holds everything, or there is nothing to hold where others have cleared it."""
+    osdmap = turn.seen.osdmap
+    return NOREBALANCE in osdmap.flags or not (turn.campaign.in_flight or osdmap.pg_temp)
 
 
 def too_much(turn: Turn) -> List[Reason]:

@@ -30,8 +30,12 @@ COMFORT = 0.8
 HALT_READINGS = 3
 #: Readings without evidence after which what was halted is tried again.
 BLIND_READINGS = 18
-#: Readings over the target while all is halted (3 min) after which movement is not the cause.
+#: Readings over the target while nothing can move (3 min) after which movement is not the cause.
 INNOCENT_READINGS = 36
+#: A level that is in force is not raised again for so long. So levels cannot climb along with
+#: whatever it is that clients feel; without any limit in time, a load that has grown twice would
+#: halt a campaign for good.
+ACQUITTAL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,11 @@ def stopped(pace: Pace) -> Pace:
 
 
 def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
-           in_flight: int, options: Options) -> Pace:
-    """The pace after a new reading; without one, as before. See clients.felt."""
+           in_flight: int, options: Options, nothing_moves: bool = False) -> Pace:
+    """The pace after a new reading; without one, as before. See clients.felt.
+
+    `nothing_moves`: norebalance is in force, or there is nothing that it would hold.
+    """
     cap = float(options.max_pgs_in_flight)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
     if clients.time == pace.decided:
@@ -77,16 +84,18 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
-    seen = [_levelled(each, pace, options) for each in felt(clients, unsteady, stall_ms)]
-    if not seen:
+    plain = felt(clients, unsteady, stall_ms)
+    if not plain:
         return _guess(pace, clients)
+    pace = _lower_levels(pace, plain)
+    seen = [_levelled(each, pace, options) for each in plain]
     worst = max(seen, key=lambda each: each.pressure)
     if pace.halted and worst.pressure > 1.0 and pace.over >= INNOCENT_READINGS \
-            and not _over_named_limit(seen, options):
+            and nothing_moves and _may_rise(pace, seen, options):
         return _acquit(pace, seen)
     if worst.pressure > 1.0:
         # A small PG comes and goes between two readings: that it was there shows in its OSDs.
-        return _lower(pace, worst, max(in_flight, 1 if unsteady else 0))
+        return _lower(pace, worst, max(in_flight, 1 if unsteady else 0), nothing_moves)
     # What was halted goes on where the target is met: nothing moves that could be in its way.
     if worst.pressure <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)
@@ -105,28 +114,45 @@ def _name(each: Felt) -> str:
     return '%s of pool %s' % (each.kind, each.pool)
 
 
-def _over_named_limit(seen: Sequence[Felt], options: Options) -> bool:
-    """Whether a limit of latency_targets is exceeded: an order, whatever the cause."""
-    return any(each.pressure > 1.0 and named_target(options, each.pool) is not None
-               for each in seen)
+def _lower_levels(pace: Pace, plain: Sequence[Felt]) -> Pace:
+    """A level falls with the latency, and ends where that is within the ordinary limit."""
+    if not pace.levels:
+        return pace
+    ms = {_name(each): each.ms for each in plain}
+    within = {_name(each) for each in plain if each.pressure <= 1.0}
+    return replace(pace, levels={name: min(level, ms.get(name, level))
+                                 for name, level in pace.levels.items() if name not in within})
+
+
+def _may_rise(pace: Pace, seen: Sequence[Felt], options: Options) -> bool:
+    """Whether what is over its limit may become the new baseline.
+
+    Not a limit of latency_targets, which is an order, whatever the cause; and no level that was
+    only just raised.
+    """
+    over = [each for each in seen if each.pressure > 1.0]
+    recent = pace.decided - pace.acquitted < ACQUITTAL_SECONDS
+    return not any(named_target(options, each.pool) is not None
+                   or recent and _name(each) in pace.levels for each in over)
 
 
 def _acquit(pace: Pace, seen: Sequence[Felt]) -> Pace:
     """Latency stayed high although nothing moved: the load has changed, and is the new baseline."""
     levels = {_name(each): each.ms for each in seen if each.pressure > 1.0}
     worst = max(seen, key=lambda each: each.pressure)
-    return replace(pace, pgs=1.0, over=0, under=0, halted=False,
+    return replace(pace, pgs=1.0, over=0, under=0, halted=False, acquitted=pace.decided,
                    levels={**pace.levels, **levels}, code=Code.NEW_BASELINE,
                    why=_latency(worst).text + ' although nothing moves: this is the new baseline')
 
 
-def _lower(pace: Pace, worst: Felt, in_flight: int) -> Pace:
-    over = pace.over + 1
+def _lower(pace: Pace, worst: Felt, in_flight: int, nothing_moves: bool) -> Pace:
+    # While all is halted, only readings count during which nothing could move.
+    over = pace.over + 1 if nothing_moves or not pace.halted else 0
     halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
     # What is not in use was not tried: it is the PGs in flight that are too many.
     used = min(pace.pgs, float(max(1, in_flight)))
-    return _because(replace(pace, pgs=max(1.0, DECREASE * used), over=over, under=0,
-                            halted=halted), _latency(worst))
+    return _because(replace(pace, pgs=max(1.0, DECREASE * used), under=0, halted=halted,
+                            over=over if halted == pace.halted else 0), _latency(worst))
 
 
 def _raise(pace: Pace, worst: Felt, in_flight: int, cap: float) -> Pace:

@@ -11,8 +11,12 @@ from perfguard.reasons import Code
 from perfguard.rebalance.batch import Caps
 from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
-from perfguard.rebalance.throttle import (BLIND_READINGS, HALT_READINGS, INNOCENT_READINGS, caps,
-                                          decide, limit, stopped)
+from perfguard.rebalance.throttle import (ACQUITTAL_SECONDS, BLIND_READINGS, HALT_READINGS,
+                                          INNOCENT_READINGS, caps, decide, limit, stopped)
+from perfguard.rebalance.turn import Observation
+
+from ..fakes.cluster import FakeCluster
+from .test_phases import releasing
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
 TARGET = 2.0
@@ -117,7 +121,8 @@ def test_where_latency_stays_high_while_nothing_moves_movement_is_not_the_cause(
     pace = Pace(pgs=1.0, halted=True)
     for now in range(1, INNOCENT_READINGS + 2):
         assert pace.halted
-        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 2, OPTIONS)
+        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 2, OPTIONS,
+                      nothing_moves=True)
     assert not pace.halted and pace.pgs == 1.0 and pace.code == Code.NEW_BASELINE
     assert pace_from_json(pace_to_json(pace)) == pace
     begin = pace
@@ -131,11 +136,63 @@ def test_where_latency_stays_high_while_nothing_moves_movement_is_not_the_cause(
     assert begin.halted, 'and what is slower than that is still felt'
 
 
+def still(pace: Pace, ms: float, times: int, now: float, in_flight: int = 0) -> Pace:
+    """After some readings during which nothing could move."""
+    for step in range(1, times + 1):
+        pace = decide(pace, reading(now + step, ms), frozenset(), 0.0, in_flight, OPTIONS,
+                      nothing_moves=True)
+    return pace
+
+
+def test_movement_that_goes_on_is_not_acquitted() -> None:
+    """Others cleared norebalance, say: what moves may be the cause."""
+    pace = Pace(pgs=1.0, halted=True)
+    for now in range(1, 5 * INNOCENT_READINGS):
+        pace = decide(pace, reading(float(now), 20 * TARGET), frozenset(), 0.0, 1, OPTIONS)
+        assert pace.halted and not pace.levels
+    assert still(pace, 20 * TARGET, INNOCENT_READINGS - 1, 1000.0).halted
+
+
+def test_a_baseline_from_a_peak_falls_with_the_load() -> None:
+    name = 'reads of pool rbd'
+    pace = still(Pace(pgs=1.0, halted=True), 20 * TARGET, INNOCENT_READINGS + 1, 0.0)
+    assert not pace.halted and pace.levels == {name: 20 * TARGET}
+    for now, ms, level in ((100.0, 5 * TARGET, 5 * TARGET), (101.0, 7 * TARGET, 5 * TARGET),
+                           (102.0, 0.5 * TARGET, None)):
+        pace = decide(pace, reading(now, ms), frozenset(), 0.0, 1, OPTIONS)
+        assert pace.levels.get(name) == level
+    for now in range(200, 200 + HALT_READINGS + 5):
+        pace = decide(pace, reading(float(now), 5 * TARGET), frozenset(), 0.0, 1, OPTIONS)
+    assert pace.halted, 'against the ordinary limit again'
+
+
+def test_baselines_do_not_pile_up() -> None:
+    """A level rises at most once in ACQUITTAL_SECONDS, however the load grows."""
+    pace = still(Pace(pgs=1.0, halted=True), 2 * TARGET, INNOCENT_READINGS + 1, 0.0)
+    assert not pace.halted
+    pace = still(replace(pace, halted=True), 9 * TARGET, 3 * INNOCENT_READINGS, 100.0)
+    assert pace.halted and pace.levels == {'reads of pool rbd': 2 * TARGET}
+    later = still(pace, 9 * TARGET, INNOCENT_READINGS + 1, 100.0 + ACQUITTAL_SECONDS)
+    assert not later.halted and later.levels == {'reads of pool rbd': 9 * TARGET}
+    assert pace_from_json(pace_to_json(later)) == later
+
+
+def test_a_halt_counts_its_own_readings() -> None:
+    """Those that led to it were readings of movement."""
+    pace = Pace(pgs=1.0)
+    for now in range(1, HALT_READINGS + 1):
+        pace = decide(pace, reading(float(now), 2 * TARGET), frozenset(), 0.0, 1, OPTIONS)
+    assert pace.halted
+    assert still(pace, 2 * TARGET, INNOCENT_READINGS, 100.0).halted
+    assert not still(pace, 2 * TARGET, INNOCENT_READINGS + 1, 100.0).halted
+
+
 def test_a_limit_that_the_operator_set_is_never_raised() -> None:
     options = replace(OPTIONS, latency_targets='rbd=%g' % TARGET)
     pace = Pace(pgs=1.0, halted=True)
     for now in range(1, 3 * INNOCENT_READINGS):
-        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 0, options)
+        pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 0, options,
+                      nothing_moves=True)
         assert pace.halted and pace.code == Code.LATENCY
     learned = replace(pace, halted=False, levels={'reads of pool rbd': 10 * TARGET})
     lowered = decide(learned, reading(1000.0, 1.1 * TARGET), frozenset(), 0.0, 4, options)
@@ -145,7 +202,8 @@ def test_a_limit_that_the_operator_set_is_never_raised() -> None:
 def test_latency_that_is_high_at_times_acquits_nobody() -> None:
     pace = Pace(pgs=1.0, halted=True, over=INNOCENT_READINGS - 1)
     for now, ms in enumerate((1.1, 0.9, 1.1), 1):
-        pace = decide(pace, reading(float(now), ms * TARGET), frozenset(), 0.0, 0, OPTIONS)
+        pace = decide(pace, reading(float(now), ms * TARGET), frozenset(), 0.0, 0, OPTIONS,
+                      nothing_moves=True)
     assert pace.halted
 
 
@@ -258,7 +316,26 @@ def test_json() -> None:
     pace = Pace(3.5, 7.0, 1, 2, True, 'why', Code.LATENCY)
     assert pace_from_json(pace_to_json(pace)) == pace
     earlier = {key: value for key, value in pace_to_json(pace).items()
-               if key not in ('code', 'levels')}
+               if key not in ('code', 'levels', 'acquitted')}
     assert pace_from_json(earlier) == replace(pace, code=Code.FIRST_PACE)
     with pytest.raises((KeyError, TypeError, ValueError)):
         pace_from_json({'pgs': 'many'})
+
+
+def test_only_readings_under_norebalance_show_that_movement_is_not_the_cause() -> None:
+    machine = releasing(FakeCluster(backfill_seconds=1e6))
+    cluster, observe = machine.cluster, machine.observe
+
+    def slow() -> Observation:
+        return replace(observe(), clients=reading(cluster.now, 20 * TARGET))
+
+    setattr(machine, 'observe', slow)
+    machine.until(lambda: machine.campaign.pace.halted and 'norebalance' in cluster.flags)
+    machine.turn()
+    cluster.flags.discard('norebalance')  # by other hands, and left to them
+    for _ in range(2 * INNOCENT_READINGS):
+        machine.turn()
+    assert 'norebalance' not in cluster.flags
+    assert machine.campaign.pace.halted and machine.campaign.in_flight
+    cluster.flags.add('norebalance')
+    machine.until(lambda: not machine.campaign.pace.halted, INNOCENT_READINGS + 5)
