@@ -22,6 +22,9 @@ from .watch.report import history_json
 
 CommandResult = Tuple[int, str, str]
 
+#: A command waits no longer for the cluster to be reported fit.
+MOST_PATIENCE_SECONDS = 5.0
+
 
 def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
     """Check --format and turn refusals into a retval and one line."""
@@ -49,20 +52,23 @@ def show(data: Dict[str, Any], format: Optional[str],
 Answer = TypeVar('Answer')
 
 
-def patiently(ask: Callable[[], Answer], seconds: float, wake: Callable[[], None],
-              rest_seconds: float = 0.3) -> Answer:
+def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], None],
+              rest_seconds: float = 1.0) -> Answer:
     """The answer of `ask`, asked again for a report period where the cluster is not fit.
 
     What the OSDs report is a moment old: a cluster that has just become clean must not be refused
-    for what it was.
+    for what it was. But other commands of this module wait meanwhile. The argument of `ask`:
+    whether it was asked before.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + min(seconds, MOST_PATIENCE_SECONDS)
+    again = False
     while True:
         try:
-            return ask()
+            return ask(again)
         except Refused as refused:
-            if refused.errno != errno.EPERM or time.monotonic() >= deadline:
+            if not refused.not_fit or time.monotonic() >= deadline:
                 raise
+        again = True
         wake()
         time.sleep(rest_seconds)
 
@@ -405,12 +411,13 @@ class Commands(ProbeCommands):
                                  dry_run=dry_run, force=force), format)
 
     def _order(self, order: Order, format: Optional[str]) -> CommandResult:
-        answer = patiently(lambda: self.loop.ask(order), self.loop.report_seconds(),
-                           self.loop.wake)
+        answer = patiently(lambda again: self.loop.ask(order, again),
+                           self.loop.report_seconds(), self.loop.wake)
         return show(answer, format, tables.order)
 
     def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
-        patiently(lambda: self.loop.request(request), self.loop.report_seconds(), self.loop.wake)
+        patiently(lambda again: self.loop.request(request), self.loop.report_seconds(),
+                  self.loop.wake)
         data = {'verb': request.verb, 'message': message}
         return show(data, format, tables.accepted)
 

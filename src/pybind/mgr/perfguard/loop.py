@@ -54,7 +54,7 @@ from .upmap.future import NoFuture
 from .watch.checks import KINDS
 from .watch.controller import Watching
 from .watch.series import Point
-from .watch.stop_conditions import Touched, unhealthy
+from .watch.stop_conditions import NOTHING, Touched, unhealthy
 from .words import plural
 
 log = logging.getLogger(__name__)
@@ -169,9 +169,13 @@ class Loop:
         if self.published.campaign is None and not self.published.rebalance:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
 
-    def ask(self, order: Union[Order, ProbeOrder, shutdown.Shutdown]) -> Json:
-        """Have the next turn answer an order, or carry it out; waits for it."""
-        return self._desk.ask(order, self.wake)
+    def ask(self, order: Union[Order, ProbeOrder, shutdown.Shutdown],
+            again: bool = False) -> Json:
+        """Have the next turn answer an order, or carry it out; waits for it.
+
+        `again`: after it was refused since the cluster was not fit.
+        """
+        return self._desk.ask(order, self.wake, again)
 
     def status(self) -> Json:
         """`perfguard status`, and how old it is."""
@@ -466,7 +470,8 @@ class Loop:
                         order, seen, view, options, self._moving())
             except Refused as refused:
                 consultation.refused = refused
-                self._note(Event('refused', order.verb, str(refused)))
+                if not (consultation.again and refused.not_fit):
+                    self._note(Event('refused', order.verb, str(refused)))
             except Exception as error:
                 # One order that goes wrong must not keep the others from being answered.
                 log.exception('the order %s failed', order.verb)
@@ -480,7 +485,9 @@ class Loop:
             return self._joiner.prepare(order, seen).as_json(order, None)
         self._leaving.reopen()
         request = Request('prepare', order.force)
-        check(self._campaign, request, self._held_back(), (), _unfit(seen.osdmap))
+        # What speaks against any change is known before Ceph's tools are run for this one.
+        check(self._campaign, request, self._held_back(), self._unhealthy(seen, NOTHING),
+              _unfit(seen.osdmap))
         refuse_bad_options(request, problems(
             self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
         prepared = self._joiner.prepare(order, seen)

@@ -22,6 +22,8 @@ PATIENCE_SECONDS = 30.0
 class Consultation:
     """One order, of whatever kind, and the loop's answer to it."""
     order: Any
+    #: It was refused a moment ago, which was noted then.
+    again: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
@@ -35,16 +37,16 @@ class Desk:
         self._lock = threading.Lock()
         self._closed = False
 
-    def put(self, order: Any) -> Consultation:
-        consultation = Consultation(order)
+    def put(self, order: Any, again: bool = False) -> Consultation:
+        consultation = Consultation(order, again)
         self._queue.put(consultation)
         if self._closed:
             self.close()
         return consultation
 
-    def ask(self, order: Any, wake: Callable[[], None]) -> Json:
+    def ask(self, order: Any, wake: Callable[[], None], again: bool = False) -> Json:
         """For the command's thread: waits for the loop's answer; raises Refused."""
-        consultation = self.put(order)
+        consultation = self.put(order, again)
         wake()
         consultation.done.wait(PATIENCE_SECONDS)
         with self._lock:

@@ -11,11 +11,15 @@ from .types import Campaign, Phase
 
 
 class Refused(Exception):
-    """A request that cannot be met; nothing was changed. `errno` is positive."""
+    """A request that cannot be met; nothing was changed. `errno` is positive.
 
-    def __init__(self, code: int, text: str) -> None:
+    `not_fit`: for what the cluster was in the last reports, which the next ones may not show.
+    """
+
+    def __init__(self, code: int, text: str, not_fit: bool = False) -> None:
         super().__init__(text)
         self.errno = code
+        self.not_fit = not_fit
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
             raise Refused(errno.EPERM, 'no campaign can begin: %s' % unfit)
         if unhealthy and not request.force:
             raise Refused(errno.EPERM, 'the cluster is not fit to begin (--force overrides): %s'
-                          % '; '.join(texts(unhealthy)))
+                          % '; '.join(texts(unhealthy)), not_fit=True)
         return
     if not running and not _decides(campaign, verb):
         raise Refused(errno.ENOENT, 'no campaign is under way: begin one with "rebalance prepare"')

@@ -90,17 +90,19 @@ ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback',
         'schedule rm')))
 
 
-@pytest.mark.parametrize('code, refusals, seconds, accepted', [
-    (errno.EPERM, 3, 60.0, True), (errno.EPERM, 3, 0.0, False), (errno.EBUSY, 3, 60.0, False)])
+@pytest.mark.parametrize('not_fit, refusals, seconds, accepted', [
+    (True, 3, 60.0, True), (True, 3, 0.0, False), (False, 3, 60.0, False)])
 def test_what_the_cluster_is_not_fit_for_is_asked_again(
-        stub: types.ModuleType, code: int, refusals: int, seconds: float, accepted: bool) -> None:
+        stub: types.ModuleType, not_fit: bool, refusals: int, seconds: float,
+        accepted: bool) -> None:
     """For a report period: what was refused may rest on an old picture."""
     from perfguard.cli import patiently
     woken: List[int] = []
 
-    def ask() -> str:
+    def ask(again: bool) -> str:
+        assert again == bool(woken)
         if len(woken) < refusals:
-            raise Refused(code, 'not now')
+            raise Refused(errno.EPERM, 'not now', not_fit)
         return 'done'
 
     if accepted:
@@ -121,7 +123,7 @@ def test_orders(shell: Shell) -> None:
     given: List[Order] = []
     answer = shell.driver.order('drain', 'h3', dry_run=True)
 
-    def order(wanted: Order) -> Any:
+    def order(wanted: Order, again: bool = False) -> Any:
         given.append(wanted)
         return answer
 

@@ -10,6 +10,7 @@ import pytest
 from perfguard import loop
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
 from perfguard.options import Options
+from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
@@ -230,6 +231,22 @@ def test_unhealthy_cluster_needs_force() -> None:
     assert refusal(driver, 'prepare').errno == errno.EPERM
     driver.ask('prepare', force=True)
     driver.run_to('PREPARED')
+
+
+def test_an_order_that_the_cluster_is_not_fit_for_costs_little() -> None:
+    """It is repeated: Ceph's tools are not run for it, and one event says it all."""
+    driver = Driver()
+    cluster = driver.cluster
+    cluster.add_waiting()
+    cluster.trouble = {'laggy': 3}
+    driver.run(2)
+    setattr(cluster, 'outlook', lambda *args: pytest.fail('the tools were run'))
+    for again in (False, True, True):
+        waiting = driver.loop._desk.put(Order('expand', weight='1.0'), again)
+        driver.turn()
+        assert waiting.refused is not None and waiting.refused.not_fit
+    kinds = [event['kind'] for event in driver.loop.published.events]
+    assert kinds.count('refused') == 1
 
 
 def test_requests_noted_before_the_answer_survive() -> None:

@@ -43,6 +43,9 @@ class Touched:
     pools: AbstractSet[int]
 
 
+NOTHING = Touched(frozenset(), frozenset())
+
+
 class OwnPg(NamedTuple):
     """A PG that the campaign's own release may have made degraded."""
     pool: int
