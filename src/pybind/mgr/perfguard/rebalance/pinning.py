@@ -242,8 +242,8 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
 
 
 def may_be_degraded(acting: OsdSet, degraded_osds: FrozenSet[int]) -> bool:
-    """Each OSD that serves the PG has a degraded PG, or a shard of this one has no OSD."""
-    return NO_OSD in acting or degraded_osds.issuperset(acting)
+    """Each OSD that serves the PG has a degraded PG; a hole in the set is no OSD."""
+    return degraded_osds.issuperset(set(acting) - {NO_OSD})
 
 
 def _before(turn: Turn, pool: Pool, present: UpmapEntry, raw: Optional[OsdSet]) -> UpmapEntry:
