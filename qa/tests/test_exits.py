@@ -80,7 +80,8 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str,
     assert len(guard.upmaps()) >= pinned
     stays_still(guard)
 
-    # Nothing was released: the rollback is one epoch, and no PG leaves active+clean.
+    # Nothing was released: CRUSH changes in one epoch, unnecessary pins go once that is read back,
+    # and no PG leaves active+clean.
     epoch = cluster.epoch()
     with Witness(cluster) as witness:
         answer = roll_back(guard)
@@ -90,8 +91,9 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str,
               release, answer['pins_removed'], answer['pgs'], crush_epochs, len(epochs), remapped,
               sorted(witness.states), witness.looks))
     assert answer['pins_removed'] == pinned and answer['pgs'] == 0
-    assert (crush_epochs, len(epochs), remapped) == (1, 1, 0) and clean(witness.states)
-    assert crush_weights(cluster) == weights and guard.upmaps() == mine
+    assert (crush_epochs, remapped) == (1, 0) and len(epochs) <= 2 and clean(witness.states)
+    assert crush_weights(cluster) == weights
+    cluster.wait(lambda: guard.upmaps() == mine, 30, 'the upmaps from before')
     assert served_by(cluster) == served and guard.foreign() == before
     guard.wait_check(HELD, False, 20)
 
