@@ -17,7 +17,7 @@ units=src/pybind/mgr/perfguard/tests
 web=src/pybind/mgr/perfguard/web
 tier=quick
 # Tests on real clusters mostly wait. What they wait for may take longer beside others.
-workers=${PERFGUARD_WORKERS:-4}
+workers=${PERFGUARD_WORKERS:-3}
 export PERFGUARD_PATIENCE="${PERFGUARD_PATIENCE:-3}"
 export PERFGUARD_ARTEFACTS="${PERFGUARD_ARTEFACTS:-$PWD/build/artefacts}"
 export PYTHONPATH="$PWD/src/pybind/mgr:$PWD" PYTHONDONTWRITEBYTECODE=1

@@ -361,6 +361,7 @@ def test_cancel_and_rm(probes: Probes) -> None:
     probes.refused('probe show', errno.ENOENT, 'no probe %d' % run, run=run)
 
 
+@pytest.mark.alone
 def test_compare_and_baseline(probes: Probes) -> None:
     """OSDs that are slower than at the time of the baseline are told of, until they are not."""
     cluster, guard = probes.cluster, probes.guard
