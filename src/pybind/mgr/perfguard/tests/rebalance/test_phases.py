@@ -337,6 +337,28 @@ def test_no_more_pgs_peer_at_once_than_allowed_though_statistics_are_late() -> N
     assert most == 8
 
 
+def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
+    """A PG of an erasure coded pool that lost an OSD: nothing can pin it, and it moves."""
+    machine = prepared()
+    cluster = machine.cluster
+    pgid, pg = next((pgid, pg) for pgid, pg in cluster.pg.items() if pool_of(pgid) == 2)
+    first, second, lost = pg.data
+    cluster.take_down(lost)
+    cluster.mark_out(lost)
+    machine.until(lambda: pgid in cluster.remapped())
+    # The statistics do not show yet that it is degraded.
+    cluster.trouble = {'degraded': 0}
+    setattr(cluster, 'degraded_osds', frozenset)
+    cluster.backfill_seconds = 1e6
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    assert pgid in machine.campaign.unpinnable
+    machine.ask('start')
+    machine.until(lambda: pgid in machine.campaign.in_flight)
+    flight = machine.campaign.in_flight[pgid]
+    assert set(flight.readers) == {first, second} and flight.sources == ()
+
+
 def test_nothing_is_released_onto_an_osd_that_is_down() -> None:
     machine = pinned()
     new = machine.cluster.hosts
