@@ -10,6 +10,7 @@ from typing import Dict, Iterable, List, Mapping
 from . import keyring
 from .daemons import Daemons
 from .errors import ClusterError
+from .patience import patient
 from .releases import Release
 
 # Two cores are what a small machine has; more at once do not end sooner there.
@@ -80,7 +81,8 @@ class Boot:
         """
         argv = self._release.argv(command, self._directory)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=timeout, cwd=self._directory)
+                              stderr=subprocess.STDOUT, timeout=patient(timeout),
+                              cwd=self._directory)
         output = done.stdout.decode(errors='replace')
         if check and done.returncode != 0:
             raise ClusterError(f'{command[0]} failed: {output.strip().rpartition(chr(10))[2]}')

@@ -29,6 +29,7 @@ from .daemons import Daemons
 from .dashboard import Dashboard
 from .errors import ClusterError, CommandError, WaitTimeout
 from .load_control import Load
+from .patience import patient
 from .placement import host_of_added, host_of_first, location
 from .pgstats import PgStats
 from .state import (State, directories, is_stopped, new_directory, process_identity,
@@ -38,8 +39,6 @@ from .state import (State, directories, is_stopped, new_directory, process_ident
 BOOT_TIMEOUT = 120.0
 MGR_TIMEOUT = 90.0
 POLL_SECONDS = 0.1
-#: How many times longer than on a machine of its own a cluster may take for what is waited for.
-PATIENCE = float(os.environ.get('PERFGUARD_PATIENCE', '1'))
 
 # sockaddr_un has room for 108 bytes with the terminating zero.
 SOCKET_PATH_MAX = 107
@@ -258,7 +257,7 @@ class Cluster:
 
     def flush_pg_stats(self, timeout: float = 20.0) -> None:
         """Return when the mgr has PG stats that are younger than this call."""
-        self._pg_stats.flush(timeout * PATIENCE)
+        self._pg_stats.flush(patient(timeout))
 
     def osds(self) -> List[int]:
         """The ids of all OSDs."""
@@ -273,9 +272,9 @@ class Cluster:
     def wait(self, predicate: Callable[[], Any], timeout: float, what: str) -> Any:
         """Poll until `predicate` gives something true, and return that.
 
-        A command refused or unanswered counts as not yet. The time is multiplied by PATIENCE.
+        A command refused or unanswered counts as not yet. The timeout grows with PATIENCE.
         """
-        timeout *= PATIENCE
+        timeout = patient(timeout)
         deadline = time.monotonic() + timeout
         problem = ''
         while True:

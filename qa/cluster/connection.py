@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 from .errors import ClusterError, CommandError
+from .patience import patient
 
 try:
     import rados
@@ -26,7 +27,7 @@ except ImportError:
 Reply = Tuple[int, str, str]
 T = TypeVar('T')
 
-DEFAULT_TIMEOUT = 30.0
+DEFAULT_TIMEOUT = patient(30.0)
 
 # What a command meets while the mgr changes: it is sent again until its timeout.
 _TRANSIENT = (errno.ENOTCONN, errno.EAGAIN, errno.ECONNRESET)

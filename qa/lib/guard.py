@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from qa.cluster import Cluster
-from qa.cluster.cluster import PATIENCE
+from qa.cluster.patience import patient
 
 #: What lets a campaign on a loopback cluster take seconds instead of minutes.
 FAST_CONF = {'mon': {'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period': '1'}}
@@ -69,7 +69,7 @@ class Guard:
 
     def do(self, verb: str, timeout: float = 20, **args: Any) -> None:
         """A rebalance command that must be let in; repeated while the cluster settles."""
-        deadline = time.monotonic() + timeout * PATIENCE
+        deadline = time.monotonic() + patient(timeout)
         while True:
             retval, _, error = self.ask('rebalance ' + verb, **args)
             if retval == 0:

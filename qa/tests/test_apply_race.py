@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from qa.cluster import Cluster
+from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import Guard
 
@@ -25,7 +26,7 @@ def heavier(cluster: Cluster, osd: int) -> str:
     cluster.ceph('osd', 'getcrushmap', '-o', here)
     subprocess.run(cluster.release.argv(
         ['crushtool', '-i', here, '--reweight-item', 'osd.%d' % osd, '2', '-o', there],
-        cluster.directory), check=True, stdout=subprocess.DEVNULL, timeout=60)
+        cluster.directory), check=True, stdout=subprocess.DEVNULL, timeout=patient(60))
     return base64.b64encode(Path(there).read_bytes()).decode()
 
 

@@ -17,6 +17,7 @@ from qa.bench.expansion.balance import is_done, worst_deviation
 from qa.bench.expansion.burst import Verdict, verdict
 from qa.bench.expansion.clients import latency
 from qa.bench.expansion.settings import Arm, Settings, alternating, parse_arm, parse_option
+from qa.cluster.patience import patient
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample
 from qa.lib.terminal import heed_interrupts
 
@@ -210,7 +211,7 @@ def test_nothing_is_left_of_an_interrupted_bench(number: int, run_dir: Path) -> 
         while 'clients start' not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(number)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=patient(60))
     finally:
         process.kill()
     assert process.returncode == 128 + number

@@ -10,6 +10,7 @@ from typing import List
 import pytest
 
 from qa.cluster import Cluster
+from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import FAST_CONF, Guard, Json
 
@@ -181,10 +182,10 @@ def test_offline_pins(release: str, make_cluster: ClusterFactory) -> None:
         path.write_text(cluster.ceph(*command, '-f', 'json').stdout)
         argv += [f'--{option}-dump', str(path)]
     env = {'PYTHONPATH': str(SOURCE)}
-    done = subprocess.run(argv, env=env, check=True, stdout=subprocess.PIPE, timeout=60,
+    done = subprocess.run(argv, env=env, check=True, stdout=subprocess.PIPE, timeout=patient(60),
                           universal_newlines=True)
     plan = json.loads(subprocess.run([*argv, '--format', 'json'], env=env, check=True,
-                                     stdout=subprocess.PIPE, timeout=60).stdout)
+                                     stdout=subprocess.PIPE, timeout=patient(60)).stdout)
     assert not plan['unpinnable']
     commands = [as_command(line) for line in done.stdout.splitlines()]
     assert len(commands) >= len(plan['items']) + len(plan['pg_upmap']) > 20

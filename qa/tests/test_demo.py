@@ -14,6 +14,7 @@ from typing import List
 import pytest
 
 from qa.cluster.dashboard import ACCEPT
+from qa.cluster.patience import patient
 from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -89,7 +90,7 @@ def test_interrupted_demonstration(run_dir: Path) -> None:
         assert left_behind(run_dir)
         time.sleep(1)
         os.killpg(demo.pid, signal.SIGINT)
-        _, errors = demo.communicate(timeout=30)
+        _, errors = demo.communicate(timeout=patient(30))
         assert demo.returncode == 130
         assert errors == 'interrupted; the cluster is gone\n'
         assert left_behind(run_dir) == []

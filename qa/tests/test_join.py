@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qa.cluster import Cluster
+from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import (SLOW_PEERING, crush_weights, join, let_go, order, refused,
@@ -125,7 +126,7 @@ def crush_tool(cluster: Cluster, *options: str) -> bytes:
     argv = [str(cluster.directory / option) if option in ('crush', 'heavy', 'text') else option
             for option in options]
     subprocess.run(cluster.release.argv(['crushtool', *argv], cluster.directory), check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=patient(60))
     return Path(argv[-1]).read_bytes()
 
 

@@ -7,6 +7,7 @@ from typing import Dict, Set
 import pytest
 
 from qa.cluster import Cluster
+from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
 
@@ -29,7 +30,8 @@ def msr_cluster(make: ClusterFactory, release: str) -> Cluster:
     # Native clients of an older release do not know such rules.
     subprocess.run(cluster.release.argv(
         ['rados', '-c', str(cluster.conf_path), '-p', 'msr', 'bench', '3', 'write', '-b', '16384',
-         '--no-cleanup'], cluster.directory), check=True, stdout=subprocess.DEVNULL, timeout=60)
+         '--no-cleanup'], cluster.directory), check=True, stdout=subprocess.DEVNULL,
+        timeout=patient(60))
     cluster.wait_clean(60)
     return cluster
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List
 import pytest
 
 from qa.cluster import Cluster, ClusterError, CommandError
+from qa.cluster.patience import patient
 from qa.cluster.releases import Recipe, check_candidate
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample, quantile, summarise
 from qa.cluster.state import State, base_dir, new_directory, process_identity
@@ -34,7 +35,8 @@ def pacific(cluster_factory: ClusterFactory) -> Cluster:
 
 
 def _run_cli(*argv: str) -> 'subprocess.CompletedProcess[str]':
-    return subprocess.run([sys.executable, '-m', 'qa.cluster', *argv], cwd=CHECKOUT, timeout=60,
+    return subprocess.run([sys.executable, '-m', 'qa.cluster', *argv], cwd=CHECKOUT,
+                          timeout=patient(60),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           universal_newlines=True)
 
