@@ -16,6 +16,9 @@ python=/usr/bin/python3
 units=src/pybind/mgr/perfguard/tests
 web=src/pybind/mgr/perfguard/web
 tier=quick
+build=build
+# More failed tests than these are no accident.
+again_max=6
 # Tests on real clusters mostly wait. What they wait for may take longer beside others.
 workers=${PERFGUARD_WORKERS:-3}
 export PERFGUARD_PATIENCE="${PERFGUARD_PATIENCE:-3}"
@@ -56,7 +59,7 @@ tests() {
     begin "$1 tests"
     report=$1
     shift
-    mkdir -p "$PERFGUARD_ARTEFACTS"
+    mkdir -p "$PERFGUARD_ARTEFACTS" "$build"
     setpriv --pdeathsig INT "$python" -m pytest -o junit_family=xunit2 \
         --junitxml="$PERFGUARD_ARTEFACTS/$report.xml" "$@"
 }
@@ -113,12 +116,38 @@ clusters() {
     [ "$tier" = quick ] || limit=10800
     # Built once, before the tests, so that no test's time is that of a download.
     "$python" -m qa.cluster build reef tentacle
-    failed=
-    tests cluster qa/tests --tier="$tier" --limit=$limit --durations=0 --durations-min=5 \
-        -v -n "$workers" --dist=loadgroup -m 'not alone' || failed=yes
-    tests alone qa/tests --tier="$tier" --limit=$limit --durations=0 --durations-min=5 \
-        -m alone || failed=yes
-    test -z "$failed"
+    mkdir -p "$build"
+    : > "$build/failed"
+    cluster_tests cluster -v -n "$workers" --dist=loadgroup -m 'not alone'
+    cluster_tests alone -m alone
+    [ ! -s "$build/failed" ] || again
+}
+
+# Ends the check if anything else than a failed test is wrong. Usage: cluster_tests NAME pytest's
+# arguments
+cluster_tests() {
+    status=0
+    tests "$@" qa/tests --tier="$tier" --limit=$limit --durations=0 --durations-min=5 \
+        --failed-to="$build/failed-now" || status=$?
+    [ $status = 0 ] || { [ $status = 1 ] && [ -s "$build/failed-now" ]; } || exit $status
+    cat "$build/failed-now" >> "$build/failed"
+}
+
+# Some dozens of daemons on two cores: a test may miss a deadline because of its neighbours. A few
+# failed tests run once more, one after another. A second failure fails the check; what passes now
+# is named, as a test that passes only now and then needs a look.
+again() {
+    count=$(wc -l < "$build/failed")
+    if [ "$count" -gt "$again_max" ]; then
+        echo "$count tests failed" >&2
+        return 1
+    fi
+    begin "$count failed tests again"
+    xargs -d '\n' setpriv --pdeathsig INT "$python" -m pytest -o junit_family=xunit2 \
+        --junitxml="$PERFGUARD_ARTEFACTS/again.xml" --limit=1500 --tier="$tier" -v \
+        < "$build/failed"
+    echo 'these passed only when run again, alone; what failed first is above:'
+    sed 's/^/    /' "$build/failed"
 }
 
 everything() {

@@ -61,6 +61,8 @@ def add_options(parser: pytest.Parser) -> None:
                      help='run on these releases, separated by commas, whatever the tier')
     parser.addoption('--limit', type=float, default=0.0, metavar='SECONDS',
                      help='interrupt the whole run after so many seconds')
+    parser.addoption('--failed-to', metavar='FILE',
+                     help='write the failed tests into a file, one on a line')
 
 
 class Tiers:
@@ -77,6 +79,9 @@ class Tiers:
         self._left_out = 0
         #: Clusters that were booted.
         self.boots = 0
+        #: Failed tests, in their order.
+        self._failed: Dict[str, None] = {}
+        self._failed_to: Optional[str] = config.getoption('--failed-to')
         heed_interrupts()
         if config.getoption('--limit') and not hasattr(config, 'workerinput'):
             watch_the_clock(config.getoption('--limit'))
@@ -137,10 +142,17 @@ class Tiers:
 
     # ---- what is said at the end
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            # xdist adds the group.
+            self._failed[report.nodeid.partition('@')[0]] = None
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output: Optional[Dict[str, object]] = getattr(session.config, 'workeroutput', None)
         if output is not None:
             output.update({LEFT_OUT: self._left_out, BOOTS: self.boots})
+        elif self._failed_to:
+            Path(self._failed_to).write_text(''.join(name + '\n' for name in self._failed))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:

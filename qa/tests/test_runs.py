@@ -7,16 +7,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Callable, List
+from typing import Callable, List, Tuple
 
 import pytest
 
+from qa.cluster.patience import patient
 from qa.lib import tiers
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: Until a cluster has booted on a machine that boots others as well.
-BOOT_SECONDS = 120.0
-END_SECONDS = 60.0
+BOOT_SECONDS = patient(120)
+END_SECONDS = patient(60)
 TESTS = '''
 import pytest, time
 
@@ -124,3 +125,21 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
             command(tmp_path, text, *argv), cwd=CHECKOUT, timeout=120, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, universal_newlines=True)
         assert done.returncode == 0 and counts in done.stdout and said in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize('argv', [(), ('-n', '2', '--dist=loadgroup')])
+def test_failed_tests_are_listed_so_that_they_run_again(tmp_path: Path, argv: Tuple[str, ...]
+                                                        ) -> None:
+    text = ('import pytest\n'
+            '@pytest.mark.parametrize("name", ["a b", "c[1]"])\n'
+            'def test_fails(name): assert not name\n'
+            '@pytest.fixture\n'
+            'def broken(): raise OSError\n'
+            'def test_errors(broken): pass\n'
+            'def test_passes(): pass\n')
+    listed = tmp_path / 'failed'
+    run = subprocess.run(command(tmp_path, text, f'--failed-to={listed}', *argv), cwd=CHECKOUT,
+                         timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert run.returncode == 1, run
+    found = [line.partition('::')[2] for line in listed.read_text().splitlines()]
+    assert sorted(found) == ['test_errors', 'test_fails[a b]', 'test_fails[c[1]]']
