@@ -12,6 +12,8 @@ from typing import Iterator, List
 
 from qa.cluster import Cluster, ClusterError
 
+from .guard import ENABLED
+
 #: Where the controllers of cgroup v1 are mounted.
 CGROUP = Path('/sys/fs/cgroup')
 CPU_PERIOD_US = 100_000
@@ -25,7 +27,8 @@ CPU_SAMPLE_SECONDS = 4.0
 LAGGY_CONF = {
     'global': {'osd_heartbeat_grace': '10'},
     'osd': {'osd_pool_default_read_lease_ratio': '0.1'},
-    'mon': {'osd_pool_default_read_lease_ratio': '0.1', 'paxos_propose_interval': '0.2'},
+    'mon': {**ENABLED, 'osd_pool_default_read_lease_ratio': '0.1',
+            'paxos_propose_interval': '0.2'},
     'mgr': {'mgr_stats_period': '2'},
 }
 

@@ -8,8 +8,12 @@ from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
 
+#: perfguard runs from the first mgr on: to enable a module later makes every mgr start again.
+ENABLED = {'mgr_initial_modules': 'iostat perfguard'}
+#: With the mons' own proposal interval, which a ceph.conf would override.
+USUAL_CONF: Dict[str, Dict[str, str]] = {'mon': ENABLED, 'mgr': {'mgr_stats_period': '1'}}
 #: What lets a campaign on a loopback cluster take seconds instead of minutes.
-FAST_CONF = {'mon': {'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period': '1'}}
+FAST_CONF = {'mon': {**ENABLED, 'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period': '1'}}
 FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',
                 'max_backfills_primary': '8', 'max_backfills_target': '8',
                 'max_backfills_host': '32', 'max_transition_ratio': '0.2',

@@ -9,11 +9,9 @@ import pytest
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import Guard
+from qa.lib.guard import USUAL_CONF, Guard
 
 pytestmark = pytest.mark.releases('pacific')
-
-CONF = {'mgr': {'mgr_stats_period': '1'}}
 
 
 def crush_version(cluster: Cluster) -> int:
@@ -37,7 +35,7 @@ def weight(cluster: Cluster, osd: int) -> float:
 
 def test_a_concurrent_change_of_crush_survives(release: str,
                                                make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster)
     before = guard.foreign()
     given = heavier(cluster, 1)

@@ -9,13 +9,12 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import Guard
+from qa.lib.guard import USUAL_CONF, Guard
 from qa.lib.joins import (SLOW_PEERING, Witness, ask, changed_since, crush_weights, join, landing,
                           order, refused, served_by, wait_reported)
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
 
-CONF = {'mgr': {'mgr_stats_period': '1'}}
 HELD = 'PERFGUARD_HELD_PINS'
 #: Seconds between two looks of the balancer, and for how long it must not find anything to do.
 BALANCER_SECONDS = 3
@@ -63,7 +62,7 @@ def roll_back(guard: Guard) -> Dict[str, Any]:
 
 def test_abort_stays_still_and_rollback_takes_one_epoch(release: str,
                                                         make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster, SLOW_PEERING)
     eager_balancer(cluster)
     added = cluster.add_osds(4, weight=0.0)
@@ -111,7 +110,7 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str,
 
 
 def test_shutdown_gives_everything_back(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster)
     before, upmaps = guard.foreign(), guard.upmaps()
     assert guard.get('held')['held'] == []
@@ -141,7 +140,7 @@ def test_shutdown_gives_everything_back(release: str, make_cluster: ClusterFacto
 
 
 def test_expand_leaves_drained_disks_out(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster, SLOW_PEERING)
     wait_reported(guard)
     # One by perfguard, one as "ceph orch osd rm" and others do it.

@@ -10,20 +10,18 @@ import pytest
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import Guard
+from qa.lib.guard import USUAL_CONF, Guard
 from qa.lib.joins import (SLOW_PEERING, crush_weights, join, let_go, order, refused,
                           safe_to_destroy, wait_reported)
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
-#: The mons' own proposal interval: a ceph.conf would override what perfguard sets for the burst.
-CONF = {'mgr': {'mgr_stats_period': '1'}}
 #: Seconds with and around a burst in which clients are listened to.
 LISTEN_SECONDS = 12.0
 
 
 def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster, SLOW_PEERING)
     before = guard.foreign()
     wait_reported(guard)
@@ -68,7 +66,7 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster, SLOW_PEERING)
     before, weights = guard.foreign(), crush_weights(cluster)
     host, other = sorted(set(cluster.osd_hosts().values()))[:2]
@@ -95,7 +93,7 @@ def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
 
 @pytest.mark.releases('pacific')
 def test_apply(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster, SLOW_PEERING)
     before, weights = guard.foreign(), crush_weights(cluster)
     wait_reported(guard)
@@ -132,7 +130,7 @@ def crush_tool(cluster: Cluster, *options: str) -> bytes:
 
 @pytest.mark.releases('pacific', 'tentacle')
 def test_auto_expand(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, CONF)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF)
     guard = Guard(cluster, {'auto_expand': 'true', 'loop_interval': '10'})
     before = guard.foreign()
     time.sleep(3)
@@ -157,7 +155,7 @@ def test_auto_expand(release: str, make_cluster: ClusterFactory) -> None:
 def test_mgr_failover_in_the_middle(release: str, make_cluster: ClusterFactory,
                                     phase: str) -> None:
     """Whatever the mgr was about: nothing is lost, nothing is left. IDLE: it has only begun."""
-    cluster = small_cluster(make_cluster, release, CONF, mgrs=2)
+    cluster = small_cluster(make_cluster, release, USUAL_CONF, mgrs=2)
     guard = Guard(cluster, SLOW_PEERING)
     before = guard.foreign()
     added = cluster.add_osds(2, weight=0.0)

@@ -13,7 +13,7 @@ from qa.cluster import Cluster
 from qa.lib.joins import (crush_weights, join, landing, let_go, order, safe_to_destroy,
                           wait_reported)
 from qa.lib.clusters import ClusterFactory
-from qa.lib.guard import Guard, Json
+from qa.lib.guard import USUAL_CONF, Guard, Json
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 
@@ -21,9 +21,8 @@ pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 TIB = 1 << 40
-#: The mons' own proposal interval: a ceph.conf would override what perfguard sets for the burst.
 CONF: Dict[str, Dict[str, str]] = {
-    'mgr': {'mgr_stats_period': '1'}, 'mon': {'mgr_initial_modules': 'iostat perfguard'},
+    **USUAL_CONF,
     # The drives of new OSDs differ in size: 1, 2, 1 and 2 TiB.
     **{'osd.%d' % osd: {'memstore_device_bytes': str((1 + osd % 2) * TIB)}
        for osd in range(12, 16)}}

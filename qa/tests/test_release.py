@@ -14,7 +14,7 @@ from qa.cluster import Cluster
 from qa.cluster.ports import claim
 from qa.lib.joins import crush_weights, join, let_go
 from qa.lib.clusters import ClusterFactory
-from qa.lib.guard import Foreign, Guard
+from qa.lib.guard import USUAL_CONF, Foreign, Guard
 from qa.lib.probes import SHORT, Probes, users
 from qa.lib.prometheus import LOOPBACK, fetch
 from qa.lib.restapi import READER, Request, RestApi
@@ -22,10 +22,6 @@ from qa.lib.restapi import READER, Request, RestApi
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle',
                                   quick=('pacific', 'reef', 'tentacle'))
 
-#: The mons' own proposal interval: a ceph.conf would override what perfguard sets for the burst.
-CONF = {'mgr': {'mgr_stats_period': '1'},
-        # Each module that is enabled later restarts the mgrs.
-        'mon': {'mgr_initial_modules': 'iostat perfguard'}}
 FORMATS = ('plain', 'json', 'json-pretty')
 #: Commands that show something without an argument; there may be more.
 SHOWN = {'status', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
@@ -65,7 +61,7 @@ class Site:
 
 @pytest.fixture(scope='module')
 def site(release: str, cluster_factory: ClusterFactory) -> Iterator[Site]:
-    cluster = cluster_factory(release, osds=6, hosts=3, mgrs=2, conf=CONF)
+    cluster = cluster_factory(release, osds=6, hosts=3, mgrs=2, conf=USUAL_CONF)
     cluster.pool_create('p', 32)
     cluster.fill('p', 300, 4096)
     block = claim(2)

@@ -11,15 +11,12 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
-from qa.lib.guard import Guard
+from qa.lib.guard import USUAL_CONF, Guard
 from qa.lib.joins import crush_weights, join, landing, let_go, order, wait_reported
 from qa.lib.probes import digest
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
-#: The mons' own proposal interval: a ceph.conf would override what perfguard sets for the burst.
-CONF: Dict[str, Dict[str, str]] = {'mgr': {'mgr_stats_period': '1'},
-                                   'mon': {'mgr_initial_modules': 'iostat perfguard'}}
 MONS = 'abc'
 #: With which an expansion begins; the others are what it adds.
 OSDS = 6
@@ -31,7 +28,7 @@ ELECTION_SECONDS = 90.0
 
 @pytest.fixture(scope='module')
 def shared(release: str, cluster_factory: ClusterFactory) -> Guard:
-    cluster = cluster_factory(release, osds=OSDS, hosts=3, mons=3, conf=CONF)
+    cluster = cluster_factory(release, osds=OSDS, hosts=3, mons=3, conf=USUAL_CONF)
     cluster.pool_create('p', 48)
     cluster.fill('p', 300, 4096)
     cluster.add_osds(2, weight=0.0)

@@ -8,12 +8,12 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.faults import dispatch_delay
-from qa.lib.guard import Guard
+from qa.lib.guard import ENABLED, Guard
 
 ClusterFactory = Callable[..., Cluster]
 
 #: The mons' own default, so that there is something to shorten.
-CONF = {'mgr': {'mgr_stats_period': '2'}}
+CONF = {'mon': ENABLED, 'mgr': {'mgr_stats_period': '2'}}
 OPTIONS = {'baseline_seconds': '5', 'latency_factor': '50', 'latency_alarm_factor': '100',
            'max_pgs_in_flight': '8', 'stall_share': '0.003'}
 POOL = 'rep'
