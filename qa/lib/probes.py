@@ -65,7 +65,7 @@ class Probes:
         self.cluster.wait(lambda: self.state(run) in (*states, *ENDED), RUN_SECONDS,
                           'probe %d to be %s' % (run, ' or '.join(states or ENDED)))
         found = self.details(run)
-        assert not states or found['state'] in states, found
+        assert not states or found['state'] in states, (found['state'], found['message'])
         return found
 
     def measure(self, **args: Any) -> Json:
