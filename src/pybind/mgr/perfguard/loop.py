@@ -543,8 +543,6 @@ class Loop:
             return prepared.as_json(order, None)
         self._leaving.reopen()
         self._joiner.keep(prepared, seen)
-        # They lead back to what was there before, and not to any balance.
-        self._pins.note(goals.without_goals(self._pins))
         self._note(Event('request', order.verb, 'asked for by command'))
         self._campaign = rollback.begin(campaign, prepared.change, seen.now)
         self._save()

@@ -39,7 +39,7 @@ class Change:
     vectors: int = 0
     #: What CrushRules.fingerprint of the whole new map is, and the version of CRUSH when it was
     #: ordered: the new map replaces that version only. What differs in tunables alone has the same
-    #: fingerprint.
+    #: fingerprint. With weights: a number for the rest of CRUSH when they were sent.
     fingerprint: int = 0
     crush_version: int = 0
     #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).

@@ -4,6 +4,7 @@
 Where the future mapping is not to be had, or the burst is split over two epochs, the ordinary way
 remains: norebalance is set, and what became remapped is pinned.
 """
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
@@ -185,7 +186,7 @@ def _send(turn: Turn, change: Change) -> None:
                              for osd, weight in change.chunk.items()]
     if isinstance(outlook, Future) and outlook.crush_map is not None:
         actions.append(SetCrushMap(outlook.crush_map, _ordered_version(turn, change)))
-    pins = vectors = fingerprint = 0
+    pins = vectors = 0
     if isinstance(outlook, NoFuture):
         _adopt_upmaps(turn, change.drained)
         turn.event('join', 'the change goes the ordinary way: first remapped, then pinned',
@@ -193,14 +194,20 @@ def _send(turn: Turn, change: Change) -> None:
     elif outlook is not None:
         pins, vectors = len(planned.pins), planned.vectors
         _note(turn, planned, outlook, actions)
-        fingerprint = outlook.crush.fingerprint()
     turn.actions.extend(actions)
     turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
-                            pins=pins, vectors=vectors, fingerprint=fingerprint,
+                            pins=pins, vectors=vectors, fingerprint=_expected(turn, change),
                             crush_version=_ordered_version(turn, change)),
              pins_sent=turn.now)
     turn.event('join', 'changing CRUSH and pinning %d PGs in one burst' % pins,
                '%d of them by a pg_upmap vector' % vectors)
+
+
+def _expected(turn: Turn, change: Change) -> int:
+    outlook = turn.seen.outlook
+    if change.crush_map and isinstance(outlook, Future):
+        return outlook.crush.fingerprint()
+    return _rest_of_crush(turn, change)
 
 
 def _ordered_version(turn: Turn, change: Change) -> int:
@@ -330,14 +337,35 @@ def landed(change: Change, turn: Turn) -> bool:
     if change.crush_map:
         return (turn.seen.crush_version != change.crush_version
                 and turn.seen.crush.fingerprint() == change.fingerprint)
+    return len(_in_force(turn, change)) == len(change.chunk)
+
+
+def _in_force(turn: Turn, change: Change) -> List[int]:
+    """OSDs of the burst that have their new weight."""
     weights = turn.seen.crush.weights()
-    return all(abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT
-               for osd, weight in change.chunk.items())
+    return [osd for osd, weight in change.chunk.items()
+            if abs(weights.get(osd, -1.0) - weight) < 2 * WEIGHT_UNIT]
+
+
+def _claim(turn: Turn, change: Change) -> None:
+    """Note the CRUSH version as the campaign's own, unless others changed CRUSH along with it."""
+    version = turn.seen.crush_version
+    if turn.campaign.crush_own not in (-1, version):
+        found = turn.seen.crush.fingerprint() if change.crush_map else _rest_of_crush(turn, change)
+        turn.set(crush_own=version if found == change.fingerprint else -1)
+
+
+def _rest_of_crush(turn: Turn, change: Change) -> int:
+    """A number for all of CRUSH but the OSDs of the burst."""
+    names = {'osd.%d' % osd for osd in change.chunk}
+    rest = sorted(item for item in turn.seen.crush.digest().items() if item[0] not in names)
+    return zlib.crc32(repr(rest).encode())
 
 
 def _land(turn: Turn, change: Change) -> None:
     if turn.campaign.rolled_back:
         _unpin(turn, change)
+    _claim(turn, change)
     _next_stage(turn, change)
     audit(turn)
 
@@ -346,16 +374,26 @@ def _next_stage(turn: Turn, change: Change) -> None:
     if change.more:
         done = tuple(sorted((*change.done, *change.chunk)))
         turn.set(change=replace(change, stage=Stage.WANTED, done=done, times=0, since=turn.now))
-        if turn.campaign.crush_own != -1:
-            turn.set(crush_own=turn.seen.crush_version)
         turn.event('join', 'CRUSH weights of %d of %d OSDs are in force' % (
             len(done), len(change.weights)), 'read back from the OSDMap')
         return
     turn.set(change=replace(change, stage=Stage.LANDED), phase_since=turn.now)
-    if turn.campaign.crush_own != -1:
-        turn.set(crush_own=turn.seen.crush_version)
     turn.event('join', 'CRUSH is changed, %d PGs are pinned, %d are remapped' % (
         turn.pin_count, len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
+
+
+def drop_refused(turn: Turn) -> None:
+    """At the end of an abort: a change of which nothing is in force is not tried again."""
+    campaign, change = turn.campaign, turn.campaign.change
+    if change is None or change.stage is Stage.LANDED:
+        return
+    done = tuple(sorted((*change.done, *_in_force(turn, change))))
+    if done:
+        turn.set(change=replace(change, done=done))
+    elif campaign.rolled_back:
+        turn.set(change=campaign.undone, undone=None, rolled_back=False)
+    else:
+        turn.set(change=Change(stage=Stage.LANDED))
 
 
 def on_its_way(turn: Turn) -> bool:
@@ -383,11 +421,13 @@ def _unsent(turn: Turn, change: Change) -> None:
             turn.forget_pin(pgid)
         else:
             turn.note_pin(pgid, replace(pin, entry=present))  # an earlier pin is still there
+    _claim(turn, change)
     turn.set(pinning=_pinned_again(turn), change=replace(change, stage=Stage.WANTED, times=0))
 
 
 def _again(turn: Turn, change: Change) -> None:
     """The records of the pins stay until the change is given up: the burst may land late."""
+    _claim(turn, change)
     if change.times < SEND_TIMES:
         turn.set(change=replace(change, stage=Stage.WANTED))
         turn.event('join', 'the change of CRUSH is sent again', 'the OSDMap does not show it')

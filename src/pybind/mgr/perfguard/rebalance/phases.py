@@ -14,10 +14,10 @@ from ..reasons import Code, Reason, texts
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from ..words import pgs, pgs_are, plural
 from . import mon_options
-from .change import Stage
-from .goals import is_adopted, unsettled
+from .change import Change, Stage
+from .goals import is_adopted, unsettled, without_goals
 from .holds import BALANCER, NOREBALANCE, foreign_movement_flags, reconcile, settled
-from .joining import join, on_its_way
+from .joining import drop_refused, join, on_its_way
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
@@ -336,14 +336,25 @@ def _aborting(turn: Turn) -> None:
         return
     _let_adopted_go(turn)
     if campaign.back is not None:
-        turn.set(change=campaign.back, back=None, rolled_back=True, unpinnable={})
+        _roll_back(turn, campaign.back)
         turn.enter(Phase.PINNING, 'CRUSH goes back to what it was before the campaign')
         return
     if _keep_still(turn):
+        drop_refused(turn)
         turn.set(held=_has_to_stay(turn))
         _end(turn, Phase.ABORTED)
     else:
         turn.reasons.append(_GIVING_BACK)
+
+
+def _roll_back(turn: Turn, change: Change) -> None:
+    campaign = turn.campaign
+    turn.set(change=change, back=None, rolled_back=True, unpinnable={}, target='crush', goals='',
+             undone=campaign.undone if campaign.rolled_back else campaign.change)
+    # The pins lead back to what was there before, and not to any balance.
+    for pgid, pin in without_goals(turn.pinned()).items():
+        if turn.pin_of(pgid) is not None:
+            turn.note_pin(pgid, pin)
 
 
 def _has_to_stay(turn: Turn) -> bool:
@@ -379,9 +390,18 @@ def _aborted(turn: Turn) -> None:
                    'balancer and autoscaler are given back')
     else:
         turn.reasons.append(Reason(
-            Code.HELD_PINS, 'campaign %d is aborted and holds %s back%s: "rebalance resume", '
+            Code.HELD_PINS, 'campaign %d is aborted and holds %s back%s: "rebalance resume" (%s), '
             '"rebalance rollback" or "rebalance finish --keep"' % (
-                turn.campaign.id, pgs(turn.pin_count + len(unpinned)), _recovering(turn))))
+                turn.campaign.id, pgs(turn.pin_count + len(unpinned)), _recovering(turn),
+                _resume_does(turn))))
+
+
+def _resume_does(turn: Turn) -> str:
+    change = turn.campaign.change
+    if change is not None and change.stage is Stage.WANTED:
+        return ('continues the rollback' if turn.campaign.rolled_back
+                else 'continues the change of CRUSH')
+    return 'releases them'
 
 
 def _end(turn: Turn, phase: Phase) -> None:

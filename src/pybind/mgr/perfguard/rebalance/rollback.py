@@ -18,17 +18,26 @@ def check(campaign: Optional[Campaign], crush_version: int) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
         raise Refused(errno.ENOENT, 'no campaign is active, and none holds pins')
-    if campaign.rolled_back or campaign.back is not None:
+    if campaign.back is not None or campaign.rolled_back and not _unfinished(campaign):
         raise Refused(errno.EALREADY, 'campaign %d is being rolled back' % campaign.id)
     if campaign.phase is Phase.FINISHING:
         raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
     change = campaign.change
-    if change is not None and change.stage is not Stage.LANDED:
+    if change is not None and change.pending:
+        raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
+                      '"rebalance abort" first' % campaign.id)
+    if change is not None and change.stage is Stage.WANTED and not change.done:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: "rebalance abort" ends it'
                       % campaign.id)
     if campaign.crush_own != crush_version:
         raise Refused(errno.EPERM, _changed_by_others(campaign, crush_version))
     return campaign
+
+
+def _unfinished(campaign: Campaign) -> bool:
+    """An earlier rollback was aborted when a part of its change was in force."""
+    return (campaign.phase is Phase.ABORTED and campaign.change is not None
+            and campaign.change.stage is Stage.WANTED)
 
 
 def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
@@ -43,5 +52,5 @@ def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
 def begin(campaign: Campaign, change: Change, now: float) -> Campaign:
     """The campaign once what is moving is to be pinned where it is, and then rolled back."""
     return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
-                   left=0, ended=None, automatic=True, prepared=True, target='crush', goals='',
-                   back=change, holds=replace(campaign.holds, given_up=()))
+                   left=0, ended=None, automatic=True, prepared=True, back=change,
+                   holds=replace(campaign.holds, given_up=()))

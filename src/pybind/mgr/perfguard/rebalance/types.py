@@ -138,6 +138,8 @@ class Campaign:
     back: Optional[Change] = None
     #: That change has begun.
     rolled_back: bool = False
+    #: The change that it takes back.
+    undone: Optional[Change] = None
     #: Flag, balancer and autoscaler were seen as the campaign wants them.
     prepared: bool = False
     #: Stopped by the operator, not by a stop condition.
@@ -357,6 +359,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
         'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
         'change': None if campaign.change is None else change_to_json(campaign.change),
         'back': None if campaign.back is None else change_to_json(campaign.back),
+        'undone': None if campaign.undone is None else change_to_json(campaign.undone),
         'unpinnable': unpinnable_to_json(campaign.unpinnable),
         'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
         'pinning': _grouped({pgid: (s.since, s.times) for pgid, s in campaign.pinning.items()}),
@@ -378,6 +381,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         **{name: raw[name] for name in _LATER if name in raw},
         change=None if raw.get('change') is None else change_from_json(raw['change']),
         back=None if raw.get('back') is None else change_from_json(raw['back']),
+        undone=None if raw.get('undone') is None else change_from_json(raw['undone']),
         unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
         acknowledged=tuple(raw.get('acknowledged', ())),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rollback: CRUSH as it was before, in one epoch with the removal of pins it makes unnecessary."""
 import errno
+from dataclasses import replace
 from typing import Any, Dict, List
 
 import pytest
 
 from perfguard.order_queue import Consultation
-from perfguard.rebalance.change import Stage
+from perfguard.rebalance.change import Change, Stage
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 
 from ..fakes.cluster import BALANCER, Crash
-from ..fakes.driver import Driver
+from ..fakes.driver import OPTIONS, Driver
+from ..fakes.mon_model import Refused as MonRefused
 from .test_joining import placements, waiting, whole_map
 
 
@@ -223,9 +225,99 @@ def test_an_abort_waits_for_a_change_that_is_on_its_way() -> None:
     assert cluster.entries() == {} and cluster.moved == [] and cluster.most_unclean == 0
 
 
-def stage(driver: Driver) -> Stage:
+def test_a_refused_rollback_may_be_asked_for_again_and_resume_does_not_repeat_it() -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    cluster.refuse['osd crush reweight'] = 'EINVAL'
+    driver.order('rollback')
+    driver.run_to('ABORTED')
+    assert driver.loop._campaign is not None and not driver.loop._campaign.rolled_back
+    assert stage(driver) is Stage.LANDED and set(change(driver).weights) == set(cluster.new)
+    cluster.refuse.clear()
+    assert driver.order('rollback', dry_run=True)['pins_removed'] == 12
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert [cluster.toys[osd].crush_weight for osd in cluster.new] == [1.0] * 3
+    assert cluster.entries() == {} and cluster.moved
+
+
+def test_a_rollback_that_was_carried_out_in_part_remains_one(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(waiting())
+    cluster, weigh = driver.cluster, driver.cluster._weigh
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+
+    def refuse_one(osd: int, weight: float) -> None:
+        if osd == 10:
+            raise MonRefused()
+        weigh(osd, weight)
+
+    monkeypatch.setattr(cluster, '_weigh', refuse_one)
+    driver.order('rollback')
+    driver.run_to('ABORTED')
+    assert change(driver).done == (8, 9) and cluster.moved == []
+    assert driver.loop._campaign is not None and driver.loop._campaign.rolled_back
+
+
+def test_a_refused_map_is_not_applied_by_resume() -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    cluster.refuse['osd setcrushmap'] = 'EINVAL'
+    driver.order('apply', crush_map=whole_map(cluster))
+    driver.run_until(lambda: driver.phase == 'PINNING')
+    driver.run_to('ABORTED')
+    sent = len(cluster.sent)
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert 'osd setcrushmap' not in [command['prefix'] for command in cluster.sent[sent:]]
+    assert cluster.entries() == {} and cluster.clean()
+
+
+def test_an_expansion_aborted_between_its_bursts_is_rolled_back(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 4)
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(driver.loop._campaign and change(driver).done))
+    driver.ask('abort')
+    driver.run_until(lambda: driver.phase == 'ABORTING')
+    driver.order('rollback')
+    driver.run_to('DONE')
+    assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [0.0] * 3
+
+
+def test_a_change_by_others_along_with_the_campaigns_own_is_not_reverted() -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: stage(driver) is Stage.SENT)
+    driver.cluster._weigh(0, 0.5)
+    driver.run_to('PINNED')
+    assert 'is not known' in str(refusal(driver)) and driver.cluster.toys[0].crush_weight == 0.5
+
+
+def test_a_rollback_that_is_taken_back_keeps_the_target() -> None:
+    driver = Driver(waiting(), options=replace(OPTIONS, target='balanced'))
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['released'] > 0)
+    driver.order('rollback')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.loop._campaign is not None and driver.loop._campaign.target == 'balanced'
+
+
+def change(driver: Driver) -> Change:
     assert driver.loop._campaign is not None and driver.loop._campaign.change is not None
-    return driver.loop._campaign.change.stage
+    return driver.loop._campaign.change
+
+
+def stage(driver: Driver) -> Stage:
+    return change(driver).stage
 
 
 def test_an_abort_takes_a_rollback_back_while_it_pins() -> None:
