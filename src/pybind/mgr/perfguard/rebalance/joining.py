@@ -265,16 +265,29 @@ def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
     The mons may refuse the change of CRUSH and carry out all the rest. So the pin and its record
     stay until the change is read back, and `_unpin` removes them.
     """
-    present, acting = turn.seen.osdmap.entry(pgid), future.pgs[pgid].acting
-    pin = turn.pin_of(pgid)
-    if present.vector is not None and pin is not None:
-        # It hides from `_unpin` where CRUSH places the PG then.
+    present, pin = turn.seen.osdmap.entry(pgid), turn.pin_of(pgid)
+    sent = _bridging(turn, pgid, entry, future)
+    if pin is not None and _hides_raw(turn, pgid, sent, future):
+        # `_unpin` cannot see then where CRUSH places the PG.
         turn.note_pin(pgid, replace(pin, goal=entry))
-    if _serves(turn, pgid, present, future.pgs[pgid].raw, future.crush) == acting:
-        return
+    if sent != present:
+        actions.append(SetEntry(pgid, sent, present))
+
+
+def _bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+    """What keeps a PG in place in the epoch of the change that makes its pin unnecessary."""
+    present, pg = turn.seen.osdmap.entry(pgid), future.pgs[pgid]
+    if _serves(turn, pgid, present, pg.raw, future.crush) == pg.acting:
+        return present
     both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
-    actions.append(SetEntry(pgid, both if _serves_both(turn, pgid, both, future) else entry,
-                            present))
+    return both if _serves_both(turn, pgid, both, future) else entry
+
+
+def _hides_raw(turn: Turn, pgid: str, sent: UpmapEntry, future: Future) -> bool:
+    """What the mon leaves of an entry does not tell the raw set of a PG that it keeps in place."""
+    pg = future.pgs[pgid]
+    left = _left(turn, pgid, sent, pg.raw, future.crush)
+    return left is None or raw_from_up(pg.acting, left, turn.out) != pg.raw
 
 
 def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bool:
@@ -294,11 +307,16 @@ def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bo
 def _serves(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
             crush: CrushRules) -> Optional[OsdSet]:
     """The set of a PG with what the mon leaves of an entry; None: there is no such PG."""
+    left = _left(turn, pgid, entry, raw, crush)
+    return None if left is None else apply_entry(raw, left, turn.out)
+
+
+def _left(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
+          crush: CrushRules) -> Optional[UpmapEntry]:
+    """What the mon leaves of an entry; None: there is no such PG."""
     pool = turn.pool(pgid)
-    if pool is None:
-        return None
-    left = after_commit(raw, entry, pool, turn.seen.osdmap.osds, crush, pgid, turn.out)
-    return apply_entry(raw, left, turn.out)
+    return None if pool is None else after_commit(
+        raw, entry, pool, turn.seen.osdmap.osds, crush, pgid, turn.out)
 
 
 def _kept(turn: Turn, pgid: str, pool: Pool, up: OsdSet,

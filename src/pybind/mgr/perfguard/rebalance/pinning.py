@@ -108,9 +108,10 @@ def _find_lost(turn: Turn) -> None:
         elif turn.pool(pgid) is None:
             gone.append(pgid)
             turn.forget_pin(pgid)
-        elif now and _is_remnant(now, pin.entry):
+        elif now and _is_remnant(now, pin):
             # The mon dropped some pairs, as it does when CRUSH changes: what is left is ours.
-            turn.note_pin(pgid, PinRecord(pin.before, now, None))
+            goal = pin.goal if turn.campaign.rolled_back else None
+            turn.note_pin(pgid, replace(pin, entry=now, raw=None, goal=goal))
         elif not now:
             gone.append(pgid)
             turn.forget_pin(pgid)
@@ -125,8 +126,10 @@ def _find_lost(turn: Turn) -> None:
                    'they are left alone: %s' % _some(foreign))
 
 
-def _is_remnant(now: UpmapEntry, ours: UpmapEntry) -> bool:
-    return now.vector == ours.vector and set(now.items) <= set(ours.items)
+def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
+    """A rollback sends the pairs that the PG is to end with along with those of the pin."""
+    return (now.vector == pin.entry.vector
+            and set(now.items) <= {*pin.entry.items, *pin.leads_to.items})
 
 
 def _some(pgids: List[str]) -> str:

@@ -172,6 +172,28 @@ def test_upmaps_that_the_mon_dropped_with_the_change_are_restored() -> None:
     assert cluster.entries() == mine and cluster.moved == [] and placements(cluster) == before
 
 
+@pytest.mark.parametrize('peers', [False, True])
+def test_an_upmap_is_restored_although_its_source_is_that_of_a_pair_of_the_pin(
+        peers: bool) -> None:
+    """Two pairs with one source hide from the module where CRUSH places the PG."""
+    cluster = waiting()
+    first, second, third = cluster.base['2.0']
+    spare = next(osd for osd in range(8) if osd not in cluster.base['2.0'])
+    cluster.coming['2.0'] = [second, cluster.new[0], third]
+    cluster.add_upmap('2.0', second, spare)
+    mine, before, driver = cluster.entries(), placements(cluster), Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    assert cluster.entries()['2.0'].items == ((second, first), (cluster.new[0], spare))
+    driver.order('rollback')
+    if peers:
+        # Not in place when CRUSH is read back, it stays pinned then.
+        driver.run_until(lambda: stage(driver) is Stage.SENT)
+        cluster.pg['2.0'].temp = (third, spare, first)
+    driver.run_to('DONE')
+    assert cluster.entries() == mine and cluster.moved == [] and placements(cluster) == before
+
+
 def test_the_operators_own_change_is_rolled_back_as_a_whole_map() -> None:
     driver = Driver()
     cluster = driver.cluster
