@@ -118,6 +118,8 @@ class Loop:
         self._desk = Desk()
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
+        #: Until when commands had no answer.
+        self._answered = 0.0
         self._history: List[Json] = []
         self._events = EventLog(store)
         self._watching = Watching(cluster, store, self._note)
@@ -227,6 +229,7 @@ class Loop:
 
     def load(self) -> None:
         """Take up what an earlier mgr left in the store."""
+        self._answered = self._clock()
         self._journal.load(self._clock())
         self._history = self._store.get_entries('history')
         self._events.load()
@@ -351,6 +354,7 @@ class Loop:
         if not self._journal.claim(self._clock()):
             return False
         self._store.verified()
+        self._answered = self._clock()
         self._campaign = self._saved = None
         self._pins, self._forecast, self._calm = PinBook(self._store), Forecast(), None
         self._goals_fit, self._raw_basis, self._audited_epoch = False, '', -1
@@ -385,6 +389,8 @@ class Loop:
         reading = self._wants_stored_options(view.osdmap)
         stored = self._cluster.stored_options() if reading else None
         scanning = campaign is not None and campaign.active and signals.counts.degraded > 0
+        if self._cluster.unanswered():
+            self._answered = self._clock()
         return Observation(
             now=self._clock(), signals=signals,
             settings=Settings(view.osdmap, self._cluster.balancer_active(), stored),
@@ -392,7 +398,7 @@ class Loop:
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
             new_map=view.osdmap.epoch != self._audited_epoch,
-            crush_version=view.crush_version), view
+            crush_version=view.crush_version, answered=self._answered), view
 
     def _wants_stored_options(self, osdmap: OsdMap) -> bool:
         """Whether settings are about to be held or given back.
@@ -708,6 +714,9 @@ class Loop:
         for event in decision.events:
             self._note(event)
         outcome = execute(self._cluster, decision.actions)
+        if decision.campaign.change != before.change:
+            # That may have taken a minute.
+            self._answered = self._clock()
         if outcome.unanswered:
             self._campaign = count_again(self._campaign, outcome.unanswered)
         self._failures = outcome.failures

@@ -83,6 +83,8 @@ class MgrCluster:
         self._sensors = Sensors(mgr)
         self._inquiry = Inquiry(mgr, time.monotonic)
         self._asking = Asking(mgr, time.monotonic)
+        #: Commands that were not answered in time.
+        self._late: List[CommandResult] = []
 
     # ---- reading
 
@@ -274,7 +276,17 @@ class MgrCluster:
             self._mgr.send_command(result, 'mon', '', json.dumps(arguments), '', *given)
             results.append(result)
         deadline = time.monotonic() + timeout
-        return [self._wait(result, deadline) for result in results]
+        replies = [self._wait(result, deadline) for result in results]
+        self._late += [result for result in results if not result.ev.is_set()]
+        return replies
+
+    def unanswered(self) -> bool:
+        """Whether the mons may still carry out a command that they have not answered.
+
+        The mgr sends it again whenever it has found a mon (MonClient::_resend_mon_commands).
+        """
+        self._late = [result for result in self._late if not result.ev.is_set()]
+        return bool(self._late)
 
     def stored(self, keys: Sequence[str]) -> Dict[str, Optional[str]]:
         """Values of the module's own keys as the mons have them; None: there is no such key.

@@ -143,7 +143,7 @@ def join(turn: Turn, ready: bool) -> None:
             turn.because(Code.OUTLOOK, 'working out where CRUSH will place the PGs')
         else:
             _send(turn, change)
-    elif turn.now - change.since > turn.options.readback_timeout:
+    elif _overdue(turn, change.since):
         _again(turn, change)
     else:
         turn.because(Code.CRUSH_SENT, 'waiting for the CRUSH change to show in the OSDMap')
@@ -421,11 +421,16 @@ def on_its_way(turn: Turn) -> bool:
         return False
     if landed(change, turn):
         _land(turn, change)
-    elif turn.now - max(change.since, turn.campaign.phase_since) > turn.options.readback_timeout:
+    elif _overdue(turn, max(change.since, turn.campaign.phase_since)):
         _unsent(turn, change)
     else:
         return True
     return False
+
+
+def _overdue(turn: Turn, since: float) -> bool:
+    """The OSDMap would show a burst by now; without an answer of the mons it may land any time."""
+    return turn.now - max(since, turn.seen.answered) > turn.options.readback_timeout
 
 
 def _unsent(turn: Turn, change: Change) -> None:

@@ -181,6 +181,8 @@ class FakeCluster:
     backfill_wait: Set[str] = field(default_factory=set)
     #: OSDs and PGs answer no question.
     mute: bool = False
+    #: The mons have not answered what they were sent.
+    mons_silent: bool = False
     #: Commands of this prefix are answered with this error and do nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
     #: The raw sets once all OSDs have a CRUSH weight.
@@ -639,6 +641,9 @@ class FakeCluster:
         if self.kv is None:
             return {}
         return {key: None if key in self.kv.lost else self.kv.data.get(key) for key in keys}
+
+    def unanswered(self) -> bool:
+        return self.mons_silent
 
     def active_gid(self) -> int:
         self.mgr_maps_read += 1

@@ -541,6 +541,43 @@ def test_a_burst_that_lands_late_is_the_campaigns(verb: str, restart: bool) -> N
     assert driver.cluster.entries() == {} and driver.cluster.clean()
 
 
+@pytest.mark.parametrize('end', ['DONE', 'ABORTED'])
+def test_a_burst_is_not_given_up_before_the_mons_have_answered_it(end: str) -> None:
+    """They answer nothing without a quorum, and carry out later what they were sent."""
+    driver = Driver(waiting())
+    burst = Late(driver.cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    driver.cluster.mons_silent = True
+    driver.run(20)
+    if end == 'ABORTED':
+        driver.ask('abort')
+    driver.run(60)
+    assert change_of(driver).pending and len(driver.loop._pins) == 12
+    driver.cluster.mons_silent = False
+    driver.run(2)
+    burst.commit()
+    driver.run_to(end, 400)
+    released = driver.status['released']
+    assert (released, len(driver.cluster.entries())) == ((12, 0) if end == 'DONE' else (0, 12))
+    assert driver.status['pinned'] == len(driver.loop._pins) == 12 - released
+
+
+def test_an_mgr_that_becomes_active_looks_for_the_burst_of_the_one_before_it() -> None:
+    driver = Driver(waiting())
+    burst = Late(driver.cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    driver.ask('abort')
+    driver.turn()
+    driver.cluster.now += 1000.0
+    driver.restart()
+    driver.run(2)
+    burst.commit()
+    driver.run_to('ABORTED')
+    assert driver.status['pinned'] == len(driver.cluster.entries()) == 12
+
+
 def test_a_burst_that_lands_late_in_an_abort_leaves_pins_that_are_held() -> None:
     driver, burst = late('expand')
     driver.ask('abort')
