@@ -370,10 +370,11 @@ class Commands(ProbeCommands):
 
     @write_command('perfguard rebalance finish')
     @command
-    def rebalance_finish(self, keep: bool = False,
+    def rebalance_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False,
                          format: Optional[str] = None) -> CommandResult:
         """End the campaign; with --keep the pins that are left become ordinary upmaps"""
-        return self._ask(Request('finish', keep=keep), 'finishing', format)
+        return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing',
+                         format)
 
     @write_command('perfguard expand')
     @command

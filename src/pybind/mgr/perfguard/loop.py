@@ -40,7 +40,7 @@ from .rebalance.orders import Order
 from .rebalance.pace import Pace
 from .rebalance.phases import judge
 from .rebalance.pin_store import PinBook
-from .rebalance.pinning import count_again
+from .rebalance.pinning import count_again, let_loose
 from .rebalance.requests import (Refused, Request, apply, check, from_json, refuse_bad_options,
                                  to_json)
 from .rebalance.settings import problems
@@ -149,7 +149,7 @@ class Loop:
         self._refuse_too_early()
         if self._leaving.wanted and not self._leaving.done:
             raise Refused(errno.EBUSY, shutdown.CLOSING)
-        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit)
+        check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
         refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
         # The answer is a promise: it must hold even if this mgr fails before the next turn.
         key = self._store.note(REQUESTS, to_json(request))
@@ -438,7 +438,7 @@ class Loop:
             self._applied.append(key)
             try:
                 check(self._campaign, request, self._held_back(), self._unhealthy(seen),
-                      _unfit(seen.osdmap))
+                      _unfit(seen.osdmap), self._loose(seen.osdmap))
                 if request.verb == 'prepare':
                     self._leaving.reopen()
             except Refused as refused:
@@ -632,6 +632,9 @@ class Loop:
 
     def _held_back(self) -> int:
         return report.held_back(self._campaign, self._pins)
+
+    def _loose(self, osdmap: OsdMap) -> str:
+        return let_loose(self._campaign, self._held_back(), osdmap, self._options())
 
     def _unhealthy(self, seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
         reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
@@ -848,7 +851,7 @@ class Loop:
             held=tuple(self._held(seen)), events=self._events.all(),
             history=tuple(self._history), campaign=campaign,
             pins=self._held_back(), unhealthy=tuple(self._unhealthy(seen)),
-            unfit=_unfit(seen.osdmap),
+            unfit=_unfit(seen.osdmap), loose=self._loose(seen.osdmap),
             turned=seen.now,
             stale_after=self._rest() + LATE_TURNS * max(options.loop_interval,
                                                         options.campaign_interval))

@@ -42,6 +42,8 @@ class Published:
     held: Tuple[Row, ...] = ()
     #: Why no campaign can begin, whatever is forced; '' for nothing.
     unfit: str = ''
+    #: Why norebalance must not be given back; '' for nothing.
+    loose: str = ''
     #: When the turn was, in seconds since the epoch (0.0: there was none yet), and after how many
     #: more the next one is late.
     turned: float = 0.0
@@ -56,7 +58,8 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
     if published.campaign is None or request.verb == 'prepare':
         return published
     try:
-        check(published.campaign, request, published.pins, published.unhealthy)
+        check(published.campaign, request, published.pins, published.unhealthy,
+              loose=published.loose)
     except Refused:
         return published
     campaign = apply(published.campaign, request, now)

@@ -15,7 +15,7 @@ from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_cond
 from ..words import pgs, pgs_are, plural
 from . import mon_options
 from .change import Change, Stage
-from .goals import is_adopted, unsettled, without_goals
+from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import BALANCER, NOREBALANCE, foreign_movement_flags, reconcile, settled
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
@@ -333,6 +333,12 @@ def _aborting(turn: Turn) -> None:
     if not _reported(turn):
         _hold(turn, norebalance=True)
         turn.reasons.append(_REPORTS)
+        return
+    # What peers may be remapped a moment later; waiting for it must not hold up the abort for good.
+    peering = unsettled(campaign, turn.pinned(), turn.seen, turn.options.max_transition_ratio)
+    if peering and waited <= STUCK_SECONDS:
+        _hold(turn, norebalance=True)
+        turn.because(Code.PEERING, '%s peering' % pgs_are(peering))
         return
     _let_adopted_go(turn)
     if campaign.back is not None:

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Dict, FrozenSet, Iterable, List, Optional
 
-from ..cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
+from ..cluster.types import NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
+from .holds import NOREBALANCE
 from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
-from ..words import pgs
+from ..words import pgs, pgs_are
 
 #: Each OSD of its acting set has a degraded PG; whether it is this one is not known here. It is
 #: still to be pinned: tried again in every turn, and norebalance stays set until then.
@@ -210,6 +211,20 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
             'outside the caps, when norebalance is cleared: "rebalance start" accepts that; '
             'otherwise revert the change of CRUSH first' % (
                 pgs(number), number + held, 100 * ratio))
+
+
+def let_loose(campaign: Optional[Campaign], pins: int, osdmap: OsdMap, options: Options) -> str:
+    """Why the campaign must not give norebalance back now: too many PGs would move outside the
+    caps; '' if it may. `pins`: PGs that are held back."""
+    if campaign is None or NOREBALANCE not in campaign.holds.flags:
+        return ''
+    number = sum(1 for pgid in osdmap.pg_temp
+                 if pgid not in campaign.in_flight and not waits(campaign, pgid))
+    held = pins + campaign.released + campaign.kept
+    if number <= max(options.max_backfills_target,
+                     options.max_unpinnable_ratio * (number + held)):
+        return ''
+    return '%s remapped without a pin and will move at once, outside the caps' % pgs_are(number)
 
 
 def _pin_one(turn: Turn, pgid: str) -> Optional[str]:

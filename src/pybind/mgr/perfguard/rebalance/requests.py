@@ -28,6 +28,8 @@ class Request:
     verb: str
     force: bool = False
     keep: bool = False
+    #: finish: although PGs will move outside the caps.
+    sure: bool = False
     #: Of the stop condition that is acknowledged.
     code: str = ''
 
@@ -74,11 +76,11 @@ _ADVICE = {
 
 
 def check(campaign: Optional[Campaign], request: Request, pins: int,
-          unhealthy: Sequence[Reason], unfit: str = '') -> None:
+          unhealthy: Sequence[Reason], unfit: str = '', loose: str = '') -> None:
     """Raise Refused if `request` cannot be met now.
 
     `pins`: PGs held back; `unhealthy`: reasons not to begin a campaign; `unfit`: why none can be
-    begun whatever is forced.
+    begun whatever is forced; `loose`: why norebalance must not be given back.
     """
     verb = request.verb
     running = campaign is not None and campaign.active
@@ -112,6 +114,13 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'finish' and pins and not request.keep:
         raise Refused(errno.EBUSY, '%d PGs are still pinned: release them, or "finish --keep" '
                       'to leave the pins as ordinary upmaps, or "rebalance abort"' % pins)
+    if verb == 'finish' and loose and not request.sure:
+        raise Refused(errno.EPERM, '%s: "rebalance %s" first, or --yes-i-really-mean-it finishes '
+                      'anyway' % (loose, _PINS.get(campaign.phase, 'start')))
+
+
+#: What deals with PGs that are remapped and not pinned, by phase.
+_PINS = {Phase.PREPARED: 'pin', Phase.ABORTED: 'resume'}
 
 
 def _decides(campaign: Optional[Campaign], verb: str) -> bool:

@@ -126,7 +126,7 @@ def test_norebalance_stays_for_pgs_that_cannot_be_pinned() -> None:
     driver.restart()
     driver.run(3)
     assert 'norebalance' in driver.cluster.flags and HELD in driver.cluster.checks
-    driver.ask('finish', keep=True)
+    driver.ask('finish', keep=True, sure=True)
     driver.run_to('DONE')
     assert 'norebalance' not in driver.cluster.flags and driver.cluster.checks == {}
 

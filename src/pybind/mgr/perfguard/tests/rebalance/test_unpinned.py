@@ -115,6 +115,70 @@ def test_releases_do_not_begin_while_most_pgs_would_move_at_once() -> None:
     assert len(cluster.moved) == number and cluster.clean()
 
 
+@pytest.mark.parametrize('phase', ['PREPARED', 'PINNED', 'ABORTED'])
+@pytest.mark.parametrize('keep', [False, True])
+def test_finish_does_not_let_most_pgs_move_at_once(phase: str, keep: bool) -> None:
+    driver = refusing() if phase != 'PREPARED' else prepared_and_remapped()
+    cluster = driver.cluster
+    if phase == 'ABORTED':
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+    driver.run(3)
+    with pytest.raises(Refused) as refused:
+        driver.ask('finish', keep=keep)
+    assert 'yes-i-really-mean-it' in str(refused.value)
+    driver.run(20)
+    assert driver.phase == phase and 'norebalance' in cluster.flags and not cluster.moved
+    driver.ask('finish', keep=keep, sure=True)
+    driver.run_to('DONE')
+    assert 'norebalance' not in cluster.flags
+
+
+def prepared_and_remapped() -> Driver:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: len(driver.cluster.remapped()) == 12)
+    return driver
+
+
+def test_finish_leaves_norebalance_to_others() -> None:
+    cluster = FakeCluster()
+    cluster.flags.add('norebalance')
+    driver = Driver(cluster)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.expand()
+    driver.run_until(lambda: len(cluster.remapped()) == 12)
+    driver.ask('finish')
+    driver.run_to('FINISHING')
+    driver.run(10)
+    assert 'norebalance' in cluster.flags and not cluster.moved
+
+
+def test_an_abort_pins_what_still_peers() -> None:
+    cluster = FakeCluster(peer_seconds=15.0)
+    driver = Driver(cluster)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.expand()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(30)
+    assert not cluster.moved and not cluster.remapped() and driver.status['pinned'] == 12
+
+
+def test_an_abort_does_not_wait_for_pgs_that_are_stuck() -> None:
+    cluster = FakeCluster(peer_seconds=1e9)
+    driver = Driver(cluster)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    cluster.expand()
+    driver.ask('abort')
+    driver.run_to('ABORTED', 100)
+
+
 def test_what_was_accepted_is_not_accepted_for_a_later_change() -> None:
     driver = refusing()
     driver.ask('start')
