@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Cluster
-from ..cluster.types import OsdMap, pool_of
+from ..cluster.types import NO_OSD, OsdMap, pool_of
 from ..options import Options
 from ..store import Store
 from ..upmap.future import NoFuture, Outlook, ToolFailed
@@ -119,7 +119,7 @@ class Joiner:
                                         None if weights else crush_map)
         if isinstance(outlook, NoFuture):
             raise Refused(errno.EIO, 'the rollback cannot be tried out: %s' % outlook.reason)
-        serving = {osd for pg in outlook.pgs.values() for osd in pg.acting}
+        serving = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
         serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
         change = change_back(rules, inventory, serving)
         if change.crush_map:

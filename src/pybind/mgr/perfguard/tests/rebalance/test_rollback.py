@@ -211,6 +211,16 @@ def test_the_operators_own_change_is_rolled_back_as_a_whole_map() -> None:
     assert not [key for key in driver.kv.data if key.startswith(('crush', 'campaign', 'pins'))]
 
 
+def test_a_hole_in_an_acting_set_is_no_osd_that_needs_a_place() -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.cluster.take_down(0)
+    driver.run(3)
+    assert driver.order('rollback', dry_run=True)['one_epoch']
+
+
 def test_a_whole_map_is_not_restored_from_under_data() -> None:
     driver = Driver()
     driver.to_releasing()
