@@ -15,6 +15,7 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import shutdown, status as overview
 from .cluster.ports import Cluster, View
+from .cluster.tool_thread import Job, ToolThread
 from .cluster.types import OsdMap
 from .events import Event, EventLog
 from .failures import FailedTurns, idle_check
@@ -31,11 +32,11 @@ from .reasons import Code, Reason, texts
 from .rebalance import goals, mon_options, report, rollback
 from .rebalance.auto_expand import Calm, look
 from .rebalance.change import Stage
-from .rebalance.crush_orders import Joiner
+from .rebalance.crush_orders import Joiner, Prepared
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import Settings
-from .rebalance.joining import same_placement, wants_outlook
+from .rebalance.joining import wants_outlook
 from .rebalance.orders import Order
 from .rebalance.pace import Pace
 from .rebalance.phases import judge
@@ -45,12 +46,13 @@ from .rebalance.requests import (Refused, Request, apply, check, from_json, refu
                                  to_json)
 from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
+from .rebalance.trials import Trials
 from .rebalance.turn import Observation
 from .rebalance.types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
                               unpinnable_from_json, unpinnable_to_json)
 from .status import Published
 from .store import REQUESTS, Store, found, found_earlier
-from .upmap.future import NoFuture
+from .upmap.future import NoFuture, Outlook
 from .watch.checks import KINDS
 from .watch.controller import Watching
 from .watch.series import Point
@@ -70,8 +72,6 @@ BUSY_SHARE = 0.1
 LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 #: Seconds until Ceph's tools are asked again for what CRUSH chooses, after they failed.
 RAW_SECONDS = 60.0
-#: How often the mapping after a change is worked out until the OSDMap holds still meanwhile.
-OUTLOOK_TRIES = 3
 #: A loop that has not turned for so many intervals hangs.
 LATE_TURNS = 4.0
 #: Document beside that of the campaign: PGs that cannot be pinned.
@@ -82,7 +82,8 @@ class Loop:
     def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
                  clock: Callable[[], float] = time.time,
                  database: Optional[Database] = None,
-                 remarks: Callable[[], Sequence[str]] = tuple) -> None:
+                 remarks: Callable[[], Sequence[str]] = tuple,
+                 tools: Optional[ToolThread] = None) -> None:
         """`remarks`: what else there is to say in the reasons of `status`."""
         self._cluster = cluster
         self._store = store
@@ -116,6 +117,10 @@ class Loop:
         #: Whether this mgr was found to own the journal in this turn; None: not asked yet.
         self._owns: Optional[bool] = None
         self._desk = Desk()
+        self._tools = tools or ToolThread(self.wake)
+        self._trials = Trials(self._tools, self._joiner)
+        #: The basis of raw sets that are being worked out.
+        self._raw_job: Optional[Tuple[str, Job[Outlook]]] = None
         #: The last OSDMap that the pins were held against, by this process.
         self._audited_epoch = -1
         #: Until when commands had no answer.
@@ -371,8 +376,12 @@ class Loop:
         self._joiner.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
         if self._campaign is not None and self._campaign.open:
-            self._refresh_raws(seen)
-            seen = self._with_goals(seen, view)
+            if self._desk.holds('rollback'):
+                # Where its pins may lead is being worked out: no other OSD may get data meanwhile.
+                seen = _held(seen, 'working out the rollback')
+            seen = self._with_goals(seen, view) if self._refresh_raws(seen) else replace(
+                _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
+                goals_fit=False)
             self._forecast.update_moves(self._pins, seen, view.crush_version)
             self._judge_and_act(self._with_outlook(seen, options), options)
         self._archive_ended()
@@ -455,25 +464,15 @@ class Loop:
     def _serve_orders(self, seen: Observation, view: View,
                       options: Options) -> List[Consultation]:
         served: List[Consultation] = []
-        while True:
-            consultation = self._desk.next()
-            if consultation is None:
-                return served
+        for consultation in self._desk.take():
             order = consultation.order
             try:
                 if not self._may_write():
                     raise Refused(errno.EAGAIN, self._journal.failure)
-                if isinstance(order, shutdown.Shutdown):
-                    consultation.answer = self._shut_down(order, seen)
-                elif isinstance(order, Order):
-                    consultation.answer = {
-                        **self._carry_out(order, seen), 'fast_peering': mon_options.forecast(
-                            seen.osdmap, options.fast_peering)}
-                else:
-                    if isinstance(order, RunOrder) and not order.dry_run:
-                        self._leaving.reopen()
-                    consultation.answer = self._probing.carry_out(
-                        order, seen, view, options, self._moving())
+                consultation.answer = self._answer(consultation, seen, view, options)
+                if consultation.answer is None:
+                    self._desk.hold(consultation)
+                    continue
             except Refused as refused:
                 consultation.refused = refused
                 if not (consultation.again and refused.not_fit):
@@ -483,20 +482,39 @@ class Loop:
                 log.exception('the order %s failed', order.verb)
                 consultation.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
             served.append(consultation)
+        return served
 
-    def _carry_out(self, order: Order, seen: Observation) -> Json:
-        if order.verb == 'rollback':
-            return self._roll_back(order, seen)
-        if order.dry_run:
-            return self._joiner.prepare(order, seen).as_json(order, None)
-        self._leaving.reopen()
+    def _answer(self, consultation: Consultation, seen: Observation, view: View,
+                options: Options) -> Optional[Json]:
+        """None while what the order needs is being worked out; raises Refused."""
+        order = consultation.order
+        if isinstance(order, shutdown.Shutdown):
+            return self._shut_down(order, seen)
+        if isinstance(order, Order):
+            answer = (self._roll_back if order.verb == 'rollback' else self._carry_out)(
+                consultation, seen)
+            return answer and {**answer, 'fast_peering': mon_options.forecast(
+                seen.osdmap, options.fast_peering)}
+        if isinstance(order, RunOrder) and not order.dry_run:
+            self._leaving.reopen()
+        return self._probing.carry_out(order, seen, view, options, self._moving())
+
+    def _carry_out(self, consultation: Consultation, seen: Observation) -> Optional[Json]:
+        order = consultation.order
         request = Request('prepare', order.force)
-        # What speaks against any change is known before Ceph's tools are run for this one.
-        check(self._campaign, request, self._held_back(), self._unhealthy(seen, NOTHING),
-              _unfit(seen.osdmap))
-        refuse_bad_options(request, problems(
-            self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
-        prepared = self._joiner.prepare(order, seen)
+        if not order.dry_run:
+            self._leaving.reopen()
+            # What speaks against any change is known before Ceph's tools are run for this one.
+            check(self._campaign, request, self._held_back(), self._unhealthy(seen, NOTHING),
+                  _unfit(seen.osdmap))
+            refuse_bad_options(request, problems(
+                self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
+        prepared = self._prepared(consultation, seen,
+                                  lambda: self._joiner.preparing(order, seen))
+        if prepared is None:
+            return None
+        if order.dry_run:
+            return prepared.as_json(order, None)
         check(self._campaign, request, self._held_back(),
               self._unhealthy(seen, prepared.touched))
         prepared.refuse_unpinnable(order, self._options())
@@ -509,6 +527,23 @@ class Loop:
                                  change=prepared.change)
         self._save()
         return prepared.as_json(order, self._campaign.id)
+
+    def _prepared(self, consultation: Consultation, seen: Observation,
+                  work: Callable[[], Callable[[], Prepared]]) -> Optional[Prepared]:
+        """What an order will do, worked out beside the loop; None: not yet. Raises Refused."""
+        if consultation.job is None:
+            consultation.crush_version = seen.crush_version
+            consultation.job = self._tools.submit(work())
+            if consultation.job is None:
+                raise Refused(errno.EAGAIN, 'too many changes are being worked out: try again in '
+                              'a moment')
+        if not consultation.job.done:
+            return None
+        if consultation.crush_version != seen.crush_version and not consultation.order.dry_run:
+            raise Refused(errno.EAGAIN, 'CRUSH has changed while the change was being worked out: '
+                          'try again')
+        prepared: Prepared = consultation.job.result()
+        return prepared
 
     def _shut_down(self, order: shutdown.Shutdown, seen: Observation) -> Json:
         if not self._leaving.wanted:
@@ -541,9 +576,13 @@ class Loop:
         return (campaign_rows(self._campaign, seen.osdmap, len(self._pins))
                 + self._mitigating.held + self._probing.held)
 
-    def _roll_back(self, order: Order, seen: Observation) -> Json:
+    def _roll_back(self, consultation: Consultation, seen: Observation) -> Optional[Json]:
+        order = consultation.order
         campaign = rollback.check(self._campaign, seen.crush_version)
-        prepared = self._joiner.prepare_back(campaign, self._pins, seen)
+        prepared = self._prepared(
+            consultation, seen, lambda: self._joiner.preparing_back(campaign, self._pins, seen))
+        if prepared is None:
+            return None
         assert prepared.change is not None
         if order.dry_run:
             return prepared.as_json(order, None)
@@ -576,26 +615,15 @@ class Loop:
         return self._campaign is not None and self._campaign.active
 
     def _with_outlook(self, seen: Observation, options: Options) -> Observation:
-        """`seen` with the mapping after the campaign's change, if that is about to be sent.
-
-        Working it out takes a moment, in which the OSDMap may change.
-        """
+        """`seen` with the mapping after the campaign's change, if that is about to be sent."""
         campaign = self._campaign
         assert campaign is not None
         if campaign.change is None or campaign.change.stage is Stage.LANDED:
             return seen
-        for _ in range(OUTLOOK_TRIES):
-            seen = replace(seen, overtaken=self._joiner.overtaken(seen, campaign.change))
-            if seen.overtaken or not wants_outlook(campaign, seen, options):
-                break
-            outlook = self._joiner.outlook(seen, campaign.change)
-            before = seen
-            seen = replace(self._observe()[0], outlook=outlook)
-            if same_placement(before, seen):
-                break
-        else:
-            return replace(seen, outlook=NoFuture('the OSDMap does not hold still'))
-        return seen
+        seen = replace(seen, overtaken=self._joiner.overtaken(seen, campaign.change))
+        if seen.overtaken or not wants_outlook(campaign, seen, options):
+            return seen
+        return replace(seen, outlook=self._trials.outlook(campaign.change, seen))
 
     def _begin(self, seen: Observation) -> None:
         last = max([entry['id'] for entry in self._history]
@@ -642,10 +670,11 @@ class Loop:
             reasons.append(Reason(Code.OLD_CLIENTS, _unfit(seen.osdmap)))
         return reasons
 
-    def _refresh_raws(self, seen: Observation) -> None:
+    def _refresh_raws(self, seen: Observation) -> bool:
         """Learn what CRUSH chooses behind the pins that are vectors, once it chooses anew.
 
         Ceph's tools show it. Without them it is unknown, and such PGs are released one by one.
+        Returns whether it is known by now.
         """
         campaign = self._campaign
         assert campaign is not None
@@ -655,8 +684,10 @@ class Loop:
         now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
         if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due \
                 or not self._may_write():
-            return
-        outlook = self._cluster.outlook(seen.osdmap, {}, None)
+            return True
+        outlook = self._raw_outlook(seen.osdmap, now)
+        if outlook is None:
+            return False
         if isinstance(outlook, NoFuture):
             self._raws_due = seen.now + RAW_SECONDS
             self._note(Event('pins', 'what CRUSH chooses for %s pinned by a vector is not known'
@@ -669,6 +700,17 @@ class Loop:
                  if pin.raw != raws.get(pgid)}
         self._pins.note(stale)
         self._forecast.rework(stale)
+        return True
+
+    def _raw_outlook(self, osdmap: OsdMap, basis: str) -> Optional[Outlook]:
+        """The mapping as it is, which shows what CRUSH chooses; None: it is being worked out."""
+        if self._raw_job is None or self._raw_job[0] != basis:
+            job = self._tools.submit(lambda: self._cluster.outlook(osdmap, {}, None), first=True)
+            self._raw_job = None if job is None else (basis, job)
+        if self._raw_job is None or not self._raw_job[1].done:
+            return None
+        found, self._raw_job = self._raw_job[1].result(), None
+        return found
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
         """Work out where the pinned PGs shall go, if that is due; noted before it is used."""
@@ -804,6 +846,7 @@ class Loop:
     def close(self) -> None:
         """After the last turn: write what is not written yet, leave nothing in the OSDs."""
         self._desk.close()
+        self._tools.close()
         try:
             self._probing.close()
             self._events.save()
@@ -871,6 +914,11 @@ def _unfit(osdmap: OsdMap) -> str:
         return ''
     return ('require_min_compat_client is %s, and upmaps need luminous ("ceph osd '
             'set-require-min-compat-client luminous")' % osdmap.min_compat_client)
+
+
+def _held(seen: Observation, why: str) -> Observation:
+    """Nothing is released in this turn."""
+    return replace(seen, stops=(*seen.stops, Reason(Code.OUTLOOK, why)))
 
 
 def _without_clocks(campaign: Campaign) -> Campaign:

@@ -8,8 +8,9 @@ import errno
 import queue
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from .cluster.tool_thread import Job
 from .rebalance.requests import Refused
 
 Json = Dict[str, Any]
@@ -27,6 +28,10 @@ class Consultation:
     done: threading.Event = field(default_factory=threading.Event)
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
+    #: What is worked out for it outside the loop's thread; None: not begun, or not needed.
+    job: Optional[Job[Any]] = None
+    #: The version of CRUSH that the job takes for granted.
+    crush_version: int = -1
 
 
 class Desk:
@@ -36,6 +41,8 @@ class Desk:
         self._queue: 'queue.Queue[Consultation]' = queue.Queue()
         self._lock = threading.Lock()
         self._closed = False
+        #: Orders that wait for their jobs. The loop's thread only.
+        self._held: List[Consultation] = []
 
     def put(self, order: Any, again: bool = False) -> Consultation:
         consultation = Consultation(order, again)
@@ -60,15 +67,29 @@ class Desk:
         assert consultation.answer is not None
         return consultation.answer
 
-    def next(self) -> Optional[Consultation]:
-        """For the loop: an order that somebody still waits for."""
+    def take(self) -> List[Consultation]:
+        """For the loop: all orders that are still waited for, those first that `hold` was given.
+
+        The jobs of the others are called off.
+        """
+        held, self._held = self._held, []
         while True:
             try:
-                consultation = self._queue.get_nowait()
+                held.append(self._queue.get_nowait())
             except queue.Empty:
-                return None
-            if not consultation.done.is_set():
-                return consultation
+                break
+        for consultation in held:
+            if consultation.done.is_set() and consultation.job is not None:
+                consultation.job.cancelled = True
+        return [consultation for consultation in held if not consultation.done.is_set()]
+
+    def hold(self, consultation: Consultation) -> None:
+        """For the loop: it cannot be answered in this turn."""
+        self._held.append(consultation)
+
+    def holds(self, verb: str) -> bool:
+        """For the loop: an order of this verb that changes something waits for its job."""
+        return any(held.order.verb == verb and not held.order.dry_run for held in self._held)
 
     def close(self) -> None:
         """Let nobody wait for a loop that turns no more, now and from now on."""
@@ -77,8 +98,6 @@ class Desk:
 
     def refuse(self, why: str) -> None:
         """Answer all who wait now that they may try again."""
-        consultation = self.next()
-        while consultation is not None:
+        for consultation in self.take():
             consultation.refused = Refused(errno.EAGAIN, why)
             consultation.done.set()
-            consultation = self.next()

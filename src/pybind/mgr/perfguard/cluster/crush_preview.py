@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Where CRUSH will place the PGs after a change, by Ceph's own tools on copies of the maps.
 
-For the module's own thread only: it waits for the mons and for the tools.
+Not for the loop: it waits for the mons and for the tools.
 """
 import base64
+import contextlib
 import json
 import re
 import subprocess
 import tempfile
+import time
+from itertools import zip_longest
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ..upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from .crush import CrushRules
@@ -17,10 +20,19 @@ from .types import NO_OSD, OsdMap, OsdSet
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
-#: Seconds for one run of a tool; mapping 100,000 PGs takes a few.
+#: Seconds for all tools of one question; to map 100,000 PGs twice takes a few.
 TOOL_SECONDS = 60.0
+#: Seconds between two looks at a tool that runs.
+LOOK_SECONDS = 0.1
+#: Bytes that a tool may print: of a CRUSH map, and of each PG (three sets of OSDs).
+DUMP_BYTES = 64 << 20
+PG_BYTES = 1024
+#: CRUSH weights in one call: an argument has at most 128 KiB.
+WEIGHTS_AT_ONCE = 3000
 #: The OSDMap of an epoch as bytes; raises OSError where the mons do not give it.
 MapSource = Callable[[int], bytes]
+#: Whether the module is about to end.
+Stopping = Callable[[], bool]
 
 #: "1.2f raw ([1,NONE,3], p1) up ([1,2,3], p1) acting ([1,2,3], p1)"
 _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)\], p\S+\) '
@@ -28,37 +40,47 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 
 
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
-            crush_map: Optional[bytes]) -> Outlook:
+            crush_map: Optional[bytes], stopping: Stopping) -> Outlook:
     """The mapping with other CRUSH weights of some OSDs, or with a whole other CRUSH map.
 
     Everything is computed on copies in a private directory that is gone afterwards.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix='perfguard-') as directory:
-            return _outlook(Path(directory), osdmap, source, weights, crush_map)
+        with _tools(stopping) as tools:
+            return _outlook(tools, osdmap, source, weights, crush_map)
     except (OSError, ToolFailed) as error:
         return NoFuture(str(error))
     except (LookupError, TypeError, ValueError) as error:
         return NoFuture('what the tools print cannot be read: %r' % error)
 
 
-def _outlook(directory: Path, osdmap: OsdMap, source: MapSource,
+def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              weights: Mapping[int, float], crush_map: Optional[bytes]) -> Outlook:
-    osdmap_path, crush_path = str(directory / 'osdmap'), directory / 'crush'
-    (directory / 'osdmap').write_bytes(source(osdmap.epoch))
-    now = _mapping(osdmap_path)
-    if crush_map is None:
-        _run(OSDMAPTOOL, osdmap_path, '--export-crush', str(crush_path))
-        for osd, weight in weights.items():
-            _reweight(crush_path, osd, weight)
-    else:
+    path, crush_path = tools.path('osdmap'), tools.path('crush')
+    path.write_bytes(source(osdmap.epoch))
+
+    def mapping(option: str) -> Path:
+        return tools.run(OSDMAPTOOL, str(path), option, str(crush_path),
+                         '--test-map-pgs-dump-all', most=DUMP_BYTES + PG_BYTES * osdmap.pg_count)
+
+    now = later = mapping('--export-crush')
+    if crush_map is not None:
         crush_path.write_bytes(crush_map)
-    later = _mapping(osdmap_path, '--import-crush', str(crush_path))
-    rules = CrushRules.from_dump(json.loads(_run(CRUSHTOOL, '-i', str(crush_path), '--dump')))
-    return Future(dict(_changed(osdmap, now, later)), rules, crush_map)
+        later = mapping('--import-crush')
+    elif weights:
+        for argument in _adjustments(weights):
+            tools.run(OSDMAPTOOL, str(path), '--adjust-crush-weight', argument, '--save')
+        later = mapping('--export-crush')
+    return Future(dict(_changed(osdmap, now, later)), _rules(tools, crush_path), crush_map)
 
 
-def compiled(crush_map: bytes) -> bytes:
+def _adjustments(weights: Mapping[int, float]) -> Iterator[str]:
+    rows = ['%d:%r' % (osd, weight) for osd, weight in weights.items()]
+    for begin in range(0, len(rows), WEIGHTS_AT_ONCE):
+        yield ','.join(rows[begin:begin + WEIGHTS_AT_ONCE])
+
+
+def compiled(crush_map: bytes, stopping: Stopping) -> bytes:
     """A CRUSH map in the form that the mons take, from that form, its text, or base64 of either.
 
     Raises ToolFailed where it is none of these.
@@ -70,48 +92,47 @@ def compiled(crush_map: bytes) -> bytes:
         except ValueError:
             pass  # a text of one word
     try:
-        with tempfile.TemporaryDirectory(prefix='perfguard-') as directory:
-            given, made = Path(directory) / 'given', Path(directory) / 'made'
+        with _tools(stopping) as tools:
+            given, made = tools.path('given'), tools.path('made')
             given.write_bytes(data)
             if b'\0' not in data:
-                _run(CRUSHTOOL, '-c', str(given), '-o', str(made))
+                tools.run(CRUSHTOOL, '-c', str(given), '-o', str(made))
                 return made.read_bytes()
-            _run(CRUSHTOOL, '-i', str(given), '--dump')
+            tools.run(CRUSHTOOL, '-i', str(given), '--dump')
             return data
     except OSError as error:
         raise ToolFailed(str(error)) from error
 
 
-def rules_of(crush_map: bytes) -> CrushRules:
+def rules_of(crush_map: bytes, stopping: Stopping) -> CrushRules:
     """What a CRUSH map in the mons' form says; raises ToolFailed."""
     try:
-        with tempfile.TemporaryDirectory(prefix='perfguard-') as directory:
-            path = Path(directory) / 'crush'
+        with _tools(stopping) as tools:
+            path = tools.path('crush')
             path.write_bytes(crush_map)
-            return CrushRules.from_dump(json.loads(_run(CRUSHTOOL, '-i', str(path), '--dump')))
+            return _rules(tools, path)
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise ToolFailed('the CRUSH map cannot be read: %s' % error) from error
 
 
-def _reweight(path: Path, osd: int, weight: float) -> None:
-    changed = path.with_suffix('.new')
-    _run(CRUSHTOOL, '-i', str(path), '--reweight-item', 'osd.%d' % osd, repr(weight),
-         '-o', str(changed))
-    changed.replace(path)
+def _rules(tools: '_Tools', crush_path: Path) -> CrushRules:
+    return CrushRules.from_dump(json.loads(
+        tools.run(CRUSHTOOL, '-i', str(crush_path), '--dump').read_bytes()))
 
 
-def _mapping(osdmap_path: str, *options: str) -> List[str]:
+def _lines(path: Path) -> Iterator[str]:
     """One line a PG; the tool itself says what the map's upmaps make of each."""
-    lines = _run(OSDMAPTOOL, osdmap_path, *options, '--test-map-pgs-dump-all').splitlines()
-    return [line for line in lines if 'raw (' in line]
+    with path.open(errors='replace') as text:
+        for line in text:
+            if 'raw (' in line:
+                yield line
 
 
-def _changed(osdmap: OsdMap, now: List[str], later: List[str]
-             ) -> Iterator[Tuple[str, FuturePg]]:
+def _changed(osdmap: OsdMap, now: Path, later: Path) -> Iterator[Tuple[str, FuturePg]]:
     """PGs whose line changes, and PGs with an upmap, of which the mon may drop some."""
-    if len(now) != len(later):
-        raise ValueError('%d PGs before the change, %d after it' % (len(now), len(later)))
-    for old, new in zip(now, later):
+    for old, new in zip_longest(_lines(now), _lines(later)):
+        if old is None or new is None:
+            raise ValueError('not the same PGs before the change and after it')
         pgid = old.split(None, 1)[0]
         if old == new and not osdmap.entry(pgid):
             continue
@@ -130,15 +151,66 @@ def _parsed(line: str, pgid: str) -> Mapping[str, OsdSet]:
     return sets
 
 
-def _run(*argv: str) -> str:
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=TOOL_SECONDS, check=False)
-    except FileNotFoundError:
-        raise ToolFailed('%s is not installed' % argv[0]) from None
-    except subprocess.TimeoutExpired:
-        raise ToolFailed('%s took more than %d s' % (argv[0], TOOL_SECONDS)) from None
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).decode(errors='replace').strip().splitlines()
-        raise ToolFailed('%s failed: %s' % (argv[0], words[-1] if words else done.returncode))
-    return done.stdout.decode(errors='replace')
+@contextlib.contextmanager
+def _tools(stopping: Stopping) -> Iterator['_Tools']:
+    with tempfile.TemporaryDirectory(prefix='perfguard-') as directory:
+        yield _Tools(Path(directory), stopping)
+
+
+class _Tools:
+    """Runs of Ceph's tools in one directory, bounded in time and in what they print.
+
+    What they print is in files: as one text it would be tens of MiB on a large cluster, and take
+    the interpreter's lock for as long as it takes to decode and to split.
+    """
+
+    def __init__(self, directory: Path, stopping: Stopping) -> None:
+        self._directory = directory
+        self._stopping = stopping
+        self._deadline = time.monotonic() + TOOL_SECONDS
+        self._runs = 0
+
+    def path(self, name: str) -> Path:
+        return self._directory / name
+
+    def run(self, *argv: str, most: int = DUMP_BYTES) -> Path:
+        """The file with what it prints, at most so many bytes."""
+        self._runs += 1
+        out, errors = self.path('out%d' % self._runs), self.path('errors%d' % self._runs)
+        with out.open('wb') as stdout, errors.open('wb') as stderr:
+            try:
+                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout,
+                                           stderr=stderr)
+            except FileNotFoundError:
+                raise ToolFailed('%s is not installed' % argv[0]) from None
+        try:
+            self._wait(process, argv[0], (out, errors), most)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                process.wait()
+        if process.returncode != 0:
+            raise ToolFailed('%s failed: %s' % (
+                argv[0], _last_words(errors) or _last_words(out) or process.returncode))
+        return out
+
+    def _wait(self, process: 'subprocess.Popen[Any]', name: str, files: Sequence[Path],
+              most: int) -> None:
+        ended = False
+        while not ended:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_SECONDS)
+                ended = True
+            if sum(path.stat().st_size for path in files) > most:
+                raise ToolFailed('%s printed more than %d bytes' % (name, most))
+            if not ended and self._stopping():
+                raise ToolFailed('perfguard is being stopped')
+            if not ended and time.monotonic() > self._deadline:
+                raise ToolFailed('Ceph\'s tools took more than %d s' % TOOL_SECONDS)
+
+
+def _last_words(path: Path) -> str:
+    with path.open('rb') as text:
+        text.seek(max(0, path.stat().st_size - 4096))
+        lines = text.read().decode(errors='replace').strip().splitlines()
+    return lines[-1] if lines else ''

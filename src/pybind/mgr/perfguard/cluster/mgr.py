@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import threading
 import time
 from dataclasses import dataclass
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
@@ -80,6 +81,7 @@ class MgrCluster:
         #: OSDs with a degraded PG, and when that was read.
         self._degraded: FrozenSet[int] = frozenset()
         self._degraded_at = float('-inf')
+        self._connecting = threading.Lock()
         self._sensors = Sensors(mgr)
         self._inquiry = Inquiry(mgr, time.monotonic)
         self._asking = Asking(mgr, time.monotonic)
@@ -232,11 +234,12 @@ class MgrCluster:
         """What has come in since the last call, parsed, by OSD."""
         return {answer.osd: answer.parsed for answer in self._asking.answers(topic, json.loads)}
 
-    # ---- trying a CRUSH map out
+    # ---- trying a CRUSH map out; not in the loop's thread, but for crush_map
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes]) -> Outlook:
-        return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map)
+        return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map,
+                                     self._stopping)
 
     def crush_map(self) -> Tuple[bytes, int]:
         """The CRUSH map as the mons keep it, and its version; raises OSError."""
@@ -244,10 +247,10 @@ class MgrCluster:
         return data, int(said) if said.isdigit() else -1
 
     def compiled_crush_map(self, given: bytes) -> bytes:
-        return crush_preview.compiled(given)
+        return crush_preview.compiled(given, self._stopping)
 
     def crush_rules(self, crush_map: bytes) -> CrushRules:
-        return crush_preview.rules_of(crush_map)
+        return crush_preview.rules_of(crush_map, self._stopping)
 
     def _osdmap_bytes(self, epoch: int) -> bytes:
         return self._bytes_of({'prefix': 'osd getmap', 'epoch': epoch}, 'OSDMap %d' % epoch)[0]
@@ -256,8 +259,10 @@ class MgrCluster:
         """What the mons answer in bytes, and in words beside that; raises OSError."""
         try:
             # send_command gives text only, which a map does not survive.
-            retval, data, error = self._mgr.rados.mon_command(json.dumps(command), b'',
-                                                              timeout=MAP_SECONDS)
+            with self._connecting:
+                rados = self._mgr.rados  # connects when it is used first
+            retval, data, error = rados.mon_command(json.dumps(command), b'',
+                                                    timeout=MAP_SECONDS)
         except Exception as failure:  # what rados raises has no common base with anything
             raise OSError('the mons do not give %s: %s' % (what, failure)) from failure
         if retval != 0 or not data:

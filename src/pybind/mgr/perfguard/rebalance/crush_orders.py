@@ -3,7 +3,7 @@
 import base64
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import NO_OSD, OsdMap, pool_of
@@ -46,14 +46,15 @@ class Joiner:
         #: Records of drains; None: not read yet.
         self._known: Optional[Dict[int, Drained]] = None
 
-    def outlook(self, seen: Observation, change: Change) -> Outlook:
+    def trial(self, seen: Observation, change: Change) -> Callable[[], Outlook]:
+        """What finds out where CRUSH will place the PGs after a change; for the tools' thread."""
         crush_map = None
         if change.crush_map:
             stored = self._store.get(CRUSH_MAP)
             if stored is None:
-                return NoFuture('the CRUSH map is not in the store any more')
+                return lambda: NoFuture('the CRUSH map is not in the store any more')
             crush_map = base64.b64decode(stored)
-        return self._cluster.outlook(seen.osdmap, change.chunk, crush_map)
+        return lambda: self._cluster.outlook(seen.osdmap, change.chunk, crush_map)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
@@ -62,18 +63,26 @@ class Joiner:
             return ''
         return _differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
 
-    def prepare(self, order: Order, seen: Observation) -> 'Prepared':
-        """What an order changes and what that will do; raises Refused."""
+    def preparing(self, order: Order, seen: Observation) -> Callable[[], 'Prepared']:
+        """What finds out what an order changes and what that will do; for the tools' thread.
+
+        It raises Refused.
+        """
         inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space(),
                               self._drained(seen))
-        if order.verb != 'apply':
-            change = change_of(order, inventory)
-            named = order.names or order.hosts
-            left_out = () if order.verb != 'expand' or named else tuple(
-                (osd, why) for osd, why in waiting(inventory).items() if why)
-            if change is None:
-                return Prepared(None)
-            return replace(self._previewed(change, seen, None), left_out=left_out)
+        prepare = self._prepare_map if order.verb == 'apply' else self._prepare
+        return lambda: prepare(order, seen, inventory)
+
+    def _prepare(self, order: Order, seen: Observation, inventory: Inventory) -> 'Prepared':
+        change = change_of(order, inventory)
+        named = order.names or order.hosts
+        left_out = () if order.verb != 'expand' or named else tuple(
+            (osd, why) for osd, why in waiting(inventory).items() if why)
+        if change is None:
+            return Prepared(None)
+        return replace(self._previewed(change, seen, None), left_out=left_out)
+
+    def _prepare_map(self, order: Order, seen: Observation, inventory: Inventory) -> 'Prepared':
         try:
             crush_map = self._cluster.compiled_crush_map(order.crush_map or b'')
             rules = self._cluster.crush_rules(crush_map)
@@ -104,16 +113,24 @@ class Joiner:
         """CRUSH changed before the campaign began: what it was is not known."""
         self._store.remove(BEFORE)
 
-    def prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
-                     seen: Observation) -> 'Prepared':
-        """What a rollback changes and what that will do; raises Refused."""
+    def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
+                       seen: Observation) -> Callable[[], 'Prepared']:
+        """What finds out what a rollback changes and what that will do; as `preparing`.
+
+        Raises Refused at once where there is nothing to go back to.
+        """
         crush_map = self._before(seen)
+        inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space())
+        pins = dict(pins)  # the loop's own changes meanwhile
+        return lambda: self._prepare_back(campaign, pins, seen, crush_map, inventory)
+
+    def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+                      crush_map: bytes, inventory: Inventory) -> 'Prepared':
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
             raise Refused(errno.EIO, 'the CRUSH map from before cannot be read: %s'
                           % failure) from failure
-        inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space())
         weights = seen.crush.weights_towards(rules)
         outlook = self._cluster.outlook(seen.osdmap, weights or {},
                                         None if weights else crush_map)

@@ -13,8 +13,7 @@ from perfguard.rebalance.requests import Refused
 
 
 def served(desk: Desk, answer: Any) -> None:
-    consultation = desk.next()
-    assert consultation is not None
+    consultation, = desk.take()
     if isinstance(answer, Refused):
         consultation.refused = answer
     else:
@@ -28,7 +27,7 @@ def test_answers_come_back_to_who_asked() -> None:
         asked = threads.submit(desk.ask, 'x', wake.set)
         assert wake.wait(10)
         served(desk, {'a': 1})
-        assert asked.result(10) == {'a': 1} and desk.next() is None
+        assert asked.result(10) == {'a': 1} and desk.take() == []
 
 
 def test_refusals_come_back() -> None:
@@ -45,12 +44,11 @@ def test_in_the_order_of_asking() -> None:
     desk = Desk()
     for order in 'abc':
         desk.put(order)
-    found: List[Any] = []
-    for _ in range(3):
-        consultation = desk.next()
-        assert consultation is not None
-        found.append(consultation.order)
-    assert found == ['a', 'b', 'c']
+    first = desk.take()
+    desk.hold(first[1])
+    desk.put('d')
+    assert [[each.order for each in found] for found in (first, desk.take())] == [
+        ['a', 'b', 'c'], ['b', 'd']]
 
 
 def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
@@ -60,7 +58,7 @@ def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
         desk.ask('x', lambda: None)
     assert refused.value.errno == errno.ETIMEDOUT
     # Whoever asked was told that there is no answer: it is not carried out any more.
-    assert desk.next() is None
+    assert desk.take() == []
 
 
 def test_an_answer_that_comes_too_late_harms_nobody(monkeypatch: Any) -> None:
@@ -68,7 +66,7 @@ def test_an_answer_that_comes_too_late_harms_nobody(monkeypatch: Any) -> None:
     desk = Desk()
     taken: List[Any] = []
     with pytest.raises(Refused):
-        desk.ask('x', lambda: taken.append(desk.next()))
+        desk.ask('x', lambda: taken.extend(desk.take()))
     taken[0].answer = {}
     taken[0].done.set()
 

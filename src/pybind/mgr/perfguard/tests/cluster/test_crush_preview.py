@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
 
@@ -25,36 +25,59 @@ LATER = [*NOW[:2], NOW[2].replace('3,1,2', '9,1,2').replace('p3', 'p9'), NOW[3],
          NOW[4].replace('NONE', '9', 1), *NOW[5:]]
 
 
+class Process:
+    """A tool that has ended, or that hangs until it is killed."""
+
+    def __init__(self, status: int, hangs: bool) -> None:
+        self.returncode = None if hangs else status
+        self.killed = False
+
+    def wait(self, timeout: Optional[float] = None) -> Optional[int]:
+        if self.returncode is None:
+            assert timeout is not None, 'it is waited for without a limit'
+            raise subprocess.TimeoutExpired('tool', timeout)
+        return self.returncode
+
+    def kill(self) -> None:
+        self.killed, self.returncode = True, -9
+
+
 class Tools:
-    """Stands in for the tools: prints NOW, and LATER for an imported CRUSH map."""
+    """Stands in for the tools: prints NOW, and LATER with a CRUSH map or weights of its own."""
 
     def __init__(self) -> None:
         self.runs: List[List[str]] = []
         self.now, self.later, self.dump = NOW, LATER, json.dumps(CRUSH)
         self.error: Any = None
         self.status = 0
+        self.hangs = False
+        self.stopping = False
+        self.processes: List[Process] = []
 
-    def run(self, argv: Any, **kwargs: Any) -> 'subprocess.CompletedProcess[bytes]':
+    def run(self, argv: Any, **kwargs: Any) -> Process:
+        changed = any('--adjust-crush-weight' in run for run in self.runs)
         self.runs.append(list(argv))
-        assert kwargs['timeout'] > 0
         if self.error:
             raise self.error
         for flag in ('-o', '--export-crush'):
             if flag in argv:
                 Path(argv[argv.index(flag) + 1]).write_bytes(b'made\0')
-        lines = self.later if '--import-crush' in argv else self.now
+        lines = self.later if '--import-crush' in argv or changed else self.now
         text = self.dump if '--dump' in argv else '\n'.join(lines)
-        return subprocess.CompletedProcess(argv, self.status, text.encode(), b'one\nlast words\n')
+        kwargs['stdout'].write(text.encode())
+        kwargs['stderr'].write(b'one\nlast words\n')
+        self.processes.append(Process(self.status, self.hangs))
+        return self.processes[-1]
 
     def outlook(self, crush_map: Optional[bytes] = None) -> Any:
         return crush_preview.outlook(OSDMAP, lambda epoch: b'map of %d' % epoch,
-                                     {8: 1.5, 9: 0.0001}, crush_map)
+                                     {8: 1.5, 9: 0.0001}, crush_map, lambda: self.stopping)
 
 
 @pytest.fixture()
 def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Tools]:
     found = Tools()
-    monkeypatch.setattr(subprocess, 'run', found.run)
+    monkeypatch.setattr(subprocess, 'Popen', found.run)
     monkeypatch.setenv('TMPDIR', str(tmp_path))
     monkeypatch.setattr('tempfile.tempdir', None)
     yield found
@@ -67,20 +90,39 @@ def test_pgs_that_change_or_have_an_upmap(tools: Tools) -> None:
     assert found.pgs == {'1.1': FuturePg((4, 1, 2), (9, 1, 2)),
                          '1.2': FuturePg((4, 2, 3), (1, 2, 3)),
                          '1.3': FuturePg((1, NO_OSD, 3), (1, 9, 3))}
-    weights = [run[run.index('--reweight-item') + 1:][:2] for run in tools.runs
-               if '--reweight-item' in run]
-    assert weights == [['osd.8', '1.5'], ['osd.9', '0.0001']]
+
+
+def test_all_weights_go_into_one_call(tools: Tools) -> None:
+    tools.outlook()
+    weights = [run[run.index('--adjust-crush-weight') + 1] for run in tools.runs
+               if '--adjust-crush-weight' in run]
+    assert weights == ['8:1.5,9:0.0001'] and len(tools.runs) == 4
+
+
+def test_an_argument_has_room_for_many_weights(tools: Tools) -> None:
+    many = {osd: 1.8189849853515625 for osd in range(2 * crush_preview.WEIGHTS_AT_ONCE)}
+    crush_preview.outlook(OSDMAP, lambda epoch: b'map', many, None, lambda: False)
+    given = [run[run.index('--adjust-crush-weight') + 1] for run in tools.runs
+             if '--adjust-crush-weight' in run]
+    assert len(given) == 2 and max(map(len, given)) < 128 << 10
+    assert sum(argument.count(':') for argument in given) == len(many)
+
+
+def test_without_a_change_the_map_is_read_once(tools: Tools) -> None:
+    found = crush_preview.outlook(OSDMAP, lambda epoch: b'map', {}, None, lambda: False)
+    assert isinstance(found, Future) and list(found.pgs) == ['1.2'] and len(tools.runs) == 2
 
 
 def test_a_whole_map_is_tried_as_it_is(tools: Tools) -> None:
     found = tools.outlook(b'given')
-    assert found.crush_map == b'given' and not any('--export-crush' in run for run in tools.runs)
+    assert found.crush_map == b'given'
+    assert not any('--adjust-crush-weight' in run for run in tools.runs)
+    assert found.pgs == tools.outlook().pgs
 
 
 def break_(tools: Tools, how: str) -> None:
     broken: Dict[str, Any] = {
         'missing': ('error', FileNotFoundError()),
-        'too slow': ('error', subprocess.TimeoutExpired('x', 1)),
         'fails': ('status', 1), 'fewer': ('later', LATER[:-4]),
         'other words': ('later', [*LATER[:2], '1.1 raw (9,1,2) up', *LATER[3:]]),
         'no JSON': ('dump', 'crushtool'), 'other JSON': ('dump', '[]')}
@@ -88,8 +130,8 @@ def break_(tools: Tools, how: str) -> None:
 
 
 @pytest.mark.parametrize('how, reason', [
-    ('missing', 'is not installed'), ('too slow', 'took more than'), ('fails', 'last words'),
-    ('fewer', '4 PGs before the change, 2 after it'), ('other words', 'not the mapping of PG 1.1'),
+    ('missing', 'is not installed'), ('fails', 'last words'),
+    ('fewer', 'not the same PGs'), ('other words', 'not the mapping of PG 1.1'),
     ('no JSON', 'cannot be read'), ('other JSON', 'cannot be read')])
 def test_whatever_is_wrong_is_a_reason(tools: Tools, how: str, reason: str) -> None:
     break_(tools, how)
@@ -97,11 +139,38 @@ def test_whatever_is_wrong_is_a_reason(tools: Tools, how: str, reason: str) -> N
     assert isinstance(found, NoFuture) and reason in found.reason
 
 
+def hang(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(crush_preview, 'TOOL_SECONDS', 0.0)
+    tools.hangs = True
+    return 'took more than'
+
+
+def flood(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(crush_preview, 'DUMP_BYTES', 8)
+    monkeypatch.setattr(crush_preview, 'PG_BYTES', 0)
+    tools.hangs = True
+    return 'printed more than'
+
+
+def stop(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> str:
+    tools.hangs = tools.stopping = True
+    return 'is being stopped'
+
+
+@pytest.mark.parametrize('ruin', [hang, flood, stop])
+def test_a_tool_out_of_bounds_is_killed(tools: Tools, monkeypatch: pytest.MonkeyPatch,
+                                        ruin: Callable[..., str]) -> None:
+    reason = ruin(tools, monkeypatch)
+    found = tools.outlook()
+    assert isinstance(found, NoFuture) and reason in found.reason
+    assert [process.killed for process in tools.processes] == [True]
+
+
 def test_mons_that_do_not_give_the_map(tools: Tools) -> None:
     def source(epoch: int) -> bytes:
         raise OSError('the mons do not give OSDMap %d' % epoch)
 
-    assert crush_preview.outlook(OSDMAP, source, {}, None) == NoFuture(
+    assert crush_preview.outlook(OSDMAP, source, {}, None, lambda: False) == NoFuture(
         'the mons do not give OSDMap 7')
 
 
@@ -110,14 +179,14 @@ def test_maps_in_every_form(tools: Tools) -> None:
                         (base64.b64encode(b'bin\0ary\xff'), b'bin\0ary\xff'),
                         (base64.encodebytes(b'bin\0ary\xff' * 99), b'bin\0ary\xff' * 99),
                         (b'# begin crush map\ntunable ...\n', b'made\0')):
-        assert crush_preview.compiled(given) == made
+        assert crush_preview.compiled(given, lambda: False) == made
     tools.status = 1
     with pytest.raises(ToolFailed, match='last words'):
-        crush_preview.compiled(b'# nonsense\n')
+        crush_preview.compiled(b'# nonsense\n', lambda: False)
 
 
 def test_rules_of_a_map(tools: Tools) -> None:
-    assert crush_preview.rules_of(b'map\0').weights() == {}
+    assert crush_preview.rules_of(b'map\0', lambda: False).weights() == {}
     tools.dump = '{}'
     with pytest.raises(ToolFailed, match='cannot be read'):
-        crush_preview.rules_of(b'map\0')
+        crush_preview.rules_of(b'map\0', lambda: False)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
+from perfguard.cluster.tool_thread import Job, Result, ToolThread
 from perfguard.loop import Loop
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
@@ -22,6 +23,26 @@ def codes(status: Mapping[str, Any]) -> List[str]:
     return [row['code'] for row in status['limits']]
 
 
+class Inline(ToolThread):
+    """Does each job at once, or when `work` is called."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.late = False
+        self.jobs: List[Job[Any]] = []
+
+    def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[Job[Result]]:
+        job = Job(task)
+        self.jobs.append(job)
+        if not self.late:
+            self.work()
+        return job
+
+    def work(self) -> None:
+        while self.jobs:
+            self.jobs.pop(0).run()
+
+
 class Driver:
     def __init__(self, cluster: Optional[FakeCluster] = None,
                  options: Options = OPTIONS) -> None:
@@ -32,8 +53,9 @@ class Driver:
         self.turn()
 
     def _new_loop(self) -> Loop:
+        self.tools = Inline()
         loop = Loop(self.cluster, Store(self.kv), lambda: self.options,
-                    clock=lambda: self.cluster.now)
+                    clock=lambda: self.cluster.now, tools=self.tools)
         loop.load()
         return loop
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Work that would keep the loop waiting: Ceph's tools on copies of the maps, in a second thread.
+
+The loop starts a job and reads its result in a later turn.
+"""
+import collections
+import logging
+import threading
+from typing import Any, Callable, Deque, Generic, Optional, TypeVar
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar('Result')
+
+#: Jobs that wait at most, beside those of the campaign itself.
+MAX_WAITING = 4
+#: Seconds that the end of the module waits for a tool to be ended.
+CLOSE_SECONDS = 5.0
+
+
+class Job(Generic[Result]):
+    """One piece of work and what has become of it."""
+
+    def __init__(self, task: Callable[[], Result]) -> None:
+        self._task = task
+        self._ended = threading.Event()
+        self._result: Optional[Result] = None
+        self._error: Optional[BaseException] = None
+        #: Nothing waits for it any more: it does not begin.
+        self.cancelled = False
+
+    @property
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    def run(self) -> None:
+        try:
+            if not self.cancelled:
+                self._result = self._task()
+        except BaseException as error:  # whatever it is, the thread goes on and the loop hears it
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def result(self) -> Result:
+        """Of a job that is done; raises what it raised."""
+        assert self.done
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+class ToolThread:
+    """Runs jobs one after the other."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake`: called by the thread after each job."""
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._waiting: Deque[Job[Any]] = collections.deque()
+        self._thread: Optional[threading.Thread] = None
+        self._closed = False
+
+    def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[Job[Result]]:
+        """None if too many jobs wait. `first`: before all that wait, and however many there are."""
+        job = Job(task)
+        with self._changed:
+            waiting = [each for each in self._waiting if not each.cancelled]
+            if self._closed or len(waiting) >= MAX_WAITING and not first:
+                return None
+            self._waiting = collections.deque([job, *waiting] if first else [*waiting, job])
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name='perfguard-tools',
+                                                daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return job
+
+    def close(self) -> None:
+        """Begin no further job, and wait for the one that runs, if it ends soon."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+            if self._thread.is_alive():
+                log.warning('a tool of Ceph is still running')
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                job = self._waiting.popleft()
+            job.run()
+            self._wake()
