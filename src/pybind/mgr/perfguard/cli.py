@@ -4,7 +4,7 @@ import errno
 import functools
 import inspect
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 
 from . import tables
 from .compat import read_command, write_command
@@ -73,6 +73,20 @@ def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], 
         time.sleep(rest_seconds)
 
 
+#: Arguments of a probe that are fio's words.
+FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ramp_time',
+             'rwmixread', 'rate_iops', 'io_size')
+
+
+def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
+    """What the arguments of a command ask for."""
+    return RunOrder(
+        words={word: given[word] for word in FIO_WORDS if given[word] is not None},
+        job_file=given['inbuf'], **{name: given[name] for name in (
+            'profile', 'pool', 'osd', 'host', 'device_class', 'store', 'interference', 'replicas',
+            'repeat')}, **switches)
+
+
 # ---- The commands of the probes: one thin function each, as in cli.py
 
 class ProbeCommands:
@@ -95,15 +109,30 @@ class ProbeCommands:
                   yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
         """Measure with short I/O: a profile (latency, iops, throughput, quick) or fio's words"""
-        words = {'rw': rw, 'bs': bs, 'iodepth': iodepth, 'numjobs': numjobs, 'size': size,
-                 'nrfiles': nrfiles, 'runtime': runtime, 'ramp_time': ramp_time,
-                 'rwmixread': rwmixread, 'rate_iops': rate_iops, 'io_size': io_size}
-        order = RunOrder(
-            profile=profile, words={key: text for key, text in words.items() if text is not None},
-            job_file=inbuf, pool=pool, osd=osd, host=host, device_class=device_class, store=store,
-            interference=interference, replicas=replicas, consent=yes_i_really_mean_it,
-            repeat=repeat, during_campaign=during_campaign, dry_run=dry_run)
-        return show(self.loop.ask(order), format, probe_tables.started)
+        given = locals()
+        return show(self.loop.ask(_run_order(given, consent=yes_i_really_mean_it,
+                                             during_campaign=during_campaign, dry_run=dry_run)),
+                    format, probe_tables.started)
+
+    @read_command('perfguard preview probe')
+    @command
+    def preview_probe(self, profile: Optional[str] = None, pool: Optional[str] = None,
+                      osd: Optional[str] = None, host: Optional[str] = None,
+                      device_class: Optional[str] = None, rw: Optional[str] = None,
+                      bs: Optional[str] = None, iodepth: Optional[str] = None,
+                      numjobs: Optional[str] = None, size: Optional[str] = None,
+                      nrfiles: Optional[str] = None, runtime: Optional[str] = None,
+                      ramp_time: Optional[str] = None, rwmixread: Optional[str] = None,
+                      rate_iops: Optional[str] = None, io_size: Optional[str] = None,
+                      repeat: Optional[str] = None, replicas: Optional[str] = None,
+                      inbuf: Optional[str] = None, store: bool = False,
+                      interference: bool = False,
+                      format: Optional[str] = None) -> CommandResult:
+        """Show what a probe would write and how long it would take (needs read access only)"""
+        given = locals()
+        return show(self.loop.ask(_run_order(given, consent=True, during_campaign=True,
+                                             dry_run=True)),
+                    format, probe_tables.started)
 
     @read_command('perfguard probe ls')
     @command
@@ -200,6 +229,12 @@ class ProbeCommands:
 def _words(*texts: Optional[str]) -> Tuple[str, ...]:
     """The words of a list, however it is written: "8,9", "8 9" or in several arguments."""
     return tuple(word for text in texts for word in (text or '').replace(',', ' ').split())
+
+
+def _map_of(inbuf: Optional[str]) -> bytes:
+    if not inbuf:
+        raise Refused(errno.EINVAL, 'give the CRUSH map with -i <file>')
+    return inbuf.encode('utf-8', 'surrogateescape')
 
 
 class Commands(ProbeCommands):
@@ -405,11 +440,46 @@ class Commands(ProbeCommands):
                         dry_run: bool = False, force: bool = False,
                         format: Optional[str] = None) -> CommandResult:
         """Put a new CRUSH map (-i) in force without remapping one PG at first"""
-        if not inbuf:
-            raise Refused(errno.EINVAL, 'give the CRUSH map with -i <file>')
-        given = inbuf.encode('utf-8', 'surrogateescape')
-        return self._order(Order('apply', crush_map=given, prior_version=prior_version,
+        return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
                                  dry_run=dry_run, force=force), format)
+
+    # Previews for users who may only read: Ceph checks capabilities by the command's prefix, and
+    # so cannot tell --dry-run from the command without it.
+
+    @read_command('perfguard preview expand')
+    @command
+    def preview_expand(self, osds: Optional[str] = None, hosts: Optional[str] = None,
+                       weight: Optional[str] = None,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show what expand would do (needs read access only)"""
+        return self._order(Order('expand', _words(osds), _words(hosts), weight, dry_run=True),
+                           format)
+
+    @read_command('perfguard preview drain')
+    @command
+    def preview_drain(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+        """Show what drain would do (needs read access only)"""
+        return self._order(Order('drain', _words(*what), dry_run=True), format)
+
+    @read_command('perfguard preview undrain')
+    @command
+    def preview_undrain(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+        """Show what undrain would do (needs read access only)"""
+        return self._order(Order('undrain', _words(*what), dry_run=True), format)
+
+    @read_command('perfguard preview apply')
+    @command
+    def preview_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
+                      format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance apply would do with a CRUSH map (-i) (needs read access only)"""
+        return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
+                                 dry_run=True), format)
+
+    @read_command('perfguard preview rollback')
+    @command
+    def preview_rollback(self, format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance rollback would do (needs read access only)"""
+        return self._order(Order('rollback', dry_run=True), format)
 
     def _order(self, order: Order, format: Optional[str]) -> CommandResult:
         answer = patiently(lambda again: self.loop.ask(order, again),

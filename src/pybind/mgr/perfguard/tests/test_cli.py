@@ -455,6 +455,26 @@ def test_the_balancer_is_switched_by_its_own_command(stub: types.ModuleType) -> 
     assert mgr.remotes == [('balancer', '_handle_command', '', {'prefix': 'balancer off'})]
 
 
+@pytest.mark.parametrize('command, given', [
+    ('expand', {'weight': '1.0'}), ('drain', {'what': ['h3']})])
+def test_previews_change_nothing_and_need_read_access_only(
+        stub: types.ModuleType, command: str, given: Any) -> None:
+    driver = Driver()
+    driver.cluster.add_waiting()
+    driver.run(3)
+    shell, found = Shell(driver), []
+    thread = threading.Thread(target=lambda: found.append(
+        shell('preview ' + command, format='json', **given)))
+    thread.start()
+    while thread.is_alive():
+        driver.turn()
+        thread.join(0.01)
+    retval, out, _ = found[0]
+    assert retval == 0 and json.loads(out)['dry_run'] and json.loads(out)['weights']
+    assert driver.phase == 'IDLE' and driver.cluster.sent == []
+    assert COMMANDS['perfguard preview ' + command][0] == 'r'
+
+
 def test_notify_types_are_those_that_the_release_knows(stub: types.ModuleType) -> None:
     from perfguard.compat import notify_types
     assert [kind.value for kind in notify_types('osd_map', 'not_yet')] == ['osd_map']

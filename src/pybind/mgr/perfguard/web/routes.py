@@ -119,7 +119,15 @@ _WHAT = Field('what', WORDS, 'OSDs, hosts or racks', required=True)
 _RUN = Field('run', INTEGER, 'Number of the probe', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
-_WHERE = (
+_NEW_OSDS = (Field('osds', JOINED, 'Only these'),
+             Field('hosts', JOINED, 'Only those of these hosts'),
+             Field('weight', TEXT, 'CRUSH weight of each'))
+
+_MAP = (Field('crush_map', STRING, 'In its text form, or compiled and in base64', required=True,
+              parameter='inbuf'),
+        Field('prior_version', INTEGER, 'Refuse unless this CRUSH version is in force'))
+
+_TARGET = (
     Field('profile', STRING, 'latency, iops, throughput or quick'),
     Field('pool', STRING, 'Measure this pool; without: a pool of its own'),
     Field('osd', TEXT, 'Measure these OSDs one by one: ids, or all'),
@@ -127,7 +135,10 @@ _WHERE = (
     Field('device_class', STRING, 'Measure the OSDs of this device class'),
     Field('repeat', TEXT, 'How often to run the jobs'),
     Field('replicas', TEXT, "Copies in the probe's own pool"),
-    Field('store', BOOLEAN, "Bench the OSDs' stores"),
+    Field('store', BOOLEAN, "Bench the OSDs' stores"))
+
+_WHERE = (
+    *_TARGET,
     Field('during_campaign', BOOLEAN, 'Although a campaign moves data'),
     Field('yes_i_really_mean_it', BOOLEAN, 'Consent to a pool of one replica'))
 
@@ -138,6 +149,9 @@ _FIO = tuple(Field(word, TEXT, about) for word, about in (
     ('runtime', 'Seconds to measure'), ('ramp_time', 'Seconds before that'),
     ('rwmixread', 'Percentage of reads'), ('rate_iops', 'Operations per second at most'),
     ('io_size', 'Bytes to transfer at most')))
+
+_JOBS = (Field('interference', BOOLEAN, 'Measure the OSDs alone, together, and alone again'),
+         Field('job_file', STRING, 'A job file of fio', parameter='inbuf'))
 
 
 def _get(path: str, handler: str, about: str, *fields: Field) -> Route:
@@ -193,21 +207,28 @@ ROUTES: Tuple[Route, ...] = (
           Field('yes_i_really_mean_it', BOOLEAN, 'Although PGs without a pin move at once')),
     _post('/rebalance/expand', 'expand',
           'Give new OSDs their weight without remapping one PG, then fill them',
-          Field('osds', JOINED, 'Only these'), Field('hosts', JOINED, 'Only those of these hosts'),
-          Field('weight', TEXT, 'CRUSH weight of each'), _DRY_RUN, _FORCE),
+          *_NEW_OSDS, _DRY_RUN, _FORCE),
     _post('/rebalance/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
     _post('/rebalance/undrain', 'undrain', 'Give what was drained its weight back',
           _WHAT, _DRY_RUN, _FORCE),
-    _post('/rebalance/apply', 'rebalance_apply', 'Put a new CRUSH map in force',
-          Field('crush_map', STRING, 'In its text form, or compiled and in base64',
-                required=True, parameter='inbuf'),
-          Field('prior_version', INTEGER, 'Refuse unless this CRUSH version is in force'),
+    _post('/rebalance/apply', 'rebalance_apply', 'Put a new CRUSH map in force', *_MAP,
           _DRY_RUN, _FORCE),
 
+    # Nothing is changed. Fields are in the body, since a CRUSH map or a job file may be one.
+    _post('/preview/expand', 'preview_expand', 'Show what expand would do', *_NEW_OSDS,
+          permission=READ),
+    _post('/preview/drain', 'preview_drain', 'Show what drain would do', _WHAT, permission=READ),
+    _post('/preview/undrain', 'preview_undrain', 'Show what undrain would do', _WHAT,
+          permission=READ),
+    _post('/preview/apply', 'preview_apply', 'Show what a new CRUSH map would do', *_MAP,
+          permission=READ),
+    _post('/preview/rollback', 'preview_rollback', 'Show what a rollback would do',
+          permission=READ),
+    _post('/preview/probe', 'preview_probe', 'Show what a probe would write', *_TARGET, *_FIO,
+          *_JOBS, permission=READ),
+
     _get('/probe', 'probe_ls', 'List probes, newest last'),
-    _post('/probe', 'probe_run', 'Measure with short I/O', *_WHERE, *_FIO,
-          Field('interference', BOOLEAN, 'Measure the OSDs alone, together, and alone again'),
-          Field('job_file', STRING, 'A job file of fio', parameter='inbuf'), _DRY_RUN,
+    _post('/probe', 'probe_run', 'Measure with short I/O', *_WHERE, *_FIO, *_JOBS, _DRY_RUN,
           permission=CREATE),
     _get('/probe/compare', 'probe_compare', 'Compare two probes',
          Field('before', INTEGER, 'Number of a probe', required=True),
@@ -253,7 +274,7 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
 
 def largest_body(path: str) -> int:
     """Bytes that a request to a path may have in its body."""
-    with_map = path.rstrip('/').endswith('/perfguard/rebalance/apply')
+    with_map = path.rstrip('/').endswith(('/perfguard/rebalance/apply', '/perfguard/preview/apply'))
     return LARGEST_MAP_BODY if with_map else LARGEST_BODY
 
 

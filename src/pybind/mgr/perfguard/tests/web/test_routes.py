@@ -48,7 +48,9 @@ def test_fields_are_the_parameters_of_the_command(each: Route) -> None:
     assert sorted(given) == sorted(HANDLERS[each.handler])
     in_path = set(re.findall(r'\{(\w+)\}', each.path))
     assert in_path <= {field.name for field in each.fields if field.required}
-    assert (each.permission == READ) == (each.method == 'GET')
+    preview = each.path.startswith('/preview/')
+    assert (each.permission == READ) == (each.method == 'GET' or preview)
+    assert preview == each.handler.startswith('preview_')
 
 
 @pytest.mark.parametrize('handler, given, expected', [
@@ -117,10 +119,22 @@ def test_http_status(code: int, status: int) -> None:
     assert http_status(code) == status
 
 
+def test_every_dry_run_has_a_preview_for_those_who_may_only_read() -> None:
+    """Ceph checks capabilities by a command's prefix, whatever its options are."""
+    switches = {'dry_run', 'force', 'during_campaign', 'yes_i_really_mean_it'}
+    previews = {'expand': 'preview_expand', 'drain': 'preview_drain', 'undrain': 'preview_undrain',
+                'rebalance_apply': 'preview_apply', 'rebalance_rollback': 'preview_rollback',
+                'probe_run': 'preview_probe'}
+    assert {handler for handler, given in HANDLERS.items() if 'dry_run' in given} == set(previews)
+    for handler, preview in previews.items():
+        assert HANDLERS[preview] == [name for name in HANDLERS[handler] if name not in switches]
+
+
 def test_only_a_crush_map_is_large() -> None:
     """Bodies are read before the dashboard looks who sends them."""
     for prefix in ('/api/perfguard', '/proxied/api/perfguard'):
         for route in ROUTES:
-            largest = LARGEST_MAP_BODY if route.handler == 'rebalance_apply' else LARGEST_BODY
+            with_map = route.handler in ('rebalance_apply', 'preview_apply')
+            largest = LARGEST_MAP_BODY if with_map else LARGEST_BODY
             assert largest_body(prefix + route.path) == largest
     assert LARGEST_BODY == 65536

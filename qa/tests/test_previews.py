@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Previews: for users who may only read, and without keeping the module from its work."""
+import json
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.clusters import ClusterFactory, small_cluster
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import wait_reported
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+
+EACCES = 13
+ENOENT = 2
+
+
+class Viewer:
+    """client.viewer, with read access to mons and mgrs."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        key = cluster.mon('auth get-or-create', entity='client.viewer',
+                          caps=['mon', 'allow r', 'mgr', 'allow r'])[0]['key']
+        self._keyring: Path = cluster.directory / 'viewer.keyring'
+        self._keyring.write_text('[client.viewer]\n\tkey = %s\n' % key)
+
+    def ask(self, *words: str) -> Tuple[int, str]:
+        """Retval and output of `ceph perfguard ...`."""
+        done = self._cluster.ceph('--name', 'client.viewer', '--keyring', str(self._keyring),
+                                  'perfguard', *words, '--format', 'json', check=False)
+        return done.returncode, done.stdout if done.returncode == 0 else done.stderr
+
+    def get(self, *words: str) -> Dict[str, Any]:
+        retval, out = self.ask(*words)
+        assert retval == 0, (words, retval, out)
+        found: Dict[str, Any] = json.loads(out)
+        return found
+
+
+def test_a_user_who_may_only_read_previews_everything(release: str,
+                                                      make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, FAST_CONF)
+    guard = Guard(cluster)
+    added = cluster.add_osds(2, weight=0.0)
+    wait_reported(guard)
+    before, viewer = guard.foreign(), Viewer(cluster)
+    crush_map = str(cluster.directory / 'crush.txt')
+    binary = str(cluster.directory / 'crush.bin')
+    cluster.ceph('osd', 'getcrushmap', '-o', binary)
+    subprocess.run(cluster.release.argv(['crushtool', '-d', binary, '-o', crush_map],
+                                        cluster.directory), check=True, timeout=60)
+    expand = viewer.get('preview', 'expand', '--weight', '1')
+    assert expand['pgs'] > 0 and set(expand['weights']) == {'osd.%d' % osd for osd in added}
+    assert viewer.get('preview', 'drain', 'osd.0')['pgs'] > 0
+    assert viewer.get('preview', 'apply', '-i', crush_map)['pgs'] == 0
+    assert viewer.get('preview', 'probe', 'quick', '--pool', 'rep')
+    assert viewer.ask('preview', 'rollback')[0] == ENOENT
+    assert viewer.ask('preview', 'undrain', 'osd.0')[0] == ENOENT
+    for words in (('expand', '--dry-run'), ('drain', 'osd.0'), ('rebalance', 'prepare'),
+                  ('probe', 'run', 'quick')):
+        assert viewer.ask(*words)[0] == EACCES
+    assert viewer.get('rebalance', 'status')['phase'] == 'IDLE'
+    assert guard.foreign() == before and not guard.tracebacks()
+
+
+def test_a_campaign_proceeds_while_previews_are_worked_out(release: str,
+                                                           make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, FAST_CONF)
+    guard = Guard(cluster)
+    guard.hold(lambda: cluster.add_osds(2))
+    ended, answers = threading.Event(), []
+
+    def preview() -> None:
+        while not ended.is_set():
+            answers.append(guard.ask('preview drain', what=['osd.0']))
+
+    threads = [threading.Thread(target=preview) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        guard.do('start')
+        assert guard.wait_phase('DONE', timeout=180)['released'] > 0
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+    good = [answer for answer in answers if answer[0] == 0]
+    print('%s: %d of %d previews were answered' % (release, len(good), len(answers)))
+    assert good and {retval for retval, _, _ in answers} <= {0, -11}
+    assert not guard.tracebacks()
