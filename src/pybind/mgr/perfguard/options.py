@@ -83,6 +83,10 @@ OPTIONS: List[OptionSpec] = [
             'It takes longer the less slow the OSD is.', min=5.0, max=3600.0),
     _option('latency_factor', 'float', 1.5,
             'latency that clients may feel, in baselines of their pool', min=1.0, max=100.0),
+    _option('latency_floor_ms', 'float', 0.0,
+            'latency above the baseline that clients may feel in any case, in ms',
+            'Less is noise where the baseline is short. 0: 2 ms for pools on hdd whose baseline is '
+            '2 ms or more, 0.5 ms for all others.', min=0.0, max=1000.0),
     _option('latency_alarm_factor', 'float', 3.0,
             'latency from which on PERFGUARD_LATENCY is raised, in baselines of the pool',
             min=1.1, max=1000.0),
@@ -170,6 +174,7 @@ class Options:
     slow_osd_ratio: float
     slow_osd_seconds: float
     latency_factor: float
+    latency_floor_ms: float
     latency_alarm_factor: float
     baseline_seconds: float
     latency_targets: str

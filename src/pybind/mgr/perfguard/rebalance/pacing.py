@@ -5,8 +5,10 @@ from typing import List
 from ..reasons import Code, Reason
 from ..window import BadWindow, opens_in
 from ..words import plural
+from .clients import Path
 from .holds import NOREBALANCE
 from .mon_options import PROPOSE_INTERVAL
+from .releasing import flight_osds
 from .settings import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
 from .throttle import decide
@@ -22,14 +24,25 @@ def set_pace(turn: Turn) -> None:
     pace = campaign.pace
     if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
         # Otherwise nothing moves, and whatever clients feel is not its doing.
+        path = _path(turn) if clients.time != pace.decided else Path()
         pace = decide(pace, clients, unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
-                      len(campaign.in_flight), options, _nothing_moves(turn))
+                      len(campaign.in_flight), options, _nothing_moves(turn), path)
     stalls = credit(stalls, clients, turn.now, options.stall_share, fast)
     if pace.halted != campaign.pace.halted:
         turn.event('throttle', 'all movement is halted' if pace.halted
                    else 'movement goes on', pace.why)
     turn.set(pace=pace, stalls=stalls)
+
+
+def _path(turn: Turn) -> Path:
+    """The OSDs that PGs in flight burden, and all others of their hosts."""
+    osds = flight_osds(turn)
+    if not osds:
+        return Path()
+    host_of = turn.seen.crush.host_of
+    hosts = {host_of(osd) for osd in osds}
+    return Path(osds, osds | {osd for osd in turn.seen.osdmap.osds if host_of(osd) in hosts})
 
 
 def _nothing_moves(turn: Turn) -> bool:

@@ -14,7 +14,7 @@ from ..reasons import Code, Reason
 from ..watch.latency_limits import named_target
 from ..words import plural
 from .batch import Caps
-from .clients import IDLE_SECONDS, Clients, Felt, felt
+from .clients import IDLE_SECONDS, Clients, Felt, Path, felt, judged
 from .pace import Pace
 
 #: Share of the cap that a campaign begins with, while nobody knows what clients will feel, and
@@ -71,10 +71,12 @@ def stopped(pace: Pace) -> Pace:
 
 
 def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
-           in_flight: int, options: Options, nothing_moves: bool = False) -> Pace:
+           in_flight: int, options: Options, nothing_moves: bool = False,
+           path: Path = Path()) -> Pace:
     """The pace after a new reading; without one, as before. See clients.felt.
 
     `nothing_moves`: norebalance is in force, or there is nothing that it would hold.
+    `path`: where data moves.
     """
     cap = float(options.max_pgs_in_flight)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
@@ -84,11 +86,11 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
-    plain = felt(clients, unsteady, stall_ms)
-    if not plain:
-        return _guess(pace, clients)
+    plain = felt(clients, unsteady, stall_ms, path, _most_load(options))
     pace = _lower_levels(pace, plain)
-    seen = [_levelled(each, pace, options) for each in plain]
+    seen = judged([_levelled(each, pace, options) for each in plain])
+    if not seen:
+        return _guess(pace, clients)
     worst = max(seen, key=lambda each: each.pressure)
     if pace.halted and worst.pressure > 1.0 and pace.over >= INNOCENT_READINGS \
             and nothing_moves and _may_rise(pace, seen, options):
@@ -102,6 +104,12 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
+def _most_load(options: Options) -> float:
+    """What the load may add to a target: beyond the alarm the cluster is in trouble, whatever the
+    cause, and movement yields."""
+    return max(1.0, options.latency_alarm_factor / options.latency_factor)
+
+
 def _levelled(each: Felt, pace: Pace, options: Options) -> Felt:
     """Against what it was while nothing moved, where that was more than is allowed."""
     level = pace.levels.get(_name(each))
@@ -111,7 +119,7 @@ def _levelled(each: Felt, pace: Pace, options: Options) -> Felt:
 
 
 def _name(each: Felt) -> str:
-    return '%s of pool %s' % (each.kind, each.pool)
+    return '%s of %s' % (each.kind, each.who)
 
 
 def _lower_levels(pace: Pace, plain: Sequence[Felt]) -> Pace:
@@ -176,9 +184,13 @@ def _because(pace: Pace, reason: Reason) -> Pace:
 
 
 def _latency(worst: Felt) -> Reason:
-    return Reason(Code.LATENCY if worst.pressure > 1.0 else Code.LATENCY_OK,
-                  '%s latency of pool %s is %.2f ms (limit %.2f ms)' % (
-                      worst.kind.rstrip('s'), worst.pool, worst.ms, worst.target_ms))
+    text = '%s latency of %s is %.2f ms (limit %.2f ms)' % (
+        worst.kind.rstrip('s'), worst.who, worst.ms, worst.target_ms)
+    if worst.pressure > 1.0:
+        return Reason(Code.LATENCY, text)
+    if worst.ms > worst.target_ms:
+        text += ': chance explains as much with %s' % plural(int(worst.ops), 'operation')
+    return Reason(Code.LATENCY_OK, text)
 
 
 def _thin(clients: Clients) -> Reason:

@@ -108,7 +108,8 @@ class Watching:
             self.watched = _watched(self._watch, sight, options)
             self.clients = Clients(now, readings.seconds, readings.clients,
                                    _pool_clients(self._watch, sight, options),
-                                   self.clients.covered + readings.seconds)
+                                   self.clients.covered + readings.seconds,
+                                   self._watch.norms.norms())
             self._failure = ''
         except Exception as error:
             # Whatever an OSD reports: a campaign under way has to go on.
@@ -162,14 +163,16 @@ def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
 
 def _pool_clients(watch: Watch, sight: Sight, options: Options) -> Dict[int, PoolClients]:
     found: Dict[int, PoolClients] = {}
+    disks = watch.disk_pools
     for pool in sight.osdmap.pools.values():
         seen = watch.pools.latency(pool.id)
         named = named_target(options, pool.name)
         found[pool.id] = PoolClients(
             pool.name, pool.pg_num, seen.read.rate + seen.write.rate,
-            target_ms(seen.read_baseline_ms, named, options),
-            target_ms(seen.write_baseline_ms, named, options),
-            seen.read_baseline_ms, seen.write_baseline_ms)
+            target_ms(seen.read_baseline_ms, named, options, pool.id in disks),
+            target_ms(seen.write_baseline_ms, named, options, pool.id in disks),
+            seen.read_baseline_ms, seen.write_baseline_ms, seen.read_spread, seen.write_spread,
+            pool.erasure, named is not None)
     return found
 
 

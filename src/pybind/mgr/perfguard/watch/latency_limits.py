@@ -5,6 +5,11 @@ from typing import Dict, Optional
 from ..options import Options
 
 
+#: What clients may wait longer than usual whatever the factor, in ms: less is noise there.
+HDD_FLOOR_MS = 2.0
+FLASH_FLOOR_MS = 0.5
+
+
 class BadTarget(ValueError):
     """latency_targets is not what it should be; the message says why."""
 
@@ -32,9 +37,16 @@ def named_target(options: Options, pool: str) -> Optional[float]:
         return None
 
 
-def target_ms(baseline_ms: Optional[float], named: Optional[float],
-              options: Options) -> Optional[float]:
-    """What is allowed where `baseline_ms` is usual; None: nobody can say yet."""
+def target_ms(baseline_ms: Optional[float], named: Optional[float], options: Options,
+              disk: bool = False) -> Optional[float]:
+    """What is allowed where `baseline_ms` is usual; None: not known yet.
+
+    `disk`: the pool has OSDs of the class hdd.
+    """
     if named is not None or baseline_ms is None:
         return named
-    return options.latency_factor * baseline_ms
+    floor = options.latency_floor_ms
+    if not floor:
+        # A disk behind a cache on flash is as fast as flash while that lasts.
+        floor = HDD_FLOOR_MS if disk and baseline_ms >= HDD_FLOOR_MS else FLASH_FLOOR_MS
+    return max(options.latency_factor * baseline_ms, baseline_ms + floor)

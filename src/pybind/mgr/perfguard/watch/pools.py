@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from ..cluster.types import ClientOps
 from .hysteresis import Alarm
 from .series import LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, Point, Series
+from .spread import Spread
 from .types import Flow
 
 #: What counts as now.
@@ -44,6 +45,9 @@ class PoolLatency(NamedTuple):
     write: Flow
     read_baseline_ms: Optional[float]
     write_baseline_ms: Optional[float]
+    #: Standard deviation of one operation's latency over its mean; None: not measured yet.
+    read_spread: Optional[float] = None
+    write_spread: Optional[float] = None
 
     @property
     def baseline_ms(self) -> Optional[float]:
@@ -64,7 +68,18 @@ class _Pool:
         #: The points of the last minute.
         self.recent: List[Point] = []
         self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
+        self.spreads = {kind: Spread() for kind, _, _ in KINDS}
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
+
+    def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
+        """A quiet reading; whether a point of the baseline is complete."""
+        for kind, number, total in KINDS:
+            self.spreads[kind].add(sums[number], sums[total])
+        return self.quiet.add(now, seconds, sums)
+
+    def interrupt(self) -> None:
+        for spread in self.spreads.values():
+            spread.skip()
 
     def learn(self) -> None:
         points = self.quiet.points()
@@ -93,7 +108,9 @@ class PoolWatch:
             pool.history.add(now, seconds, sums)
             pool.recent = recent(pool.history.detailed, now, seconds)
             self._judge(now, seconds, pool, settings)
-            if quiet and pool.normal(now) and pool.quiet.add(now, seconds, sums):
+            if not quiet or not pool.normal(now):
+                pool.interrupt()
+            elif pool.observe(now, seconds, sums):
                 pool.learn()
                 self._unsaved[pool_id] = None
 
@@ -129,7 +146,13 @@ class PoolWatch:
             return PoolLatency(pool_id, Flow(), Flow(), None, None)
         return PoolLatency(pool_id, mean_flow(pool.recent, READS, READ_NS),
                            mean_flow(pool.recent, WRITES, WRITE_NS),
-                           pool.baselines['reads'], pool.baselines['writes'])
+                           pool.baselines['reads'], pool.baselines['writes'],
+                           pool.spreads['reads'].value, pool.spreads['writes'].value)
+
+    def read_baselines(self) -> Dict[int, float]:
+        """Pool -> what a read usually takes, in ms, where that is known."""
+        found = {pool_id: pool.baselines['reads'] for pool_id, pool in self._pools.items()}
+        return {pool_id: ms for pool_id, ms in found.items() if ms is not None}
 
     def slow(self) -> List[Tuple[int, str, float]]:
         """(pool, "reads" or "writes", since) of what is slower than usual."""

@@ -56,7 +56,8 @@ def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
             'write_ms': ms(seen.write), 'read_rate': round(seen.read.rate, 1),
             'write_rate': round(seen.write.rate, 1),
             **{key: rounded(value) for key, value in usual.items()},
-            **{key.replace('baseline', 'target'): rounded(target_ms(value, named, options))
+            **{key.replace('baseline', 'target'): rounded(
+                target_ms(value, named, options, pool.id in watch.disk_pools))
                for key, value in usual.items()},
             'slow': sorted(kind for pool_id, kind in slow if pool_id == pool.id),
             'pgs': trouble(sight.signals.pool_counts.get(pool.id, PgCounts()))})

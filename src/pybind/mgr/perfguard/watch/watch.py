@@ -2,7 +2,7 @@
 """The watch as a whole: takes in readings, concludes, remembers."""
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
@@ -15,6 +15,7 @@ from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .replicas import replica_flows
 from .series import LARGEST, History, Point, Series
 from .slow_osds import SlowOsds, SlowSettings
+from .spread import OsdNorms
 from .types import NO_FLOW, Flow
 
 #: Further columns of the cluster's history; states count by the second.
@@ -71,6 +72,7 @@ class Watch:
     def __init__(self) -> None:
         self.pools = PoolWatch()
         self.osds = OsdWatch()
+        self.norms = OsdNorms()
         self.slow = SlowOsds()
         self.tails = Tails()
         self.laggy = LaggyState()
@@ -79,6 +81,8 @@ class Watch:
         self.osd_counts: Mapping[int, PgCounts] = {}
         self.ping_ms: Mapping[int, float] = {}
         self.places: Mapping[int, OsdPlace] = {}
+        #: Pools that OSDs of the class hdd serve.
+        self.disk_pools: Set[int] = set()
         #: OSD -> seconds since its last report, of those that owe one.
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
@@ -97,13 +101,18 @@ class Watch:
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
         self.places, self.silent = readings.places, readings.silent
+        self.disk_pools = (self.disk_pools & set(sight.osdmap.pools)) | _on_disks(readings)
         self.tails.update(sight.now, readings.latencies, list(readings.counters),
                           readings.clients, readings.sampling)
         with self._lock:
             samples = self.osds.update(sight.now, readings.counters)
             if seconds:
-                self.pools.update(sight.now, seconds, readings.clients, sight.osdmap.pools,
-                                  self._quiet(sight), pool_settings(options))
+                quiet = self._quiet(sight)
+                self.pools.update(sight.now, seconds, readings.clients, sight.osdmap.pools, quiet,
+                                  pool_settings(options))
+                self.norms.forget_others(sight.osdmap.osds)
+                if quiet:
+                    self.norms.update(readings.clients, self.pools.read_baselines())
                 self.cluster.add(sight.now, seconds, _columns(sight, readings, seconds))
                 self.charts.update(sight.now, seconds, self.tails, self.pools.busiest(),
                                    sight.osdmap.pools, sight.in_flight)
@@ -210,6 +219,12 @@ class Watch:
 
 def pool_settings(options: Options) -> PoolSettings:
     return PoolSettings(options.latency_alarm_factor, options.baseline_seconds)
+
+
+def _on_disks(readings: Readings) -> Set[int]:
+    places = readings.places
+    return {row.pool for row in readings.clients
+            if row.osd in places and places[row.osd].device_class == 'hdd'}
 
 
 def _holds(number: int, known: bool) -> Optional[bool]:

@@ -267,7 +267,7 @@ def test_osds_whose_pgs_peer_are_left_out() -> None:
 
 def test_where_all_osds_have_peering_pgs_their_budget_comes_on_top() -> None:
     everywhere = frozenset(range(4))
-    for ms, stall_ms, pgs in ((2.5, 0.0, 4.0), (2.5, 1.0, 8.0), (3.5, 1.0, 4.0)):
+    for ms, stall_ms, pgs in ((2.7, 0.0, 4.0), (2.7, 1.0, 8.0), (3.5, 1.0, 4.0)):
         pace = decide(Pace(pgs=8.0), reading(5.0, ms), everywhere, stall_ms, 8, OPTIONS)
         assert pace.pgs == pgs
 

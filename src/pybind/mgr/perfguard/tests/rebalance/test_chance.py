@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What chance, the load and other pools do to latency is not the doing of what moves."""
+import random
+from dataclasses import replace
+from typing import Dict, Iterable, List, Optional
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, Ops
+from perfguard.options import DEFAULTS
+from perfguard.rebalance import clients as clients_module
+from perfguard.rebalance.clients import (CHANCE_MAX, IDLE_SECONDS, LEAST_OPS, USUAL_SPREAD, Clients,
+                                         Path, PoolClients, felt, judged, load_factor)
+from perfguard.rebalance.pace import Pace
+from perfguard.rebalance.throttle import decide
+
+OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
+SECONDS = 5.0
+#: Lognormal latencies with this sigma have a standard deviation of 2.1 means.
+SIGMA, SPREAD = 1.3, 2.1
+OSDS = range(24)
+
+
+def lognormal(rng: random.Random, mean_ms: float, number: int) -> Ops:
+    mu = -SIGMA ** 2 / 2
+    return Ops(int(sum(rng.lognormvariate(mu, SIGMA) for _ in range(number)) * mean_ms * 1e6),
+               number)
+
+
+def small_pools(rng: random.Random, time: float, factor: float = 1.0, pools: int = 20) -> Clients:
+    """Twenty pools, each with 12 operations a second; reads take 1 ms, writes 2 ms."""
+    rows = [ClientOps(pool, pool % 24, lognormal(rng, 1.0 * factor, 40),
+                      lognormal(rng, 2.0 * factor, 20)) for pool in range(pools)]
+    rows += [row._replace(osd=(row.osd + 7) % 24) for row in rows]
+    return Clients(time, SECONDS, tuple(rows), {
+        pool: PoolClients('p%d' % pool, 32, 12.0, 1.5, 3.0, 1.0, 2.0, SPREAD, SPREAD)
+        for pool in range(pools)}, IDLE_SECONDS)
+
+
+def run(readings: Iterable[Clients], pace: Pace = Pace()) -> List[Pace]:
+    paces = []
+    for each in readings:
+        in_flight = 0 if pace.halted else int(pace.pgs or 8)
+        pace = decide(pace, each, frozenset(), 0.0, in_flight, OPTIONS)
+        paces.append(pace)
+    return paces
+
+
+def mean_pgs(paces: List[Pace]) -> float:
+    return sum(pace.pgs for pace in paces[50:]) / len(paces[50:])
+
+
+def test_small_pools_do_not_slow_a_campaign() -> None:
+    rng = random.Random(1)
+    paces = run(small_pools(rng, SECONDS * turn) for turn in range(1, 401))
+    assert not any(pace.halted for pace in paces)
+    assert mean_pgs(paces) >= 0.8 * OPTIONS.max_pgs_in_flight
+
+
+def test_without_a_notion_of_chance_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients_module, 'CHANCE_MAX', 0.0)
+    rng = random.Random(1)
+    paces = run(small_pools(rng, SECONDS * turn) for turn in range(1, 401))
+    assert mean_pgs(paces) < 0.1 * OPTIONS.max_pgs_in_flight
+
+
+@pytest.mark.parametrize('factor', [3.0, 6.0])
+def test_what_small_pools_feel_together_counts(factor: float) -> None:
+    rng = random.Random(2)
+    paces = run((small_pools(rng, SECONDS * turn, factor) for turn in range(1, 9)), Pace(pgs=32.0))
+    assert paces[1].pgs <= 8.0 and paces[-1].halted
+    assert 'all small pools' in paces[0].why or 'pool p' in paces[0].why
+
+
+def test_chance_is_less_where_there_are_more_operations() -> None:
+    def chance(number: int, spread: Optional[float] = None) -> float:
+        rows = (ClientOps(1, 0, Ops(number * 10 ** 6, number), Ops()),)
+        pools = {1: PoolClients('p', 8, 9.0, 2.0, read_spread=spread)}
+        found, = judged(felt(Clients(1.0, SECONDS, rows, pools), frozenset(), 0.0))
+        return found.chance
+
+    assert chance(LEAST_OPS, 9.0) == CHANCE_MAX
+    assert chance(10000) == pytest.approx(3.72 * USUAL_SPREAD / 100, rel=0.01)
+    assert chance(10000, 0.5) == pytest.approx(3.72 * 0.5 / 100, rel=0.01)
+
+
+# ---- the load
+
+def spread_out(ms: Dict[int, float], pool: Optional[PoolClients] = None, ops: int = 500,
+               time: float = SECONDS) -> Clients:
+    """One pool on all OSDs, whose reads take 1 ms and more where `ms` says so."""
+    rows = tuple(ClientOps(1, osd, Ops(int(ops * ms.get(osd, 1.0) * 1e6), ops), Ops())
+                 for osd in OSDS)
+    pool = pool or PoolClients('p', 256, 900.0, 1.5, 3.0, 1.0, 2.0)
+    return Clients(time, SECONDS, rows, {1: pool}, IDLE_SECONDS, dict.fromkeys(OSDS, 1.0))
+
+
+#: Four OSDs of a host of eight are on the path.
+PATH = Path(frozenset(range(4)), frozenset(range(8)))
+
+
+def pace_after(clients: Clients, path: Path = PATH) -> float:
+    return decide(Pace(pgs=16.0), clients, frozenset(), 0.0, 16, OPTIONS, path=path).pgs
+
+
+def test_a_change_of_the_load_is_not_the_doing_of_what_moves() -> None:
+    everywhere = dict.fromkeys(OSDS, 1.7)
+    assert pace_after(spread_out(everywhere)) >= 16.0
+    assert pace_after(spread_out(everywhere), Path(PATH.osds, frozenset(OSDS))) == 8.0, \
+        'nothing to compare with'
+    worse_on_the_path = {**everywhere, **dict.fromkeys(range(8), 8.0)}
+    assert pace_after(spread_out(worse_on_the_path)) == 8.0
+
+
+def test_in_trouble_movement_yields_whatever_the_cause() -> None:
+    assert pace_after(spread_out(dict.fromkeys(OSDS, 3.5))) == 8.0
+
+
+def test_slow_osds_away_from_the_path_are_no_load() -> None:
+    away = {osd: 3.0 for osd in OSDS if osd >= 8}
+    clients = replace(spread_out(away), norms={osd: away.get(osd, 1.0) for osd in OSDS})
+    assert load_factor(clients, PATH.near) == 1.0
+    assert load_factor(spread_out(away), PATH.near) > 2.5
+
+
+def test_an_order_of_the_operator_is_no_matter_of_the_load() -> None:
+    ordered = PoolClients('p', 256, 900.0, 1.5, 3.0, 1.0, 2.0, named=True)
+    assert pace_after(spread_out(dict.fromkeys(OSDS, 1.7), ordered)) == 8.0
+
+
+@pytest.mark.parametrize('change', [
+    {'norms': {}}, {'norms': {20: 1.0, 21: 1.0}}, {'ops': 5},
+    {'pool': PoolClients('p', 256, 900.0, 1.5, 3.0, 1.0, 2.0, erasure=True)}])
+def test_a_reference_needs_reads_of_several_osds(change: Dict[str, object]) -> None:
+    clients = spread_out(dict.fromkeys(OSDS, 1.7), ops=change.pop('ops', 500),  # type: ignore
+                         pool=change.pop('pool', None))  # type: ignore
+    assert load_factor(replace(clients, **change), PATH.near) == 1.0
+
+
+def test_pools_away_from_the_path_do_not_count() -> None:
+    rows = (ClientOps(1, 0, Ops(10 ** 9, 1000), Ops()),
+            ClientOps(2, 20, Ops(9 * 10 ** 9, 1000), Ops()))
+    pools = {pool: PoolClients('p%d' % pool, 32, 9.0, 2.0) for pool in (1, 2)}
+    clients = Clients(1.0, SECONDS, rows, pools, IDLE_SECONDS)
+    assert [each.pool for each in felt(clients, frozenset(), 0.0, PATH)] == ['p1']
+    assert [each.pool for each in felt(clients, frozenset(), 0.0)] == ['p1', 'p2']

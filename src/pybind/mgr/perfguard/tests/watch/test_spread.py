@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How much latency varies while nothing is wrong."""
+import random
+from math import exp, sin, sqrt
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, Ops
+from perfguard.options import DEFAULTS
+from perfguard.watch.latency_limits import FLASH_FLOOR_MS, HDD_FLOOR_MS, target_ms
+from perfguard.watch.spread import LEAST_PAIRS, LEAST_READS, OsdNorms, Spread
+
+
+def draw(rng: random.Random, sigma: float, number: int, mean: float) -> float:
+    return mean * sum(rng.lognormvariate(-sigma ** 2 / 2, sigma) for _ in range(number))
+
+
+@pytest.mark.parametrize('sigma', [0.5, 1.0, 1.3])
+def test_spread_of_single_operations_from_sums(sigma: float) -> None:
+    rng = random.Random(3)
+    spread = Spread()
+    for _ in range(300):
+        spread.add(200, draw(rng, sigma, 200, 1e6))
+    assert spread.value == pytest.approx(sqrt(exp(sigma ** 2) - 1), rel=0.25)
+
+
+def test_what_changes_slowly_is_no_spread() -> None:
+    rng = random.Random(4)
+    spread = Spread()
+    for turn in range(700):
+        spread.add(1000, draw(rng, 0.5, 1000, 1e6 * (1.0 + 0.5 * sin(turn / 100))))
+    assert spread.value == pytest.approx(sqrt(exp(0.25) - 1), rel=0.25)
+
+
+def test_few_readings_and_what_lies_on_both_sides_of_trouble_say_nothing() -> None:
+    spread = Spread()
+    for turn in range(int(LEAST_PAIRS)):
+        assert spread.value is None
+        spread.add(100, 1e8)
+    for _ in range(30):
+        spread.skip()
+        spread.add(100, 9e9)
+    spread.add(5, 1e3)
+    assert spread.value is None
+
+
+def test_norm_of_an_osd() -> None:
+    norms = OsdNorms()
+    for _ in range(50):
+        norms.update([ClientOps(1, 0, Ops(10 ** 8, 100), Ops()),
+                      ClientOps(1, 1, Ops(3 * 10 ** 8, 100), Ops()),
+                      ClientOps(2, 1, Ops(10 ** 8, 100), Ops()),
+                      ClientOps(1, 2, Ops(10 ** 6, 1), Ops()),
+                      ClientOps(3, 3, Ops(10 ** 8, 100), Ops())], {1: 1.0, 2: 1.0})
+    assert norms.norms() == pytest.approx({0: 1.0, 1: 2.0})
+    assert 50 < LEAST_READS, 'osd.2 has had too few reads'
+    norms.forget_others({0: None})
+    assert list(norms.norms()) == [0]
+
+
+@pytest.mark.parametrize('baseline, disk, expected', [
+    (0.15, False, 0.15 + FLASH_FLOOR_MS), (0.15, True, 0.15 + FLASH_FLOOR_MS),
+    (2.5, False, 1.5 * 2.5), (2.5, True, 2.5 + HDD_FLOOR_MS), (10.0, True, 15.0)])
+def test_a_limit_has_a_floor(baseline: float, disk: bool, expected: float) -> None:
+    assert target_ms(baseline, None, DEFAULTS, disk) == pytest.approx(expected)
+    assert target_ms(baseline, 0.2, DEFAULTS, disk) == 0.2
+    assert target_ms(None, None, DEFAULTS, disk) is None
