@@ -16,6 +16,7 @@ from . import crush_preview
 from .crush import CrushRules
 from .dumps import osdmap_from_dump
 from .osd_commands import Asking, Inquiry
+from .osd_replies import store_and_drive
 from .pg_states import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
@@ -193,6 +194,12 @@ class MgrCluster:
     def osd_space(self) -> Dict[int, Space]:
         return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10, row.get('num_pgs'))
                 for row in self._mgr.get('osd_stats').get('osd_stats', [])}
+
+    def drives(self, osds: Iterable[int]) -> Dict[int, str]:
+        """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; ''
+        where the OSD has not said. Ceph does not know the firmware of drives."""
+        return {osd: store_and_drive(self._mgr.get_metadata('osd', str(osd)) or {})
+                for osd in osds}
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         """None: no PG of the pool has been reported yet."""

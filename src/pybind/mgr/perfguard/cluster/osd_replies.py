@@ -62,6 +62,12 @@ def drive_model(metadata: Json) -> str:
     return str(name).rpartition('_')[0]
 
 
+def store_and_drive(metadata: Json) -> str:
+    """As in "bluestore on INTEL_SSDSC2KB96"; without a model that Ceph does not know."""
+    store, model = str(metadata.get('osd_objectstore', '')), drive_model(metadata)
+    return ' on '.join(filter(None, (store, model)))
+
+
 #: "osd_op(client.4123.0:55 2.1fs0 2:f8a1...", as a tracked operation describes itself.
 _CLIENT_OP = re.compile(r'osd_op\(\S+ (\d+\.[0-9a-f]+)(?:s\d+)? ')
 #: An operation takes some 800 characters; a thousand of them cost about 5 ms to read.

@@ -206,7 +206,7 @@ class Probing:
             given = self._draft(order, seen, view, options, moving)
             if order.dry_run:
                 return {**given.preview, 'dry_run': True}
-            return self._begin(given, seen.now, options)
+            return self._begin(given, seen, options)
         if isinstance(order, NewSchedule):
             return self._add_schedule(order, seen, view, options, moving)
         if isinstance(order, Named):
@@ -233,7 +233,7 @@ class Probing:
             raise unknown(run, self._archive.unread)
         return record
 
-    def _begin(self, given: Draft, now: float, options: Options) -> Json:
+    def _begin(self, given: Draft, seen: Observation, options: Options) -> Json:
         if self._record is not None:
             raise Refused(errno.EBUSY, 'probe %d is under way' % self._record.id)
         if self._foreign_journal:
@@ -242,12 +242,13 @@ class Probing:
                           'abandon 0"' % self._foreign_journal)
         if given.refusals:
             raise Refused(errno.EBUSY, '; '.join(given.refusals))
-        run = self._archive.new_id()
+        run, now = self._archive.new_id(), seen.now
         self._order = given.order
         self._record = RunRecord(
             run, PREPARING, given.profile, given.target, now, trigger=given.order.trigger,
             setting=setting_of(self._cluster.release(), 0 if given.order.store else given.pg_num,
-                               self._cluster.config_entries()))
+                               self._cluster.config_entries(),
+                               self._cluster.drives(_osds_at_work(given, seen)).values()))
         if given.order.store:
             self._keep(None)
             self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)
@@ -389,7 +390,7 @@ class Probing:
             words = next(each.words for each in self._settings.schedules if each.name == name)
             try:
                 given = self._draft(order_of_words(dict(words), name), seen, view, options, moving)
-                self._begin(given, seen.now, options)
+                self._begin(given, seen, options)
             except Refused as refused:
                 self._put_off(name, str(refused))
             except Exception as error:
@@ -551,3 +552,12 @@ def layout_of(pool: Pool, seen: Observation) -> Layout:
 def progress_id(run: int) -> str:
     """The same in every mgr, so that one takes over the event of another."""
     return 'perfguard-probe-%d' % run
+
+
+def _osds_at_work(given: Draft, seen: Observation) -> List[int]:
+    """Those that are probed one by one; else all under the pool's rule, or all in CRUSH."""
+    if given.target.osds:
+        return list(given.target.osds)
+    weights = seen.crush.weights()
+    return sorted(osd for osd in seen.osdmap.osds if weights.get(osd, 0.0) > 0.0 and (
+        given.pool is None or seen.crush.weight_of(given.pool.crush_rule, osd) > 0.0))

@@ -11,18 +11,24 @@ _PREFIXES = ('osd_', 'bluestore_', 'bluefs_', 'rocksdb_', 'memstore_', 'ms_', 'o
 _SECTIONS = ('global', 'osd', 'client')
 #: So many options are remembered, and so many differences named.
 MOST_OPTIONS, MOST_NAMED = 200, 5
-ENGINE, RELEASE, PGS, OPTION = 'engine', 'Ceph release', 'PGs', 'option '
+ENGINE, RELEASE, PGS, DRIVES, OPTION = 'engine', 'Ceph release', 'PGs', 'drives', 'option '
+#: So many models of drives are named.
+MOST_DRIVES = 20
 #: There where the options were read: then what is missing is not set.
 READ = 'options'
 
 
-def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]]
-               ) -> Dict[str, str]:
+def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],
+               drives: Iterable[str] = ()) -> Dict[str, str]:
     """`pg_num`: of the pool, 0 for a bench of the stores; `entries`: None where the mons did not
-    say."""
+    say; `drives`: of the OSDs that do the work, '' where it is not known."""
     found = {RELEASE: release} if release else {}
     if pg_num:
         found[PGS] = str(pg_num)
+    known = sorted(set(drives) - {''})
+    if known:
+        found[DRIVES] = ', '.join(known[:MOST_DRIVES]) + (
+            ' and %d more' % (len(known) - MOST_DRIVES) if len(known) > MOST_DRIVES else '')
     if entries is not None:
         found[READ] = 'read'
     options = sorted((OPTION + '/'.join(filter(None, (each.section, each.mask, each.name))),

@@ -574,6 +574,9 @@ class FakeCluster:
         return {osd: Space(1 << 40, 1 << 35, sum(osd in pg.data for pg in self.pg.values()))
                 for osd in self.toys}
 
+    def drives(self, osds: Iterable[int]) -> Dict[int, str]:
+        return {osd: 'memstore' for osd in osds}
+
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes]) -> Outlook:
         if self.no_tools:

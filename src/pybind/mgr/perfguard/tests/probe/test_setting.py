@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A baseline that was taken with another engine, release or options proves nothing."""
 from dataclasses import replace
-from typing import Any, Dict
+from typing import Any, Dict, Iterable
 
 import pytest
 
+from perfguard.cluster.osd_replies import store_and_drive
 from perfguard.cluster.types import ConfigEntry
 from perfguard.probe.baseline import regression
 from perfguard.probe.compare import compare
@@ -18,7 +19,7 @@ from ..fakes.probe_cluster import ProbeCluster, ProbeDriver, fake_children
 
 JOB = Job('latency', 'randread', 4096, 1, 1 << 20, 4, 2.0)
 SETTING = {'Ceph release': '18.2.7', 'PGs': '64', 'options': 'read',
-           'option osd/osd_op_queue': 'wpq'}
+           'option osd/osd_op_queue': 'wpq', 'drives': 'bluestore on WDC_A'}
 
 
 def record(run: int, rate: int, engine: str = 'native', **changes: Any) -> RunRecord:
@@ -36,6 +37,9 @@ def record(run: int, rate: int, engine: str = 'native', **changes: Any) -> RunRe
     ({'setting': {'PGs': '64', 'options': 'read'}}, 'osd_op_queue: not set, before wpq'),
     ({'setting': {'PGs': '64'}}, ''),
     ({'setting': {**SETTING, 'option osd.3/osd_recovery_sleep': '1'}}, 'before not set'),
+    ({'setting': {**SETTING, 'drives': 'bluestore on WDC_B'}}, 'WDC_B, before bluestore on WDC_A'),
+    # An earlier version did not record the drives.
+    ({'setting': {key: value for key, value in SETTING.items() if key != 'drives'}}, ''),
     # What an earlier version has recorded says no more than the engine.
     ({'setting': {}}, ''), ({'setting': {}, 'engine': 'python'}, 'engine')])
 def test_slower_under_another_setting_is_no_regression(changes: Dict[str, Any],
@@ -64,7 +68,21 @@ def test_options_that_count() -> None:
         'Ceph release': '18.2.7', 'PGs': '32', 'options': 'read', 'option osd/osd_op_queue': 'wpq',
         'option osd/class:ssd/osd_recovery_sleep': '0',
         'option osd.3/bluestore_cache_size': '1'}
-    assert setting_of('', 0, None) == {}
+    assert setting_of('', 0, None) == {} == setting_of('', 0, None, ['', ''])
+
+
+def test_models_of_drives_are_named_once() -> None:
+    assert setting_of('', 0, None, ['b', 'a', '', 'a'])['drives'] == 'a, b'
+    many = setting_of('', 0, None, ['model %02d' % number for number in range(40)])['drives']
+    assert many.count(',') == 19 and many.endswith(' and 20 more')
+
+
+def test_what_osds_say_of_store_and_drive() -> None:
+    said = {'osd_objectstore': 'bluestore', 'bluestore_bdev_devices': 'sdb',
+            'device_ids': 'sda=QEMU_DISK_1,sdb=INTEL_SSDSC2KB96_PHYF1'}
+    assert store_and_drive(said) == 'bluestore on INTEL_SSDSC2KB96'
+    assert store_and_drive({'osd_objectstore': 'memstore'}) == 'memstore'
+    assert store_and_drive({}) == ''
 
 
 def test_it_is_kept() -> None:
@@ -82,17 +100,28 @@ class Upgraded(ProbeCluster):
         return self.version
 
 
-def test_a_run_after_an_upgrade_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+class Refitted(ProbeCluster):
+    drive = 'WDC_A'
+
+    def drives(self, osds: Iterable[int]) -> Dict[int, str]:
+        return {osd: 'bluestore on ' + self.drive for osd in osds}
+
+
+@pytest.mark.parametrize('change', ['version', 'drive'])
+def test_a_run_after_a_change_is_not_judged(monkeypatch: pytest.MonkeyPatch,
+                                            change: str) -> None:
     fake_children(monkeypatch)
-    cluster = Upgraded()
+    cluster: Any = Upgraded() if change == 'version' else Refitted()
     driver = ProbeDriver(cluster)
     order = RunOrder(words={'rw': 'randread', 'bs': '4k', 'size': '64k', 'nrfiles': '2',
                             'runtime': '1'}, pool='rep')
     driver.give(order)
     driver.finish()
     driver.give(RunId('probe baseline set', 1))
-    assert driver.loop.probed().known(1).setting['Ceph release'] == '18.2.7'
-    cluster.version = '19.2.0'
+    setting = driver.loop.probed().known(1).setting
+    assert (setting['Ceph release'] == '18.2.7' if change == 'version'
+            else setting['drives'] == 'bluestore on WDC_A')
+    setattr(cluster, change, 'another')
     driver.give(order)
     driver.finish()
     assert any('not compared with its baseline 1' in text for text in driver.told('probe'))
