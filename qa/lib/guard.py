@@ -46,6 +46,7 @@ class Guard:
         for name, value in {**FAST_OPTIONS, **(options or {})}.items():
             self.option(name, value)
         # On, as operators have it, but with nothing to do: what it moves is not to be tested.
+        # perfguard respects it as well: tests of target=balanced set their own.
         cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='100')
         self.wait_ready()
 

@@ -83,6 +83,9 @@ def filled_cluster(make: ClusterFactory, release: str, **options: Any) -> Guard:
     cluster.fill(ERASURE, 500, 4096)
     cluster.wait_clean(60)
     guard = Guard(cluster, {'target': 'balanced'})
+    # perfguard goes by the balancer's deviation. The balancer itself does not balance beforehand.
+    cluster.mgr('balancer off')
+    cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
     cluster.wait_clean(60)  # enabling the module has restarted the mgr
     return guard
 

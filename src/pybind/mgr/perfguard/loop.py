@@ -407,7 +407,8 @@ class Loop:
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
             new_map=view.osdmap.epoch != self._audited_epoch,
-            crush_version=view.crush_version, answered=self._answered), view
+            crush_version=view.crush_version, answered=self._answered,
+            balancing=self._cluster.balancing()), view
 
     def _wants_stored_options(self, osdmap: OsdMap) -> bool:
         """Whether settings are about to be held or given back.
@@ -510,7 +511,7 @@ class Loop:
             refuse_bad_options(request, problems(
                 self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
         prepared = self._prepared(consultation, seen,
-                                  lambda: self._joiner.preparing(order, seen))
+                                  lambda: self._joiner.preparing(order, seen, self._options()))
         if prepared is None:
             return None
         if order.dry_run:
@@ -717,7 +718,7 @@ class Loop:
         assert self._campaign is not None
         if self._goals_fit and not seen.new_map:
             return seen
-        now = goals.basis(seen.osdmap, view.crush_version)
+        now = goals.basis(seen.osdmap, view.crush_version, seen.balancing)
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
         self._goals_fit = not goals.needed(self._campaign, self._pins, now)

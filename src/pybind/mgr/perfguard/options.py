@@ -28,7 +28,8 @@ OPTIONS: List[OptionSpec] = [
             min=0.2, max=60.0),
     _option('target', 'str', 'balanced', 'what a rebalance ends in',
             'balanced: each OSD has its share of the PGs of each pool that was touched, by '
-            'weight and to within one PG, with as little movement as possible; upmaps stay where '
+            'weight, with as little movement as possible: what CRUSH moves to within one PG, other '
+            "shards only beyond the balancer's upmap_max_deviation; upmaps stay where "
             'the balance needs them. crush: every pin is released, PGs end where CRUSH (and the '
             'upmaps from before the campaign) put them.', enum_allowed=['balanced', 'crush']),
     _option('pin_batch', 'uint', 512, 'PGs that are pinned in one batch of commands',

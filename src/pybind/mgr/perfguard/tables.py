@@ -2,7 +2,7 @@
 """The data of a command as JSON or as tables for people."""
 import json
 import time
-from typing import Any, Callable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from prettytable import PrettyTable
 
@@ -262,6 +262,16 @@ def accepted(data: Json) -> str:
     return str(data['message'])
 
 
+def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
+    """What target=balanced makes of the movement."""
+    if found is None:
+        return []
+    return [('moved with target=balanced', '%d shards, %s; for the balance alone %d (limit of all '
+             'movement %d)' % (found['shards'], bytes_text(found['bytes']), found['extra_shards'],
+                               found['limit_shards'])),
+            ('pins that stay as upmaps', str(found['kept']))]
+
+
 def order(data: Json) -> str:
     """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
     lines = []
@@ -285,8 +295,8 @@ def order(data: Json) -> str:
                           data['fast_peering']['text']])
     rows += [('PGs pinned along with it', '%d, %d of them by a pg_upmap vector' % (
                   data['pgs'], data['vectors'])),
-             ('to copy afterwards', '%d shards, %s' % (data['shards'],
-                                                       bytes_text(data['bytes']))),
+             ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
+             *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
     if data.get('pins_removed'):
         rows.append(('pins removed along with it', data['pins_removed']))

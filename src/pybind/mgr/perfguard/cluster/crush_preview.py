@@ -40,14 +40,15 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 
 
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
-            crush_map: Optional[bytes], stopping: Stopping) -> Outlook:
+            crush_map: Optional[bytes], stopping: Stopping, whole: bool = False) -> Outlook:
     """The mapping with other CRUSH weights of some OSDs, or with a whole other CRUSH map.
 
+    `whole`: with all PGs of the pools that this touches.
     Everything is computed on copies in a private directory that is gone afterwards.
     """
     try:
         with _tools(stopping) as tools:
-            return _outlook(tools, osdmap, source, weights, crush_map)
+            return _outlook(tools, osdmap, source, weights, crush_map, whole)
     except (OSError, ToolFailed) as error:
         return NoFuture(str(error))
     except (LookupError, TypeError, ValueError) as error:
@@ -55,7 +56,7 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
 
 
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
-             weights: Mapping[int, float], crush_map: Optional[bytes]) -> Outlook:
+             weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool) -> Outlook:
     path, crush_path = tools.path('osdmap'), tools.path('crush')
     path.write_bytes(source(osdmap.epoch))
 
@@ -71,7 +72,19 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
         for argument in _adjustments(weights):
             tools.run(OSDMAPTOOL, str(path), '--adjust-crush-weight', argument, '--save')
         later = mapping('--export-crush')
-    return Future(dict(_changed(osdmap, now, later)), _rules(tools, crush_path), crush_map)
+    found = dict(_changed(osdmap, now, later))
+    return Future(found, _rules(tools, crush_path), crush_map,
+                  dict(_others(found, later)) if whole else {})
+
+
+def _others(found: Mapping[str, FuturePg], later: Path) -> Iterator[Tuple[str, FuturePg]]:
+    """PGs of the same pools that CRUSH leaves alone."""
+    pools = {pgid.partition('.')[0] for pgid in found}
+    for line in _lines(later):
+        pgid = line.split(None, 1)[0]
+        if pgid.partition('.')[0] in pools and pgid not in found:
+            parsed = _parsed(line, pgid)
+            yield pgid, FuturePg(parsed['acting'], parsed['raw'])
 
 
 def _adjustments(weights: Mapping[int, float]) -> Iterator[str]:

@@ -20,14 +20,19 @@ from .osd_replies import store_and_drive
 from .pg_states import count_states, pool_counts
 from .ports import View
 from .sensors import Sensors
-from .types import (ConfigEntry, INPUT, NO_OSD, OsdMap, OsdSet, Placement, PoolSpace, Question,
-                    Readings, Signals, Space, pool_of, seed_of)
+from .types import (Balancing, ConfigEntry, INPUT, NO_OSD, OsdMap, OsdSet, Placement, PoolSpace,
+                    Question, Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 
 #: Seconds that the loop waits for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
+
+#: Default of the balancer's upmap_max_deviation, and its modes that balance PGs by upmaps (the
+#: second one since Squid).
+BALANCER_DEVIATION = 5.0
+UPMAP_MODES = ('upmap', 'upmap-read')
 
 #: A mon command; `prefix` and the command's own arguments.
 Command = Mapping[str, Any]
@@ -167,6 +172,18 @@ class MgrCluster:
         value = self._mgr.get_module_option_ex('balancer', 'active')
         return None if value is None else str(value).lower()
 
+    def balancing(self) -> Balancing:
+        """The balancer's options, or Ceph's defaults where nobody set them or they are none."""
+        def option(name: str, default: str) -> str:
+            value = self._mgr.get_module_option_ex('balancer', name)
+            return default if value is None else str(value)
+
+        deviation, pools = option('upmap_max_deviation', ''), option('pool_ids', '')
+        return Balancing(
+            float(deviation) if deviation.isdigit() else BALANCER_DEVIATION,
+            option('mode', 'upmap') in UPMAP_MODES,
+            frozenset(int(pool) for pool in pools.replace(',', ' ').split() if pool.isdigit()))
+
     def stored_options(self) -> Dict[str, Dict[str, str]]:
         """The configuration database: section -> option -> value, without masked entries."""
         entries = self.config_entries()
@@ -244,9 +261,9 @@ class MgrCluster:
     # ---- trying a CRUSH map out; not in the loop's thread, but for crush_map
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
-                crush_map: Optional[bytes]) -> Outlook:
+                crush_map: Optional[bytes], whole: bool = False) -> Outlook:
         return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map,
-                                     self._stopping)
+                                     self._stopping, whole)
 
     def crush_map(self) -> Tuple[bytes, int]:
         """The CRUSH map as the mons keep it, and its version; raises OSError."""

@@ -5,8 +5,8 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, Optional, Pr
 
 from ..upmap.future import Outlook
 from .crush import CrushRules
-from .types import (ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question, Readings, Signals,
-                    Space)
+from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question,
+                    Readings, Signals, Space)
 
 
 class View(Protocol):
@@ -40,6 +40,8 @@ class Cluster(Protocol):
 
     def balancer_active(self) -> Optional[str]: ...
 
+    def balancing(self) -> Balancing: ...
+
     def stored_options(self) -> Mapping[str, Mapping[str, str]]: ...
 
     def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]: ...
@@ -63,7 +65,7 @@ class Cluster(Protocol):
     def answers(self, topic: str) -> Mapping[int, Any]: ...
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
-                crush_map: Optional[bytes]) -> Outlook: ...
+                crush_map: Optional[bytes], whole: bool = False) -> Outlook: ...
 
     def crush_map(self) -> Tuple[bytes, int]: ...
 

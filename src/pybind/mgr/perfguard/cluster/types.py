@@ -205,6 +205,20 @@ class PgWrites(NamedTuple):
     write: Ops
 
 
+@dataclass(frozen=True)
+class Balancing:
+    """How the balancer is configured."""
+    #: PGs of a pool that an OSD may be away from its ideal (upmap_max_deviation).
+    deviation: float = 1.0
+    #: Its mode balances PGs by upmaps.
+    upmap: bool = True
+    #: Pools that it balances, by id (pool_ids); empty: all.
+    pools: FrozenSet[int] = frozenset()
+
+    def covers(self, pool_id: int) -> bool:
+        return self.upmap and (not self.pools or pool_id in self.pools)
+
+
 class ConfigEntry(NamedTuple):
     """One value of the configuration database."""
     #: "global", "osd", "osd.3", ...

@@ -9,9 +9,10 @@ from ..cluster.ports import Cluster
 from ..cluster.types import NO_OSD, OsdMap, pool_of
 from ..options import Options
 from ..store import Store
-from ..upmap.future import NoFuture, Outlook, ToolFailed
+from ..upmap.future import Future, NoFuture, Outlook, ToolFailed
 from ..watch.stop_conditions import Touched
 from ..words import pgs
+from .balance_preview import Balanced, preview_balance
 from .batch import path_osds
 from .change import Change
 from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
@@ -63,7 +64,8 @@ class Joiner:
             return ''
         return _differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
 
-    def preparing(self, order: Order, seen: Observation) -> Callable[[], 'Prepared']:
+    def preparing(self, order: Order, seen: Observation,
+                  options: Options) -> Callable[[], 'Prepared']:
         """What finds out what an order changes and what that will do; for the tools' thread.
 
         It raises Refused.
@@ -71,7 +73,7 @@ class Joiner:
         inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space(),
                               self._drained(seen))
         prepare = self._prepare_map if order.verb == 'apply' else self._prepare
-        return lambda: prepare(order, seen, inventory)
+        return lambda: prepare(order, seen, inventory).balanced_as(options, seen)
 
     def _prepare(self, order: Order, seen: Observation, inventory: Inventory) -> 'Prepared':
         change = change_of(order, inventory)
@@ -155,14 +157,14 @@ class Joiner:
     def _previewed(self, change: Change, seen: Observation,
                    crush_map: Optional[bytes],
                    pins: Mapping[str, PinRecord] = NO_PINS) -> 'Prepared':
-        outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map)
+        outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True)
         if isinstance(outlook, NoFuture):
             if crush_map is not None:
                 raise Refused(errno.EIO, 'the CRUSH map cannot be tried out: %s' % outlook.reason)
             return Prepared(change, ordinary=outlook.reason)
         planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes,
                             bases_of(pins))
-        return Prepared(change, planned, crush_map=crush_map)
+        return Prepared(change, planned, crush_map=crush_map, outlook=outlook)
 
     def keep(self, prepared: 'Prepared', seen: Observation) -> None:
         """Journal what a campaign needs beside its own document."""
@@ -241,6 +243,17 @@ class Prepared:
     crush_map: Optional[bytes] = None
     #: OSDs of CRUSH weight 0 that `expand` without names does not take, with the reason.
     left_out: Tuple[Tuple[int, str], ...] = ()
+    #: Where CRUSH will place the PGs; what is moved with target=balanced. None: not known, or the
+    #: end state is another.
+    outlook: Optional[Future] = None
+    balanced: Optional[Balanced] = None
+
+    def balanced_as(self, options: Options, seen: Observation) -> 'Prepared':
+        """With what target=balanced, if that is the target, moves beside CRUSH."""
+        if self.outlook is None or options.target != 'balanced':
+            return self
+        return replace(self, balanced=preview_balance(
+            self.planned, self.outlook, seen, options.max_extra_movement))
 
     @property
     def touched(self) -> Optional[Touched]:
@@ -291,6 +304,7 @@ class Prepared:
             'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],
             'shards': preview.shards, 'bytes': preview.bytes,
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
+            'balanced': self.balanced and self.balanced.as_json(),
             'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in
                            sorted(self.planned.unpinnable.items())[:NAMED]],
             'unpinnable_pgs': len(self.planned.unpinnable)}

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional
 
-from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of
+from ..cluster.types import Balancing, OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..events import Event
 from ..upmap.balance import Balance, PlacedPg, balance
 from ..upmap.pins import (Unpinnable, after_commit, broken_rule, plan_pin, restate,
@@ -40,9 +40,9 @@ class Goals:
     balances: Mapping[int, Balance] = field(default_factory=dict)
 
 
-def basis(osdmap: OsdMap, crush_version: int) -> str:
+def basis(osdmap: OsdMap, crush_version: int, balancing: Balancing = Balancing()) -> str:
     """A text that is another one when the goals have to be worked out anew."""
-    seen = (crush_version,
+    seen = (crush_version, balancing.deviation, balancing.upmap, sorted(balancing.pools),
             sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists),
             sorted((pool.id, pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule)
                    for pool in osdmap.pools.values()))
@@ -92,7 +92,7 @@ def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observatio
     balances: Dict[int, Balance] = {}
     for pool_id, sets in ups.items():
         pool = seen.osdmap.pools[pool_id]
-        if not seen.crush.balances(pool.crush_rule):
+        if not (seen.crush.balances(pool.crush_rule) and seen.balancing.covers(pool_id)):
             records.update(_crush_goals(campaign, pins, seen, pool))
             continue
         work = _PoolGoals(campaign, pins, seen, pool, sets, max_extra)
@@ -108,7 +108,8 @@ def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observatio
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
                  pool: Pool) -> Dict[str, PinRecord]:
-    """Of a pool that cannot be balanced: every pin goes, and PGs end where CRUSH puts them."""
+    """Of a pool that cannot be balanced, or that the balancer is not to touch: every pin goes, and
+    PGs end where CRUSH puts them."""
     return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
             if pool_of(pgid) == pool.id and not is_adopted(pin)
             and pgid not in campaign.in_flight and pgid not in seen.osdmap.pg_temp}
@@ -152,7 +153,7 @@ class _PoolGoals:
             PlacedPg(pgid, up, self._raw[pgid],
                      self._is_free(pgid))
             for pgid, up in ups.items()], self._crush, seen.osdmap.osds,
-            math.ceil((1.0 + max_extra) * self._crush_shards()))
+            math.ceil((1.0 + max_extra) * self._crush_shards()), seen.balancing.deviation)
 
     def _is_free(self, pgid: str) -> bool:
         """Upmaps of others on PGs that the change does not touch are left alone."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import OsdMap, PgCounts, Placement, Pool, Signals, pool_of, seed_of
+from ..cluster.types import Balancing, OsdMap, PgCounts, Placement, Pool, Signals, pool_of, seed_of
 from ..events import Event
 from ..options import Options
 from ..reasons import Reason
@@ -44,6 +44,8 @@ class Observation:
     pin_back: FrozenSet[str] = frozenset()
     own_flags: FrozenSet[str] = frozenset()
     crush_version: int = 0
+    #: How the balancer is configured, which goes for balance that perfguard makes as well.
+    balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.
     outlook: Optional[Outlook] = None
     #: Until when commands of this mgr had no answer of the mons, or when it became active.

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
-from perfguard.cluster.types import ClientOps, Ops, OsdPlace, Readings
+from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdPlace, Readings
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.shutdown import Shutdown
@@ -298,6 +298,7 @@ class Mgr:
         self.sent: List[Dict[str, Any]] = []
         self.answers: Dict[str, Tuple[int, str, str]] = {}
         self.silent = False
+        self.options: Dict[Tuple[str, str], Any] = {}
         self.remotes: List[Tuple[Any, ...]] = []
         self.data: Dict[str, Any] = {
             'pg_status': {'pgs_by_state': [
@@ -329,7 +330,7 @@ class Mgr:
         return {counter: []}
 
     def get_module_option_ex(self, module: str, option: str) -> Any:
-        return {('balancer', 'active'): True}[module, option]
+        return {('balancer', 'active'): True, **self.options}.get((module, option))
 
     def send_command(self, result: _Result, service: str, target: str, command: str,
                      tag: str) -> None:
@@ -473,6 +474,16 @@ def test_previews_change_nothing_and_need_read_access_only(
     assert retval == 0 and json.loads(out)['dry_run'] and json.loads(out)['weights']
     assert driver.phase == 'IDLE' and driver.cluster.sent == []
     assert COMMANDS['perfguard preview ' + command][0] == 'r'
+
+
+def test_the_options_of_the_balancer(stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    cluster = mgr_cluster(mgr)
+    assert cluster.balancing() == Balancing(5.0, True, frozenset())
+    mgr.options = {('balancer', 'upmap_max_deviation'): 1, ('balancer', 'mode'): 'crush-compat',
+                   ('balancer', 'pool_ids'): '1, 17'}
+    assert cluster.balancing() == Balancing(1.0, False, frozenset({1, 17}))
+    assert cluster.balancing().covers(1) is False
 
 
 def test_notify_types_are_those_that_the_release_knows(stub: types.ModuleType) -> None:

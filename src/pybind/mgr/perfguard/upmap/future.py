@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Where CRUSH will place PGs once its map has changed."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Mapping, NamedTuple, Optional, Union
 
 from ..cluster.crush import CrushRules
@@ -26,6 +26,8 @@ class Future:
     crush: CrushRules
     #: The CRUSH map itself, for a change that is a whole map.
     crush_map: Optional[bytes] = None
+    #: The other PGs of the pools that the change touches, where that was asked for.
+    others: Mapping[str, FuturePg] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Targets:
-    """By OSD of the rule's tree: what is ideal, and the whole numbers that are within 1 of it."""
+    """By OSD of the rule's tree: what is ideal, and the whole numbers that are near enough."""
     ideal: Mapping[int, float]
     low: Mapping[int, int]
     high: Mapping[int, int]
@@ -39,8 +39,9 @@ def weights_of(pool: Pool, crush: CrushRules, osds: Mapping[int, Osd],
 
 
 def targets(weights: Mapping[int, float], spread: Spread,
-            shards: Mapping[int, int], pgs: Mapping[int, int]) -> Targets:
-    """`shards` and `pgs`: how many shards, and how many PGs with a shard, each fence holds.
+            shards: Mapping[int, int], pgs: Mapping[int, int], within: float = 1.0) -> Targets:
+    """`shards` and `pgs`: how many shards, and how many PGs with a shard, each fence holds;
+    `within`: how far from the ideal is near enough.
 
     Within a fence, shares go by weight; but a failure domain has at most one shard of each PG, and
     what it therefore cannot take is shared by the others.
@@ -53,8 +54,8 @@ def targets(weights: Mapping[int, float], spread: Spread,
         ideal.update(_shares(members, spread, shards.get(fence, 0), pgs.get(fence, 0)))
     low, high = {}, {}
     for osd, share in ideal.items():
-        low[osd] = max(0, math.ceil(share - 1 + _EPSILON))
-        high[osd] = math.floor(share + 1 - _EPSILON) if weights[osd] else 0
+        low[osd] = max(0, math.ceil(share - within + _EPSILON))
+        high[osd] = math.floor(share + within - _EPSILON) if weights[osd] else 0
     return Targets(ideal, low, high)
 
 

@@ -113,6 +113,15 @@ def test_without_a_change_the_map_is_read_once(tools: Tools) -> None:
     assert isinstance(found, Future) and list(found.pgs) == ['1.2'] and len(tools.runs) == 2
 
 
+def test_all_pgs_of_pools_that_change_where_that_is_asked_for(tools: Tools) -> None:
+    others = ['2.0 raw ([0,1,2], p0) up ([0,1,2], p0) acting ([0,1,2], p0)']
+    tools.now, tools.later = [*NOW, *others], [*LATER, *others]
+    found = crush_preview.outlook(OSDMAP, lambda epoch: b'map', {8: 1.0}, None, lambda: False, True)
+    assert isinstance(found, Future)
+    assert found.others == {'1.0': FuturePg((0, 1, 2), (0, 1, 2))}
+    assert set(found.pgs) == {'1.1', '1.2', '1.3'} and tools.outlook().others == {}
+
+
 def test_a_whole_map_is_tried_as_it_is(tools: Tools) -> None:
     found = tools.outlook(b'given')
     assert found.crush_map == b'given'

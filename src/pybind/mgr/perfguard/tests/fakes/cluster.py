@@ -10,9 +10,9 @@ from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, O
                     Set, Tuple)
 
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.types import (ConfigEntry, Osd, OsdMap, OsdSet, PgCounts, Placement, Pool,
-                                     PoolSpace, Question, Readings, Signals, Space, UpmapEntry,
-                                     pool_of)
+from perfguard.cluster.types import (Balancing, ConfigEntry, Osd, OsdMap, OsdSet, PgCounts,
+                                     Placement, Pool, PoolSpace, Question, Readings, Signals,
+                                     Space, UpmapEntry, pool_of)
 from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd
@@ -205,6 +205,8 @@ class FakeCluster:
     no_tools: str = ''
     #: The balancer, where it is on, takes the pins of a PG away in every tick.
     balances: bool = False
+    #: How it is configured.
+    balancer: Balancing = Balancing()
     #: Most PGs that were remapped or peering at a time.
     most_unclean: int = 0
 
@@ -574,11 +576,14 @@ class FakeCluster:
         return {osd: Space(1 << 40, 1 << 35, sum(osd in pg.data for pg in self.pg.values()))
                 for osd in self.toys}
 
+    def balancing(self) -> Balancing:
+        return self.balancer
+
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         return {osd: 'memstore' for osd in osds}
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
-                crush_map: Optional[bytes]) -> Outlook:
+                crush_map: Optional[bytes], whole: bool = False) -> Outlook:
         if self.no_tools:
             return NoFuture(self.no_tools)
         weights = weights if crush_map is None else weights_of(crush_map)

@@ -164,6 +164,18 @@ def test_a_budget_bounds_what_moves_for_the_balance(tmp_path: Path) -> None:
     assert found.after[0] == 0
 
 
+def test_only_what_is_beyond_the_deviation_moves_for_the_balance(tmp_path: Path) -> None:
+    """A pool that was never balanced gets one host more."""
+    outcome = change(tmp_path, Map(hosts(20, 1)), Map(hosts(21, 1)), 3, 512)
+    moved = []
+    for deviation in (1, 3, 5, 100):
+        found = outcome._replace(result=balance(outcome.pool, outcome.pgs, outcome.crush,
+                                                outcome.osds, deviation=deviation))
+        assert found.result.deviation < deviation
+        moved.append(found.moved)
+    assert moved == sorted(moved, reverse=True) and moved[0] == outcome.moved > 2 * moved[-1]
+
+
 def test_primaries_stay_where_there_is_a_choice(tmp_path: Path) -> None:
     outcome = change(tmp_path, Map(hosts(8, 1)), Map(hosts(12, 1)), 3, 512)
     lost = sum(outcome.final(pg)[0] != pg.here[0] for pg in outcome.pgs)

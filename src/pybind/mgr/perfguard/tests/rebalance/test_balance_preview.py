@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""--dry-run shows both parts of the movement, as the campaign makes it afterwards."""
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfguard import tables
+from perfguard.cluster.types import Balancing
+from perfguard.tests.fakes.driver import OPTIONS, Driver
+from perfguard.tests.fakes.straw_cluster import StrawCluster
+
+BALANCED = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
+
+
+def waiting(**options: Any) -> Driver:
+    """Two OSDs of CRUSH weight 0; CRUSH places by chance, so that OSDs differ by many PGs."""
+    cluster = StrawCluster(hosts=6, pgs=64)
+    cluster.add_osds(2, 0.0)
+    driver = Driver(cluster, replace(BALANCED, **options))
+    driver.run(3)
+    return driver
+
+
+def planned(driver: Driver) -> Any:
+    """What the campaign itself plans to move."""
+    driver.order('expand', weight='1.0')
+    driver.run_to('PINNED')
+    return driver.loop.published.plan
+
+
+@pytest.mark.parametrize('options', [{}, {'max_extra_movement': 0.0}])
+def test_the_preview_is_what_the_campaign_plans(options: Any) -> None:
+    driver = waiting(**options)
+    preview = driver.order('expand', weight='1.0', dry_run=True)
+    found, plan = preview['balanced'], planned(driver)
+    assert found['shards'] == plan['shards'] and found['bytes'] == plan['bytes']
+    assert found['shards'] <= found['limit_shards']
+    assert 0 < found['extra_shards'] < found['shards']
+    assert 'for the balance alone %d' % found['extra_shards'] in tables.order(preview)
+
+
+def test_movement_for_the_balance_is_bounded() -> None:
+    loose, tight = (waiting(max_extra_movement=most).order('expand', weight='1.0', dry_run=True)
+                    for most in (100.0, 0.0))
+    assert tight['shards'] == loose['shards'] == tight['balanced']['limit_shards']
+    assert tight['balanced']['shards'] < loose['balanced']['shards']
+
+
+def test_without_balance_only_crush_moves() -> None:
+    assert waiting(target='crush').order('expand', weight='1.0', dry_run=True)['balanced'] is None
+
+
+@pytest.mark.parametrize('balancer, untouched', [
+    (Balancing(upmap=False), (1, 2)), (Balancing(pools=frozenset({1})), (2,)),
+    (Balancing(pools=frozenset({7})), (1, 2))])
+def test_pools_that_the_balancer_leaves_alone_end_where_crush_puts_them(
+        balancer: Balancing, untouched: Any) -> None:
+    driver = waiting()
+    driver.cluster.balancer = balancer
+    preview = driver.order('expand', weight='1.0', dry_run=True)
+    plan = planned(driver)
+    assert preview['balanced']['shards'] == plan['shards']
+    if untouched == (1, 2):
+        assert preview['balanced']['extra_shards'] == 0 and plan['shards'] == preview['shards']
+    driver.ask('start')
+    driver.run_to('DONE', 2000)
+    cluster = driver.cluster
+    for pgid, pg in cluster.pg.items():
+        if int(pgid.partition('.')[0]) in untouched:
+            assert list(pg.data) == list(pg.mon.raw) and not cluster.entries().get(pgid)
+
+
+def test_shards_move_for_the_balance_only_beyond_the_balancers_deviation() -> None:
+    fine, coarse = waiting(), waiting()
+    coarse.cluster.balancer = Balancing(deviation=100.0)
+    tight, wide = (driver.order('expand', weight='1.0', dry_run=True)['balanced']
+                   for driver in (fine, coarse))
+    assert tight['extra_shards'] > wide['extra_shards'] == 0 < wide['shards']
+    assert planned(coarse)['shards'] == wide['shards']
+
+
+def test_goals_are_worked_out_again_when_the_balancer_is_configured_anew() -> None:
+    driver = waiting()
+    shards = planned(driver)['shards']
+    driver.cluster.balancer = Balancing(upmap=False)
+    driver.run_until(lambda: driver.loop.published.plan['shards'] != shards, 30)
