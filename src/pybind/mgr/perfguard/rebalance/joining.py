@@ -251,11 +251,23 @@ def _note(turn: Turn, planned: Join, future: Future, actions: List[Action]) -> N
         turn.note_pin(pgid, pin)
         present = turn.seen.osdmap.entry(pgid)
         if present != pin.entry:
-            actions.append(SetEntry(pgid, pin.entry, present))
+            actions.append(SetEntry(pgid, _in_both(turn, pgid, pin.entry, future), present))
             pinning[pgid] = Sent(turn.now)
     for pgid, entry in planned.removed.items():
         _bridge(turn, pgid, entry, future, actions)
     turn.set(pinning=pinning)
+
+
+def _in_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+    """What is sent for a pin: with the pairs from before where the PG needs them until CRUSH is
+    changed. The mons may refuse that, and drop them with it."""
+    present = turn.seen.osdmap.entry(pgid)
+    if not present.items or entry.vector is not None:
+        return entry
+    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
+    serves = (_serves_both(turn, pgid, both, future)
+              and _left(turn, pgid, both, future.pgs[pgid].raw, future.crush) == entry)
+    return both if serves else entry
 
 
 def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,

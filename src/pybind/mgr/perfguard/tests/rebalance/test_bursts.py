@@ -86,6 +86,11 @@ class LargeMap:
                        if raw != self.raw[pgid] or pgid in self.entries},
                       CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump()))
 
+    def _cleaned(self, pgid: str, entry: UpmapEntry) -> UpmapEntry:
+        """Without the pairs that the mon drops: their source is not in the raw set."""
+        return replace(entry, items=tuple(pair for pair in entry.items
+                                          if pair[0] in self.raw[pgid]))
+
     def carry_out(self, actions: Tuple[Action, ...]) -> None:
         """All in one proposal."""
         weights = {action.osd: action.weight for action in actions
@@ -96,6 +101,7 @@ class LargeMap:
             self.raw = self.mapping(self.weights)
             self.bursts.append((len(weights), len(entries)))
         self.entries.update({action.pgid: action.entry for action in entries})
+        self.entries = {pgid: self._cleaned(pgid, entry) for pgid, entry in self.entries.items()}
         self.epoch += bool(weights or entries)
 
 

@@ -488,6 +488,34 @@ def play(fault_at: Optional[int], error: BaseException) -> int:
     return count
 
 
+@pytest.mark.parametrize('verb, prefix', [
+    ('expand', 'osd crush reweight'), ('apply', 'osd setcrushmap')])
+def test_a_refused_change_does_not_take_the_upmap_of_a_pg_along(verb: str, prefix: str) -> None:
+    """The mons carry out the pins that are sent with it."""
+    cluster = waiting()
+    pgid, leaving, spare = replaceable(cluster)
+    cluster.add_upmap(pgid, leaving, spare)
+    mine, before = cluster.entries(), placements(cluster)
+    driver = Driver(cluster)
+    cluster.most_unclean, cluster.refuse[prefix] = 0, 'EPERM'
+    given: Dict[str, Any] = ({'weight': '1.0'} if verb == 'expand'
+                             else {'crush_map': whole_map(cluster)})
+    driver.order(verb, **given)
+    driver.run_to('ABORTED')
+    driver.run(3)
+    assert cluster.most_unclean == 0 and placements(cluster) == before
+    assert cluster.entries() == mine and not driver.status['pinned']
+
+
+def replaceable(cluster: FakeCluster) -> Tuple[str, int, int]:
+    """A PG of which the change replaces one OSD, that OSD, and one that may replace it before."""
+    pgid = next(pgid for pgid in sorted(cluster.pg) if pgid.startswith('2.')
+                and sum(a != b for a, b in zip(cluster.base[pgid], cluster.coming[pgid])) == 1)
+    leaving = (set(cluster.base[pgid]) - set(cluster.coming[pgid])).pop()
+    return pgid, leaving, next(osd for osd in range(8)
+                               if osd not in cluster.base[pgid] + cluster.coming[pgid])
+
+
 # ---- a burst that the mons commit long after it was sent
 
 class Late:

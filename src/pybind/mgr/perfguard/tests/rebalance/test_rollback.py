@@ -14,7 +14,7 @@ from perfguard.rebalance.requests import Refused
 from ..fakes.cluster import BALANCER, Crash
 from ..fakes.driver import OPTIONS, Driver
 from ..fakes.mon_model import Refused as MonRefused
-from .test_joining import placements, waiting, whole_map
+from .test_joining import placements, replaceable, waiting, whole_map
 
 
 def expanding(**kwargs: Any) -> Driver:
@@ -104,12 +104,8 @@ def test_an_upmap_that_the_pin_has_replaced_is_restored_with_crush_or_not_at_all
 def replaced_upmap() -> Any:
     """A pinned driver, the PG, and the operator's upmaps, of which the pin keeps nothing."""
     cluster = waiting()
-    pgid = next(pgid for pgid in sorted(cluster.pg) if pgid.startswith('2.')
-                and len(set(cluster.base[pgid]) - set(cluster.coming[pgid])) == 1
-                and sum(a != b for a, b in zip(cluster.base[pgid], cluster.coming[pgid])) == 1)
-    leaving = (set(cluster.base[pgid]) - set(cluster.coming[pgid])).pop()
-    cluster.add_upmap(pgid, leaving, next(
-        osd for osd in range(8) if osd not in cluster.base[pgid] + cluster.coming[pgid]))
+    pgid, leaving, spare = replaceable(cluster)
+    cluster.add_upmap(pgid, leaving, spare)
     mine, driver = cluster.entries(), Driver(cluster)
     driver.order('expand', weight='1.0')
     driver.run_to('PINNED')
