@@ -152,10 +152,11 @@ def pin_remapped(turn: Turn) -> int:
         room = turn.options.pin_batch
     unpinnable: Dict[str, str] = {}
     fresh = later = 0
+    other_crush = turn.seen.crush_version != campaign.refused_crush
     for pgid in osdmap.pg_temp:
         if pgid in campaign.in_flight or pgid in pinning:
             continue
-        if _is_final(turn, pgid):
+        if _is_final(turn, pgid, other_crush):
             unpinnable[pgid] = campaign.unpinnable[pgid]
             continue
         if fresh >= room:
@@ -171,19 +172,24 @@ def pin_remapped(turn: Turn) -> int:
             pinning[pgid] = Sent(turn.now)
             fresh += 1
     _note_unpinnable(turn, unpinnable)
+    if other_crush:
+        turn.set(refused_crush=turn.seen.crush_version)
     if fresh:
         turn.set(pinning=pinning, pins_sent=turn.now)
         turn.event('pin', 'pinning ' + pgs(fresh))
     return later
 
 
-def _is_final(turn: Turn, pgid: str) -> bool:
+def _is_final(turn: Turn, pgid: str, other_crush: bool) -> bool:
     """It is known why the PG cannot be pinned, and this OSDMap changes nothing of that.
 
-    OSDs come back and sets are filled again; what the mons have refused is refused again.
+    OSDs come back and sets are filled again; what the mons have refused is refused again while
+    CRUSH is the same.
     """
     reason = turn.campaign.unpinnable.get(pgid, DEGRADED)
-    return reason == DROPPED_BY_MON or reason != DEGRADED and (
+    if reason == DROPPED_BY_MON:
+        return not other_crush
+    return reason != DEGRADED and (
         not turn.seen.new_map or len(turn.campaign.unpinnable) > PLANNED_AGAIN)
 
 

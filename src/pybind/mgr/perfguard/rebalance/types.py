@@ -159,6 +159,8 @@ class Campaign:
     unpinnable: Mapping[str, str] = field(default_factory=dict)
     #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0
+    #: The CRUSH version in which the mons have refused pins.
+    refused_crush: int = -1
     #: Pins that were sent and not read back yet.
     pinning: Mapping[str, Sent] = field(default_factory=dict)
     #: When the present phase began, when pins were last sent, when the last turn was.
@@ -315,7 +317,7 @@ _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', '
           'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
 #: The same, of fields that earlier documents lack.
 _LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
-          'crush_own', 'rolled_back', 'accepted_unpinnable')
+          'crush_own', 'rolled_back', 'accepted_unpinnable', 'refused_crush')
 
 
 def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
@@ -344,10 +346,13 @@ def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     """What is stored whenever the campaign changes, and so has to be small.
 
     PGs that cannot be pinned are a document of their own. Those of them that move are found in the
-    OSDMap again.
+    OSDMap again, and are accepted as they were before.
     """
-    document = campaign_to_json(replace(campaign, unpinnable={}, in_flight={
-        pgid: flight for pgid, flight in campaign.in_flight.items() if flight.pin is not None}))
+    pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
+              if flight.pin is not None}
+    document = campaign_to_json(replace(
+        campaign, unpinnable={}, in_flight=pinned, accepted_unpinnable=max(
+            campaign.accepted_unpinnable, len(campaign.in_flight) - len(pinned))))
     del document['unpinnable']
     return document
 

@@ -179,6 +179,36 @@ def test_an_abort_does_not_wait_for_pgs_that_are_stuck() -> None:
     driver.run_to('ABORTED', 100)
 
 
+def test_what_the_mons_refused_is_pinned_once_crush_has_changed_again() -> None:
+    driver = refusing()
+    cluster = driver.cluster
+    driver.run(3)
+    number = len(driver.status['unpinnable'])
+    cluster.refuse.clear()
+    driver.run(10)
+    assert len(driver.status['unpinnable']) == number, 'the same CRUSH map gets the same answer'
+    cluster.crush_version_ += 1
+    cluster.epoch += 1
+    driver.run_until(lambda: driver.status['pinned'] == number)
+    assert not driver.status['unpinnable'] and not cluster.moved
+
+
+def test_what_was_accepted_stays_accepted_through_a_failover() -> None:
+    driver = refusing()
+    cluster = driver.cluster
+    cluster.backfill_seconds = 20.0
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['in_flight'] > 4)
+    driver.run(3)
+    driver.restart()
+    phases = set()
+    while driver.phase != 'DONE':
+        driver.turn()
+        phases.add(driver.phase)
+        assert driver.phase != 'PINNED' and cluster.now < 1500.0, phases
+    assert cluster.clean()
+
+
 def test_what_was_accepted_is_not_accepted_for_a_later_change() -> None:
     driver = refusing()
     driver.ask('start')
