@@ -62,7 +62,8 @@ def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
     """What the campaign shall see: flags on their way are there already, lest it sets them too."""
     osdmap = replace(seen.osdmap, flags=seen.osdmap.flags | mitigated.own_flags)
     return replace(seen, settings=replace(seen.settings, osdmap=osdmap), stops=mitigated.stops,
-                   pin_back=mitigated.pin_back, own_flags=mitigated.own_flags)
+                   pin_back=mitigated.pin_back, own_flags=mitigated.own_flags,
+                   coming_flags=mitigated.own_flags - seen.osdmap.flags)
 
 
 class Mitigating:

@@ -306,7 +306,7 @@ def _let_adopted_go(turn: Turn) -> None:
 
 def _is_still(turn: Turn) -> bool:
     """norebalance is in force, or others want it cleared."""
-    return (NOREBALANCE in turn.seen.osdmap.flags
+    return (NOREBALANCE in turn.seen.osdmap.flags - turn.seen.coming_flags
             or NOREBALANCE in turn.campaign.holds.given_up)
 
 

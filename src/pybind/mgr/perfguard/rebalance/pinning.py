@@ -147,7 +147,7 @@ def pin_remapped(turn: Turn) -> int:
     campaign, osdmap = turn.campaign, turn.seen.osdmap
     pinning = dict(campaign.pinning)
     # A pin ends a PG's remapping and moves nothing, so many may peer at once; but not all.
-    room = turn.options.pin_batch - max(len(pinning), turn.seen.signals.counts.in_transition)
+    room = turn.options.pin_batch - max(len(pinning), turn.in_transition)
     if room <= 0 and not pinning and turn.now - campaign.pins_sent > STUCK_SECONDS:
         room = turn.options.pin_batch
     unpinnable: Dict[str, str] = {}

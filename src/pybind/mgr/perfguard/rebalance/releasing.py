@@ -154,7 +154,7 @@ def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
     if flight.seen_remapped:
         return True
     age = turn.now - flight.confirmed
-    peering = turn.seen.signals.counts.in_transition
+    peering = turn.in_transition
     return age > 2 * turn.seen.stats_period and (
         peering == 0 or age > PEERING_PATIENCE_PERIODS * turn.seen.stats_period)
 

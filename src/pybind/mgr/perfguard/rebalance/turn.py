@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The working sheet of one decision: what was observed, and what was decided so far."""
+import functools
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
@@ -43,6 +44,8 @@ class Observation:
     stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()
     own_flags: FrozenSet[str] = frozenset()
+    #: Those of them that are on their way into the OSDMap, and listed there all the same.
+    coming_flags: FrozenSet[str] = frozenset()
     crush_version: int = 0
     #: How the balancer is configured, which goes for balance that perfguard makes as well.
     balancing: Balancing = Balancing()
@@ -136,6 +139,20 @@ class Turn:
         pool = self.seen.osdmap.pools.get(pool_of(pgid))
         return pool if pool is not None and seed_of(pgid) < pool.pg_num else None
 
+    @functools.cached_property
+    def in_transition(self) -> int:
+        """PGs between two intervals, without PGs of other pools of which nothing is known: they
+        may stay like that for good, as those of a pool whose OSDs are lost."""
+        counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
+        if not counts.unreported:
+            return counts.in_transition
+        own = {pool_of(pgid) for pgid in (*self._pins, *self.new_pins, *self.campaign.in_flight,
+                                          *self.seen.osdmap.pg_temp)} & set(self.seen.osdmap.pools)
+        if not own <= pools.keys():
+            return counts.in_transition
+        unknown = sum(pools[pool].unreported for pool in own)
+        return counts.in_transition - max(0, counts.unreported - unknown)
+
     def peering_room(self) -> int:
         """PGs that may be sent through an interval change now.
 
@@ -148,7 +165,7 @@ class Turn:
             if flight.confirmed is None or (
                 not flight.seen_remapped
                 and self.now - flight.confirmed < self.seen.stats_period))
-        return allowed - max(counts.in_transition, unseen)
+        return allowed - max(self.in_transition, unseen)
 
     def decision(self) -> Decision:
         return Decision(self.campaign, tuple(self.actions), self.new_pins,

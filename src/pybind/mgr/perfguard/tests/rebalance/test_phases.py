@@ -7,8 +7,9 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import pytest
 
-from perfguard.cluster.types import UpmapEntry, pool_of
+from perfguard.cluster.types import PgCounts, Signals, UpmapEntry, pool_of
 from perfguard.events import Event
+from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.options import DEFAULTS, Options
 from perfguard.reasons import texts
 from perfguard.rebalance.clients import IDLE_SECONDS, Clients
@@ -17,7 +18,7 @@ from perfguard.rebalance.holds import Settings
 from perfguard.rebalance.moves import release_move
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request, apply
-from perfguard.rebalance.turn import Decision, Observation
+from perfguard.rebalance.turn import Decision, Observation, Turn
 from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
                                        campaign_from_json, campaign_to_json)
 from perfguard.upmap.semantics import out_osds
@@ -113,6 +114,34 @@ def expanded(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) 
     machine.cluster.expand()
     machine.until(lambda: len(machine.cluster.remapped()) == 12)
     return machine
+
+
+def test_a_flag_on_its_way_does_not_count_as_in_force() -> None:
+    """A PG that arrives in the seconds that the OSDMap is old would move once more."""
+    machine = releasing()
+    machine.until(lambda: bool(machine.cluster.remapped()))
+    machine.ask('abort')
+    seen, flags = machine.observe(), frozenset({'norebalance'})
+    coming = with_mitigation(seen, Mitigated(own_flags=flags))
+    decision = judge(machine.campaign, machine.pins, {}, coming, OPTIONS)
+    assert decision.campaign.in_flight and not decision.pins
+    there = replace(seen.osdmap, flags=seen.osdmap.flags | flags)
+    seen = replace(seen, settings=replace(seen.settings, osdmap=there))
+    decision = judge(machine.campaign, machine.pins, {},
+                     with_mitigation(seen, Mitigated(own_flags=flags)), OPTIONS)
+    assert not decision.campaign.in_flight and decision.pins
+
+
+def test_unknown_pgs_of_other_pools_take_no_room_for_peering() -> None:
+    machine = pinned()
+    counts = machine.observe().signals.counts
+    lost = replace(counts, total=counts.total + 100, in_transition=100, unreported=100)
+    signals = Signals(lost, {1: PgCounts(total=12), 2: PgCounts(total=12),
+                             3: PgCounts(total=100, in_transition=100, unreported=100)})
+    seen = replace(machine.observe(), signals=signals)
+    assert Turn(machine.campaign, machine.pins, {}, seen, OPTIONS).peering_room() > 0
+    nowhere = replace(seen, signals=replace(signals, pool_counts={}))
+    assert Turn(machine.campaign, machine.pins, {}, nowhere, OPTIONS).peering_room() < 0
 
 
 def pinned(cluster: Optional[FakeCluster] = None, options: Options = OPTIONS) -> Machine:
