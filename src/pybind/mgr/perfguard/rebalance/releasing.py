@@ -281,7 +281,7 @@ def release_more(turn: Turn) -> None:
         turn.because(Code.CAP_BACKFILLS, 'every path is at its limit (max_backfills_*)')
         return
     chosen = [move for move in chosen if move.known] or chosen[:1]
-    chosen, stalls = _afforded(campaign.stalls, chosen)
+    chosen, stalls = _afforded(turn, campaign.stalls, chosen)
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
         pin = turn.pin_of(move.pgid)
@@ -290,7 +290,7 @@ def release_more(turn: Turn) -> None:
         turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
                                      prime=_prime(turn, move)))
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move), move.pgid)
-               for move in chosen]
+               for move in chosen for _ in range(1 if _is_primed(turn, move) else 2)]
     turn.set(in_flight=flights, progressed=turn.now,
              stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
     turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
@@ -321,18 +321,23 @@ def _prime(turn: Turn, move: Move) -> OsdSet:
     place = turn.seen.placement(move.pgid)
     if pool is None or place is None or place.up != place.acting or not move.targets:
         return ()
-    if EC_OPTIMIZATIONS in pool.flags:
-        return ()
-    return place.acting
+    return place.acting if _is_primed(turn, move) else ()
 
 
-def _afforded(stalls: Stalls, moves: Sequence[Move]) -> Tuple[List[Move], Stalls]:
+def _is_primed(turn: Turn, move: Move) -> bool:
+    """The PG's acting set is sent along with its release."""
+    pool = turn.seen.osdmap.pools.get(pool_of(move.pgid))
+    return pool is None or EC_OPTIMIZATIONS not in pool.flags
+
+
+def _afforded(turn: Turn, stalls: Stalls,
+              moves: Sequence[Move]) -> Tuple[List[Move], Stalls]:
     """The first moves of each pool, as many as its budget of stalls allows, and what is left."""
     found: List[Move] = []
     for move in moves:
         if affords(stalls, pool_of(move.pgid)):
             found.append(move)
-            stalls = spend(stalls, pool_of(move.pgid))
+            stalls = spend(stalls, pool_of(move.pgid), _is_primed(turn, move))
     return found, stalls
 
 

@@ -17,7 +17,8 @@ from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedT
 from ..cluster.types import ClientOps, Ops, OsdSet
 from .clients import LEAST_OPS, Clients, PoolClients
 
-#: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end.
+#: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end. Where
+#: the primary has to ask for its pg_temp there is one more.
 CHANGES_PER_RELEASE = 2
 #: Seconds of stall of one interval change until it is measured: medians on Pacific with the mon's
 #: paxos_propose_interval at 1 s and at 0.1 s.
@@ -175,11 +176,12 @@ def affords(stalls: Stalls, pool_id: int) -> bool:
     return stalls.credits.get(pool_id, 1.0) >= 1.0
 
 
-def spend(stalls: Stalls, pool_id: int) -> Stalls:
-    """After one release in the pool."""
+def spend(stalls: Stalls, pool_id: int, primed: bool = True) -> Stalls:
+    """After one release in the pool, with its pg_temp or without."""
     if pool_id not in stalls.credits:
         return stalls
-    return replace(stalls, credits={**stalls.credits, pool_id: stalls.credits[pool_id] - 1.0})
+    price = 1.0 if primed else 1.0 + 1.0 / CHANGES_PER_RELEASE
+    return replace(stalls, credits={**stalls.credits, pool_id: stalls.credits[pool_id] - price})
 
 
 def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:

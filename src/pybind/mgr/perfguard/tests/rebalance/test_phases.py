@@ -314,6 +314,12 @@ def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order
     cluster.ec_flags = frozenset({'hashpspool', 'ec_optimizations'})
     serving = list(machine.pins)
     machine.ask('start')
+    # Its interval without a pg_temp is one more.
+    for pool, number in (('1.', 1), ('2.', 2)):
+        machine.until(lambda: any(pgid.startswith(pool) for pgid in machine.campaign.in_flight))
+        changes = [change.pgid for change in machine.campaign.stalls.changes]
+        assert {changes.count(pgid) for pgid in machine.campaign.in_flight
+                if pgid.startswith(pool)} == {number}
     machine.to(Phase.DONE)
     assert cluster.primed and not [pgid for pgid in cluster.primed if pgid.startswith('2.')]
     assert machine.campaign.released == len(serving) and any(

@@ -134,7 +134,8 @@ def test_the_rate_keeps_to_the_share() -> None:
     assert release_rate(Stalls(seconds=1.0), 128, share, True) == pytest.approx(share * 128 / 2.0)
 
 
-def spent(rate: float, seconds: float, step: float, pg_num: int = 128) -> int:
+def spent(rate: float, seconds: float, step: float, pg_num: int = 128,
+          primed: bool = True) -> int:
     """Releases that the budget of a pool allows in so many seconds."""
     clients = Clients(1.0, 5.0, (), {1: PoolClients('rbd', pg_num, rate)}, 60.0)
     stalls, now, count = Stalls(credited=0.0), 0.0, 0
@@ -143,7 +144,7 @@ def spent(rate: float, seconds: float, step: float, pg_num: int = 128) -> int:
         stalls = credit(stalls, clients, now, 0.003, True)
         while stalls.credits.get(1, 1.0) >= 1.0:
             count += 1
-            stalls = spend(stalls, 1)
+            stalls = spend(stalls, 1, primed)
             if not stalls.credits:
                 return 10 ** 9
     return count
@@ -153,6 +154,11 @@ def spent(rate: float, seconds: float, step: float, pg_num: int = 128) -> int:
 def test_credit_gives_the_rate_and_no_large_bursts(step: float) -> None:
     rate = release_rate(Stalls(), 128, 0.003, True)
     assert spent(100.0, 200.0, step) == pytest.approx(200.0 * rate, abs=8)
+
+
+def test_a_release_without_a_primed_pg_temp_takes_its_pg_through_one_interval_more() -> None:
+    rate = release_rate(Stalls(), 128, 0.003, True)
+    assert spent(100.0, 200.0, 1.0, primed=False) == pytest.approx(200.0 * rate * 2 / 3, abs=8)
 
 
 def test_rest_saves_up_no_more_than_a_moment() -> None:
