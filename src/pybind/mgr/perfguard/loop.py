@@ -697,8 +697,10 @@ class Loop:
         else:
             self._raw_basis = now
             raws = {pgid: pg.raw for pgid, pg in outlook.pgs.items()}
-        stale = {pgid: replace(pin, raw=raws.get(pgid)) for pgid, pin in vectors.items()
-                 if pin.raw != raws.get(pgid)}
+        # The goal of a PG whose raw set was not known then is but what was there before.
+        stale = {pgid: replace(pin, raw=raws.get(pgid), goal=None if pin.raw is None else pin.goal)
+                 for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
+        self._goals_fit = self._goals_fit and not stale
         self._pins.note(stale)
         self._forecast.rework(stale)
         return True

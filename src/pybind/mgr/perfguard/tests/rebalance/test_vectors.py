@@ -5,6 +5,8 @@ from typing import Dict, Tuple
 
 import pytest
 
+from perfguard.options import Options
+
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver
 
@@ -29,9 +31,9 @@ def charged(driver: Driver) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     return found.get(PGID, ()), tuple(new for old, new in zip(here, there) if old != new)
 
 
-def swapped() -> Driver:
+def swapped(options: Options = OPTIONS) -> Driver:
     """A PG that two OSDs changed their places in is pinned by a vector."""
-    driver = Driver()
+    driver = Driver(options=options)
     driver.ask('prepare')
     driver.run_to('PREPARED')
     driver.cluster.expand()
@@ -57,6 +59,23 @@ def test_a_release_is_charged_to_where_it_leads_after_a_second_change(tools: boo
     assert driver.cluster.entries()[PGID].vector is not None
     told, moved = charged(driver)
     assert spare in moved and told == moved
+
+
+def test_goals_are_worked_out_again_once_it_is_known_where_crush_places_a_pg() -> None:
+    driver = swapped(replace(OPTIONS, target='balanced'))
+    cluster = driver.cluster
+    cluster.no_tools = 'osdmaptool is not installed'
+    first, second, third = cluster.pg[PGID].mon.raw
+    cluster.set_raw(PGID, (first, third, second))
+    driver.run(10)
+    assert driver.loop._pins[PGID].raw is None
+    goals = driver.loop.published.campaign
+    cluster.no_tools = ''
+    driver.run(80)
+    campaign = driver.loop.published.campaign
+    assert driver.loop._pins[PGID].raw == (first, third, second)
+    assert goals is not None and campaign is not None and goals.goals
+    assert int(campaign.goals.partition(':')[0]) == int(goals.goals.partition(':')[0]) + 1
 
 
 def test_a_release_whose_way_is_not_known_goes_alone() -> None:
