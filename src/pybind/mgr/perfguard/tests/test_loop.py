@@ -9,13 +9,18 @@ import pytest
 
 from perfguard import loop
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
+from perfguard.mitigation.controller import Mitigated
 from perfguard.options import Options
+from perfguard.reasons import Code, Reason
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Refused
+from perfguard.rebalance.turn import Decision, Observation
 from perfguard.store import Store
 
 from .fakes.cluster import BALANCER, Crash, FakeCluster
 from .fakes.driver import OPTIONS, Driver
+from .rebalance.test_joining import waiting
 from .rebalance.test_phases import out_of_hours
 
 
@@ -413,6 +418,24 @@ def faults(error: BaseException, **kwargs: Any) -> Dict[int, str]:
         except AssertionError as assertion:
             wrong[fault_at] = repr(assertion)
     return wrong
+
+
+def test_a_turn_that_works_out_where_pgs_go_knows_what_clients_feel(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, stops = Driver(waiting()), (Reason(Code.LATENCY, 'late'),)
+    seen: List[Observation] = []
+    driver.loop._mitigating.mitigated = Mitigated(stops=stops)
+    monkeypatch.setattr(driver.loop._mitigating, 'turn', lambda *args: None)
+
+    def note(*args: Any) -> Decision:
+        seen.append(args[3])
+        return judge(*args)
+
+    monkeypatch.setattr('perfguard.loop.judge', note)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(seen and seen[-1].outlook))
+    assert seen[-1].stops == stops
+    assert seen[-1].clients is driver.loop._watching.clients and seen[-1].clients.time > 0
 
 
 def test_a_crash_at_any_point_changes_nothing_in_the_end() -> None:
