@@ -3,7 +3,7 @@
 from typing import Any, List, Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import UpmapEntry
@@ -80,6 +80,7 @@ ENTRIES = st.sampled_from([UpmapEntry(), UpmapEntry(((0, 4),)), UpmapEntry(((2, 
                            UpmapEntry(vector=(4, 1, 5))])
 
 
+@settings(deadline=None)
 @given(ENTRIES, ENTRIES)
 def test_a_mon_ends_with_the_entry(now: UpmapEntry, entry: UpmapEntry) -> None:
     cluster = FakeCluster(pgs=1)
