@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Errors that recur: each is logged once, and a loop that fails every turn is a health check."""
 import traceback
-from typing import Any, Dict, Set, Tuple
+from typing import Any, Dict, Sequence, Set, Tuple
 
 from .health import warning
 
@@ -36,6 +36,19 @@ def _place(error: Exception) -> _Place:
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
     return (type(error).__name__, last.filename if last else '', last.lineno or 0 if last else 0)
+
+
+def too_old(withheld: Sequence[str]) -> str:
+    """Why this mgr does nothing: a newer perfguard wrote these documents."""
+    return ('a newer perfguard wrote the stored state (%s%s): this version sends nothing' % (
+        withheld[0], ' and %d more' % (len(withheld) - 1) if len(withheld) > 1 else ''))
+
+
+def old_check(why: str) -> Dict[str, Any]:
+    """As MgrModule.set_health_checks takes it, while the stored state is a newer perfguard's."""
+    return {CHECK: warning('perfguard does nothing: its state was written by a newer version', [
+        why, 'upgrade perfguard on this mgr, or hand over to an mgr that has the newer version: '
+        '"ceph mgr fail"'])}
 
 
 def idle_check(why: str) -> Dict[str, Any]:

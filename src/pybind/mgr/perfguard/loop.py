@@ -18,7 +18,7 @@ from .cluster.ports import Cluster, View
 from .cluster.tool_thread import Job, ToolThread
 from .cluster.types import OsdMap
 from .events import Event, EventLog
-from .failures import FailedTurns, idle_check
+from .failures import FailedTurns, idle_check, old_check, too_old
 from .held import Row, campaign_rows, to_json as held_to_json
 from .journal import Journal
 from .mitigation.controller import Mitigating, with_mitigation
@@ -135,6 +135,8 @@ class Loop:
         #: What of the stored state could not be read.
         self._interrupted: List[str] = []
         self._failed_turns = FailedTurns()
+        #: Why this version must not act; '' for nothing.
+        self._too_old = ''
         #: Health checks of the last turn that came to its end.
         self._checks: Json = {}
         #: CPU time of the last turn.
@@ -173,6 +175,8 @@ class Loop:
         """Raise Refused while there is no state to check a request against, or a stale one."""
         if self._journal.fenced:
             raise Refused(errno.EAGAIN, self._journal.failure)
+        if self._too_old:
+            raise Refused(errno.EPERM, self._too_old)
         if self.published.campaign is None and not self.published.rebalance:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
 
@@ -254,6 +258,8 @@ class Loop:
     def _load_work(self) -> List[str]:
         """Campaign, pins and requests; returns what could not be read."""
         lost = self._pins.load() + self._load_requests() + self._load_campaign()
+        withheld = self._store.withheld()
+        self._too_old = too_old(withheld) if withheld else ''
         self._adopt_pins()
         return lost
 
@@ -327,6 +333,10 @@ class Loop:
         if self._journal.fenced and not self._claimed():
             self._desk.refuse(self._journal.failure)
             self._warn(idle_check(self._journal.failure))
+            return
+        if self._too_old:
+            self._desk.refuse(self._too_old)
+            self._warn(old_check(self._too_old))
             return
         self._owns = None
         options = self._options()

@@ -12,16 +12,18 @@ import time
 import zlib
 from typing import Any, Dict, List, Optional, Protocol, Sequence, Set, Tuple
 
-#: Version of the documents' layout; a newer one is set aside, not guessed at.
+#: Version of the documents' layout; a newer one is left alone, not guessed at.
 VERSION = 1
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
 COPIES = ('a', 'b')
 #: Where what cannot be read is kept; and below that, what tells that no other copy was left.
 ASIDE, LOST = 'damaged/', '/lost'
+#: Documents of what campaigns and the mitigation have on the cluster.
+STATE = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'unpinnable',
+         'pins/')
 #: Documents that must be with the mons before anything that they stand for is sent.
-VERIFIED = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown',
-            'unpinnable', 'pins/')
+VERIFIED = STATE
 
 
 class KeyValue(Protocol):
@@ -51,11 +53,16 @@ class Store:
         self.damaged: List[Tuple[str, str]] = []
         #: Documents of which no copy was left.
         self.unreadable: Set[str] = set()
+        #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
+        #: become active again.
+        self.foreign: Set[str] = set()
         #: Documents that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}
 
     def put(self, name: str, document: Any) -> None:
         """Write both copies of a document, one after the other."""
+        if name in self.foreign:
+            return
         sequence = self._sequence.get(name, 0) + 1
         self._sequence[name] = sequence
         body = json.dumps(document, separators=(',', ':'))
@@ -74,7 +81,11 @@ class Store:
             self._unverified[name] = document
 
     def get(self, name: str) -> Optional[Any]:
-        """The newest intact copy of a document; None when there is none."""
+        """The newest intact copy of a document; None when there is none, or it is a newer
+        perfguard's."""
+        if self.newer(name):
+            self.foreign.add(name)
+            return None
         best: Optional[Tuple[int, Any, str]] = None
         damaged = False
         for copy in COPIES:
@@ -96,7 +107,7 @@ class Store:
         return document
 
     def newer(self, name: str) -> bool:
-        """Whether a newer version wrote the document: `get` would set it aside."""
+        """Whether a newer version wrote the document."""
         for copy in COPIES:
             with contextlib.suppress(ValueError, LookupError, TypeError):
                 head = json.loads(self._kv.get_store(f'{name}/{copy}/head') or '{}')
@@ -106,6 +117,7 @@ class Store:
 
     def set_aside(self, name: str) -> None:
         """Move a document out of the way of one that is to be written."""
+        self.foreign.discard(name)
         for copy in COPIES:
             self._move_aside(f'{name}/{copy}/')
 
@@ -118,6 +130,8 @@ class Store:
                 if isinstance(entry, dict) and isinstance(entry.get('id'), int)]
 
     def remove(self, name: str) -> None:
+        if name in self.foreign:
+            return
         self._unverified.pop(name, None)
         # Heads first: a copy without its head is no copy, a head without its parts is damage.
         for key in sorted(self._kv.get_store_prefix(name + '/'),
@@ -175,6 +189,12 @@ class Store:
         keys = self._kv.get_store_prefix(prefix)
         return sorted({key.rsplit('/', 2)[0] for key in keys if key.count('/') >= 2})
 
+    def withheld(self) -> List[str]:
+        """Documents of a newer perfguard without which nothing may be done: what they stand for
+        is on the cluster."""
+        return sorted({name for prefix in STATE for name in self.names(prefix)
+                       if self.newer(name)})
+
     def lost_earlier(self) -> List[str]:
         """Documents and notes of which an mgr before this one found no copy that was whole."""
         lost = {key[len(ASIDE):-len(LOST)] for key in self._kv.get_store_prefix(ASIDE)
@@ -190,8 +210,6 @@ class Store:
             return None
         try:
             head = json.loads(raw)
-            if head['version'] > VERSION:
-                raise Damaged(f'written by a newer perfguard (layout {head["version"]})')
             parts = [self._kv.get_store(f'{name}/{copy}/{number:04d}')
                      for number in range(head['parts'])]
             body = ''.join(part for part in parts if part is not None)

@@ -22,6 +22,7 @@ from .fakes.cluster import BALANCER, Crash, FakeCluster
 from .fakes.driver import OPTIONS, Driver
 from .rebalance.test_joining import waiting
 from .rebalance.test_phases import out_of_hours
+from .test_store import written_by_a_newer_version
 
 
 def refusal(driver: Driver, verb: str, **kwargs: bool) -> Refused:
@@ -418,6 +419,30 @@ def faults(error: BaseException, **kwargs: Any) -> Dict[int, str]:
         except AssertionError as assertion:
             wrong[fault_at] = repr(assertion)
     return wrong
+
+
+@pytest.mark.parametrize('name', ['campaign', 'pins/', 'drained'])
+def test_nothing_is_done_with_the_state_of_a_newer_version(name: str) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.loop._store.put('drained', {})
+    names = [each for each in driver.loop._store.names(name) if each.startswith(name)]
+    for each in names:
+        written_by_a_newer_version(driver.kv, each)
+    before, sent = dict(driver.kv.data), len(driver.cluster.sent)
+    driver.restart()
+    driver.run(3)
+    with pytest.raises(Refused, match='newer perfguard'):
+        driver.ask('prepare')
+    waiting_for = driver.loop._desk.put(Order('expand'))
+    driver.turn()
+    assert waiting_for.refused is not None and 'newer perfguard' in str(waiting_for.refused)
+    assert 'newer' in driver.cluster.checks['PERFGUARD_LOOP_FAILED']['summary']
+    after = {key: value for key, value in driver.kv.data.items() if key != 'owner'}
+    assert names and len(driver.cluster.sent) == sent
+    assert after == {key: value for key, value in before.items() if key != 'owner'}
 
 
 def test_a_turn_that_works_out_where_pgs_go_knows_what_clients_feel(
