@@ -129,7 +129,8 @@ class Loop:
         self._events = EventLog(store)
         self._watching = Watching(cluster, store, self._note)
         self._mitigating = Mitigating(cluster, store, self._note, self._kept)
-        self._probing = Probing(cluster, store, Archive(store, database), self._note)
+        self._probing = Probing(cluster, store, Archive(store, database), self._note,
+                                self._kept)
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
         #: What of the stored state could not be read.

@@ -23,7 +23,7 @@ ASIDE, LOST = 'damaged/', '/lost'
 STATE = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'unpinnable',
          'pins/')
 #: Documents that must be with the mons before anything that they stand for is sent.
-VERIFIED = STATE
+VERIFIED = (*STATE, 'probing')
 
 
 class KeyValue(Protocol):

@@ -81,8 +81,11 @@ def settings_from_json(raw: Mapping[str, Any]) -> Settings:
 
 class Probing:
     def __init__(self, cluster: Cluster, store: Store, archive: Archive,
-                 note: Callable[[Event], None]) -> None:
+                 note: Callable[[Event], None],
+                 kept: Callable[[], bool] = lambda: True) -> None:
+        """`kept`: whether the mons have what was journalled."""
         self._cluster = cluster
+        self._kept = kept
         self._store = store
         self._archive = archive
         self._note = note
@@ -179,12 +182,14 @@ class Probing:
             self._run.close()
         self._archive.close(CLOSE_SECONDS)
 
-    def _keep(self, site: Optional[Site]) -> None:
-        """Journal what the run under way has made, or is about to make."""
+    def _keep(self, site: Optional[Site]) -> bool:
+        """Journal what the run under way has made, or is about to make; whether the mons have
+        it."""
         assert self._record is not None
         self._store.put(JOURNAL, {
             'version': JOURNAL_VERSION, 'record': record_to_json(self._record),
             'site': None if site is None else site_to_json(site)})
+        return self._kept()
 
     def _set(self, **changes: Any) -> None:
         self._settings = replace(self._settings, **changes)

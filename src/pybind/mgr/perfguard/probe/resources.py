@@ -13,6 +13,10 @@ from .site import Site
 Json = Dict[str, Any]
 
 
+#: Nothing is made, or set, that another mgr would not find in the journal.
+NOT_KEPT = 'the mons do not keep the journal of the probe'
+
+
 class CannotMake(Exception):
     """The mons refuse something that the run needs; the message is one line."""
 
@@ -20,7 +24,7 @@ class CannotMake(Exception):
 class Premises:
     """For the loop's thread only: it waits for the mons."""
 
-    def __init__(self, cluster: Cluster, keep: Callable[[Site], None], site: Site) -> None:
+    def __init__(self, cluster: Cluster, keep: Callable[[Site], bool], site: Site) -> None:
         self._cluster = cluster
         self._keep = keep
         self.site = site
@@ -30,10 +34,10 @@ class Premises:
         self.hindrance = ''
         self.hindered = False
 
-    def note(self, **changes: Any) -> None:
-        """Journal what is about to change."""
+    def note(self, **changes: Any) -> bool:
+        """Journal what is about to change; whether the mons have it."""
         self.site = replace(self.site, **changes)
-        self._keep(self.site)
+        return self._keep(self.site)
 
     def hinder(self, text: str) -> None:
         self.hindrance, self.hindered = text, True
@@ -46,7 +50,8 @@ class Premises:
             # Whoever made it, it is not the run's to remove.
             self.site = replace(self.site, own=False)
             raise CannotMake('there is a pool %s, which no probe has made' % self.site.pool)
-        self.note(user=True)
+        if not self.note(user=True):
+            raise CannotMake(NOT_KEPT)
         if self.site.own:
             self._make_pool(replicas, pg_num)
         self.make_user()
@@ -78,7 +83,10 @@ class Premises:
             if entries is None:
                 self.hinder('config dump: no answer')
                 return False
-            self.note(allowed={**self.site.allowed, option: sites.in_force(entries, option)})
+            if not self.note(allowed={**self.site.allowed,
+                                      option: sites.in_force(entries, option)}):
+                self.hinder(NOT_KEPT)
+                return False
         return self._done(sites.allow_command(option))
 
     # ---- giving back

@@ -56,7 +56,7 @@ class Plan:
 
 
 class ProbeRun:
-    def __init__(self, cluster: Cluster, keep: Callable[[Optional[Site]], None], site: Site,
+    def __init__(self, cluster: Cluster, keep: Callable[[Optional[Site]], bool], site: Site,
                  plan: Optional[Plan], now: float) -> None:
         """Without a plan: only what an earlier mgr has left is cleaned up."""
         self._cluster = cluster

@@ -160,6 +160,23 @@ def test_only_a_clean_up_is_abandoned() -> None:
     assert refused(driver, 1) == 22
 
 
+# ---- journals that the mons do not keep
+
+@pytest.mark.parametrize('order', [OWN, IN_POOL])
+def test_nothing_is_made_while_the_journal_is_not_kept(order: RunOrder) -> None:
+    driver = ProbeDriver()
+    driver.kv.losing = True
+    driver.give(order)
+    driver.finish()
+    assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
+    assert not {'osd pool create', 'auth get-or-create'} & {
+        command['prefix'] for command in driver.cluster.sent}
+    driver.kv.losing = False
+    driver.give(order)
+    driver.finish()
+    assert driver.state(2) == 'done'
+
+
 # ---- journals of other versions
 
 def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict[str, str]:
