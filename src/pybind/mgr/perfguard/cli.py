@@ -4,7 +4,7 @@ import errno
 import functools
 import inspect
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from . import tables
 from .compat import read_command, write_command
@@ -18,12 +18,14 @@ from .rebalance.report import summary
 from .rebalance.requests import Refused, Request
 from .shutdown import Shutdown
 from .status import Published, with_pins
-from .watch.report import history_json
+from .watch.report import exported_json, history_json
 
 CommandResult = Tuple[int, str, str]
 
 #: A command waits no longer for the cluster to be reported fit.
 MOST_PATIENCE_SECONDS = 5.0
+#: Points of one export: formatting them takes the mgr's interpreter, some 5 us each.
+MOST_EXPORTED = 50000
 
 
 def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
@@ -304,15 +306,31 @@ class Commands(ProbeCommands):
 
     @read_command('perfguard history')
     @command
-    def history(self, what: str = 'cluster', week: bool = False,
+    def history(self, what: str = 'cluster', week: bool = False, export: bool = False,
                 format: Optional[str] = None) -> CommandResult:
         """Show latency over the last hour (--week: week) of the cluster, a pool, or osd.<id>"""
-        self._ready()
+        watched = self._ready().watched
+        if export:
+            return show(self._exported(watched.osds, what, week), format, tables.exported)
         points = self.loop.history_of(what, week, 0)
         if points is None:
             raise Refused(errno.ENOENT, 'there is no history of %r: cluster, a pool, or osd.<id>'
                           % what)
         return show(history_json(what, points), format, tables.watch_history)
+
+    def _exported(self, osds: Sequence[Dict[str, Any]], what: str, week: bool) -> Dict[str, Any]:
+        """The history of all OSDs, of a host's, or of one."""
+        chosen = [row for row in osds if what in ('cluster', row['host'], 'osd.%d' % row['osd'])]
+        if not chosen:
+            raise Refused(errno.ENOENT, 'no OSDs to export of %r: cluster, a host, or osd.<id>'
+                          % what)
+        histories = [(row, self.loop.history_of('osd.%d' % row['osd'], week, 0) or [])
+                     for row in chosen]
+        points = sum(len(each) for _, each in histories)
+        if points > MOST_EXPORTED:
+            raise Refused(errno.E2BIG, 'the history of %d OSDs has %d points (limit %d): export '
+                          'a host or osd.<id>' % (len(chosen), points, MOST_EXPORTED))
+        return exported_json(what, histories)
 
     @read_command('perfguard rebalance status')
     @command

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The data of a command as JSON or as tables for people."""
+import csv
+import io
 import json
 import time
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
@@ -156,6 +158,15 @@ def watch_history(data: Json) -> str:
     return table(('time', 'reads/s', 'read ms', 'writes/s', 'write ms'), [
         (time_text(row['time']), _number(row['read_rate']), _number(row['read_ms']),
          _number(row['write_rate']), _number(row['write_ms']))
+def exported(data: Json) -> str:
+    """As CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerow(data['columns'])
+    writer.writerows(data['rows'])
+    return text.getvalue().rstrip('\n')
+
+
         for row in data['points']], left=('time',))
 
 

@@ -11,7 +11,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
-from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdPlace, Readings
+from perfguard.cluster.types import (Balancing, ClientOps, Ops, OsdCounters, OsdPlace,
+                                     Readings)
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
 from perfguard.shutdown import Shutdown
@@ -264,6 +265,41 @@ def test_history(shell: Shell) -> None:
     assert shell.json('history', week=True)['points'] == []
     retval, _, error = shell('history', what='osd.99')
     assert retval == -errno.ENOENT and "'osd.99'" in error
+
+
+def test_history_exported_for_the_bench(shell: Shell) -> None:
+    """In the columns that qa/bench reads."""
+    driver, each = shell.driver, Ops(0, 0)
+    for turn in range(1, 4):
+        each = Ops(each.sum_ns + 50 * 10 ** 6, each.number + 100)
+        driver.cluster.read = Readings(
+            seconds=2.0, counters={osd: OsdCounters(2.0 * turn, each, each, each, each, each)
+                                   for osd in (3, 4)},
+            clients=(), places={osd: OsdPlace(osd, 'h%d' % osd, 'default', 'ssd', 'm')
+                                for osd in (3, 4)})
+        driver.run(2)
+    exported = shell.json('history', export=True)
+    assert exported['columns'] == ['time', 'drive', 'host', 'class', 'model', 'kind', 'throughput',
+                                   'latency']
+    assert {row[1] for row in exported['rows']} == {'osd.3', 'osd.4'}
+    assert {row[5] for row in exported['rows']} == {'reads', 'writes', 'commits'}
+    for what in ('h3', 'osd.3'):
+        rows = shell.json('history', what=what, export=True)['rows']
+        assert rows == [row for row in exported['rows'] if row[1] == 'osd.3']
+    assert rows[-1][1:] == ['osd.3', 'h3', 'ssd', 'm', rows[-1][5], 50.0, 0.5]
+    retval, text, _ = shell('history', what='osd.3', export=True)
+    assert retval == 0 and text.splitlines()[0] == ','.join(exported['columns'])
+    assert text.splitlines()[1].endswith(',osd.3,h3,ssd,m,reads,50.0,0.5')
+    retval, _, error = shell('history', what='rep', export=True)
+    assert retval == -errno.ENOENT and "'rep'" in error
+
+
+def test_an_export_is_bounded(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfguard import cli
+    test_history_exported_for_the_bench(shell)
+    monkeypatch.setattr(cli, 'MOST_EXPORTED', 2)
+    retval, _, error = shell('history', export=True)
+    assert retval == -errno.E2BIG and 'limit 2' in error
 
 
 def test_before_the_first_turn(shell: Shell) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the watch shows: the data of commands."""
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import PgCounts
 from ..options import Options
 from .latency_limits import named_target, target_ms
-from .osds import NO_FLOWS
+from .osds import COMMIT_NS, COMMITS, NO_FLOWS
 from .pools import mean_flow, recent
 from .series import READ_NS, READS, WRITE_NS, WRITES, Point
 from .types import Flow, Verdict
@@ -73,6 +73,7 @@ def osds(watch: Watch, sight: Sight) -> List[Json]:
         tail = watch.tails.of_osd(osd)
         rows.append({
             'osd': osd, 'host': place.host, 'device_class': place.device_class,
+            'model': place.model,
             'read_ms': ms(flows.read), 'write_ms': ms(flows.write), 'store_ms': ms(flows.commit),
             'score': rounded(verdict.score, 2), 'slow': verdict.slow, 'why': verdict.why,
             'since': verdict.since or None, 'read_rate': round(flows.read.rate, 1),
@@ -104,3 +105,23 @@ def history_json(what: str, points: Sequence[Point]) -> Json:
                      'read_ms': ms(read), 'write_ms': ms(write),
                      'read_rate': round(read.rate, 1), 'write_rate': round(write.rate, 1)})
     return {'of': what, 'points': rows}
+
+
+#: Columns of an export; throughput in operations per second, latency in milliseconds.
+EXPORTED = ('time', 'drive', 'host', 'class', 'model', 'kind', 'throughput', 'latency')
+_EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
+                   ('commits', COMMITS, COMMIT_NS))
+
+
+def exported_json(what: str, histories: Sequence[Tuple[Json, Sequence[Point]]]) -> Json:
+    """`histories`: rows as of osds(), and the points of each; no operations, no row."""
+    rows: List[List[Any]] = []
+    for osd, points in histories:
+        who = ['osd.%d' % osd['osd'], osd['host'], osd['device_class'], osd['model']]
+        for point in points:
+            for kind, number, total in _EXPORTED_KINDS:
+                flow = mean_flow([point], number, total)
+                if flow.rate > 0.0:
+                    rows.append([round(point.end, 1), *who, kind, round(flow.rate, 2),
+                                 round(flow.ms, 4)])
+    return {'of': what, 'columns': list(EXPORTED), 'rows': rows}
