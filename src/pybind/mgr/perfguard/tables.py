@@ -111,13 +111,19 @@ def _trouble(row: Json) -> str:
     return ', '.join('%d %s' % (count, name) for name, count in row['pgs'].items())
 
 
+def _remarks(row: Json) -> str:
+    chronic = row['chronic']['why'] if row.get('chronic') else ''
+    now = row['why'] if row['slow'] else ''
+    return '; '.join(text for text in (now, chronic) if text) or _trouble(row)
+
+
 def osds(data: Json) -> str:
     if not data['osds']:
         return 'no OSD has reported yet'
     rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], _number(row['read_rate']),
              _number(row['read_ms']), _number(row['write_rate']), _number(row['write_ms']),
              _number(row['store_ms']), _number(row['write_p99_ms']), _number(row['ping_ms']),
-             _number(row['score']), row['why'] if row['slow'] else _trouble(row))
+             _number(row['score']), _remarks(row))
             for row in data['osds']]
     return table(('OSD', 'host', 'class', 'reads/s', 'ms', 'writes/s', 'ms ', 'store ms',
                   'write p99', 'ping ms', 'slowdown', 'remarks'), rows,
@@ -152,12 +158,6 @@ def laggy(data: Json) -> str:
     return '\n'.join(text)
 
 
-def watch_history(data: Json) -> str:
-    if not data['points']:
-        return 'nothing yet'
-    return table(('time', 'reads/s', 'read ms', 'writes/s', 'write ms'), [
-        (time_text(row['time']), _number(row['read_rate']), _number(row['read_ms']),
-         _number(row['write_rate']), _number(row['write_ms']))
 def exported(data: Json) -> str:
     """As CSV."""
     text = io.StringIO()
@@ -167,6 +167,12 @@ def exported(data: Json) -> str:
     return text.getvalue().rstrip('\n')
 
 
+def watch_history(data: Json) -> str:
+    if not data['points']:
+        return 'nothing yet'
+    return table(('time', 'reads/s', 'read ms', 'writes/s', 'write ms'), [
+        (time_text(row['time']), _number(row['read_rate']), _number(row['read_ms']),
+         _number(row['write_rate']), _number(row['write_ms']))
         for row in data['points']], left=('time',))
 
 

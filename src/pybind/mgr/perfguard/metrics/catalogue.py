@@ -75,6 +75,10 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('osd_ops_per_second', OSD + ('op',), 'Client operations of the OSD.'),
     Metric('osd_slowdown_ratio', OSD, 'Times as slow as its peers at the same load.'),
     Metric('osd_slow', OSD, 'Whether the OSD is called slow.'),
+    Metric('osd_chronically_slow', OSD, 'Whether the OSD is slow again and again.'),
+    Metric('osd_slow_time_ratio', OSD,
+           'Share of the time with operations in which the OSD is several times as slow as its '
+           'peers, 0 to 1; recent hours count most.'),
     Metric('osd_ping_seconds', OSD, 'Heartbeat ping time, the median over its peers.'),
     Metric('osd_silent_seconds', OSD, 'Time since the OSD last reported to the mgr.'),
     Metric('osd_laggy_pgs', OSD, 'Laggy PGs with the OSD in their acting set.'),

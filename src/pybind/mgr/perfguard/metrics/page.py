@@ -6,13 +6,13 @@ from .. import failures
 from ..probe import site
 from ..probe.report import Probed
 from ..status import HELD_PINS, Published
-from ..watch.checks import LAGGY, LATENCY, SLOW
+from ..watch.checks import CHRONIC, LAGGY, LATENCY, SLOW
 from . import campaign, watch
 from .probes import ProbeMetrics
 from .text import Sample, labels, render
 
 #: All health checks that perfguard knows.
-CHECKS = (LAGGY, SLOW, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
+CHECKS = (LAGGY, SLOW, CHRONIC, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
           HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK,
           failures.CHECK)
 

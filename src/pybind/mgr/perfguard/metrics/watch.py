@@ -67,6 +67,8 @@ def osds(rows: Sequence[Json]) -> Found:
             (joined(who, OP_LABELS[op]), row[op + '_rate']) for op in OPS)
         for name, value in (
                 ('osd_slowdown_ratio', row['score']), ('osd_slow', row['slow']),
+                ('osd_chronically_slow', row['chronic'] is not None),
+                ('osd_slow_time_ratio', row['slow_time_ratio']),
                 ('osd_ping_seconds', seconds(row['ping_ms'])),
                 ('osd_silent_seconds', row['silent_seconds']),
                 ('osd_laggy_pgs', row['pgs'].get('laggy', 0))):

@@ -138,18 +138,21 @@ def osd_row(**changes: Any) -> Dict[str, Any]:
     return {**{'osd': 3, 'host': 'a', 'device_class': 'ssd', 'read_ms': 0.412, 'write_ms': None,
                'store_ms': 0.2, 'score': None, 'slow': False, 'why': '', 'since': None,
                'read_rate': 12.0, 'write_rate': 0.0, 'read_p99_ms': None, 'write_p99_ms': None,
-               'ping_ms': None, 'silent_seconds': None, 'pgs': {}}, **changes}
+               'ping_ms': None, 'silent_seconds': None, 'chronic': None, 'slow_time_ratio': None,
+               'model': 'x', 'pgs': {}}, **changes}
 
 
 def test_osds() -> None:
     assert tables.osds({'osds': []}) == 'no OSD has reported yet'
     text = tables.osds({'osds': [
         osd_row(), osd_row(osd=12, score=7.75, slow=True, why='store commits 3.1 ms'),
-        osd_row(osd=13, pgs={'laggy': 2, 'degraded': 1})]}).splitlines()
+        osd_row(osd=13, pgs={'laggy': 2, 'degraded': 1}),
+        osd_row(osd=14, chronic={'why': 'slow 9.0% of the time'}, pgs={'laggy': 2})]}).splitlines()
     assert text[1].split() == ['osd.3', 'a', 'ssd', '12.00', '0.41', '0.00', '-', '0.20', '-', '-',
                                '-']
     assert text[2].endswith('7.75  store commits 3.1 ms')
     assert text[3].endswith('2 laggy, 1 degraded')
+    assert text[4].endswith('  slow 9.0% of the time')
 
 
 def test_pools() -> None:

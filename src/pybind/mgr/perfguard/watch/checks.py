@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is wrong, in words: health checks, and events when something begins and ends."""
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..events import Event
 from ..health import warning
 from .pools import PoolLatency
+from .slow_osds import whole_hosts
+from .types import Verdict
 from .watch import Sight, Watch
 
 LAGGY = 'PERFGUARD_LAGGY_PGS'
 SLOW = 'PERFGUARD_SLOW_OSD'
+CHRONIC = 'PERFGUARD_OSD_CHRONIC'
 LATENCY = 'PERFGUARD_LATENCY'
 #: Suspects and PGs in the text of a health check.
 SUSPECTS_IN_TEXT = 3
 PGS_IN_TEXT = 20
+#: An OSD that is chronically slow is under SLOW as well only after so long without a break: else
+#: that check would be raised and cleared with every episode.
+LASTING_SECONDS = 1800.0
 #: Kinds of events that begin and end, which the cluster log tells as well.
-KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', LATENCY: 'latency'}
+KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY: 'latency'}
 
 
 def health_checks(watch: Watch, sight: Sight) -> Dict[str, Any]:
@@ -22,9 +28,11 @@ def health_checks(watch: Watch, sight: Sight) -> Dict[str, Any]:
     checks: Dict[str, Any] = {}
     if watch.laggy.raised:
         checks[LAGGY] = warning(_laggy_summary(watch, sight), _laggy_detail(watch, sight))
-    slow = _slow_lines(watch)
+    slow = _slow_lines(watch, sight.now)
     if slow:
-        checks[SLOW] = warning(_slow_summary(watch), slow)
+        checks[SLOW] = warning(_slow_summary(watch, sight.now), slow)
+    if watch.slow.chronic.standing:
+        checks[CHRONIC] = warning(_chronic_summary(watch), _chronic_lines(watch))
     late = _late_pools(watch, sight)
     if late:
         checks[LATENCY] = warning(
@@ -56,30 +64,59 @@ def _laggy_detail(watch: Watch, sight: Sight) -> List[str]:
     return lines or ['no OSD has told yet which PGs they are']
 
 
-def _slow_summary(watch: Watch) -> str:
+def _slow(watch: Watch, now: float) -> List[Verdict]:
+    """The slow OSDs, but not the episodes of those that are chronically slow."""
+    standing = watch.slow.chronic.standing
+    return [verdict for osd, verdict in sorted(watch.slow.verdicts.items())
+            if verdict.slow and (osd not in standing or now - verdict.since >= LASTING_SECONDS)]
+
+
+def _slow_summary(watch: Watch, now: float) -> str:
     hosts = watch.slow.hosts()
     members = {osd for host in hosts for osd in host.osds}
-    single = [osd for osd, verdict in sorted(watch.slow.verdicts.items())
-              if verdict.slow and osd not in members]
+    single = [each.osd for each in _slow(watch, now) if each.osd not in members]
+    many = len(hosts) + len(single) > 1
+    return '%s %s slower than %s peers' % (
+        _names([host.host for host in hosts], single), 'are' if many else 'is',
+        'their' if many else 'its')
+
+
+def _names(hosts: Sequence[str], osds: Sequence[int]) -> str:
     parts = []
     if hosts:
-        parts.append('host%s %s' % ('s' if len(hosts) > 1 else '',
-                                    ', '.join(host.host for host in hosts)))
-    if single:
-        parts.append(', '.join('osd.%d' % osd for osd in single[:5])
-                     + (' and %d more' % (len(single) - 5) if len(single) > 5 else ''))
-    many = len(hosts) + len(single) > 1
-    return '%s %s slower than %s peers' % (' and '.join(parts), 'are' if many else 'is',
-                                           'their' if many else 'its')
+        parts.append('host%s %s' % ('s' if len(hosts) > 1 else '', ', '.join(hosts)))
+    if osds:
+        parts.append(', '.join('osd.%d' % osd for osd in osds[:5])
+                     + (' and %d more' % (len(osds) - 5) if len(osds) > 5 else ''))
+    return ' and '.join(parts)
 
 
-def _slow_lines(watch: Watch) -> List[str]:
-    lines = ['host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()]
-    for osd, verdict in sorted(watch.slow.verdicts.items()):
-        if verdict.slow:
-            place = watch.places.get(osd)
-            lines.append('osd.%d%s: %s' % (osd, ' on ' + place.host if place else '',
-                                           verdict.why))
+def _slow_lines(watch: Watch, now: float) -> List[str]:
+    return ['host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()] + [
+        '%s: %s' % (_place(watch, verdict.osd), verdict.why) for verdict in _slow(watch, now)]
+
+
+def _place(watch: Watch, osd: int) -> str:
+    place = watch.places.get(osd)
+    return 'osd.%d%s' % (osd, ' on ' + place.host if place else '')
+
+
+def _chronic_summary(watch: Watch) -> str:
+    """Hosts of which most OSDs are, by name: there it is not the drives."""
+    standing = watch.slow.chronic.standing.keys() & watch.places.keys()
+    whole = whole_hosts(standing, watch.places, watch.places)
+    single = standing - {osd for osds in whole.values() for osd in osds}
+    hosts = sorted({host for _, host in whole})
+    return '%s %s slow again and again' % (
+        _names(hosts, sorted(single)), 'are' if len(hosts) + len(single) > 1 else 'is')
+
+
+def _chronic_lines(watch: Watch) -> List[str]:
+    verdicts, lines = watch.slow.verdicts, []
+    for osd, found in watch.slow.chronic.standing.items():
+        now = verdicts.get(osd)
+        lines.append('%s: %s%s' % (_place(watch, osd), found.why, '; slow now: ' + now.why
+                                   if now is not None and now.slow else ''))
     return lines
 
 
@@ -135,7 +172,7 @@ class Announcer:
 
     def events(self, watch: Watch, sight: Sight) -> List[Event]:
         names = {pool.id: pool.name for pool in sight.osdmap.pools.values()}
-        now = {(each.check, each.subject): each for each in _troubles(watch, names)}
+        now = {(each.check, each.subject): each for each in _troubles(watch, names, sight.now)}
         # As long as one of its OSDs is slow, a host that was told of is not told of again, nor
         # are its OSDs: they come and go one by one.
         hosts = {(SLOW, 'host ' + place.host) for osd, place in watch.places.items()
@@ -153,7 +190,7 @@ class Announcer:
              for each in ended.values()]
 
 
-def _troubles(watch: Watch, pool_names: Mapping[int, str]) -> List[_Trouble]:
+def _troubles(watch: Watch, pool_names: Mapping[int, str], now: float) -> List[_Trouble]:
     found: List[_Trouble] = []
     if watch.laggy.raised:
         first = watch.laggy.suspects[0] if watch.laggy.suspects else None
@@ -163,10 +200,10 @@ def _troubles(watch: Watch, pool_names: Mapping[int, str]) -> List[_Trouble]:
     for host in watch.slow.hosts():
         found.append(_Trouble(SLOW, 'host ' + host.host, host.since, host.why))
         host_of.update({osd: host.host for osd in host.osds})
-    for osd, verdict in sorted(watch.slow.verdicts.items()):
-        if verdict.slow:
-            found.append(_Trouble(SLOW, 'osd.%d' % osd, verdict.since, verdict.why,
-                                  host_of.get(osd, '')))
+    found += [_Trouble(SLOW, 'osd.%d' % each.osd, each.since, each.why, host_of.get(each.osd, ''))
+              for each in _slow(watch, now)]
+    found += [_Trouble(CHRONIC, 'osd.%d' % osd, each.since, each.why)
+              for osd, each in watch.slow.chronic.standing.items()]
     for pool_id, kind, since in watch.pools.slow():
         if pool_id in pool_names:
             found.append(_Trouble(LATENCY, '%s of pool %s' % (kind, pool_names[pool_id]), since,
@@ -177,6 +214,8 @@ def _troubles(watch: Watch, pool_names: Mapping[int, str]) -> List[_Trouble]:
 def _begin(trouble: _Trouble, watch: Watch, sight: Sight) -> str:
     if trouble.check == LAGGY:
         return _laggy_summary(watch, sight)
+    if trouble.check == CHRONIC:
+        return trouble.subject + ' is slow again and again'
     return trouble.subject + (' is slow' if trouble.check == SLOW
                               else ' are slower than usual')
 
@@ -184,5 +223,7 @@ def _begin(trouble: _Trouble, watch: Watch, sight: Sight) -> str:
 def _end(trouble: _Trouble) -> str:
     if trouble.check == LAGGY:
         return 'no PG is laggy any more'
+    if trouble.check == CHRONIC:
+        return trouble.subject + ' has not been slow for a day'
     return trouble.subject + (' is not slow any more' if trouble.check == SLOW
                               else ' are as usual again')

@@ -5,7 +5,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .peers import (BEYOND_SLOPE, CAPACITY, MIN_PEERS, MIN_SPREAD, SLOPE_MEMBERS, Comparison,
                     GroupKey, Peers, Point, compare, groups_of, loads_of, queue_allowance)
-from .recent import CHANNELS, STORE_READS, Window, rates
+from .recent import CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, Window, rates
 from .types import OsdPlace
 
 #: Time constant of what is usual, and time until something is.
@@ -211,3 +211,33 @@ def score_of(finding: Finding, ratio: float) -> float:
     found = finding.comparison
     excess = max(0.0, found.ms - found.expected_ms) / MIN_EXCESS_MS
     return finding.score if excess >= 1.0 else min(finding.score, 1.0 + (ratio - 1.0) * excess)
+
+
+# ---- Who is slow only because another OSD is
+
+#: What victims suffer from; the store and the writes that it replicates speak for themselves.
+_SUFFERED = frozenset({READS, WRITES})
+#: What waits for a write waits as long as that does, not twice as long.
+FACTOR = 2.0
+
+
+def without_victims(findings: Findings, ratio: float) -> Findings:
+    """The findings, but not those that a replica explains which the primaries wait for."""
+    causes: Dict[int, float] = {}
+    for osd, found in findings.items():
+        for each in found:
+            if each.channel in (COMMITS, REPLICATED) and each.over(ratio):
+                causes[osd] = max(causes.get(osd, 0.0), _excess_ms(each))
+    if not causes:
+        return findings
+    kept: Dict[int, List[Finding]] = {}
+    for osd, found in findings.items():
+        most = max((excess for cause, excess in causes.items() if cause != osd), default=0.0)
+        own = any(each.channel not in _SUFFERED and each.over(ratio) for each in found)
+        kept[osd] = [each for each in found if own or each.channel not in _SUFFERED
+                     or _excess_ms(each) > FACTOR * most]
+    return kept
+
+
+def _excess_ms(finding: Finding) -> float:
+    return finding.comparison.ms - finding.comparison.expected_ms

@@ -23,6 +23,10 @@ Json = Dict[str, Any]
 #: Documents in the store: what is raised, and a baseline for each pool.
 DOCUMENT = 'watch'
 BASELINES = 'baseline/'
+#: What is counted of OSDs that are slow for a share of the time, written so often at most: it grows
+#: all the time, and a new mgr misses little of it.
+CHRONIC = 'chronic'
+CHRONIC_SECONDS = 900.0
 #: Pools whose history one answer tells at most.
 DRAWN_POOLS = 4
 #: Readings may come so much before a period is over: the loop is not on the dot.
@@ -56,6 +60,8 @@ class Watching:
         self._watch = Watch()
         self._announcer = checks.Announcer()
         self._saved: Any = None
+        #: Who was chronically slow when that was written, and when it was.
+        self._chronic: Tuple[Set[int], float] = (set(), 0.0)
         self._updated: Optional[float] = None
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
@@ -76,10 +82,12 @@ class Watching:
         document = self._store.get(DOCUMENT)
         try:
             self._watch.load(document, now)
+            self._watch.slow.chronic.from_json(self._store.get(CHRONIC), now)
             self._announcer.load(document.get('told') if isinstance(document, dict) else None)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             self._note(Event('store', '%s cannot be read: %r' % (DOCUMENT, error)))
         self._saved = _gist(document or self._document())
+        self._chronic = (set(self._watch.slow.chronic.standing), now)
 
     @property
     def osd_counts(self) -> Mapping[int, PgCounts]:
@@ -118,6 +126,7 @@ class Watching:
                 log.exception('the watch cannot make sense of what it reads')
             self.watched = Watched(failure=self._failure)
         self._save(set(view.osdmap.pools))
+        self._save_chronic(now)
 
     def _document(self) -> Json:
         return {**self._watch.to_json(), 'told': self._announcer.to_json()}
@@ -136,6 +145,16 @@ class Watching:
         if grown is not None:
             self._store.put(BASELINES + str(grown[0]), grown[1])
             self._stored.add(grown[0])
+
+    def _save_chronic(self, now: float) -> None:
+        counted = self._watch.slow.chronic
+        known, written = self._chronic
+        if counted.standing.keys() == known and 0.0 <= now - written < CHRONIC_SECONDS:
+            return
+        self._chronic = (set(counted.standing), now)
+        document = counted.to_json()
+        if document != (self._store.get(CHRONIC) or {}):
+            self._store.put(CHRONIC, document)
 
     def history(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""

@@ -60,12 +60,8 @@ class Window:
         columns[_END][-1] = now
         columns[_SECONDS][-1] += sample.seconds
         columns[_WRITES][-1] += _ops(sample.write) * sample.seconds
-        own = sample.own_write
-        if _ops(own) and _ops(sample.commit):
-            # Alone it would be a small number that any queue multiplies.
-            own = Flow(own.rate, own.ms + sample.commit.ms)
         number = _FIRST
-        for flow in (sample.read, own, sample.commit, sample.store_read, sample.replica):
+        for flow in flows_of(sample):
             ops = _ops(flow) * sample.seconds
             if ops:
                 columns[number][-1] += ops
@@ -88,6 +84,11 @@ class Window:
                 del column[0]
         return bool(ends) and ends[-1] >= now - max(seconds / 4, 2 * beat)
 
+    def rate(self, channel: int) -> float:
+        """Operations of a kind per second."""
+        seconds = sum(self._columns[_SECONDS])
+        return sum(self._columns[_FIRST + 2 * channel]) / seconds if seconds else 0.0
+
     def totals(self) -> List[float]:
         """The columns' sums, which rates() and reading() are made of."""
         return [sum(column) for column in self._columns]
@@ -108,6 +109,15 @@ class Window:
         if count % 2 == 0:
             middle = 0.5 * (middle + means[count // 2 - 1])
         return Reading(middle, recent, math.log(middle), totals[number])
+
+
+def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
+    """By channel."""
+    own = sample.own_write
+    if _ops(own) and _ops(sample.commit):
+        # Alone it would be a small number that any queue multiplies.
+        own = Flow(own.rate, own.ms + sample.commit.ms)
+    return sample.read, own, sample.commit, sample.store_read, sample.replica
 
 
 def _merged(ops: List[float], spent: List[float]) -> List[float]:

@@ -66,7 +66,7 @@ def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
 
 def osds(watch: Watch, sight: Sight) -> List[Json]:
     rows = []
-    verdicts = watch.slow.verdicts
+    verdicts, shares = watch.slow.verdicts, watch.slow.chronic.shares()
     for osd, place in sorted(watch.places.items()):
         flows = watch.osds.flows(osd, sight.now, sight.period) or NO_FLOWS
         verdict = verdicts.get(osd, Verdict(osd))
@@ -76,12 +76,23 @@ def osds(watch: Watch, sight: Sight) -> List[Json]:
             'model': place.model,
             'read_ms': ms(flows.read), 'write_ms': ms(flows.write), 'store_ms': ms(flows.commit),
             'score': rounded(verdict.score, 2), 'slow': verdict.slow, 'why': verdict.why,
+            'chronic': chronic(watch, osd), 'slow_time_ratio': rounded(shares.get(osd), 4),
             'since': verdict.since or None, 'read_rate': round(flows.read.rate, 1),
             'write_rate': round(flows.write.rate, 1), 'read_p99_ms': rounded(tail.read_ms),
             'write_p99_ms': rounded(tail.write_ms), 'ping_ms': rounded(watch.ping_ms.get(osd)),
             'silent_seconds': rounded(watch.silent.get(osd), 1),
             'pgs': trouble(watch.osd_counts.get(osd, PgCounts()))})
     return rows
+
+
+def chronic(watch: Watch, osd: int) -> Optional[Json]:
+    """The standing finding of an OSD that is slow again and again."""
+    found = watch.slow.chronic.standing.get(osd)
+    if found is None:
+        return None
+    return {'since': round(found.since, 1), 'raised': round(found.raised, 1),
+            'last': round(found.last, 1), 'slow_time_ratio': round(found.share, 4),
+            'episodes': found.episodes, 'slowdown': round(found.slowdown, 2), 'why': found.why}
 
 
 def laggy(watch: Watch, sight: Sight) -> Json:

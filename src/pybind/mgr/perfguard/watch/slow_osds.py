@@ -2,15 +2,17 @@
 """Slow OSDs and slow hosts, named when it lasts.
 
 An OSD is compared with its peers at the same load (peers.py, comparison.py). This is what time
-adds: how long until it is called slow, and until it is well again.
+adds: how long until it is called slow, and until it is well again. What is slow for a share of the
+time only is counted beside it (chronic.py).
 """
 import math
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
-from .comparison import Finding, Findings, Habit, judge, worst
+from .chronic import ChronicOsds
+from .comparison import Finding, Habit, judge, without_victims, worst
 from .peers import median
-from .recent import CHANNELS, COMMITS, READS, REPLICATED, WRITES, Window
+from .recent import CHANNELS, Window
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
 
 #: Loads within this factor are the same to a reader.
@@ -37,36 +39,6 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return '%d s' % seconds
     return '%d min' % (seconds / 60) if seconds < 7200 else '%.1f h' % (seconds / 3600)
-
-
-# ---- Who is slow only because another OSD is
-
-#: What victims suffer from; the store and the writes that it replicates speak for themselves.
-_SUFFERED = frozenset({READS, WRITES})
-#: What waits for a write waits as long as that does, not twice as long.
-FACTOR = 2.0
-
-
-def without_victims(findings: Findings, ratio: float) -> Findings:
-    """The findings, but not those that a replica explains which the primaries wait for."""
-    causes: Dict[int, float] = {}
-    for osd, found in findings.items():
-        for each in found:
-            if each.channel in (COMMITS, REPLICATED) and each.over(ratio):
-                causes[osd] = max(causes.get(osd, 0.0), _excess_ms(each))
-    if not causes:
-        return findings
-    kept: Dict[int, List[Finding]] = {}
-    for osd, found in findings.items():
-        most = max((excess for cause, excess in causes.items() if cause != osd), default=0.0)
-        own = any(each.channel not in _SUFFERED and each.over(ratio) for each in found)
-        kept[osd] = [each for each in found if own or each.channel not in _SUFFERED
-                     or _excess_ms(each) > FACTOR * most]
-    return kept
-
-
-def _excess_ms(finding: Finding) -> float:
-    return finding.comparison.ms - finding.comparison.expected_ms
 
 
 # ---- Slow OSDs together: whole hosts, and crowds that are no fault of single OSDs
@@ -180,6 +152,7 @@ class SlowOsds:
         self._states: Dict[int, _State] = {}
         self._hosts: Tuple[SlowHost, ...] = ()
         self._now = -math.inf
+        self.chronic = ChronicOsds()
 
     @property
     def verdicts(self) -> Dict[int, Verdict]:
@@ -209,8 +182,12 @@ class SlowOsds:
                 self._states[sample.osd].window.add(now, sample, settings.seconds)
         windows = {osd: state.window for osd, state in self._states.items()
                    if state.window.expire(now, settings.seconds)}
-        findings = without_victims(judge(windows, places, self._kinds(now, busy, settings)),
-                                   settings.ratio)
+        kinds = self._kinds(now, busy, settings)
+        judged = judge(windows, places, kinds)
+        if learning:
+            self.chronic.update(now, [each for each in samples if each.osd in windows], judged,
+                                windows, places, kinds)
+        findings = without_victims(judged, settings.ratio)
         chosen: Dict[int, Finding] = {}
         for osd, state in self._states.items():
             _warm(state, findings.get(osd, ()), now, passed, settings, learning)

@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional, Tuple
 from ..cluster.types import OsdPlace
 
 __all__ = ['Flow', 'NO_FLOW', 'OsdPlace', 'OsdSample', 'SCRUB', 'SOURCE', 'SlowHost', 'TARGET',
-           'Verdict']
+           'Chronic', 'Verdict']
 
 
 class Flow(NamedTuple):
@@ -57,6 +57,23 @@ class Verdict(NamedTuple):
     since: float = 0.0
     #: "writes 3.1 ms against 0.4 +- 0.05 of 11 peers for 90 s at the same load"
     why: str = ''
+
+
+class Chronic(NamedTuple):
+    """An OSD that is slow for a share of the time, again and again."""
+    osd: int
+    #: When the first episode began, it was called so, and the last episode ended, in seconds since
+    #: the epoch.
+    since: float
+    raised: float
+    last: float
+    #: Since then: share (0 to 1) of the time with operations in which it was slow, episodes, and
+    #: times as slow as its peers in them.
+    share: float
+    episodes: int
+    slowdown: float
+    #: "slow 9% of the time since Tue 2026-11-17 14:05 UTC, 14 episodes, 6.1 times its peers ..."
+    why: str
 
 
 class SlowHost(NamedTuple):

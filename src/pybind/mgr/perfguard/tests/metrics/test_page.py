@@ -38,7 +38,8 @@ OSD: Dict[str, Any] = {
     'osd': 7, 'host': 'h1', 'device_class': 'ssd', 'read_ms': 0.7, 'write_ms': 2.0,
     'store_ms': 0.123, 'score': 2.5, 'slow': True, 'why': 'it is', 'since': 5.0,
     'read_rate': 1.0, 'write_rate': 2.0, 'read_p99_ms': 9.0, 'write_p99_ms': None,
-    'ping_ms': 0.4, 'silent_seconds': 1.0, 'pgs': {'laggy': 4}}
+    'ping_ms': 0.4, 'silent_seconds': 1.0, 'chronic': {'why': 'x'}, 'slow_time_ratio': 0.09,
+    'pgs': {'laggy': 4}}
 LAGGY: Dict[str, Any] = {
     'laggy_pgs': 4, 'wait_pgs': 0, 'since': 1.0, 'pgs': [],
     'suspects': [{'osd': 7, 'score': 0.9, 'why': '', 'advice': ''}]}
@@ -199,6 +200,8 @@ def test_osds(moving: Published) -> None:
     assert found[key('osd_latency_seconds', op='store', **who)] == 0.000123
     assert found[key('osd_latency_p99_seconds', op='read', **who)] == 0.009
     assert (found[key('osd_slowdown_ratio', **who)], found[key('osd_slow', **who)]) == (2.5, 1)
+    assert found[key('osd_chronically_slow', **who)] == 1
+    assert found[key('osd_slow_time_ratio', **who)] == 0.09
     assert found[key('osd_laggy_pgs', **who)] == 4
     assert found[key('osd_laggy_suspect_score', ceph_daemon='osd.7')] == 0.9
 

@@ -13,7 +13,8 @@ from perfguard.cluster.types import (ClientOps, LatencyCounts, Ops, Osd, OsdCoun
 from perfguard.health import DETAIL_LINES, warning
 from perfguard.options import DEFAULTS
 from perfguard.watch import report
-from perfguard.watch.checks import (Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks)
+from perfguard.watch.checks import (CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks)
+from perfguard.watch.types import Chronic
 from perfguard.watch.watch import Sight, Watch
 
 MS = 1000000
@@ -212,6 +213,17 @@ def test_pgs_that_nobody_has_reported_clear_nothing() -> None:
 
 # ---- slow OSDs
 
+def test_a_host_whose_osds_are_slow_again_and_again_is_named() -> None:
+    cluster = Osds(16)
+    found = Chronic(0, 1e9, 1e9, 1e9, 0.09, 14, 6.1, 'slow 9.0% of the time')
+    cluster.run(60)
+    standing = {osd: found._replace(osd=osd) for osd in (4, 5, 6, 7, 9)}
+    cluster.watch.slow.chronic._standing = standing
+    check = cluster.checks[CHRONIC]
+    assert check['summary'] == 'host h1 and osd.9 are slow again and again'
+    assert check['detail'][4] == 'osd.9 on h2: slow 9.0% of the time'
+
+
 def test_a_slow_osd_is_named_and_nobody_else() -> None:
     cluster = Osds()
     cluster.run(300)
@@ -403,7 +415,7 @@ def test_history() -> None:
 def test_health_checks_keep_ceph_s_limit() -> None:
     check = warning('many', ['line %d' % number for number in range(500)])
     assert check['count'] == 500 and len(check['detail']) == DETAIL_LINES
-    assert set(KINDS) == {LAGGY, SLOW, LATENCY}
+    assert set(KINDS) == {LAGGY, SLOW, CHRONIC, LATENCY}
 
 
 # ---- bad input

@@ -19,6 +19,7 @@ from ..fakes.driver import OPTIONS, Driver
 MS = 1000000
 PERIOD = 5.0
 LAGGY, SLOW, LATENCY = ('PERFGUARD_LAGGY_PGS', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_LATENCY')
+CHRONIC = 'PERFGUARD_OSD_CHRONIC'
 NAN = float('nan')
 
 
@@ -146,6 +147,76 @@ def test_a_slow_osd_begins_and_ends() -> None:
         'osd.7 is not slow any more (after ')
 
 
+def intermittent(minutes: float, driver: Watched) -> None:
+    """OSD 7 is slow for a minute of ten; reports each minute."""
+    driver.osds.period = 60.0
+    for minute in range(int(minutes)):
+        driver.osds.slow = {7: 8.0} if minute % 10 == 0 else {}
+        driver.turn(60.0)
+    driver.osds.slow = {}
+
+
+def chronic() -> Watched:
+    driver = Watched()
+    intermittent(230, driver)
+    assert driver.checks == [CHRONIC]
+    return driver
+
+
+def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
+    driver = chronic()
+    check = driver.osds.checks[CHRONIC]
+    assert check['summary'] == 'osd.7 is slow again and again'
+    assert check['detail'][0].startswith('osd.7 on h7: slow 10% of the time since ')
+    assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
+    row = driver.loop.published.watched.osds[7]
+    assert row['chronic']['why'] in check['detail'][0] and not row['slow']
+    assert row['chronic']['slow_time_ratio'] == pytest.approx(0.1, abs=0.01)
+    assert row['slow_time_ratio'] == pytest.approx(0.1, abs=0.01)
+    assert row['chronic']['episodes'] == 22
+    assert row['chronic']['slowdown'] == pytest.approx(8.0, 0.1)
+    assert driver.loop.published.watched.osds[6]['chronic'] is None
+    assert driver.loop.published.status['health'] == [CHRONIC]
+    intermittent(100, driver)
+    driver.restart()
+    driver.osds.counters.clear()
+    intermittent(100, driver)
+    assert driver.checks == [CHRONIC]
+    assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
+    assert driver.loop.published.watched.osds[7]['chronic']['since'] == row['chronic']['since']
+    driver.osds.now += 20 * 3600.0
+    driver.osds.period = 120.0
+    for _ in range(4 * 30):
+        driver.turn(120.0)
+    assert driver.checks == [CHRONIC], 'a day has passed, but nobody has seen most of it'
+    for _ in range(2 * 30 + 5):
+        driver.turn(120.0)
+    assert driver.checks == []
+    assert driver.events('chronic-osd')[1:] == ['osd.7 has not been slow for a day']
+    assert len(driver.osds.logged) == 2
+
+
+def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
+    driver = chronic()
+    driver.osds.slow = {7: 8.0}
+    while not driver.loop.published.watched.osds[7]['slow']:
+        driver.turn(60.0)
+    assert driver.checks == [CHRONIC] and not driver.events('slow-osd')
+    assert '; slow now: ' in driver.osds.checks[CHRONIC]['detail'][0]
+    assert list(driver.loop.published.watched.slow_osds) == [7], 'the mitigation must know'
+    for _ in range(35):
+        driver.turn(60.0)
+    assert driver.checks == [CHRONIC, SLOW], 'it lasts'
+    assert driver.events('slow-osd') == ['osd.7 is slow']
+
+
+def test_what_is_counted_is_written_four_times_an_hour() -> None:
+    driver = chronic()
+    before = json.loads(driver.kv.data['chronic/a/head'])['sequence']
+    intermittent(60, driver)
+    assert 3 <= json.loads(driver.kv.data['chronic/a/head'])['sequence'] - before <= 4
+
+
 def test_a_slow_pool_begins_and_ends() -> None:
     driver = Watched()
     driver.osds.factor = 20.0
@@ -204,7 +275,7 @@ def test_a_baseline_goes_with_its_pool() -> None:
     assert store.names('baseline/') == ['baseline/1', 'baseline/2']
 
 
-@pytest.mark.parametrize('name', ['watch', 'baseline/1'])
+@pytest.mark.parametrize('name', ['watch', 'chronic', 'baseline/1'])
 @pytest.mark.parametrize('document', [
     None, [], {}, 5, 'x', [[]], [[1, 2]], {'slow': 5, 'laggy_since': 'x', 'latency': 7},
     {'slow': {'0': {'since': {}, 'why': 3}}, 'latency': [[[1], 'reads', 1.0]]},

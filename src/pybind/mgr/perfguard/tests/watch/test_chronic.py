@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""OSDs that are slow for a share of the time: one standing finding, of nobody else."""
+import json
+from typing import Callable, Dict, List, Optional, Set
+
+import pytest
+
+from perfguard.watch.chronic import KEPT, ChronicOsds
+from perfguard.watch.slow_osds import SlowOsds, SlowSettings
+from perfguard.watch.types import SCRUB, Flow, OsdPlace, OsdSample
+
+HOUR, DAY = 3600.0, 86400.0
+#: Longer than mgr_stats_period (5 s): days are played here.
+BEAT = 60.0
+START = 1e9
+#: OSD -> times as slow as usual, in the beat of that number.
+Pattern = Callable[[int, int], float]
+
+
+def healthy(osd: int, beat: int) -> float:
+    return 1.0
+
+
+def of_ten(*osds: int, factor: float = 8.0) -> Pattern:
+    """Slow in every tenth beat."""
+    return lambda osd, beat: factor if osd in osds and beat % 10 == 0 else 1.0
+
+
+class Clock:
+    def __init__(self, osds: int = 8, ms: float = 1.0) -> None:
+        self.detector = SlowOsds()
+        self.places = {osd: OsdPlace(osd, 'h%d' % (osd // 2), 'default', 'ssd')
+                       for osd in range(osds)}
+        self.now, self.beat, self.ms, self.rate = START, 0, ms, 100.0
+        self.busy: Dict[int, str] = {}
+        self.acute: Set[int] = set()
+
+    def sample(self, osd: int, factor: float) -> OsdSample:
+        ms = self.ms * (1.0 + 0.01 * osd) * factor
+        return OsdSample(osd, BEAT, read=Flow(self.rate, ms), commit=Flow(self.rate, ms))
+
+    def play(self, seconds: float, pattern: Pattern = healthy) -> List[int]:
+        """Who is chronically slow at the end."""
+        for _ in range(round(seconds / BEAT)):
+            self.now += BEAT
+            self.beat += 1
+            self.detector.update(
+                self.now, [self.sample(osd, pattern(osd, self.beat)) for osd in self.places],
+                self.places, self.busy, SlowSettings())
+            self.acute |= {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
+        return self.slow()
+
+    def until(self, pattern: Pattern, most: float = 5 * HOUR) -> float:
+        begin = self.now
+        while not self.slow():
+            assert self.now - begin < most
+            self.play(60, pattern)
+        return self.now - begin
+
+    def slow(self) -> List[int]:
+        return list(self.detector.chronic.standing)
+
+    def restarted(self) -> 'Clock':
+        """Another mgr takes over."""
+        after = Clock(len(self.places), self.ms)
+        after.now, after.beat = self.now, self.beat
+        kept = json.loads(json.dumps(self.detector.chronic.to_json()))
+        after.detector.chronic.from_json(kept, self.now)
+        return after
+
+
+def test_an_intermittent_osd_is_one_standing_finding() -> None:
+    clock = Clock()
+    clock.play(HOUR)
+    assert HOUR < clock.until(of_ten(3)) < 4 * HOUR
+    first = clock.detector.chronic.standing[3]
+    assert not clock.acute, 'the median of a minute does not see it'
+    assert clock.play(HOUR, of_ten(3)) == [3]
+    found = clock.detector.chronic.standing[3]
+    assert (found.since, found.raised) == (first.since, first.raised), 'raised once'
+    assert START + HOUR <= found.since <= START + HOUR + 600
+    assert found.share == pytest.approx(0.1, abs=0.01)
+    assert found.slowdown == pytest.approx(8.0, rel=0.1)
+    assert found.episodes == pytest.approx((clock.now - found.since) / 600, abs=1)
+    assert found.why.startswith('slow 10% of the time since Sun 2001-09-09 02:55 UTC')
+    assert ' episodes, 8.0 times its peers while slow, last in ' in found.why
+
+
+@pytest.mark.parametrize('duty, hours', [(20, 10.0), (5, 2.0)])
+def test_the_more_often_the_sooner(duty: int, hours: float) -> None:
+    """A twentieth of the time takes a night, a fifth not two hours."""
+    def pattern(osd: int, beat: int) -> float:
+        return 8.0 if osd == 3 and beat % duty == 0 else 1.0
+
+    assert hours / 2 < Clock(5).until(pattern, 13 * HOUR) / HOUR < hours
+
+
+def test_one_incident_is_not_again_and_again() -> None:
+    clock = Clock()
+
+    def pattern(osd: int, beat: int) -> float:
+        return 8.0 if osd == 3 else 1.0
+
+    clock.play(HOUR)
+    assert not clock.play(2 * HOUR, pattern) and clock.acute == {3}
+    assert not clock.play(2 * HOUR)
+
+
+def test_single_outliers_are_no_episodes() -> None:
+    counted = ChronicOsds()
+    detector = SlowOsds()
+    detector.chronic = counted
+    clock = Clock(5)
+    for beat in range(2000):
+        now = START + 5.0 * beat
+        samples = [clock.sample(osd, 8.0 if osd == 3 and beat % 20 == 0 else 1.0)
+                   ._replace(seconds=5.0) for osd in clock.places]
+        detector.update(now, samples, clock.places, {}, SlowSettings())
+    assert counted.shares()[3] == pytest.approx(0.05, abs=0.01) and not counted.standing
+
+
+def test_what_all_are_is_no_fault_of_one() -> None:
+    """Compactions, each OSD at its own time; then stalls of the whole cluster."""
+    clock = Clock()
+    assert not clock.play(4 * HOUR, lambda osd, beat: 8.0 if beat % 20 == 2 * osd else 1.0)
+    assert min(clock.detector.chronic.shares().values()) > 0.04
+    clock = Clock()
+    assert not clock.play(2 * HOUR, lambda osd, beat: 8.0 if beat % 10 == 0 else 1.0)
+    assert not any(clock.detector.chronic.shares().values())
+
+
+def test_neither_bursts_of_load_nor_other_work_count() -> None:
+    clock = Clock()
+
+    def pattern(osd: int, beat: int) -> float:
+        clock.rate = 400.0 if osd == 3 and beat % 10 == 0 else 100.0
+        return 4.0 if clock.rate == 400.0 else 1.0
+
+    assert not clock.play(4 * HOUR, pattern)
+    assert clock.detector.chronic.shares()[3] == 0.0
+    clock = Clock()
+    clock.busy = {3: SCRUB}
+    assert not clock.play(4 * HOUR, of_ten(3))
+    assert 3 not in clock.detector.chronic.shares()
+
+
+def test_victims_of_a_slow_replica_are_not_called_slow() -> None:
+    def make(osd: int, beat: int) -> OsdSample:
+        factor = 20.0 if osd == 3 and beat % 10 == 0 else 1.0
+        ms = 1.0 + 0.01 * osd
+        reads = 8.0 if osd == 4 and beat % 10 == 0 else 1.0
+        return OsdSample(osd, BEAT, read=Flow(100.0, ms * reads),
+                         commit=Flow(100.0, ms * factor))
+
+    clock = Clock()
+    for beat in range(800):
+        clock.now += BEAT
+        clock.detector.update(clock.now, [make(osd, beat) for osd in clock.places], clock.places,
+                              {}, SlowSettings())
+    assert clock.slow() == [3]
+
+
+# ---- how it ends
+
+def raised() -> Clock:
+    clock = Clock(5)
+    clock.until(of_ten(3))
+    return clock
+
+
+def test_a_night_without_load_changes_nothing() -> None:
+    clock = raised()
+    clock.now += 2 * DAY
+    assert clock.play(HOUR) == [3], 'what was not seen is not well'
+    assert clock.play(HOUR, of_ten(3)) == [3]
+
+
+def test_cleared_after_a_day_without_episodes() -> None:
+    clock = raised()
+    assert clock.play(23 * HOUR) == [3]
+    assert not clock.play(HOUR + 60)
+    assert not clock.play(300, of_ten(3)), 'not raised again by the next spike'
+
+
+def test_an_episode_within_the_day_keeps_it() -> None:
+    clock = raised()
+    first = clock.detector.chronic.standing[3].raised
+    clock.play(20 * HOUR)
+    clock.play(600, of_ten(3))
+    assert clock.play(10 * HOUR) == [3]
+    assert clock.detector.chronic.standing[3].raised == first
+
+
+def test_without_operations_it_is_forgotten_after_two_weeks() -> None:
+    clock = raised()
+    clock.now += 10 * DAY
+    assert clock.play(300) == [3]
+    clock.now += 14 * DAY
+    assert not clock.play(300)
+
+
+def test_an_osd_that_is_gone_is_forgotten() -> None:
+    clock = raised()
+    del clock.places[3]
+    assert not clock.play(120)
+    assert '3' not in clock.detector.chronic.to_json()
+
+
+def test_the_finding_and_the_counts_survive_a_failover() -> None:
+    before = raised()
+    after = before.restarted()
+    assert after.slow() == [3]
+    assert after.detector.chronic.standing[3].why == before.detector.chronic.standing[3].why
+    before = Clock(5)
+    before.play(2 * HOUR, of_ten(3))
+    assert not before.slow()
+    after = before.restarted()
+    assert after.until(of_ten(3)) < 2 * HOUR, 'not from the start'
+
+
+def test_what_is_kept_is_bounded_and_small() -> None:
+    counted = ChronicOsds()
+    rows = raised().detector.chronic.to_json()
+    counted.from_json({str(osd): rows['3'] for osd in range(10000)}, START + 9 * HOUR)
+    kept = counted.to_json()
+    assert len(kept) == KEPT and len(json.dumps(kept)) < 60000
+
+
+@pytest.mark.parametrize('kept', [
+    None, 3, [], {'x': {}}, {'3': None}, {'3': {'slow': 'x'}}, {'3': {'slow': -1}},
+    {'3': {'evidence': float('nan')}}, {'3': {'logs': 1e11, 'raised': 5, 'channel': 99}}])
+def test_nonsense_is_not_taken_up(kept: Optional[object]) -> None:
+    counted = ChronicOsds()
+    counted.from_json(kept, START)
+    for each in counted.standing.values():
+        assert each.why
+
+
+def test_clocks_that_are_set_back() -> None:
+    clock = raised()
+    clock.now -= 5 * DAY
+    assert clock.play(HOUR, of_ten(3)) == [3]
+    found = clock.detector.chronic.standing[3]
+    assert found.since <= clock.now and found.last <= clock.now
+    assert clock.play(12 * HOUR) == [3] and not clock.play(13 * HOUR)

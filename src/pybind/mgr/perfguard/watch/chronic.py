@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""OSDs that are slow for a share of the time, again and again.
+
+The median of a minute (slow_osds.py) passes over spikes of seconds, and forgets between them. This
+view counts: the seconds in which an OSD was several times as slow as its peers would be at its
+load, out of those in which there were operations to judge by. Only the latter pass here, so that
+a night without load neither hides a slow drive nor heals it. The counts fade with MEMORY_SECONDS.
+
+The constants were chosen on the traces of qa/bench (bench_slow_osd --chronic): drives that are slow
+3 to 20 % of the time are found, and none of the healthy ones with heavy tails and compactions.
+"""
+import math
+import time
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from .comparison import Finding, Findings, without_victims
+from .peers import BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, median
+from .recent import BLOCK_OPS, CHANNELS, Window, flows_of
+from .types import Chronic, OsdPlace, OsdSample
+
+#: Times as slow as its peers from which an interval is slow.
+RATIO = 2.5
+#: And standard deviations of a mean of so few operations: those of 8 vary by half.
+NOISE_DEVIATIONS = 3.0
+#: Time constant of the counts, in seconds with operations.
+MEMORY_SECONDS = 12 * 3600.0
+#: Slow seconds within that memory from which an OSD is chronically slow, 2.5 % of it. The share of
+#: what was seen counts as well, and that of the peers: compactions are everybody's.
+LEAST_SLOW_SECONDS = 1080.0
+LEAST_SHARE = 0.025
+PEERS_SHARES = 3.0
+#: Slow once is not "again and again"; as many episodes in a row.
+LEAST_EPISODES = 3
+#: An episode is at least so long, and over after so long without a slow interval.
+EPISODE_SECONDS = 10.0
+GAP_SECONDS = 60.0
+#: Well again: so long since the last episode, so much of it with operations to judge by.
+CLEAR_SECONDS = 86400.0
+CLEAR_EVIDENCE_SECONDS = 6 * 3600.0
+#: Nothing to judge by for so long: what was known is of no use any more.
+FORGET_SECONDS = 14 * 86400.0
+#: Peers need so much evidence until their share says what is usual.
+PEERS_SECONDS = 1800.0
+#: Part of the OSDs of a class that are slow in the same interval, or chronically, beyond which it
+#: is no fault of theirs.
+CROWD_PART = 1 / 4
+#: Seconds between two judgements, and of an interval at most.
+JUDGE_SECONDS = 60.0
+LONGEST_SECONDS = 120.0
+#: OSDs that a new mgr is told of at most.
+KEPT = 200
+
+
+@dataclass
+class _Count:
+    """What is remembered of one OSD; times in seconds since the epoch."""
+    #: Seconds with operations, and slow ones; both fade.
+    evidence: float = 0.0
+    slow: float = 0.0
+    #: Seconds since the last episode with operations to judge by.
+    quiet: float = 0.0
+    #: Slow seconds of the episode, 0 between episodes, and seconds since the last of them.
+    episode: float = 0.0
+    gap: float = 0.0
+    #: Begin of the first episode, end of the last one, and last time with operations.
+    since: float = 0.0
+    last: float = 0.0
+    seen: float = 0.0
+    #: Since then, of which nothing fades: episodes, seconds with operations, slow seconds, and
+    #: the sum of the logarithms of the slowdown in these.
+    episodes: int = 0
+    seconds: float = 0.0
+    slow_seconds: float = 0.0
+    logs: float = 0.0
+    #: Kind of operation of the last slow interval.
+    channel: int = 0
+    #: When it was called slow; 0.0: it is not.
+    raised: float = 0.0
+
+    @property
+    def share(self) -> float:
+        return self.slow / self.evidence if self.evidence else 0.0
+
+    def take(self, now: float, seconds: float, found: Optional[Finding]) -> None:
+        """An interval with operations; `found`: in what it was slow."""
+        keep = math.exp(-seconds / MEMORY_SECONDS)
+        self.evidence = self.evidence * keep + seconds
+        self.slow *= keep
+        self.seconds += seconds
+        self.seen = now
+        if found is not None:
+            self._slow(now, seconds, found)
+        elif self.episode:
+            self.gap += seconds
+            if self.gap >= GAP_SECONDS:
+                self._end()
+        else:
+            self.quiet += seconds
+
+    def _slow(self, now: float, seconds: float, found: Finding) -> None:
+        if not self.episodes and not self.episode:
+            self.since, self.seconds, self.slow_seconds, self.logs = now - seconds, seconds, 0., 0.
+        self.slow += seconds
+        self.episode += seconds
+        self.gap = 0.0
+        self.slow_seconds += seconds
+        self.logs += seconds * math.log(found.score)
+        self.channel = found.channel
+        if self.episode >= EPISODE_SECONDS:
+            self.last, self.quiet = now, 0.0
+
+    def _end(self) -> None:
+        self.episodes += self.episode >= EPISODE_SECONDS
+        self.quiet += self.gap
+        self.episode = self.gap = 0.0
+
+    def settle(self, now: float) -> None:
+        """Clear what is over."""
+        well = now - self.last >= CLEAR_SECONDS and self.quiet >= CLEAR_EVIDENCE_SECONDS
+        if (self.episodes and well) or now - self.seen >= FORGET_SECONDS:
+            self.episodes, self.episode, self.raised = 0, 0.0, 0.0
+
+    def guilty(self) -> bool:
+        return (self.episodes + (self.episode >= EPISODE_SECONDS) >= LEAST_EPISODES
+                and self.slow >= LEAST_SLOW_SECONDS and self.share >= LEAST_SHARE)
+
+    def verdict(self, osd: int) -> Chronic:
+        share = self.slow_seconds / max(self.seconds, self.slow_seconds, 1.0)
+        slowdown = math.exp(self.logs / max(self.slow_seconds, 1.0))
+        episodes = self.episodes + (self.episode >= EPISODE_SECONDS)
+        return Chronic(osd, self.since, self.raised, self.last, share, episodes, slowdown,
+                       'slow %s of the time since %s, %d episode%s, %.1f times its peers while '
+                       'slow, last in %s' % (
+                           percent(share), time.strftime('%a %Y-%m-%d %H:%M UTC',
+                                                         time.gmtime(self.since)),
+                           episodes, '' if episodes == 1 else 's', slowdown,
+                           CHANNELS[self.channel]))
+
+
+def percent(share: float) -> str:
+    return '%.0f%%' % (100 * share) if share >= 0.0995 else '%.1f%%' % (100 * share)
+
+
+class ChronicOsds:
+    """Counts what update() is given; nothing else has an effect."""
+
+    def __init__(self) -> None:
+        self._counts: Dict[int, _Count] = {}
+        self._judged = -math.inf
+        self._now = -math.inf
+        self._standing: Dict[int, Chronic] = {}
+
+    @property
+    def standing(self) -> Mapping[int, Chronic]:
+        """The OSDs that are chronically slow."""
+        return self._standing
+
+    def shares(self) -> Dict[int, float]:
+        """Share of the time (0 to 1) that each OSD was slow, as far as it is remembered."""
+        return {osd: count.share for osd, count in self._counts.items()
+                if count.evidence >= PEERS_SECONDS}
+
+    def update(self, now: float, samples: Sequence[OsdSample], findings: Findings,
+               windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
+               busy: Collection[int]) -> None:
+        """`findings`: every OSD's comparisons with its peers at its load; `busy`: those with other
+        work than clients', of which nothing is counted."""
+        if now < self._now:
+            self._turn_back(now)
+        self._now = now
+        intervals = _intervals(samples, findings, windows, busy)
+        slow = _worst({osd: over for osd, (_, over) in intervals.items() if over})
+        crowd = _crowd(slow, findings, places) if len(slow) > 1 else set()
+        for osd, (seconds, _) in intervals.items():
+            if osd not in crowd:
+                count = self._counts.get(osd)
+                if count is None:
+                    count = self._counts[osd] = _Count()
+                count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd))
+        if not 0.0 <= now - self._judged < JUDGE_SECONDS:
+            self._judged = now
+            self._judge(now, places)
+
+    def _turn_back(self, now: float) -> None:
+        """The clock was set back."""
+        for count in self._counts.values():
+            count.since, count.last = min(count.since, now), min(count.last, now)
+            count.seen = min(count.seen, now)
+
+    def _judge(self, now: float, places: Mapping[int, OsdPlace]) -> None:
+        for osd in [osd for osd in self._counts if osd not in places]:
+            del self._counts[osd]
+        for count in self._counts.values():
+            count.settle(now)
+        guilty = {osd for osd, count in self._counts.items() if count.guilty()}
+        if any(not self._counts[osd].raised for osd in guilty):
+            for osd in guilty - _crowd(guilty, self._counts, places):
+                count = self._counts[osd]
+                if not count.raised and self._stands_out(osd, places):
+                    count.raised = now
+        self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
+                          if count.raised}
+
+    def _stands_out(self, osd: int, places: Mapping[int, OsdPlace]) -> bool:
+        """Its peers are slow for a much smaller share of the time."""
+        kind = _class(places[osd])
+        shares = sorted(count.share for other, count in self._counts.items()
+                        if other != osd and count.evidence >= PEERS_SECONDS
+                        and _class(places[other]) == kind)
+        return (len(shares) >= MIN_PEERS
+                and self._counts[osd].share >= PEERS_SHARES * median(shares))
+
+    def to_json(self) -> Dict[str, Any]:
+        """What a new mgr must know: who is slow, and who may soon be."""
+        kept = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
+                if count.raised or count.slow >= LEAST_SLOW_SECONDS / 4]
+        return {str(osd): {key: round(value, 3) for key, value in asdict(self._counts[osd]).items()}
+                for _, _, osd in sorted(kept, reverse=True)[:KEPT]}
+
+    def from_json(self, value: Any, now: float) -> None:
+        """Take up what to_json() gave; nonsense is passed over."""
+        for key, row in value.items() if isinstance(value, dict) else ():
+            count = _read(row, now) if key.isdecimal() and len(key) < 10 else None
+            if count is not None:
+                self._counts[int(key)] = count
+        self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
+                          if count.raised}
+
+
+def _read(row: Any, now: float) -> Optional[_Count]:
+    count = _Count()
+    if not isinstance(row, dict):
+        return None
+    for field in fields(_Count):
+        value = row.get(field.name, 0)
+        if not isinstance(value, (int, float)) or not 0.0 <= value < 1e12:
+            return None
+        setattr(count, field.name, type(getattr(count, field.name))(value))
+    for name in ('since', 'last', 'seen', 'raised'):
+        setattr(count, name, min(getattr(count, name), now))
+    count.channel = min(count.channel, len(CHANNELS) - 1)
+    # An average is no sum of logarithms that math.exp could not take.
+    count.logs = min(count.logs, 20.0 * count.slow_seconds)
+    return count
+
+
+def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mapping[int, Window],
+               busy: Collection[int]) -> Dict[int, Tuple[float, List[Finding]]]:
+    """Seconds of each OSD's interval, and in what it was slow; of those with enough operations of
+    some kind for a mean that says something."""
+    found: Dict[int, Tuple[float, List[Finding]]] = {}
+    for sample in samples:
+        osd, flows = sample.osd, flows_of(sample)
+        if osd in busy:
+            continue
+        for each in findings.get(osd, ()):
+            flow = flows[each.channel]
+            if flow.rate * sample.seconds < BLOCK_OPS:
+                continue
+            over = found.setdefault(osd, (sample.seconds, []))[1]
+            if flow.ms > RATIO * each.comparison.expected_ms:
+                over += _instant(each, flow.ms, flow.rate, sample.seconds, windows[osd])
+    return found
+
+
+def _worst(over: Findings) -> Dict[int, Finding]:
+    """In what each OSD is slowest, but not those that only wait for another one."""
+    return {osd: max(found, key=lambda each: each.score)
+            for osd, found in without_victims(over, RATIO).items() if found}
+
+
+def _instant(finding: Finding, ms: float, rate: float, seconds: float,
+             window: Window) -> List[Finding]:
+    """A finding as of one interval, with the load of it and the noise of so few operations, if
+    it is slow."""
+    burst = max(1.0, rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
+    sigma = math.sqrt(OP_VARIANCE / (rate * seconds))
+    noise = math.exp(NOISE_DEVIATIONS * sigma) / RATIO
+    # Whether it stands out is in the allowance already.
+    comparison = finding.comparison._replace(ms=ms, recent_ms=ms, deviations=math.inf)
+    found = finding._replace(comparison=comparison,
+                             allowance=max(finding.allowance * burst, noise))
+    return [found] if found.over(RATIO) else []
+
+
+Class = Tuple[str, str]
+
+
+def _class(place: OsdPlace) -> Class:
+    return place.root, place.device_class
+
+
+def _crowd(slow: Collection[int], known: Collection[int],
+           places: Mapping[int, OsdPlace]) -> Set[int]:
+    """Those of the slow who are so many in their class that it is no fault of theirs."""
+    members: Dict[Class, int] = {}
+    for osd in known:
+        if osd in places:
+            key = _class(places[osd])
+            members[key] = members.get(key, 0) + 1
+    found: Dict[Class, Set[int]] = {}
+    for osd in slow:
+        found.setdefault(_class(places[osd]), set()).add(osd)
+    return {osd for key, osds in found.items()
+            if len(osds) > max(1.0, CROWD_PART * members.get(key, 0)) for osd in osds}
