@@ -43,9 +43,12 @@ class Habit:
         self.variance += rate * (off * off - self.variance)
 
 
-#: Milliseconds by which a slow OSD must exceed what is expected: 0.12 against 0.05 is nobody's
-#: trouble, though more than twice as slow.
+#: Milliseconds by which a slow OSD must exceed what is expected.
 MIN_EXCESS_MS = 0.2
+#: The same of flash, by device class. Slow drives of 0.065 ms peers would otherwise have to be four
+#: times as slow; 0.05 ms found nearly all of those in labelled recordings, and no healthy drive.
+FLASH_EXCESS_MS = 0.05
+FLASH_CLASSES = frozenset({'ssd', 'nvme'})
 #: Standard deviations, of which a day of 60 OSDs has some 350,000 independent ones.
 MIN_DEVIATIONS = 5.0
 #: How much slower an OSD may be that backfills or deep scrubs than others that do the same, not
@@ -70,6 +73,8 @@ class Finding(NamedTuple):
     comparison: Comparison
     #: Factor on the ratio from which this OSD is slow.
     allowance: float
+    #: Milliseconds over the expected ones that matter.
+    least_ms: float = MIN_EXCESS_MS
 
     @property
     def score(self) -> float:
@@ -104,7 +109,7 @@ class Finding(NamedTuple):
 
     def matters(self, factor: float = 1.0) -> bool:
         found = self.comparison
-        return found.ms - found.expected_ms >= factor * MIN_EXCESS_MS
+        return found.ms - found.expected_ms >= factor * self.least_ms
 
 
 Findings = Dict[int, List[Finding]]
@@ -136,7 +141,8 @@ def judge(windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
     for (key, channel), kinds in groups_peers.items():
         points = points_of[key, channel]
         judged = [point for point in points if groups[point.osd] == key]
-        _judge_group(channel, points, judged, kinds, utilisation[key], busy, strangers, findings)
+        _judge_group(channel, key[1], points, judged, kinds, utilisation[key], busy, strangers,
+                     findings)
     return findings
 
 
@@ -150,10 +156,11 @@ def _utilisations(peers: Mapping[Tuple[GroupKey, int], Mapping[str, Peers]]
     return found
 
 
-def _judge_group(channel: int, points: List[Point], judged: List[Point], kinds: Dict[str, Peers],
-                 utilisation: float, busy: Mapping[int, str], strangers: Mapping[int, bool],
-                 findings: Findings) -> None:
+def _judge_group(channel: int, device_class: str, points: List[Point], judged: List[Point],
+                 kinds: Dict[str, Peers], utilisation: float, busy: Mapping[int, str],
+                 strangers: Mapping[int, bool], findings: Findings) -> None:
     """Compare some of a group's members with those of it that do the same work."""
+    least_ms = FLASH_EXCESS_MS if device_class in FLASH_CLASSES else MIN_EXCESS_MS
     for point in judged:
         kind = busy.get(point.osd, '')
         if kind and channel == STORE_READS:
@@ -175,7 +182,7 @@ def _judge_group(channel: int, points: List[Point], judged: List[Point], kinds: 
             factor = BUSY_LOAD if unseen else CAPACITY
             allowance = max(allowance, queue_allowance(
                 max(utilisation, peers.utilisation), found.load_ratio, factor))
-        findings.setdefault(point.osd, []).append(Finding(channel, found, allowance))
+        findings.setdefault(point.osd, []).append(Finding(channel, found, allowance, least_ms))
 
 
 def _by_kind(points: Iterable[Point], busy: Mapping[int, str]) -> Dict[str, Peers]:
@@ -209,7 +216,7 @@ def worst(findings: Iterable[Finding], ratio: float) -> Tuple[Optional[Finding],
 def score_of(finding: Finding, ratio: float) -> float:
     """Times as slow as expected; below `ratio` as far as the excess does not matter."""
     found = finding.comparison
-    excess = max(0.0, found.ms - found.expected_ms) / MIN_EXCESS_MS
+    excess = max(0.0, found.ms - found.expected_ms) / finding.least_ms
     return finding.score if excess >= 1.0 else min(finding.score, 1.0 + (ratio - 1.0) * excess)
 
 

@@ -95,6 +95,11 @@ def test_the_more_often_the_sooner(duty: int, hours: float) -> None:
     assert hours / 2 < Clock(5).until(pattern, 13 * HOUR) / HOUR < hours
 
 
+def test_flash_of_65_us_that_is_2_to_5_times_as_slow() -> None:
+    clock = Clock(ms=0.065)
+    assert clock.play(4 * HOUR, of_ten(3, factor=3.0)) == [3]
+
+
 def test_one_incident_is_not_again_and_again() -> None:
     clock = Clock()
 

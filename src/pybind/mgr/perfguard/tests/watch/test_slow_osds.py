@@ -112,14 +112,21 @@ def test_one_stall_is_no_alarm() -> None:
         assert not clock.play(40)
 
 
-def test_less_than_the_ratio_and_trifles_are_no_alarm() -> None:
+def test_less_than_the_ratio_is_no_alarm() -> None:
     assert not Clock().play(900, slow_ones({3}, read=1.3, write=1.3))
 
+
+@pytest.mark.parametrize('device_class, ms, slow', [
+    ('ssd', 0.09, False), ('nvme', 0.12, True), ('hdd', 0.12, False), ('', 0.12, False)])
+def test_trifles_are_no_alarm_and_flash_has_smaller_ones(
+        device_class: str, ms: float, slow: bool) -> None:
+    """Against 0.05 ms."""
     def make(osd: int) -> OsdSample:
-        factor = 0.4 if osd == 3 else 0.17  # 0.12 in place of 0.05 ms
+        factor = ms / 0.3 if osd == 3 else 0.17
         return sample(osd, read=factor, write=factor, cpu=0.1)
 
-    assert not Clock().play(900, make)
+    where = {osd: place._replace(device_class=device_class) for osd, place in places().items()}
+    assert Clock(where).play(300, make) == ({3} if slow else set())
 
 
 def test_a_queue_that_is_short_against_the_commit_is_no_alarm() -> None:
