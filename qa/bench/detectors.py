@@ -13,6 +13,9 @@ risk. The paper works on days and on the drives of one node; in its favour the
 windows are minutes here, so that it can detect anything within a trace, and its peers are all
 drives of a class, since it could not see a slow host otherwise, and OSDs that
 backfill or deep scrub are passed over. Its parameters are the best of a few tried on these traces.
+
+Peer evaluation, which the same paper compares itself with: a drive is slow whose latency is twice
+the median of its node's drives for more than half of five minutes.
 """
 from typing import Dict, List, Optional, Protocol, Set, Tuple
 
@@ -20,7 +23,7 @@ import numpy as np
 
 from perfguard.watch.slow_osds import SlowOsds, SlowSettings
 
-from .traces import BEAT, Array, Trace
+from .traces import Array, Trace
 
 
 class Detector(Protocol):
@@ -37,27 +40,34 @@ class Perfguard:
         self.trace, self.settings = trace, settings
         self.detector = SlowOsds()
         self.hosts: Set[str] = set()
-        self._samples = trace.samples(0)
-
-    def prepare(self, beat: int) -> None:
-        """Build the samples, which the mgr's counters cost and not the detector."""
-        self._samples = self.trace.samples(beat)
 
     def flagged(self, beat: int) -> Set[int]:
-        self.detector.update(1e9 + beat * BEAT, self._samples, self.trace.places,
-                             self.trace.busy[beat], self.settings)
+        self.detector.update(1e9 + self.trace.clock(beat), self.trace.samples(beat),
+                             self.trace.places, self.trace.busy[beat], self.settings)
         self.hosts.update(host.host for host in self.detector.hosts())
         return {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
+
+
+class Chronic:
+    """The view of perfguard's detector that counts."""
+    name = 'chronic'
+
+    def __init__(self, perfguard: Perfguard) -> None:
+        self.detector = perfguard.detector
+
+    def flagged(self, beat: int) -> Set[int]:
+        return set(self.detector.chronic.standing)
 
 
 class CommitMad:
     """#69995."""
     name = '#69995'
     SCORE, LEAST_MS, MAD_MS, MEMBERS = 10.0, 100.0, 1.0, 5
-    PERSIST = 12
+    PERSIST_SECONDS = 60.0
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self.persist = round(self.PERSIST_SECONDS / trace.case.beat)
         self.commit = trace.commit_whole_ms()
         self.groups = _classes(trace)
         self.over = np.zeros(len(trace.places), dtype=int)
@@ -75,13 +85,37 @@ class CommitMad:
             slow[able] = (((ms - middle) / max(float(mad), self.MAD_MS) >= self.SCORE)
                           & (ms >= self.LEAST_MS))
         self.over = np.where(slow, self.over + 1, 0)
-        return {int(osd) for osd in np.flatnonzero(self.over >= self.PERSIST)}
+        return {int(osd) for osd in np.flatnonzero(self.over >= self.persist)}
+
+
+class PeerEvaluation:
+    name = 'peer eval.'
+    RATIO, SECONDS, PART, MEMBERS = 2.0, 300.0, 0.5, 3
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        _, self.ms = trace.device()
+        nodes: Dict[str, List[int]] = {}
+        for osd, place in trace.places.items():
+            nodes.setdefault(place.host, []).append(osd)
+        self.nodes = [members for members in nodes.values() if len(members) >= self.MEMBERS]
+        self.over = np.zeros((round(self.SECONDS / trace.case.beat), len(trace.places)))
+
+    def flagged(self, beat: int) -> Set[int]:
+        row = self.over[beat % len(self.over)]
+        row[:] = 0.0
+        for members in self.nodes:
+            ms = self.ms[beat, members]
+            row[members] = ms >= self.RATIO * max(float(np.median(ms)), 1e-9)
+        return {int(osd) for osd in np.flatnonzero(self.over.mean(axis=0) > self.PART)}
 
 
 class Perseus:
     name = 'Perseus'
     #: Beats between fits, beats that a fit looks at, and points that it takes of them.
     REFIT, LOOK, POINTS = 24, 120, 600
+    #: Of traces of many days.
+    LONG_BEATS, LONG_REFIT = 5000, 240
     #: DBSCAN on the two standardised principal components.
     EPS, NEIGHBOURS = 2.0, 8
     DEGREE = 2
@@ -93,6 +127,7 @@ class Perseus:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.load, self.ms = trace.device()
+        self.refit = self.LONG_REFIT if trace.beats > self.LONG_BEATS else self.REFIT
         self.groups = _classes(trace)
         count = len(trace.places)
         self.bounds: List[Optional[_Fit]] = [None] * len(self.groups)
@@ -103,7 +138,7 @@ class Perseus:
     def flagged(self, beat: int) -> Set[int]:
         row = np.zeros(len(self.risk))
         for number, members in enumerate(self.groups):
-            if beat % self.REFIT == self.WINDOW:
+            if beat % self.refit == self.WINDOW:
                 self.bounds[number] = self._fit(members, beat)
             fit = self.bounds[number]
             if fit is not None:

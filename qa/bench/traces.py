@@ -19,7 +19,12 @@ The model, none of which the detectors know:
   weekly; extra utilisation and large reads); in some cases backfill, without scrubs.
 
 A fault multiplies latency, not service time: the queue behind a slow device would make it easier
-to see, and clients with a bounded queue depth would take that back.
+to see, and clients with a bounded queue depth would take that back. An intermittent fault does so
+for a share of the time only: in episodes of minutes, and within them in bursts of seconds.
+
+Long traces follow those that Perseus (Lu et al., FAST 2023) was judged on: a reading each 15 s,
+three hours a day. Heavy tails are drives that are healthy and yet have single intervals many times
+as long as usual, and compactions of up to eight times the usual latency of writes.
 
 Sources of constants: 0.42 ms per 4k write at depth 1 of a good NVMe cluster, some 30 to 50 us per
 round trip (measuring notes by M. Nelson and yourcmc.ru); 100 to 120 operations/s of a 7,200 rpm
@@ -35,6 +40,7 @@ from perfguard.watch.types import SCRUB, SOURCE, TARGET, Flow, OsdPlace, OsdSamp
 Array = np.ndarray
 
 BEAT = 5.0
+DAY_SECONDS = 86400.0
 SIZE = 3
 PGS_PER_OSD = 100
 #: Client reads per client write.
@@ -88,13 +94,18 @@ class Fault:
     host: bool = False
     #: From the first beat on, in place of the middle.
     from_start: bool = False
+    #: Share of the time that it is there, from the onset on; 1: always.
+    duty: float = 1.0
+
+
+#: Hosts, OSDs a host, device.
+Layout = Tuple[Tuple[int, int, Device], ...]
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    #: Hosts, OSDs a host, device.
-    layout: Tuple[Tuple[int, int, Device], ...]
+    layout: Layout
     fault: Optional[Fault] = None
     minutes: float = 30.0
     #: Factor on the load of one healthy OSD.
@@ -106,6 +117,13 @@ class Case:
     load: float = 1.0
     #: Device on which the fault is looked for; '' any.
     where: str = ''
+    #: Seconds between two readings, and hours of a day that are recorded.
+    beat: float = BEAT
+    hours_a_day: float = 24.0
+    #: Only the latency of the drives is recorded, all operations in one.
+    drives_only: bool = False
+    #: Healthy OSDs have heavy tails and compactions that clients feel.
+    tails: bool = False
 
 
 @dataclass
@@ -120,11 +138,23 @@ class Trace:
     flows: Dict[str, Tuple[Array, Array]]
     busy: List[Dict[int, str]]
     hosts: Set[str] = field(default_factory=set)
+    #: Of recorded traces: seconds since the begin, by beat, and names of the drives.
+    times: Optional[Array] = None
+    names: Sequence[str] = ()
+
+    def clock(self, beat: int) -> float:
+        """Seconds since the trace began; the hours that are not recorded pass as well."""
+        if self.times is None:
+            self.times = _clock(self.case, np.arange(self.beats))
+        return float(self.times[beat])
+
+    def name(self, osd: int) -> str:
+        return self.names[osd] if self.names else 'osd.%d' % osd
 
     def samples(self, beat: int) -> List[OsdSample]:
         columns = [[Flow(rate, ms) for rate, ms in zip(rates[beat].tolist(), mss[beat].tolist())]
                    for rates, mss in self.flows.values()]
-        return [OsdSample(osd, BEAT, **dict(zip(self.flows, flows)))
+        return [OsdSample(osd, self.case.beat, **dict(zip(self.flows, flows)))
                 for osd, flows in enumerate(zip(*columns))]
 
     def commit_whole_ms(self) -> Array:
@@ -134,9 +164,18 @@ class Trace:
 
     def device(self) -> Tuple[Array, Array]:
         """Operations per second of each device, and their mean latency."""
-        (reads, read_ms), (commits, commit_ms) = self.flows['store_read'], self.flows['commit']
+        commits, commit_ms = self.flows['commit']
+        if 'store_read' not in self.flows:
+            return commits, commit_ms
+        reads, read_ms = self.flows['store_read']
         ops = reads + commits
         return ops, (reads * read_ms + commits * commit_ms) / np.maximum(ops, 1e-9)
+
+
+def _clock(case: Case, beats: Array) -> Array:
+    """Seconds since the trace began, by beat."""
+    day = case.hours_a_day * 3600 / case.beat
+    return np.asarray(beats // day * DAY_SECONDS + beats % day * case.beat)
 
 
 def build(case: Case, seed: int) -> Trace:
@@ -145,8 +184,8 @@ def build(case: Case, seed: int) -> Trace:
 
 class _Builder:
     def __init__(self, case: Case, rng: np.random.Generator) -> None:
-        self.case, self.rng = case, rng
-        self.beats = int(case.minutes * 60 / BEAT)
+        self.case, self.rng, self.beat = case, rng, case.beat
+        self.beats = int(case.minutes * 60 / self.beat)
         self.devices: List[Device] = []
         self.places: Dict[int, OsdPlace] = {}
         host = 0
@@ -187,11 +226,16 @@ class _Builder:
         else:  # osd_scrub_during_recovery is false
             self._scrubs()
         self._compactions()
+        if self.case.tails:
+            self._tails()
         self._peering()
         flows = self._flows(lead, commits)
         hosts = {self.places[osd].host for osd in slow} if (
             self.case.fault and self.case.fault.host) else set()
-        return Trace(self.case, self.places, slow, onset, self.beats, flows, self.busy, hosts)
+        trace = Trace(self.case, self.places, slow, onset, self.beats, flows, self.busy, hosts)
+        if self.case.drives_only:
+            trace.flows = {'commit': trace.device()}
+        return trace
 
     def _place_pgs(self) -> None:
         """Three OSDs of different hosts and one class for each PG, by weight."""
@@ -235,8 +279,8 @@ class _Builder:
     def _wave(self) -> Array:
         """[beat, 1]: client writes per second and unit of popularity; each class has its own."""
         rng = self.rng
-        hours = np.arange(self.beats) * BEAT / 3600 + rng.uniform(0, 24)
-        drift = np.exp(_wander(rng, (self.beats, 1), 300 / BEAT, 0.15))
+        hours = _clock(self.case, np.arange(self.beats)) / 3600 + rng.uniform(0, 24)
+        drift = np.exp(_wander(rng, (self.beats, 1), 300 / self.beat, 0.15))
         day = (1 + 0.5 * np.sin(2 * np.pi * hours / 24))[:, None] * drift
         columns = np.zeros((1, self.count))
         writes = self._by_osd(self.acting)
@@ -262,18 +306,40 @@ class _Builder:
             chosen = {osd for osd, place in self.places.items() if place.host == host}
         for factors, factor in ((self.read_factor, fault.read), (self.write_factor, fault.write),
                                 (self.cpu_factor, fault.cpu)):
-            factors[onset:, sorted(chosen)] *= factor
+            if fault.duty == 1.0:
+                factors[onset:, sorted(chosen)] *= factor
+        if fault.duty < 1.0:
+            for osd in sorted(chosen):
+                self._intermittent(fault, osd, onset)
         return chosen, onset
 
+    def _intermittent(self, fault: Fault, osd: int, onset: int) -> None:
+        """Bursts of 5 to 60 s that take half of an episode of minutes, each of its own height."""
+        rng, inner = self.rng, 0.5
+        beat = onset
+        while beat < self.beats:
+            minutes = rng.exponential(10.0)
+            end = beat + int(np.ceil(minutes * 60 / self.beat))
+            now = beat
+            while now < min(end, self.beats):
+                burst = max(1, round(rng.uniform(5, 60) / self.beat))
+                height = rng.lognormal(0.0, 0.3)
+                for factors, factor in ((self.read_factor, fault.read),
+                                        (self.write_factor, fault.write)):
+                    if factor > 1.0:
+                        factors[now:min(now + burst, end), osd] *= max(1.0, factor * height)
+                now += burst + max(1, round(burst * (1 - inner) / inner))
+            beat = end + int(rng.exponential(10.0 * 60 * (inner / fault.duty - 1)) / self.beat)
+
     def _events(self, per_hour: float) -> List[int]:
-        number = self.rng.poisson(per_hour * self.beats * BEAT / 3600)
+        number = self.rng.poisson(per_hour * self.beats * self.beat / 3600)
         return sorted(int(beat) for beat in self.rng.integers(0, self.beats, number))
 
     def _hot_pgs(self, wave: Array, lead: Array, commits: Array) -> None:
         """Two PGs an hour are ten times as popular for some minutes."""
         for beat in self._events(2.0):
             pg = int(self.rng.integers(len(self.acting)))
-            end = beat + int(self.rng.uniform(300, 1800) / BEAT)
+            end = beat + int(self.rng.uniform(300, 1800) / self.beat)
             more = self.popularity[pg] * self.rng.lognormal(np.log(10), 0.7)
             lead[beat:end, self.acting[pg, 0]] += wave[beat:end, self.acting[pg, 0]] * more
             for osd in self.acting[pg]:
@@ -303,7 +369,7 @@ class _Builder:
         for beat in self._events(per_hour):
             osds = self.acting[int(self.rng.integers(len(self.acting)))]
             device = self.devices[osds[0]]
-            end = beat + max(1, int(self.rng.uniform(*device.scrub_seconds) / BEAT))
+            end = beat + max(1, int(self.rng.uniform(*device.scrub_seconds) / self.beat))
             # An OSD deep scrubs one PG at a time (osd_max_scrubs 1).
             extra, part = self.rng.uniform(*device.extra), (slice(beat, end), osds)
             self.extra[part] = np.maximum(self.extra[part], extra)
@@ -328,7 +394,7 @@ class _Builder:
         write, read = np.ones_like(self.write_factor), np.ones_like(self.read_factor)
         for osd in range(self.count):
             for beat in self._events(2.0):
-                end = beat + int(self.rng.uniform(10, 60) / BEAT)
+                end = beat + int(self.rng.uniform(10, 60) / self.beat)
                 # One at a time: they follow upon each other, but do not add up.
                 for factors, most in ((write, 3.0), (read, 1.5)):
                     factor = self.rng.uniform(0.5 * most, most)
@@ -336,13 +402,28 @@ class _Builder:
         self.write_factor *= write
         self.read_factor *= read
 
+    def _tails(self) -> None:
+        """Single beats up to 30 times as slow, and every other hour a compaction of up to eight."""
+        rng = self.rng
+        rare = rng.random((self.beats, self.count)) < 0.003 * rng.lognormal(0.0, 0.5, self.count)
+        high = np.where(rare, np.minimum(1 + rng.pareto(1.5, rare.shape), 30.0), 1.0)
+        write, read = high, high.copy()
+        for osd in range(self.count):
+            for beat in self._events(0.5 * rng.lognormal(0.0, 0.25)):
+                end = beat + max(1, round(rng.uniform(10, 60) / self.beat))
+                for factors, most in ((write, 8.0), (read, 3.0)):
+                    factors[beat:end, osd] = np.maximum(factors[beat:end, osd],
+                                                        rng.uniform(most / 4, most))
+        self.write_factor = np.maximum(self.write_factor, write)
+        self.read_factor = np.maximum(self.read_factor, read)
+
     def _peering(self) -> None:
         """Operations of a tenth of the OSDs wait, those of some PGs or of all."""
         for beat in self._events(1.0):
             for osd in np.flatnonzero(self.rng.random(self.count) < 0.1):
                 seconds = self.rng.uniform(0.5, 3.0)
                 part = self.rng.uniform(0.05, 1.0)
-                self.stall_ms[beat, osd] += part * seconds / BEAT * seconds / 2 * 1000
+                self.stall_ms[beat, osd] += part * seconds / self.beat * seconds / 2 * 1000
 
     def _flows(self, lead: Array, commits: Array) -> Dict[str, Tuple[Array, Array]]:
         rng, shape = self.rng, lead.shape
@@ -355,7 +436,7 @@ class _Builder:
         device_reads = 0.7 * client_reads
         rho = (device_reads * read_s + commits * write_s) / 1000 / slots + self.extra
         wait = _wait(rho, slots)
-        jitter = np.exp(_wander(rng, shape, 60 / BEAT, 0.05))
+        jitter = np.exp(_wander(rng, shape, 60 / self.beat, 0.05))
         read = read_s * (1 + wait) * self.read_factor * jitter
         commit = write_s * (1 + wait) * self.write_factor * jitter
         # A thread is with a read until the device has answered.
@@ -390,9 +471,9 @@ class _Builder:
 
     def _measured(self, rate: Array, ms: Array) -> Tuple[Array, Array]:
         """What a beat reports: a count, and a mean over as many."""
-        ops = self.rng.poisson(rate * BEAT)
+        ops = self.rng.poisson(rate * self.beat)
         some = np.maximum(ops, 1) / OP_VARIANCE
-        return ops / BEAT, np.where(ops > 0, ms * self.rng.gamma(some) / some, 0.0)
+        return ops / self.beat, np.where(ops > 0, ms * self.rng.gamma(some) / some, 0.0)
 
 
 def _wait(rho: Array, servers: Array) -> Array:

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The bench of slow OSDs: recordings are read as written, and its cases are what they say.
+
+No cluster is needed.
+"""
+import gzip
+from pathlib import Path
+from typing import Dict, List
+
+import numpy as np
+import pytest
+
+from perfguard import tables
+from perfguard.watch.report import exported_json
+from perfguard.watch.series import Point
+from qa.bench import recorded
+from qa.bench.bench_slow_osd import chronic_cases
+from qa.bench.detectors import PeerEvaluation
+from qa.bench.traces import build
+
+HEADER = 'timestamp,disk,node,iops,latency,slow\n'
+
+
+def row(osd: int) -> Dict[str, object]:
+    return {'osd': osd, 'host': 'h%d' % (osd // 2), 'device_class': 'ssd', 'model': 'm'}
+
+
+def test_an_export_of_the_module_is_a_trace(tmp_path: Path) -> None:
+    points = [Point(1e9 + 5 * beat, 5.0, (500.0, 5e8 * (beat + 1), 0.0, 0.0, 250.0, 5e8))
+              for beat in range(4)]
+    text = tables.exported(exported_json('cluster', [(row(osd), points) for osd in range(4)]))
+    (tmp_path / 'a.csv').write_text(text)
+    (trace,) = recorded.load(tmp_path)
+    assert (trace.beats, trace.case.beat, trace.names[3]) == (4, 5.0, 'osd.3')
+    assert trace.places[2][1:] == ('h1', 'default', 'ssd', 'm')
+    sample = trace.samples(2)[3]
+    assert (sample.read.rate, sample.read.ms) == (100.0, 3.0)
+    assert (sample.commit.rate, sample.commit.ms) == (50.0, 2.0)
+    assert sample.write.rate == 0.0 and sample.seconds == 5.0
+
+
+def test_recordings_of_others(tmp_path: Path) -> None:
+    """Other names of columns, a gap of a night, labels, compressed."""
+    lines = ['%d,%s,n,%d,%g,%d' % (time, disk, 40, 9.0 if disk == 'b' else 1.0, disk == 'b')
+             for time in (30, 45, 60, 86430) for disk in ('a', 'b', 'c')]
+    with gzip.open(tmp_path / 'x.csv.gz', 'wt') as file:
+        file.write(HEADER + '\n'.join(lines))
+    (trace,) = recorded.load(tmp_path)
+    assert [trace.clock(beat) for beat in range(4)] == [0.0, 15.0, 30.0, 86400.0]
+    assert (trace.slow, trace.onset, trace.name(1)) == ({1}, 0, 'b')
+    assert trace.device()[1][0].tolist() == [1.0, 9.0, 1.0]
+
+
+@pytest.mark.parametrize('text, problem', [
+    ('time,drive,latency\n', 'has no column throughput'), (HEADER + '1,a,n,x,1,0\n', 'line 2'),
+    (HEADER, 'without rows'), ('', 'has no column')])
+def test_what_is_no_recording_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / 'x.csv').write_text(text)
+    with pytest.raises(ValueError, match=problem):
+        list(recorded.load(tmp_path))
+    with pytest.raises(ValueError, match='no .*csv'):
+        list(recorded.load(tmp_path / 'nothing'))
+
+
+def test_intermittent_drives_are_slow_for_their_share_of_the_time() -> None:
+    """Over 14 days of three hours, with the night between two of them."""
+    cases = {case.name: case for case in chronic_cases()}
+    trace = build(cases['flash, 10 % at 6 x'], 0)
+    assert (trace.beats, trace.clock(720)) == (14 * 720, 86400.0)
+    _, ms = trace.device()
+    ratio = ms / np.median(ms, axis=1)[:, None]
+    shares = (ratio[trace.onset:] > 2.5).mean(axis=0)
+    assert all(0.04 < shares[osd] < 0.2 for osd in trace.slow), shares
+    assert np.median(shares) < 0.02
+    p95 = np.percentile(ratio[trace.onset:], 95, axis=0)
+    assert all(2 < p95[osd] < 15 for osd in trace.slow), p95
+
+
+def test_peer_evaluation_takes_half_of_five_minutes() -> None:
+    cases = {case.name: case for case in chronic_cases()}
+    trace = build(cases['flash, healthy with tails'], 0)
+    rate, ms = trace.flows['commit']
+    ms[:] = 1.0
+    ms[100:, 5] = 2.0
+    detector = PeerEvaluation(trace)
+    first: List[int] = [beat for beat in range(130) if detector.flagged(beat) == {5}]
+    assert first[0] == 100 + 10
