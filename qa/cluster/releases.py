@@ -91,13 +91,15 @@ class Release:
         Every program on the way replaces itself by the next, so the process id stays, and with
         it signals and the parent-death signal work as if there was no chroot.
         """
-        env = ['LC_ALL=C.UTF-8']
+        env, options = ['LC_ALL=C.UTF-8'], []
         if mgr:
+            # Once its modules are compiled, they load in 0.7 s instead of 1.9 (Tentacle).
+            options = ['-u', 'PYTHONDONTWRITEBYTECODE']
             env.extend(f'{key}={value}' for key, value in self.mgr_env.items())
         if self.root is None:
-            return ['env', *env, *command]
+            return ['env', *options, *env, *command]
         return ['unshare', '--mount', '--propagation', 'private', 'sh', '-c', _ENTER, 'enter',
-                str(self.root), str(directory), 'env', f'PATH={_PATH}', *env, *command]
+                str(self.root), str(directory), 'env', *options, f'PATH={_PATH}', *env, *command]
 
     def path(self, inside: str) -> Path:
         """The host's path of a file of this release."""
