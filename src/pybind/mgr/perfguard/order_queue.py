@@ -43,6 +43,8 @@ class Desk:
         self._closed = False
         #: Orders that wait for their jobs. The loop's thread only.
         self._held: List[Consultation] = []
+        #: The last one that was not waited for.
+        self._left: Optional[Consultation] = None
 
     def put(self, order: Any, again: bool = False) -> Consultation:
         consultation = Consultation(order, again)
@@ -59,8 +61,8 @@ class Desk:
         with self._lock:
             if not consultation.done.is_set():
                 consultation.refused = Refused(
-                    errno.ETIMEDOUT, 'no answer within %d s, it may still be carried out: see '
-                    '"perfguard status"' % PATIENCE_SECONDS)
+                    errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and try again'
+                    % PATIENCE_SECONDS)
                 consultation.done.set()
         if consultation.refused is not None:
             raise consultation.refused
@@ -70,7 +72,8 @@ class Desk:
     def take(self) -> List[Consultation]:
         """For the loop: all orders that are still waited for, those first that `hold` was given.
 
-        The jobs of the others are called off.
+        The jobs of the others are called off, but for the last one: whoever gave the order may
+        give it again.
         """
         held, self._held = self._held, []
         while True:
@@ -80,12 +83,22 @@ class Desk:
                 break
         for consultation in held:
             if consultation.done.is_set() and consultation.job is not None:
-                consultation.job.cancelled = True
+                if self._left is not None and self._left.job is not None:
+                    self._left.job.cancelled = True
+                self._left = consultation
         return [consultation for consultation in held if not consultation.done.is_set()]
 
     def hold(self, consultation: Consultation) -> None:
         """For the loop: it cannot be answered in this turn."""
         self._held.append(consultation)
+
+    def worked_out(self, order: Any, crush_version: int) -> Optional[Job[Any]]:
+        """For the loop: the job of the same order, whose answer came too late."""
+        left = self._left
+        if left is None or left.order != order or left.crush_version != crush_version:
+            return None
+        self._left = None
+        return left.job
 
     def holds(self, verb: str) -> bool:
         """For the loop: an order of this verb that changes something waits for its job."""

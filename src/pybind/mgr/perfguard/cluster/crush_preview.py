@@ -20,8 +20,9 @@ from .types import NO_OSD, OsdMap, OsdSet
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
-#: Seconds for all tools of one question; to map 100,000 PGs twice takes a few.
-TOOL_SECONDS = 60.0
+#: Seconds for all tools of one question. To map 100,000 PGs twice takes a few; where nothing comes
+#: of it, a change is made without pins of its own.
+TOOL_SECONDS = 180.0
 #: Seconds between two looks at a tool that runs.
 LOOK_SECONDS = 0.1
 #: Bytes that a tool may print: of a CRUSH map, and of each PG (three sets of OSDs).

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
 
 from ..cluster.ports import Cluster, View
+from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdPlace, Pool
 from ..events import Event
 from ..held import Row, probe_rows
@@ -81,10 +82,11 @@ def settings_from_json(raw: Mapping[str, Any]) -> Settings:
 
 class Probing:
     def __init__(self, cluster: Cluster, store: Store, archive: Archive,
-                 note: Callable[[Event], None],
+                 note: Callable[[Event], None], tools: ToolThread,
                  kept: Callable[[], bool] = lambda: True) -> None:
         """`kept`: whether the mons have what was journalled."""
         self._cluster = cluster
+        self._tools = tools
         self._kept = kept
         self._store = store
         self._archive = archive
@@ -167,7 +169,7 @@ class Probing:
             self._end(now, FAILED, 'the mgr that began it is gone')
             return
         found = replace(site_from_json(site), stage=CLEANING)
-        self._run = ProbeRun(self._cluster, self._keep, found, None, now)
+        self._run = ProbeRun(self._cluster, self._keep, found, None, now, self._tools)
         self._cleaning_since = now
         if found.abandoned:
             # The mgr was gone before it was noted.
@@ -264,7 +266,7 @@ class Probing:
             plan = Plan(given.steps(), given.naming(run), given.target.osds,
                         limit_seconds(given.budget), options.probe_engine,
                         given.target.replicas, given.pg_num)
-            self._run = ProbeRun(self._cluster, self._keep, site, plan, now)
+            self._run = ProbeRun(self._cluster, self._keep, site, plan, now, self._tools)
         self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
                          'asked for by %s' % given.order.trigger))
         return {**given.preview, 'dry_run': False, 'id': run}

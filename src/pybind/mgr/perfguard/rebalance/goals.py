@@ -7,7 +7,7 @@ changed or PGs were pinned meanwhile. The goals are in the pin records, and so s
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional
 
 from ..cluster.types import Balancing, OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..events import Event
@@ -82,15 +82,41 @@ def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation
                        for pgid in seen.osdmap.pg_temp))
 
 
-def work_out(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-             ups: Mapping[int, Mapping[str, OsdSet]], now: str, max_extra: float) -> Goals:
-    """The goals of all PGs of the pools `ups`, which maps them to their PGs' up sets.
+@dataclass(frozen=True)
+class Ground:
+    """What goals rest on: where it has changed meanwhile, they are not used."""
+    campaign: Campaign
+    pins: Mapping[str, PinRecord]
+    basis: str
+    #: Upmaps, and acting sets of remapped PGs, of the pools with pins.
+    entries: Mapping[str, UpmapEntry]
+    remapped: Mapping[str, OsdSet]
 
-    `max_extra`: as the option max_extra_movement.
+
+def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
+           now: str) -> Ground:
+    osdmap = seen.osdmap
+    pools = set(pools_of(pins, osdmap))
+    entries = {pgid: osdmap.entry(pgid) for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors)
+               if pool_of(pgid) in pools}
+    remapped = {pgid: acting for pgid, acting in osdmap.pg_temp.items() if pool_of(pgid) in pools}
+    # Of the campaign only what work_out looks at: its clocks change in every turn.
+    return Ground(Campaign(campaign.id, campaign.phase, campaign.started,
+                           in_flight=campaign.in_flight, goals=campaign.goals),
+                  dict(pins), now, entries, remapped)
+
+
+def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
+             max_extra: float) -> Goals:
+    """The goals of all PGs of the pools with pins. Pure, for any thread.
+
+    `pool_up`: the up sets of a pool's PGs; `max_extra`: as the option max_extra_movement.
     """
+    campaign, pins, now = on.campaign, on.pins, on.basis
     records: Dict[str, PinRecord] = {}
     balances: Dict[int, Balance] = {}
-    for pool_id, sets in ups.items():
+    for pool_id in pools_of(pins, seen.osdmap):
+        sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
         if not (seen.crush.balances(pool.crush_rule) and seen.balancing.covers(pool_id)):
             records.update(_crush_goals(campaign, pins, seen, pool))

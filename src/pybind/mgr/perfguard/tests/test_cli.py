@@ -512,6 +512,41 @@ def test_previews_change_nothing_and_need_read_access_only(
     assert COMMANDS['perfguard preview ' + command][0] == 'r'
 
 
+class Handle:
+    """An OSDMap of one pool, as ceph-mgr gives it to modules."""
+
+    def __init__(self, pg_num: int) -> None:
+        self.pg_num = pg_num
+        self.calls: List[str] = []
+
+    def dump(self) -> Any:
+        return {'epoch': 1, 'flags_set': [], 'osds': [], 'pg_upmap': [], 'pg_upmap_items': [],
+                'pg_temp': [], 'pools': [{
+                    'pool': 1, 'pool_name': 'p', 'type': 1, 'size': 3, 'min_size': 2,
+                    'crush_rule': 0, 'pg_num': self.pg_num}]}
+
+    def get_crush_version(self) -> int:
+        return 1
+
+    def map_pool_pgs_up(self, pool_id: int) -> Any:
+        self.calls.append('all')
+        return {'1.%x' % seed: [seed, 1] for seed in range(self.pg_num)}
+
+    def pg_to_up_acting_osds(self, pool_id: int, seed: int) -> Any:
+        self.calls.append('one')
+        return {'up': [seed, 1], 'acting': [seed, 1], 'acting_primary': seed}
+
+
+@pytest.mark.parametrize('beyond, calls', [(0, {'all'}), (1, {'one'})])
+def test_no_call_maps_so_many_pgs_that_other_modules_wait(stub: types.ModuleType, beyond: int,
+                                                          calls: Any) -> None:
+    from perfguard.cluster.mgr import MOST_PGS_AT_ONCE, MapView
+    handle = Handle(MOST_PGS_AT_ONCE + beyond)
+    found = MapView(handle).pool_up(1)
+    assert found == {'1.%x' % seed: (seed, 1) for seed in range(handle.pg_num)}
+    assert set(handle.calls) == calls
+
+
 def test_the_options_of_the_balancer(stub: types.ModuleType) -> None:
     mgr = Mgr()
     cluster = mgr_cluster(mgr)

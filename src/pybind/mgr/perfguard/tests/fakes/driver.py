@@ -52,8 +52,11 @@ class Driver:
         self.loop = self._new_loop()
         self.turn()
 
+    def new_tools(self) -> Any:
+        return Inline()
+
     def _new_loop(self) -> Loop:
-        self.tools = Inline()
+        self.tools: Any = self.new_tools()
         loop = Loop(self.cluster, Store(self.kv), lambda: self.options,
                     clock=lambda: self.cluster.now, tools=self.tools)
         loop.load()

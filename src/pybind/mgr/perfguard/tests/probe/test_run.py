@@ -152,6 +152,20 @@ def test_trouble_ends_it_within_a_turn() -> None:
     assert driver.state(1) == 'aborted' and '2 PGs are laggy' in driver.listed[1]['message']
 
 
+def test_who_leads_which_pg_is_worked_out_beside_the_loop() -> None:
+    """It takes some 20 us a PG."""
+    driver = ProbeDriver()
+    driver.tools.late = True
+    driver.give(OWN)
+    driver.run_until(lambda: bool(driver.tools.jobs))
+    driver.run(3)
+    assert driver.state(1) == 'preparing' and not driver.cluster.workers
+    driver.tools.work()
+    driver.turn()
+    assert driver.cluster.workers
+    driver.finish()
+
+
 def test_trouble_while_it_prepares() -> None:
     driver = ProbeDriver()
     driver.loop._desk.put(OWN)

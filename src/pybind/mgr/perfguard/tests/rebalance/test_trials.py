@@ -82,17 +82,45 @@ def test_a_campaign_that_began_meanwhile_refuses_the_second_one() -> None:
     assert first.answer['campaign'] == 1 and second.refused.errno == errno.EBUSY
 
 
-def test_what_is_not_waited_for_is_not_worked_out() -> None:
+def test_what_is_not_waited_for_is_not_carried_out() -> None:
     driver = waiting()
-    asked = ask(driver, 'expand', weight='1.0')
+    asked = [ask(driver, 'expand', weight=weight) for weight in ('1.0', '2.0')]
     driver.turn()
-    asked.done.set()
+    for each in asked:
+        each.done.set()
     driver.turn()
-    job, = driver.tools.jobs
-    assert job.cancelled
+    # The last one may be given again.
+    assert [job.cancelled for job in driver.tools.jobs] == [True, False]
     driver.tools.work()
     driver.run(3)
-    assert driver.phase == 'IDLE' and asked.answer is None
+    assert driver.phase == 'IDLE' and [each.answer for each in asked] == [None, None]
+
+
+def test_an_order_that_is_given_again_gets_what_was_worked_out() -> None:
+    """On a cluster where it takes longer than a command waits."""
+    driver = waiting()
+    first = ask(driver, 'expand', weight='1.0')
+    driver.turn()
+    first.done.set()
+    driver.turn()
+    again = ask(driver, 'expand', weight='1.0')
+    driver.turn()
+    assert len(driver.tools.jobs) == 1 and not again.done.is_set()
+    driver.tools.work()
+    driver.turn()
+    assert again.answer['campaign'] == 1
+
+
+def test_what_was_worked_out_under_another_crush_map_is_not_used() -> None:
+    driver = waiting()
+    first = ask(driver, 'expand', weight='1.0')
+    driver.turn()
+    first.done.set()
+    driver.cluster._crush_changed()
+    driver.run(2)
+    ask(driver, 'expand', weight='1.0')
+    driver.turn()
+    assert len(driver.tools.jobs) == 2
 
 
 def test_a_change_that_fails_to_be_worked_out_is_refused_alone() -> None:
@@ -143,3 +171,25 @@ def test_a_preview_of_a_rollback_holds_nothing() -> None:
     driver.tools.late = True
     ask(driver, 'rollback', dry_run=True)
     driver.run_to('DONE')
+
+
+def test_goals_are_worked_out_beside_the_loop() -> None:
+    """It takes seconds for tens of thousands of PGs."""
+    driver = Driver(options=replace(OPTIONS, target='balanced', max_extra_movement=100.0))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: bool(driver.cluster.remapped()))
+    driver.tools.late = True
+    driver.ask('pin')
+    driver.run_until(lambda: bool(driver.tools.jobs), 60)
+    driver.run(3)
+    assert driver.phase == 'PINNING' and 'NO_GOALS' in codes(driver.status)
+    assert len(driver.tools.jobs) == 1
+    # What changes meanwhile makes them be worked out again.
+    driver.cluster.add_upmap('1.1', driver.cluster.pg['1.1'].data[0], 6)
+    driver.run(3)
+    assert len(driver.tools.jobs) == 2
+    driver.tools.work()
+    driver.run_to('PINNED')
+    assert '1.1' not in driver.loop._pins
