@@ -36,7 +36,7 @@ from .rebalance.crush_orders import Joiner, Prepared
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
 from .rebalance.holds import Settings
-from .rebalance.joining import wants_outlook
+from .rebalance.joining import overdue, wants_outlook
 from .rebalance.orders import Order
 from .rebalance.pace import Pace
 from .rebalance.phases import judge
@@ -396,7 +396,8 @@ class Loop:
                 _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
                 goals_fit=False)
             self._forecast.update_moves(self._pins, seen, view.crush_version)
-            self._judge_and_act(self._with_outlook(seen, options), options)
+            seen = self._with_outlook(seen, options)
+            self._judge_and_act(self._patient(seen, options), options)
         self._archive_ended()
         self._probing.turn(seen, view, options, self._moving(), self._leaving.wanted)
         for key in self._applied:
@@ -630,6 +631,14 @@ class Loop:
 
     def _moving(self) -> bool:
         return self._campaign is not None and self._campaign.active
+
+    def _patient(self, seen: Observation, options: Options) -> Observation:
+        """No burst counts as lost while the mons have a newer CRUSH map than this mgr."""
+        assert self._campaign is not None
+        if overdue(self._campaign, seen, options) and self._joiner.behind(seen):
+            self._answered = seen.now
+            return replace(seen, answered=seen.now)
+        return seen
 
     def _with_outlook(self, seen: Observation, options: Options) -> Observation:
         """`seen` with the mapping after the campaign's change, if that is about to be sent."""

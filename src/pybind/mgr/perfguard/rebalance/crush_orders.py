@@ -97,6 +97,13 @@ class Joiner:
         return self._previewed(Change(crush_map=True, crush_version=seen.crush_version), seen,
                                crush_map)
 
+    def behind(self, seen: Observation) -> bool:
+        """Whether this mgr has an older CRUSH map than the mons, as far as they say so."""
+        try:
+            return self._cluster.crush_map()[1] > seen.crush_version
+        except OSError:
+            return False
+
     def remember(self, seen: Observation) -> str:
         """Journal CRUSH from before a campaign; returns why that is not possible, or ''."""
         self._store.remove(BEFORE)

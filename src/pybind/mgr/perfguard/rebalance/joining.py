@@ -143,7 +143,7 @@ def join(turn: Turn, ready: bool) -> None:
             turn.because(Code.OUTLOOK, 'working out where CRUSH will place the PGs')
         else:
             _send(turn, change)
-    elif _overdue(turn, change.since):
+    elif overdue(turn.campaign, turn.seen, turn.options):
         _again(turn, change)
     else:
         turn.because(Code.CRUSH_SENT, 'waiting for the CRUSH change to show in the OSDMap')
@@ -433,16 +433,21 @@ def on_its_way(turn: Turn) -> bool:
         return False
     if landed(change, turn):
         _land(turn, change)
-    elif _overdue(turn, max(change.since, turn.campaign.phase_since)):
+    elif overdue(turn.campaign, turn.seen, turn.options):
         _unsent(turn, change)
     else:
         return True
     return False
 
 
-def _overdue(turn: Turn, since: float) -> bool:
+def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
     """The OSDMap would show a burst by now; without an answer of the mons it may land any time."""
-    return turn.now - max(since, turn.seen.answered) > turn.options.readback_timeout
+    change = campaign.change
+    if change is None or not change.pending or (
+            change.stage is Stage.WANTED and campaign.phase is not Phase.ABORTING):
+        return False
+    since = max(change.since, campaign.phase_since, seen.answered)
+    return seen.now - since > options.readback_timeout
 
 
 def _unsent(turn: Turn, change: Change) -> None:

@@ -51,7 +51,8 @@ class Observation:
     balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.
     outlook: Optional[Outlook] = None
-    #: Until when commands of this mgr had no answer of the mons, or when it became active.
+    #: Until when commands of this mgr had no answer of the mons, or its OSDMap was known to be
+    #: old; or when it became active.
     answered: float = 0.0
     #: What has changed in CRUSH since a whole new map for it was ordered, in words; '' for nothing.
     overtaken: str = ''

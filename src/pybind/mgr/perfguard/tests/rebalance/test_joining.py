@@ -591,6 +591,33 @@ def test_a_burst_is_not_given_up_before_the_mons_have_answered_it(end: str) -> N
     assert driver.status['pinned'] == len(driver.loop._pins) == 12 - released
 
 
+@pytest.mark.parametrize('end', ['DONE', 'ABORTED'])
+def test_a_burst_is_not_given_up_while_the_osdmap_of_the_mgr_is_old(end: str) -> None:
+    cluster = waiting()
+    driver, run = Driver(cluster), cluster.run
+
+    def run_and_lag(commands: Any) -> List[FakeReply]:
+        if 'osd crush reweight' in {command['prefix'] for command in commands}:
+            view, crush = cluster.map_view(), cluster.crush(0)
+            setattr(cluster, 'map_view', lambda: view)
+            setattr(cluster, 'crush', lambda version: crush)
+        return run(commands)
+
+    setattr(cluster, 'run', run_and_lag)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    if end == 'ABORTED':
+        driver.ask('abort')
+    driver.run(60)
+    assert change_of(driver).pending and change_of(driver).times == 1
+    for name in ('run', 'map_view', 'crush'):
+        delattr(cluster, name)
+    driver.run_to(end, 400)
+    released = 12 if end == 'DONE' else 0
+    assert driver.status['released'] == released
+    assert driver.status['pinned'] == len(driver.loop._pins) == 12 - released
+
+
 def test_an_mgr_that_becomes_active_looks_for_the_burst_of_the_one_before_it() -> None:
     driver = Driver(waiting())
     burst = Late(driver.cluster)
