@@ -326,6 +326,50 @@ def test_damaged_store(guard: Guard) -> None:
     cluster.mon('config rm', who='mgr', name='mgr/balancer/active')
 
 
+def test_state_of_a_newer_version(guard: Guard) -> None:
+    """An mgr with an older perfguard takes over in the middle of an upgrade."""
+    cluster = guard.cluster
+    guard.hold(lambda: change_crush(guard))
+    pins = guard.upmaps()
+
+    def hand_over(version: int) -> Dict[str, str]:
+        """To an mgr that finds the campaign in this layout; returns the campaign's documents."""
+        for key in guard.store_keys():
+            if key.startswith('campaign/') and key.endswith('/head'):
+                head = {**json.loads(stored(cluster, key)), 'version': version}
+                cluster.mon('config-key set', key='mgr/perfguard/' + key, val=json.dumps(head))
+        found = documents()
+        cluster.mgr_fail()
+        return found
+
+    def documents() -> Dict[str, str]:
+        return {key: stored(cluster, key) for key in guard.store_keys()
+                if key.startswith(('campaign/', 'pins/'))}
+
+    before = hand_over(2)
+    try:
+        wait_check(guard, 'PERFGUARD_LOOP_FAILED')
+        guard.refused('start')
+        time.sleep(5)
+        assert documents() == before and guard.upmaps() == pins
+        assert 'norebalance' in cluster.osd_dump()['flags_set']
+    finally:
+        hand_over(1)
+    guard.wait_ready()
+    assert guard.wait_phase('PINNED')['pinned'] == len(pins)
+    wait_check(guard, 'PERFGUARD_LOOP_FAILED', raised=False)
+    guard.do('start')
+    guard.wait_phase('DONE', timeout=150)
+    assert guard.upmaps() == {}
+
+
+def stored(cluster: Cluster, key: str) -> str:
+    retval, out, error = cluster.command('mon', {'prefix': 'config-key get',
+                                                 'key': 'mgr/perfguard/' + key})
+    assert retval == 0, error
+    return out
+
+
 def test_nothing_remapped(guard: Guard) -> None:
     before = guard.foreign()
     guard.prepare()
@@ -385,7 +429,11 @@ def test_every_command_in_every_phase(guard: Guard) -> None:
     check_verbs(guard, 'PREPARED')
     assert 'is PREPARED' in guard.refused('prepare')
     change_crush(guard)
-    guard.wait_remapped()
+    assert guard.wait_remapped() > 8
+    # They would all move at once.
+    guard.wait_code('AWAITS_PIN')
+    guard.refused('finish')
+    assert 'norebalance' in cluster.osd_dump()['flags_set']
     guard.do('pin')
     guard.wait_phase('PINNED')
     check_verbs(guard, 'PINNED')
