@@ -74,8 +74,11 @@ LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 RAW_SECONDS = 60.0
 #: A loop that has not turned for so many intervals hangs.
 LATE_TURNS = 4.0
-#: Document beside that of the campaign: PGs that cannot be pinned.
+#: Document beside that of the campaign: PGs that cannot be pinned. Most may change with each
+#: OSDMap, and the OSDMap shows which are remapped: so it is written with each new phase, and else
+#: only after so many seconds.
 UNPINNABLE = 'unpinnable'
+UNPINNABLE_SECONDS = 60.0
 
 
 class Loop:
@@ -102,6 +105,11 @@ class Loop:
         self._campaign: Optional[Campaign] = None
         #: The campaign as it is in the store.
         self._saved: Optional[Campaign] = None
+        #: The PGs that cannot be pinned as they are in the store, the campaign's phase then, and
+        #: when they were written.
+        self._saved_unpinnable: Mapping[str, str] = {}
+        self._saved_phase: Optional[Phase] = None
+        self._unpinnable_saved = 0.0
         self._pins = PinBook(store)
         self._forecast = Forecast()
         #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
@@ -277,6 +285,7 @@ class Loop:
         return lost
 
     def _load_campaign(self) -> List[str]:
+        self._saved_unpinnable = {}
         document = self._store.get('campaign')
         if document is None:
             return []
@@ -291,9 +300,9 @@ class Loop:
         return []
 
     def _with_unpinnable(self, campaign: Campaign) -> Campaign:
-        stored = self._store.get(UNPINNABLE)
-        return replace(campaign, unpinnable={
-            **campaign.unpinnable, **unpinnable_from_json(stored or ())})
+        stored = unpinnable_from_json(self._store.get(UNPINNABLE) or ())
+        self._saved_unpinnable = stored
+        return replace(campaign, unpinnable={**campaign.unpinnable, **stored})
 
     def _adopt_pins(self) -> None:
         """Pins whose campaign is not known any more are held like those of an aborted one."""
@@ -838,20 +847,29 @@ class Loop:
     def _save(self) -> None:
         """Write the campaign if it changed in more than its clocks."""
         assert self._campaign is not None
-        if self._unsaved(self._campaign):
-            if self._saved is None or self._saved.unpinnable != self._campaign.unpinnable:
-                self._put_unpinnable(self._campaign.unpinnable)
+        if self._unpinnable_due(self._campaign):
+            self._put_unpinnable(self._campaign)
+        if self._saved is None or _lasting(self._saved) != _lasting(self._campaign):
             self._store.put('campaign', campaign_record(self._campaign))
             self._saved = self._campaign
 
     def _unsaved(self, campaign: Campaign) -> bool:
-        return self._saved is None or _without_clocks(self._saved) != _without_clocks(campaign)
+        return (self._saved is None or _lasting(self._saved) != _lasting(campaign)
+                or self._unpinnable_due(campaign))
 
-    def _put_unpinnable(self, unpinnable: Mapping[str, str]) -> None:
-        if unpinnable:
-            self._store.put(UNPINNABLE, unpinnable_to_json(unpinnable))
+    def _unpinnable_due(self, campaign: Campaign) -> bool:
+        if campaign.unpinnable == self._saved_unpinnable:
+            return False
+        passed = self._clock() - self._unpinnable_saved
+        return campaign.phase is not self._saved_phase or not 0.0 <= passed < UNPINNABLE_SECONDS
+
+    def _put_unpinnable(self, campaign: Campaign) -> None:
+        if campaign.unpinnable:
+            self._store.put(UNPINNABLE, unpinnable_to_json(campaign.unpinnable))
         else:
             self._store.remove(UNPINNABLE)
+        self._saved_unpinnable, self._saved_phase = campaign.unpinnable, campaign.phase
+        self._unpinnable_saved = self._clock()
 
     def _archive_ended(self) -> None:
         """File a campaign that has ended; again if the last attempt was cut short."""
@@ -872,7 +890,7 @@ class Loop:
         self._joiner.ended()
         self._store.remove(UNPINNABLE)
         self._store.remove('campaign')
-        self._saved = None
+        self._saved, self._saved_unpinnable = None, {}
 
     # ---- publishing
 
@@ -963,6 +981,9 @@ def _held(seen: Observation, why: str) -> Observation:
     return replace(seen, stops=(*seen.stops, Reason(Code.OUTLOOK, why)))
 
 
-def _without_clocks(campaign: Campaign) -> Campaign:
+def _lasting(campaign: Campaign) -> Campaign:
+    """What has to be in the store at once: all but clocks, and PGs that the OSDMap shows."""
+    flights = {pgid: flight for pgid, flight in campaign.in_flight.items()
+               if flight.pin is not None}
     return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
-                   pace=Pace(), stalls=Stalls())
+                   pace=Pace(), stalls=Stalls(), unpinnable={}, in_flight=flights)

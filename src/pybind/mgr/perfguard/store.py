@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """perfguard's documents in the mgr's key/value store.
 
-The mon refuses values over 64 KiB and nothing protects a value from damage, so each document is
-split into parts, carries a checksum and a sequence number, and is kept twice. Reading takes the
+The mon refuses values over 64 KiB and nothing protects a value from damage, so each document
+carries a checksum and a sequence number, and is kept twice. Each write is a commit of the mons: a
+document that fits is one value, a longer one is split into parts. Reading takes the
 newest intact copy; a copy that cannot be read is set aside (`damaged/...`) and reported, never
 raised. A crash between the two writes leaves the older copy, which every caller can continue from.
 """
@@ -12,8 +13,11 @@ import time
 import zlib
 from typing import Any, Dict, List, Optional, Protocol, Sequence, Set, Tuple
 
-#: Version of the documents' layout; a newer one is left alone, not guessed at.
-VERSION = 1
+#: Version of the documents' layout; a newer one is left alone, not guessed at. In layout 1 the head
+#: is a value of its own, beside the parts; in layout 2 the document is the last entry of the head.
+VERSION = 2
+PARTED, WHOLE = 1, 2
+DOCUMENT = ', "document": '
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
 COPIES = ('a', 'b')
@@ -65,10 +69,7 @@ class Store:
             return
         sequence = self._sequence.get(name, 0) + 1
         self._sequence[name] = sequence
-        body = json.dumps(document, separators=(',', ':'))
-        parts = [body[i:i + PART_BYTES] for i in range(0, len(body), PART_BYTES)] or ['']
-        head = json.dumps({'version': VERSION, 'sequence': sequence, 'parts': len(parts),
-                           'crc': zlib.crc32(body.encode())})
+        head, parts = _encode(document, sequence)
         # The newest copy is overwritten last, so that there always is one that is whole.
         for copy in sorted(COPIES, key=lambda copy: copy == self._newest.get(name)):
             # The head goes last: until then the copy's checksum fails and the other one counts.
@@ -110,8 +111,8 @@ class Store:
         """Whether a newer version wrote the document."""
         for copy in COPIES:
             with contextlib.suppress(ValueError, LookupError, TypeError):
-                head = json.loads(self._kv.get_store(f'{name}/{copy}/head') or '{}')
-                if head['version'] > VERSION:
+                raw = self._kv.get_store(f'{name}/{copy}/head') or '{}'
+                if json.loads(raw)['version'] > VERSION:
                     return True
         return False
 
@@ -208,11 +209,14 @@ class Store:
         raw = self._kv.get_store(f'{name}/{copy}/head')
         if raw is None:
             return None
+        begin, found, rest = raw.partition(DOCUMENT)
+        body = rest[:-1]
         try:
-            head = json.loads(raw)
-            parts = [self._kv.get_store(f'{name}/{copy}/{number:04d}')
-                     for number in range(head['parts'])]
-            body = ''.join(part for part in parts if part is not None)
+            head = json.loads(begin + '}' if found else raw)
+            if head['version'] == PARTED:
+                parts = [self._kv.get_store(f'{name}/{copy}/{number:04d}')
+                         for number in range(head['parts'])]
+                body = ''.join(part for part in parts if part is not None)
             if zlib.crc32(body.encode()) != head['crc']:
                 raise Damaged('checksum does not match')
             return int(head['sequence']), json.loads(body)
@@ -235,6 +239,16 @@ class Store:
         while self._kv.get_store(f'{name}/{copy}/{number:04d}') is not None:
             self._kv.set_store(f'{name}/{copy}/{number:04d}', None)
             number += 1
+
+
+def _encode(document: Any, sequence: int) -> Tuple[str, List[str]]:
+    """The head of a copy, and its parts if it does not hold the document itself."""
+    body = json.dumps(document, separators=(',', ':'))
+    head = {'version': WHOLE, 'sequence': sequence, 'crc': zlib.crc32(body.encode())}
+    if len(body) <= PART_BYTES:
+        return json.dumps(head)[:-1] + DOCUMENT + body + '}', []
+    parts = [body[i:i + PART_BYTES] for i in range(0, len(body), PART_BYTES)]
+    return json.dumps({**head, 'version': PARTED, 'parts': len(parts)}), parts
 
 
 # ---- What of the stored state could not be read, in words

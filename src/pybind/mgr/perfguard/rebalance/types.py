@@ -291,15 +291,29 @@ def pin_from_json(raw: List[Any]) -> PinRecord:
                      None if was is None else entry_from_json(was))
 
 
-def _flight_to_json(flight: Flight) -> Dict[str, Any]:
-    return {'since': flight.since, 'entry': entry_to_json(flight.entry), 'sent': flight.sent,
-            'confirmed': flight.confirmed, 'seen_remapped': flight.seen_remapped,
-            'sources': list(flight.sources), 'targets': list(flight.targets),
-            'primary': flight.primary, 'bytes': flight.bytes, 'readers': list(flight.readers),
-            'pin': None if flight.pin is None else pin_to_json(flight.pin)}
+def _flight_to_json(flight: Flight) -> List[Any]:
+    """Short, since all flights are written whenever one begins or ends."""
+    pin = flight.pin
+    entry = None if pin is not None and pin.leads_to == flight.entry else flight.entry
+    return [flight.since, flight.sent, flight.confirmed, int(flight.seen_remapped), flight.bytes,
+            flight.primary, list(flight.sources), list(flight.targets), list(flight.readers),
+            None if pin is None else pin_to_json(pin),
+            None if entry is None else entry_to_json(entry)]
 
 
-def _flight_from_json(raw: Mapping[str, Any]) -> Flight:
+def _flight_from_json(raw: Any) -> Flight:
+    if isinstance(raw, Mapping):
+        return _flight_of_before(raw)
+    (since, sent, confirmed, seen, size, primary, sources, targets, readers, raw_pin,
+     raw_entry) = raw
+    pin = None if raw_pin is None else pin_from_json(raw_pin)
+    entry = pin.leads_to if raw_entry is None and pin is not None else entry_from_json(raw_entry)
+    return Flight(since, entry, sent, confirmed, bool(seen), tuple(sources), tuple(targets),
+                  primary, size, tuple(readers), pin)
+
+
+def _flight_of_before(raw: Mapping[str, Any]) -> Flight:
+    """As earlier versions wrote it."""
     return Flight(
         raw['since'], entry_from_json(raw['entry']), raw['sent'], raw['confirmed'],
         raw['seen_remapped'], tuple(raw['sources']), tuple(raw['targets']), raw['primary'],
@@ -335,18 +349,28 @@ def _ungrouped(raw: Any) -> Dict[str, Any]:
 
 
 def unpinnable_to_json(unpinnable: Mapping[str, str]) -> List[List[Any]]:
-    return _grouped(unpinnable)
+    """[reason, {pool: "seed seed ..."}]: there may be tens of thousands."""
+    groups: Dict[str, Dict[str, List[str]]] = {}
+    for pgid, reason in unpinnable.items():
+        pool, seed = pgid.split('.')
+        groups.setdefault(reason, {}).setdefault(pool, []).append(seed)
+    return [[reason, {pool: ' '.join(seeds) for pool, seeds in pools.items()}]
+            for reason, pools in groups.items()]
 
 
 def unpinnable_from_json(raw: Any) -> Dict[str, str]:
-    return _ungrouped(raw)
+    if isinstance(raw, Mapping) or any(isinstance(pgids, str) for _, pgids in raw):
+        return _ungrouped(raw)  # as earlier versions wrote it
+    return {'%s.%s' % (pool, seed): reason for reason, pools in raw
+            for pool, seeds in pools.items() for seed in seeds.split()}
 
 
 def campaign_record(campaign: Campaign) -> Dict[str, Any]:
     """What is stored whenever the campaign changes, and so has to be small.
 
-    PGs that cannot be pinned are a document of their own. Those of them that move are found in the
-    OSDMap again, and are accepted as they were before.
+    PGs that cannot be pinned are a document of their own, written now and then: the OSDMap shows
+    which are remapped. Those of them that move are found there again, and are accepted as they
+    were before.
     """
     pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
               if flight.pin is not None}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One mgr after the other dies, at any write or command."""
+import itertools
 from typing import Any, List, Tuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfguard.store import Store
+from perfguard.store import PART_BYTES, Store
 
 from .fakes.cluster import Crash, MemoryKv
 from .test_loop import Story
@@ -31,19 +32,19 @@ def test_many_crashes_change_nothing_in_the_end(gaps: List[int]) -> None:
     assert story.faults >= 2
 
 
-@pytest.mark.parametrize('first', range(1, 5))
-@pytest.mark.parametrize('second', range(1, 5))
-def test_two_crashes_leave_what_was_read(first: int, second: int) -> None:
-    kv = MemoryKv()
-    Store(kv).put('x', 1)
-    store = Store(kv)
-    store.get('x')
-    kv.fault.count, kv.fault.at = 0, first
-    with pytest.raises(Crash):
-        store.put('x', 2)
-    store = Store(kv)
-    seen = store.get('x')
-    kv.fault.count, kv.fault.at = 0, second
-    with pytest.raises(Crash):
-        store.put('x', 3)
-    assert Store(kv).get('x') in (seen, 3)
+@pytest.mark.parametrize('size, writes', [(1, 2), (PART_BYTES, 6)])
+def test_two_crashes_leave_what_was_read(size: int, writes: int) -> None:
+    for first, second in itertools.product(range(1, writes + 1), repeat=2):
+        kv = MemoryKv()
+        Store(kv).put('x', '1' * size)
+        store = Store(kv)
+        store.get('x')
+        kv.fault.count, kv.fault.at = 0, first
+        with pytest.raises(Crash):
+            store.put('x', '2' * size)
+        store = Store(kv)
+        seen = store.get('x')
+        kv.fault.count, kv.fault.at = 0, second
+        with pytest.raises(Crash):
+            store.put('x', '3' * size)
+        assert Store(kv).get('x') in (seen, '3' * size), (first, second)

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Nothing is sent that the mons have not journalled, and one mgr alone acts."""
 import errno
-import json
 from dataclasses import replace
 from typing import Any, List
 
 import pytest
 
-from perfguard.cluster.types import UpmapEntry
 from perfguard.failures import CHECK
 from perfguard.journal import OWNER
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
-from perfguard.rebalance.types import (Campaign, Flight, Phase, Sent, campaign_from_json,
-                                       campaign_to_json)
 from perfguard.shutdown import Shutdown
 
 from .fakes.cluster import FakeCluster, MemoryKv
@@ -284,37 +280,8 @@ def test_the_owner_is_named_by_its_gid() -> None:
 
 # ---- how much is written
 
-def test_ten_thousand_unpinnable_pgs_are_written_once_and_small() -> None:
-    driver = Driver()
-    driver.to_pinned()
-    loop, kv = driver.loop, driver.kv
-    campaign = loop._campaign
-    assert campaign is not None
-    many = {'7.%x' % seed: 'osd.%d is down' % (seed % 50) for seed in range(10000)}
-    flights = {pgid: Flight(5.0, UpmapEntry(), sources=(1, 2), targets=(3, 4))
-               for pgid in many}
-    loop._campaign = replace(campaign, unpinnable=many)
-    loop._save()
-    assert size(kv, 'unpinnable') < 2 * 100000 and size(kv, 'campaign') < 2 * 4000
-    loop._campaign = replace(loop._campaign, in_flight=flights, released=1)
-    driver.cluster.fault.count = 0
-    loop._save()
-    assert driver.cluster.fault.count <= 4 and size(kv, 'campaign') < 2 * 4000
-    driver.restart()
-    assert driver.loop._campaign is not None and driver.loop._campaign.unpinnable == many
-
-
 def size(kv: MemoryKv, name: str) -> int:
     return sum(len(value) for key, value in kv.data.items() if key.startswith(name + '/'))
-
-
-def test_documents_of_earlier_versions_are_read() -> None:
-    campaign = Campaign(1, Phase.PINNING, 0.0, unpinnable={'1.0': 'why'},
-                        pinning={'1.1': Sent(5.0, 2), '1.2': Sent(5.0, 2)})
-    document = json.loads(json.dumps(campaign_to_json(campaign)))
-    assert campaign_from_json(document) == campaign
-    document.update(unpinnable={'1.0': 'why'}, pinning={'1.1': [5.0, 2], '1.2': [5.0, 2]})
-    assert campaign_from_json(document) == campaign
 
 
 def test_the_unpinnable_document_ends_with_the_campaign() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Documents that survive damage and a crash between any two writes."""
 import json
+import zlib
 from typing import Any, Callable, Dict, List
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard import store as module
-from perfguard.store import VERSION, Store
+from perfguard.store import PART_BYTES, VERSION, Store
 
 from .fakes.cluster import Crash, MemoryKv
 
@@ -35,7 +36,7 @@ def test_long_documents_are_split_and_shrink_again() -> None:
     store.put('x', long('a', 3))
     assert len(kv.data) == 2 * (3 + 1)
     store.put('x', 'short')
-    assert len(kv.data) == 2 * (1 + 1)
+    assert sorted(kv.data) == ['x/a/head', 'x/b/head']
     assert Store(kv).get('x') == 'short'
 
 
@@ -67,6 +68,55 @@ def test_a_crash_between_any_two_writes(old_parts: int, new_parts: int, at: int)
     assert last.get('x') == 'newest' and last.damaged == []
 
 
+def put_as_layout_1(kv: MemoryKv, name: str, document: Any, sequence: int = 1) -> None:
+    """As earlier versions wrote it: the head beside the parts, however short the document is."""
+    body = json.dumps(document, separators=(',', ':'))
+    for copy in ('a', 'b'):
+        kv.data['%s/%s/0000' % (name, copy)] = body
+        kv.data['%s/%s/head' % (name, copy)] = json.dumps({
+            'version': 1, 'sequence': sequence, 'parts': 1, 'crc': zlib.crc32(body.encode())})
+
+
+def test_layout_1_is_read_and_replaced() -> None:
+    kv = MemoryKv()
+    put_as_layout_1(kv, 'x', {'old': 1}, sequence=7)
+    store = Store(kv)
+    assert store.get('x') == {'old': 1} and store.damaged == []
+    store.put('x', {'new': 2})
+    assert sorted(kv.data) == ['x/a/head', 'x/b/head']
+    assert Store(kv).get('x') == {'new': 2}
+
+
+def test_a_short_document_is_one_write_for_each_copy() -> None:
+    kv = MemoryKv()
+    store = Store(kv)
+    for document in ('short', 'x' * (PART_BYTES - 2)):
+        kv.fault.count = 0
+        store.put('x', document)
+        assert kv.fault.count == 2
+    kv.fault.count = 0
+    store.put('x', 'x' * (PART_BYTES - 1))
+    assert kv.fault.count == 2 * (2 + 1)
+
+
+@pytest.mark.parametrize('copies, kept', [('a', True), ('b', True), ('ab', False)])
+@pytest.mark.parametrize('damage', [
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: changed_head(kv, copy, document=[2])}),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: kv.data['x/%s/head' % copy][:-2]}),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: 'no json'}),
+    lambda kv, copy: kv.data.update({'x/%s/head' % copy: changed_head(kv, copy, crc=1)}),
+])
+def test_damage_of_one_value_is_set_aside(damage: Callable[[MemoryKv, str], Any], copies: str,
+                                          kept: bool) -> None:
+    kv = MemoryKv()
+    Store(kv).put('x', [1])
+    check_damage(kv, damage, copies, kept)
+
+
+def changed_head(kv: MemoryKv, copy: str, **changes: Any) -> str:
+    return json.dumps({**json.loads(kv.data['x/%s/head' % copy]), **changes})
+
+
 @pytest.mark.parametrize('copies, kept', [('a', True), ('b', True), ('ab', False)])
 @pytest.mark.parametrize('damage', [
     lambda kv, copy: kv.data.update({'x/%s/0000' % copy: '[2]'}),
@@ -80,7 +130,12 @@ def test_a_crash_between_any_two_writes(old_parts: int, new_parts: int, at: int)
 def test_damage_is_set_aside_and_reported(damage: Callable[[MemoryKv, str], Any], copies: str,
                                           kept: bool) -> None:
     kv = MemoryKv()
-    Store(kv).put('x', [1])
+    put_as_layout_1(kv, 'x', [1])
+    check_damage(kv, damage, copies, kept)
+
+
+def check_damage(kv: MemoryKv, damage: Callable[[MemoryKv, str], Any], copies: str,
+                 kept: bool) -> None:
     for copy in copies:
         damage(kv, copy)
     store = Store(kv)
@@ -167,8 +222,8 @@ def test_what_an_earlier_mgr_has_lost() -> None:
     for name in ('whole', 'half', 'lost', 'pins/000001'):
         store.put(name, {'of': name})
     assert store.lost_earlier() == []
-    for key in ('half/a/0000', 'lost/a/0000', 'lost/b/0000', 'pins/000001/a/0000',
-                'pins/000001/b/0000'):
+    for key in ('half/a/head', 'lost/a/head', 'lost/b/head', 'pins/000001/a/head',
+                'pins/000001/b/head'):
         kv.data[key] = 'x'
     kv.data['requests/00001'] = 'x'
     store = Store(kv)
@@ -184,7 +239,7 @@ def test_copies_that_are_damaged_one_after_the_other_are_no_loss() -> None:
     for copy in ('a', 'b'):
         store = Store(kv)
         store.put('x', 1)
-        kv.data['x/%s/0000' % copy] = 'x'
+        kv.data['x/%s/head' % copy] = 'x'
         assert Store(kv).get('x') == 1
     assert Store(kv).lost_earlier() == []
 
@@ -194,6 +249,6 @@ def test_the_only_copy_is_a_loss() -> None:
     Store(kv).put('x', 1)
     for key in [key for key in kv.data if key.startswith('x/b/')]:
         del kv.data[key]
-    kv.data['x/a/0000'] = 'x'
+    kv.data['x/a/head'] = 'x'
     assert Store(kv).get('x') is None
     assert Store(kv).lost_earlier() == ['x']

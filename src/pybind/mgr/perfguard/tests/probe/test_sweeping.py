@@ -191,7 +191,7 @@ def changed_by_a_newer_version(driver: ProbeDriver, name: str, how: str) -> Dict
     driver.loop._store.put(name, document)
     if how == 'layout':
         for key in ('%s/%s/head' % (name, copy) for copy in 'ab'):
-            driver.kv.data[key] = driver.kv.data[key].replace('"version": 1', '"version": 2')
+            driver.kv.data[key] = driver.kv.data[key].replace('"version": 2', '"version": 3', 1)
     return stored(driver, name)
 
 

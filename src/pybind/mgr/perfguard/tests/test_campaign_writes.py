@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How much a large campaign writes: each value is a commit of the mons."""
+from dataclasses import replace
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+
+from perfguard.cluster.types import UpmapEntry
+from perfguard.rebalance.types import (Campaign, Flight, Phase, PinRecord, Sent,
+                                       campaign_from_json, campaign_to_json, entry_to_json,
+                                       pin_to_json)
+
+from .fakes.driver import Driver
+
+UNPINNABLE, FLIGHTS = 10000, 32
+
+
+def flight(number: int) -> Flight:
+    pin = PinRecord(UpmapEntry(items=((number, 900 + number),)),
+                    UpmapEntry(items=((number, 900 + number), (800 + number, 700 + number))),
+                    goal=UpmapEntry(items=((number, 600 + number),)))
+    return Flight(since=1.7e9 + number / 7, entry=pin.leads_to, sources=(700 + number,),
+                  targets=(600 + number,), primary=number, bytes=40 << 30, pin=pin)
+
+
+def large() -> Campaign:
+    reasons = ['osd.%d is out' % osd for osd in range(20)]
+    return Campaign(1, Phase.RELEASING, 1.7e9, prepared=True, total=20000, in_flight={
+        '1.%x' % number: flight(number) for number in range(FLIGHTS)}, unpinnable={
+            '1.%x' % number: reasons[number % 20] for number in range(5000, 5000 + UNPINNABLE)})
+
+
+class Writes:
+    """What a loop writes of a campaign of its own."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.sizes: List[Tuple[str, int]] = []
+        set_store = self.driver.kv.set_store
+
+        def count(key: str, val: Optional[str]) -> None:
+            self.sizes.append((key, len(val or '')))
+            set_store(key, val)
+
+        setattr(self.driver.kv, 'set_store', count)
+
+    def save(self, campaign: Campaign) -> List[int]:
+        """The sizes of what is written when a turn ends with this campaign."""
+        self.sizes.clear()
+        self.driver.loop._campaign = campaign
+        self.driver.loop._save()
+        return [size for _, size in self.sizes]
+
+
+def without(campaign: Campaign, pgid: str) -> Campaign:
+    return replace(campaign, released=campaign.released + 1, in_flight={
+        other: flight for other, flight in campaign.in_flight.items() if other != pgid})
+
+
+def test_a_large_campaign_takes_two_small_writes_a_turn() -> None:
+    writes, campaign = Writes(), large()
+    assert len(writes.save(campaign)) == 4, 'the campaign, and what cannot be pinned, twice each'
+    for number in range(FLIGHTS):
+        campaign = without(campaign, '1.%x' % number)
+        campaign = replace(campaign, unpinnable={
+            pgid: why for pgid, why in campaign.unpinnable.items() if pgid != '1.%x' % (
+                5000 + number)})
+        writes.driver.cluster.now += 1.0
+        sizes = writes.save(campaign)
+        assert len(sizes) == 2 and max(sizes) <= 8192, sizes
+    writes.driver.cluster.now += 60.0
+    sizes = writes.save(campaign)
+    assert len(sizes) == 2 and max(sizes) <= 65536, sizes
+    writes.driver.restart()
+    assert writes.driver.loop._campaign == campaign
+
+
+def test_clocks_and_pgs_that_move_unpinned_are_not_written() -> None:
+    writes, campaign = Writes(), large()
+    writes.save(campaign)
+    assert writes.save(replace(campaign, turned=1.0, last_epoch=9, in_flight={
+        **campaign.in_flight, '1.1388': replace(flight(1), pin=None)})) == []
+    confirmed = replace(campaign, in_flight={
+        pgid: replace(flight, confirmed=2.0) for pgid, flight in campaign.in_flight.items()})
+    assert len(writes.save(confirmed)) == 2
+
+
+def test_a_new_phase_writes_what_cannot_be_pinned() -> None:
+    writes, campaign = Writes(), large()
+    writes.save(campaign)
+    aborted = replace(campaign, phase=Phase.ABORTED, held=True, in_flight={},
+                      unpinnable={'1.1388': 'osd.0 is out'})
+    assert len(writes.save(aborted)) == 4
+    writes.driver.restart()
+    assert writes.driver.loop._campaign == aborted
+
+
+def as_before(campaign: Campaign) -> Dict[str, Any]:
+    """The document as earlier versions wrote it."""
+    document = campaign_to_json(campaign)
+    document['in_flight'] = {pgid: {
+        'since': f.since, 'entry': entry_to_json(f.entry), 'sent': f.sent,
+        'confirmed': f.confirmed, 'seen_remapped': f.seen_remapped, 'sources': list(f.sources),
+        'targets': list(f.targets), 'primary': f.primary, 'bytes': f.bytes,
+        'readers': list(f.readers), 'pin': None if f.pin is None else pin_to_json(f.pin)}
+        for pgid, f in campaign.in_flight.items()}
+    document['pinning'] = {pgid: [s.since, s.times] for pgid, s in campaign.pinning.items()}
+    return document
+
+
+@pytest.mark.parametrize('unpinnable', [
+    {'1.1388': 'osd.0 is out', '2.a': 'osd.0 is out'},
+    [['osd.0 is out', '1.1388 2.a']]])
+def test_documents_of_earlier_versions_are_read(unpinnable: Any) -> None:
+    campaign = replace(large(), pinning={'1.1': Sent(5.0, 2), '1.2': Sent(5.0, 2)},
+                       unpinnable={'1.1388': 'osd.0 is out', '2.a': 'osd.0 is out'})
+    assert campaign_from_json({**as_before(campaign), 'unpinnable': unpinnable}) == campaign
+    unpinned = replace(campaign, in_flight={'1.7': replace(
+        flight(7), pin=None, entry=UpmapEntry(), confirmed=5.0, seen_remapped=True)})
+    assert campaign_from_json(as_before(unpinned)) == unpinned
+    assert campaign_from_json(campaign_to_json(unpinned)) == unpinned
