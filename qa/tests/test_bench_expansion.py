@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from qa.bench.expansion import report
+from qa.bench.expansion import epochs, report
 from qa.bench.expansion.arms import METHODS
 from qa.bench.expansion.balance import is_done, worst_deviation
 from qa.bench.expansion.burst import Verdict, verdict
@@ -125,6 +125,8 @@ def result(arm: str, p99: float, seconds: float, scenario: str = 'load') -> Dict
 
     made: Dict[str, Any] = {
         'arm': arm, 'scenario': scenario, 'epochs': 7, 'least_bytes': 1000.0, 'timeline': [],
+        'causes': {'total': 6, 'released': 3, 'per_pg': 2.0, 'events': {'up_thru': 4},
+                   'epochs': {'up_thru': 2}, 'waits': {'p50': 0.1, 'p90': 0.2, 'p99': 0.3}},
         'seconds': {'expand': seconds - 10, 'balance': 10.0, 'move': seconds},
         'pushed_bytes': {'expand': 1000, 'balance': 500},
         'deviation': {'replicated': 1.0, 'erasure': 0.5},
@@ -152,6 +154,10 @@ def test_table_has_medians() -> None:
     assert cells(text, 'seconds to the end') == ['60', '90', '33']
     assert cells(text, 'of the new OSDs\' share') == ['1.50', '1.50', '1.50']
     assert cells(text, 'before the balancer') == ['6.0, 4.0'] * 3
+    assert cells(text, 'for each PG released') == ['2.00'] * 3
+    assert cells(text, 'up_thru') == ['4 in 2'] * 3
+    assert cells(text, 'pg_temp set') == ['0 in 0'] * 3
+    assert cells(text, 'from release to up_thru, p50/90/99, ms') == ['100/200/300'] * 3
     assert cells(text, 'client errors') == ['6', '2', '-']
     assert cells(text, 'repetitions') == ['3', '1', '1']
     assert 'stock, idle' in text.splitlines()[0]
@@ -196,6 +202,8 @@ def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
         assert run['pushed_bytes']['expand'] > 0.3 * run['least_bytes']
         assert max(run['deviation'].values()) <= 1.5
     assert found[1]['timeline'][-1]['phase'] == 'DONE'
+    assert found[1]['causes']['events']['pin'] > 0
+    assert found[1]['causes']['released'] >= found[1]['timeline'][-1]['released'] > 0
     assert cells(done.stdout, 'client errors') == ['0', '0']
     assert not list(run_dir.iterdir())
 
@@ -217,3 +225,55 @@ def test_nothing_is_left_of_an_interrupted_bench(number: int, run_dir: Path) -> 
     assert process.returncode == 128 + number
     assert 'Traceback' not in error
     assert not list(run_dir.iterdir())
+
+
+# ---- what OSDMap epochs are for
+
+def osdmap(epoch: int, seconds: float, items: Dict[str, List[int]], temps: Dict[str, List[int]],
+           up_thru: List[int], crush: int = 1, flags: str = '') -> Dict[str, Any]:
+    """A part of `osd dump`; `items`: pgid -> [from, to]."""
+    return {'epoch': epoch, 'modified': '2026-01-01T00:00:%09.6f+0000' % seconds,
+            'crush_version': crush, 'flags': flags, 'pools': [], 'pg_upmap': [],
+            'pg_upmap_items': [{'pgid': pgid, 'mappings': [{'from': pair[0], 'to': pair[1]}]}
+                               for pgid, pair in items.items()],
+            'pg_temp': [{'pgid': pgid, 'osds': osds} for pgid, osds in temps.items()],
+            'osds': [{'osd': osd, 'up_thru': epoch} for osd, epoch in enumerate(up_thru)]}
+
+
+def test_causes_of_epochs() -> None:
+    pinned = {'1.0': [3, 0], '1.1': [4, 1]}
+    before = osdmap(1, 0, {}, {}, [1, 1])
+    joined = osdmap(2, 1, pinned, {}, [1, 1], crush=2)
+    assert epochs.causes(before, joined) == {'crush': 1}
+    primed = osdmap(3, 2, {'1.1': [4, 1]}, {'1.0': [0, 1]}, [1, 1], crush=2)
+    assert epochs.causes(joined, primed) == {'release with pg_temp': 1}
+    plain = osdmap(4, 3, {}, {'1.0': [0, 1]}, [3, 1], crush=2)
+    assert epochs.causes(primed, plain) == {'release': 1, 'up_thru': 1}
+    peered = osdmap(5, 4, {}, {'1.0': [0, 1], '1.1': [1, 0]}, [3, 4], crush=2)
+    assert epochs.causes(plain, peered) == {'pg_temp set': 1}
+    arrived = osdmap(6, 5, {}, {'1.1': [1, 0]}, [5, 5], crush=2, flags='norebalance')
+    assert epochs.causes(peered, arrived) == {'pg_temp cleared': 1, 'up_thru': 1, 'flags': 1}
+    again = osdmap(7, 6, {'1.1': [4, 1]}, {}, [5, 5], crush=2, flags='norebalance')
+    assert epochs.causes(arrived, again) == {'pin': 1}
+    assert epochs.causes(again, again) == {'other': 1}
+
+
+def test_waits_of_released_pgs() -> None:
+    pins = {'1.0': [3, 0], '1.1': [4, 1]}
+    released = osdmap(8, 10.0, {}, {'1.0': [0, 1], '1.1': [1, 0]}, [5, 5])
+    maps = [osdmap(7, 9.0, pins, {}, [5, 5]), released,
+            osdmap(9, 10.1, {}, {'1.0': [0, 1], '1.1': [1, 0]}, [8, 5]),
+            osdmap(10, 11.5, {}, {}, [8, 9])]
+    waits = epochs.Waits()
+    for before, after in zip(maps, maps[1:]):
+        waits.look(before, after)
+    assert waits.seconds == pytest.approx([0.1, 1.5])
+
+
+def test_epochs_of_several_causes_are_shared() -> None:
+    found = epochs.summary([{'release with pg_temp': 3}, {'up_thru': 2, 'pg_temp cleared': 1},
+                            {'up_thru': 1}], [0.1, 0.2, 0.3])
+    assert (found.total, found.released, found.per_pg) == (3, 3, 1.0)
+    assert found.events['up_thru'] == 3 and found.epochs['up_thru'] == 2
+    assert found.shares == {'release with pg_temp': 1, 'up_thru': 1.5, 'pg_temp cleared': 0.5}
+    assert found.waits == {'p50': 0.2, 'p90': 0.2, 'p99': 0.2}

@@ -10,6 +10,7 @@ from qa.cluster.text import bytes_text, columns
 
 from .burst import verdict
 from .clients import MANY, ONE
+from .epochs import CAUSES
 from .run import BALANCE, BURST, EXPAND, IDLE, MOVE, QUIET
 from .settings import (BALANCER, OBJECT_BYTES, OPERATION_BYTES, PERFGUARD, READ_FRACTION,
                        Settings)
@@ -138,12 +139,33 @@ FACTS: List[Tuple[str, Callable[[Results], str]]] = [
     ('  of the new OSDs\' share',
      lambda runs: f'{_median(runs, lambda r: _moved(r) / r["least_bytes"]):.2f}'),
     ('osdmap epochs', lambda runs: f'{_median(runs, lambda r: r["epochs"]):.0f}'),
+    ('  of the expansion', lambda runs: f'{_median(runs, lambda r: r["causes"]["total"]):.0f}'),
+    ('  for each PG released', lambda runs: _per_pg(runs)),
+    *[(f'    {cause}', lambda runs, cause=cause: _cause(runs, cause))
+      for cause in CAUSES],
+    ('  from release to up_thru, p50/90/99, ms', lambda runs: _waits(runs)),
     ('PGs from ideal at most, by pool', lambda runs: _worst_deviation(runs, 'deviation')),
     ('  before the balancer', lambda runs: _worst_deviation(runs, 'deviation_expanded')),
     ('client errors', lambda runs: _count(runs, 'errors')),
     ('client operations without end', lambda runs: _count(runs, 'unfinished')),
     ('repetitions', lambda runs: str(len(runs))),
 ]
+
+
+def _per_pg(runs: Results) -> str:
+    return f'{_median(runs, lambda run: run["causes"]["per_pg"]):.2f}' \
+        if all(run['causes']['released'] for run in runs) else '-'
+
+
+def _cause(runs: Results, cause: str) -> str:
+    """Times that it occurred, and the epochs that had it."""
+    return ' in '.join(f'{_median(runs, lambda run: run["causes"][key].get(cause, 0)):.0f}'
+                       for key in ('events', 'epochs'))
+
+
+def _waits(runs: Results) -> str:
+    return '/'.join(f'{1000 * _median(runs, lambda run: run["causes"]["waits"][key]):.0f}'
+                    for key in ('p50', 'p90', 'p99'))
 
 
 def _moved(result: Mapping[str, Any]) -> float:

@@ -10,7 +10,7 @@ from qa.cluster.movement import pushed_bytes
 from qa.demo.operator import Operator
 from qa.demo.screen import Screen
 
-from . import balance
+from . import balance, epochs
 from .arms import METHODS, STOCK, Expander
 from .burst import Burst
 from .clients import Clients
@@ -39,7 +39,7 @@ def run(settings: Settings, arm: Arm, scenario: str, screen: Screen) -> Result:
     try:
         screen.step(f'{arm.name}, {scenario}: a cluster of {settings.osds} OSDs boots')
         with Cluster.up(settings.release, osds=settings.osds,
-                        hosts=settings.hosts) as cluster:
+                        hosts=settings.hosts, conf={'mon': epochs.KEEP_MAPS}) as cluster:
             result.update(_Run(settings, arm, scenario, screen, cluster).measure())
     except ClusterError as e:
         result['error'] = str(e)
@@ -83,6 +83,7 @@ class _Run:
             self._screen.step(f'{settings.added} OSDs join')
             METHODS[self._arm.method](
                 Expander(cluster, self._operator, added, settings.step_seconds, self._tick))
+        causes = epochs.measure(cluster, epoch, cluster.epoch())
         expanded = balance.deviation(cluster)
         with self._span(BALANCE):
             self._screen.step('The balancer, until it finds nothing more')
@@ -91,7 +92,8 @@ class _Run:
         return {**self._client_result(),
                 'seconds': {name: end - begin for name, (begin, end) in self._spans.items()},
                 'pushed_bytes': self._pushed, 'least_bytes': settings.least_bytes,
-                'epochs': cluster.epoch() - epoch, 'deviation_expanded': expanded,
+                'epochs': cluster.epoch() - epoch, 'causes': causes,
+                'deviation_expanded': expanded,
                 'deviation': balance.deviation(cluster), 'timeline': self._timeline}
 
     def _make_ready(self) -> List[int]:
