@@ -18,9 +18,10 @@ from .dumps import osdmap_from_dump
 from .osd_commands import Asking, Inquiry
 from .osd_replies import store_and_drive
 from .pg_states import count_states, pool_counts
+from .pg_summary import PgSummary
 from .ports import View
 from .sensors import Sensors
-from .types import (Balancing, ConfigEntry, INPUT, NO_OSD, OsdMap, OsdSet, Placement, PoolSpace,
+from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolSpace,
                     Question, Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
@@ -92,11 +93,9 @@ class MgrCluster:
         self._view: Optional[MapView] = None
         self._crush: Optional[CrushRules] = None
         self._crush_version = -1
-        #: OSDs with a degraded PG, and when that was read.
-        self._degraded: FrozenSet[int] = frozenset()
-        self._degraded_at = float('-inf')
         self._connecting = threading.Lock()
-        self._sensors = Sensors(mgr)
+        self._summary = PgSummary(mgr, time.monotonic)
+        self._sensors = Sensors(mgr, summary=self._summary)
         self._inquiry = Inquiry(mgr, time.monotonic)
         self._asking = Asking(mgr, time.monotonic)
         #: Commands that were not answered in time.
@@ -126,10 +125,11 @@ class MgrCluster:
         pool_bytes = {pool['id']: int(pool['stats'].get('stored', 0))
                       for pool in self._mgr.get('df').get('pools', [])}
         slow = self._slow_daemons()
+        counts = count_states(((row['state_name'], row['count'])
+                               for row in status.get('pgs_by_state', [])), osdmap.pg_count)
+        self._summary.note(counts)
         return Signals(
-            counts=count_states(((row['state_name'], row['count'])
-                                 for row in status.get('pgs_by_state', [])),
-                                osdmap.pg_count),
+            counts=counts,
             pool_counts=pool_counts(status, osdmap.pools),
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
             slow_ops=sum(slow.values()), slow_daemons=slow, health=checks,
@@ -159,15 +159,7 @@ class MgrCluster:
 
     def degraded_osds(self) -> FrozenSet[int]:
         """OSDs with a degraded PG. Which PGs these are would cost a dump of all PGs."""
-        now = time.monotonic()
-        if not 0.0 <= now - self._degraded_at < self.stats_period():
-            # It is built for all OSDs, and does not change between two reports.
-            by_osd = self._mgr.get('pg_summary').get('by_osd', {})
-            self._degraded = frozenset(
-                int(osd) for osd, states in by_osd.items() if int(osd) != NO_OSD
-                and any('degraded' in state.split('+') for state in states))
-            self._degraded_at = now
-        return self._degraded
+        return self._summary.degraded(self.stats_period())
 
     def fsid(self) -> str:
         return str(self._mgr.get('mon_map')['fsid'])

@@ -15,8 +15,9 @@ from .osd_commands import Asking
 from .osd_replies import drive_model, unreadable_pgs, untrimmed_epochs
 from .perf_queries import PerfQueries
 from .pg_states import count_states
+from .pg_summary import PgSummary
 from .ports import View
-from .types import NO_OSD, Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals, UnreadablePg
+from .types import Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals, UnreadablePg
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +53,11 @@ class Paced:
 
 
 class Sensors:
-    def __init__(self, mgr: MgrModule, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, mgr: MgrModule, clock: Callable[[], float] = time.monotonic,
+                 summary: Optional[PgSummary] = None) -> None:
         self._mgr = mgr
         self._clock = clock
+        self._summary = summary or PgSummary(mgr, clock)
         self._latest = latest_counter(mgr)
         self._queries = PerfQueries(mgr)
         self._read_at: Optional[float] = None
@@ -85,7 +88,7 @@ class Sensors:
         counters = self._counters(up)
         silent = self._silent(now, up, counters, period)
         alive = sorted(set(counters) - set(silent))
-        counts = self._osd_counts(now, signals, _in_trouble(signals.counts))
+        counts = self._osd_counts(now, signals, period)
         waiting = _with_waiting(counts or {}, alive)
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
@@ -176,19 +179,17 @@ class Sensors:
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,
-                    urgent: bool) -> Optional[Mapping[int, PgCounts]]:
+                    period: float) -> Optional[Mapping[int, PgCounts]]:
         """ceph-mgr goes through all PGs for this, so it is asked for only if there is news."""
-        whole = signals.counts
+        whole, urgent = signals.counts, _in_trouble(signals.counts)
         if whole.active_clean == whole.total and not (whole.deep_scrubbing or urgent):
             return {}
         if not self._counts_pace.due(now, urgent):
             return None
-        begin = time.thread_time()
-        by_osd = self._mgr.get('pg_summary').get('by_osd', {})
-        # A hole in the acting set of an erasure coded PG is counted like an OSD.
-        counts = {int(osd): count_states(states.items()) for osd, states in by_osd.items()
-                  if int(osd) != NO_OSD}
-        self._counts_pace.done(now, time.thread_time() - begin)
+        self._summary.note(whole)
+        counts = {osd: count_states(states.items())
+                  for osd, states in self._summary.by_osd(period).items()}
+        self._counts_pace.done(now, self._summary.cost_seconds)
         return counts
 
     # ---- what OSDs are asked

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How often ceph-mgr goes through all PGs."""
+from typing import Any, Dict
+
+from perfguard.cluster.pg_summary import PgSummary
+from perfguard.cluster.types import NO_OSD, PgCounts
+
+PERIOD = 5.0
+
+
+class Mgr:
+    """Each reading takes so many seconds of CPU."""
+
+    def __init__(self, cost: float) -> None:
+        self.cost = cost
+        self.now = self.cpu = 0.0
+        self.readings = 0
+        self.degraded = {'3': 7, '4': 2}
+        self.summary = PgSummary(self, lambda: self.now, lambda: self.cpu)
+
+    def get(self, data_name: str) -> Dict[str, Any]:
+        assert data_name == 'pg_summary'
+        self.readings += 1
+        self.cpu += self.cost
+        return {'by_osd': {'1': {'active+clean': 90}, str(NO_OSD): {'active+degraded': 1}, **{
+            osd: {'active+undersized+degraded': pgs} for osd, pgs in self.degraded.items()}}}
+
+    def run(self, seconds: int, degraded: int) -> None:
+        for _ in range(seconds):
+            self.now += 1.0
+            self.summary.note(PgCounts(total=100, degraded=degraded))
+            self.summary.degraded(PERIOD)
+
+
+def test_one_reading_serves_all_and_what_is_cheap_is_read_every_period() -> None:
+    mgr = Mgr(cost=0.001)
+    mgr.run(100, degraded=9)
+    assert mgr.readings == 20
+    assert mgr.summary.degraded(PERIOD) == {3, 4}
+    assert sorted(mgr.summary.by_osd(PERIOD)) == [1, 3, 4] and mgr.readings == 20
+
+
+def test_what_is_costly_takes_a_fiftieth_of_the_time() -> None:
+    mgr = Mgr(cost=0.8)
+    mgr.run(400, degraded=9)
+    assert mgr.readings == 10
+    # Recovery makes the last reading too long, never too short.
+    for left in range(9, 0, -1):
+        mgr.run(40, degraded=left)
+    assert mgr.readings == 19
+
+
+def test_new_trouble_is_read_within_a_period_whatever_it_costs() -> None:
+    mgr = Mgr(cost=0.8)
+    mgr.run(7, degraded=2)
+    mgr.degraded['5'] = 1
+    before = mgr.readings
+    mgr.run(1, degraded=3)
+    assert mgr.readings == before + 1 and mgr.summary.degraded(PERIOD) == {3, 4, 5}
+    mgr.degraded['6'] = 1
+    mgr.run(1, degraded=4)
+    assert mgr.readings == before + 1, 'once a period'
+    mgr.run(5, degraded=4)
+    assert mgr.readings == before + 2 and mgr.summary.degraded(PERIOD) == {3, 4, 5, 6}
