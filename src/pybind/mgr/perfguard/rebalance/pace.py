@@ -25,6 +25,8 @@ class Pace:
     levels: Mapping[str, float] = field(default_factory=dict)
     #: The reading that last added one.
     acquitted: float = 0.0
+    #: The most PGs that were in flight since the last reading.
+    used: int = 0
 
 
 def pace_to_json(pace: Pace) -> Dict[str, Any]:
@@ -37,4 +39,4 @@ def pace_from_json(raw: Mapping[str, Any]) -> Pace:
                 bool(raw['halted']), str(raw['why']),
                 str(raw.get('code', Code.FIRST_PACE)),
                 {str(name): float(ms) for name, ms in raw.get('levels', {}).items()},
-                float(raw.get('acquitted', 0.0)))
+                float(raw.get('acquitted', 0.0)), int(raw.get('used', 0)))

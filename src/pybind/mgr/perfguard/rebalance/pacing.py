@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The throttle's part of a turn: judge the last reading, before anything is released."""
+from dataclasses import replace
 from typing import List
 
 from ..reasons import Code, Reason
@@ -21,13 +22,15 @@ def set_pace(turn: Turn) -> None:
     stalls = measure(campaign.stalls, clients)
     held = campaign.holds.mon.get(PROPOSE_INTERVAL)
     fast = held is not None and held.seen
-    pace = campaign.pace
+    pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))
     if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
         # Otherwise nothing moves, and whatever clients feel is not its doing.
         path = _path(turn) if clients.time != pace.decided else Path()
         pace = decide(pace, clients, unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
-                      len(campaign.in_flight), options, _nothing_moves(turn), path)
+                      pace.used, options, _nothing_moves(turn), path)
+        if pace.decided != campaign.pace.decided:
+            pace = replace(pace, used=len(campaign.in_flight))
     stalls = credit(stalls, clients, turn.now, options.stall_share, fast)
     if pace.halted != campaign.pace.halted:
         turn.event('throttle', 'all movement is halted' if pace.halted

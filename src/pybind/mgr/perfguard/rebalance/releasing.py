@@ -25,6 +25,11 @@ PEERING_PATIENCE_PERIODS = 6
 SETTLE_SECONDS = 3.0
 #: A release that the OSDMap does not show is sent so often before it counts as refused.
 SEND_TIMES = 4
+#: Each release, and each arrival, takes two OSDMap epochs: a new interval, and the up_thru of the
+#: PG's primary. PGs that are released together share theirs. So releases wait for one another
+#: until there are so many, or for so long after the last ones.
+BATCH_PGS = 3
+BATCH_SECONDS = 5.0
 #: A pool's flag (allow_ec_optimizations, from Tentacle on). Its pg_temp is stored with the shards
 #: that may become primary first, and OSDs and clients undo that order (OSDMap::pgtemp_primaryfirst
 #: and pgtemp_undo_primaryfirst). OSDs send it in that order, but the mon takes the sets of
@@ -270,18 +275,24 @@ def release_more(turn: Turn) -> None:
     candidates = _without_degraded(turn, candidates)
     if not candidates:
         return
-    candidates = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
-    if not candidates:
+    affordable = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
+    if not affordable:
         turn.because(Code.STALL_SHARE, 'releases are spread out; the next one follows within '
                      'seconds (stall_share)')
         return
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
-    chosen = choose(candidates, load, caps, turn.now)
+    chosen = choose(affordable, load, caps, turn.now)
     if not chosen:
         turn.because(Code.CAP_BACKFILLS, 'every path is at its limit (max_backfills_*)')
         return
     chosen = [move for move in chosen if move.known] or chosen[:1]
+    fitting = len(chosen)
     chosen, stalls = _afforded(turn, campaign.stalls, chosen)
+    spread = len(chosen) < fitting or len(affordable) < len(candidates)
+    if not _is_batch(turn, len(chosen), allowed.caps.pgs, spread):
+        turn.because(Code.BATCH, 'waiting up to %g s for further PGs that share OSDMap epochs with '
+                     'the next release' % BATCH_SECONDS)
+        return
     flights: Dict[str, Flight] = dict(campaign.in_flight)
     for move in chosen:
         pin = turn.pin_of(move.pgid)
@@ -292,8 +303,18 @@ def release_more(turn: Turn) -> None:
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move), move.pgid)
                for move in chosen for _ in range(1 if _is_primed(turn, move) else 2)]
     turn.set(in_flight=flights, progressed=turn.now,
-             stalls=note(stalls, changes, turn.now, turn.seen.stats_period))
+             stalls=replace(note(stalls, changes, turn.now, turn.seen.stats_period),
+                            released=turn.now))
     turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
+
+
+def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
+    """Whether to release so many PGs now, of `most` that may be in flight. `spread`: only the
+    budget of stalls speaks against more; while nothing is in flight that is all to wait for."""
+    waiting = turn.pin_count - sum(1 for flight in turn.campaign.in_flight.values()
+                                   if flight.pin is not None)
+    return (number >= min(BATCH_PGS, waiting, most) or not (spread or turn.campaign.in_flight)
+            or not 0.0 <= turn.now - turn.campaign.stalls.released < BATCH_SECONDS)
 
 
 def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:

@@ -30,8 +30,9 @@ AFTERMATH_SECONDS = 5.0
 MEMORY = 0.9
 #: Operations expected to have stalled, from which on the measurement stands.
 LEAST_STALLED = 5.0
-#: Releases that may be saved up, in seconds of the allowed rate.
-BURST_SECONDS = 2.0
+#: Releases that may be saved up, in seconds of the allowed rate: those of one batch
+#: (releasing.BATCH_SECONDS).
+BURST_SECONDS = 5.0
 #: Turns are seldom further apart; what was longer ago was a rest.
 LONGEST_TURN_SECONDS = 15.0
 
@@ -60,6 +61,8 @@ class Stalls:
     credited: float = 0.0
     #: Measured seconds of stall of one interval change, when there last was enough evidence.
     seconds: Optional[float] = None
+    #: When PGs were released last.
+    released: float = 0.0
 
 
 def note(stalls: Stalls, changes: Iterable[IntervalChange], now: float, period: float) -> Stalls:
@@ -189,7 +192,8 @@ def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
                         for change in stalls.changes],
             'measured': stalls.measured, 'excess': stalls.excess, 'rates': stalls.rates,
             'credits': {str(pool): value for pool, value in stalls.credits.items()},
-            'credited': stalls.credited, 'seconds': stalls.seconds}
+            'credited': stalls.credited, 'seconds': stalls.seconds,
+            'released': stalls.released}
 
 
 def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
@@ -199,4 +203,5 @@ def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
                   float(raw['measured']), float(raw['excess']), float(raw['rates']),
                   {int(pool): float(value) for pool, value in raw['credits'].items()},
                   float(raw['credited']),
-                  None if raw.get('seconds') is None else float(raw['seconds']))
+                  None if raw.get('seconds') is None else float(raw['seconds']),
+                  float(raw.get('released', 0.0)))

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""PGs that are released together share OSDMap epochs."""
+from dataclasses import replace
+from typing import List, Mapping, Tuple
+
+from perfguard.cluster.types import ClientOps, Ops, UpmapEntry
+from perfguard.options import Options
+from perfguard.rebalance.clients import Clients, PoolClients
+from perfguard.rebalance.pace import Pace
+from perfguard.rebalance.pacing import set_pace
+from perfguard.rebalance.releasing import BATCH_PGS, BATCH_SECONDS
+from perfguard.rebalance.turn import Observation, Turn
+from perfguard.rebalance.types import Flight, Phase, SetEntry
+
+from ..fakes.cluster import FakeCluster
+from .test_phases import Machine, wide
+
+
+def expanding(cluster: FakeCluster, options: Options, busy: bool = False) -> Machine:
+    """A campaign that has just been started; `busy`: clients are at work, and comfortable."""
+    machine = Machine(cluster, options)
+    machine.until(lambda: machine.campaign.prepared)
+    cluster.expand()
+    machine.until(lambda: bool(cluster.remapped()))
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    if busy:
+        observe = machine.observe
+
+        def with_clients() -> Observation:
+            now = cluster.now - cluster.now % cluster.period
+            ops = Ops(100 * 1_000_000, 100)
+            pools = {pool: PoolClients('pool%d' % pool, 64, 100.0, 2.0, 2.0, 1.5, 1.5)
+                     for pool in (1, 2)}
+            rows = tuple(ClientOps(pool, osd, ops, ops) for pool in pools for osd in range(6))
+            return replace(observe(), clients=Clients(now, 5.0, rows, pools, 60.0))
+
+        setattr(machine, 'observe', with_clients)
+    machine.ask('start')
+    return machine
+
+
+def batches(machine: Machine) -> List[Tuple[float, int]]:
+    """When PGs were released, and how many, until the campaign is done."""
+    found: List[Tuple[float, int]] = []
+    while machine.campaign.phase is not Phase.DONE:
+        now = machine.cluster.now
+        before = set(machine.campaign.in_flight)
+        entries = {action.pgid for action in machine.turn() if isinstance(action, SetEntry)}
+        if entries - before:
+            found.append((now, len(entries - before)))
+    assert sum(number for _, number in found) == machine.campaign.released
+    return found
+
+
+def test_releases_that_are_spread_out_go_in_batches() -> None:
+    """The budget of stalls lets half a PG of each pool go in a second."""
+    machine = expanding(FakeCluster(pgs=60, backfill_seconds=2.0),
+                        replace(wide(), stall_share=0.004), busy=True)
+    found = batches(machine)
+    numbers = [number for _, number in found]
+    assert machine.campaign.released == 60 and sum(numbers) / len(numbers) >= 0.9 * BATCH_PGS
+    gaps = [after - before for (before, _), (after, _) in zip(found, found[1:])]
+    for gap, number in zip(gaps, numbers[1:]):
+        assert gap >= BATCH_SECONDS or number >= BATCH_PGS or number == numbers[-1]
+    # It takes no longer than without batches.
+    assert found[-1][0] - found[0][0] <= 60 * 1.2
+
+
+def test_nothing_waits_for_others_while_nothing_is_in_flight() -> None:
+    """Each path is at its cap with two PGs: they arrive together, and the next two follow."""
+    cluster = FakeCluster(pgs=24, backfill_seconds=1.0)
+    machine = expanding(cluster, replace(wide(), max_pgs_in_flight=2))
+    found = batches(machine)
+    assert {number for _, number in found} <= {1, 2}
+    idle = sum(1 for (before, _), (after, _) in zip(found, found[1:])
+               if after - before > 2 * cluster.period + BATCH_SECONDS)
+    assert not idle
+
+
+def test_the_limit_rises_where_it_was_used_up_between_two_readings() -> None:
+    """A batch may come and go between them."""
+    machine = expanding(FakeCluster(), wide(), busy=True)
+    flights = {'1.%d' % number: Flight(0.0, UpmapEntry()) for number in range(4)}
+    machine.until(lambda: 'norebalance' not in machine.cluster.flags)
+    first = machine.observe()
+    before = Pace(pgs=4.0, decided=first.clients.time, why='known')
+
+    def paced(seen: Observation, pace: Pace, in_flight: Mapping[str, Flight]) -> Pace:
+        campaign = replace(machine.campaign, pace=pace, in_flight=in_flight)
+        turn = Turn(campaign, {}, {}, seen, machine.options)
+        set_pace(turn)
+        return turn.campaign.pace
+
+    used = paced(first, before, flights)
+    assert used == replace(before, used=4)
+    second = replace(first, clients=replace(first.clients, time=first.clients.time + 5.0))
+    assert paced(second, used, {}).pgs > 4.0
+    assert paced(second, before, {}).pgs == 4.0, 'it was not used up'
+    assert paced(second, used, {}).used == 0
