@@ -79,6 +79,8 @@ LATE_TURNS = 4.0
 #: only after so many seconds.
 UNPINNABLE = 'unpinnable'
 UNPINNABLE_SECONDS = 60.0
+#: What the OSDMap shows again, such as arrivals, may wait so long for the next write.
+ARRIVAL_SECONDS = 5.0
 
 
 class Loop:
@@ -105,6 +107,7 @@ class Loop:
         self._campaign: Optional[Campaign] = None
         #: The campaign as it is in the store.
         self._saved: Optional[Campaign] = None
+        self._saved_at = 0.0
         #: The PGs that cannot be pinned as they are in the store, the campaign's phase then, and
         #: when they were written.
         self._saved_unpinnable: Mapping[str, str] = {}
@@ -796,13 +799,14 @@ class Loop:
         assert self._campaign is not None
         before = self._campaign
         decision = judge(before, self._pins, self._forecast.moves, seen, options)
-        if (decision.pins or decision.unpins or decision.actions
-                or self._unsaved(decision.campaign)) and not self._may_write():
+        sending = bool(decision.pins or decision.actions)
+        if (sending or decision.unpins or self._unsaved(decision.campaign, sending)) \
+                and not self._may_write():
             return
         # The intent goes to the store before anything is sent.
         self._pins.note(decision.pins)
         self._campaign = decision.campaign
-        self._save()
+        self._save(sending)
         if not self._kept():
             # Decided anew in the next turn. New pins that nothing shows are forgotten then.
             self._campaign, self._saved = before, None
@@ -844,18 +848,27 @@ class Loop:
                 self._note(Event('failed', self._journal.failure))
         return passed
 
-    def _save(self) -> None:
-        """Write the campaign if it changed in more than its clocks."""
+    def _save(self, sending: bool = True) -> None:
+        """Write the campaign if it changed in more than its clocks. `sending`: and what it has
+        decided is sent next."""
         assert self._campaign is not None
         if self._unpinnable_due(self._campaign):
             self._put_unpinnable(self._campaign)
-        if self._saved is None or _lasting(self._saved) != _lasting(self._campaign):
+        if self._campaign_due(self._campaign, sending):
             self._store.put('campaign', campaign_record(self._campaign))
-            self._saved = self._campaign
+            self._saved, self._saved_at = self._campaign, self._clock()
 
-    def _unsaved(self, campaign: Campaign) -> bool:
-        return (self._saved is None or _lasting(self._saved) != _lasting(campaign)
-                or self._unpinnable_due(campaign))
+    def _unsaved(self, campaign: Campaign, sending: bool) -> bool:
+        return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
+
+    def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
+        if self._saved is None:
+            return True
+        before, now = _lasting(self._saved), _lasting(campaign)
+        if before == now:
+            return False
+        return (sending or not 0.0 <= self._clock() - self._saved_at < ARRIVAL_SECONDS
+                or _without_flights(before) != _without_flights(now))
 
     def _unpinnable_due(self, campaign: Campaign) -> bool:
         if campaign.unpinnable == self._saved_unpinnable:
@@ -982,8 +995,10 @@ def _held(seen: Observation, why: str) -> Observation:
 
 
 def _lasting(campaign: Campaign) -> Campaign:
-    """What has to be in the store at once: all but clocks, and PGs that the OSDMap shows."""
-    flights = {pgid: flight for pgid, flight in campaign.in_flight.items()
-               if flight.pin is not None}
+    """What has to be in the store: all but clocks, and what is a document of its own."""
     return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
-                   pace=Pace(), stalls=Stalls(), unpinnable={}, in_flight=flights)
+                   pace=Pace(), stalls=Stalls(), unpinnable={})
+
+
+def _without_flights(campaign: Campaign) -> Campaign:
+    return replace(campaign, in_flight={}, released=0, bytes_done=0, progressed=0.0, total=0)

@@ -44,11 +44,11 @@ class Writes:
 
         setattr(self.driver.kv, 'set_store', count)
 
-    def save(self, campaign: Campaign) -> List[int]:
+    def save(self, campaign: Campaign, sending: bool = True) -> List[int]:
         """The sizes of what is written when a turn ends with this campaign."""
         self.sizes.clear()
         self.driver.loop._campaign = campaign
-        self.driver.loop._save()
+        self.driver.loop._save(sending)
         return [size for _, size in self.sizes]
 
 
@@ -75,14 +75,21 @@ def test_a_large_campaign_takes_two_small_writes_a_turn() -> None:
     assert writes.driver.loop._campaign == campaign
 
 
-def test_clocks_and_pgs_that_move_unpinned_are_not_written() -> None:
+def test_clocks_are_not_written_and_what_the_osdmap_shows_waits_unless_something_is_sent() -> None:
     writes, campaign = Writes(), large()
     writes.save(campaign)
-    assert writes.save(replace(campaign, turned=1.0, last_epoch=9, in_flight={
-        **campaign.in_flight, '1.1388': replace(flight(1), pin=None)})) == []
-    confirmed = replace(campaign, in_flight={
-        pgid: replace(flight, confirmed=2.0) for pgid, flight in campaign.in_flight.items()})
-    assert len(writes.save(confirmed)) == 2
+    assert writes.save(replace(campaign, turned=1.0, last_epoch=9)) == []
+    arrived = without(replace(campaign, in_flight={
+        pgid: replace(flight, confirmed=2.0) for pgid, flight in campaign.in_flight.items()}),
+        '1.1')
+    assert writes.save(arrived, sending=False) == []
+    paused = replace(arrived, paused=True)
+    assert len(writes.save(paused, sending=False)) == 2
+    later = without(paused, '1.2')
+    assert writes.save(later, sending=False) == []
+    writes.driver.cluster.now += 5.0
+    assert len(writes.save(later, sending=False)) == 2
+    assert len(writes.save(without(later, '1.3'), sending=True)) == 2
 
 
 def test_a_new_phase_writes_what_cannot_be_pinned() -> None:
