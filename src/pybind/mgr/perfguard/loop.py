@@ -44,6 +44,7 @@ from .rebalance.pin_store import PinBook
 from .rebalance.pinning import count_again, let_loose
 from .rebalance.requests import (Refused, Request, apply, check, from_json, refuse_bad_options,
                                  to_json)
+from .rebalance.room import Room
 from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
 from .rebalance.trials import Trials
@@ -122,6 +123,7 @@ class Loop:
         #: The pins had the goals that this OSDMap and the campaign's phase ask for.
         self._goals_fit = False
         self._joiner = Joiner(cluster, store)
+        self._room = Room()
         self._calm: Optional[Calm] = None
         self._leaving = shutdown.Leaving(store)
         self._journal = Journal(cluster, store)
@@ -360,6 +362,7 @@ class Loop:
             options = replace(options, mitigation_mode='off', auto_expand=False)
         self._take_requests()
         seen, view = self._observe()
+        options = self._room.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
         self._watching.turn(seen.now, view, seen.signals, options,
                             self._campaign, self._probing.felt(
                                 seen.now, self._cluster.stats_period()))

@@ -37,8 +37,9 @@ OPTIONS: List[OptionSpec] = [
     _option('max_transition_ratio', 'float', 0.05,
             'share of PGs that may be between two intervals (peering, activating) before pinning '
             'or releasing more', min=0.0, max=1.0),
-    _option('max_pgs_in_flight', 'uint', 32, 'PGs that may be moving at the same time',
-            min=1, max=100000),
+    _option('max_pgs_in_flight', 'uint', 0, 'PGs that may be moving at the same time',
+            '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, '
+            'at least 32.', min=0, max=100000),
     _option('max_bytes_in_flight', 'uint', 4 << 40, 'bytes that may be moving at the same time',
             'One PG may always move, however large it is.', min=1 << 20, max=1 << 60),
     _option('max_backfills_source', 'uint', 2,

@@ -17,6 +17,9 @@ from .batch import Caps
 from .clients import IDLE_SECONDS, Clients, Felt, Path, felt, judged
 from .pace import Pace
 
+#: Cap where max_pgs_in_flight is 0 and the cluster is small (room.py): the caps by OSD and host
+#: hold before it does.
+LEAST_PGS = 32
 #: Share of the cap that a campaign begins with, while nobody knows what clients will feel, and
 #: that is added at a time: from there to the cap in 75 s.
 FIRST_SHARE = 0.25
@@ -55,14 +58,14 @@ def limit(pace: Pace, options: Options) -> Limit:
 
 def caps(options: Options) -> Caps:
     """The operator's caps, which no feedback exceeds."""
-    return Caps(pgs=options.max_pgs_in_flight, bytes=options.max_bytes_in_flight,
+    return Caps(pgs=options.max_pgs_in_flight or LEAST_PGS, bytes=options.max_bytes_in_flight,
                 source=options.max_backfills_source, primary=options.max_backfills_primary,
                 target=options.max_backfills_target, host=options.max_backfills_host,
                 domain=options.max_backfills_domain)
 
 
 def first(options: Options) -> float:
-    return max(1.0, FIRST_SHARE * options.max_pgs_in_flight)
+    return max(1.0, FIRST_SHARE * caps(options).pgs)
 
 
 def stopped(pace: Pace) -> Pace:
@@ -78,7 +81,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     `nothing_moves`: norebalance is in force, or there is nothing that it would hold.
     `path`: where data moves.
     """
-    cap = float(options.max_pgs_in_flight)
+    cap = float(caps(options).pgs)
     pace = replace(pace, pgs=min(pace.pgs or first(options), cap))
     if clients.time == pace.decided:
         return pace if pace.why else _because(pace, _thin(clients))
