@@ -21,6 +21,8 @@ USUAL_SPREAD = 1.5
 CHANCE = 0.001
 #: The most that chance explains: a reading of twice its limit is over it.
 CHANCE_MAX = 1.0
+#: The largest spread that counts: one hiccup must not make a pool deaf.
+SPREAD_MAX = 4.0
 #: Pools with fewer operations in a reading are judged together as well.
 SMALL_OPS = 1000
 #: Reads of so many OSDs away from what moves, and so many of them, show what the load does.
@@ -60,7 +62,7 @@ class Clients:
     pools: Mapping[int, PoolClients] = field(default_factory=dict)
     #: Seconds that all readings of this mgr cover.
     covered: float = 0.0
-    #: OSD -> latency of its reads while nothing moves, in baselines of their pools.
+    #: OSD -> latency of its reads while nothing moves, against those of the median OSD.
     norms: Mapping[int, float] = field(default_factory=dict)
 
     def idle(self, pool: PoolClients) -> bool:
@@ -83,6 +85,8 @@ class Felt(NamedTuple):
     spread: float = USUAL_SPREAD
     #: Share of the limit by which chance may exceed it.
     chance: float = 0.0
+    #: The limit is an order of the operator.
+    named: bool = False
 
     @property
     def pressure(self) -> float:
@@ -98,8 +102,10 @@ class Path(NamedTuple):
     """Where data moves now. Nowhere: nothing moves."""
     #: OSDs that read, write or lead what moves.
     osds: AbstractSet[int] = frozenset()
-    #: All OSDs of their hosts.
+    #: Those and all OSDs of hosts that moves burden, or have burdened a short while ago.
     near: AbstractSet[int] = frozenset()
+    #: Pools that may have PGs on `osds`.
+    pools: AbstractSet[int] = frozenset()
 
 
 def felt(clients: Clients, unsteady: AbstractSet[int], stall_ms: float, path: Path = Path(),
@@ -109,14 +115,15 @@ def felt(clients: Clients, unsteady: AbstractSet[int], stall_ms: float, path: Pa
     Those are left out: the stalls of released PGs have a budget of their own (stalls.py), and one
     operation that waits a second would outweigh a thousand that do not. Where PGs of all OSDs are
     peering, all count, and what the budget of stalls adds to the mean, `stall_ms`, is allowed.
-    Pools without an operation on the path of what moves do not count. What the load adds is
-    allowed, up to `most` times the target.
+    Pools without operations near the path of what moves, and whose CRUSH rules do not lead there,
+    do not count. What the load adds is allowed, up to `most` baselines.
     """
-    load = min(most, load_factor(clients, path.near | unsteady))
-    steady = _against_targets(clients, unsteady, 0.0, path, load)
-    if sum(each.ops for each in steady) >= LEAST_OPS:
-        return steady
-    return _against_targets(clients, frozenset(), stall_ms, path, load)
+    steady, everything = _sums(clients, unsteady, path)
+    loads = load_factors(clients, path.near | unsteady)
+    found = _against_targets(clients, steady, 0.0, loads, most)
+    if judged(found):
+        return found
+    return _against_targets(clients, everything, stall_ms, loads, most)
 
 
 def judged(seen: Sequence[Felt]) -> List[Felt]:
@@ -125,81 +132,113 @@ def judged(seen: Sequence[Felt]) -> List[Felt]:
     found = [each for each in seen if each.ops >= LEAST_OPS]
     for kind in ('reads', 'writes'):
         small = [each for each in seen if each.kind == kind and each.ops < SMALL_OPS]
-        ops = sum(each.ops for each in small)
-        if len(small) > 1 and ops >= LEAST_OPS:
-            found.append(_together(kind, small, ops))
-    return [each._replace(chance=_chance(each, len(found))) for each in found]
+        if len(small) > 1 and sum(each.ops for each in small) >= LEAST_OPS:
+            found.append(_together(small))
+    return [each._replace(chance=0.0 if each.named else _chance(each, len(found)))
+            for each in found]
 
 
-def _together(kind: str, small: Sequence[Felt], ops: float) -> Felt:
-    return Felt('', kind, sum(each.ops * each.ms for each in small) / ops,
-                sum(each.ops * each.target_ms for each in small) / ops, ops,
-                max(each.spread for each in small))
+def strain(seen: Sequence[Felt]) -> float:
+    """The highest share of its limit that operations reach which are many enough, or all there
+    are, for chance to play little part."""
+    small = [each for each in seen if each.pool and each.ops < SMALL_OPS]
+    joined = {each.kind for each in seen if not each.pool}
+    return max((each.ms / each.target_ms for each in seen
+                if each not in small or each.kind not in joined), default=0.0)
+
+
+def _together(parts: Sequence[Felt]) -> Felt:
+    """The mean of all operations of one kind, each against its own limit."""
+    ops = sum(each.ops for each in parts)
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(each.ops * value for each, value in zip(parts, values)) / ops
+
+    return Felt('', parts[0].kind, mean(each.ms for each in parts),
+                mean(each.target_ms for each in parts), ops,
+                sqrt(mean(each.spread ** 2 for each in parts)))
 
 
 def _chance(each: Felt, judged_at_once: int) -> float:
     """The mean of n operations has the relative deviation spread / sqrt(n). The factor bounds a
     normal variable's upper tail by CHANCE / judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
     deviations = sqrt(2.0 * log(judged_at_once / CHANCE))
-    return min(CHANCE_MAX, deviations * each.spread / sqrt(each.ops))
+    return min(CHANCE_MAX, deviations * min(SPREAD_MAX, each.spread) / sqrt(each.ops))
 
 
-def load_factor(clients: Clients, near: AbstractSet[int]) -> float:
-    """How many times slower than usual reads are where nothing moves, as far as that is certain;
-    at least 1.0.
+def load_factors(clients: Clients, near: AbstractSet[int]) -> Dict[int, float]:
+    """Pool -> how many times slower than usual its reads are away from what moves, as far as that
+    is certain; at least 1.0.
 
-    Reads of replicated pools wait for the OSD that serves them, and for no other. Each OSD is
-    compared with itself, so that slower ones among them do not count.
+    Only replicated pools: their reads wait mostly for the OSD that serves them. Each OSD is
+    compared with itself, and the median counts, by operations: a few failing OSDs are no load.
     """
-    total_ns = usual_ns = ops = 0.0
-    osds, spread = set(), 0.0
+    ratios: Dict[int, List[Tuple[float, int]]] = {}
     for row in clients.rows:
-        pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
-        if row.osd in near or not norm or pool is None or pool.erasure \
-                or not pool.read_baseline_ms or not row.read.sane or not row.read.number:
+        pool = clients.pools.get(row.pool)
+        if row.osd in near or pool is None or pool.erasure or not pool.read_baseline_ms \
+                or not row.read.sane or not row.read.number:
             continue
-        total_ns += row.read.sum_ns
-        usual_ns += row.read.number * 1e6 * pool.read_baseline_ms * norm
-        ops += row.read.number
-        osds.add(row.osd)
-        spread = max(spread, pool.read_spread or USUAL_SPREAD)
-    if len(osds) < REFERENCE_OSDS or ops < REFERENCE_OPS:
+        usual_ns = row.read.number * 1e6 * pool.read_baseline_ms * clients.norms.get(row.osd, 1.0)
+        ratios.setdefault(row.pool, []).append((row.read.sum_ns / usual_ns, row.read.number))
+    return {pool: _certain_median(found, clients.pools[pool].read_spread)
+            for pool, found in ratios.items()}
+
+
+def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) -> float:
+    ops = sum(number for _, number in ratios)
+    if len(ratios) < REFERENCE_OSDS or ops < REFERENCE_OPS:
         return 1.0
-    chance = sqrt(2.0 * log(1.0 / CHANCE)) * spread / sqrt(ops)
-    return max(1.0, total_ns / usual_ns / (1.0 + chance))
+    below = 0
+    for ratio, number in sorted(ratios):
+        below += number
+        if below >= ops / 2:
+            break
+    # The deviation of a median is sqrt(pi / 2) times that of a mean.
+    chance = 1.25 * sqrt(2.0 * log(1.0 / CHANCE)) \
+        * min(SPREAD_MAX, spread or USUAL_SPREAD) / sqrt(ops)
+    return max(1.0, ratio / (1.0 + chance))
 
 
-def _against_targets(clients: Clients, unsteady: AbstractSet[int], more_ms: float, path: Path,
-                     load: float) -> List[Felt]:
+def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more_ms: float,
+                     loads: Mapping[int, float], most: float) -> List[Felt]:
     found: List[Felt] = []
-    for pool_id, (read, write) in _sums(clients, unsteady, path.osds).items():
+    for pool_id, (read, write) in sums.items():
         pool = clients.pools[pool_id]
-        for kind, ops, target, spread in (
-                ('reads', read, pool.read_target_ms, pool.read_spread),
-                ('writes', write, pool.write_target_ms, pool.write_spread)):
-            if target is not None and ops.number:
-                found.append(Felt(pool.name, kind, ops.sum_ns / ops.number / 1e6,
-                                  target * (1.0 if pool.named else load) + more_ms,
-                                  ops.number, spread or USUAL_SPREAD))
+        for kind, ops, target, usual, spread in (
+                ('reads', read, pool.read_target_ms, pool.read_baseline_ms, pool.read_spread),
+                ('writes', write, pool.write_target_ms, pool.write_baseline_ms,
+                 pool.write_spread)):
+            if target is None or not ops.number:
+                continue
+            if not pool.named and usual is not None:
+                target = max(target, min(loads.get(pool_id, 1.0) * target, most * usual))
+            found.append(Felt(pool.name, kind, ops.sum_ns / ops.number / 1e6, target + more_ms,
+                              ops.number, spread or USUAL_SPREAD, named=pool.named))
     return found
 
 
-def _sums(clients: Clients, unsteady: AbstractSet[int], path: AbstractSet[int]
-          ) -> Dict[int, Tuple[Ops, Ops]]:
-    sums: Dict[int, Tuple[Ops, Ops]] = {}
-    for row in _sane(clients):
+def _sums(clients: Clients, unsteady: AbstractSet[int], path: Path
+          ) -> Tuple[Dict[int, Tuple[Ops, Ops]], Dict[int, Tuple[Ops, Ops]]]:
+    """Pool -> its operations, without those of unsteady OSDs, and all; of pools on the path."""
+    steady: Dict[int, Tuple[Ops, Ops]] = {}
+    everything: Dict[int, Tuple[Ops, Ops]] = {}
+    concerned = set(path.pools)
+    nothing = (Ops(), Ops())
+    for row in clients.rows:
+        if row.pool not in clients.pools or not row.read.sane or not row.write.sane:
+            continue
+        if row.osd in path.near:
+            concerned.add(row.pool)
+        read, write = everything.get(row.pool, nothing)
+        everything[row.pool] = (_add(read, row.read), _add(write, row.write))
         if row.osd not in unsteady:
-            read, write = sums.get(row.pool, (Ops(), Ops()))
-            sums[row.pool] = (_add(read, row.read), _add(write, row.write))
-    if not path:
-        return sums
-    concerned = {row.pool for row in _sane(clients) if row.osd in path}
-    return {pool: ops for pool, ops in sums.items() if pool in concerned}
-
-
-def _sane(clients: Clients) -> Iterable[ClientOps]:
-    return (row for row in clients.rows
-            if row.pool in clients.pools and row.read.sane and row.write.sane)
+            read, write = steady.get(row.pool, nothing)
+            steady[row.pool] = (_add(read, row.read), _add(write, row.write))
+    if not path.osds:
+        return steady, everything
+    return ({pool: ops for pool, ops in steady.items() if pool in concerned},
+            {pool: ops for pool, ops in everything.items() if pool in concerned})
 
 
 def _add(one: Ops, other: Ops) -> Ops:

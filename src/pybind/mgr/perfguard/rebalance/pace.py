@@ -27,10 +27,20 @@ class Pace:
     acquitted: float = 0.0
     #: The most PGs that were in flight since the last reading.
     used: int = 0
+    #: Readings in a row in which all pools together were over their limits.
+    above: int = 0
+    #: Hosts that moves have burdened -> when; known to this mgr alone, which has seen them since.
+    burdened: Mapping[str, float] = field(default_factory=dict, compare=False)
+    seen_since: float = field(default=0.0, compare=False)
+
+
+#: Would make the document large.
+NOT_KEPT = ('burdened', 'seen_since')
 
 
 def pace_to_json(pace: Pace) -> Dict[str, Any]:
-    return {**vars(pace), 'levels': dict(pace.levels)}
+    kept = {key: value for key, value in vars(pace).items() if key not in NOT_KEPT}
+    return {**kept, 'levels': dict(pace.levels)}
 
 
 def pace_from_json(raw: Mapping[str, Any]) -> Pace:
@@ -39,4 +49,5 @@ def pace_from_json(raw: Mapping[str, Any]) -> Pace:
                 bool(raw['halted']), str(raw['why']),
                 str(raw.get('code', Code.FIRST_PACE)),
                 {str(name): float(ms) for name, ms in raw.get('levels', {}).items()},
-                float(raw.get('acquitted', 0.0)), int(raw.get('used', 0)))
+                float(raw.get('acquitted', 0.0)), int(raw.get('used', 0)),
+                int(raw.get('above', 0)))

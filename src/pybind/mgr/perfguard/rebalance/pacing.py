@@ -9,11 +9,15 @@ from ..words import plural
 from .clients import Path
 from .holds import NOREBALANCE
 from .mon_options import PROPOSE_INTERVAL
+from .pace import Pace
 from .releasing import flight_osds
 from .settings import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
 from .throttle import decide
 from .turn import Turn
+
+#: For so long after a move its hosts are not what the load is judged by.
+AFTERWARDS_SECONDS = 600.0
 
 
 def set_pace(turn: Turn) -> None:
@@ -25,7 +29,8 @@ def set_pace(turn: Turn) -> None:
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))
     if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
         # Otherwise nothing moves, and whatever clients feel is not its doing.
-        path = _path(turn) if clients.time != pace.decided else Path()
+        pace = _burdened(turn, pace)
+        path = _path(turn, pace) if clients.time != pace.decided else Path()
         pace = decide(pace, clients, unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
                       pace.used, options, _nothing_moves(turn), path)
@@ -38,14 +43,30 @@ def set_pace(turn: Turn) -> None:
     turn.set(pace=pace, stalls=stalls)
 
 
-def _path(turn: Turn) -> Path:
-    """The OSDs that PGs in flight burden, and all others of their hosts."""
-    osds = flight_osds(turn)
-    if not osds:
-        return Path()
-    host_of = turn.seen.crush.host_of
-    hosts = {host_of(osd) for osd in osds}
-    return Path(osds, osds | {osd for osd in turn.seen.osdmap.osds if host_of(osd) in hosts})
+def _burdened(turn: Turn, pace: Pace) -> Pace:
+    """With the hosts that moves burden now: they delete PGs, and catch up, for a while after."""
+    now, host_of = turn.now, turn.seen.crush.host_of
+    hosts = {host: since for host, since in pace.burdened.items()
+             if 0.0 <= now - since < AFTERWARDS_SECONDS}
+    hosts.update(dict.fromkeys((host_of(osd) or 'osd.%d' % osd for osd in flight_osds(turn)), now))
+    return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
+
+
+def _path(turn: Turn, pace: Pace) -> Path:
+    """The OSDs that PGs in flight burden, those of all hosts that moves burden or have burdened,
+    and pools whose rules lead there. A new mgr does not know what moved before: all are near."""
+    seen, osds = turn.seen, flight_osds(turn)
+    host_of = seen.crush.host_of
+    if turn.now - pace.seen_since < AFTERWARDS_SECONDS:
+        near = frozenset(seen.osdmap.osds)
+    else:
+        near = frozenset(osd for osd in seen.osdmap.osds
+                         if (host_of(osd) or 'osd.%d' % osd) in pace.burdened)
+    rules = {pool.crush_rule for pool in seen.osdmap.pools.values()}
+    leading = {rule for rule in rules
+               if any(seen.crush.weight_of(rule, osd) > 0.0 for osd in osds)}
+    return Path(osds, near | osds, frozenset(
+        pool.id for pool in seen.osdmap.pools.values() if pool.crush_rule in leading))
 
 
 def _nothing_moves(turn: Turn) -> bool:

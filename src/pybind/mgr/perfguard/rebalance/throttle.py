@@ -7,14 +7,14 @@ or where the evidence is thin. Where clients wait too long although no more than
 go, whatever is under way is halted until they are well.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Sequence
+from typing import AbstractSet, List, Sequence
 
 from ..options import Options
 from ..reasons import Code, Reason
 from ..watch.latency_limits import named_target
 from ..words import plural
 from .batch import Caps
-from .clients import IDLE_SECONDS, Clients, Felt, Path, felt, judged
+from .clients import IDLE_SECONDS, SMALL_OPS, Clients, Felt, Path, felt, judged, strain
 from .pace import Pace
 
 #: Cap where max_pgs_in_flight is 0 and the cluster is small (room.py): the caps by OSD and host
@@ -39,6 +39,13 @@ INNOCENT_READINGS = 36
 #: whatever it is that clients feel; without any limit in time, a load that has grown twice would
 #: halt a campaign for good.
 ACQUITTAL_SECONDS = 3600.0
+
+
+#: Readings in a row with all pools together over their limits, each of which chance may explain,
+#: that count like one that it does not explain (1 min).
+LASTING_READINGS = 12
+#: The load raises no limit above so many baselines, also where the alarm has been raised higher.
+LOAD_BASELINES_MAX = 3.0
 
 
 @dataclass(frozen=True)
@@ -89,28 +96,52 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
-    plain = felt(clients, unsteady, stall_ms, path, _most_load(options))
-    pace = _lower_levels(pace, plain)
-    seen = judged([_levelled(each, pace, options) for each in plain])
-    if not seen:
+    plain = judged(felt(clients, unsteady, stall_ms, path, _most_load(options)))
+    if not plain:
         return _guess(pace, clients)
+    pace = _lower_levels(pace, plain)
+    seen = _all_levelled(plain, pace, options)
+    strained = strain(seen)
+    # What no single reading proves, many in a row do.
+    pace = replace(pace, above=pace.above + 1 if strained > 1.0 else 0)
     worst = max(seen, key=lambda each: each.pressure)
-    if pace.halted and worst.pressure > 1.0 and pace.over >= INNOCENT_READINGS \
+    # To go on after a halt, it is not enough that chance may explain what clients wait.
+    pressure = max(worst.pressure, strained) if pace.halted else worst.pressure
+    if pace.halted and pressure > 1.0 and pace.over >= INNOCENT_READINGS \
             and nothing_moves and _may_rise(pace, seen, options):
         return _acquit(pace, seen)
-    if worst.pressure > 1.0:
-        # A small PG comes and goes between two readings: that it was there shows in its OSDs.
-        return _lower(pace, worst, max(in_flight, 1 if unsteady else 0), nothing_moves)
+    # A small PG comes and goes between two readings: that it was there shows in its OSDs.
+    used = max(in_flight, 1 if unsteady else 0)
+    if pressure > 1.0:
+        return _lower(pace, worst, used, nothing_moves)
+    if pace.above >= LASTING_READINGS:
+        return replace(_lower(replace(pace, above=0), worst, used, nothing_moves),
+                       code=Code.LATENCY, why='%s: for %s' % (
+                           _latency(worst).text, plural(LASTING_READINGS, 'period')))
     # What was halted goes on where the target is met: nothing moves that could be in its way.
-    if worst.pressure <= (1.0 if pace.halted else COMFORT):
+    if max(pressure, strained) <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)
     return _because(replace(pace, over=0, under=0), _latency(worst))
 
 
 def _most_load(options: Options) -> float:
-    """What the load may add to a target: beyond the alarm the cluster is in trouble, whatever the
-    cause, and movement yields."""
-    return max(1.0, options.latency_alarm_factor / options.latency_factor)
+    """Baselines to which the load may raise a target: beyond that the cluster is in trouble,
+    whatever the cause, and movement yields."""
+    return min(options.latency_alarm_factor, LOAD_BASELINES_MAX)
+
+
+def _all_levelled(plain: Sequence[Felt], pace: Pace, options: Options) -> List[Felt]:
+    """Small pools also at the level that they have together: their own are chance."""
+    joined = {each.kind: _levelled(each, pace, options).target_ms / each.target_ms
+              for each in plain if not each.pool}
+    found = []
+    for each in plain:
+        levelled = _levelled(each, pace, options)
+        if each.ops < SMALL_OPS and each.pool and not each.named:
+            least = joined.get(each.kind, 1.0) * each.target_ms
+            levelled = levelled._replace(target_ms=max(levelled.target_ms, least))
+        found.append(levelled)
+    return found
 
 
 def _levelled(each: Felt, pace: Pace, options: Options) -> Felt:
@@ -130,7 +161,7 @@ def _lower_levels(pace: Pace, plain: Sequence[Felt]) -> Pace:
     if not pace.levels:
         return pace
     ms = {_name(each): each.ms for each in plain}
-    within = {_name(each) for each in plain if each.pressure <= 1.0}
+    within = {_name(each) for each in plain if each.ms <= each.target_ms}
     return replace(pace, levels={name: min(level, ms.get(name, level))
                                  for name, level in pace.levels.items() if name not in within})
 
@@ -149,7 +180,7 @@ def _may_rise(pace: Pace, seen: Sequence[Felt], options: Options) -> bool:
 
 def _acquit(pace: Pace, seen: Sequence[Felt]) -> Pace:
     """Latency stayed high although nothing moved: the load has changed, and is the new baseline."""
-    levels = {_name(each): each.ms for each in seen if each.pressure > 1.0}
+    levels = {_name(each): each.ms for each in seen if each.ms > each.target_ms}
     worst = max(seen, key=lambda each: each.pressure)
     return replace(pace, pgs=1.0, over=0, under=0, halted=False, acquitted=pace.decided,
                    levels={**pace.levels, **levels}, code=Code.NEW_BASELINE,

@@ -49,4 +49,5 @@ def target_ms(baseline_ms: Optional[float], named: Optional[float], options: Opt
     if not floor:
         # A disk behind a cache on flash is as fast as flash while that lasts.
         floor = HDD_FLOOR_MS if disk and baseline_ms >= HDD_FLOOR_MS else FLASH_FLOOR_MS
+        floor = min(floor, baseline_ms)
     return max(options.latency_factor * baseline_ms, baseline_ms + floor)

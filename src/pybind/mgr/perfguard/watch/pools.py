@@ -150,8 +150,9 @@ class PoolWatch:
                            pool.spreads['reads'].value, pool.spreads['writes'].value)
 
     def read_baselines(self) -> Dict[int, float]:
-        """Pool -> what a read usually takes, in ms, where that is known."""
-        found = {pool_id: pool.baselines['reads'] for pool_id, pool in self._pools.items()}
+        """Pool -> what a read usually takes, in ms, where that is known and no alarm holds."""
+        found = {pool_id: pool.baselines['reads'] for pool_id, pool in self._pools.items()
+                 if not pool.alarms['reads'].since}
         return {pool_id: ms for pool_id, ms in found.items() if ms is not None}
 
     def slow(self) -> List[Tuple[int, str, float]]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How much latency varies by chance, and from OSD to OSD, while nothing is wrong."""
+from statistics import median
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from ..cluster.types import ClientOps
@@ -11,6 +12,10 @@ LEAST_PAIRS = 10.0
 #: Operations of one reading that say anything, and reads of one OSD that make its norm.
 LEAST_OPS = 20
 LEAST_READS = 500.0
+
+
+#: A difference counts at most so many times the mean of the squares.
+OUTLIER = 9.0
 
 
 class Spread:
@@ -36,6 +41,8 @@ class Spread:
             before, number = self._last
             middle = (mean * ops + before * number) / (ops + number)
             square = (mean - before) ** 2 / (1.0 / ops + 1.0 / number) / middle ** 2
+            if self._pairs >= LEAST_PAIRS:
+                square = min(square, OUTLIER * self._sum / self._pairs)
             self._pairs = MEMORY * self._pairs + 1.0
             self._sum = MEMORY * self._sum + square
         self._last = [mean, ops]
@@ -50,21 +57,30 @@ class Spread:
 
 
 class OsdNorms:
-    """OSD -> latency of its reads, in baselines of their pools, while nothing moves."""
+    """OSD -> latency of its reads against those of the median OSD, while nothing moves."""
 
     def __init__(self) -> None:
         self._sums: Dict[int, List[float]] = {}
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
         """One reading while it is quiet; `baselines`: of reads in ms, by pool."""
+        read: Dict[int, List[float]] = {}
         for row in rows:
             usual_ms = baselines.get(row.pool)
-            if not usual_ms or not row.read.number or not row.read.sane:
-                continue
-            sums = self._sums.setdefault(row.osd, [0.0, 0.0, 0.0])
-            sums[0] += row.read.sum_ns
-            sums[1] += row.read.number * 1e6 * usual_ms
-            sums[2] += row.read.number
+            if usual_ms and row.read.number and row.read.sane:
+                sums = read.setdefault(row.osd, [0.0, 0.0, 0.0])
+                sums[0] += row.read.sum_ns
+                sums[1] += row.read.number * 1e6 * usual_ms
+                sums[2] += row.read.number
+        if not read:
+            return
+        # The load of the hour is not a property of the OSDs.
+        common = median(actual / usual for actual, usual, _ in read.values()) or 1.0
+        for osd, (actual, usual, number) in read.items():
+            sums = self._sums.setdefault(osd, [0.0, 0.0, 0.0])
+            sums[0] += actual
+            sums[1] += usual * common
+            sums[2] += number
         for sums in self._sums.values():
             sums[:] = [MEMORY * each for each in sums]
 

@@ -8,11 +8,12 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
+from perfguard.reasons import Code
 from perfguard.rebalance import clients as clients_module
 from perfguard.rebalance.clients import (CHANCE_MAX, IDLE_SECONDS, LEAST_OPS, USUAL_SPREAD, Clients,
-                                         Path, PoolClients, felt, judged, load_factor)
-from perfguard.rebalance.pace import Pace
-from perfguard.rebalance.throttle import decide
+                                         Path, PoolClients, felt, judged, load_factors)
+from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
+from perfguard.rebalance.throttle import LASTING_READINGS, decide
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)
 SECONDS = 5.0
@@ -119,8 +120,8 @@ def test_in_trouble_movement_yields_whatever_the_cause() -> None:
 def test_slow_osds_away_from_the_path_are_no_load() -> None:
     away = {osd: 3.0 for osd in OSDS if osd >= 8}
     clients = replace(spread_out(away), norms={osd: away.get(osd, 1.0) for osd in OSDS})
-    assert load_factor(clients, PATH.near) == 1.0
-    assert load_factor(spread_out(away), PATH.near) > 2.5
+    assert load_factors(clients, PATH.near) == {1: 1.0}
+    assert load_factors(spread_out(away), PATH.near)[1] > 2.5
 
 
 def test_an_order_of_the_operator_is_no_matter_of_the_load() -> None:
@@ -129,12 +130,12 @@ def test_an_order_of_the_operator_is_no_matter_of_the_load() -> None:
 
 
 @pytest.mark.parametrize('change', [
-    {'norms': {}}, {'norms': {20: 1.0, 21: 1.0}}, {'ops': 5},
+    {'ops': 5}, {'rows': spread_out(dict.fromkeys(OSDS, 1.7)).rows[:10]},
     {'pool': PoolClients('p', 256, 900.0, 1.5, 3.0, 1.0, 2.0, erasure=True)}])
 def test_a_reference_needs_reads_of_several_osds(change: Dict[str, object]) -> None:
     clients = spread_out(dict.fromkeys(OSDS, 1.7), ops=change.pop('ops', 500),  # type: ignore
                          pool=change.pop('pool', None))  # type: ignore
-    assert load_factor(replace(clients, **change), PATH.near) == 1.0
+    assert load_factors(replace(clients, **change), PATH.near).get(1, 1.0) == 1.0
 
 
 def test_pools_away_from_the_path_do_not_count() -> None:
@@ -144,3 +145,84 @@ def test_pools_away_from_the_path_do_not_count() -> None:
     clients = Clients(1.0, SECONDS, rows, pools, IDLE_SECONDS)
     assert [each.pool for each in felt(clients, frozenset(), 0.0, PATH)] == ['p1']
     assert [each.pool for each in felt(clients, frozenset(), 0.0)] == ['p1', 'p2']
+
+
+# ---- what must not pass for chance or load
+
+def test_failing_osds_are_no_load() -> None:
+    failing = {**dict.fromkeys(OSDS, 1.0), **dict.fromkeys(range(4), 2.6), 20: 1000.0, 21: 1000.0}
+    assert load_factors(spread_out(failing), PATH.near) == {1: 1.0}
+    assert pace_after(spread_out({**dict.fromkeys(range(20), 2.6), 20: 1000.0})) == 8.0
+
+
+def test_the_load_of_one_pool_excuses_no_other() -> None:
+    slow, fast = spread_out(dict.fromkeys(OSDS, 2.2)), spread_out({})
+    rows = (*fast.rows, *(row._replace(pool=2) for row in slow.rows))
+    clients = replace(fast, rows=rows, pools={1: fast.pools[1],
+                                              2: fast.pools[1]._replace(name='q')})
+    loads = load_factors(clients, PATH.near)
+    assert loads[1] == 1.0 and loads[2] > 1.8
+
+
+def test_limits_stay_below_three_baselines() -> None:
+    louder = replace(OPTIONS, latency_alarm_factor=1000.0)
+    clients = spread_out(dict.fromkeys(OSDS, 80.0))
+    pace = decide(Pace(pgs=16.0), clients, frozenset(), 0.0, 16, louder, path=PATH)
+    assert pace.pgs == 8.0 and 'limit 3.00 ms' in pace.why
+
+
+def few(ms: float, time: float, ops: int = 60, named: bool = False) -> Clients:
+    rows = (ClientOps(1, 0, Ops(int(ops * ms * 1e6), ops), Ops()),)
+    pools = {1: PoolClients('p', 64, 12.0, 1.5, 3.0, 1.0, 2.0, named=named)}
+    return Clients(time, SECONDS, rows, pools, IDLE_SECONDS)
+
+
+def test_what_chance_may_explain_is_no_comfort() -> None:
+    pace, halted = Pace(pgs=4.0), Pace(pgs=1.0, halted=True)
+    for turn in range(1, 11):
+        pace = decide(pace, few(2.0, turn), frozenset(), 0.0, 4, OPTIONS)
+        halted = decide(halted, few(2.0, turn), frozenset(), 0.0, 0, OPTIONS, nothing_moves=True)
+        assert pace.pgs == 4.0 and halted.halted
+    assert decide(Pace(pgs=4.0), few(2.0, 1, named=True), frozenset(), 0.0, 4, OPTIONS).pgs == 2.0
+
+
+def test_what_lasts_is_no_chance() -> None:
+    pace = Pace(pgs=16.0)
+    for turn in range(1, LASTING_READINGS + 1):
+        assert pace.pgs == 16.0
+        pace = decide(pace, few(2.0, turn), frozenset(), 0.0, 16, OPTIONS)
+    assert pace.pgs == 8.0 and pace.code == Code.LATENCY and pace.above == 0
+    assert pace_from_json(pace_to_json(replace(pace, above=3))).above == 3
+
+
+def test_a_new_baseline_of_small_pools_counts_for_them_together() -> None:
+    rng = random.Random(5)
+    pace, halted = Pace(pgs=16.0), 0
+    for turn in range(1, 1500):
+        pace = decide(pace, small_pools(rng, SECONDS * turn, 2.0), frozenset(), 0.0,
+                      0 if pace.halted else int(pace.pgs), OPTIONS, nothing_moves=pace.halted)
+        halted += pace.halted
+    assert halted < 0.2 * 1500
+
+
+def test_a_stray_operation_ends_no_baseline() -> None:
+    pace = Pace(pgs=4.0, levels={'reads of pool p': 5.0})
+    for ms in (0.1, 9.0):
+        assert decide(pace, few(ms, 1.0, ops=2), frozenset(), 0.0, 4, OPTIONS).levels \
+            == pace.levels
+
+
+def test_where_nearly_all_osds_peer_all_count() -> None:
+    clients = spread_out(dict.fromkeys(range(23), 15.0), ops=4000)
+    thin = clients.rows[23]._replace(read=Ops(30 * 10 ** 6, 30), write=Ops(60 * 10 ** 6, 30))
+    clients = replace(clients, rows=(*clients.rows[:23], thin))
+    pace = decide(Pace(pgs=16.0), clients, frozenset(range(23)), 0.0, 16, OPTIONS)
+    assert pace.pgs == 8.0
+
+
+def test_pools_whose_rules_lead_to_the_path_count() -> None:
+    rows = (ClientOps(1, 20, Ops(9 * 10 ** 9, 1000), Ops()),)
+    clients = Clients(1.0, SECONDS, rows, {1: PoolClients('p', 32, 9.0, 2.0)}, IDLE_SECONDS)
+    for path, pools in ((PATH, []), (PATH._replace(pools=frozenset({1})), ['p']),
+                        (PATH._replace(near=frozenset({*PATH.near, 20})), ['p'])):
+        assert [each.pool for each in felt(clients, frozenset(), 0.0, path)] == pools

@@ -59,9 +59,26 @@ def test_norm_of_an_osd() -> None:
 
 
 @pytest.mark.parametrize('baseline, disk, expected', [
-    (0.15, False, 0.15 + FLASH_FLOOR_MS), (0.15, True, 0.15 + FLASH_FLOOR_MS),
+    (0.15, False, 0.3), (0.15, True, 0.3), (0.8, False, 0.8 + FLASH_FLOOR_MS),
     (2.5, False, 1.5 * 2.5), (2.5, True, 2.5 + HDD_FLOOR_MS), (10.0, True, 15.0)])
 def test_a_limit_has_a_floor(baseline: float, disk: bool, expected: float) -> None:
     assert target_ms(baseline, None, DEFAULTS, disk) == pytest.approx(expected)
     assert target_ms(baseline, 0.2, DEFAULTS, disk) == 0.2
     assert target_ms(None, None, DEFAULTS, disk) is None
+
+
+def test_one_hiccup_does_not_make_a_pool_deaf() -> None:
+    rng = random.Random(6)
+    spread = Spread()
+    for turn in range(40):
+        spread.add(10000, draw(rng, 0.5, 100, 1e8) if turn != 20 else 2e11)
+    assert spread.value is not None and spread.value < 12.0
+
+
+def test_the_load_of_the_hour_is_no_property_of_the_osds() -> None:
+    norms = OsdNorms()
+    for factor in (1.0, 0.5, 2.0):
+        for _ in range(50):
+            norms.update([ClientOps(1, osd, Ops(int(factor * ms * 10 ** 8), 100), Ops())
+                          for osd, ms in enumerate((1.0, 1.0, 3.0))], {1: 1.0})
+        assert norms.norms() == pytest.approx({0: 1.0, 1: 1.0, 2: 3.0})
