@@ -56,6 +56,16 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
     return flows
 
 
+def steady(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, Flow]:
+    """The quicker of two readings in a row, by OSD.
+
+    A reading is a mean over half a minute and stands for as long: one stall of 2 s would look like
+    slowness of 30 s.
+    """
+    return {osd: min(flow, before[osd], key=lambda each: each.ms)
+            for osd, flow in after.items() if osd in before}
+
+
 def _peel(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]]) -> Dict[int, float]:
     """What each slow replica adds, in ms: the slowest first, and the next of what is left."""
     added: Dict[int, float] = {}

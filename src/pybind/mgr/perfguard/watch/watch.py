@@ -12,7 +12,7 @@ from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdWatch, busy, without_erasure
 from .percentiles import Tails
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
-from .replicas import replica_flows
+from .replicas import replica_flows, steady
 from .series import LARGEST, History, Point, Series
 from .slow_osds import SlowOsds, SlowSettings
 from .spread import OsdNorms
@@ -86,8 +86,9 @@ class Watch:
         #: OSD -> seconds since its last report, of those that owe one.
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
-        #: OSD -> writes that it replicated, as of the last reading by PG.
+        #: OSD -> writes that it replicated, as of the last readings by PG, and of the last one.
         self._replicas: Dict[int, Flow] = {}
+        self._last_replicas: Dict[int, Flow] = {}
         #: How long some PGs have not been reported to this mgr.
         self._unknown_seconds = 0.0
         self._lock = threading.Lock()
@@ -118,7 +119,9 @@ class Watch:
                                    sight.osdmap.pools, sight.in_flight)
         erasure = {pool.id for pool in sight.osdmap.pools.values() if pool.erasure}
         if readings.pg_writes is not None:
-            self._replicas = replica_flows(readings.pg_writes, readings.pg_seconds)
+            latest = replica_flows(readings.pg_writes, readings.pg_seconds)
+            self._replicas = steady(self._last_replicas, latest)
+            self._last_replicas = latest
         samples = [each._replace(replica=self._replicas.get(each.osd, NO_FLOW))
                    for each in without_erasure(samples, readings.clients, erasure)]
         self.slow.update(

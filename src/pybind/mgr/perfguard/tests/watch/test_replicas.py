@@ -6,7 +6,8 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.types import NO_OSD, Ops, PgWrites
-from perfguard.watch.replicas import MOST_SLOW, replica_flows
+from perfguard.watch.replicas import MOST_SLOW, replica_flows, steady
+from perfguard.watch.types import Flow
 
 #: Milliseconds of a write without trouble.
 USUAL = 2.0
@@ -102,3 +103,11 @@ def test_nonsense() -> None:
             PgWrites('1.4', (0, 1), Ops(0, 0))]
     assert replica_flows(rows, 30.0) == {}
     assert replica_flows([], 0.0) == {}
+
+
+def test_one_reading_of_half_a_minute_accuses_nobody() -> None:
+    """A stall of 2 s makes its mean 60 ms."""
+    usual, stalled = {1: Flow(9.0, 2.0), 2: Flow(9.0, 2.0)}, {1: Flow(9.0, 62.0), 2: Flow(9.0, 2.1)}
+    assert steady({}, stalled) == {}
+    assert steady(usual, stalled) == steady(stalled, usual) == usual
+    assert steady(stalled, stalled) == stalled
