@@ -34,7 +34,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.tool_thread import ToolThread
 from perfguard.cluster.types import (ClientOps, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites,
-                                     Readings, Signals)
+                                     Readings, Signals, Space)
 from perfguard.tests.fakes.cluster import FakeCluster
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.mon_model import ToyMon
@@ -167,6 +167,9 @@ class Console:
 
 class BusyCluster(FakeCluster):
     """Clients are at work on every OSD, so that the watch has something to conclude from."""
+
+    def osd_space(self) -> Dict[int, Space]:
+        return {osd: Space(1 << 43, 1 << 41, 100) for osd in self.toys}
 
     def readings(self, view: object, signals: Signals) -> Readings:
         reports = int(self.now / self.period)

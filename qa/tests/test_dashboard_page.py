@@ -95,7 +95,7 @@ def confirm(browser: Browser, verb: str) -> None:
 
 def buttons(browser: Browser) -> List[str]:
     """What can be done with the campaign."""
-    verbs = ('expand', 'prepare', 'pin', 'start', 'pause', 'resume', 'finish', 'abort')
+    verbs = ('expand', 'prepare', 'pin', 'start', 'pause', 'resume', 'finish', 'abort', 'rollback')
     return [verb for verb in verbs if browser.shows(f'button-{verb}')]
 
 
@@ -166,7 +166,7 @@ def test_expansion(scene: Scene) -> None:
     browser.wait(lambda: bar(browser) > 0, 'the bar to move', 60)
     first = bar(browser)
     browser.wait(lambda: bar(browser) > first, 'the bar to move on', 60)
-    assert buttons(browser) == ['pause', 'finish', 'abort']
+    assert buttons(browser) == ['pause', 'finish', 'abort', 'rollback']
     assert browser.text('eta') and browser.text('reasons')
 
 
@@ -179,7 +179,8 @@ def test_pause(scene: Scene) -> None:
     confirm(browser, 'pause')
     cluster.wait(lambda: guard.status()['paused'], 15, 'the pause')
     cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 15, 'norebalance')
-    browser.wait(lambda: buttons(browser) == ['resume', 'finish', 'abort'], 'the resume button')
+    browser.wait(lambda: buttons(browser) == ['resume', 'finish', 'abort', 'rollback'],
+                 'the resume button')
 
 
 def test_reader(scene: Scene) -> None:
@@ -215,7 +216,7 @@ def test_failover(scene: Scene) -> None:
     cluster.start('mgr.' + dead)
     browser.wait(lambda: not browser.shows('banner-stale'), 'an answer', 60)
     assert cluster.active_mgr() != dead and scene.guard.status()['paused']
-    assert buttons(browser) == ['resume', 'finish', 'abort']
+    assert buttons(browser) == ['resume', 'finish', 'abort', 'rollback']
     assert browser.script('return window.neverReloaded')
 
 
@@ -229,7 +230,7 @@ def test_resume_and_abort(scene: Scene) -> None:
     browser.wait_text('phase', 'ABORTED', 60)
     assert guard.status()['phase'] == 'ABORTED' and guard.status()['released'] > 0
     browser.wait_text('events', 'abort')
-    assert buttons(browser) == ['expand', 'prepare']
+    assert buttons(browser) == ['expand', 'prepare', 'resume', 'finish', 'rollback']
     assert 'norebalance' not in scene.cluster.osd_dump()['flags_set']
 
 

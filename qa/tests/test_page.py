@@ -124,6 +124,17 @@ def test_buttons_follow_the_phase_and_changes_are_announced(browser: Browser,
     assert 'button-prepare' in buttons(browser)
 
 
+def test_the_ways_out_of_an_aborted_campaign(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'aborted')
+    browser.wait_text('phase', 'ABORTED')
+    assert set(buttons(browser)) >= {'button-resume', 'button-rollback', 'button-finish'}
+    for verb, phase in (('resume', 'RELEASING'), ('abort', 'ABORTED'), ('rollback', 'ABORTING')):
+        browser.click(f'button-{verb}')
+        browser.click('confirm-yes')
+        browser.wait_text('phase', phase)
+    assert 'button-rollback' not in buttons(browser)
+
+
 def test_a_pool_that_is_chosen_comes_with_its_hour(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.wait_shows('chart-latency-1')

@@ -16,6 +16,7 @@ from qa.lib.joins import wait_reported
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
 EACCES = 13
+EAGAIN = 11
 ENOENT = 2
 
 
@@ -36,9 +37,16 @@ class Viewer:
         return done.returncode, done.stdout if done.returncode == 0 else done.stderr
 
     def get(self, *words: str) -> Dict[str, Any]:
-        retval, out = self.ask(*words)
-        assert retval == 0, (words, retval, out)
-        found: Dict[str, Any] = json.loads(out)
+        answers = []
+
+        def answered() -> bool:
+            # New OSDs may not have reported yet.
+            answers.append(self.ask(*words))
+            return answers[-1][0] != EAGAIN
+
+        self._cluster.wait(answered, 60, 'an answer')
+        assert answers[-1][0] == 0, (words, answers[-1])
+        found: Dict[str, Any] = json.loads(answers[-1][1])
         return found
 
 

@@ -3,24 +3,29 @@
 import { bytesText, plural, secondsText } from './format';
 import type { Campaign, Phase } from './types';
 
-export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 'finish';
+export type Verb = 'prepare' | 'pin' | 'start' | 'pause' | 'resume' | 'abort' | 'rollback'
+    | 'finish';
 
-/** What perfguard will not refuse, the most likely first. */
-export function verbsOf(phase: Phase, paused: boolean): Verb[] {
+/** What perfguard will not refuse, the most likely first; a rollback may be refused all the same.
+ * `pinned`: PGs that are held back. */
+export function verbsOf(phase: Phase, paused: boolean, pinned = 0): Verb[] {
     switch (phase) {
         case 'PREPARED':
             return ['pin', 'finish', 'abort'];
         case 'PINNING':
             return ['abort'];
         case 'PINNED':
-            return ['start', 'finish', 'abort'];
+            return ['start', 'finish', 'abort', 'rollback'];
         case 'RELEASING':
         case 'HOLDING':
-            return [paused ? 'resume' : 'pause', 'finish', 'abort'];
+            return [paused ? 'resume' : 'pause', 'finish', 'abort', 'rollback'];
         case 'FINISHING':
             return ['abort'];
         case 'ABORTING':
             return [];
+        case 'ABORTED':
+            // The three ways out of PERFGUARD_HELD_PINS.
+            return pinned ? ['resume', 'rollback', 'finish', 'prepare'] : ['prepare'];
         default:
             return ['prepare'];
     }
@@ -62,6 +67,14 @@ export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirm
                 `The ${plural(flying, 'PG')} in flight go on, then ${pgs} still to be released.`]);
         case 'finish':
             return finish(pinned, pgs);
+        case 'rollback':
+            return {
+                title: 'Roll back?', yes: 'Roll back', body: {}, grave: true,
+                text: ['The CRUSH weights or the CRUSH map from before the campaign are restored, '
+                    + 'without remapping a PG.', `The ${plural(flying, 'PG')} in flight are pinned `
+                    + 'back. PGs that have moved are released to their old places, as fast as '
+                    + 'clients allow.'],
+            };
         default:
             return {
                 title: 'Abort the campaign?', yes: 'Abort', body: {}, grave: true,

@@ -13,6 +13,12 @@ export interface OrderPreview {
     bytes: number;
     primaries_moving: number;
     unpinnable_pgs: number;
+    /** What target=balanced moves in all; null where that is not the target or not known. */
+    balanced: {
+        shards: number; bytes: number; extra_shards: number; limit_shards: number;
+    } | null;
+    /** The mons' proposal interval while PGs are released. */
+    fast_peering: { text: string };
 }
 
 const MOST_NAMES = 8;
@@ -28,13 +34,22 @@ export function previewLines(order: OrderPreview): string[] {
     const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : '';
     const who = `${plural(names.length, 'OSD')} of CRUSH weight 0 get their weight: `
         + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`;
+    const peering = `While PGs are released: ${order.fast_peering.text}.`;
     if (!order.one_epoch) {
-        return [who, `PGs will be remapped first and pinned then: ${order.reason}.`];
+        return [who, `PGs will be remapped first and pinned then: ${order.reason}.`, peering];
     }
     const lines = [who, `${plural(order.pgs, 'PG')} are pinned in the same epoch, so that nothing `
         + `moves at first. Then ${plural(order.shards, 'shard')}, ${bytesText(order.bytes)}, are `
         + `copied as fast as clients allow; ${countText(order.primaries_moving)} primaries move.`];
-    return order.unpinnable_pgs ? [...lines,
-        `${plural(order.unpinnable_pgs, 'PG')} cannot be pinned and will be remapped at once.`]
-        : lines;
+    if (order.balanced) {
+        lines.push(`With target=balanced ${plural(order.balanced.shards, 'shard')}, `
+            + `${bytesText(order.balanced.bytes)}, move in all (limit `
+            + `${countText(order.balanced.limit_shards)}), `
+            + `${countText(order.balanced.extra_shards)} of them for the balance alone.`);
+    }
+    if (order.unpinnable_pgs) {
+        lines.push(`${plural(order.unpinnable_pgs, 'PG')} cannot be pinned and will be remapped at `
+            + 'once.');
+    }
+    return [...lines, peering];
 }

@@ -64,6 +64,9 @@ const CHECKS: Record<string, string> = {
     PERFGUARD_LATENCY: 'clients much slower than usual',
     PERFGUARD_STALLED: 'campaign stalled',
     PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
+    PERFGUARD_HELD_PINS: 'aborted campaign holds PGs back',
+    PERFGUARD_LOOP_FAILED: 'perfguard fails in every turn',
+    PERFGUARD_PROBE_LEFT: 'probe left something behind',
     PERFGUARD_PROBE_REGRESSION: 'probe slower than its baseline',
     PERFGUARD_INTERRUPTED: 'state could not be read',
 };

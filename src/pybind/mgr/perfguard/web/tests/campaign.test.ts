@@ -15,9 +15,11 @@ const CAMPAIGN: Partial<Campaign> = {
 test('buttons are those that perfguard does not refuse', () => {
     const table: [Phase, boolean, string][] = [
         ['IDLE', false, 'prepare'], ['PREPARED', false, 'pin finish abort'],
-        ['PINNING', false, 'abort'], ['PINNED', false, 'start finish abort'],
-        ['RELEASING', false, 'pause finish abort'], ['HOLDING', false, 'pause finish abort'],
-        ['HOLDING', true, 'resume finish abort'], ['RELEASING', true, 'resume finish abort'],
+        ['PINNING', false, 'abort'], ['PINNED', false, 'start finish abort rollback'],
+        ['RELEASING', false, 'pause finish abort rollback'],
+        ['HOLDING', false, 'pause finish abort rollback'],
+        ['HOLDING', true, 'resume finish abort rollback'],
+        ['RELEASING', true, 'resume finish abort rollback'],
         ['FINISHING', false, 'abort'], ['DONE', false, 'prepare'], ['ABORTING', false, ''],
         ['ABORTED', false, 'prepare']];
     for (const [phase, paused, verbs] of table) {
@@ -32,6 +34,13 @@ test('finish keeps the pins only if there are some, and says so', () => {
     const last = confirmationOf('finish', { ...CAMPAIGN, pinned: 0 });
     assert.deepEqual(last.body, {});
     assert.doesNotMatch(last.text.join(' '), /upmaps/);
+});
+
+test('an aborted campaign that holds PGs back has three ways out', () => {
+    assert.equal(verbsOf('ABORTED', false, 84).join(' '), 'resume rollback finish prepare');
+    const asked = confirmationOf('rollback', CAMPAIGN);
+    assert.equal(asked.grave, true);
+    assert.match(asked.text.join(' '), /from before the campaign .* 20 PGs in flight/);
 });
 
 test('abort tells what is lost', () => {

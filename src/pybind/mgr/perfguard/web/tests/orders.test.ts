@@ -6,6 +6,7 @@ import { type OrderPreview, previewLines } from '../src/orders';
 const ORDER: OrderPreview = {
     waits_for_change: false, weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
     pgs: 40, shards: 52, bytes: 3 * 2 ** 30, primaries_moving: 11, unpinnable_pgs: 0,
+    balanced: null, fast_peering: { text: 'paxos_propose_interval is 0.1 s' },
 };
 
 test('an expansion tells who joins and what will be copied', () => {
@@ -13,6 +14,14 @@ test('an expansion tells who joins and what will be copied', () => {
     assert.match(told, /2 OSDs of CRUSH weight 0 get their weight: osd\.8, osd\.9\./);
     assert.match(told, /40 PGs are pinned .* 52 shards, 3\.0 GiB, .* 11 primaries move/);
     assert.doesNotMatch(told, /cannot be pinned/);
+});
+
+test('what balancing adds and what is borrowed from the mons is told', () => {
+    const balanced = { shards: 61, bytes: 2 ** 31, extra_shards: 9, limit_shards: 104 };
+    const told = previewLines({ ...ORDER, balanced }).join(' ');
+    assert.match(told, /61 shards, 2\.0 GiB, move in all \(limit 104\), 9 of them/);
+    assert.match(told, /paxos_propose_interval is 0\.1 s/);
+    assert.doesNotMatch(previewLines(ORDER).join(' '), /in all/);
 });
 
 test('what will be remapped at once is told', () => {

@@ -13,7 +13,9 @@ import { Expand } from './expand';
 const LABELS: Record<Verb, string> = {
     prepare: 'Prepare\u2026', pin: 'Pin\u2026', start: 'Start\u2026', pause: 'Pause\u2026',
     resume: 'Resume\u2026', abort: 'Abort\u2026', finish: 'Finish\u2026',
+    rollback: 'Roll back\u2026',
 };
+const GRAVE: ReadonlySet<Verb> = new Set(['abort', 'rollback']);
 const FIRST: ReadonlySet<Verb> = new Set(['pin', 'start', 'pause', 'resume']);
 
 export function CampaignButtons({ store, overview }: { store: Store; overview: Overview }) {
@@ -22,7 +24,8 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
         return null;
     }
     const { rebalance } = overview;
-    const allowed = verbsOf(overview.status.phase, rebalance.paused ?? false);
+    const allowed = verbsOf(overview.status.phase, rebalance.paused ?? false,
+        rebalance.pinned ?? 0);
     // A question stays until it is answered, also when the phase changes meanwhile.
     const keep = (verb: Verb | 'expand') => (on: boolean) =>
         setKept((now) => turned(now, verb, on));
@@ -37,7 +40,7 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
                 return (
                     <Action key={verb} label={LABELS[verb]} test={`button-${verb}`}
                         title={question.title} yes={question.yes}
-                        kind={verb === 'abort' ? 'grave' : FIRST.has(verb) ? 'primary' : 'plain'}
+                        kind={GRAVE.has(verb) ? 'grave' : FIRST.has(verb) ? 'primary' : 'plain'}
                         onKeep={keep(verb)}
                         act={() => store.api.post(`rebalance/${verb}`, question.body)}
                         onDone={() => store.refresh()}>

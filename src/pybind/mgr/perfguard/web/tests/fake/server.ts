@@ -38,6 +38,7 @@ function scenarios(): Record<string, Faked> {
         paused: { ...usual, phase: 'HOLDING', paused: true },
         idle: { ...usual, phase: 'IDLE', mode: 'observe' },
         pinned: { ...usual, phase: 'PINNED' },
+        aborted: { ...usual, phase: 'ABORTED' },
         small: { ...usual, phase: 'RELEASING', osds: 6 },
         readonly: { ...usual, phase: 'RELEASING', may: false },
         stale: { ...usual, phase: 'RELEASING', hangs: 300 },
@@ -52,7 +53,7 @@ const SCENARIOS = scenarios();
 const AFTER: Record<string, [Phase, boolean]> = {
     prepare: ['PREPARED', false], expand: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
-    finish: ['DONE', false],
+    finish: ['DONE', false], rollback: ['ABORTING', false],
 };
 
 function argument(name: string, usual: string): string {
@@ -145,6 +146,8 @@ const PREVIEW = {
     one_epoch: true, reason: '', pgs: 211, shards: 230, bytes: 9.1e12, primaries_moving: 70,
     unpinnable_pgs: 0, target: 'pool rbd', seconds: 58, objects: 512, stored_bytes: 201326592,
     refusals: [],
+    balanced: { shards: 244, bytes: 9.6e12, extra_shards: 14, limit_shards: 460 },
+    fast_peering: { text: 'paxos_propose_interval of the mons is 0.1 s' },
 };
 
 function order(scenario: Faked, answer: ServerResponse, path: string,
