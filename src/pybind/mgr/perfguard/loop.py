@@ -17,14 +17,13 @@ from . import shutdown, status as overview
 from .cluster.ports import Cluster, View
 from .cluster.tool_thread import Job, ToolThread
 from .cluster.types import OsdMap
+from .errors import FailedTurns, idle_check
 from .events import Event, EventLog
-from .failures import FailedTurns, idle_check, old_check, too_old
 from .held import Row, campaign_rows, to_json as held_to_json
 from .journal import Journal
 from .mitigation.controller import Mitigating, with_mitigation
 from .mitigation.ladder import KIND as MITIGATION
 from .options import Options
-from .order_queue import Consultation, Desk, Json
 from .probe.archive import Archive, Database
 from .probe.controller import Order as ProbeOrder, Probed, Probing
 from .probe.orders import RunOrder
@@ -51,6 +50,7 @@ from .rebalance.trials import Trials
 from .rebalance.turn import Observation
 from .rebalance.types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
                               unpinnable_from_json, unpinnable_to_json)
+from .requests import Consultation, Desk, Json
 from .status import Published
 from .store import REQUESTS, Store, found, found_earlier
 from .upmap.future import NoFuture, Outlook

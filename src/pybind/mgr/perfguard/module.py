@@ -12,7 +12,7 @@ from . import selftest
 from .cli import Commands
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_database, notify_types
-from .failures import Tracebacks
+from .errors import Tracebacks
 from .loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage

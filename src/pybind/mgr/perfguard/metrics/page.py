@@ -2,7 +2,7 @@
 """The whole page that Prometheus reads."""
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from .. import failures
+from .. import errors
 from ..probe import site
 from ..probe.report import Probed
 from ..status import HELD_PINS, Published
@@ -14,7 +14,7 @@ from .text import Sample, labels, render
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, CHRONIC, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
           HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK,
-          failures.CHECK)
+          errors.CHECK)
 
 
 class Build(NamedTuple):

@@ -6,7 +6,8 @@ from typing import Any, List
 
 import pytest
 
-from perfguard.failures import CHECK
+from perfguard.cluster.types import UpmapEntry
+from perfguard.errors import CHECK
 from perfguard.journal import OWNER
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused

@@ -10,6 +10,7 @@ from perfguard.order_queue import Consultation
 from perfguard.rebalance.change import Change, Stage
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.requests import Refused
+from perfguard.requests import Consultation
 
 from ..fakes.cluster import BALANCER, Crash
 from ..fakes.driver import OPTIONS, Driver

@@ -5,7 +5,7 @@ from typing import Any, Callable, List
 import pytest
 
 from perfguard import tables
-from perfguard.failures import CHECK, FAILED_TURNS, MOST_PLACES, Tracebacks
+from perfguard.errors import CHECK, FAILED_TURNS, MOST_PLACES, Tracebacks
 
 from .fakes.driver import Driver
 

@@ -7,9 +7,9 @@ from typing import Any, List
 
 import pytest
 
-from perfguard import order_queue as desks
-from perfguard.order_queue import Desk
+from perfguard import requests as desks
 from perfguard.rebalance.requests import Refused
+from perfguard.requests import Desk
 
 
 def served(desk: Desk, answer: Any) -> None:
