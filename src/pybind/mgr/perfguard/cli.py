@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import tables
 from .compat import read_command, write_command
+from .errors import PerfguardError, Refused
 from .held import to_json as held_to_json
 from .loop import Loop
 from .probe import tables as probe_tables
@@ -15,7 +16,7 @@ from .probe.orders import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
 from .rebalance.orders import Order
 from .rebalance.report import summary
-from .rebalance.requests import Refused, Request
+from .rebalance.requests import Request
 from .shutdown import Shutdown
 from .status import Published, with_pins
 from .watch.report import exported_json, history_json
@@ -38,8 +39,8 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
             return (-errno.EINVAL, '', 'unknown format %r: plain, json or json-pretty' % format_)
         try:
             return handler(self, *args, **kwargs)
-        except Refused as refused:
-            return -refused.errno, '', str(refused)
+        except PerfguardError as error:
+            return -error.errno, '', str(error)
 
     # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
     wrapper.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]

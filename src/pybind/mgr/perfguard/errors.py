@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Errors that recur: each is logged once, and a loop that fails every turn is a health check."""
+"""Errors: one tree of those that perfguard raises, and what is made of errors that recur.
+
+Each error that recurs is logged once, and a loop that fails every turn is a health check.
+"""
+import errno
 import traceback
 from typing import Any, Dict, Sequence, Set, Tuple
 
@@ -13,6 +17,28 @@ MOST_PLACES = 200
 
 #: Type of an error, and the file and line that raised it: its text may have numbers that change.
 _Place = Tuple[str, str, int]
+
+
+class PerfguardError(Exception):
+    """What perfguard raises on purpose. The text is for operators; `errno` is positive."""
+    errno = errno.EIO
+
+
+class Refused(PerfguardError):
+    """A request that cannot be met; nothing was changed.
+
+    `not_fit`: for what the cluster was in the last reports, which the next ones may not show.
+    """
+
+    def __init__(self, code: int, text: str, not_fit: bool = False) -> None:
+        super().__init__(text)
+        self.errno = code
+        self.not_fit = not_fit
+
+
+class InvalidValue(PerfguardError, ValueError):
+    """A value that an operator gave and that means nothing."""
+    errno = errno.EINVAL
 
 
 class Tracebacks:

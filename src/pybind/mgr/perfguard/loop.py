@@ -17,7 +17,7 @@ from . import shutdown, status as overview
 from .cluster.ports import Cluster, View
 from .cluster.tool_thread import Job, ToolThread
 from .cluster.types import OsdMap
-from .errors import FailedTurns, idle_check
+from .errors import FailedTurns, Refused, idle_check, old_check, too_old
 from .events import Event, EventLog
 from .held import Row, campaign_rows, to_json as held_to_json
 from .journal import Journal
@@ -41,8 +41,7 @@ from .rebalance.pace import Pace
 from .rebalance.phases import judge
 from .rebalance.pin_store import PinBook
 from .rebalance.pinning import count_again, let_loose
-from .rebalance.requests import (Refused, Request, apply, check, from_json, refuse_bad_options,
-                                 to_json)
+from .rebalance.requests import Request, apply, check, from_json, refuse_bad_options, to_json
 from .rebalance.room import Room
 from .rebalance.settings import problems
 from .rebalance.stalls import Stalls

@@ -16,6 +16,7 @@ from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, Lis
 from .cluster.crush import CrushRules
 from .cluster.dumps import CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows, wrong_pg_dump
 from .cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
+from .errors import PerfguardError
 from .upmap.commands import as_line, entry_commands
 from .upmap.pins import Unpinnable, plan_pin, skip_reason
 from .upmap.semantics import out_osds
@@ -81,7 +82,7 @@ def commands(osdmap: OsdMap, plan: PinPlan) -> Iterator[str]:
 BAD_INPUT = 2
 
 
-class BadInput(Exception):
+class BadInput(PerfguardError):
     """A file that cannot be used; the message is the one line that the user sees."""
 
 

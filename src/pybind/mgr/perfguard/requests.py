@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
 from .cluster.tool_thread import Job
-from .rebalance.requests import Refused
+from .errors import Refused
 
 Json = Dict[str, Any]
 

@@ -4,6 +4,7 @@ import json
 from typing import Any, Callable
 
 from . import tables
+from .errors import PerfguardError
 from .status import Published
 
 #: Handlers that take nothing but a format.
@@ -12,7 +13,7 @@ READS = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'mitigation_ls', 
          'probe_schedule_ls')
 
 
-class SelfTestFailed(Exception):
+class SelfTestFailed(PerfguardError):
     """One line that names what failed."""
 
 

@@ -7,7 +7,8 @@ import errno
 from dataclasses import dataclass
 from typing import List, Optional
 
-from .rebalance.requests import Refused, Request
+from .errors import Refused
+from .rebalance.requests import Request
 from .rebalance.types import Campaign, Phase
 from .store import Store
 from .words import pgs

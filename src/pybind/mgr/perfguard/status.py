@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .errors import Refused
 from .health import warning
 from .held import Row, to_check
 from .mitigation.controller import Mitigated
@@ -10,7 +11,7 @@ from .options import Options
 from .reasons import Code, Reason, as_json, texts
 from .rebalance import report
 from .rebalance.pinning import unpinnable_excess, waiting
-from .rebalance.requests import Refused, Request, apply, check
+from .rebalance.requests import Request, apply, check
 from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE

@@ -13,6 +13,8 @@ import time
 import zlib
 from typing import Any, Dict, List, Optional, Protocol, Sequence, Set, Tuple
 
+from .errors import PerfguardError
+
 #: Version of the documents' layout; a newer one is left alone, not guessed at. In layout 1 the head
 #: is a value of its own, beside the parts; in layout 2 the document is the last entry of the head.
 VERSION = 2
@@ -40,7 +42,7 @@ class KeyValue(Protocol):
     def get_store_prefix(self, key_prefix: str) -> Dict[str, str]: ...
 
 
-class Damaged(Exception):
+class Damaged(PerfguardError):
     """A stored copy that cannot be used; the text says why."""
 
 

@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass
 from typing import Optional
 
+from .errors import InvalidValue
+
 DAY_MINUTES = 1440
 #: Times at which a window opens or shuts that are looked at: three a day, for eight days; and for
 #: two years, beyond which no estimate is worth having.
@@ -11,7 +13,7 @@ EDGES_IN_A_WEEK = 3 * 8
 EDGES_IN_AN_ESTIMATE = 3 * 730
 
 
-class BadWindow(ValueError):
+class BadWindow(InvalidValue):
     """The options describe no window; the message says which and why."""
 
 

@@ -2,6 +2,7 @@
 """Reads what Ceph prints as JSON, and what ceph-mgr's get() returns, into the frozen types."""
 from typing import Any, Dict, FrozenSet, Mapping, Union
 
+from ..errors import InvalidValue
 from .types import RJENKINS, Osd, OsdMap, PgSets, Pool
 
 #: pg_pool_t::TYPE_ERASURE
@@ -10,7 +11,7 @@ _ERASURE = 3
 _FULLNESS = ('full', 'backfillfull', 'nearfull')
 
 
-class WrongDump(ValueError):
+class WrongDump(InvalidValue):
     """The data is well-formed, but not the output of the command it should be from."""
 
 

@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from ..cluster.ports import Cluster, View
 from ..cluster.types import NO_OSD, OsdMap, Question, Signals
 from ..cluster.values import same_value
+from ..errors import Refused
 from ..events import Event
 from ..held import Row, mitigation_rows
 from ..options import Options
 from ..reasons import Reason
 from ..rebalance.holds import NOREBALANCE
-from ..rebalance.requests import Refused
 from ..rebalance.turn import Observation
 from ..rebalance.types import Campaign, Phase
 from ..store import Store

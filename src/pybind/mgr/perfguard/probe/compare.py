@@ -9,6 +9,7 @@ import math
 import random
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
+from ..errors import InvalidValue
 from .measured import Key, Measured, Repetition, rate_text, label, measured
 from .records import RunRecord
 from .setting import differences
@@ -42,7 +43,7 @@ ALL_REPLICATES = 30000
 SEED = 16
 
 
-class NothingInCommon(ValueError):
+class NothingInCommon(InvalidValue):
     """The runs share no job and target; the message says what each of them has."""
 
 

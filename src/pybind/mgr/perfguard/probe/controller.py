@@ -9,10 +9,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Uni
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdPlace, Pool
+from ..errors import Refused
 from ..events import Event
 from ..held import Row, probe_rows
 from ..options import Options
-from ..rebalance.requests import Refused
 from ..rebalance.turn import Observation
 from ..store import Store
 from .archive import Archive

@@ -4,7 +4,7 @@ import errno
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional
 
-from ..rebalance.requests import Refused
+from ..errors import Refused
 
 
 @dataclass(frozen=True)

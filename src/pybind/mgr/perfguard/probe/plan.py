@@ -6,8 +6,8 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Pool, RJENKINS
+from ..errors import Refused
 from ..options import Options
-from ..rebalance.requests import Refused
 from ..rebalance.turn import Observation
 from ..watch.stop_conditions import stop_conditions
 from . import limits as budgets

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
-from ..rebalance.requests import Refused
+from ..errors import Refused
 from .baseline import Baselines, Regression
 from .compare import NothingInCommon, compare
 from .expectations import Layout, expect

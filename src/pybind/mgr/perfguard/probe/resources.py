@@ -7,17 +7,17 @@ from typing import Any, Callable, Dict, Optional
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Pool
+from ..errors import PerfguardError
 from . import site as sites
 from .site import Site
 
 Json = Dict[str, Any]
 
-
 #: Nothing is made, or set, that another mgr would not find in the journal.
 NOT_KEPT = 'the mons do not keep the journal of the probe'
 
 
-class CannotMake(Exception):
+class CannotMake(PerfguardError):
     """The mons refuse something that the run needs; the message is one line."""
 
 

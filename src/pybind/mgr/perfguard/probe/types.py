@@ -7,6 +7,8 @@ streams at the same time, each with objects, a queue depth and numbers of its ow
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..errors import InvalidValue
+
 Json = Dict[str, Any]
 
 #: RADOS namespace of all objects that probes write; with PREFIX it tells them from all others.
@@ -22,7 +24,7 @@ WRITING = frozenset({'write', 'randwrite', 'rw', 'randrw'})
 RANDOM = frozenset({'randread', 'randwrite', 'randrw'})
 
 
-class BadJob(ValueError):
+class BadJob(InvalidValue):
     """A job that makes no sense; the message is one line and names the word and the value."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Cluster
 from ..cluster.types import NO_OSD, OsdMap, pool_of
+from ..errors import Refused
 from ..options import Options
 from ..store import Store
 from ..upmap.future import Future, NoFuture, Outlook, ToolFailed
@@ -18,7 +19,6 @@ from .change import Change
 from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
 from .moves import plan
 from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
-from .requests import Refused
 from .turn import Observation
 from .types import Campaign, PinRecord
 

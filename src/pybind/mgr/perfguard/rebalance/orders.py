@@ -7,8 +7,8 @@ from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequenc
 
 from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
+from ..errors import Refused
 from .change import TINY_WEIGHT, Change
-from .requests import Refused
 
 #: What an OSD gives itself as its CRUSH weight: its size in TiB.
 TIB = 1 << 40

@@ -4,22 +4,11 @@ import errno
 from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Optional, Sequence
 
+from ..errors import Refused
 from ..reasons import Reason, texts
 from ..watch.stop_conditions import WAIVABLE
 from .holds import NOREBALANCE, retaken
 from .types import Campaign, Phase
-
-
-class Refused(Exception):
-    """A request that cannot be met; nothing was changed. `errno` is positive.
-
-    `not_fit`: for what the cluster was in the last reports, which the next ones may not show.
-    """
-
-    def __init__(self, code: int, text: str, not_fit: bool = False) -> None:
-        super().__init__(text)
-        self.errno = code
-        self.not_fit = not_fit
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import errno
 from dataclasses import replace
 from typing import Optional
 
+from ..errors import Refused
 from .change import Change, Stage
-from .requests import Refused
 from .types import Campaign, Phase
 
 

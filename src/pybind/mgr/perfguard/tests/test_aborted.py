@@ -5,8 +5,8 @@ from typing import Any, List, Mapping
 
 import pytest
 
+from perfguard.errors import Refused
 from perfguard.rebalance import pinning
-from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Flight
 from perfguard.shutdown import Shutdown
 from perfguard.store import Store

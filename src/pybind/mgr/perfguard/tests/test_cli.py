@@ -11,10 +11,9 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
-from perfguard.cluster.types import (Balancing, ClientOps, Ops, OsdCounters, OsdPlace,
-                                     Readings)
+from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdCounters, OsdPlace, Readings
+from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.requests import Refused
 from perfguard.shutdown import Shutdown
 
 from .fakes.driver import Driver

@@ -6,11 +6,9 @@ from typing import Any, List
 
 import pytest
 
-from perfguard.cluster.types import UpmapEntry
-from perfguard.errors import CHECK
+from perfguard.errors import CHECK, Refused
 from perfguard.journal import OWNER
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.requests import Refused
 from perfguard.shutdown import Shutdown
 
 from .fakes.cluster import FakeCluster, MemoryKv

@@ -9,12 +9,12 @@ import pytest
 
 from perfguard import loop
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
+from perfguard.errors import Refused
 from perfguard.mitigation.controller import Mitigated
 from perfguard.options import Options
 from perfguard.reasons import Code, Reason
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.turn import Decision, Observation
 from perfguard.store import Store
 

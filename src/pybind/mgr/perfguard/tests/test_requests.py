@@ -8,7 +8,7 @@ from typing import Any, List
 import pytest
 
 from perfguard import requests as desks
-from perfguard.rebalance.requests import Refused
+from perfguard.errors import Refused
 from perfguard.requests import Desk
 
 

@@ -6,10 +6,11 @@ from typing import Any, Dict
 
 import pytest
 
+from perfguard.errors import Refused
 from perfguard.held import mitigation_rows, probe_rows, shell
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
 from perfguard.probe.site import Site
-from perfguard.rebalance.requests import Refused, Request, to_json
+from perfguard.rebalance.requests import Request, to_json
 from perfguard.shutdown import Shutdown
 from perfguard.store import REQUESTS, Store
 

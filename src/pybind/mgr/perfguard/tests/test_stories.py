@@ -13,7 +13,7 @@ from hypothesis.stateful import (RuleBasedStateMachine, initialize, precondition
                                  run_state_machine_as_test)
 
 from perfguard.cluster.types import pool_of
-from perfguard.rebalance.requests import Refused
+from perfguard.errors import Refused
 
 from .fakes.audit import over_caps
 from .fakes.cluster import BALANCER, Crash

@@ -5,9 +5,10 @@ from typing import Mapping, NamedTuple, Optional, Union
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdSet
+from ..errors import PerfguardError
 
 
-class ToolFailed(Exception):
+class ToolFailed(PerfguardError):
     """A tool of Ceph's is missing, failed, took too long or said what nobody expected."""
 
 

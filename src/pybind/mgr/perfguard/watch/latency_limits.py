@@ -2,15 +2,15 @@
 """What latency clients may feel: so many baselines of their pool, or what the operator says."""
 from typing import Dict, Optional
 
+from ..errors import InvalidValue
 from ..options import Options
-
 
 #: What clients may wait longer than usual whatever the factor, in ms: less is noise there.
 HDD_FLOOR_MS = 2.0
 FLASH_FLOOR_MS = 0.5
 
 
-class BadTarget(ValueError):
+class BadTarget(InvalidValue):
     """latency_targets is not what it should be; the message says why."""
 
 

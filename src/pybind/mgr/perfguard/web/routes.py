@@ -7,6 +7,8 @@ command line. Only what the table and `arguments` say about fields is the API's 
 import errno
 from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Tuple
 
+from ..errors import PerfguardError
+
 READ, CREATE, UPDATE, DELETE = 'read', 'create', 'update', 'delete'
 #: Bytes of a request's body, which is read before the dashboard looks who sends it; and with a
 #: CRUSH map: the text form of that of 10,000 OSDs takes 2 MB.
@@ -14,7 +16,7 @@ LARGEST_BODY = 64 << 10
 LARGEST_MAP_BODY = 16 << 20
 
 
-class BadField(Exception):
+class BadField(PerfguardError):
     """A field that cannot be taken; the text names it."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard import tables
 from perfguard.cluster.types import PgCounts, Readings
-from perfguard.rebalance.requests import Refused
+from perfguard.errors import Refused
 from perfguard.store import Store
 
 from ..fakes.cluster import Crash, FakeCluster

@@ -8,11 +8,11 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
+from perfguard.errors import Refused
 from perfguard.probe import plan
 from perfguard.probe.baseline import CHECK
 from perfguard.probe.controller import AGAIN_SECONDS, FELT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
-from perfguard.rebalance.requests import Refused
 from perfguard.store import Store
 
 from ..fakes import probe_runs

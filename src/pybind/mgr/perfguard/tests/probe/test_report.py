@@ -8,6 +8,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.cluster.types import OsdPlace
+from perfguard.errors import Refused
 from perfguard.probe import report as probed_module, tables
 from perfguard.probe.baseline import Baselines, Regression
 from perfguard.probe.expectations import Layout, expect
@@ -16,7 +17,6 @@ from perfguard.probe.report import Probed, Verdicts
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.tables import runs
 from perfguard.probe.types import Counted, Job, Step, StepResult, Stream, Target
-from perfguard.rebalance.requests import Refused
 
 from ..fakes import probe_runs
 

@@ -5,9 +5,9 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.cluster.types import Pool
+from perfguard.errors import Refused
 from perfguard.probe.orders import RunId, RunOrder
 from perfguard.probe.site import CHECK, own_pool
-from perfguard.rebalance.requests import Refused
 
 from ..fakes.cluster import Crash
 from ..fakes.probe_cluster import (FOREIGN_OBJECTS, Answer, FakeWorker, ProbeCluster, ProbeDriver,

@@ -7,13 +7,13 @@ from typing import Any, Dict, Optional
 import pytest
 
 from perfguard.cluster.types import ConfigEntry
+from perfguard.errors import Refused
 from perfguard.probe import site as sites
 from perfguard.probe.naming import run_prefix
 from perfguard.probe.orders import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
 from perfguard.probe.records import CLEANING
 from perfguard.probe.site import Site
 from perfguard.probe.types import BadJob
-from perfguard.rebalance.requests import Refused
 
 SITE = Site(7, 'perfguard-probe-7', True, CLEANING, True,
             {sites.DELETE_OPTION: None, sites.SIZE_ONE_OPTION: 'false'}, 1234.5)

@@ -4,11 +4,11 @@ from typing import Any, Dict
 
 import pytest
 
+from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
 from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
 from perfguard.probe.site import CHECK
 from perfguard.probe.sweeping import MOST_PAUSE_SECONDS, Part, Sweeps
-from perfguard.rebalance.requests import Refused
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children
 

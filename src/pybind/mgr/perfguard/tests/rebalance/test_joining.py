@@ -9,11 +9,11 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Space, UpmapEntry
+from perfguard.errors import Refused
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
 from perfguard.rebalance.crush_orders import _differences
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from perfguard.requests import Consultation
 from perfguard.store import Store

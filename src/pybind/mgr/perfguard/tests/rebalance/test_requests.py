@@ -6,9 +6,9 @@ from typing import Any, Optional
 
 import pytest
 
+from perfguard.errors import Refused
 from perfguard.reasons import Code, Reason
-from perfguard.rebalance.requests import (VERBS, Refused, Request, apply, check, from_json,
-                                          to_json)
+from perfguard.rebalance.requests import VERBS, Request, apply, check, from_json, to_json
 from perfguard.rebalance.types import Campaign, Phase
 
 #: Verb -> phases in which it is accepted -> the phase it leads to.

@@ -6,10 +6,9 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.order_queue import Consultation
+from perfguard.errors import Refused
 from perfguard.rebalance.change import Change, Stage
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.requests import Refused
 from perfguard.requests import Consultation
 
 from ..fakes.cluster import BALANCER, Crash

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
-from perfguard.rebalance.requests import Refused
 from perfguard.tests.fakes.cluster import FakeCluster
 from perfguard.tests.fakes.driver import OPTIONS, Driver, codes
 

@@ -7,9 +7,9 @@ import pytest
 
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Placement
+from perfguard.errors import Refused
 from perfguard.options import Options
 from perfguard.rebalance.pinning import waits
-from perfguard.rebalance.requests import Refused
 from perfguard.rebalance.types import Phase
 
 from ..fakes.cluster import FakeCluster, FakeReply

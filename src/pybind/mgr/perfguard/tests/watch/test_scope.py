@@ -6,7 +6,7 @@ from typing import Dict, Set
 import pytest
 
 from perfguard.cluster.types import PgCounts
-from perfguard.rebalance.requests import Refused
+from perfguard.errors import Refused
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver, codes
