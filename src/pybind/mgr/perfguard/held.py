@@ -7,12 +7,12 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 from .cluster.types import OsdMap
 from .mitigation.recovery_options import command_of
 from .mitigation.types import Put, State, active
+from .observation import BALANCER, MON, Observation
 from .probe import site as sites
 from .probe.site import Site
 from .rebalance.executor import commands_of
-from .rebalance.holds import BALANCER, NOREBALANCE
-from .rebalance.mon_options import MON, PROPOSE_INTERVAL
-from .rebalance.turn import Observation
+from .rebalance.holds import NOREBALANCE
+from .rebalance.mon_options import PROPOSE_INTERVAL
 from .rebalance.types import Action, Campaign, SetAutoscale, SetFlag, SetOption
 
 #: The plain commands.

@@ -23,6 +23,7 @@ from .held import Row, campaign_rows, to_json as held_to_json
 from .journal import Journal
 from .mitigation.controller import Mitigating, with_mitigation
 from .mitigation.ladder import KIND as MITIGATION
+from .observation import Observation, Settings
 from .options import Options
 from .probe.archive import Archive, Database
 from .probe.controller import Order as ProbeOrder, Probed, Probing
@@ -34,7 +35,6 @@ from .rebalance.change import Stage
 from .rebalance.crush_orders import Joiner, Prepared
 from .rebalance.executor import execute
 from .rebalance.forecast import Forecast
-from .rebalance.holds import Settings
 from .rebalance.joining import overdue, wants_outlook
 from .rebalance.orders import Order
 from .rebalance.pace import Pace
@@ -46,7 +46,6 @@ from .rebalance.room import Room
 from .rebalance.settings import problems
 from .rebalance.stalls import Stalls
 from .rebalance.trials import Trials
-from .rebalance.turn import Observation
 from .rebalance.types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
                               unpinnable_from_json, unpinnable_to_json)
 from .requests import Consultation, Desk, Json

@@ -7,12 +7,12 @@ from .errors import Refused
 from .health import warning
 from .held import Row, to_check
 from .mitigation.controller import Mitigated
+from .observation import Observation
 from .options import Options
 from .reasons import Code, Reason, as_json, texts
 from .rebalance import report
 from .rebalance.pinning import unpinnable_excess, waiting
 from .rebalance.requests import Request, apply, check
-from .rebalance.turn import Observation
 from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
 from .tables import seconds_text

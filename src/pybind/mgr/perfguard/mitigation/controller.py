@@ -11,15 +11,15 @@ from ..cluster.values import same_value
 from ..errors import Refused
 from ..events import Event
 from ..held import Row, mitigation_rows
+from ..observation import Observation
 from ..options import Options
 from ..reasons import Reason
 from ..rebalance.holds import NOREBALANCE
-from ..rebalance.turn import Observation
 from ..rebalance.types import Campaign, Phase
 from ..store import Store
 from ..watch.controller import Watched
 from ..watch.watch import UNKNOWN_SECONDS
-from . import recovery_options, ladder, report
+from . import ladder, recovery_options, report
 from .ladder import evidence
 from .recovery_options import command_of
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Stage, State, Step,

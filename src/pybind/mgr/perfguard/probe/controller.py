@@ -12,8 +12,8 @@ from ..cluster.types import OsdPlace, Pool
 from ..errors import Refused
 from ..events import Event
 from ..held import Row, probe_rows
+from ..observation import Observation
 from ..options import Options
-from ..rebalance.turn import Observation
 from ..store import Store
 from .archive import Archive
 from .baseline import Baselines, Regression, baselines_from_json, health_check

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Pool, RJENKINS
+from ..cluster.types import RJENKINS, Pool
 from ..errors import Refused
+from ..observation import Observation
 from ..options import Options
-from ..rebalance.turn import Observation
 from ..watch.stop_conditions import stop_conditions
 from . import limits as budgets
 from .jobs import MAX_REPEAT, default_repeat, parse_jobs, profile_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import FrozenSet, Optional, Tuple
 
 from ..cluster.types import OsdMap
-from .turn import Observation
+from ..observation import Observation
 from .types import Campaign
 
 #: Seconds after a change of CRUSH in which PGs that become remapped are put down to it. The mons

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
 from ..cluster.types import Pool, pool_of
+from ..observation import Observation
 from ..upmap.balance import PlacedPg, balance
 from ..upmap.future import Future, FuturePg
 from ..upmap.pins import skip_reason
 from .joining import Join
 from .moves import Move, move_between, plan
-from .turn import Observation
 
 
 @dataclass(frozen=True)

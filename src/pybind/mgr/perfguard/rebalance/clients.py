@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client latency as the throttle takes it: the last reading, what is usual, and what chance or
 the load explain."""
-from dataclasses import dataclass, field
 from math import log, sqrt
 from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import ClientOps, Ops
+from ..cluster.types import Ops
+from ..observation import Clients
 
 #: Fewer operations than this in one reading say nothing about latency.
 LEAST_OPS = 50
-#: A pool with fewer operations a second over the last minute has no clients at work, if so much
-#: of the minute was seen: right after a failover nothing is known.
-IDLE_RATE = 0.5
-IDLE_SECONDS = 30.0
 #: Standard deviation of the latency of one operation over its mean, until it is measured. 0.6 to
 #: 0.9 on idle flash, 2.1 for a lognormal distribution with sigma 1.3.
 USUAL_SPREAD = 1.5
@@ -28,50 +24,6 @@ SMALL_OPS = 1000
 #: Reads of so many OSDs away from what moves, and so many of them, show what the load does.
 REFERENCE_OSDS = 3
 REFERENCE_OPS = 4 * LEAST_OPS
-
-
-class PoolClients(NamedTuple):
-    """The clients of one pool."""
-    name: str
-    #: PGs of the pool.
-    pg_num: int
-    #: Operations per second over the last minute.
-    rate: float
-    #: Mean latency that clients may feel, in ms; None: not known yet.
-    read_target_ms: Optional[float] = None
-    write_target_ms: Optional[float] = None
-    #: Mean latency while nothing moves, in ms; None: not learned yet.
-    read_baseline_ms: Optional[float] = None
-    write_baseline_ms: Optional[float] = None
-    #: Standard deviation of one operation's latency over its mean; None: not measured yet.
-    read_spread: Optional[float] = None
-    write_spread: Optional[float] = None
-    erasure: bool = False
-    #: A target that the operator has set: the load is no excuse.
-    named: bool = False
-
-
-@dataclass(frozen=True)
-class Clients:
-    """The last reading of the OSDs' counters of client operations."""
-    #: When it was taken (0: there is none yet), and the seconds that it covers.
-    time: float = 0.0
-    seconds: float = 0.0
-    #: By pool and by the OSD that leads the PGs.
-    rows: Tuple[ClientOps, ...] = ()
-    pools: Mapping[int, PoolClients] = field(default_factory=dict)
-    #: Seconds that all readings of this mgr cover.
-    covered: float = 0.0
-    #: OSD -> latency of its reads while nothing moves, against those of the median OSD.
-    norms: Mapping[int, float] = field(default_factory=dict)
-
-    def idle(self, pool: PoolClients) -> bool:
-        """Nobody is at work on the pool, and that is known."""
-        return pool.rate < IDLE_RATE and self.covered >= IDLE_SECONDS
-
-    @property
-    def all_idle(self) -> bool:
-        return self.covered >= IDLE_SECONDS and all(map(self.idle, self.pools.values()))
 
 
 class Felt(NamedTuple):

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any, FrozenSet, List, Optional, Protocol, Sequence, Set, Tuple
 
 from ..cluster.types import INPUT
+from ..observation import BALANCER
 from ..upmap.commands import Command, entry_commands, prime_commands
-from .holds import BALANCER
-from .types import (Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption,
-                    SetWeight)
+from .types import Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption, SetWeight
 
 
 class Reply(Protocol):

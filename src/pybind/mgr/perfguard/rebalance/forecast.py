@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import AbstractSet, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import pool_of
+from ..observation import Observation
 from ..options import Options
 from ..upmap.semantics import out_osds
 from . import report
 from .moves import Move, Plan, move_between, plan, release_move
-from .turn import Observation
 from .types import Campaign, PinRecord
 
 #: More remapped PGs than this that nobody holds are not previewed: it costs too much.

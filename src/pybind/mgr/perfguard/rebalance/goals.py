@@ -11,11 +11,10 @@ from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional
 
 from ..cluster.types import Balancing, OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..events import Event
+from ..observation import Observation
 from ..upmap.balance import Balance, PlacedPg, balance
-from ..upmap.pins import (Unpinnable, after_commit, broken_rule, plan_pin, restate,
-                          skip_reason)
+from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
-from .turn import Observation
 from .types import Campaign, Phase, PinRecord
 
 #: Phases in which goals are needed: for the preview, and for releases.

@@ -9,36 +9,14 @@ from dataclasses import dataclass, replace
 from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
 
 from ..cluster.types import OsdMap
+from ..observation import BALANCER, Settings
 from . import mon_options
 from .types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
 
 NOREBALANCE = 'norebalance'
-BALANCER = 'mgr/balancer/active'
 #: Flags of others under which nothing that was released could move.
 MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
 NOTHING: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the cluster shows now of the settings that a campaign may hold."""
-    osdmap: OsdMap
-    #: Value in force, None when not set anywhere.
-    balancer_active: Optional[str]
-    #: The configuration database by section and option, entries with a mask left out; None: it
-    #: was not read this time.
-    stored: Optional[Mapping[str, Mapping[str, str]]] = None
-
-    @property
-    def balancer_stored(self) -> Optional[str]:
-        return self.section('mgr').get(BALANCER)
-
-    def section(self, who: str) -> Mapping[str, str]:
-        return (self.stored or {}).get(who, {})
-
-    @property
-    def mon(self) -> Optional[Mapping[str, str]]:
-        return None if self.stored is None else self.section(mon_options.MON)
 
 
 @dataclass(frozen=True)

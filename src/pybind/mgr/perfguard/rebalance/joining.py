@@ -10,6 +10,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
+from ..observation import Observation
 from ..options import Options
 from ..reasons import Code
 from ..upmap.future import Future, FuturePg, NoFuture
@@ -21,7 +22,7 @@ from .change import Change, Stage
 from .holds import settled
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
-from .turn import Observation, Turn
+from .turn import Turn
 from .types import Action, Campaign, Phase, PinRecord, Sent, SetCrushMap, SetEntry, SetWeight
 
 #: Bursts until the change counts as refused by the mons.

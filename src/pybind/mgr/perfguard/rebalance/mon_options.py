@@ -9,13 +9,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import OsdMap
 from ..cluster.values import same_value
+from ..observation import MON
 from ..options import Options
 from ..words import pgs, plural
 from .change import Stage
 from .types import Action, Campaign, Held, Holds, Phase, SetOption
 
-#: The section of the configuration database.
-MON = 'mon'
 #: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
 PROPOSE_INTERVAL = 'paxos_propose_interval'
 #: With so many, a burst of hundreds of commands ends up in one epoch, if it is sent right after a

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import AbstractSet, Callable, List, Mapping, Optional
 
 from ..cluster.types import pool_of
+from ..observation import BALANCER, Observation
 from ..options import Options
 from ..reasons import Code, Reason, texts
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
@@ -16,7 +17,7 @@ from ..words import pgs, pgs_are, plural
 from . import mon_options
 from .change import Change, Stage
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
-from .holds import BALANCER, NOREBALANCE, foreign_movement_flags, reconcile, settled
+from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
@@ -24,7 +25,7 @@ from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .releasing import (adopt_unpinnable, flight_osds, follow_flights, held_moves, keep,
                         keep_stayers, loose_moves, pin_back, recovering, release_more)
 from .throttle import stopped
-from .turn import Decision, Observation, Turn
+from .turn import Decision, Turn
 from .types import KEPT_ALL, Campaign, Phase, PinRecord
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:

@@ -15,7 +15,8 @@ from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, Mapping, NamedT
                     Sequence, Tuple)
 
 from ..cluster.types import ClientOps, Ops, OsdSet
-from .clients import LEAST_OPS, Clients, PoolClients
+from ..observation import Clients, PoolClients
+from .clients import LEAST_OPS
 
 #: Interval changes of a release whose pg_temp is primed: into remapped, and out at the end. Where
 #: the primary has to ask for its pg_temp there is one more.

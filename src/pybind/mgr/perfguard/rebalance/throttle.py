@@ -9,12 +9,13 @@ go, whatever is under way is halted until they are well.
 from dataclasses import dataclass, replace
 from typing import AbstractSet, List, Sequence
 
+from ..observation import IDLE_SECONDS, Clients
 from ..options import Options
 from ..reasons import Code, Reason
 from ..watch.latency_limits import named_target
 from ..words import plural
 from .batch import Caps
-from .clients import IDLE_SECONDS, SMALL_OPS, Clients, Felt, Path, felt, judged, strain
+from .clients import SMALL_OPS, Felt, Path, felt, judged, strain
 from .pace import Pace
 
 #: Cap where max_pgs_in_flight is 0 and the cluster is small (room.py): the caps by OSD and host

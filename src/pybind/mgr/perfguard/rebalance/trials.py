@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..cluster.tool_thread import Job, ToolThread
+from ..observation import Observation
 from ..upmap.future import NoFuture, Outlook
 from .change import Change
 from .crush_orders import Joiner
 from .joining import same_placement
-from .turn import Observation
 
 #: How often it is worked out until the OSDMap holds still meanwhile.
 TRIES = 3

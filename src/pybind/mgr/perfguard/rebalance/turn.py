@@ -2,64 +2,17 @@
 """The working sheet of one decision: what was observed, and what was decided so far."""
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
-from ..cluster.crush import CrushRules
-from ..cluster.types import Balancing, OsdMap, PgCounts, Placement, Pool, Signals, pool_of, seed_of
+from ..cluster.types import Pool, pool_of, seed_of
 from ..events import Event
+from ..observation import Observation
 from ..options import Options
 from ..reasons import Reason
-from ..upmap.future import Outlook
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
-from .clients import Clients
-from .holds import Settings
 from .moves import Move
 from .types import Action, Campaign, Phase, PinRecord
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What one turn of the loop saw."""
-    now: float
-    signals: Signals
-    settings: Settings
-    #: Up and acting sets of a PG in the observed OSDMap; None: no such PG.
-    placement: Callable[[str], Optional[Placement]]
-    crush: CrushRules
-    #: Seconds between two reports of an OSD's PG states (mgr_stats_period).
-    stats_period: float = 5.0
-    #: OSDs that have a degraded PG.
-    degraded_osds: FrozenSet[int] = frozenset()
-    #: PGs by the OSDs of their acting sets, of the last reading; empty: not known.
-    osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
-    #: All pins have the goals that this OSDMap asks for, if the campaign wants any.
-    goals_fit: bool = True
-    #: The pins have not been held against this OSDMap yet.
-    new_map: bool = True
-    #: What clients felt last.
-    clients: Clients = Clients()
-    #: From the mitigation: why nothing may be released, PGs under way to be pinned back, and
-    #: flags that are its own.
-    stops: Tuple[Reason, ...] = ()
-    pin_back: FrozenSet[str] = frozenset()
-    own_flags: FrozenSet[str] = frozenset()
-    #: Those of them that are on their way into the OSDMap, and listed there all the same.
-    coming_flags: FrozenSet[str] = frozenset()
-    crush_version: int = 0
-    #: How the balancer is configured, which goes for balance that perfguard makes as well.
-    balancing: Balancing = Balancing()
-    #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.
-    outlook: Optional[Outlook] = None
-    #: Until when commands of this mgr had no answer of the mons, or its OSDMap was known to be
-    #: old; or when it became active.
-    answered: float = 0.0
-    #: What has changed in CRUSH since a whole new map for it was ordered, in words; '' for nothing.
-    overtaken: str = ''
-
-    @property
-    def osdmap(self) -> OsdMap:
-        return self.settings.osdmap
 
 
 @dataclass(frozen=True)

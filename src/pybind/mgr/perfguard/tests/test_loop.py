@@ -11,11 +11,12 @@ from perfguard import loop
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.mitigation.controller import Mitigated
+from perfguard.observation import Observation
 from perfguard.options import Options
 from perfguard.reasons import Code, Reason
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.turn import Decision, Observation
+from perfguard.rebalance.turn import Decision
 from perfguard.store import Store
 
 from .fakes.cluster import BALANCER, Crash, FakeCluster

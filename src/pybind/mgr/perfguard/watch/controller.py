@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import PgCounts, Signals
 from ..events import Event
+from ..observation import Clients, PoolClients
 from ..options import Options
-from ..rebalance.clients import Clients, PoolClients
 from ..rebalance.types import Campaign
 from ..store import Store
 from . import checks, report

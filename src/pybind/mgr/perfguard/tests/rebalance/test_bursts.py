@@ -10,12 +10,12 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Signals,
                                      UpmapEntry)
+from perfguard.observation import Observation, Settings
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.change import TINY_WEIGHT, Change, Stage
-from perfguard.rebalance.holds import Settings
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.turn import Decision, Observation
+from perfguard.rebalance.turn import Decision
 from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry, SetWeight,
                                        campaign_from_json, campaign_to_json)
 from perfguard.upmap.future import Future, FuturePg

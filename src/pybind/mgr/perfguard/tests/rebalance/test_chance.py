@@ -7,11 +7,12 @@ from typing import Dict, Iterable, List, Optional
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
+from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.reasons import Code
 from perfguard.rebalance import clients as clients_module
-from perfguard.rebalance.clients import (CHANCE_MAX, IDLE_SECONDS, LEAST_OPS, USUAL_SPREAD, Clients,
-                                         Path, PoolClients, felt, judged, load_factors)
+from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, USUAL_SPREAD, Path, felt, judged,
+                                         load_factors)
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
 from perfguard.rebalance.throttle import LASTING_READINGS, decide
 

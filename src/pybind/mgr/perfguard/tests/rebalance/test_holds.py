@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import OsdMap, Pool
-from perfguard.rebalance.holds import (BALANCER, NOREBALANCE, Settings, foreign_movement_flags,
-                                       reconcile, settled)
+from perfguard.observation import BALANCER, Settings
+from perfguard.rebalance.holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
 from perfguard.rebalance.types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
 
 

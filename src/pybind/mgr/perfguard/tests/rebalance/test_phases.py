@@ -10,15 +10,14 @@ import pytest
 from perfguard.cluster.types import PgCounts, Signals, UpmapEntry, pool_of
 from perfguard.events import Event
 from perfguard.mitigation.controller import Mitigated, with_mitigation
+from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
 from perfguard.reasons import texts
-from perfguard.rebalance.clients import IDLE_SECONDS, Clients
 from perfguard.rebalance.executor import execute
-from perfguard.rebalance.holds import Settings
 from perfguard.rebalance.moves import release_move
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request, apply
-from perfguard.rebalance.turn import Decision, Observation, Turn
+from perfguard.rebalance.turn import Decision, Turn
 from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
                                        campaign_from_json, campaign_to_json)
 from perfguard.upmap.semantics import out_osds

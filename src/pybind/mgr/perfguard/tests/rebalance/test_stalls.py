@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
-from perfguard.rebalance.clients import Clients, PoolClients
+from perfguard.observation import Clients, PoolClients
 from perfguard.rebalance.stalls import (BURST_SECONDS, FAST_SECONDS, USUAL_SECONDS, IntervalChange,
                                         Stalls, credit, measure, note, release_rate, spend,
                                         stalls_from_json, stalls_to_json, unsteady)

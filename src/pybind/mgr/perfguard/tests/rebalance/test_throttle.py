@@ -6,14 +6,14 @@ from typing import Dict, Optional
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
+from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.reasons import Code
 from perfguard.rebalance.batch import Caps
-from perfguard.rebalance.clients import IDLE_SECONDS, LEAST_OPS, Clients, PoolClients, felt
+from perfguard.rebalance.clients import LEAST_OPS, felt
 from perfguard.rebalance.pace import Pace, pace_from_json, pace_to_json
 from perfguard.rebalance.throttle import (ACQUITTAL_SECONDS, BLIND_READINGS, HALT_READINGS,
                                           INNOCENT_READINGS, caps, decide, limit, stopped)
-from perfguard.rebalance.turn import Observation
 
 from ..fakes.cluster import FakeCluster
 from .test_phases import releasing
