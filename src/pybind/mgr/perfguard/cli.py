@@ -11,6 +11,7 @@ from .compat import read_command, write_command
 from .errors import PerfguardError, Refused
 from .held import to_json as held_to_json
 from .loop import Loop
+from .mitigation.types import Revert
 from .probe import tables as probe_tables
 from .probe.orders import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
@@ -301,7 +302,7 @@ class Commands(ProbeCommands):
     @command
     def mitigation_revert(self, rung: int, format: Optional[str] = None) -> CommandResult:
         """Undo one rung, and leave it alone until its evidence has been gone"""
-        self.loop.revert(rung)
+        self.loop.request(Revert(rung))
         return show({'id': rung, 'message': 'undoing; "mitigation ls" shows when it is done'},
                     format, tables.accepted)
 

@@ -1,27 +1,62 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Orders that the loop answers while the command that gave one waits.
+"""What operators ask of the loop: one queue, and its journal.
 
-What an order will do, and whether it can be done, is not in what the loop publishes: it takes maps,
-tools and commands of its own. The command's thread must not send commands, so the loop does it.
+Commands run in threads of their own and must not send commands to the cluster, so the loop does
+what they ask for. Some requests are promises: the command returns at once, so they are in the store
+before it does, and survive a failover. The others are orders that the loop answers while the
+command waits: what they will do, and whether it can be done, takes maps, tools and commands that
+the loop's published state does not have.
 """
+import contextlib
 import errno
 import queue
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Protocol
 
 from .cluster.tool_thread import Job
 from .errors import Refused
+from .mitigation.types import Revert
+from .rebalance.requests import Request, from_json
+from .store import Store
 
 Json = Dict[str, Any]
 
 #: Seconds that a command waits for the loop's answer.
 PATIENCE_SECONDS = 30.0
+#: How promises are read, by the document of the store that has their notes.
+READERS: Dict[str, Callable[[Any], 'Promise']] = {
+    Request.document: from_json, Revert.document: Revert.from_json}
+
+
+class Promise(Protocol):
+    """A request that is in the store before its command returns."""
+    @property
+    def document(self) -> str: ...
+
+    def to_json(self) -> Json: ...
+
+
+class AnsweredOrder(Protocol):
+    """An order whose command waits for the answer."""
+    @property
+    def verb(self) -> str: ...
+
+    @property
+    def job(self) -> str:
+        """Whose order it is: rebalance, probe or shutdown."""
+
+
+@dataclass(frozen=True)
+class Promised:
+    #: Where it is noted in the store.
+    key: str
+    promise: Any
 
 
 @dataclass
-class Consultation:
-    """One order, of whatever kind, and the loop's answer to it."""
+class PendingOrder:
+    """One order whose command waits, and the loop's answer to it."""
     order: Any
     #: It was refused a moment ago, which was noted then.
     again: bool = False
@@ -34,63 +69,114 @@ class Consultation:
     crush_version: int = -1
 
 
-class Desk:
-    """Where commands wait and the loop answers."""
+class Requests:
+    """The queue between the threads of commands and that of the loop.
 
-    def __init__(self) -> None:
-        self._queue: 'queue.Queue[Consultation]' = queue.Queue()
+    1. A command leaves a promise (`journal`, `put`), or an order and waits (`ask`).
+    2. The loop looks at the promises as a turn begins (`promised`), takes each once it may be
+       kept (`take`), and removes their notes when what follows from them is stored (`settle`).
+    3. It takes the orders that wait (`next`), answers them, or keeps those for which something is
+       being worked out until the next turn (`hold`).
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._promised: List[Promised] = []
+        #: Keys of what was taken and is still noted in the store.
+        self._taken: List[str] = []
+        self._queue: 'queue.Queue[PendingOrder]' = queue.Queue()
         self._lock = threading.Lock()
         self._closed = False
         #: Orders that wait for their jobs. The loop's thread only.
-        self._held: List[Consultation] = []
+        self._held: List[PendingOrder] = []
         #: The last one that was not waited for.
-        self._left: Optional[Consultation] = None
+        self._left: Optional[PendingOrder] = None
 
-    def put(self, order: Any, again: bool = False) -> Consultation:
-        consultation = Consultation(order, again)
-        self._queue.put(consultation)
+    # ---- promises
+
+    def load(self) -> List[str]:
+        """Take up what is noted in the store; returns what of it cannot be read."""
+        lost: List[str] = []
+        self._promised = []
+        for document, read in READERS.items():
+            for key, raw in self._store.notes(document):
+                try:
+                    self._promised.append(Promised(key, read(raw)))
+                except (LookupError, TypeError, ValueError) as error:
+                    lost.append('the request %s (%s)' % (key, error))
+                    self._store.drop_note(key)
+        return lost
+
+    def journal(self, promise: Promise) -> Promised:
+        """Note a promise in the store: it must be kept even if this mgr fails before it is."""
+        return Promised(self._store.note(promise.document, promise.to_json()), promise)
+
+    def put(self, promised: Promised) -> None:
+        self._promised.append(promised)
+
+    def promised(self, document: str) -> List[Promised]:
+        """Promises that were not taken yet, oldest first."""
+        return [each for each in list(self._promised) if each.promise.document == document]
+
+    def take(self, promised: Promised) -> None:
+        """It is kept in this turn, or refused after all."""
+        self._promised.remove(promised)
+        self._taken.append(promised.key)
+
+    def settle(self) -> None:
+        """What follows from the promises that were taken is stored."""
+        for key in self._taken:
+            self._store.drop_note(key)
+        self._taken.clear()
+
+    # ---- orders whose commands wait
+
+    def submit(self, order: AnsweredOrder, again: bool = False) -> PendingOrder:
+        pending = PendingOrder(order, again)
+        self._queue.put(pending)
         if self._closed:
             self.close()
-        return consultation
+        return pending
 
-    def ask(self, order: Any, wake: Callable[[], None], again: bool = False) -> Json:
-        """For the command's thread: waits for the loop's answer; raises Refused."""
-        consultation = self.put(order, again)
+    def ask(self, order: AnsweredOrder, wake: Callable[[], None], again: bool = False) -> Json:
+        """For the command's thread: waits for the loop's answer; raises Refused.
+
+        `again`: the order was refused a moment ago because the cluster was not fit.
+        """
+        pending = self.submit(order, again)
         wake()
-        consultation.done.wait(PATIENCE_SECONDS)
+        pending.done.wait(PATIENCE_SECONDS)
         with self._lock:
-            if not consultation.done.is_set():
-                consultation.refused = Refused(
+            if not pending.done.is_set():
+                pending.refused = Refused(
                     errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and try again'
                     % PATIENCE_SECONDS)
-                consultation.done.set()
-        if consultation.refused is not None:
-            raise consultation.refused
-        assert consultation.answer is not None
-        return consultation.answer
+                pending.done.set()
+        if pending.refused is not None:
+            raise pending.refused
+        assert pending.answer is not None
+        return pending.answer
 
-    def take(self) -> List[Consultation]:
+    def next(self) -> List[PendingOrder]:
         """For the loop: all orders that are still waited for, those first that `hold` was given.
 
         The jobs of the others are called off, but for the last one: whoever gave the order may
         give it again.
         """
-        held, self._held = self._held, []
-        while True:
-            try:
-                held.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        for consultation in held:
-            if consultation.done.is_set() and consultation.job is not None:
+        pending, self._held = self._held, []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                pending.append(self._queue.get_nowait())
+        for each in pending:
+            if each.done.is_set() and each.job is not None:
                 if self._left is not None and self._left.job is not None:
                     self._left.job.cancelled = True
-                self._left = consultation
-        return [consultation for consultation in held if not consultation.done.is_set()]
+                self._left = each
+        return [each for each in pending if not each.done.is_set()]
 
-    def hold(self, consultation: Consultation) -> None:
+    def hold(self, pending: PendingOrder) -> None:
         """For the loop: it cannot be answered in this turn."""
-        self._held.append(consultation)
+        self._held.append(pending)
 
     def worked_out(self, order: Any, crush_version: int) -> Optional[Job[Any]]:
         """For the loop: the job of the same order, whose answer came too late."""
@@ -105,12 +191,12 @@ class Desk:
         return any(held.order.verb == verb and not held.order.dry_run for held in self._held)
 
     def close(self) -> None:
-        """Let nobody wait for a loop that turns no more, now and from now on."""
+        """Fail all pending orders at shutdown, now and from now on."""
         self._closed = True
         self.refuse('perfguard is being stopped')
 
     def refuse(self, why: str) -> None:
-        """Answer all who wait now that they may try again."""
-        for consultation in self.take():
-            consultation.refused = Refused(errno.EAGAIN, why)
-            consultation.done.set()
+        """Answer all pending orders that their commands may try again."""
+        for pending in self.next():
+            pending.refused = Refused(errno.EAGAIN, why)
+            pending.done.set()

@@ -5,7 +5,7 @@ Ceph runs no code of a module that is disabled, so this has to come first. It su
 """
 import errno
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import ClassVar, List, Optional
 
 from .errors import Refused
 from .rebalance.requests import Request
@@ -24,6 +24,7 @@ class Shutdown:
     """The order."""
     sure: bool = False
     verb: str = 'shutdown'
+    job: ClassVar[str] = 'shutdown'
 
 
 class Leaving:

@@ -17,7 +17,7 @@ from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
 from .tables import seconds_text
 from .watch.controller import Watched
-from .words import pgs, pgs_are
+from .words import pgs
 
 Json = Dict[str, Any]
 
@@ -102,18 +102,6 @@ def with_pins(osds: Sequence[Json], plan: Json) -> List[Json]:
     nothing = {'pgs_in': 0, 'pgs_out': 0}
     return [{**row, **{key: loads.get(row['osd'], nothing)[key] for key in nothing}}
             for row in osds]
-
-
-def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[Reason]:
-    """`campaign`: the last one, if this mgr knows it."""
-    remapped = len(seen.osdmap.pg_temp)
-    if remapped:
-        return [Reason(Code.REMAPPED, '%s remapped and no campaign holds them: '
-                       '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
-    if campaign is not None:
-        return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d left as upmaps' % (
-            campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept_now))]
-    return [Reason(Code.NO_CAMPAIGN, 'no campaign is active')]
 
 
 def status(seen: Observation, rebalance: Json, reasons: Sequence[Reason],
@@ -230,13 +218,3 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
         'before the campaign, where they are known',
         '"ceph perfguard rebalance finish --keep" leaves the pins as ordinary upmaps and gives '
         'the balancer back, which may move them']
-
-
-def progress_id(campaign: Campaign) -> str:
-    """The same in every mgr, so that one takes over the event of another."""
-    return 'perfguard-rebalance-%d' % campaign.id
-
-
-def progress_text(campaign: Campaign) -> str:
-    return 'perfguard rebalance %d: %s, %d of %d PGs released' % (
-        campaign.id, campaign.phase.value, campaign.released, campaign.total)

@@ -62,6 +62,8 @@ class Store:
         #: Documents that a newer perfguard wrote. They stay as they are: an mgr of that version may
         #: become active again.
         self.foreign: Set[str] = set()
+        #: What this mgr and those before it could not read, in words, until it is acknowledged.
+        self.losses: List[str] = []
         #: Documents that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}
 
@@ -117,6 +119,14 @@ class Store:
                 if json.loads(raw)['version'] > VERSION:
                     return True
         return False
+
+    def acknowledge_losses(self) -> None:
+        """An operator begins anew, whatever could not be read."""
+        self.losses = []
+        self.damaged.clear()
+        self.unreadable.clear()
+        for name in self.names('damaged/'):
+            self.remove(name)
 
     def set_aside(self, name: str) -> None:
         """Move a document out of the way of one that is to be written."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The mitigation at work: fed every turn, journalled before it acts, read back, published."""
 import errno
-import queue
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
@@ -22,14 +21,13 @@ from ..watch.watch import UNKNOWN_SECONDS
 from . import ladder, recovery_options, report
 from .ladder import evidence
 from .recovery_options import command_of
-from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Stage, State, Step,
-                    active, state_from_json, state_to_json)
+from .types import (Decision, Evidence, Kind, Need, Policy, Put, Revert, Rung, Seen, Stage, State,
+                    Step, active, state_from_json, state_to_json)
 
 Json = Dict[str, Any]
 
-#: The document in the store, and where requests wait there.
+#: The document in the store.
 DOCUMENT = 'mitigation'
-REQUESTS = 'reverts'
 #: Seconds between two looks at the configuration database while options are held.
 CONFIG_SECONDS = 5.0
 #: Seconds that answers of OSDs and PGs are waited for.
@@ -55,6 +53,8 @@ class Mitigated:
     #: Flags that the mitigation has set.
     own_flags: FrozenSet[str] = frozenset()
     reasons: Tuple[Reason, ...] = ()
+    #: Stages of the rungs that are listed, by id.
+    stages: Mapping[int, Stage] = field(default_factory=dict)
     listing: Json = field(default_factory=lambda: report.listing(State(), 'off', (), 0.0))
 
 
@@ -74,8 +74,6 @@ class Mitigating:
         self._store = store
         self._note = note
         self._kept = kept
-        #: Rungs to revert, with the requests' keys in the store; filled by other threads.
-        self._requests: 'queue.Queue[Tuple[str, int]]' = queue.Queue()
         self._state = State()
         self._saved: Any = None
         self._config_read: Optional[float] = None
@@ -95,18 +93,15 @@ class Mitigating:
 
     # ---- for commands: other threads
 
-    def request_revert(self, step_id: int) -> None:
-        """Have the next turn undo one rung; Refused if it is not held."""
-        for row in self.mitigated.listing['rungs']:
-            if row['id'] == step_id:
-                if row['state'] != Stage.HELD.value:
-                    raise Refused(errno.EINVAL, 'rung %d is not held: it is %s'
-                                  % (step_id, row['state']))
-                # The answer is a promise: it must hold even if this mgr fails before the turn.
-                key = self._store.note(REQUESTS, {'id': step_id})
-                self._requests.put((key, step_id))
-                return
-        raise Refused(errno.ENOENT, 'there is no rung %d ("mitigation ls" lists them)' % step_id)
+    def check(self, request: Revert) -> None:
+        """Raise Refused if the rung is not held."""
+        stage = self.mitigated.stages.get(request.rung)
+        if stage is None:
+            raise Refused(errno.ENOENT, 'there is no rung %d ("mitigation ls" lists them)'
+                          % request.rung)
+        if stage is not Stage.HELD:
+            raise Refused(errno.EINVAL, 'rung %d is not held: it is %s'
+                          % (request.rung, stage.value))
 
     # ---- life
 
@@ -120,11 +115,6 @@ class Mitigating:
             for text in lost:
                 self._note(Event('store', 'of the mitigation cannot be read: %s' % text))
         self._saved = _gist(self._state)
-        for key, raw in self._store.notes(REQUESTS):
-            if isinstance(raw, dict) and isinstance(raw.get('id'), int):
-                self._requests.put((key, raw['id']))
-            else:
-                self._store.drop_note(key)
 
     @property
     def held(self) -> List[Row]:
@@ -134,12 +124,14 @@ class Mitigating:
     # ---- one turn
 
     def turn(self, now: float, view: View, signals: Signals, watched: Watched,
-             campaign: Optional[Campaign], options: Options) -> None:
+             campaign: Optional[Campaign], options: Options,
+             reverts: Sequence[int] = ()) -> None:
+        """`reverts`: rungs that operators want undone."""
         osdmap = view.osdmap
         # The likeliest alone: further down the list are OSDs that only share PGs with it.
         self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'][:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
-        taken = self._take_requests()
+        self._revert(reverts)
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
                          self._unknown(now, signals))
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
@@ -159,18 +151,12 @@ class Mitigating:
         if not decision.actions or self._kept():
             self._act(decision.actions)
         self._check(now, osdmap)
-        for key in taken:
-            self._store.drop_note(key)
         self.mitigated = self._published(now, found, campaign, policy)
 
-    def _take_requests(self) -> List[str]:
-        taken: List[str] = []
-        while not self._requests.empty():
-            key, step_id = self._requests.get_nowait()
-            taken.append(key)
+    def _revert(self, rungs: Sequence[int]) -> None:
+        for step_id in rungs:
             self._note(Event('request', 'mitigation revert %d' % step_id, 'asked for by command'))
             self._state = ladder.revert(self._state, step_id)
-        return taken
 
     def _unknown(self, now: float, signals: Signals) -> bool:
         """Right after a failover; PGs whose OSDs are dead will never be known of."""
@@ -297,6 +283,7 @@ class Mitigating:
                                if step.rung is Rung.PIN_BACK and step.stage is Stage.HELD
                                for pgid in step.pgs),
             own_flags=ladder.own_flags(state), reasons=ladder.reasons(state),
+            stages={step.id: step.stage for step in state.steps},
             listing=report.listing(state, policy.mode, holding, self._hold_since))
 
 

@@ -2,7 +2,7 @@
 """What the mitigation knows, remembers and decides: frozen data, JSON in and out."""
 import enum
 from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.types import ConfigEntry
 from ..events import Event
@@ -225,3 +225,21 @@ def _setting_from_json(row: Any) -> Setting:
     kind, name, who, found, put, seen, done = row
     return Setting(Kind(kind), str(name), str(who), None if found is None else str(found),
                    str(put), bool(seen), bool(done))
+
+
+@dataclass(frozen=True)
+class Revert:
+    """What an operator asks of the mitigation: to undo a rung."""
+    rung: int
+    #: Where such requests wait in the store.
+    document: ClassVar[str] = 'reverts'
+
+    def to_json(self) -> Json:
+        return {'id': self.rung}
+
+    @classmethod
+    def from_json(cls, raw: Any) -> 'Revert':
+        """Raises TypeError or ValueError on what is none of ours."""
+        if not isinstance(raw, dict) or not isinstance(raw.get('id'), int):
+            raise ValueError('no request to revert a rung')
+        return cls(raw['id'])

@@ -2,7 +2,7 @@
 """What the operator asks of the probes."""
 import errno
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, ClassVar, Dict, Mapping, Optional
 
 from ..errors import Refused
 
@@ -30,6 +30,7 @@ class RunOrder:
     dry_run: bool = False
     #: "command", or the name of a schedule.
     trigger: str = 'command'
+    job: ClassVar[str] = 'probe'
 
     @property
     def verb(self) -> str:
@@ -52,6 +53,7 @@ class RunId:
     """Something about one run: "probe cancel", "probe rm", "probe baseline set" or "... rm"."""
     verb: str
     run: int
+    job: ClassVar[str] = 'probe'
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Named:
     """Something about a thing with a name: "probe schedule rm"."""
     verb: str
     key: str
+    job: ClassVar[str] = 'probe'
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class NewSchedule:
     key: str
     run: RunOrder
     window: Mapping[str, str]
+    job: ClassVar[str] = 'probe'
 
     @property
     def verb(self) -> str:

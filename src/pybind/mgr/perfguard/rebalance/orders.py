@@ -3,7 +3,8 @@
 import errno
 import math
 from dataclasses import dataclass, field
-from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
+                    Tuple, Union)
 
 from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
@@ -31,6 +32,7 @@ class Order:
     prior_version: Optional[int] = None
     force: bool = False
     dry_run: bool = False
+    job: ClassVar[str] = 'rebalance'
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A campaign as the data that commands print; plain dictionaries that JSON can hold."""
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from ..observation import Observation
 from ..options import Options
-from ..reasons import Reason, as_json, texts
+from ..reasons import Code, Reason, as_json, texts
 from ..window import BadWindow, is_open, seconds_until_done
+from ..words import pgs, pgs_are
 from .moves import Move, Plan, plan, remaining_seconds
 from .settings import window_of
 from .throttle import caps, limit
@@ -142,3 +144,25 @@ def summary(campaign: Campaign) -> Json:
             'bytes_done': campaign.bytes_done, 'moving_seconds': round(campaign.moving_seconds, 1),
             'epochs': max(0, campaign.last_epoch - campaign.first_epoch),
             'unpinnable': len(campaign.unpinnable), 'rolled_back': campaign.rolled_back}
+
+
+def idle_reasons(seen: Observation, campaign: Optional[Campaign]) -> List[Reason]:
+    """`campaign`: the last one, if this mgr knows it."""
+    remapped = len(seen.osdmap.pg_temp)
+    if remapped:
+        return [Reason(Code.REMAPPED, '%s remapped and no campaign holds them: '
+                       '"rebalance prepare", then "rebalance pin"' % pgs_are(remapped))]
+    if campaign is not None:
+        return [Reason(Code.ENDED, 'campaign %d is %s: %s released, %d left as upmaps' % (
+            campaign.id, campaign.phase.value, pgs(campaign.released), campaign.kept_now))]
+    return [Reason(Code.NO_CAMPAIGN, 'no campaign is active')]
+
+
+def progress_id(campaign: Campaign) -> str:
+    """The same in every mgr, so that one takes over the event of another."""
+    return 'perfguard-rebalance-%d' % campaign.id
+
+
+def progress_text(campaign: Campaign) -> str:
+    return 'perfguard rebalance %d: %s, %d of %d PGs released' % (
+        campaign.id, campaign.phase.value, campaign.released, campaign.total)

@@ -2,7 +2,7 @@
 """What the operator may ask of a campaign, when, and what it changes."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Optional, Sequence
+from typing import Any, ClassVar, Dict, FrozenSet, Optional, Sequence
 
 from ..errors import Refused
 from ..reasons import Reason, texts
@@ -21,10 +21,11 @@ class Request:
     sure: bool = False
     #: Of the stop condition that is acknowledged.
     code: str = ''
+    #: Where requests wait in the store.
+    document: ClassVar[str] = 'requests'
 
-
-def to_json(request: Request) -> Dict[str, Any]:
-    return dict(vars(request))
+    def to_json(self) -> Dict[str, Any]:
+        return dict(vars(self))
 
 
 def from_json(raw: Any) -> Request:

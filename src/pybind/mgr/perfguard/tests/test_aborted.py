@@ -58,7 +58,7 @@ def test_the_health_check_names_what_is_held_and_the_ways_out() -> None:
     driver = aborted()
     check = driver.cluster.checks[HELD]
     detail = ' '.join(check['detail'])
-    assert check['count'] == len(driver.loop._pins)
+    assert check['count'] == len(driver.loop.rebalance.pins)
     for word in ('balancer is off', 'pg_autoscale_mode is off for rep', 'rebalance resume',
                  'rebalance rollback', 'rebalance finish --keep'):
         assert word in detail
@@ -84,7 +84,7 @@ def test_finish_keep_hands_the_pins_to_the_balancer() -> None:
         driver.ask('finish')
     driver.ask('finish', keep=True)
     driver.run_to('DONE')
-    assert driver.cluster.entries() == entries and not driver.loop._pins
+    assert driver.cluster.entries() == entries and not driver.loop.rebalance.pins
     assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.checks == {}
     assert driver.status['kept'] == len(entries)
 
@@ -195,7 +195,7 @@ def test_an_abort_does_not_wait_for_the_recovery_of_degraded_pgs() -> None:
     driver.run_to('ABORTED', 30)
     driver.run(10)
     assert driver.phase == 'ABORTED' and 'norebalance' in driver.cluster.flags
-    waiting = sum(1 for why in driver.loop._campaign.unpinnable.values()  # type: ignore
+    waiting = sum(1 for why in driver.loop.rebalance.campaign.unpinnable.values()  # type: ignore
                   if why == pinning.DEGRADED)
     assert waiting and 'waiting for recovery: %d' % waiting in driver.status['reasons'][0]
     assert 'recovery' in ' '.join(driver.cluster.checks[HELD]['detail'])
@@ -209,13 +209,13 @@ def test_norebalance_is_given_back_once_they_have_recovered() -> None:
     for pg in driver.cluster.pg.values():
         pg.recovering_until = 0.0
     driver.run_until(lambda: 'norebalance' not in driver.cluster.flags)
-    assert driver.phase == 'ABORTED' and driver.loop._pins
+    assert driver.phase == 'ABORTED' and driver.loop.rebalance.pins
 
 
 def test_a_shutdown_does_not_wait_for_recovery() -> None:
     driver = degraded()
     driver.give(Shutdown(True))
-    driver.run_until(lambda: driver.loop._leaving.done, 150)
+    driver.run_until(lambda: driver.loop.leaving.done, 150)
     assert 'norebalance' not in driver.cluster.flags
 
 

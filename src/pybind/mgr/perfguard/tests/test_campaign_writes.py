@@ -47,8 +47,8 @@ class Writes:
     def save(self, campaign: Campaign, sending: bool = True) -> List[int]:
         """The sizes of what is written when a turn ends with this campaign."""
         self.sizes.clear()
-        self.driver.loop._campaign = campaign
-        self.driver.loop._save(sending)
+        self.driver.loop.rebalance.campaign = campaign
+        self.driver.loop.rebalance._save(sending)
         return [size for _, size in self.sizes]
 
 
@@ -72,7 +72,7 @@ def test_a_large_campaign_takes_two_small_writes_a_turn() -> None:
     sizes = writes.save(campaign)
     assert len(sizes) == 2 and max(sizes) <= 65536, sizes
     writes.driver.restart()
-    assert writes.driver.loop._campaign == campaign
+    assert writes.driver.loop.rebalance.campaign == campaign
 
 
 def test_clocks_are_not_written_and_what_the_osdmap_shows_waits_unless_something_is_sent() -> None:
@@ -99,7 +99,7 @@ def test_a_new_phase_writes_what_cannot_be_pinned() -> None:
                       unpinnable={'1.1388': 'osd.0 is out'})
     assert len(writes.save(aborted)) == 4
     writes.driver.restart()
-    assert writes.driver.loop._campaign == aborted
+    assert writes.driver.loop.rebalance.campaign == aborted
 
 
 def as_before(campaign: Campaign) -> Dict[str, Any]:

@@ -47,11 +47,11 @@ class Failing(Driver):
         self.cluster.tick(seconds)
 
     def fail(self, failing: bool) -> None:
-        def observe() -> Any:
+        def observe(*_: Any) -> Any:
             raise ArithmeticError('of all\nthings')
 
-        usual = type(self.loop)._observe.__get__(self.loop)
-        setattr(self.loop, '_observe', observe if failing else usual)
+        usual = type(self.loop).observe.__get__(self.loop)
+        setattr(self.loop, 'observe', observe if failing else usual)
 
     def status_now(self) -> Any:
         return self.loop.status()
@@ -98,7 +98,7 @@ def test_the_check_that_cannot_be_set_ends_nothing(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(driver.cluster, 'health_checks', fails)
     driver.run(FAILED_TURNS + 1)
-    assert driver.loop._failed_turns.check()
+    assert driver.loop.failed_turns.check()
     driver.fail(True)
     driver.turn()
     assert CHECK in driver.status_now()['health']

@@ -6,6 +6,7 @@ from typing import Any, List
 
 import pytest
 
+from ..mitigation.types import Revert
 from perfguard.errors import CHECK, Refused
 from perfguard.journal import OWNER
 from perfguard.rebalance.orders import Order
@@ -67,7 +68,7 @@ def test_a_lost_pin_record_is_written_again() -> None:
     driver.restart()
     driver.ask('start') if driver.loop.published.rebalance else driver.turn()
     driver.run(2)
-    assert len(driver.loop._pins) == 12
+    assert len(driver.loop.rebalance.pins) == 12
 
 
 def test_reading_back_costs_nothing_in_turns_that_write_nothing() -> None:
@@ -101,7 +102,7 @@ def test_the_mgr_that_is_not_active_any_more_stops() -> None:
     driver.ask('start')
     sent = len(driver.cluster.sent)
     driver.loop.turn()
-    assert driver.loop._journal.fenced and len(driver.cluster.sent) == sent
+    assert driver.loop.journal.fenced and len(driver.cluster.sent) == sent
     for _ in range(3):
         driver.loop.turn()
     assert len(driver.cluster.sent) == sent
@@ -121,7 +122,7 @@ def test_it_writes_no_pin_records_any_more() -> None:
     two(driver)
     driver.ask('pin')
     driver.loop.turn()
-    assert driver.loop._journal.fenced
+    assert driver.loop.journal.fenced
     assert not [key for key in driver.kv.data if key.startswith('pins/')]
 
 
@@ -140,13 +141,13 @@ def test_it_writes_no_campaign_and_no_pins_any_more(what: str) -> None:
     other.run(3)
     before = records(driver)
     if what == 'rollback':
-        waits = driver.loop._desk.put(Order('rollback'))
+        waits = driver.loop.requests.submit(Order('rollback'))
     elif what == 'shutdown':
-        waits = driver.loop._desk.put(Shutdown(True))
+        waits = driver.loop.requests.submit(Shutdown(True))
     elif what != 'goes on':
         driver.ask(what)
     driver.loop.turn()
-    assert driver.loop._journal.fenced and records(driver) == before
+    assert driver.loop.journal.fenced and records(driver) == before
     if what in ('rollback', 'shutdown'):
         assert waits.refused is not None and waits.refused.errno == errno.EAGAIN
         assert 'shutdown/a/head' not in driver.kv.data
@@ -167,7 +168,7 @@ def test_auto_expand_of_a_deposed_mgr_writes_nothing() -> None:
     for _ in range(5):
         driver.cluster.tick()
         driver.loop.turn()
-    assert driver.loop._journal.fenced and records(driver) == before
+    assert driver.loop.journal.fenced and records(driver) == before
 
 
 def test_a_mark_that_got_lost_is_no_other_mgr() -> None:
@@ -177,7 +178,7 @@ def test_a_mark_that_got_lost_is_no_other_mgr() -> None:
     driver.turn()
     driver.ask('prepare')
     driver.run(3)
-    assert not driver.loop._journal.fenced and driver.cluster.sent == []
+    assert not driver.loop.journal.fenced and driver.cluster.sent == []
     driver.kv.losing = False
     driver.run_to('PREPARED')
 
@@ -188,7 +189,7 @@ def test_mons_that_do_not_answer_fence_nobody() -> None:
     kv, driver.cluster.kv = driver.cluster.kv, None
     driver.ask('start')
     driver.run(3)
-    assert not driver.loop._journal.fenced and driver.status['in_flight'] == 0
+    assert not driver.loop.journal.fenced and driver.status['in_flight'] == 0
     driver.cluster.kv = kv
     driver.run_to('DONE')
 
@@ -221,7 +222,7 @@ def overwritten() -> Driver:
     driver = Driver()
     driver.to_releasing()
     driver.kv.data[OWNER] = '4099 1.0'
-    driver.run_until(lambda: driver.loop._journal.fenced)
+    driver.run_until(lambda: driver.loop.journal.fenced)
     driver.turn()
     return driver
 
@@ -230,7 +231,7 @@ def test_a_fenced_mgr_says_so_and_refuses_what_it_is_asked() -> None:
     driver = overwritten()
     assert CHECK in driver.cluster.checks and CHECK in driver.loop.status()['health']
     assert '4099' in ' '.join(driver.cluster.checks[CHECK]['detail'])
-    for ask in (lambda: driver.ask('abort'), lambda: driver.loop.revert(1),
+    for ask in (lambda: driver.ask('abort'), lambda: driver.loop.request(Revert(1)),
                 lambda: driver.give(Order('drain', ('h3',)))):
         with pytest.raises(Refused) as refused:
             ask()
@@ -241,7 +242,7 @@ def test_the_active_mgr_owns_its_journal_again() -> None:
     driver = overwritten()
     read, sent = driver.cluster.mgr_maps_read, len(driver.cluster.sent)
     driver.run(20)
-    assert driver.loop._journal.fenced and len(driver.cluster.sent) == sent
+    assert driver.loop.journal.fenced and len(driver.cluster.sent) == sent
     assert driver.cluster.mgr_maps_read == read
     driver.run_to('DONE')
     assert driver.kv.data[OWNER].startswith('4100 ') and CHECK not in driver.cluster.checks
@@ -256,9 +257,9 @@ def test_it_goes_on_from_what_is_stored() -> None:
     other.run_to('DONE')
     driver.cluster.gid = 4100
     sent = len(driver.cluster.sent)
-    driver.run_until(lambda: not driver.loop._journal.fenced)
+    driver.run_until(lambda: not driver.loop.journal.fenced)
     driver.run(3)
-    assert driver.phase == 'IDLE' and not driver.loop._pins
+    assert driver.phase == 'IDLE' and not driver.loop.rebalance.pins
     assert len(driver.cluster.sent) == sent
 
 
@@ -267,7 +268,7 @@ def test_an_mgr_that_is_active_no_more_stays_fenced() -> None:
     driver.cluster.gid = 4101
     read = driver.cluster.mgr_maps_read
     driver.run(100)
-    assert driver.loop._journal.fenced and driver.cluster.mgr_maps_read - read <= 4
+    assert driver.loop.journal.fenced and driver.cluster.mgr_maps_read - read <= 4
     assert driver.kv.data[OWNER] == '4099 1.0'
 
 

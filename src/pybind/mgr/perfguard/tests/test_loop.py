@@ -105,7 +105,7 @@ def test_abort_then_a_second_campaign_releases_what_is_left() -> None:
     driver.to_releasing()
     driver.ask('abort')
     driver.run_to('ABORTED')
-    assert driver.cluster.foreign() == driver.cluster.quiet_for(driver.loop._pins)
+    assert driver.cluster.foreign() == driver.cluster.quiet_for(driver.loop.rebalance.pins)
     assert driver.cluster.clean()
     assert driver.loop.published.history[-1]['kept'] == 12
     driver.restart()
@@ -249,7 +249,7 @@ def test_an_order_that_the_cluster_is_not_fit_for_costs_little() -> None:
     driver.run(2)
     setattr(cluster, 'outlook', lambda *args: pytest.fail('the tools were run'))
     for again in (False, True, True):
-        waiting = driver.loop._desk.put(Order('expand', weight='1.0'), again)
+        waiting = driver.loop.requests.submit(Order('expand', weight='1.0'), again)
         driver.turn()
         assert waiting.refused is not None and waiting.refused.not_fit
     kinds = [event['kind'] for event in driver.loop.published.events]
@@ -375,7 +375,7 @@ class Story:
 
     def check(self) -> None:
         cluster, driver = self.cluster, self.driver
-        left = driver.loop._pins if self.abort_in else ()
+        left = driver.loop.rebalance.pins if self.abort_in else ()
         assert cluster.foreign() == cluster.quiet_for(left)
         assert cluster.clean()
         rows = [(row['id'], row['phase']) for row in driver.loop.published.history]
@@ -394,7 +394,7 @@ class Story:
                 if key.endswith('/head') or key.startswith('requests')} - {'damaged'}
         if self.abort_in:
             assert cluster.entries() == {**self.upmaps, **{
-                pgid: pin.entry for pgid, pin in driver.loop._pins.items()}}
+                pgid: pin.entry for pgid, pin in driver.loop.rebalance.pins.items()}}
             assert left <= {'history', 'events', 'baseline', 'pins', 'campaign',
                             'crushbefore'}
         else:
@@ -437,7 +437,7 @@ def test_nothing_is_done_with_the_state_of_a_newer_version(name: str) -> None:
     driver.run(3)
     with pytest.raises(Refused, match='newer perfguard'):
         driver.ask('prepare')
-    waiting_for = driver.loop._desk.put(Order('expand'))
+    waiting_for = driver.loop.requests.submit(Order('expand'))
     driver.turn()
     assert waiting_for.refused is not None and 'newer perfguard' in str(waiting_for.refused)
     assert 'newer' in driver.cluster.checks['PERFGUARD_LOOP_FAILED']['summary']
@@ -457,7 +457,7 @@ def test_a_turn_that_works_out_where_pgs_go_knows_what_clients_feel(
         seen.append(args[3])
         return judge(*args)
 
-    monkeypatch.setattr('perfguard.loop.judge', note)
+    monkeypatch.setattr('perfguard.rebalance.controller.judge', note)
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: bool(seen and seen[-1].outlook))
     assert seen[-1].stops == stops
@@ -614,12 +614,12 @@ def test_no_rest_is_taken_for_answering_an_order(monkeypatch: pytest.MonkeyPatch
     """A rest of ten times what the answer took would leave the cluster unwatched."""
     driver, clock = Driver(), [0.0]
     monkeypatch.setattr('perfguard.loop.time.thread_time', lambda: clock[0])
-    carried_out = driver.loop._carry_out
+    carried_out = driver.loop.rebalance.carry_out
 
     def slow(*args: Any) -> Any:
         clock[0] += 24.0
         return carried_out(*args)
 
-    monkeypatch.setattr(driver.loop, '_carry_out', slow)
+    monkeypatch.setattr(driver.loop.rebalance, 'carry_out', slow)
     driver.order('drain', 'h3', dry_run=True)
     assert clock[0] == 24.0 and driver.loop._rest() == loop.REST_SECONDS

@@ -10,7 +10,7 @@ from perfguard.errors import Refused
 from perfguard.held import mitigation_rows, probe_rows, shell
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
 from perfguard.probe.site import Site
-from perfguard.rebalance.requests import Request, to_json
+from perfguard.rebalance.requests import Request
 from perfguard.shutdown import Shutdown
 from perfguard.store import REQUESTS, Store
 
@@ -34,7 +34,7 @@ def refusal(driver: Driver) -> Refused:
 
 
 def to_safety(driver: Driver) -> None:
-    driver.run_until(lambda: driver.loop._leaving.done)
+    driver.run_until(lambda: driver.loop.leaving.done)
 
 
 def test_nothing_is_borrowed_while_idle() -> None:
@@ -121,7 +121,7 @@ def test_a_shutdown_in_mid_campaign_is_refused_until_it_is_meant(state: str) -> 
     assert answer['safe'] and answer['held'] == []
     assert driver.cluster.foreign() == found and driver.cluster.clean()
     assert driver.cluster.mon_config == FakeCluster().mon_config
-    assert driver.cluster.checks == {} and not driver.loop._pins
+    assert driver.cluster.checks == {} and not driver.loop.rebalance.pins
     assert any('disable perfguard" is safe' in reason
                for reason in driver.loop.published.status['reasons'])
 
@@ -134,9 +134,9 @@ def test_a_shutdown_goes_on_after_a_failover_in_every_turn() -> None:
     for _ in range(100):
         driver.restart()
         driver.turn()
-        if driver.loop._leaving.done:
+        if driver.loop.leaving.done:
             break
-    assert driver.loop._leaving.done and driver.cluster.foreign() == found
+    assert driver.loop.leaving.done and driver.cluster.foreign() == found
     assert Store(driver.kv).get('shutdown') is None
     driver.restart()
     driver.run(2)
@@ -174,7 +174,7 @@ def test_an_order_after_a_shutdown_is_taken() -> None:
     to_safety(driver)
     driver.ask('prepare')
     driver.run_to('PREPARED')
-    assert not driver.loop._leaving.wanted
+    assert not driver.loop.leaving.wanted
 
 
 def test_lost_state_names_what_may_be_left_with_its_command() -> None:
@@ -195,7 +195,7 @@ def test_lost_state_names_what_may_be_left_with_its_command() -> None:
 def test_a_prepare_that_was_noted_before_the_shutdown_is_refused() -> None:
     driver = Driver()
     driver.loop._store.put('shutdown', {'since': 1.0})
-    driver.loop._store.note(REQUESTS, to_json(Request('prepare')))
+    driver.loop._store.note(REQUESTS, Request('prepare').to_json())
     driver.restart()
     driver.turn()
     assert driver.phase == 'IDLE' and driver.cluster.sent == []

@@ -298,7 +298,7 @@ class Stories(RuleBasedStateMachine):
 
     def check_the_end(self) -> None:
         cluster, driver = self.cluster, self.driver
-        pins = driver.loop._pins
+        pins = driver.loop.rebalance.pins
         if driver.phase == 'ABORTED':
             # What keeps PGs where they are stays, and the operator is told.
             assert cluster.unlike_theirs({pool_of(pgid) for pgid in pins}, kept=True) == []

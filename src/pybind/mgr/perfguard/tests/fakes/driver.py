@@ -87,7 +87,7 @@ class Driver:
 
     def give(self, order: Any) -> Dict[str, Any]:
         """What the next turn answers; raises Refused."""
-        waiting = self.loop._desk.put(order)
+        waiting = self.loop.requests.submit(order)
         self.turn()
         if waiting.refused is not None:
             raise waiting.refused

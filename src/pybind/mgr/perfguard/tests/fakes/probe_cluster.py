@@ -271,11 +271,11 @@ class ProbeDriver(Driver):
 
     @property
     def busy(self) -> bool:
-        return self.loop._probing.busy
+        return self.loop.probing.busy
 
     @property
     def felt(self) -> bool:
-        return self.loop._probing.felt(self.cluster.now, self.cluster.stats_period())
+        return self.loop.probing.felt(self.cluster.now, self.cluster.stats_period())
 
     def finish(self, turns: int = 120) -> None:
         self.run_until(lambda: not self.busy, turns)

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from ...mitigation.types import Revert
 from perfguard import tables
 from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
@@ -268,14 +269,14 @@ def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
 
 def refusal(driver: Driver, rung: int) -> Refused:
     with pytest.raises(Refused) as raised:
-        driver.loop.revert(rung)
+        driver.loop.request(Revert(rung))
     return raised.value
 
 
 def test_revert() -> None:
     driver = climbed()
     number = driver.rungs['slow recovery']['id']
-    driver.loop.revert(number)
+    driver.loop.request(Revert(number))
     # The answer is a promise, also where this mgr fails now.
     driver.restart()
     driver.run(4)

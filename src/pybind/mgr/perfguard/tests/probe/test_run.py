@@ -168,7 +168,7 @@ def test_who_leads_which_pg_is_worked_out_beside_the_loop() -> None:
 
 def test_trouble_while_it_prepares() -> None:
     driver = ProbeDriver()
-    driver.loop._desk.put(OWN)
+    driver.loop.requests.submit(OWN)
     driver.cluster.before_command['auth get-or-create'] = lambda: driver.cluster.trouble.update(
         degraded=1)
     driver.turn()

@@ -82,11 +82,11 @@ def test_what_an_aborted_campaign_holds_is_not_released() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     driver.run(5)
-    pins, before = dict(driver.loop._pins), Store(driver.kv).get(BEFORE)
+    pins, before = dict(driver.loop.rebalance.pins), Store(driver.kv).get(BEFORE)
     raw = cluster.pg['1.1'].mon.raw
     cluster.set_raw('1.1', [*raw[:2], next(osd for osd in range(8) if osd not in raw)])
     driver.run(40)
-    assert driver.phase == 'ABORTED' and dict(driver.loop._pins) == pins
+    assert driver.phase == 'ABORTED' and dict(driver.loop.rebalance.pins) == pins
     assert [moved.pgid for moved in cluster.moved] == ['1.1']
     assert before is not None and Store(driver.kv).get(BEFORE) == before
     declined = [event for event in driver.loop.published.events

@@ -58,7 +58,7 @@ def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None
     theirs = cluster.entries()
     driver = Driver(cluster, replace(BALANCED, max_extra_movement=0.0))
     driver.to_pinned()
-    pins = dict(driver.loop._pins)
+    pins = dict(driver.loop.rebalance.pins)
     plan = driver.loop.published.plan
     assert not set(theirs) & set(pins)
     # CRUSH moves one shard of each of the 12 PGs that were remapped.
@@ -71,11 +71,11 @@ def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None
 
 def test_a_pg_that_stays_keeps_its_upmap_and_is_nobodys_pin() -> None:
     driver = balanced()
-    stayers = {pgid: pin.entry for pgid, pin in driver.loop._pins.items() if pin.stays}
+    stayers = {pgid: pin.entry for pgid, pin in driver.loop.rebalance.pins.items() if pin.stays}
     assert stayers
     driver.ask('start')
     driver.run_until(lambda: driver.status['kept'] > 0)
-    assert not set(stayers) & set(driver.loop._pins)
+    assert not set(stayers) & set(driver.loop.rebalance.pins)
     assert driver.status['kept'] == len(stayers)
     driver.run_to('DONE')
     assert stayers.items() <= driver.cluster.entries().items()
@@ -98,11 +98,11 @@ def test_the_progress_event_ends_at_the_whole() -> None:
 def test_abort_forgets_pgs_that_never_were_pinned() -> None:
     driver = balanced()
     entries = driver.cluster.entries()
-    assert any(pin.before == pin.entry for pin in driver.loop._pins.values())
+    assert any(pin.before == pin.entry for pin in driver.loop.rebalance.pins.values())
     driver.ask('abort')
     driver.run_to('ABORTED')
     assert driver.cluster.entries() == entries
-    assert set(driver.loop._pins) == set(entries) and driver.status['kept'] == len(entries)
+    assert set(driver.loop.rebalance.pins) == set(entries) and driver.status['kept'] == len(entries)
 
 
 def test_the_next_campaign_has_goals_of_its_own() -> None:
@@ -112,7 +112,7 @@ def test_the_next_campaign_has_goals_of_its_own() -> None:
     driver.options = OPTIONS
     driver.ask('prepare')
     driver.run_to('PREPARED')
-    assert all(pin.goal is None for pin in driver.loop._pins.values())
+    assert all(pin.goal is None for pin in driver.loop.rebalance.pins.values())
     driver.ask('pin')
     driver.run_to('PINNED')
     driver.ask('start')
@@ -124,7 +124,7 @@ def test_a_goal_that_the_mon_does_not_keep_falls_back_once(
         monkeypatch: pytest.MonkeyPatch) -> None:
     driver = balanced()
     cluster = driver.cluster
-    pgid, pin = next((pgid, pin) for pgid, pin in driver.loop._pins.items()
+    pgid, pin = next((pgid, pin) for pgid, pin in driver.loop.rebalance.pins.items()
                      if pin.goal and not pin.stays and pin.goal != pin.before)
     mon = cluster.pg[pgid].mon
     keeps = mon.next_epoch

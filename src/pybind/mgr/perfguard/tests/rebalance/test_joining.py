@@ -15,7 +15,7 @@ from perfguard.rebalance.crush_orders import _differences
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
-from perfguard.requests import Consultation
+from perfguard.requests import PendingOrder
 from perfguard.store import Store
 from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import without
@@ -271,8 +271,8 @@ def test_a_turn_that_fails_does_not_keep_the_answer() -> None:
     driver = Driver(waiting())
     setattr(driver.loop, '_publish', lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        driver.loop._serve_orders = lambda *_: [done]  # type: ignore
-        done = Consultation(Order('expand'))
+        driver.loop._answer_orders = lambda *_: [done]  # type: ignore
+        done = PendingOrder(Order('expand'))
         driver.loop.turn()
     assert done.done.is_set()
 
@@ -432,7 +432,7 @@ def test_an_expansion_without_waiting_osds_waits_for_the_change() -> None:
 
 def test_nobody_waits_for_a_loop_that_has_ended() -> None:
     driver = Driver()
-    waits = driver.loop._desk.put(Order('expand'))
+    waits = driver.loop.requests.submit(Order('expand'))
     driver.loop.close()
     assert waits.done.is_set() and 'being stopped' in str(waits.refused)
 
@@ -465,15 +465,15 @@ def play(fault_at: Optional[int], error: BaseException) -> int:
     for _ in range(300):
         try:
             if not asked:
-                order = driver.loop._desk.put(Order('expand', weight='1.0'))
+                order = driver.loop.requests.submit(Order('expand', weight='1.0'))
                 asked = True
             driver.turn()
             # An order that fails is answered, and the operator gives it again.
-            asked = order.refused is None or driver.loop._campaign is not None
+            asked = order.refused is None or driver.loop.rebalance.campaign is not None
         except (Crash, RuntimeError):
             if isinstance(error, Crash):
                 driver.restart()
-            asked = driver.loop._campaign is not None
+            asked = driver.loop.rebalance.campaign is not None
             cluster.tick()
         if asked and driver.phase in ('DONE', 'ABORTED') or driver.loop.published.history:
             break
@@ -581,14 +581,14 @@ def test_a_burst_is_not_given_up_before_the_mons_have_answered_it(end: str) -> N
     if end == 'ABORTED':
         driver.ask('abort')
     driver.run(60)
-    assert change_of(driver).pending and len(driver.loop._pins) == 12
+    assert change_of(driver).pending and len(driver.loop.rebalance.pins) == 12
     driver.cluster.mons_silent = False
     driver.run(2)
     burst.commit()
     driver.run_to(end, 400)
     released = driver.status['released']
     assert (released, len(driver.cluster.entries())) == ((12, 0) if end == 'DONE' else (0, 12))
-    assert driver.status['pinned'] == len(driver.loop._pins) == 12 - released
+    assert driver.status['pinned'] == len(driver.loop.rebalance.pins) == 12 - released
 
 
 @pytest.mark.parametrize('end', ['DONE', 'ABORTED'])
@@ -615,7 +615,7 @@ def test_a_burst_is_not_given_up_while_the_osdmap_of_the_mgr_is_old(end: str) ->
     driver.run_to(end, 400)
     released = 12 if end == 'DONE' else 0
     assert driver.status['released'] == released
-    assert driver.status['pinned'] == len(driver.loop._pins) == 12 - released
+    assert driver.status['pinned'] == len(driver.loop.rebalance.pins) == 12 - released
 
 
 def test_an_mgr_that_becomes_active_looks_for_the_burst_of_the_one_before_it() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.reasons import Code, Reason
-from perfguard.rebalance.requests import VERBS, Request, apply, check, from_json, to_json
+from perfguard.rebalance.requests import VERBS, Request, apply, check, from_json
 from perfguard.rebalance.types import Campaign, Phase
 
 #: Verb -> phases in which it is accepted -> the phase it leads to.
@@ -141,7 +141,7 @@ def test_pin_again_gives_another_chance() -> None:
 @pytest.mark.parametrize('verb', sorted(VERBS))
 def test_json_round_trip(verb: str) -> None:
     request = Request(verb, force=True, keep=True)
-    assert from_json(to_json(request)) == request
+    assert from_json(request.to_json()) == request
 
 
 @pytest.mark.parametrize('raw', [None, 3, 'pin', [], {}, {'verb': 'dance'},

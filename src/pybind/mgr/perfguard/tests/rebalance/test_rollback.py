@@ -9,7 +9,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.rebalance.change import Change, Stage
 from perfguard.rebalance.orders import Order
-from perfguard.requests import Consultation
+from perfguard.requests import PendingOrder
 
 from ..fakes.cluster import BALANCER, Crash
 from ..fakes.driver import OPTIONS, Driver
@@ -72,14 +72,14 @@ def test_a_refused_change_of_crush_keeps_every_pin(whole: bool, prefix: str) -> 
     driver.ask('abort')
     driver.run_to('ABORTED')
     driver.run(3)
-    before, pins = cluster.entries(), dict(driver.loop._pins)
+    before, pins = cluster.entries(), dict(driver.loop.rebalance.pins)
     cluster.most_unclean, cluster.refuse[prefix] = 0, 'EINVAL'
     assert driver.order('rollback')['pins_removed'] == len(pins) == len(before)
     driver.run_until(lambda: driver.phase == 'PINNING')
     driver.run_to('ABORTED')
     driver.run(3)
     assert cluster.most_unclean == 0 and cluster.moved == []
-    assert cluster.entries() == before and driver.loop._pins == pins
+    assert cluster.entries() == before and driver.loop.rebalance.pins == pins
 
 
 @pytest.mark.parametrize('refused', [False, True])
@@ -88,7 +88,7 @@ def test_an_upmap_that_the_pin_has_replaced_is_restored_with_crush_or_not_at_all
     """Its PG needs another entry in the epoch in which CRUSH changes."""
     driver, pgid, mine = replaced_upmap()
     cluster = driver.cluster
-    before, pins, places = cluster.entries(), dict(driver.loop._pins), placements(cluster)
+    before, pins, places = cluster.entries(), dict(driver.loop.rebalance.pins), placements(cluster)
     cluster.most_unclean = 0
     if refused:
         cluster.refuse['osd crush reweight'] = 'EINVAL'
@@ -98,7 +98,7 @@ def test_an_upmap_that_the_pin_has_replaced_is_restored_with_crush_or_not_at_all
     driver.run(3)
     assert cluster.most_unclean == 0 and placements(cluster) == places
     assert cluster.entries() == (before if refused else mine)
-    assert dict(driver.loop._pins) == (pins if refused else {})
+    assert dict(driver.loop.rebalance.pins) == (pins if refused else {})
 
 
 def replaced_upmap() -> Any:
@@ -247,7 +247,7 @@ def test_an_abort_waits_for_a_change_that_is_on_its_way() -> None:
     driver.run_until(lambda: stage(driver) is Stage.SENT)
     driver.ask('abort')
     driver.run_to('ABORTED')
-    assert stage(driver) is Stage.LANDED and len(driver.loop._pins) == 12
+    assert stage(driver) is Stage.LANDED and len(driver.loop.rebalance.pins) == 12
     driver.order('rollback')
     driver.run_to('DONE')
     assert cluster.entries() == {} and cluster.moved == [] and cluster.most_unclean == 0
@@ -261,7 +261,8 @@ def test_a_refused_rollback_may_be_asked_for_again_and_resume_does_not_repeat_it
     cluster.refuse['osd crush reweight'] = 'EINVAL'
     driver.order('rollback')
     driver.run_to('ABORTED')
-    assert driver.loop._campaign is not None and not driver.loop._campaign.rolled_back
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and not campaign.rolled_back
     assert stage(driver) is Stage.LANDED and set(change(driver).weights) == set(cluster.new)
     cluster.refuse.clear()
     assert driver.order('rollback', dry_run=True)['pins_removed'] == 12
@@ -287,7 +288,8 @@ def test_a_rollback_that_was_carried_out_in_part_remains_one(
     driver.order('rollback')
     driver.run_to('ABORTED')
     assert change(driver).done == (8, 9) and cluster.moved == []
-    assert driver.loop._campaign is not None and driver.loop._campaign.rolled_back
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.rolled_back
 
 
 def test_a_refused_map_is_not_applied_by_resume() -> None:
@@ -312,7 +314,7 @@ def test_an_expansion_aborted_between_its_bursts_is_rolled_back(
     monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 4)
     driver = Driver(waiting())
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: bool(driver.loop._campaign and change(driver).done))
+    driver.run_until(lambda: bool(driver.loop.rebalance.campaign and change(driver).done))
     driver.ask('abort')
     driver.run_until(lambda: driver.phase == 'ABORTING')
     driver.order('rollback')
@@ -336,12 +338,14 @@ def test_a_rollback_that_is_taken_back_keeps_the_target() -> None:
     driver.order('rollback')
     driver.ask('abort')
     driver.run_to('ABORTED')
-    assert driver.loop._campaign is not None and driver.loop._campaign.target == 'balanced'
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.target == 'balanced'
 
 
 def change(driver: Driver) -> Change:
-    assert driver.loop._campaign is not None and driver.loop._campaign.change is not None
-    return driver.loop._campaign.change
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and campaign.change is not None
+    return campaign.change
 
 
 def stage(driver: Driver) -> Stage:
@@ -354,7 +358,8 @@ def test_an_abort_takes_a_rollback_back_while_it_pins() -> None:
     assert driver.phase == 'ABORTING'
     driver.ask('abort')
     driver.run_to('ABORTED')
-    assert driver.loop._campaign is not None and not driver.loop._campaign.rolled_back
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and not campaign.rolled_back
     assert [driver.cluster.toys[osd].crush_weight for osd in driver.cluster.new] == [1.0] * 3
 
 
@@ -369,7 +374,7 @@ def test_refused_when_others_have_changed_crush_since() -> None:
 
 def test_refused_when_others_changed_crush_between_the_order_and_the_change() -> None:
     driver = Driver(waiting())
-    driver.loop._desk.put(Order('expand', weight='1.0'))
+    driver.loop.requests.submit(Order('expand', weight='1.0'))
     driver.turn()
     driver.cluster.crush_version_ += 1
     driver.run_to('PINNED')
@@ -388,7 +393,7 @@ def test_refused_when_what_was_before_is_not_known(what: str) -> None:
     if what == 'no tools':
         cluster.no_tools = 'osdmaptool is not installed'
     if what in ('auto', 'older version'):
-        driver.loop._joiner.forget_before()
+        driver.loop.rebalance._joiner.forget_before()
     refused = refusal(driver)
     assert ('tried out' if what == 'no tools' else 'is not known') in str(refused)
     assert driver.phase != 'ABORTING'
@@ -426,13 +431,13 @@ def play(fault_at: Any, error: BaseException) -> int:
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: driver.status['released'] > 0)
     cluster.fault.count, cluster.fault.error, cluster.fault.at = 0, error, fault_at
-    asked: List[Consultation] = []
+    asked: List[PendingOrder] = []
     for _ in range(300):
         try:
-            campaign = driver.loop._campaign
+            campaign = driver.loop.rebalance.campaign
             wanted = campaign is not None and not (campaign.back or campaign.rolled_back)
             if wanted and driver.phase not in ('FINISHING', 'DONE'):
-                asked.append(driver.loop._desk.put(Order('rollback')))
+                asked.append(driver.loop.requests.submit(Order('rollback')))
             driver.turn()
         except (Crash, RuntimeError):
             if isinstance(error, Crash):

@@ -22,7 +22,7 @@ def waiting() -> Driver:
 
 
 def ask(driver: Driver, *args: Any, **kwargs: Any) -> Any:
-    return driver.loop._desk.put(Order(*args, **kwargs))
+    return driver.loop.requests.submit(Order(*args, **kwargs))
 
 
 def test_the_loop_turns_while_an_order_is_worked_out() -> None:
@@ -192,4 +192,4 @@ def test_goals_are_worked_out_beside_the_loop() -> None:
     assert len(driver.tools.jobs) == 2
     driver.tools.work()
     driver.run_to('PINNED')
-    assert '1.1' not in driver.loop._pins
+    assert '1.1' not in driver.loop.rebalance.pins

@@ -325,7 +325,7 @@ def test_what_cannot_be_pinned_does_not_move_while_releases_are_held(
     assert not cluster.moved and not driver.status['in_flight']
     ends(driver)
     driver.run_until(lambda: 'norebalance' not in cluster.flags)
-    campaign = driver.loop._campaign
+    campaign = driver.loop.rebalance.campaign
     assert campaign is not None and len(campaign.in_flight) >= 3, 'counted from the first moment'
     driver.run_to('DONE')
     assert cluster.clean()
@@ -373,7 +373,7 @@ def test_pgs_with_a_hole_wait_for_recovery() -> None:
     driver.run_until(lambda: any(HOLE in place.acting for place in placed(cluster)))
     while any(HOLE in place.acting for place in placed(cluster)):
         driver.turn()
-        campaign = driver.loop._campaign
+        campaign = driver.loop.rebalance.campaign
         assert campaign is not None and driver.phase != 'PINNED'
         assert all(waits(campaign, pgid) for pgid in campaign.unpinnable)
     driver.run_to('DONE')

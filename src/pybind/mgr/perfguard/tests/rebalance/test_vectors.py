@@ -68,12 +68,12 @@ def test_goals_are_worked_out_again_once_it_is_known_where_crush_places_a_pg() -
     first, second, third = cluster.pg[PGID].mon.raw
     cluster.set_raw(PGID, (first, third, second))
     driver.run(10)
-    assert driver.loop._pins[PGID].raw is None
+    assert driver.loop.rebalance.pins[PGID].raw is None
     goals = driver.loop.published.campaign
     cluster.no_tools = ''
     driver.run(80)
     campaign = driver.loop.published.campaign
-    assert driver.loop._pins[PGID].raw == (first, third, second)
+    assert driver.loop.rebalance.pins[PGID].raw == (first, third, second)
     assert goals is not None and campaign is not None and goals.goals
     assert int(campaign.goals.partition(':')[0]) == int(goals.goals.partition(':')[0]) + 1
 

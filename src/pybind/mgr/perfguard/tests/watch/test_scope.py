@@ -23,7 +23,7 @@ def on_osds(driver: Driver, osds: Set[int], **counts: int) -> None:
 def touched(driver: Driver) -> Dict[str, Set[int]]:
     """PG that is pinned -> OSDs that its release burdens."""
     return {pgid: {*move.sources, *move.targets, *move.readers, move.primary}
-            for pgid, move in driver.loop._forecast.moves.items()}
+            for pgid, move in driver.loop.rebalance.forecast.moves.items()}
 
 
 def test_an_osd_that_is_full_is_emptied() -> None:
@@ -113,7 +113,7 @@ def test_no_waiver_releases_a_pg_that_is_degraded(muted: bool) -> None:
     driver = Driver()
     driver.to_pinned()
     cluster = driver.cluster
-    degraded = set(sorted(driver.loop._pins)[:3])
+    degraded = set(sorted(driver.loop.rebalance.pins)[:3])
     cluster.degraded = set(degraded)
     cluster.report()
     driver.ask('start')

@@ -1,0 +1,660 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The campaign at work: between what operators ask for, the cluster, and the store."""
+import errno
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+from ..cluster.ports import Cluster, View
+from ..cluster.tool_thread import Job, ToolThread
+from ..cluster.types import OsdMap
+from ..errors import Refused
+from ..events import Event
+from ..held import Row, campaign_rows
+from ..observation import Observation
+from ..options import Options
+from ..reasons import Code, Reason
+from ..store import Store
+from ..upmap.future import NoFuture, Outlook
+from ..watch.stop_conditions import NOTHING, Touched, unhealthy
+from ..words import plural
+from . import goals, mon_options, report, rollback
+from .auto_expand import Calm, look
+from .change import Stage
+from .crush_orders import Joiner, Prepared
+from .executor import execute
+from .forecast import Forecast
+from .joining import overdue, wants_outlook
+from .pace import Pace
+from .phases import judge
+from .pin_store import PinBook
+from .pinning import count_again, let_loose
+from .requests import Request, apply, check, refuse_bad_options
+from .settings import problems
+from .stalls import Stalls
+from .trials import Trials
+from .types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
+                    unpinnable_from_json, unpinnable_to_json)
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+#: Oldest require_min_compat_client values under which the mon refuses upmaps.
+_BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
+                              'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
+#: Seconds until Ceph's tools are asked again for what CRUSH chooses, after they failed.
+RAW_SECONDS = 60.0
+#: Document beside that of the campaign: PGs that cannot be pinned. Most may change with each
+#: OSDMap, and the OSDMap shows which are remapped: so it is written with each new phase, and else
+#: only after so many seconds.
+UNPINNABLE = 'unpinnable'
+UNPINNABLE_SECONDS = 60.0
+#: What the OSDMap shows again, such as arrivals, may wait so long for the next write.
+ARRIVAL_SECONDS = 5.0
+
+
+class WaitingOrder(Protocol):
+    """An order whose command waits, and what is worked out for it."""
+    order: Any
+    job: Optional[Job[Any]]
+    #: The version of CRUSH that the job takes for granted.
+    crush_version: int
+
+
+class RebalanceController:
+    """The campaign, between the cluster and the store.
+
+    1. Before the observation: `wants_stored_options` and `wants_degraded_osds` say what else of
+       the cluster is worth reading in this turn.
+    2. `apply_requests` and `carry_out`: what operators ask for, checked once more against what is
+       observed. Either may begin a campaign.
+    3. `turn`: a change of CRUSH that nobody announced may begin a campaign (auto_expand). For the
+       one that is open: goals, forecast and the mapping after its change are worked out, the
+       phase decides (phases.judge), the decision is journalled, read back, and sent. A campaign
+       that has ended is filed.
+    4. `report`: what commands see of it.
+    """
+
+    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
+                 clock: Callable[[], float], tools: ToolThread, note: Callable[[Event], None],
+                 kept: Callable[[], bool], may_write: Callable[[], bool],
+                 reopen: Callable[[], None],
+                 worked_out: Callable[[Any, int], Optional[Job[Any]]]) -> None:
+        """`tools`: works out beside the loop what takes Ceph's tools; `kept`: whether the mons have
+        what was journalled; `may_write`: whether this mgr owns the journal; `reopen`: a shutdown
+        that has ended is over, Refused while it goes on; `worked_out`: the job of the same order
+        and CRUSH version, whose answer came too late."""
+        self._cluster = cluster
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._tools = tools
+        self._note = note
+        self._kept = kept
+        self._may_write = may_write
+        self._reopen = reopen
+        self._worked_out = worked_out
+        self._history: List[Json] = []
+        self._joiner = Joiner(cluster, store)
+        self._trials = Trials(tools, self._joiner)
+        #: The basis of raw sets that are being worked out.
+        self._raw_job: Optional[Tuple[str, Job[Outlook]]] = None
+        #: What goals that are being worked out rest on.
+        self._goals_job: Optional[Tuple[goals.Ground, Job[goals.Goals]]] = None
+        self._reasons: Tuple[Reason, ...] = ()
+        self._failures: Tuple[str, ...] = ()
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is known of the campaign, and what follows from it."""
+        self.campaign: Optional[Campaign] = None
+        #: The campaign as it is in the store.
+        self._saved: Optional[Campaign] = None
+        self._saved_at = 0.0
+        #: The PGs that cannot be pinned as they are in the store, the campaign's phase then, and
+        #: when they were written.
+        self._saved_unpinnable: Mapping[str, str] = {}
+        self._saved_phase: Optional[Phase] = None
+        self._unpinnable_saved = 0.0
+        self.pins = PinBook(self._store)
+        self.forecast = Forecast()
+        #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
+        self._basis, self._basis_since = '', 0.0
+        #: The basis of the raw sets behind vectors, and when they are asked for again.
+        self._raw_basis, self._raws_due = '', 0.0
+        #: The pins had the goals that this OSDMap and the campaign's phase ask for.
+        self._goals_fit = False
+        self._calm: Optional[Calm] = None
+        #: The last OSDMap that the pins were held against, by this process.
+        self.audited_epoch = -1
+        #: Until when commands had no answer.
+        self.answered = self._clock()
+
+    # ---- life
+
+    def load(self) -> List[str]:
+        """Take up what an earlier mgr left in the store; returns what cannot be read."""
+        self._history = self._store.get_entries('history')
+        return self.load_again()
+
+    def load_again(self) -> List[str]:
+        """Continue from what is stored: another mgr may have been active for a while."""
+        self._forget()
+        lost = self.pins.load() + self._load_campaign()
+        self._adopt_pins()
+        return lost
+
+    def resumed(self) -> None:
+        """This mgr has become active: note that the campaign continues."""
+        if self.active:
+            assert self.campaign is not None
+            self._note(Event('start', 'campaign %d goes on: %s' % (
+                self.campaign.id, self.campaign.phase.value), 'this mgr became active'))
+
+    def _load_campaign(self) -> List[str]:
+        self._saved_unpinnable = {}
+        document = self._store.get('campaign')
+        if document is None:
+            return []
+        try:
+            self._saved = campaign_from_json(document)
+            self._saved = self._with_unpinnable(self._saved)
+            # Whether the last mgr's commands ever left is not known.
+            self.campaign = count_again(self._saved, self._saved.pinning)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            self._store.unreadable.add('campaign')
+            return ['the campaign (%s)' % error]
+        return []
+
+    def _with_unpinnable(self, campaign: Campaign) -> Campaign:
+        stored = unpinnable_from_json(self._store.get(UNPINNABLE) or ())
+        self._saved_unpinnable = stored
+        return replace(campaign, unpinnable={**campaign.unpinnable, **stored})
+
+    def _adopt_pins(self) -> None:
+        """Pins whose campaign is not known any more are held like those of an aborted one."""
+        if self.campaign is None and self.pins:
+            self.campaign = Campaign(
+                id=max([entry['id'] for entry in self._history] or [1]), phase=Phase.ABORTED,
+                started=self._clock(), ended=self._clock(), prepared=True, held=True,
+                left=len(self.pins))
+
+    # ---- what it is now
+
+    @property
+    def active(self) -> bool:
+        return self.campaign is not None and self.campaign.active
+
+    @property
+    def open(self) -> bool:
+        """Active, or aborted with pins that are left."""
+        return self.campaign is not None and self.campaign.open
+
+    @property
+    def in_flight(self) -> int:
+        """PGs that an active campaign moves."""
+        return len(self.campaign.in_flight) if self.campaign is not None and self.active else 0
+
+    def held(self, osdmap: OsdMap) -> List[Row]:
+        """What is borrowed from the cluster."""
+        return campaign_rows(self.campaign, osdmap, len(self.pins))
+
+    def not_stored(self, why: str) -> None:
+        """Nothing can be journalled, so nothing is done: the reason that commands show."""
+        self._reasons = (Reason(Code.NOT_STORED, why),)
+
+    def wants_stored_options(self, osdmap: OsdMap, asked: Sequence[Request]) -> bool:
+        """Whether settings are about to be held or given back; `asked`: what operators ask for.
+
+        Reading the configuration database costs a mon command, so it is not done in every turn.
+        """
+        if any(request.verb == 'prepare' for request in asked):
+            return True
+        campaign = self.campaign
+        if campaign is None:
+            return False
+        if campaign.active and not campaign.prepared:
+            return True
+        if campaign.phase is Phase.PREPARED:
+            return False
+        mon = mon_options.wanted(campaign, self._options(), osdmap)
+        if campaign.active and not mon_options.settled(campaign.holds, None, mon):
+            return True
+        giving_back = campaign.phase is Phase.ABORTING or (
+            campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
+            campaign.held and not self.pins)
+        return bool(asked) or giving_back and bool(campaign.holds.options
+                                                   or campaign.holds.mon)
+
+    # ---- requests and orders
+
+    def apply_request(self, request: Request, seen: Observation) -> None:
+        """What an operator asked for, if it still can be met."""
+        self._goals_fit = False
+        try:
+            check(self.campaign, request, self.pins_held_back, self._unhealthy(seen),
+                  _unfit(seen.osdmap), self._loose(seen.osdmap))
+            if request.verb == 'prepare':
+                self._reopen()
+        except Refused as refused:
+            self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
+            return
+        self._note(Event('request', ' '.join(filter(None, ('rebalance', request.verb,
+                                                           request.code))), 'by command'))
+        if request.verb == 'prepare':
+            self._begin(seen)
+        else:
+            self.apply(request, seen.now)
+
+    def apply(self, request: Request, now: float) -> None:
+        """A request that `check` let through (not: prepare)."""
+        assert self.campaign is not None
+        self.campaign = apply(self.campaign, request, now)
+
+    def carry_out(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        """None while what the order needs is being worked out; raises Refused."""
+        change = self._roll_back if waiting.order.verb == 'rollback' else self._change
+        return change(waiting, seen)
+
+    def _change(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        order = waiting.order
+        request = Request('prepare', order.force)
+        if not order.dry_run:
+            self._reopen()
+            # What speaks against any change is known before Ceph's tools are run for this one.
+            check(self.campaign, request, self.pins_held_back, self._unhealthy(seen, NOTHING),
+                  _unfit(seen.osdmap))
+            refuse_bad_options(request, problems(
+                self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
+        prepared = self._prepared(waiting, seen,
+                                  lambda: self._joiner.preparing(order, seen, self._options()))
+        if prepared is None:
+            return None
+        if order.dry_run:
+            return prepared.as_json(order, None)
+        check(self.campaign, request, self.pins_held_back,
+              self._unhealthy(seen, prepared.touched))
+        prepared.refuse_unpinnable(order, self._options())
+        prepared.refuse_storm(order)
+        self._joiner.keep(prepared, seen)
+        self._note(Event('request', order.verb, 'asked for by command'))
+        self._begin(seen)
+        assert self.campaign is not None
+        self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
+                                change=prepared.change)
+        self._save()
+        return prepared.as_json(order, self.campaign.id)
+
+    def _prepared(self, waiting: WaitingOrder, seen: Observation,
+                  work: Callable[[], Callable[[], Prepared]]) -> Optional[Prepared]:
+        """What an order will do, worked out beside the loop; None: not yet. Raises Refused."""
+        if waiting.job is None:
+            waiting.crush_version = seen.crush_version
+            # What a rollback rests on changes with each release.
+            earlier = None if waiting.order.verb == 'rollback' else \
+                self._worked_out(waiting.order, seen.crush_version)
+            waiting.job = earlier or self._tools.submit(work())
+            if waiting.job is None:
+                raise Refused(errno.EAGAIN, 'too many changes are being worked out: try again in '
+                              'a moment')
+        if not waiting.job.done:
+            return None
+        if waiting.crush_version != seen.crush_version and not waiting.order.dry_run:
+            raise Refused(errno.EAGAIN, 'CRUSH has changed while the change was being worked out: '
+                          'try again')
+        prepared: Prepared = waiting.job.result()
+        return prepared
+
+    def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        order = waiting.order
+        campaign = rollback.check(self.campaign, seen.crush_version)
+        prepared = self._prepared(
+            waiting, seen, lambda: self._joiner.preparing_back(campaign, self.pins, seen))
+        if prepared is None:
+            return None
+        assert prepared.change is not None
+        if order.dry_run:
+            return prepared.as_json(order, None)
+        self._reopen()
+        self._joiner.keep(prepared, seen)
+        self._note(Event('request', order.verb, 'asked for by command'))
+        self.campaign = rollback.begin(campaign, prepared.change, seen.now)
+        self._save()
+        return prepared.as_json(order, campaign.id)
+
+    # ---- one turn
+
+    def turn(self, seen: Observation, view: View, options: Options, rolling_back: bool) -> None:
+        """With whatever was asked for. `rolling_back`: the order to do so is being worked out."""
+        self._joiner.forget_purged(seen.osdmap)
+        self._catch_unannounced(seen, options)
+        if self.open:
+            if rolling_back:
+                # Where its pins may lead is being worked out: no other OSD may get data meanwhile.
+                seen = _held(seen, 'working out the rollback')
+            seen = self._with_goals(seen, view) if self._refresh_raws(seen) else replace(
+                _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
+                goals_fit=False)
+            self.forecast.update_moves(self.pins, seen, view.crush_version)
+            seen = self._with_outlook(seen, options)
+            self._judge_and_act(self._patient(seen, options), options)
+        self._archive_ended()
+
+    def _catch_unannounced(self, seen: Observation, options: Options) -> None:
+        """auto_expand: begin a campaign for a change of CRUSH that nobody announced."""
+        self._calm, why = look(self._calm, seen, self.campaign, options.auto_expand_ratio)
+        if not why or not options.auto_expand or _unfit(seen.osdmap) or not self._may_write():
+            return
+        if self.campaign is not None and self.campaign.held:
+            # Its pins would be released, and how to roll it back forgotten: operators decide.
+            self._note(Event('refused', 'auto_expand', '%s, but campaign %d is aborted and holds '
+                             'PGs back' % (why, self.campaign.id)))
+            self._calm = None
+            return
+        self._note(Event('request', 'auto_expand', why))
+        self._begin(seen)
+        assert self.campaign is not None
+        self._joiner.forget_before()
+        # What it is for has happened already, whatever the CRUSH version is by now.
+        self.campaign = replace(self.campaign, trigger='auto', automatic=True, crush_version=-1)
+
+    def _patient(self, seen: Observation, options: Options) -> Observation:
+        """No burst counts as lost while the mons have a newer CRUSH map than this mgr."""
+        assert self.campaign is not None
+        if overdue(self.campaign, seen, options) and self._joiner.behind(seen):
+            self.answered = seen.now
+            return replace(seen, answered=seen.now)
+        return seen
+
+    def _with_outlook(self, seen: Observation, options: Options) -> Observation:
+        """`seen` with the mapping after the campaign's change, if that is about to be sent."""
+        campaign = self.campaign
+        assert campaign is not None
+        if campaign.change is None or campaign.change.stage is Stage.LANDED:
+            return seen
+        seen = replace(seen, overtaken=self._joiner.overtaken(seen, campaign.change))
+        if seen.overtaken or not wants_outlook(campaign, seen, options):
+            return seen
+        return replace(seen, outlook=self._trials.outlook(campaign.change, seen))
+
+    def _begin(self, seen: Observation) -> None:
+        last = max([entry['id'] for entry in self._history]
+                   + ([self.campaign.id] if self.campaign else [0]))
+        self._store.acknowledge_losses()
+        # Pins that an aborted campaign left are this one's to release, to goals of its own.
+        self.pins.note(goals.without_goals(self.pins))
+        self._remember_crush(seen)
+        self.campaign = Campaign(
+            id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
+            target=self._options().target, first_epoch=seen.osdmap.epoch,
+            last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
+            holds=self._holds_left(),
+            crush_own=seen.crush_version)
+
+    def _remember_crush(self, seen: Observation) -> None:
+        """For a rollback. A campaign that continues an aborted one goes back to before that."""
+        last = self.campaign
+        if last is not None and last.held and last.crush_own == seen.crush_version:
+            return
+        why_not = self._joiner.remember(seen)
+        if why_not:
+            self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
+
+    def _holds_left(self) -> Holds:
+        """What an aborted campaign still borrows is given back by the one that follows it."""
+        if self.campaign is None or not self.campaign.held:
+            return Holds()
+        return replace(self.campaign.holds, given_up=())
+
+    @property
+    def pins_held_back(self) -> int:
+        return report.held_back(self.campaign, self.pins)
+
+    def _loose(self, osdmap: OsdMap) -> str:
+        return let_loose(self.campaign, self.pins_held_back, osdmap, self._options())
+
+    def _unhealthy(self, seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
+        reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
+        if _unfit(seen.osdmap):
+            reasons.append(Reason(Code.OLD_CLIENTS, _unfit(seen.osdmap)))
+        return reasons
+
+    def _refresh_raws(self, seen: Observation) -> bool:
+        """Learn what CRUSH chooses behind the pins that are vectors, once it chooses anew.
+
+        Ceph's tools show it. Without them it is unknown, and such PGs are released one by one.
+        Returns whether it is known by now.
+        """
+        campaign = self.campaign
+        assert campaign is not None
+        joining = campaign.change is not None and campaign.change.stage is not Stage.LANDED
+        vectors = {pgid: pin for pgid, pin in self.pins.items()
+                   if pin.entry.vector is not None and pgid not in campaign.in_flight}
+        now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
+        if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due \
+                or not self._may_write():
+            return True
+        outlook = self._raw_outlook(seen.osdmap, now)
+        if outlook is None:
+            return False
+        if isinstance(outlook, NoFuture):
+            self._raws_due = seen.now + RAW_SECONDS
+            self._note(Event('pins', 'what CRUSH chooses for %s pinned by a vector is not known'
+                             % plural(len(vectors), 'PG'), outlook.reason))
+            raws = {}
+        else:
+            self._raw_basis = now
+            raws = {pgid: pg.raw for pgid, pg in outlook.pgs.items()}
+        # The goal of a PG whose raw set was not known then is but what was there before.
+        stale = {pgid: replace(pin, raw=raws.get(pgid), goal=None if pin.raw is None else pin.goal)
+                 for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
+        self._goals_fit = self._goals_fit and not stale
+        self.pins.note(stale)
+        self.forecast.rework(stale)
+        return True
+
+    def _raw_outlook(self, osdmap: OsdMap, basis: str) -> Optional[Outlook]:
+        """The mapping as it is, which shows what CRUSH chooses; None: it is being worked out."""
+        if self._raw_job is None or self._raw_job[0] != basis:
+            job = self._tools.submit(lambda: self._cluster.outlook(osdmap, {}, None), first=True)
+            self._raw_job = None if job is None else (basis, job)
+        if self._raw_job is None or not self._raw_job[1].done:
+            return None
+        found, self._raw_job = self._raw_job[1].result(), None
+        return found
+
+    def _with_goals(self, seen: Observation, view: View) -> Observation:
+        """Work out where the pinned PGs shall go, if that is due; noted before it is used."""
+        assert self.campaign is not None
+        if self._goals_fit and not seen.new_map:
+            return seen
+        now = goals.basis(seen.osdmap, view.crush_version, seen.balancing)
+        if now != self._basis:
+            self._basis, self._basis_since = now, seen.now
+        self._goals_fit = not goals.needed(self.campaign, self.pins, now)
+        if self._goals_fit:
+            return seen
+        still = seen.now - self._basis_since > seen.stats_period
+        if not still or not goals.settled(self.campaign, self.pins, seen,
+                                          self._options().max_transition_ratio) \
+                or not self._may_write():
+            return replace(seen, goals_fit=False)
+        found = self._worked_out_goals(goals.ground(self.campaign, self.pins, seen, now), seen,
+                                       view)
+        if found is None:
+            return replace(seen, goals_fit=False)
+        self.pins.note(found.records)
+        self.pins.forget(found.dropped)
+        self.campaign = replace(self.campaign, goals=found.mark)
+        self._save()
+        self.forecast.rework(set(found.records) | found.dropped)
+        self._note(goals.event(found, self.pins))
+        self._goals_fit = True
+        return seen
+
+    def _worked_out_goals(self, ground: goals.Ground, seen: Observation,
+                          view: View) -> Optional[goals.Goals]:
+        """None: they are being worked out, beside the loop since it takes a while: 8 s for two
+        pools of 16,000 PGs."""
+        if self._goals_job is None or self._goals_job[0] != ground:
+            most = self._options().max_extra_movement
+            job = self._tools.submit(lambda: goals.work_out(ground, seen, view.pool_up, most),
+                                     first=True)
+            self._goals_job = None if job is None else (ground, job)
+        if self._goals_job is None or not self._goals_job[1].done:
+            return None
+        found, self._goals_job = self._goals_job[1].result(), None
+        return found
+
+    def _judge_and_act(self, seen: Observation, options: Options) -> None:
+        assert self.campaign is not None
+        before = self.campaign
+        decision = judge(before, self.pins, self.forecast.moves, seen, options)
+        sending = bool(decision.pins or decision.actions)
+        if (sending or decision.unpins or self._unsaved(decision.campaign, sending)) \
+                and not self._may_write():
+            return
+        # The intent goes to the store before anything is sent.
+        self.pins.note(decision.pins)
+        self.campaign = decision.campaign
+        self._save(sending)
+        if not self._kept():
+            # Decided anew in the next turn. New pins that nothing shows are forgotten then.
+            self.campaign, self._saved = before, None
+            return
+        for event in decision.events:
+            self._note(event)
+        outcome = execute(self._cluster, decision.actions)
+        if decision.campaign.change != before.change:
+            # That may have taken a minute.
+            self.answered = self._clock()
+        if outcome.unanswered:
+            self.campaign = count_again(self.campaign, outcome.unanswered)
+        self._failures = outcome.failures
+        for failure in self._failures[:5]:
+            log.warning('command failed: %s', failure)
+            self._note(Event('failed', failure))
+        self.pins.forget(decision.unpins)
+        self.forecast.forget(set(decision.pins) | decision.unpins)
+        self.audited_epoch = seen.osdmap.epoch
+        self._reasons = decision.reasons
+
+    def _save(self, sending: bool = True) -> None:
+        """Write the campaign if it changed in more than its clocks. `sending`: and what it has
+        decided is sent next."""
+        assert self.campaign is not None
+        if self._unpinnable_due(self.campaign):
+            self._put_unpinnable(self.campaign)
+        if self._campaign_due(self.campaign, sending):
+            self._store.put('campaign', campaign_record(self.campaign))
+            self._saved, self._saved_at = self.campaign, self._clock()
+
+    def _unsaved(self, campaign: Campaign, sending: bool) -> bool:
+        return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
+
+    def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
+        if self._saved is None:
+            return True
+        before, now = _lasting(self._saved), _lasting(campaign)
+        if before == now:
+            return False
+        return (sending or not 0.0 <= self._clock() - self._saved_at < ARRIVAL_SECONDS
+                or _without_flights(before) != _without_flights(now))
+
+    def _unpinnable_due(self, campaign: Campaign) -> bool:
+        if campaign.unpinnable == self._saved_unpinnable:
+            return False
+        passed = self._clock() - self._unpinnable_saved
+        return campaign.phase is not self._saved_phase or not 0.0 <= passed < UNPINNABLE_SECONDS
+
+    def _put_unpinnable(self, campaign: Campaign) -> None:
+        if campaign.unpinnable:
+            self._store.put(UNPINNABLE, unpinnable_to_json(campaign.unpinnable))
+        else:
+            self._store.remove(UNPINNABLE)
+        self._saved_unpinnable, self._saved_phase = campaign.unpinnable, campaign.phase
+        self._unpinnable_saved = self._clock()
+
+    def _archive_ended(self) -> None:
+        """File a campaign that has ended; again if the last attempt was cut short."""
+        campaign = self.campaign
+        if campaign is None or campaign.active or self._saved is None:
+            return
+        row = report.summary(campaign)
+        if row not in self._history:
+            self._cluster.progress_done(report.progress_id(campaign))
+            self._history = [entry for entry in self._history if entry['id'] != campaign.id]
+            self._history.append(row)
+            self._history = self._history[-self._options().history:]
+            self._store.put('history', self._history)
+        if campaign.held:
+            return
+        if campaign.phase is Phase.DONE:
+            self.pins.clear()
+        self._joiner.ended()
+        self._store.remove(UNPINNABLE)
+        self._store.remove('campaign')
+        self._saved, self._saved_unpinnable = None, {}
+
+    # ---- what commands see
+
+    def report(self, seen: Observation, options: Options) -> 'Reported':
+        reasons = self._shown_reasons(seen)
+        self.forecast.update_plan(self.campaign, self.pins, seen, options)
+        plan = self.forecast.plan
+        return Reported(
+            campaign=self.campaign, reasons=tuple(reasons),
+            status=report.status(self.campaign, self.pins, plan.bytes if self.active else 0,
+                                 reasons, options, seen.now),
+            plan=report.plan_json(plan, self.forecast.unheld, self.campaign.unpinnable
+                                  if self.campaign is not None else {}),
+            history=tuple(self._history), pins=self.pins_held_back,
+            unhealthy=tuple(self._unhealthy(seen)), unfit=_unfit(seen.osdmap),
+            loose=self._loose(seen.osdmap))
+
+    def _shown_reasons(self, seen: Observation) -> List[Reason]:
+        if not self.open:
+            return report.idle_reasons(seen, self.campaign)
+        return [*self._reasons, *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
+                                  for text in self._failures[:3])]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What commands see of the rebalance."""
+    campaign: Optional[Campaign] = None
+    reasons: Tuple[Reason, ...] = ()
+    status: Json = field(default_factory=dict)
+    plan: Json = field(default_factory=dict)
+    history: Tuple[Json, ...] = ()
+    #: PGs held back.
+    pins: int = 0
+    unhealthy: Tuple[Reason, ...] = ()
+    #: Why no campaign can begin, whatever is forced; '' for nothing.
+    unfit: str = ''
+    #: Why norebalance must not be given back; '' for nothing.
+    loose: str = ''
+
+
+def _unfit(osdmap: OsdMap) -> str:
+    """Why no campaign can begin, whatever is forced: the mons would refuse every pin."""
+    if osdmap.min_compat_client not in _BEFORE_LUMINOUS:
+        return ''
+    return ('require_min_compat_client is %s, and upmaps need luminous ("ceph osd '
+            'set-require-min-compat-client luminous")' % osdmap.min_compat_client)
+
+
+def _held(seen: Observation, why: str) -> Observation:
+    """Nothing is released in this turn."""
+    return replace(seen, stops=(*seen.stops, Reason(Code.OUTLOOK, why)))
+
+
+def _lasting(campaign: Campaign) -> Campaign:
+    """What has to be in the store: all but clocks, and what is a document of its own."""
+    return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
+                   pace=Pace(), stalls=Stalls(), unpinnable={})
+
+
+def _without_flights(campaign: Campaign) -> Campaign:
+    return replace(campaign, in_flight={}, released=0, bytes_done=0, progressed=0.0, total=0)
