@@ -35,6 +35,9 @@ NAMED_SECONDS = 90.0
 LATENCY_SECONDS = 200.0
 ALARM_FACTOR = 2.0
 STALLED_SECONDS = 10.0
+#: A stall that is no alarm, and a delay that makes an operation well over 20 times as slow.
+STALL_SECONDS = 2.0
+MUCH_DELAY_SECONDS = 0.025
 #: A probe cleans up for a minute before its check is raised, in sweeps that end after 20 s.
 LEFT_SECONDS = 150.0
 OPTIONS = {'slow_osd_seconds': '%g' % WINDOW_SECONDS, 'slow_osd_ratio': '%g' % RATIO,
@@ -155,6 +158,43 @@ def test_slow_osd_is_named_and_its_primary_affinity_lowered(guard: Guard) -> Non
         cluster.wait(lambda: affinity(guard) == AFFINITY, 30, 'the affinity given back')
         cluster.wait(lambda: not affinity_row(guard), 15, 'the rung to be idle')
         assert len(guard.told('slow-osd', last)) == 2, 'begins and ends once'
+
+
+@pytest.mark.alone
+@pytest.mark.releases('pacific', quick=())
+def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_within_a_minute(
+        release: str, make_cluster: ClusterFactory) -> None:
+    """Reports each 5 s, a window of a minute: the periods of a real cluster."""
+    cluster = make_cluster(release, osds=8, hosts=4)
+    cluster.pool_create(POOL, 64)
+    cluster.wait_clean(120)
+    guard = Guard(cluster)
+    cluster.load(POOL, rate=80, read_fraction=0.5, runtime=1500)
+    cluster.wait(lambda: all(row['score'] for row in guard.osds().values()), 180, 'slowdowns')
+    stall(cluster, STALL_SECONDS)
+    stays_well(guard, 75.0)
+    with dispatch_delay(cluster, VICTIM, MUCH_DELAY_SECONDS):
+        begin = time.monotonic()
+        wait_slow(guard, {VICTIM}, 60.0)
+        guard.wait_check('PERFGUARD_SLOW_OSD', True, 15)
+        print('raised after %.0f s: %s' % (time.monotonic() - begin, guard.osds()[VICTIM]['why']))
+    assert guard.told('slow-osd') == ['osd.%d is slow' % VICTIM]
+    assert not guard.tracebacks()
+
+
+def stall(cluster: Cluster, seconds: float) -> None:
+    cluster.stop('osd.%d' % VICTIM)
+    try:
+        time.sleep(seconds)
+    finally:
+        cluster.cont('osd.%d' % VICTIM)
+
+
+def stays_well(guard: Guard, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert not guard.slow_osds() and 'PERFGUARD_SLOW_OSD' not in guard.checks()
+        time.sleep(2)
 
 
 @pytest.mark.alone
