@@ -33,13 +33,13 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 from perfguard.cluster import crush_preview
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.dumps import osdmap_from_dump
+from perfguard.cluster.ports import Future
 from perfguard.cluster.tool_thread import ToolThread
 from perfguard.cluster.types import (ClientOps, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites,
                                      Readings, Signals, Space)
 from perfguard.tests.fakes.cluster import FakeCluster
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.mon_model import ToyMon
-from perfguard.upmap.future import Future
 
 GOAL_MS = 50.0
 GOALS_SECONDS = 300.0

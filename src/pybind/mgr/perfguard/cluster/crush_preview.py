@@ -14,8 +14,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
-from ..upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from .crush import CrushRules
+from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from .types import NO_OSD, OsdMap, OsdSet
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'

@@ -11,7 +11,6 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opt
 
 from mgr_module import CommandResult, MgrModule
 
-from ..upmap.future import Outlook
 from . import crush_preview
 from .crush import CrushRules
 from .dumps import osdmap_from_dump
@@ -19,10 +18,10 @@ from .osd_commands import Asking, Inquiry
 from .osd_replies import store_and_drive
 from .pg_states import count_states, pool_counts
 from .pg_summary import PgSummary
-from .ports import View
+from .ports import Outlook, View
 from .sensors import Sensors
-from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolSpace,
-                    Question, Readings, Signals, Space, pool_of, seed_of)
+from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolSpace, Question,
+                    Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 

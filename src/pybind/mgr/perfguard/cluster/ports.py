@@ -1,12 +1,45 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the loop needs of a cluster. cluster.mgr has the real one; tests and models have others."""
-from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, Optional, Protocol, Sequence,
-                    Tuple)
+from dataclasses import dataclass, field
+from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Protocol,
+                    Sequence, Tuple, Union)
 
-from ..upmap.future import Outlook
+from ..errors import PerfguardError
 from .crush import CrushRules
 from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question,
                     Readings, Signals, Space)
+
+
+class ToolFailed(PerfguardError):
+    """A tool of Ceph's is missing, failed, took too long or said what nobody expected."""
+
+
+class FuturePg(NamedTuple):
+    """A PG that the change may touch."""
+    #: What serves it now.
+    acting: OsdSet
+    #: What CRUSH will choose.
+    raw: OsdSet
+
+
+@dataclass(frozen=True)
+class Future:
+    """All PGs where CRUSH will choose differently or that have an upmap entry."""
+    pgs: Mapping[str, FuturePg]
+    crush: CrushRules
+    #: The CRUSH map itself, for a change that is a whole map.
+    crush_map: Optional[bytes] = None
+    #: The other PGs of the pools that the change touches, where that was asked for.
+    others: Mapping[str, FuturePg] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NoFuture:
+    """The future mapping cannot be had; everything goes the ordinary way."""
+    reason: str
+
+
+Outlook = Union[Future, NoFuture]
 
 
 class View(Protocol):

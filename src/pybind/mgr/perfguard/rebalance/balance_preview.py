@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
+from ..cluster.ports import Future, FuturePg
 from ..cluster.types import Pool, pool_of
 from ..observation import Observation
 from ..upmap.balance import PlacedPg, balance
-from ..upmap.future import Future, FuturePg
 from ..upmap.pins import skip_reason
 from .joining import Join
 from .moves import Move, move_between, plan

@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-from ..cluster.ports import Cluster, View
+from ..cluster.ports import Cluster, NoFuture, Outlook, View
 from ..cluster.tool_thread import Job, ToolThread
 from ..cluster.types import OsdMap
 from ..errors import Refused
@@ -15,7 +15,6 @@ from ..observation import Observation
 from ..options import Options
 from ..reasons import Code, Reason
 from ..store import Store
-from ..upmap.future import NoFuture, Outlook
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from ..words import plural
 from . import goals, mon_options, report, rollback

@@ -5,19 +5,18 @@ import errno
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from ..cluster.ports import Cluster
+from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, OsdMap, pool_of
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
-from ..upmap.future import Future, NoFuture, Outlook, ToolFailed
 from ..watch.stop_conditions import Touched
 from ..words import pgs
 from .balance_preview import Balanced, preview_balance
 from .batch import path_osds
 from .change import Change
-from .joining import MAX_BURST_PINS, Join, bases_of, plan_join
+from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
 from .moves import plan
 from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
 from .types import Campaign, PinRecord

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Optional
 
+from ..cluster.ports import NoFuture, Outlook
 from ..cluster.tool_thread import Job, ToolThread
 from ..observation import Observation
-from ..upmap.future import NoFuture, Outlook
 from .change import Change
 from .crush_orders import Joiner
 from .joining import same_placement

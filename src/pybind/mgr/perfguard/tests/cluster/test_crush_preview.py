@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import pytest
 
 from perfguard.cluster import crush_preview
+from perfguard.cluster.ports import Future, FuturePg, NoFuture, ToolFailed
 from perfguard.cluster.types import NO_OSD, OsdMap
-from perfguard.upmap.future import Future, FuturePg, NoFuture, ToolFailed
 
 CRUSH: Dict[str, Any] = {'buckets': [], 'types': [], 'rules': []}
 OSDMAP = OsdMap(7, frozenset(), {}, {}, {'1.2': ((1, 4),)}, {}, {})

@@ -10,10 +10,10 @@ from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, O
                     Set, Tuple)
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from perfguard.cluster.types import (Balancing, ConfigEntry, Osd, OsdMap, OsdSet, PgCounts,
-                                     Placement, Pool, PoolSpace, Question, Readings, Signals,
-                                     Space, UpmapEntry, pool_of)
-from perfguard.upmap.future import Future, FuturePg, NoFuture, Outlook, ToolFailed
+                                     Placement, Pool, PoolSpace, Question, Readings, Signals, Space,
+                                     UpmapEntry, pool_of)
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd
 

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, Pool, Signals,
                                      UpmapEntry)
 from perfguard.observation import Observation, Settings
@@ -18,7 +19,6 @@ from perfguard.rebalance.phases import judge
 from perfguard.rebalance.turn import Decision
 from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry, SetWeight,
                                        campaign_from_json, campaign_to_json)
-from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.semantics import apply_entry
 
 from ..fakes.mon_model import ToyMon, ToyOsd

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance.change import Change, Stage, change_from_json, change_to_json
@@ -17,7 +18,6 @@ from perfguard.rebalance.orders import Order
 from perfguard.rebalance.types import Campaign, Phase, campaign_from_json, campaign_to_json
 from perfguard.requests import PendingOrder
 from perfguard.store import Store
-from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import without
 
 from ..cluster.test_crush import DUMP

@@ -5,9 +5,9 @@ from typing import Any, Dict, List, Set, Tuple
 import pytest
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Osd, Pool, UpmapEntry
 from perfguard.rebalance.joining import plan_join
-from perfguard.upmap.future import Future, FuturePg
 from perfguard.upmap.pins import Unpinnable, plan_pin
 
 from ..cluster.test_crush import DUMP, EMIT, rule, step, take
