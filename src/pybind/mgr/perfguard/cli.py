@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from . import tables
 from .compat import read_command, write_command
 from .errors import PerfguardError, Refused
-from .held import to_json as held_to_json
+from .holds import to_json as held_to_json
 from .loop import Loop
 from .mitigation.types import Revert
 from .probe import tables as probe_tables

@@ -16,7 +16,7 @@ from .cluster.ports import Cluster, View
 from .cluster.tool_thread import ToolThread
 from .errors import FailedTurns, Refused, idle_check, old_check, too_old
 from .events import Event, EventLog
-from .held import Row, to_json as held_to_json
+from .holds import Row, to_json as held_to_json
 from .journal import Journal
 from .mitigation.controller import Mitigating, with_mitigation
 from .mitigation.ladder import KIND as MITIGATION

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .errors import Refused
 from .health import warning
-from .held import Row, to_check
+from .holds import Row, to_check
 from .mitigation.controller import Mitigated
 from .observation import Observation
 from .options import Options

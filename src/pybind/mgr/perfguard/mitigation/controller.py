@@ -9,7 +9,7 @@ from ..cluster.types import NO_OSD, OsdMap, Question, Signals
 from ..cluster.values import same_value
 from ..errors import Refused
 from ..events import Event
-from ..held import Row, mitigation_rows
+from ..holds import Row, mitigation_rows
 from ..observation import Observation
 from ..options import Options
 from ..reasons import Reason

@@ -11,7 +11,7 @@ from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdPlace, Pool
 from ..errors import Refused
 from ..events import Event
-from ..held import Row, probe_rows
+from ..holds import Row, probe_rows
 from ..observation import Observation
 from ..options import Options
 from ..store import Store

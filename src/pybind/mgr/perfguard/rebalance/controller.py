@@ -10,7 +10,7 @@ from ..cluster.tool_thread import Job, ToolThread
 from ..cluster.types import OsdMap
 from ..errors import Refused
 from ..events import Event
-from ..held import Row, campaign_rows
+from ..holds import Row, campaign_rows
 from ..observation import Observation
 from ..options import Options
 from ..reasons import Code, Reason

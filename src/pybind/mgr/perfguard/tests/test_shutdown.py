@@ -7,7 +7,7 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.errors import Refused
-from perfguard.held import mitigation_rows, probe_rows, shell
+from perfguard.holds import mitigation_rows, probe_rows, shell
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
 from perfguard.probe.site import Site
 from perfguard.rebalance.requests import Request
