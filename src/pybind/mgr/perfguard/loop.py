@@ -320,16 +320,16 @@ class Loop:
 
     def _watch_and_mitigate(self, seen: Observation, view: View,
                             options: Options) -> Observation:
-        campaign = self.rebalance.campaign
-        self._watching.turn(seen.now, view, seen.signals, options, campaign,
+        self._watching.turn(seen.now, view, seen.signals, options, self.rebalance.in_flight,
                             self.probing.felt(seen.now, self._cluster.stats_period()))
         seen = replace(seen, clients=self._watching.clients,
                        osd_counts=self._watching.osd_counts)
         reverts = self.requests.promised(Revert.document)
         for each in reverts:
             self.requests.take(each)
-        self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched, campaign,
-                              options, [each.promise.rung for each in reverts])
+        self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched,
+                              self.rebalance.campaign, options,
+                              [each.promise.rung for each in reverts])
         return with_mitigation(seen, self._mitigating.mitigated)
 
     def _keep_promises(self, requests: Sequence[Promised], seen: Observation) -> None:
@@ -383,9 +383,8 @@ class Loop:
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
                    options: Options) -> Json:
         if not self.leaving.wanted:
-            probe = self.probing.status()
             losses = shutdown.losses(self.rebalance.campaign, len(self.rebalance.pins),
-                                     None if probe is None else probe['id'])
+                                     self.probing.active_id)
             if not pending.order.sure:
                 shutdown.refuse(losses)
             self._note(Event('request', 'shutdown', '; '.join(losses)))

@@ -9,7 +9,7 @@ from ..cluster.types import NO_OSD, OsdMap, Question, Signals
 from ..cluster.values import same_value
 from ..errors import Refused
 from ..events import Event
-from ..holds import Row, mitigation_rows
+from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..reasons import Reason
@@ -21,6 +21,7 @@ from ..watch.watch import UNKNOWN_SECONDS
 from . import ladder, recovery_options, report
 from .ladder import evidence
 from .recovery_options import command_of
+from .report import mitigation_rows
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Revert, Rung, Seen, Stage, State,
                     Step, active, state_from_json, state_to_json)
 
@@ -129,7 +130,7 @@ class Mitigating:
         """`reverts`: rungs that operators want undone."""
         osdmap = view.osdmap
         # The likeliest alone: further down the list are OSDs that only share PGs with it.
-        self._suspects = frozenset(each['osd'] for each in watched.laggy['suspects'][:1])
+        self._suspects = frozenset(watched.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
         self._revert(reverts)
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,

@@ -2,8 +2,10 @@
 """The mitigation as the data that commands print."""
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..holds import Row, shell
 from ..reasons import Reason, texts
-from .types import Kind, Rung, Setting, State, Step
+from .recovery_options import command_of
+from .types import Kind, Put, Rung, Setting, State, Step, active
 
 Json = Dict[str, Any]
 
@@ -38,3 +40,9 @@ def _setting(setting: Setting) -> Json:
     return {'what': setting.name if setting.kind is Kind.CONFIG else setting.text(),
             'who': setting.who, 'found': setting.found, 'put': setting.put,
             'in_force': setting.seen and not setting.done}
+
+
+def mitigation_rows(state: State) -> List[Row]:
+    return [Row(setting.text(), setting.found, setting.put, step.since,
+                shell(command_of(Put(setting, setting.found))))
+            for step in active(state) for setting in step.settings if not setting.done]

@@ -11,7 +11,7 @@ from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdPlace, Pool
 from ..errors import Refused
 from ..events import Event
-from ..holds import Row, probe_rows
+from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
@@ -23,14 +23,15 @@ from .limits import limit_seconds
 from .orders import Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order
 from .osd_bench import StoreRun
 from .plan import Draft, draft, reasons
-from .records import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, History, RunRecord,
+from .records import (CANCELLED, CLEANING, DONE, FAILED, History, PREPARING, RunRecord,
                       record_from_json, record_to_json)
 from .report import Probed, Verdicts, unknown
 from .run import Plan, ProbeRun
 from .schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
 from .setting import differences, setting_of
-from .site import Site, left_check, own_pool, site_from_json, site_to_json, unknown_check
-from .types import NAMESPACE, PREFIX, BadJob
+from .site import (Site, left_check, own_pool, probe_rows, site_from_json, site_to_json,
+                   unknown_check)
+from .types import BadJob, NAMESPACE, PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,11 @@ class Probing:
     @property
     def busy(self) -> bool:
         return self._run is not None
+
+    @property
+    def active_id(self) -> Optional[int]:
+        """The probe that runs or cleans up."""
+        return None if self._run is None or self._record is None else self._record.id
 
     def felt(self, now: float, stats_period: float) -> bool:
         """Whether what OSDs report now may be the doing of a probe: reports come late."""

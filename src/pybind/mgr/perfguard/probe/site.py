@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from ..cluster.types import ConfigEntry
 from ..health import warning
+from ..holds import Row, shell
 from .naming import Naming, naming_from_json, naming_to_json
 from .records import PREPARING
 from .types import NAMESPACE, PREFIX, BadJob
@@ -169,3 +170,19 @@ def restore_command(option: str, before: Optional[str]) -> Dict[str, Any]:
     if before is None:
         return {'prefix': 'config rm', 'who': 'mon', 'name': option}
     return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': before}
+
+
+def probe_rows(site: Optional[Site], since: float) -> List[Row]:
+    """Of the probe that runs or cleans up."""
+    if site is None:
+        return []
+    rows = [Row('%s of the mons' % option, before, ALLOWED, since,
+                shell(restore_command(option, before)))
+            for option, before in site.allowed.items()]
+    if site.user:
+        rows.append(Row('user ' + site.entity, None, 'exists', since,
+                        shell(remove_user_command(site))))
+        if site.own:
+            rows.append(Row('pool ' + site.pool, None, 'exists', since,
+                            shell(remove_pool_command(site))))
+    return rows

@@ -10,7 +10,7 @@ from ..cluster.tool_thread import Job, ToolThread
 from ..cluster.types import OsdMap
 from ..errors import Refused
 from ..events import Event
-from ..holds import Row, campaign_rows
+from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..reasons import Code, Reason
@@ -28,6 +28,7 @@ from .pace import Pace
 from .phases import judge
 from .pin_store import PinBook
 from .pinning import count_again, let_loose
+from .report import campaign_rows
 from .requests import Request, apply, check, refuse_bad_options
 from .settings import problems
 from .stalls import Stalls

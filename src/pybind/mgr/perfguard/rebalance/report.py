@@ -2,18 +2,25 @@
 """A campaign as the data that commands print; plain dictionaries that JSON can hold."""
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ..observation import Observation
+from ..cluster.types import OsdMap
+from ..holds import Row, shell
+from ..observation import BALANCER, MON, Observation
 from ..options import Options
 from ..reasons import Code, Reason, as_json, texts
 from ..window import BadWindow, is_open, seconds_until_done
 from ..words import pgs, pgs_are
+from .executor import commands_of
+from .holds import NOREBALANCE
+from .mon_options import PROPOSE_INTERVAL
 from .moves import Move, Plan, plan, remaining_seconds
 from .settings import window_of
 from .throttle import caps, limit
-from .types import Campaign, Phase, PinRecord
+from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption
 
 Json = Dict[str, Any]
 
+#: The plain command.
+BALANCER_ON = 'ceph balancer on'
 _NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
 
 
@@ -166,3 +173,48 @@ def progress_id(campaign: Campaign) -> str:
 def progress_text(campaign: Campaign) -> str:
     return 'perfguard rebalance %d: %s, %d of %d PGs released' % (
         campaign.id, campaign.phase.value, campaign.released, campaign.total)
+
+
+def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> List[Row]:
+    """Of a campaign that is active, or aborted with pins left."""
+    if campaign is None or not campaign.open:
+        return []
+    since, holds = campaign.started, campaign.holds
+    rows = [Row('flag ' + flag, None, 'set', since, _restore(SetFlag(flag, False)))
+            for flag in holds.flags]
+    for name, held in holds.options.items():
+        restore = BALANCER_ON if name == BALANCER else _restore(SetOption('mgr', name, held.found))
+        rows.append(Row(name, held.found, held.put, since, restore))
+    for pool_id, held in holds.autoscale.items():
+        pool = osdmap.pools.get(pool_id)
+        if pool is not None:
+            rows.append(Row('pg_autoscale_mode of pool ' + pool.name, held.found, held.put, since,
+                            _restore(SetAutoscale(pool.name, held.found or 'on'))))
+    rows += [Row('%s of the mons' % name, held.found, held.put, since,
+                 _restore(SetOption(MON, name, held.found)))
+             for name, held in holds.mon.items()]
+    if pins:
+        rows.append(Row('upmaps of pinned PGs', 'upmaps from before the campaign',
+                        '%d pins' % pins, since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '
+                        'rm-pg-upmap <pgid>: moves the PG; the pins may stay as ordinary upmaps'))
+    return rows
+
+
+def _restore(action: Action) -> str:
+    return '; '.join(shell(command) for command in commands_of(action))
+
+
+def to_check(seen: Observation) -> List[str]:
+    """Where the journal is lost: what a campaign may have left, as far as the cluster shows it."""
+    osdmap = seen.osdmap
+    lines = []
+    if NOREBALANCE in osdmap.flags:
+        lines.append('the flag norebalance is set: ' + _restore(SetFlag(NOREBALANCE, False)))
+    if seen.settings.balancer_active == 'false':
+        lines.append('the balancer is off: ' + BALANCER_ON)
+    lines += ['pg_autoscale_mode of pool %s is off: %s' % (
+        pool.name, _restore(SetAutoscale(pool.name, 'on')))
+        for pool in osdmap.pools.values() if pool.autoscale_mode == 'off']
+    lines.append('%s of the mons may be set: %s' % (
+        PROPOSE_INTERVAL, _restore(SetOption(MON, PROPOSE_INTERVAL, None))))
+    return ['if perfguard and not an operator changed it: ' + line for line in lines]

@@ -7,9 +7,10 @@ from typing import Any, Dict
 import pytest
 
 from perfguard.errors import Refused
-from perfguard.holds import mitigation_rows, probe_rows, shell
+from perfguard.holds import shell
+from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
-from perfguard.probe.site import Site
+from perfguard.probe.site import Site, probe_rows
 from perfguard.rebalance.requests import Request
 from perfguard.shutdown import Shutdown
 from perfguard.store import REQUESTS, Store

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The watch at work: fed from the cluster every stats period, kept in the store, published."""
 import logging
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -9,7 +10,6 @@ from ..cluster.types import PgCounts, Signals
 from ..events import Event
 from ..observation import Clients, PoolClients
 from ..options import Options
-from ..rebalance.types import Campaign
 from ..store import Store
 from . import checks, report
 from .latency_limits import named_target, target_ms
@@ -50,6 +50,8 @@ class Watched:
     laggy_raised: bool = False
     late: Tuple[str, ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
+    #: OSDs that may be the cause of laggy PGs, the likeliest first.
+    suspects: Tuple[int, ...] = ()
 
 
 class Watching:
@@ -57,7 +59,7 @@ class Watching:
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._watch = Watch()
+        self._watch = Watch(threading.Lock())
         self._announcer = checks.Announcer()
         self._saved: Any = None
         #: Who was chronically slow when that was written, and when it was.
@@ -95,19 +97,18 @@ class Watching:
         return self._watch.osd_counts
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
-             campaign: Optional[Campaign], probing: bool) -> None:
+             in_flight: int, probing: bool) -> None:
         """Read and conclude, if a stats period has passed since the last time.
 
-        `probing`: what clients feel now is not what is usual.
+        `in_flight`: PGs that a campaign moves; `probing`: what clients feel now is not what is
+        usual.
         """
         period = self._cluster.stats_period()
         if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
             return
         self._updated = now
-        moving = campaign is not None and campaign.active and bool(campaign.in_flight)
         sight = Sight(now, signals, view.osdmap, view.placement, period,
-                      not (moving or probing), probing,
-                      len(campaign.in_flight) if campaign is not None else 0)
+                      not (in_flight or probing), probing, in_flight)
         try:
             readings = self._cluster.readings(view, signals)
             self._watch.update(sight, readings, options)
@@ -170,6 +171,7 @@ def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
     pools = sight.osdmap.pools
     return Watched(
         laggy_raised=watch.laggy.raised,
+        suspects=tuple(suspect.osd for suspect in watch.laggy.suspects),
         late=tuple('%s of pool %s' % (kind, pools[pool_id].name)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
         slow_osds={osd: verdict.why for osd, verdict in watch.slow.verdicts.items()

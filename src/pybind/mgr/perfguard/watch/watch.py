@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The watch as a whole: takes in readings, concludes, remembers."""
-import threading
+import contextlib
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import (Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Set,
+                    Tuple)
 
 from ..cluster.types import OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
@@ -69,7 +70,8 @@ class LaggyState:
 class Watch:
     """Updated by the loop alone; `history_of` and `drawn` may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: ContextManager[Any] = contextlib.nullcontext()) -> None:
+        """`lock`: held while the history changes or is read."""
         self.pools = PoolWatch()
         self.osds = OsdWatch()
         self.norms = OsdNorms()
@@ -91,7 +93,7 @@ class Watch:
         self._last_replicas: Dict[int, Flow] = {}
         #: How long some PGs have not been reported to this mgr.
         self._unknown_seconds = 0.0
-        self._lock = threading.Lock()
+        self._lock = lock
 
     def update(self, sight: Sight, readings: Readings, options: Options) -> None:
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which part of the package may import which, checked on the imports themselves."""
+import ast
+from pathlib import Path
+from typing import Dict, FrozenSet, Iterator, List, Mapping, Set, Tuple
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1]
+#: Nouns at the root that every part may use. They import one another and cluster/ alone.
+SHARED = frozenset({'errors', 'events', 'health', 'holds', 'observation', 'options', 'reasons',
+                    'store', 'tables', 'window', 'words', 'compat', 'version'})
+#: The jobs, each with what it may import of the others.
+JOBS: Mapping[str, FrozenSet[str]] = {
+    'watch': frozenset(), 'rebalance': frozenset({'watch', 'upmap'}),
+    'mitigation': frozenset({'watch', 'rebalance'}), 'probe': frozenset({'watch'})}
+PARTS: Mapping[str, FrozenSet[str]] = {
+    **JOBS, 'cluster': frozenset(), 'upmap': frozenset(), 'metrics': frozenset(JOBS),
+    'web': frozenset(JOBS)}
+#: Modules of jobs that may touch the store, beside controllers.
+STORES = frozenset({'probe.archive', 'rebalance.pin_store', 'rebalance.crush_orders'})
+#: Modules of jobs that may start threads or processes, beside controllers.
+THREADS = frozenset({'probe.archive', 'probe.child', 'probe.judge'})
+IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',
+                'tempfile', 'threading', 'urllib'})
+#: The process that does the I/O of probes is no part of the mgr.
+WORKER = 'probe.worker'
+CLOCKS = frozenset({'time', 'time_ns', 'monotonic', 'monotonic_ns', 'perf_counter', 'sleep',
+                    'thread_time', 'process_time', 'now', 'today', 'utcnow'})
+
+
+def _modules() -> Dict[str, ast.Module]:
+    """By name below the package."""
+    found: Dict[str, ast.Module] = {}
+    for path in PACKAGE.rglob('*.py'):
+        parts = path.relative_to(PACKAGE).with_suffix('').parts
+        if parts[0] != 'tests':
+            name = '.'.join(part for part in parts if part != '__init__')
+            found[name] = ast.parse(path.read_text())
+    return found
+
+
+MODULES = _modules()
+
+
+def _package(name: str) -> List[str]:
+    parts = name.split('.') if name else []
+    return parts if (PACKAGE.joinpath(*parts) / '__init__.py').exists() else parts[:-1]
+
+
+def own_imports(name: str) -> Set[str]:
+    """Modules of this package that a module imports."""
+    found: Set[str] = set()
+    for node in ast.walk(MODULES[name]):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            package = _package(name)
+            base = package[:len(package) - node.level + 1]
+            source = '.'.join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = '.'.join(filter(None, (source, alias.name)))
+                found.add(whole if whole in MODULES else source)
+    return found
+
+
+def foreign_imports(name: str) -> Set[str]:
+    """First names of what a module imports from elsewhere."""
+    found: Set[str] = set()
+    for node in ast.walk(MODULES[name]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split('.')[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found.add(node.module.split('.')[0])
+    return found
+
+
+def part_of(name: str) -> str:
+    """The folder of a module, or the module itself at the root."""
+    return name.split('.')[0]
+
+
+def in_jobs() -> Iterator[str]:
+    return (name for name in MODULES
+            if part_of(name) in JOBS and not name.startswith(WORKER))
+
+
+def edges() -> Iterator[Tuple[str, str]]:
+    for name in MODULES:
+        for source in own_imports(name):
+            yield name, source
+
+
+def test_every_import_of_the_package_is_known() -> None:
+    assert {source for _, source in edges()} <= set(MODULES)
+    assert sum(1 for _ in edges()) > 300
+
+
+@pytest.mark.parametrize('part', PARTS)
+def test_parts_import_only_what_lies_below_them(part: str) -> None:
+    allowed = {part, 'cluster', *SHARED, *PARTS[part]} | (
+        {'status'} if part in ('metrics', 'web') else set())
+    wrong = sorted((name, source) for name, source in edges()
+                   if part_of(name) == part and part_of(source) not in allowed)
+    assert not wrong
+
+
+def test_shared_modules_import_no_job() -> None:
+    wrong = sorted((name, source) for name, source in edges()
+                   if name in SHARED and part_of(source) not in SHARED | {'cluster'})
+    assert not wrong
+
+
+def test_no_package_imports_itself_through_others() -> None:
+    below: Dict[str, Set[str]] = {}
+    for name, source in edges():
+        if part_of(name) in PARTS and part_of(source) in PARTS:
+            below.setdefault(part_of(name), set()).add(part_of(source))
+    left = {part: sources - {part} for part, sources in below.items()}
+    while left:
+        free = [part for part, sources in left.items() if not sources & set(left)]
+        assert free, left
+        for part in free:
+            del left[part]
+
+
+def test_only_the_shell_and_the_cluster_know_the_mgr() -> None:
+    knowing = {name for name in MODULES if 'mgr_module' in foreign_imports(name)}
+    assert {part_of(name) for name in knowing} <= {'cluster', 'module', 'standby', 'compat'}
+    assert 'module' in knowing
+
+
+def test_only_the_worker_knows_librados() -> None:
+    knowing = {name for name in MODULES if 'rados' in foreign_imports(name)}
+    assert knowing and all(name.startswith(WORKER) for name in knowing)
+
+
+def test_only_controllers_and_archives_touch_the_store() -> None:
+    touching = {name for name in in_jobs() if 'store' in own_imports(name)}
+    assert {name for name in touching if not name.endswith('.controller')} == STORES
+
+
+def test_only_controllers_and_archives_start_threads() -> None:
+    starting = {name for name in in_jobs() if foreign_imports(name) & IO}
+    assert {name for name in starting if not name.endswith('.controller')} == THREADS
+
+
+def test_rules_read_no_clock() -> None:
+    """Time is an argument; turning it into the hour of a day is no reading of a clock."""
+    reading = [
+        (name, node.func.attr) for name in in_jobs() for node in ast.walk(MODULES[name])
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name) and node.func.attr in CLOCKS
+        and node.func.value.id in ('time', 'date', 'datetime')]
+    assert not reading
+
+
+def test_rules_at_the_root_read_no_clock_and_do_no_io() -> None:
+    pure = SHARED - {'store', 'compat'}
+    assert not [name for name in pure & set(MODULES) if foreign_imports(name) & IO]
