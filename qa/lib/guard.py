@@ -23,7 +23,7 @@ FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills
                 'target': 'crush'}
 
 #: What the module logs, with a traceback on the lines that follow, where it has a bug.
-FAILURES = ('Traceback', 'a turn of the loop failed', 'the watch cannot make sense')
+FAILURES = ('Traceback', 'a loop iteration failed', 'the watch failed to process')
 
 Json = Dict[str, Any]
 

@@ -50,14 +50,14 @@ ACTIONS = (
 
 #: What does not exist, and the words that say so.
 MISSING = (
-    (Request('GET', '/probe/99'), 'there is no probe 99'),
-    (Request('DELETE', '/probe/99'), 'there is no probe 99'),
+    (Request('GET', '/probe/99'), 'probe 99 does not exist'),
+    (Request('DELETE', '/probe/99'), 'probe 99 does not exist'),
     (Request('POST', '/probe/99/cancel', {}), 'probe 99'),
-    (Request('POST', '/probe/99/abandon', {}), 'there is no probe 99'),
-    (Request('GET', '/probe/compare?before=98&after=99'), 'there is no probe 98'),
-    (Request('GET', '/rebalance/campaign/99'), 'there is no campaign 99'),
+    (Request('POST', '/probe/99/abandon', {}), 'probe 99 does not exist'),
+    (Request('GET', '/probe/compare?before=98&after=99'), 'probe 98 does not exist'),
+    (Request('GET', '/rebalance/campaign/99'), 'campaign 99 does not exist'),
     (Request('POST', '/mitigation/99/revert', {}), '99'),
-    (Request('POST', '/baseline', {'run': 99}), 'there is no probe 99'),
+    (Request('POST', '/baseline', {'run': 99}), 'probe 99 does not exist'),
     (Request('DELETE', '/baseline/99'), '99'),
     (Request('DELETE', '/schedule/nosuch'), 'nosuch'),
     (Request('GET', '/history?what=osd.99'), 'osd.99'),
@@ -197,9 +197,9 @@ def test_orders_over_the_api(api: RestApi) -> None:
     found = api.done('POST', '/rebalance/drain', {'what': ['osd.0'], 'dry_run': True})
     assert found['pgs'] > 0
     api.refused(Request('POST', '/rebalance/expand', {'weight': 1, 'dry_run': True}), 404,
-                'nothing to give the weight to')
+                'to receive the weight')
     api.refused(Request('POST', '/rebalance/undrain', {'what': 'osd.0', 'dry_run': True}), 404,
-                'has not drained')
+                'not drained by perfguard')
     assert what_is_done(api.guard) == before
 
 

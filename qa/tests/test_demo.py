@@ -64,7 +64,7 @@ def test_smallest_demonstration(run_dir: Path) -> None:
     assert cells(done.stdout, 'client errors') == ['0']
     assert done.stdout.count('  $ ceph perfguard probe run ') == 2
     assert '  $ ceph perfguard probe compare --before 1 --after 2\n' in done.stdout
-    verdict = re.search(r'^ *probe 2 against probe 1: (.+)$', done.stdout, re.MULTILINE)
+    verdict = re.search('^ *probe 2 compared with probe 1: (.+)$', done.stdout, re.MULTILINE)
     assert verdict, done.stdout
     assert cells(done.stdout, 'speed after it (probe compare)') == [verdict.group(1)]
     assert left_behind(run_dir) == []

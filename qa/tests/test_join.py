@@ -25,12 +25,12 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
     guard = Guard(cluster, SLOW_PEERING)
     before = guard.foreign()
     wait_reported(guard)
-    refused(guard, 'expand', 'nothing to give the weight to', weight='1')
+    refused(guard, 'expand', 'to receive the weight', weight='1')
     added = cluster.add_osds(4, weight=0.0)
     wait_reported(guard)
     for args, text in ((dict(osds='99'), 'osd.99 does not exist'),
                        (dict(hosts='nowhere'), "no OSD, host or rack 'nowhere'"),
-                       (dict(osds='0'), 'has a CRUSH weight already'),
+                       (dict(osds='0'), 'already has CRUSH weight'),
                        (dict(weight='0'), 'must be between'), (dict(weight='-1'), 'between'),
                        (dict(weight='inf'), 'between'), (dict(weight='much'), 'not a number')):
         refused(guard, 'expand', text, **args)
@@ -55,7 +55,7 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
             load.stop()
     assert {osd: crush_weights(cluster)[osd] for osd in added} == dict.fromkeys(added, 1.0)
     assert (answer['pgs'], answer['bytes'] > 0) == (preview['pgs'], True)
-    refused(guard, 'drain', 'finish or abort it first', what=['osd.0'])
+    refused(guard, 'drain', 'finish it or abort it first', what=['osd.0'])
     let_go(guard)
     assert guard.upmaps() == {} and guard.foreign() == before
     assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)
@@ -73,16 +73,16 @@ def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
     drained = [osd for osd, at in cluster.osd_hosts().items() if at == host]
     wait_reported(guard)
     refused(guard, 'drain', "no OSD, host or rack 'nohost'", what=['nohost'])
-    refused(guard, 'drain', 'needs 3 failure domains (host), and 2 would be left',
+    refused(guard, 'drain', 'needs 3 failure domains of type host, but only 2 would be left',
             what=[host, other])
-    refused(guard, 'undrain', 'has not drained', what=[host])
+    refused(guard, 'undrain', 'not drained by perfguard', what=[host])
 
     join(guard, 'drain', what=[host])
     let_go(guard)
     cluster.wait(lambda: all(safe_to_destroy(cluster, osd) for osd in drained), 30,
                  'OSDs that are safe to destroy')
     assert not {osd for pg in cluster.pgs() for osd in pg['up'] + pg['acting']} & set(drained)
-    refused(guard, 'drain', 'drained already', what=[host])
+    refused(guard, 'drain', 'already drained', what=[host])
 
     join(guard, 'undrain', what=['osd.%d' % osd for osd in drained])
     let_go(guard)

@@ -311,7 +311,7 @@ def test_revert_and_mode_off(guard: Guard) -> None:
             wait_rung(guard, 'slow recovery', 'idle', 15)
             assert configured(guard, knob) == [fast]
             retval, _, error = guard.ask('mitigation revert', rung=number)
-            assert retval < 0 and 'there is no rung' in error
+            assert retval < 0 and 'does not exist' in error
             time.sleep(3 * SECONDS)
             assert {row['state'] for row in rows(guard).values()} == {'idle'}
             assert 'norebalance' not in flags(guard)

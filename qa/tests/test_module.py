@@ -27,7 +27,7 @@ def ceph(guard: Guard, *argv: str) -> Tuple[int, str, str]:
 
 def test_options_are_documented_and_bounded(guard: Guard) -> None:
     retval, out, _ = ceph(guard, 'config', 'help', 'mgr/perfguard/pin_batch')
-    assert retval == 0 and 'Minimum: 1' in out and 'PGs that are pinned' in out
+    assert retval == 0 and 'Minimum: 1' in out and 'pinned in one batch' in out
     for option, value in (('pin_batch', '0'), ('pin_batch', 'abc'), ('target', 'nonsense'),
                           ('campaign_interval', '0.001'), ('max_bytes_in_flight', '1'),
                           ('max_transition_ratio', '2')):
@@ -49,8 +49,8 @@ def test_refusals_are_one_line_with_an_errno(guard: Guard) -> None:
     for verb in ('pin', 'start', 'pause', 'resume', 'abort', 'finish'):
         retval, out, error = ceph(guard, 'perfguard', 'rebalance', verb)
         assert retval == 2 and not out, verb
-        assert error.strip() == 'Error ENOENT: no campaign is under way: begin one with ' \
-                                '"rebalance prepare"'
+        assert error.strip() == ('Error ENOENT: no campaign is active: begin one '
+                                 'with "rebalance prepare"')
 
 
 def test_formats(guard: Guard) -> None:

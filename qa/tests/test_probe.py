@@ -100,8 +100,8 @@ BAD: Dict[str, Any] = {
               {'rw': 'write', 'bs': '1m', 'size': '4m', 'nrfiles': '8'}),
     'byte budget': (errno.EBUSY, 'allowed', {'rw': 'write', 'size': '30g', 'nrfiles': '2048'}),
     'free space': (errno.EBUSY, 'are free', {'rw': 'write', 'size': '30g', 'nrfiles': '2048'}),
-    'time budget': (errno.EBUSY, 'more than the', {'rw': 'read', 'runtime': '3000',
-                                                   'repeat': '2'}),
+    'time budget': (errno.EBUSY, 'probe_max_seconds', {'rw': 'read', 'runtime': '3000',
+                                                       'repeat': '2'}),
     'runtime 0': (errno.EINVAL, 'runtime=0', {'rw': 'read', 'runtime': '0'}),
     'huge runtime': (errno.EINVAL, 'runtime=1000000', {'rw': 'read', 'runtime': '1000000'}),
     'runtime in words': (errno.EINVAL, 'runtime=ten', {'rw': 'read', 'runtime': 'ten'}),
@@ -191,7 +191,7 @@ def test_dry_run(probes: Probes) -> None:
     assert 0 < found['seconds'] < 60 and found['seconds'] < found['limit_seconds']
     assert 0 < found['prefill_bytes'] * 3 == found['stored_bytes'] and found['refusals'] == []
     text = probes.plain('probe run', dry_run=True, pool='rep', **SHORT, rw='read')
-    assert 'takes about' in text and 'writes 16 objects of 1.0 MiB' in text, text
+    assert 'takes about' in text and 'writes 16 objects (1.0 MiB' in text, text
     # What speaks against it is told, not refused.
     assert 'quota' not in text
     assert probes.guard.get('probe run', dry_run=True, pool='ec', rw='randwrite',
@@ -210,7 +210,7 @@ def test_own_pool(probes: Probes) -> None:
     assert caps == {'mon': 'allow r', 'osd': 'allow rw pool=%s namespace=%s' % (pool, NAMESPACE)}
     cluster.wait(lambda: probes.progress(run), 10, 'a progress event')
     assert 'probe %d: ' % run in cluster.ceph('-s').stdout
-    probes.refused('probe run', errno.EBUSY, 'probe %d is under way' % run, rw='read', **SHORT)
+    probes.refused('probe run', errno.EBUSY, 'probe %d is active' % run, rw='read', **SHORT)
     probes.refused('probe rm', errno.EBUSY, 'under way', run=run)
     found = probes.wait_state(run, 'done')
     assert found['target'] == 'cluster:x3' and found['fio version'].startswith('fio-')
@@ -371,7 +371,7 @@ def test_compare_and_baseline(probes: Probes) -> None:
     back = guard.get('probe compare', before=second, after=first)
     assert found['verdict'] == OPPOSITE[back['verdict']]
     assert [line['repetitions'] for line in found['lines']] == [[3, 3]]
-    assert 'probe %d against probe %d: ' % (second, first) in probes.plain(
+    assert 'probe %d compared with probe %d: ' % (second, first) in probes.plain(
         'probe compare', before=first, after=second)
     other = probes.measure(pool='rep', rw='randread', **SHORT)['id']
     probes.refused('probe compare', errno.EINVAL, 'no job in common', before=first, after=other)
@@ -436,7 +436,7 @@ def test_campaign(probes: Probes) -> None:
     """No probe disturbs a campaign unless that is wanted."""
     guard = probes.guard
     guard.prepare()
-    probes.refused('probe run', errno.EBUSY, 'a campaign is under way', pool='rep', rw='read',
+    probes.refused('probe run', errno.EBUSY, 'a campaign is active', pool='rep', rw='read',
                    **SHORT)
     probes.measure(pool='rep', rw='read', during_campaign=True, **SHORT)
     guard.do('abort')
@@ -457,7 +457,7 @@ def test_pool_that_cannot_be_removed(release: str, make_cluster: ClusterFactory)
 
     cluster.wait(told, RUN_SECONDS, 'the reason why it does not end')
     assert 'mon_allow_pool_delete' in probes.plain('status')
-    probes.refused('probe run', errno.EBUSY, 'probe %d is under way' % run, rw='read', **SHORT)
+    probes.refused('probe run', errno.EBUSY, 'probe %d is active' % run, rw='read', **SHORT)
     cluster.tell('mon.a', 'config set', var='mon_allow_pool_delete', val=['true'])
     assert probes.wait_state(run, 'done')['jobs'][0]['write']['total_ios'] > 0
     assert PREFIX + str(run) not in {pool['pool_name'] for pool in cluster.osd_dump()['pools']}

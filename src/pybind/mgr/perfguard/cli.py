@@ -37,7 +37,8 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
         format_ = kwargs.get('format')
         if format_ not in (None, *tables.FORMATS):
-            return (-errno.EINVAL, '', 'unknown format %r: plain, json or json-pretty' % format_)
+            return (-errno.EINVAL, '', 'unknown format %r: must be '
+                    'plain, json or json-pretty' % format_)
         try:
             return handler(self, *args, **kwargs)
         except PerfguardError as error:
@@ -112,7 +113,7 @@ class ProbeCommands:
                   dry_run: bool = False, during_campaign: bool = False,
                   yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
-        """Measure with short I/O: a profile (latency, iops, throughput, quick) or fio's words"""
+        """Measure with short I/O: a profile (latency, iops, throughput, quick) or fio's options"""
         given = locals()
         return show(self.loop.ask(_run_order(given, consent=yes_i_really_mean_it,
                                              during_campaign=during_campaign, dry_run=dry_run)),
@@ -147,50 +148,50 @@ class ProbeCommands:
     @read_command('perfguard probe show')
     @command
     def probe_show(self, run: int, format: Optional[str] = None) -> CommandResult:
-        """Show what a probe has found; as JSON in the layout of fio"""
+        """Show the results of a probe; with --format json in fio's layout"""
         return show(self.loop.probed().details(run), format, probe_tables.details)
 
     @write_command('perfguard probe cancel')
     @command
     def probe_cancel(self, run: int, format: Optional[str] = None) -> CommandResult:
-        """Stop the probe under way"""
+        """Stop the active probe"""
         return show(self.loop.ask(RunId('probe cancel', run)), format, probe_tables.message)
 
     @write_command('perfguard probe abandon')
     @command
     def probe_abandon(self, run: int, format: Optional[str] = None) -> CommandResult:
-        """Give up cleaning up after a probe, so that others may run; says what stays where"""
+        """Give up the clean-up of a probe, so that others can run; lists what remains and where"""
         return show(self.loop.ask(RunId('probe abandon', run)), format, probe_tables.message)
 
     @write_command('perfguard probe rm')
     @command
     def probe_rm(self, run: int, format: Optional[str] = None) -> CommandResult:
-        """Forget a probe's results"""
+        """Remove a probe and its results"""
         return show(self.loop.ask(RunId('probe rm', run)), format, probe_tables.message)
 
     @read_command('perfguard probe compare')
     @command
     def probe_compare(self, before: int, after: int,
                       format: Optional[str] = None) -> CommandResult:
-        """Is the second probe faster or slower than the first, or is there no difference?"""
+        """Compare two probes: faster, slower, no difference, or cannot tell"""
         return show(self.loop.probed().compared(before, after), format, probe_tables.comparison)
 
     @write_command('perfguard probe baseline set')
     @command
     def probe_baseline_set(self, run: int, format: Optional[str] = None) -> CommandResult:
-        """Hold later probes of the same jobs and target against this one"""
+        """Make a probe the baseline of later probes with the same jobs and OSDs or pool"""
         return show(self.loop.ask(RunId('probe baseline set', run)), format, probe_tables.message)
 
     @read_command('perfguard probe baseline ls')
     @command
     def probe_baseline_ls(self, format: Optional[str] = None) -> CommandResult:
-        """List what later probes are held against"""
+        """List the baselines of probes"""
         return show(self.loop.probed().baselines_json(), format, probe_tables.baselines)
 
     @write_command('perfguard probe baseline rm')
     @command
     def probe_baseline_rm(self, run: int, format: Optional[str] = None) -> CommandResult:
-        """Hold probes against this one no more"""
+        """Remove a baseline; the probe itself is kept"""
         return show(self.loop.ask(RunId('probe baseline rm', run)), format, probe_tables.message)
 
     @write_command('perfguard probe schedule add')
@@ -206,7 +207,7 @@ class ProbeCommands:
                            store: bool = False, during_campaign: bool = False,
                            yes_i_really_mean_it: bool = False,
                            format: Optional[str] = None) -> CommandResult:
-        """Run a probe once in every window from begin_time to end_time (HHMM) of some weekdays"""
+        """Run a probe once in each time window (begin_time to end_time, HHMM) on some weekdays"""
         window = {'begin_time': begin_time, 'end_time': end_time, 'begin_weekday': begin_weekday,
                   'end_weekday': end_weekday, 'every_days': every_days}
         run = RunOrder(profile=profile, pool=pool, osd=osd, host=host, device_class=device_class,
@@ -225,7 +226,7 @@ class ProbeCommands:
     @write_command('perfguard probe schedule rm')
     @command
     def probe_schedule_rm(self, schedule: str, format: Optional[str] = None) -> CommandResult:
-        """Drop a scheduled probe"""
+        """Remove a scheduled probe"""
         return show(self.loop.ask(Named('probe schedule rm', schedule)), format,
                     probe_tables.message)
 
@@ -237,7 +238,7 @@ def _words(*texts: Optional[str]) -> Tuple[str, ...]:
 
 def _map_of(inbuf: Optional[str]) -> bytes:
     if not inbuf:
-        raise Refused(errno.EINVAL, 'give the CRUSH map with -i <file>')
+        raise Refused(errno.EINVAL, 'no CRUSH map: give one with -i <file>')
     return inbuf.encode('utf-8', 'surrogateescape')
 
 
@@ -248,21 +249,21 @@ class Commands(ProbeCommands):
     @read_command('perfguard status')
     @command
     def status(self, format: Optional[str] = None) -> CommandResult:
-        """Show what perfguard sees and does, with reasons"""
+        """Show the state of the cluster and of perfguard, with reasons"""
         return show(self.loop.status(), format, tables.status)
 
     @read_command('perfguard events')
     @command
     def events(self, count: int = 20, format: Optional[str] = None) -> CommandResult:
-        """Show what was detected and done, newest last"""
+        """List what perfguard detected and did, newest last"""
         if count < 1:
-            raise Refused(errno.EINVAL, 'count must be 1 or more, not %d' % count)
+            raise Refused(errno.EINVAL, 'count must be at least 1, not %d' % count)
         return show({'events': list(self.loop.published.events[-count:])}, format, tables.events)
 
     @read_command('perfguard osds')
     @command
     def osds(self, format: Optional[str] = None) -> CommandResult:
-        """Show latency and slowdown of each OSD against its peers"""
+        """Show the latency of each OSD and its slowdown against its peers"""
         published = self._ready()
         return show({'osds': with_pins(published.watched.osds, published.plan)}, format,
                     tables.osds)
@@ -270,53 +271,53 @@ class Commands(ProbeCommands):
     @read_command('perfguard pools')
     @command
     def pools(self, format: Optional[str] = None) -> CommandResult:
-        """Show what clients of each pool feel, against what they usually feel"""
+        """Show the client latency of each pool and its baseline"""
         return show({'pools': list(self._ready().watched.pools)}, format, tables.pools)
 
     @read_command('perfguard laggy')
     @command
     def laggy(self, format: Optional[str] = None) -> CommandResult:
-        """Show laggy PGs and which OSD is to blame"""
+        """Show laggy PGs and the suspect OSDs"""
         return show(self._ready().watched.laggy, format, tables.laggy)
 
     @read_command('perfguard held')
     @command
     def held(self, format: Optional[str] = None) -> CommandResult:
-        """List what is borrowed from the cluster, with the command that restores it by hand"""
+        """List every borrowed setting, with the command that restores it by hand"""
         return show(held_to_json(self._ready().held), format, tables.held)
 
     @write_command('perfguard shutdown')
     @command
     def shut_down(self, yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
-        """Give back everything that is borrowed, and say when the module may be disabled"""
+        """Give back every borrowed setting and report when the module may be disabled"""
         return show(self.loop.ask(Shutdown(yes_i_really_mean_it)), format, tables.shutdown)
 
     @read_command('perfguard mitigation ls')
     @command
     def mitigation_ls(self, format: Optional[str] = None) -> CommandResult:
-        """Show what is done, or would be, while clients suffer from the movement of data"""
+        """Show the mitigations in force, or that mode "act" would take, and why"""
         return show(self._ready().mitigated.listing, format, tables.mitigation)
 
     @write_command('perfguard mitigation revert')
     @command
     def mitigation_revert(self, rung: int, format: Optional[str] = None) -> CommandResult:
-        """Undo one rung, and leave it alone until its evidence has been gone"""
+        """Undo one mitigation; it is not repeated until its cause has cleared"""
         self.loop.request(Revert(rung))
-        return show({'id': rung, 'message': 'undoing; "mitigation ls" shows when it is done'},
+        return show({'id': rung, 'message': 'undoing; see "mitigation ls"'},
                     format, tables.accepted)
 
     @read_command('perfguard history')
     @command
     def history(self, what: str = 'cluster', week: bool = False, export: bool = False,
                 format: Optional[str] = None) -> CommandResult:
-        """Show latency over the last hour (--week: week) of the cluster, a pool, or osd.<id>"""
+        """Show the latency of the cluster, a pool or osd.<id> over the last hour (--week: week)"""
         watched = self._ready().watched
         if export:
             return show(self._exported(watched.osds, what, week), format, tables.exported)
         points = self.loop.history_of(what, week, 0)
         if points is None:
-            raise Refused(errno.ENOENT, 'there is no history of %r: cluster, a pool, or osd.<id>'
+            raise Refused(errno.ENOENT, 'no history of %r: give cluster, a pool, or osd.<id>'
                           % what)
         return show(history_json(what, points), format, tables.watch_history)
 
@@ -337,13 +338,13 @@ class Commands(ProbeCommands):
     @read_command('perfguard rebalance status')
     @command
     def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
-        """Show the campaign under way, or the last one"""
+        """Show the active campaign, or the last one"""
         return show(self._ready().rebalance, format, tables.rebalance_status)
 
     @read_command('perfguard rebalance plan')
     @command
     def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
-        """Preview what would move: PGs, bytes, in and out of each OSD, estimated time"""
+        """Preview the movement: PGs, bytes, in and out of each OSD, estimated time"""
         return show(self._ready().plan, format, tables.plan)
 
     @read_command('perfguard rebalance ls')
@@ -368,7 +369,7 @@ class Commands(ProbeCommands):
             if entry['id'] == campaign:
                 return show(entry, format, tables.campaign)
         raise Refused(errno.ENOENT,
-                      'there is no campaign %d ("rebalance ls" lists them)' % campaign)
+                      'campaign %d does not exist (see "rebalance ls")' % campaign)
 
     @write_command('perfguard rebalance prepare')
     @command
@@ -376,58 +377,60 @@ class Commands(ProbeCommands):
                           format: Optional[str] = None) -> CommandResult:
         """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
         return self._ask(Request('prepare', force=force),
-                         'preparing; change CRUSH when "rebalance status" shows PREPARED', format)
+                         'preparing; change CRUSH as soon as "rebalance '
+                         'status" shows PREPARED', format)
 
     @write_command('perfguard rebalance pin')
     @command
     def rebalance_pin(self, format: Optional[str] = None) -> CommandResult:
         """Pin every remapped PG where its data is"""
-        return self._ask(Request('pin'), 'pinning; "rebalance start" when it is PINNED', format)
+        return self._ask(Request('pin'), 'pinning; run "rebalance start" as soon as '
+                         '"rebalance status" shows PINNED', format)
 
     @write_command('perfguard rebalance start')
     @command
     def rebalance_start(self, format: Optional[str] = None) -> CommandResult:
-        """Release the pinned PGs, batch by batch"""
+        """Release the pinned PGs in batches"""
         return self._ask(Request('start'),
-                         'releasing; "rebalance status" shows how far', format)
+                         'releasing; "rebalance status" shows the progress', format)
 
     @write_command('perfguard rebalance pause')
     @command
     def rebalance_pause(self, format: Optional[str] = None) -> CommandResult:
-        """Stop all movement, losing nothing of what was copied"""
-        return self._ask(Request('pause'), 'pausing; "rebalance resume" goes on', format)
+        """Stop all movement; what was copied is kept"""
+        return self._ask(Request('pause'), 'pausing; "rebalance resume" continues', format)
 
     @write_command('perfguard rebalance acknowledge')
     @command
     def rebalance_acknowledge(self, code: str, format: Optional[str] = None) -> CommandResult:
-        """Release although a stop condition holds, until the campaign ends"""
+        """Ignore a stop condition until the campaign ends"""
         return self._ask(Request('acknowledge', code=code),
-                         '%s holds no release of this campaign any more' % code, format)
+                         '%s no longer stops releases of this campaign' % code, format)
 
     @write_command('perfguard rebalance resume')
     @command
     def rebalance_resume(self, format: Optional[str] = None) -> CommandResult:
-        """Go on after a pause"""
+        """Continue after a pause or an abort"""
         return self._ask(Request('resume'), 'resuming', format)
 
     @write_command('perfguard rebalance abort')
     @command
     def rebalance_abort(self, format: Optional[str] = None) -> CommandResult:
         """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
-        return self._ask(Request('abort'), 'aborting; what is pinned stays where it is', format)
+        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are', format)
 
     @write_command('perfguard rebalance rollback')
     @command
     def rebalance_rollback(self, dry_run: bool = False,
                            format: Optional[str] = None) -> CommandResult:
-        """Restore the CRUSH weights or CRUSH map from before the campaign, without a remap"""
+        """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
         return self._order(Order('rollback', dry_run=dry_run), format)
 
     @write_command('perfguard rebalance finish')
     @command
     def rebalance_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False,
                          format: Optional[str] = None) -> CommandResult:
-        """End the campaign; with --keep the pins that are left become ordinary upmaps"""
+        """End the campaign; with --keep, remaining pins become ordinary upmaps"""
         return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing',
                          format)
 
@@ -436,7 +439,7 @@ class Commands(ProbeCommands):
     def expand(self, osds: Optional[str] = None, hosts: Optional[str] = None,
                weight: Optional[str] = None, dry_run: bool = False, force: bool = False,
                format: Optional[str] = None) -> CommandResult:
-        """Give OSDs of CRUSH weight 0 their weight without remapping one PG, then fill them"""
+        """Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them"""
         return self._order(Order('expand', _words(osds), _words(hosts), weight, force=force,
                                  dry_run=dry_run), format)
 
@@ -444,14 +447,14 @@ class Commands(ProbeCommands):
     @command
     def drain(self, what: List[str], dry_run: bool = False, force: bool = False,
               format: Optional[str] = None) -> CommandResult:
-        """Empty OSDs, hosts or racks without remapping one PG at first; weights are remembered"""
+        """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
         return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force), format)
 
     @write_command('perfguard undrain')
     @command
     def undrain(self, what: List[str], dry_run: bool = False, force: bool = False,
                 format: Optional[str] = None) -> CommandResult:
-        """Give drained OSDs, hosts or racks their weight back"""
+        """Restore the CRUSH weights of drained OSDs, hosts or racks"""
         return self._order(Order('undrain', _words(*what), dry_run=dry_run, force=force), format)
 
     @write_command('perfguard rebalance apply')
@@ -459,7 +462,7 @@ class Commands(ProbeCommands):
     def rebalance_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
                         dry_run: bool = False, force: bool = False,
                         format: Optional[str] = None) -> CommandResult:
-        """Put a new CRUSH map (-i) in force without remapping one PG at first"""
+        """Set a new CRUSH map (-i) without remapping a PG, then release in batches"""
         return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
                                  dry_run=dry_run, force=force), format)
 
@@ -515,5 +518,5 @@ class Commands(ProbeCommands):
     def _ready(self) -> Published:
         published = self.loop.published
         if not published.rebalance:
-            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a few seconds')
         return published

@@ -79,9 +79,9 @@ def old_check(why: str) -> Dict[str, Any]:
 
 def idle_check(why: str) -> Dict[str, Any]:
     """As MgrModule.set_health_checks takes it, while this mgr must not act."""
-    return {CHECK: warning('perfguard does nothing: its journal belongs to another mgr', [
-        why, 'every half minute it checks whether this is the active mgr, and continues if so; '
-        '"ceph mgr fail" hands over to another mgr'])}
+    return {CHECK: warning('perfguard is idle: its journal belongs to another mgr', [
+        why, 'perfguard checks every 30 s whether this mgr is the active one, and then continues; '
+        '"ceph mgr fail" activates another mgr'])}
 
 
 class FailedTurns:
@@ -102,7 +102,7 @@ class FailedTurns:
         """As MgrModule.set_health_checks takes it."""
         if self._count < FAILED_TURNS:
             return {}
-        return {CHECK: warning('perfguard failed in its last %d turns' % self._count, [
+        return {CHECK: warning('the perfguard loop failed %d times in a row' % self._count, [
             'last error: %s' % self._last,
-            'what it shows is out of date, and it neither moves nor stops anything; the log of '
-            'the active mgr has the traceback'])}
+            'the data that perfguard shows is out of date, and perfguard neither releases nor '
+            'stops anything; the log of the active mgr has the traceback'])}

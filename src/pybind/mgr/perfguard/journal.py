@@ -88,7 +88,8 @@ class Journal:
         lost = sorted(key for key, value in expected.items() if found.get(key) != value)
         if lost:
             self._store.put_again()
-            self.failure = 'the mons do not keep what perfguard stores (%s%s): nothing is sent' % (
+            self.failure = ("the mons do not store perfguard's journal (%s%s): "
+                            'perfguard sends no command') % (
                 lost[0], '' if len(lost) == 1 else ' and %d more' % (len(lost) - 1))
             return False
         self._store.verified()
@@ -100,11 +101,11 @@ class Journal:
         if self._owned and other:
             self.fenced = True
             self.failure = ('the journal belongs to another mgr, which has become active (gid %s): '
-                            'this one sends nothing' % other.split()[0])
+                            'this mgr sends no command' % other.split()[0])
             return False
         if not self._owned or OWNER in found:
             # Its own mark did not arrive, or was removed. Without an answer another mgr may be
             # active by now, whose mark a late write would replace.
             self._store.put_key(OWNER, self._token)
-        self.failure = 'the mons do not show what perfguard stores: nothing is sent'
+        self.failure = 'cannot read the journal back from the mons: perfguard sends no command'
         return False

@@ -127,7 +127,7 @@ class Loop:
         if self._too_old:
             raise Refused(errno.EPERM, self._too_old)
         if self.published.campaign is None and not self.published.rebalance:
-            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a moment')
+            raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a few seconds')
 
     def _check(self, request: Request) -> None:
         seen = self.published
@@ -249,7 +249,7 @@ class Loop:
             self._cluster.health_checks({**self._checks, **check})
         except Exception as why:
             # What failed the turn may fail this.
-            log.debug('the health check cannot be set: %r', why)
+            log.debug('cannot set the health check: %r', why)
 
     def _turn(self) -> None:
         if self.journal.fenced and not self._claimed():
@@ -295,8 +295,8 @@ class Loop:
         self._store.verified()
         self.leaving.load()
         for text in self.rebalance.load_again() + self._load_requests():
-            self._note(Event('store', '%s cannot be read' % text))
-        self._note(Event('start', 'this mgr acts again', 'it is the active mgr by the MgrMap'))
+            self._note(Event('store', 'cannot read %s' % text))
+        self._note(Event('start', 'this mgr acts again', 'it is the active mgr in the MgrMap'))
         return True
 
     def observe(self, asked: Sequence[Request] = ()) -> Tuple[Observation, View]:

@@ -59,7 +59,7 @@ class Module(Commands, MgrModule):
                         task()
                     except Exception as error:
                         if tracebacks.is_new(error):
-                            log.exception('a turn of the loop failed')
+                            log.exception('a loop iteration failed')
                         if failed is not None:
                             failed(error)
                 self.loop.wait()

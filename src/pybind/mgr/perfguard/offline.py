@@ -20,6 +20,7 @@ from .errors import PerfguardError
 from .upmap.commands import as_line, entry_commands
 from .upmap.pins import Unpinnable, plan_pin, skip_reason
 from .upmap.semantics import out_osds
+from .words import plural
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
         pool = osdmap.pools.get(pool_of(pgid))
         reason = skip_reason(pool, pgid)
         if reason is None and 'degraded' in state:
-            reason = 'the PG is degraded: recovery goes first'
+            reason = 'the PG is degraded and must recover first'
         if pool is None or reason:
             unpinnable[pgid] = reason or ''
             continue
@@ -106,15 +107,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog='perfguard-plan', description='Plans from dumps.')
+    parser = argparse.ArgumentParser(prog='perfguard-plan', description='Plan pins '
+                                     'offline from dumps.')
     subparsers = parser.add_subparsers(dest='command', required=True)
-    pin = subparsers.add_parser('pin', help='upmaps that hold every remapped PG where it is')
+    pin = subparsers.add_parser('pin', help='print the upmaps that keep every '
+                                'remapped PG where its data is')
     pin.add_argument('--osd-dump', required=True, metavar='F', help='ceph osd dump -f json')
     pin.add_argument('--pg-dump', required=True, metavar='F',
                      help='ceph pg dump pgs_brief -f json')
     pin.add_argument('--crush-dump', metavar='F',
-                     help='ceph osd crush dump -f json; without it no pin is checked against '
-                          'its CRUSH rule, and the mons drop those that break it')
+                     help='ceph osd crush dump -f json; without it pins are not checked against '
+                          'CRUSH rules, and the mons drop pins that violate them')
     pin.add_argument('--format', choices=('commands', 'json'), default='commands')
     return parser
 
@@ -155,8 +158,9 @@ def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> None:
     """
     apart = sum(osdmap.pg_temp.get(pg.pgid) != pg.acting for pg in pgs)
     if apart:
-        print('perfguard-plan: %d PGs have another acting set in the PG dump than in the OSD dump; '
-              'unless the cluster is static, take both again' % apart, file=sys.stderr)
+        print('perfguard-plan: the acting sets of %s differ between the PG dump and the OSD dump; '
+              'if the cluster has changed in '
+              'between, take both dumps again' % plural(apart, 'PG'), file=sys.stderr)
 
 
 def _remapped(dump: Any) -> List[PgSets]:

@@ -21,134 +21,146 @@ def _option(name: str, type_: str, default: OptionValue, desc: str, long_desc: s
 
 
 OPTIONS: List[OptionSpec] = [
-    _option('loop_interval', 'float', 5.0, 'seconds between two turns of the loop while idle',
+    _option('loop_interval', 'float', 5.0, 'loop interval in seconds while no campaign is active',
             min=1.0, max=60.0),
     _option('campaign_interval', 'float', 1.0,
-            'seconds between two turns of the loop while a campaign is under way',
+            'loop interval in seconds while a campaign is active',
             min=0.2, max=60.0),
-    _option('target', 'str', 'balanced', 'what a rebalance ends in',
-            'balanced: each OSD has its share of the PGs of each pool that was touched, by '
-            'weight, with as little movement as possible: what CRUSH moves to within one PG, other '
-            "shards only beyond the balancer's upmap_max_deviation; upmaps stay where "
-            'the balance needs them. crush: every pin is released, PGs end where CRUSH (and the '
-            'upmaps from before the campaign) put them.', enum_allowed=['balanced', 'crush']),
-    _option('pin_batch', 'uint', 512, 'PGs that are pinned in one batch of commands',
-            'The next batch waits until the PGs of the last one have peered.', min=1, max=10000),
+    _option('target', 'str', 'balanced', 'end state of a rebalance',
+            'balanced: each OSD holds its share, by weight, of the PGs of each pool that the '
+            'campaign touched, and as little data as possible moves: shards that CRUSH moves are '
+            "balanced to within one PG, other shards move only beyond the balancer's "
+            'upmap_max_deviation; upmaps remain where the balance needs them. crush: every pin is '
+            'released, and PGs end where CRUSH and the upmaps from before '
+            'the campaign place them.', enum_allowed=['balanced', 'crush']),
+    _option('pin_batch', 'uint', 512, 'number of PGs that are pinned in one batch of commands',
+            'The next batch waits until the PGs of the '
+            'previous batch have peered.', min=1, max=10000),
     _option('max_transition_ratio', 'float', 0.05,
-            'share of PGs that may be between two intervals (peering, activating) before pinning '
-            'or releasing more', min=0.0, max=1.0),
-    _option('max_pgs_in_flight', 'uint', 0, 'PGs that may be moving at the same time',
+            'share of PGs that may be peering or activating before perfguard waits '
+            'with more pins or releases', min=0.0, max=1.0),
+    _option('max_pgs_in_flight', 'uint', 0, 'maximum number of PGs in flight',
             '0: as many as the caps by OSD, host and failure domain let move on the whole cluster, '
             'at least 32.', min=0, max=100000),
-    _option('max_bytes_in_flight', 'uint', 4 << 40, 'bytes that may be moving at the same time',
-            'One PG may always move, however large it is.', min=1 << 20, max=1 << 60),
+    _option('max_bytes_in_flight', 'uint', 4 << 40, 'maximum number of bytes in flight',
+            'One PG may always move, whatever its size.', min=1 << 20, max=1 << 60),
     _option('max_backfills_source', 'uint', 2,
-            'PGs that may move away from one OSD at the same time', min=1, max=1000),
+            'maximum number of PGs in flight that move away from one OSD', min=1, max=1000),
     _option('max_backfills_primary', 'uint', 2,
-            'PGs that one OSD may lead (as their primary) through backfill at the same time',
+            'maximum number of PGs in flight whose primary is the same OSD',
             min=1, max=1000),
     _option('max_backfills_target', 'uint', 2,
-            'PGs that may move onto one OSD at the same time', min=1, max=1000),
+            'maximum number of PGs in flight that move to one OSD', min=1, max=1000),
     _option('max_backfills_host', 'uint', 8,
-            'PGs that may move onto or away from one host at the same time', min=1, max=10000),
+            'maximum number of PGs in flight that move to or away from one host', min=1, max=10000),
     _option('max_backfills_domain', 'uint', 16,
-            'PGs that may move onto or away from one failure domain at the same time',
+            'maximum number of PGs in flight that move to or away from one failure domain',
             "The failure domain of the pool's CRUSH rule, such as a rack.", min=1, max=100000),
     _option('max_extra_movement', 'float', 1.0,
-            'shards that move for the balance alone, as a share of those that CRUSH moves',
-            'With target=balanced, on a cluster that was never balanced. The balance is then '
-            'improved where it is worst, and is not reached.', min=0.0, max=1000.0),
+            'maximum number of shards that move only for the balance, as a ratio to the '
+            'shards that CRUSH moves',
+            'Takes effect with target=balanced on a cluster that was not balanced before: the '
+            'balance then improves where it is worst, but is not complete.', min=0.0, max=1000.0),
     _option('max_unpinnable_ratio', 'float', 0.05,
-            'share of the PGs of a campaign that may be unpinnable for releases to begin',
-            'PGs that cannot be pinned move all at once, outside every cap, as soon as norebalance '
-            'is cleared. With more of them it stays set until "rebalance start" accepts that, and '
-            'changes of CRUSH need --force. As many as max_backfills_target are never too many.',
+            "maximum share of a campaign's PGs that may be unpinnable when releases begin",
+            'Unpinnable PGs move all at once, regardless of every cap, as soon as norebalance is '
+            'cleared. Above this share, norebalance stays set until "rebalance start" accepts '
+            'that, and changes of CRUSH need --force. Up to max_backfills_target unpinnable '
+            'PGs are always accepted.',
             min=0.0, max=1.0),
     _option('readback_timeout', 'float', 20.0,
-            'seconds until an upmap that the OSDMap does not show counts as refused by the mon',
+            'seconds after which an upmap that the OSDMap does not show counts '
+            'as refused by the mons',
             min=2.0, max=600.0),
     _option('auto_expand', 'bool', False,
-            'pin and release by itself what a change of CRUSH remaps that nobody announced',
-            'New hosts that come up, new weights, moved buckets, other rules. PGs that are '
-            'remapped because OSDs went down or out are left to recovery.'),
+            'automatically pin and release the PGs that an unannounced CRUSH change remaps',
+            'Such changes are new hosts, new weights, moved buckets and other rules. PGs that are '
+            'remapped because OSDs are down or out are left to recovery.'),
     _option('auto_expand_ratio', 'float', 0.01,
-            'share of the PGs that such a change has to remap', min=0.0, max=1.0),
+            'minimum share of PGs that an unannounced CRUSH change must remap '
+            'for auto_expand to act', min=0.0, max=1.0),
     _option('stalled_after', 'float', 1800.0,
-            'seconds without a release or an arrival until PERFGUARD_STALLED is raised',
+            'seconds without a release or an arrived PG after which PERFGUARD_STALLED is raised',
             min=10.0, max=7 * 86400.0),
     _option('slow_osd_ratio', 'float', 1.5,
-            'times as slow as its peers from which an OSD is called slow',
-            'Peers are the OSDs of the same CRUSH root and device class (and drive model, where '
-            'enough are known), at the same load.', min=1.2, max=100.0),
+            'slowdown from which an OSD counts as slow, as a ratio to the latency of its peers',
+            'Peers are OSDs of the same CRUSH root and device class (and of the same drive model, '
+            'if enough drive models are known) at the same load.', min=1.2, max=100.0),
     _option('slow_osd_seconds', 'float', 60.0,
-            'seconds that an OSD is watched until it is called slow, or well again',
-            'It takes longer the less slow the OSD is.', min=5.0, max=3600.0),
+            'seconds for which an OSD must be slow to be reported, or normal to be cleared',
+            'Small slowdowns take longer to report.', min=5.0, max=3600.0),
     _option('latency_factor', 'float', 1.5,
-            'latency that clients may feel, in baselines of their pool', min=1.0, max=100.0),
+            "maximum client latency, as a multiple of the pool's baseline", min=1.0, max=100.0),
     _option('latency_floor_ms', 'float', 0.0,
-            'latency above the baseline that clients may feel in any case, in ms',
-            'Less is noise where the baseline is short. 0: 2 ms for pools on hdd whose baseline is '
-            '2 ms or more, 0.5 ms for all others.', min=0.0, max=1000.0),
+            'minimum difference of the latency limit from the baseline in ms',
+            'Smaller differences are noise. 0: 2 ms for pools on hdd whose baseline is 2 ms or '
+            'more, 0.5 ms for all others.', min=0.0, max=1000.0),
     _option('latency_alarm_factor', 'float', 3.0,
-            'latency from which on PERFGUARD_LATENCY is raised, in baselines of the pool',
+            'client latency from which PERFGUARD_LATENCY is raised, as a multiple '
+            "of the pool's baseline",
             min=1.1, max=1000.0),
     _option('baseline_seconds', 'float', 600.0,
-            "seconds of quiet that make one point of a pool's baseline",
-            'Quiet: all PGs are active+clean and no operation is slow. A pool without such a '
-            'point has no baseline yet.', min=5.0, max=86400.0),
+            "seconds of quiet per point of a pool's baseline",
+            'Quiet means that all PGs are active+clean and no operation is slow. A pool has no '
+            'baseline before its first point.', min=5.0, max=86400.0),
     _option('latency_targets', 'str', '',
-            'latency that clients of a pool may feel, in ms: <pool>=<ms>, and so on',
-            'Takes the place of latency_factor x baseline for the pools that it names.'),
+            'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
+            'Replaces latency_factor x baseline for these pools.'),
     _option('stall_share', 'float', 0.003,
-            'share of the client operations of a pool that may be held up by PGs that peer because '
-            'they are released', min=0.00001, max=1.0),
+            "maximum share of a pool's client operations that wait "
+            'for released PGs to peer', min=0.00001, max=1.0),
     _option('fast_peering', 'str', 'auto',
-            "whether the mons' paxos_propose_interval is shortened while PGs are released",
-            'Released PGs wait for it while they peer, and clients with them. auto: 0.1 s up to '
-            '10,000 PGs and 64 MiB that all OSDs together store for an OSDMap epoch, 0.25 s up '
-            'to 25,000 PGs and 512 MiB, then not at all; on: 0.25 s there, too.',
+            "shorten the mons' paxos_propose_interval while PGs are released",
+            'A released PG waits for this interval several times while it peers, and so do its '
+            'clients. auto: 0.1 s for up to 10,000 PGs and 64 MiB that all OSDs together store per '
+            'OSDMap epoch, 0.25 s for up to 25,000 PGs and 512 MiB, unchanged beyond. on: 0.25 s '
+            'beyond as well. off: unchanged.',
             enum_allowed=['auto', 'on', 'off']),
-    _option('begin_time', 'str', '0000', 'time of the day from which PGs may be released, HHMM',
-            'Local time of the mgr. What is under way at end_time goes on to its end.'),
-    _option('end_time', 'str', '2400', 'time of the day from which none is released, HHMM'),
+    _option('begin_time', 'str', '0000', 'time of day from which PGs may be released, HHMM',
+            'Local time of the mgr. PGs in flight at end_time continue to move.'),
+    _option('end_time', 'str', '2400', 'time of day from which no PG is released, HHMM'),
     _option('begin_weekday', 'uint', 0,
-            'day of the week from which PGs may be released; 0 is Sunday', min=0, max=6),
+            'weekday from which PGs may be released; 0 is Sunday', min=0, max=6),
     _option('end_weekday', 'uint', 0,
-            'day of the week from which none is released; the same as begin_weekday: all days',
+            'weekday from which no PG is released; if equal to begin_weekday: PGs '
+            'may be released every day',
             min=0, max=6),
     _option('mitigation_mode', 'str', 'observe',
-            'what to do to the cluster while clients suffer from the movement of data',
-            'off: nothing. observe: say what would be done. act: set norebalance, pin back PGs '
-            'that wait for backfill, slow recovery, one after the other, and undo it after. '
-            'Releases are held in every mode.', enum_allowed=['off', 'observe', 'act']),
+            'what perfguard changes in the cluster while data movement slows clients down',
+            'off: nothing. observe: report what mode act would do. act: set norebalance, then pin '
+            'back PGs that wait for backfill, then slow recovery; undo all of it when the cause '
+            'has cleared. Releases stop in every mode.', enum_allowed=['off', 'observe', 'act']),
     _option('mitigation_seconds', 'float', 30.0,
-            'seconds that the trouble must last for the next rung of the mitigation',
-            'Once the trouble has been gone for twice as long, the rungs are undone one by one.',
+            'seconds for which the cause must last before the next mitigation is taken',
+            'When the cause has been absent for twice as long, the mitigations '
+            'are undone one at a time.',
             min=1.0, max=3600.0),
     _option('mitigation_affinity', 'bool', False,
-            'whether the primary affinity of a slow OSD is set to 0 until it is well again',
-            'With mitigation_mode act.'),
+            'set the primary affinity of a slow OSD to 0 until it is normal again',
+            'Requires mitigation_mode act.'),
     _option('probe_max_bytes', 'uint', 64 << 30,
-            'bytes that a probe may write before it measures, all copies counted',
-            'What is measured comes on top: it overwrites these bytes, and is bounded by the '
-            'runtime.', min=1 << 20, max=1 << 50),
-    _option('probe_max_seconds', 'uint', 3600, 'seconds that a probe may take in all',
+            'maximum number of bytes that a probe writes before it measures, counting all replicas',
+            'Measured writes are not included: they overwrite these bytes and are '
+            'limited by the runtime.', min=1 << 20, max=1 << 50),
+    _option('probe_max_seconds', 'uint', 3600, 'maximum duration of a probe in seconds',
             min=10, max=86400),
-    _option('probe_engine', 'str', 'auto', 'what does the I/O of probes',
-            'native: the compiled core; python: works everywhere and is slower at large queue '
-            'depths; auto: the compiled core where it was built.',
+    _option('probe_engine', 'str', 'auto', 'I/O engine of probes',
+            'native: the compiled core. python: works everywhere, but is slower at high queue '
+            'depths. auto: the compiled core if it was built.',
             enum_allowed=['auto', 'native', 'python']),
-    _option('probe_history', 'uint', 200, 'probes to remember; baselines are kept beyond that',
+    _option('probe_history', 'uint', 200, 'number of probes to keep; '
+            'baselines are kept in addition',
             min=1, max=10000),
-    _option('probe_days', 'uint', 365, 'days after which a probe that is no baseline is forgotten',
+    _option('probe_days', 'uint', 365, 'days after which a probe that is not a baseline is removed',
             min=1, max=3650),
-    _option('metrics_addr', 'str', '::', 'address on which metrics are served to Prometheus',
-            'An IP address; :: stands for all addresses, also where there is no IPv6.'),
-    _option('metrics_port', 'uint', 0, 'port on which metrics are served to Prometheus; 0: none',
-            'Of every mgr, active or not. Where two mgrs share a host: '
+    _option('metrics_addr', 'str', '::', 'address on which perfguard serves metrics to Prometheus',
+            'An IP address; :: stands for all addresses, even without IPv6.'),
+    _option('metrics_port', 'uint', 0, 'port on which perfguard serves metrics '
+            'to Prometheus; 0: none',
+            'Every mgr, active or standby, serves metrics. If two mgrs share a host, set '
             'mgr/perfguard/<id>/metrics_port.', min=0, max=65535),
-    _option('history', 'uint', 20, 'ended campaigns to remember', min=1, max=200),
-    _option('event_history', 'uint', 500, 'events to remember', min=10, max=2000),
+    _option('history', 'uint', 20, 'number of ended campaigns to keep', min=1, max=200),
+    _option('event_history', 'uint', 500, 'number of events to keep', min=10, max=2000),
 ]
 
 

@@ -193,7 +193,7 @@ class Requests:
     def close(self) -> None:
         """Fail all pending orders at shutdown, now and from now on."""
         self._closed = True
-        self.refuse('perfguard is being stopped')
+        self.refuse('perfguard is shutting down')
 
     def refuse(self, why: str) -> None:
         """Answer all pending orders that their commands may try again."""

@@ -20,10 +20,10 @@ class SelfTestFailed(PerfguardError):
 def run(commands: Any, published: Published, metrics: Callable[[], bytes], now: float) -> None:
     """Raises SelfTestFailed, or whatever the module itself raises."""
     if not published.turned:
-        raise SelfTestFailed('the loop has not completed a turn yet')
+        raise SelfTestFailed('the loop has not completed an iteration yet')
     age = now - published.turned
     if age > published.stale_after:
-        raise SelfTestFailed('the loop completed its last turn %d s ago (limit %d s)'
+        raise SelfTestFailed('the loop completed its last iteration %d s ago (limit %d s)'
                              % (age, published.stale_after))
     for name in READS:
         for format_ in tables.FORMATS:

@@ -15,8 +15,9 @@ from .words import pgs
 
 #: Document in the store while the shutdown is going on.
 DOCUMENT = 'shutdown'
-SAFE = 'everything is given back: "ceph mgr module disable perfguard" is safe now'
-CLOSING = 'perfguard is shutting down: "ceph perfguard held" lists what is not given back yet'
+SAFE = 'every borrowed setting is given back: "ceph mgr module disable perfguard" is safe now'
+CLOSING = ('perfguard is shutting down: "ceph perfguard held" lists the settings that '
+           'are not given back yet')
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,21 @@ def losses(campaign: Optional[Campaign], pins: int, probe: Optional[int]) -> Lis
     """What a shutdown ends or gives up, in words."""
     found: List[str] = []
     if campaign is not None and campaign.active:
-        found.append('campaign %d is %s and is aborted' % (campaign.id, campaign.phase.value))
+        found.append('campaign %d is %s and will be aborted' % (campaign.id, campaign.phase.value))
     if campaign is not None and campaign.open and pins:
-        found.append('the pins of %s become ordinary upmaps, which the balancer may change '
+        found.append('the pins of %s will become ordinary upmaps, which the balancer may change '
                      '("rebalance rollback" restores CRUSH first)' % pgs(pins))
     if campaign is not None and campaign.open and campaign.unpinnable:
         found.append('%s cannot be pinned and will move at once'
                      % pgs(len(campaign.unpinnable)))
     if probe is not None:
-        found.append('probe %d is cancelled' % probe)
+        found.append('probe %d will be cancelled' % probe)
     return found
 
 
 def refuse(found: List[str]) -> None:
     if found:
-        raise Refused(errno.EPERM, '%s (--yes-i-really-mean-it does it)' % '; '.join(found))
+        raise Refused(errno.EPERM, '%s; add --yes-i-really-mean-it to confirm' % '; '.join(found))
 
 
 def next_request(campaign: Optional[Campaign]) -> Optional[Request]:

@@ -29,7 +29,7 @@ class StandbyModule(MgrStandbyModule):
                 try:
                     endpoint.tend()
                 except Exception:
-                    log.exception('the metrics could not be looked after')
+                    log.exception('could not update the metrics server')
                 self._stop.wait(LOOK_SECONDS)
         finally:
             endpoint.close()

@@ -18,7 +18,7 @@ from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
 from .tables import seconds_text
 from .watch.controller import Watched
-from .words import pgs
+from .words import pgs, pgs_are
 
 Json = Dict[str, Any]
 
@@ -30,7 +30,8 @@ class Published:
     """What commands see: the state at the end of one turn."""
     status: Json = field(default_factory=lambda: {
         'phase': 'IDLE', 'mode': 'off', 'health': [], 'signals': {}, 'pools': [],
-        'probe': None, **told([Reason(Code.STARTING, 'perfguard has just started')])})
+        'probe': None, **told([Reason(
+            Code.STARTING, 'perfguard has just started and is reading the cluster')])})
     rebalance: Json = field(default_factory=dict)
     plan: Json = field(default_factory=dict)
     watched: Watched = field(default_factory=Watched)
@@ -77,7 +78,8 @@ def aged(published: Published, now: float) -> Json:
     if not published.turned:
         return {**published.status, 'age_seconds': None}
     age = max(0.0, now - published.turned)
-    stale = [Reason(Code.STALE, 'this is %s old: the loop has completed no turn since'
+    stale = [Reason(Code.STALE, 'this status is %s old: the loop has completed '
+                    'no iteration since then'
                     % seconds_text(age))] if age > published.stale_after else []
     return {**_with_reasons(published.status, stale), 'age_seconds': round(age, 1)}
 
@@ -182,14 +184,14 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
     if campaign is not None and campaign.active and campaign.unpinnable:
         excess = unpinnable_excess(campaign, campaign.total, options)
         checks['PERFGUARD_UNPINNABLE'] = warning(
-            '%s cannot be pinned where their data is%s' % (
+            '%s cannot be pinned%s' % (
                 pgs(len(campaign.unpinnable)),
                 '; releases wait for "rebalance start" or "rebalance abort"' if excess else ''),
             ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
     if campaign is not None and campaign.held:
         count = campaign.left + len(campaign.unpinnable)
         checks[HELD_PINS] = {**warning(
-            'campaign %d is aborted and holds %s back' % (campaign.id, pgs(count)),
+            'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
             held_detail(campaign, seen)), 'count': count}
     return checks
 
@@ -197,25 +199,26 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
 def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
     """What stays as it is until the operator decides, and the ways out."""
     detail = ['%s pinned where the data is' % (
-        '1 PG is' if campaign.left == 1 else '%d PGs are' % campaign.left)]
+        pgs_are(campaign.left))]
     if campaign.unpinnable:
-        detail.append('%s cannot be pinned and would move without norebalance, which stays set'
+        detail.append('%s cannot be pinned and would move without norebalance, '
+                      'so norebalance stays set'
                       % pgs(len(campaign.unpinnable)))
     if waiting(campaign):
-        detail.append('%s of these could not be pinned because recovery comes first'
+        detail.append('%s of these must recover before it can be pinned'
                       % pgs(waiting(campaign)))
     if seen.settings.balancer_active == 'false':
-        detail.append('the balancer is off: it would move pinned PGs')
+        detail.append('the balancer is off because it would move pinned PGs')
     else:
         detail.append('the balancer is on and may move pinned PGs: "ceph balancer off" stops it')
     pools = sorted(seen.osdmap.pools[pool].name for pool in campaign.holds.autoscale
                    if pool in seen.osdmap.pools)
     if pools:
-        detail.append('pg_autoscale_mode is off for %s: a change of pg_num would remove pins'
+        detail.append('pg_autoscale_mode is off for %s because a change of pg_num would remove pins'
                       % ', '.join(pools))
     return detail + [
-        '"ceph perfguard rebalance resume" releases the PGs to their new places',
-        '"ceph perfguard rebalance rollback" restores the CRUSH weights or the CRUSH map from '
-        'before the campaign, where they are known',
-        '"ceph perfguard rebalance finish --keep" leaves the pins as ordinary upmaps and gives '
-        'the balancer back, which may move them']
+        '"ceph perfguard rebalance resume" continues to release the PGs',
+        '"ceph perfguard rebalance rollback" restores the CRUSH weights or map from before the '
+        'campaign, if they are known',
+        '"ceph perfguard rebalance finish --keep" turns the pins into ordinary upmaps and gives '
+        'back the balancer, which may move them']

@@ -191,7 +191,7 @@ class Store:
                 self._kv.set_store(ASIDE + key, value)
                 self._mark_lost(key)
                 self.drop_note(key)
-                self.damaged.append((key, 'not readable: %s' % error))
+                self.damaged.append((key, 'unreadable: %s' % error))
         return found
 
     def drop_note(self, key: str) -> None:
@@ -215,7 +215,7 @@ class Store:
         return sorted(lost - self.unreadable - {key for key, _ in self.damaged})
 
     def _mark_lost(self, name: str) -> None:
-        self._kv.set_store(ASIDE + name + LOST, 'no copy was whole')
+        self._kv.set_store(ASIDE + name + LOST, 'no complete copy exists')
 
     def _read(self, name: str, copy: str) -> Optional[Tuple[int, Any]]:
         raw = self._kv.get_store(f'{name}/{copy}/head')
@@ -270,7 +270,7 @@ REQUESTS = 'requests'
 #: Documents without which nothing is left behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
 RECORDS = frozenset({'history', 'events', 'watch', 'baseline'})
-ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
+ADVICE = 'the pins of a campaign that was active are still in the OSDMap'
 
 
 def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:
@@ -279,7 +279,7 @@ def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:
     `lost`: what could be read and made no sense.
     """
     noted: List[str] = []
-    losses = ['%s cannot be read' % text for text in lost]
+    losses = ['cannot read %s' % text for text in lost]
     for key, reason in store.damaged:
         text = '%s: %s; set aside as damaged/%s' % (key, reason, key)
         # One copy of a document may be damaged by a crash: then the other one serves.
@@ -295,6 +295,6 @@ def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:
 def found_earlier(store: Store) -> List[str]:
     """What mgrs before this one have lost, and nobody has acknowledged with a new campaign."""
     names = [name for name in store.lost_earlier() if name.split('/')[0] not in RECORDS]
-    texts = ['%s could not be read by an mgr before this one; set aside as damaged/%s' % (
+    texts = ['a previous mgr could not read %s; set aside as damaged/%s' % (
         name, name) for name in names]
     return texts + ([ADVICE] if 'campaign' in names else [])

@@ -8,6 +8,8 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from prettytable import PrettyTable
 
+from .words import pgs, pgs_are
+
 Json = Mapping[str, Any]
 
 FORMATS = ('plain', 'json', 'json-pretty')
@@ -71,7 +73,7 @@ def status(data: Json) -> str:
     signals = data['signals']
     rows = [('phase', data['phase'])]
     if data.get('age_seconds') is not None:
-        rows.append(('as of', '%s ago' % seconds_text(data['age_seconds'])))
+        rows.append(('updated', '%s ago' % seconds_text(data['age_seconds'])))
     if data['health']:
         rows.append(('health', ', '.join(data['health'])))
     if signals:
@@ -79,7 +81,7 @@ def status(data: Json) -> str:
             ('PGs', '%(pgs)d, %(active_clean_pgs)d active+clean' % signals),
             ('clients', _clients(signals)),
             ('trouble', '%(laggy_pgs)d laggy, %(inactive_pgs)d inactive, '
-                        '%(degraded_pgs)d degraded, %(slow_ops)d slow operations' % signals),
+                        '%(degraded_pgs)d degraded, slow operations: %(slow_ops)d' % signals),
             ('movement', '%.2f %% misplaced, %d remapped, %d backfilling, %s/s' % (
                 100 * signals['misplaced_ratio'], signals['remapped_pgs'],
                 signals['backfilling_pgs'], bytes_text(signals['recovery_bytes_per_second'])))]
@@ -119,7 +121,7 @@ def _remarks(row: Json) -> str:
 
 def osds(data: Json) -> str:
     if not data['osds']:
-        return 'no OSD has reported yet'
+        return 'no OSD has reported so far'
     rows = [('osd.%d' % row['osd'], row['host'], row['device_class'], _number(row['read_rate']),
              _number(row['read_ms']), _number(row['write_rate']), _number(row['write_ms']),
              _number(row['store_ms']), _number(row['write_p99_ms']), _number(row['ping_ms']),
@@ -136,17 +138,17 @@ def pools(data: Json) -> str:
     rows = [(row['pool'], _number(row['read_rate']), _number(row['read_ms']),
              _number(row['read_baseline_ms']), _number(row['write_rate']),
              _number(row['write_ms']), _number(row['write_baseline_ms']),
-             '; '.join([kind + ' slower than usual' for kind in row['slow']]
+             '; '.join([kind + ' slower than the baseline' for kind in row['slow']]
                        + ([_trouble(row)] if row['pgs'] else [])))
             for row in data['pools']]
-    return table(('pool', 'reads/s', 'read ms', 'usually', 'writes/s', 'write ms', 'usually ',
+    return table(('pool', 'reads/s', 'read ms', 'baseline', 'writes/s', 'write ms', 'baseline ',
                   'remarks'), rows, left=('pool', 'remarks'))
 
 
 def laggy(data: Json) -> str:
     if not data.get('laggy_pgs') and not data.get('wait_pgs'):
         return 'no PG is laggy'
-    text = ['%(laggy_pgs)d PGs laggy, %(wait_pgs)d waiting for read leases to end' % data]
+    text = ['laggy PGs: %(laggy_pgs)d, waiting for read leases to expire: %(wait_pgs)d' % data]
     if data['suspects']:
         text += ['', table(('suspect', 'score', 'why', 'what to do'), [
             ('osd.%d' % row['osd'], _number(row['score']), row['why'], row['advice'])
@@ -189,7 +191,7 @@ def rebalance_status(data: Json) -> str:
             data['pinned'])),
         ('bytes', '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))),
         ('time left', seconds_text(data['eta_seconds'])),
-        ('osdmap epochs', data['epochs'])]
+        ('OSDMap epochs', data['epochs'])]
     if data['kept']:
         rows.append(('kept as upmaps', data['kept']))
     if data['ended']:
@@ -206,7 +208,7 @@ def rebalance_status(data: Json) -> str:
 
 def plan(data: Json) -> str:
     if not data['pgs']:
-        return ('%d PGs are remapped: pin them for a preview' % data['remapped']
+        return ('%s remapped: run "rebalance pin" for a preview' % pgs_are(data['remapped'])
                 if data['remapped'] else 'nothing to move')
     rows = [('PGs to move', data['pgs']), ('shards to copy', data['shards']),
             ('bytes to copy', bytes_text(data['bytes'])),
@@ -240,7 +242,7 @@ def campaign(data: Json) -> str:
 
 
 def mitigation(data: Json) -> str:
-    columns = ('id', 'rung', 'state', 'since', 'why', 'found -> put')
+    columns = ('id', 'mitigation', 'state', 'since', 'why', 'found -> put')
     rows = []
     for row in data['rungs']:
         settings = ['%s%s: %s -> %s' % (each['what'], ' of ' + each['who'] if each['who'] else '',
@@ -292,34 +294,35 @@ def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
 def order(data: Json) -> str:
     """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
     lines = []
-    left_out = ['osd.%(osd)d is left out: it %(reason)s (--osds takes it all the same)' % row
+    left_out = ['osd.%(osd)d is left out: it %(reason)s (add it with --osds)' % row
                 for row in data.get('left_out', ())]
     if data['campaign'] is not None:
-        lines.append('campaign %d has begun; "rebalance status" shows how far it is'
+        lines.append('campaign %d has begun; "rebalance status" shows the progress'
                      % data['campaign'])
     if data['waits_for_change']:
-        lines.append('no new OSD of CRUSH weight 0 is up and in: change CRUSH now, what this '
-                     'remaps is pinned and released' if data['campaign'] is not None else
+        lines.append('no new OSD of CRUSH weight 0 is up and in: change CRUSH now; perfguard pins '
+                     'and releases the PGs that the change remaps'
+                     if data['campaign'] is not None else
                      'no new OSD of CRUSH weight 0 is up and in: nothing to preview')
         return '\n'.join([*lines, *left_out])
     rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
             for osd, weight in list(data['weights'].items())[:20]]
     if len(data['weights']) > 20:
-        rows.append(('...', '%d OSDs in all' % len(data['weights'])))
+        rows.append(('...', '%d OSDs in total' % len(data['weights'])))
     if not data['one_epoch']:
-        lines.append('PGs will be remapped first and pinned then: ' + data['reason'])
+        lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
         return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out,
                           data['fast_peering']['text']])
-    rows += [('PGs pinned along with it', '%d, %d of them by a pg_upmap vector' % (
-                  data['pgs'], data['vectors'])),
+    rows += [('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
+                  data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
              ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
              *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
     if data.get('pins_removed'):
-        rows.append(('pins removed along with it', data['pins_removed']))
+        rows.append(('pins to remove', data['pins_removed']))
     lines += [_pairs(rows), *left_out]
     if data['unpinnable']:
-        lines += ['%d PGs will be remapped, they cannot be pinned:' % data['unpinnable_pgs'],
+        lines += ['%s cannot be pinned and will be remapped:' % pgs(data['unpinnable_pgs']),
                   table(('PG', 'why it cannot be pinned'),
                         [(row['pgid'], row['reason']) for row in data['unpinnable'][:20]],
                         left=('PG', 'why it cannot be pinned'))]

@@ -39,7 +39,8 @@ def window(begin_time: str, end_time: str, begin_weekday: int, end_weekday: int)
     """From the options of these names; BadWindow if there is none such, or it never opens."""
     begin, end = _minute('begin_time', begin_time), _minute('end_time', end_time)
     if begin % DAY_MINUTES == end:
-        raise BadWindow('begin_time and end_time are both %s: it never opens' % end_time)
+        raise BadWindow('begin_time and end_time are both %s: the '
+                        'time window never opens' % end_time)
     return Window(begin % DAY_MINUTES, end, begin_weekday, end_weekday)
 
 
@@ -48,7 +49,7 @@ def _minute(name: str, text: str) -> int:
         hours, minutes = int(text[:2]), int(text[2:])
         if (hours < 24 and minutes < 60) or text == '2400':
             return 60 * hours + minutes
-    raise BadWindow('%s is %r: a time of the day is wanted, 0000 to 2400' % (name, text))
+    raise BadWindow('%s is %r: must be a time of day, 0000 to 2400' % (name, text))
 
 
 def is_open(when: Window, now: float) -> bool:

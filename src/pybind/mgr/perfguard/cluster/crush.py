@@ -178,7 +178,7 @@ class CrushRules:
                 room[place] = room.get(place, 0) + level.room(place, pool_size)
         for place, count in used.items():
             if count > room[place]:
-                return '%d %s are in %s, rule %s allows %d' % (
+                return '%d %s are in %s (rule %s allows %d)' % (
                     count, place.what, self._name(place.bucket), rule.name, room[place])
         return None
 
@@ -460,7 +460,7 @@ def _emit_violation(rule: _Rule, pool_size: int, osds: OsdSet) -> Optional[str]:
         count = _product(emit.nums, pool_size)
         for osd in osds[position:position + count]:
             if osd not in emit.osds:
-                return 'osd.%d is not below %s, which rule %s wants at its position' % (
+                return 'osd.%d is not below %s, which rule %s requires at its position' % (
                     osd, emit.taken, rule.name)
         position = min(position + count, len(osds))
     return None

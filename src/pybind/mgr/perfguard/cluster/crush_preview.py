@@ -53,7 +53,7 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
     except (OSError, ToolFailed) as error:
         return NoFuture(str(error))
     except (LookupError, TypeError, ValueError) as error:
-        return NoFuture('what the tools print cannot be read: %r' % error)
+        return NoFuture('cannot read the output of the tools: %r' % error)
 
 
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
@@ -126,7 +126,7 @@ def rules_of(crush_map: bytes, stopping: Stopping) -> CrushRules:
             path.write_bytes(crush_map)
             return _rules(tools, path)
     except (OSError, LookupError, TypeError, ValueError) as error:
-        raise ToolFailed('the CRUSH map cannot be read: %s' % error) from error
+        raise ToolFailed('cannot read the CRUSH map: %s' % error) from error
 
 
 def _rules(tools: '_Tools', crush_path: Path) -> CrushRules:

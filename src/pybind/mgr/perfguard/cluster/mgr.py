@@ -187,7 +187,7 @@ class MgrCluster:
         """The configuration database: section -> option -> value, without masked entries."""
         entries = self.config_entries()
         if entries is None:
-            raise RuntimeError('the mons do not tell what is in the configuration database')
+            raise RuntimeError('could not read the configuration database')
         stored: Dict[str, Dict[str, str]] = {}
         for entry in entries:
             if not entry.mask:
@@ -287,9 +287,9 @@ class MgrCluster:
             retval, data, error = rados.mon_command(json.dumps(command), b'',
                                                     timeout=MAP_SECONDS)
         except Exception as failure:  # what rados raises has no common base with anything
-            raise OSError('the mons do not give %s: %s' % (what, failure)) from failure
+            raise OSError('could not get %s from the mons: %s' % (what, failure)) from failure
         if retval != 0 or not data:
-            raise OSError('the mons do not give %s: %s' % (what, error or retval))
+            raise OSError('could not get %s from the mons: %s' % (what, error or retval))
         return bytes(data), str(error).strip()
 
     # ---- acting

@@ -64,7 +64,7 @@ class Asking:
                     found.append(Answer(key[1], asked, parse(result.outb)))
                 except (ArithmeticError, AttributeError, LookupError, TypeError,
                         ValueError) as error:
-                    log.warning('osd.%d: what it says of %s cannot be read: %r', key[1], topic,
+                    log.warning('osd.%d: cannot read %s: %r', key[1], topic,
                                 error)
             elif now - asked > PATIENCE_SECONDS:
                 del self._open[key]
@@ -116,7 +116,7 @@ class Inquiry:
             found = json.loads(out)
             self._known[question] = (asked, str(found[question.option or 'state']))
         except (LookupError, TypeError, ValueError) as error:
-            log.warning('osd.%d: its answer cannot be read: %r', question.osd, error)
+            log.warning('osd.%d: cannot read its answer: %r', question.osd, error)
 
 
 def _command(question: Question) -> Mapping[str, Any]:

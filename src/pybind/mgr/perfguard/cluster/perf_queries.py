@@ -54,7 +54,7 @@ class PerfQueries:
                 read, write = row['c']
                 found.append(ClientOps(int(pool), int(osd), Ops(*read), Ops(*write)))
             except (LookupError, TypeError, ValueError) as error:
-                log.debug('client operations cannot be read: %r in %r', error, row)
+                log.debug('cannot read client operations: %r in %r', error, row)
         return tuple(found)
 
     def pg_writes(self, now: float, osds: int, period: float,
@@ -85,7 +85,7 @@ class PerfQueries:
                 if placed is not None:
                     found.append(PgWrites(pgid, placed.acting, Ops(*row['c'][0])))
             except (LookupError, TypeError, ValueError) as error:
-                log.debug('writes by PG cannot be read: %r in %r', error, row)
+                log.debug('cannot read writes by PG: %r in %r', error, row)
         return seconds, tuple(found)
 
     def _rows(self, query: int) -> List[Dict[str, Any]]:

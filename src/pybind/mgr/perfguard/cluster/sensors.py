@@ -111,7 +111,7 @@ class Sensors:
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 if osd not in self._odd:
                     self._odd.add(osd)
-                    log.warning('osd.%d: counters cannot be read: %r', osd, error)
+                    log.warning('osd.%d: cannot read counters: %r', osd, error)
                 continue
             if counters is not None:
                 found[osd] = counters

@@ -90,21 +90,21 @@ class Endpoint:
         self._tell(place, failure)
 
     def _tell(self, place: Place, failure: str) -> None:
-        text = failure and 'metrics are not served on %s: %s' % (
+        text = failure and 'cannot serve metrics on %s: %s' % (
             place, ' '.join(failure.split()))
         if text != self._failure:
             self._failure = text
             if text:
                 log.error(text)
         if not text:
-            log.info('metrics are served on %s', place)
+            log.info('serving metrics on %s', place)
 
     @staticmethod
     def _serve(server: Server) -> None:
         try:
             server.serve()
         except Exception:
-            log.exception('the server of the metrics ended')
+            log.exception('the metrics server ended')
         finally:
             server.close()
 
@@ -126,7 +126,7 @@ class Endpoint:
         try:
             return Answer(200, self._text(), CONTENT_TYPE)
         except Exception:
-            log.exception('the metrics cannot be told')
+            log.exception('cannot render the metrics')
             return Answer(500, b'see the log of the mgr\n')
 
 

@@ -111,7 +111,7 @@ class Server:
         except BlockingIOError:
             pass
         except OSError as error:
-            log.debug('a client of the metrics has gone: %s', error)
+            log.debug('a metrics client disconnected: %s', error)
             self._drop(connection)
 
     def _accept(self) -> None:
@@ -119,7 +119,7 @@ class Server:
             client, _ = self._listening.accept()
         except OSError as error:
             # Else a lack of file descriptors would keep this thread busy.
-            log.debug('a connection to the metrics was not taken: %s', error)
+            log.debug('could not accept a metrics connection: %s', error)
             time.sleep(PAUSE_SECONDS)
             return
         client.setblocking(False)

@@ -98,10 +98,10 @@ class Mitigating:
         """Raise Refused if the rung is not held."""
         stage = self.mitigated.stages.get(request.rung)
         if stage is None:
-            raise Refused(errno.ENOENT, 'there is no rung %d ("mitigation ls" lists them)'
+            raise Refused(errno.ENOENT, 'mitigation %d does not exist (see "mitigation ls")'
                           % request.rung)
         if stage is not Stage.HELD:
-            raise Refused(errno.EINVAL, 'rung %d is not held: it is %s'
+            raise Refused(errno.EINVAL, 'mitigation %d is not in force: it is %s'
                           % (request.rung, stage.value))
 
     # ---- life
@@ -156,7 +156,7 @@ class Mitigating:
 
     def _revert(self, rungs: Sequence[int]) -> None:
         for step_id in rungs:
-            self._note(Event('request', 'mitigation revert %d' % step_id, 'asked for by command'))
+            self._note(Event('request', 'mitigation revert %d' % step_id, 'by command'))
             self._state = ladder.revert(self._state, step_id)
 
     def _unknown(self, now: float, signals: Signals) -> bool:

@@ -12,7 +12,7 @@ from ..cluster.types import Signals
 from ..cluster.values import same_value
 from ..events import Event
 from ..reasons import Code, Reason, texts
-from ..words import pgs_are, plural
+from ..words import pgs, pgs_are, plural
 from . import recovery_options
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
                     Step)
@@ -47,7 +47,8 @@ MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
 DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slowed',
              Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
              Rung.AFFINITY: 'primary affinity of osd.%s is lowered'}
-UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery is as before',
+UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery options '
+               'are given back',
                Rung.PIN_BACK: 'PGs that were pinned back may be released again',
                Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
 
@@ -168,7 +169,8 @@ def _hold(sheet: _Sheet, step: Step) -> None:
             actions.append(Put(setting, setting.put))
         settings.append(setting)
     if theirs:
-        sheet.event('%s: given up' % _name(step), 'somebody else changed it: %s; it is theirs'
+        sheet.event('%s: given up' % _name(step), 'it was changed outside perfguard: %s; '
+                    'perfguard leaves it alone'
                     % ', '.join(theirs))
         sheet.put(step, settings=tuple(settings), stage=Stage.UNDOING, then=Stage.GIVEN_UP,
                   note=', '.join(theirs))
@@ -176,17 +178,17 @@ def _hold(sheet: _Sheet, step: Step) -> None:
         sheet.event('%s: given up' % _name(step), 'the cluster does not show it after %d s'
                     % READBACK_SECONDS)
         sheet.put(step, stage=Stage.UNDOING, then=Stage.GIVEN_UP,
-                  note='the cluster did not take it')
+                  note='the cluster did not accept it')
     else:
         sheet.actions += actions
-        pgs = tuple(pgid for pgid in step.pgs if pgid in sheet.seen.in_flight)
-        sheet.put(step, settings=tuple(settings), pgs=pgs)
+        moving = tuple(pgid for pgid in step.pgs if pgid in sheet.seen.in_flight)
+        sheet.put(step, settings=tuple(settings), pgs=moving)
 
 
 def _undo(sheet: _Sheet, step: Step) -> None:
     if step.rung is Rung.NOREBALANCE and sheet.seen.campaign_still and step.then is None:
         # Given back now, data would move until the campaign has set the flag for itself.
-        sheet.put(step, note='kept as long as the campaign wants it as well')
+        sheet.put(step, note='kept as long as the campaign also needs it')
         return
     settings: List[Setting] = []
     for setting in step.settings:
@@ -201,8 +203,8 @@ def _undo(sheet: _Sheet, step: Step) -> None:
                 setting = replace(setting, seen=True)
             else:
                 if not same_value(value, setting.found):
-                    sheet.event('%s is left as it is' % setting.text(),
-                                'somebody else has changed it')
+                    sheet.event('%s remains unchanged' % setting.text(),
+                                'it was changed outside perfguard')
                 setting = replace(setting, done=True)
         settings.append(setting)
     if not all(setting.done for setting in settings):
@@ -251,7 +253,7 @@ def _down(sheet: _Sheet) -> None:
     if held:
         order = list(Rung)
         step = max(held, key=lambda each: (order.index(each.rung), each.id))
-        _begin_undo(sheet, step, 'the evidence is gone')
+        _begin_undo(sheet, step, 'the cause has cleared')
         sheet.stepped()
 
 
@@ -300,8 +302,8 @@ def _take_pin_back(sheet: _Sheet, why: str) -> bool:
                            and 'undersized' not in state and pgid in sheet.seen.in_flight))
     if not waiting:
         return False
-    _taken(sheet, sheet.add(Rung.PIN_BACK, why, pgs=waiting, note='%d PGs: %s%s' % (
-        len(waiting), ', '.join(waiting[:8]), ', ...' if len(waiting) > 8 else '')))
+    _taken(sheet, sheet.add(Rung.PIN_BACK, why, pgs=waiting, note='%s: %s%s' % (
+        pgs(len(waiting)), ', '.join(waiting[:8]), ', ...' if len(waiting) > 8 else '')))
     return True
 
 
@@ -317,7 +319,7 @@ def _take_slow(sheet: _Sheet, why: str) -> bool:
         return False
     plan = recovery_options.slow_recovery(seen.config, seen.schedulers)
     remarks = plan.remarks if plan.settings else \
-        plan.remarks + ('recovery is as slow as perfguard makes it already',)
+        plan.remarks + ('recovery is already as slow as perfguard makes it',)
     _taken(sheet, sheet.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))
     return True
 
@@ -340,7 +342,8 @@ def _take_affinity(sheet: _Sheet) -> None:
 
 def _taken(sheet: _Sheet, step: Step) -> None:
     if step.stage is Stage.WOULD:
-        sheet.event('%s: this would be done (mitigation_mode is observe)' % _name(step), step.why)
+        sheet.event('%s: would be done in mode act '
+                    '(mitigation_mode is observe)' % _name(step), step.why)
         return
     sheet.event(_text(DONE_TEXT, step), step.why)
     sheet.actions += [Put(setting, setting.put) for setting in step.settings]
@@ -367,7 +370,7 @@ def reasons(state: State) -> Tuple[Reason, ...]:
             found.append('mitigation %d: %s is being undone%s' % (
                 step.id, _name(step), ': ' + step.note if step.note else ''))
         elif step.stage is Stage.WOULD:
-            found.append('mitigation would: %s (%s)' % (_name(step), step.why))
+            found.append('mitigation_mode act would take: %s (%s)' % (_name(step), step.why))
     return tuple(Reason(Code.MITIGATION, text) for text in found)
 
 
@@ -376,7 +379,7 @@ def stops(state: State, evidence: Evidence) -> Tuple[Reason, ...]:
     held = [step for step in state.steps
             if step.stage in (Stage.HELD, Stage.UNDOING) and step.rung in MOVEMENT_RUNGS]
     return evidence.trouble + tuple(
-        Reason(Code.MITIGATION, 'mitigation %d holds %s' % (step.id, _name(step)))
+        Reason(Code.MITIGATION, 'mitigation %d is in force: %s' % (step.id, _name(step)))
         for step in held)
 
 
@@ -402,7 +405,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapp
     if counts.laggy:
         trouble.append(Reason(Code.LAGGY, '%s laggy' % pgs_are(counts.laggy)))
     elif laggy and counts.wait:
-        trouble.append(Reason(Code.LEASES, '%s waiting for read leases to end'
+        trouble.append(Reason(Code.LEASES, '%s waiting for read leases to expire'
                               % pgs_are(counts.wait)))
     elif laggy:
         trouble.append(Reason(Code.LAGGY_LATELY, 'PGs were laggy within the last three reports'))
@@ -410,7 +413,7 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapp
                    if daemon.startswith('osd.'))
     if slow_ops:
         trouble.append(Reason(Code.SLOW_OPS, plural(slow_ops, 'slow operation')))
-    trouble += [Reason(Code.SLOW_POOL, '%s are slower than usual' % text) for text in late]
+    trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text) for text in late]
     rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
     return Evidence(tuple(trouble), rebalancing or counts.recovering > 0, rebalancing,
                     counts.degraded, dict(slow_osds), unknown)

@@ -51,7 +51,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) 
     if MCLOCK in schedulers:
         for where, value in _places(entries, PROFILE).items():
             if value == CUSTOM_PROFILE:
-                remarks.append('%s of %s is %s and left alone' % (PROFILE, where, value))
+                remarks.append('%s of %s is %s and remains unchanged' % (PROFILE, where, value))
             elif value != PATIENT_PROFILE:
                 settings.append(_option(PROFILE, where, value, PATIENT_PROFILE))
         limits = limits or any(entry.name == OVERRIDE and entry.value == 'true'
@@ -63,12 +63,13 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) 
                          if not _is_slow_limit(name, value)]
     if WPQ in schedulers:
         settings += _sleeps(entries)
-        remarks += ['%s of %s is %s for every kind of drive and left alone' % (SLEEP, where, value)
+        remarks += ['%s of %s is %s for every drive '
+                    'type and remains unchanged' % (SLEEP, where, value)
                     for where, value in _places(entries, SLEEP).items()
                     if value is not None and _number(value) > 0.0]
     unknown = sorted(schedulers - {WPQ, MCLOCK})
     if unknown:
-        remarks.append('nothing is known of the scheduler %s' % ', '.join(unknown))
+        remarks.append('unknown scheduler %s' % ', '.join(unknown))
     return Plan(tuple(settings), tuple(remarks))
 
 

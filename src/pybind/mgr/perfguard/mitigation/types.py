@@ -190,7 +190,7 @@ def _step_to_json(step: Step) -> Json:
 def state_from_json(raw: Any) -> Tuple[State, List[str]]:
     """The state and, in words, what of it cannot be read."""
     if not isinstance(raw, dict):
-        return State(), ['it is no mitigation']
+        return State(), ['not a mitigation']
     lost: List[str] = []
     steps: List[Step] = []
     rows = raw.get('steps')
@@ -198,7 +198,7 @@ def state_from_json(raw: Any) -> Tuple[State, List[str]]:
         try:
             steps.append(_step_from_json(row))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            lost.append('a rung (%r): %.200s' % (error, row))
+            lost.append('a mitigation (%r): %.200s' % (error, row))
     numbers = {name: float(raw[name]) if _is_number(raw.get(name)) else 0.0
                for name in ('bad_since', 'clear_since', 'stepped', 'degraded')}
     last_id = max([step.id for step in steps]

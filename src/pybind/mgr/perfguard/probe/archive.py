@@ -154,8 +154,8 @@ class Archive:
         if self._writer is None or self._collected:
             return ''
         if self._writer.problem in ('', NOT_OPENED):
-            return 'the history of probes is being read'
-        return 'the history of probes cannot be read (%s)' % self._writer.problem
+            return 'perfguard is still reading the history of probes'
+        return 'cannot read the history of probes (%s)' % self._writer.problem
 
     def close(self, seconds: float) -> None:
         """Give the database so long to take what waits."""
@@ -240,12 +240,12 @@ class _Writer:
     def _failed(self, error: Exception) -> None:
         problem = str(error) or type(error).__name__
         if problem != self.problem:
-            log.warning('the module database cannot be used: %s', problem)
+            log.warning('cannot use the module database: %s', problem)
         self.problem = problem
         try:
             self._database.close()
         except Exception as why:
-            log.debug('the module database does not close: %s', why)
+            log.debug('cannot close the module database: %s', why)
 
     def _load(self) -> None:
         if self.loaded:
@@ -256,7 +256,7 @@ class _Writer:
             try:
                 found.append(record_from_json(json.loads(text)))
             except _ERRORS as error:
-                lost.append('run %d in the database (%s)' % (run_id, error))
+                lost.append('probe %d in the database (%s)' % (run_id, error))
         with self._lock:
             self._found, self._lost, self.loaded = found, lost, True
 

@@ -32,7 +32,7 @@ class Baselines:
     def with_run(self, record: RunRecord) -> 'Baselines':
         """This run is the baseline of its key from now on; BadJob if it has measured nothing."""
         if not record.ended_well or not record.results:
-            raise BadJob('run %d is %s: only a run that is done can be a baseline'
+            raise BadJob('probe %d is %s: only a probe that is done can be a baseline'
                          % (record.id, record.state))
         return Baselines({**self._runs, baseline_key(record): record.id})
 
@@ -100,6 +100,7 @@ def health_check(found: Sequence[Regression]) -> Dict[str, Any]:
     if not found:
         return {}
     targets = ', '.join(each.target for each in found)
-    lines = ['%s (run %d against run %d): %s' % (each.target, each.run, each.baseline, line)
+    lines = ['%s (probe %d '
+             'compared with probe %d): %s' % (each.target, each.run, each.baseline, line)
              for each in found for line in each.lines]
-    return {CHECK: warning('probes are slower than their baseline: %s' % targets, lines)}
+    return {CHECK: warning('probes slower than their baseline: %s' % targets, lines)}

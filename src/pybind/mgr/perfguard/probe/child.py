@@ -44,7 +44,7 @@ class Child:
                 fcntl.fcntl(pipe.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
             except OSError as error:
                 # Above the user's limit; smaller pipes take more turns.
-                log.debug('pipes stay small: %s', error)
+                log.debug('cannot enlarge the pipes: %s', error)
         assert self._process.stdout is not None
         self._lines = _Lines(self._process.stdout)
 
@@ -65,7 +65,7 @@ class Child:
             if isinstance(parsed, dict):
                 found.append(parsed)
             else:
-                log.warning('not a line of a probe: %r', line[:200])
+                log.warning('unknown line from a worker: %r', line[:200])
         return found
 
     def ended(self) -> Optional[int]:
@@ -115,7 +115,7 @@ class Child:
             pass
         except OSError as error:
             # It has ended; why is in its last words.
-            log.debug('a probe does not listen: %s', error)
+            log.debug('a worker does not read its input: %s', error)
             self._outgoing = b''
 
 
@@ -160,7 +160,7 @@ class _Lines:
                     parts = []
                 parts.append(rest)
                 if sum(map(len, parts)) > LINE_BYTES:
-                    log.warning('a line of a probe has no end: %r', parts[0][:200])
+                    log.warning('incomplete line from a worker: %r', parts[0][:200])
                     parts = []
 
     def _keep(self, lines: List[bytes]) -> None:

@@ -92,10 +92,11 @@ def compare(a: RunRecord, b: RunRecord) -> Comparison:
     ours, theirs = measured(a.done), measured(b.done)
     common = [key for key in ours if key in theirs]
     if a.target.key != b.target.key and not _same_osds(common):
-        raise NothingInCommon('run %d probed %s, run %d %s: different targets cannot be compared'
+        raise NothingInCommon('cannot compare probe %d of %s with probe %d of %s: they measured '
+                              'different OSDs or pools'
                               % (a.id, a.target.key, b.id, b.target.key))
     if not common:
-        raise NothingInCommon('runs %d and %d have no job in common: %s against %s'
+        raise NothingInCommon('cannot compare probes %d and %d: they have no job in common (%s; %s)'
                               % (a.id, b.id, _names(ours), _names(theirs)))
     replicates = max(FEWEST_REPLICATES, min(REPLICATES, ALL_REPLICATES // len(common)))
     rng = random.Random(SEED)
@@ -206,11 +207,11 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
     one, tail = estimates[LATENCY if key.job.rate_iops else IOPS], estimates.get(P99)
     text = '%.2f times (%.2f to %.2f); ' % (one.ratio, one.low, one.high)
     if key.job.rate_iops:
-        text += '%.3g ms, before %.3g' % (one.b / 1e6, one.a / 1e6)
+        text += '%.3g ms (before: %.3g ms)' % (one.b / 1e6, one.a / 1e6)
     else:
-        text += '%s IOPS, before %s' % (rate_text(one.b), rate_text(one.a))
+        text += '%s IOPS (before: %s IOPS)' % (rate_text(one.b), rate_text(one.a))
     if tail is not None and tail.verdict == SLOWER and verdict != FASTER:
-        text += '; p99 %.3g ms, before %.3g' % (tail.b / 1e6, tail.a / 1e6)
+        text += '; p99 %.3g ms (before: %.3g ms)' % (tail.b / 1e6, tail.a / 1e6)
     return text
 
 
@@ -228,28 +229,30 @@ def _whole(lines: Sequence[Line], sure: Sequence[Line]) -> str:
 
 def _notes(a: RunRecord, b: RunRecord, ours: Measured, theirs: Measured,
            common: Sequence[Key]) -> List[str]:
-    notes = ['the setting differs: %s' % text for text in differences(a, b)]
+    notes = ['the conditions differ: %s' % text for text in differences(a, b)]
     fewest = min(min(len(ours[key]), len(theirs[key])) for key in common)
     if fewest < ENOUGH_REPETITIONS:
-        notes.append('the evidence is thin: %s of how runs vary, which is taken to be %.0f %%; '
-                     'three are better' % ('one repetition tells nothing' if fewest == 1
-                                           else 'two repetitions tell little', 100.0 * PRIOR_SD))
+        notes.append('the result is uncertain: %s the variation, which is assumed to be %.0f %%; '
+                     'use at least three repetitions'
+                     % ('one repetition does not show' if fewest == 1
+                        else 'two repetitions hardly show', 100.0 * PRIOR_SD))
     for record, has, other in ((a, ours, theirs), (b, theirs, ours)):
         alone = sorted({label(key, has[key][-1].name) for key in has if key not in other})
         if alone:
-            notes.append('only in run %d: %s' % (record.id, ', '.join(alone)))
+            notes.append('only in probe %d: %s' % (record.id, ', '.join(alone)))
         limited = sorted({label(key, has[key][-1].name) for key in common
                           if any(each.client_limited for each in has[key])})
         if limited:
-            notes.append("run %d was bound by the probe's own CPU in %s: the cluster can do more"
+            notes.append('the CPU of the probe process limited probe %d in %s: the cluster may '
+                         'be faster'
                          % (record.id, ', '.join(limited)))
         if record.conditions:
-            notes.append('while run %d ran: %s' % (record.id, '; '.join(record.conditions)))
+            notes.append('during probe %d: %s' % (record.id, '; '.join(record.conditions)))
         if not record.ended_well:
-            notes.append('run %d is %s: it has %d of %d steps' % (
+            notes.append('probe %d is %s with %d of %d measurements' % (
                 record.id, record.state, len(record.results), len(record.steps)))
     return notes
 
 
 def _names(has: Measured) -> str:
-    return ', '.join(sorted({label(key, has[key][-1].name) for key in has})) or 'nothing measured'
+    return ', '.join(sorted({label(key, has[key][-1].name) for key in has})) or 'no measurement'

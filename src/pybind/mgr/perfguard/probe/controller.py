@@ -144,11 +144,11 @@ class Probing:
         and an mgr of that version may become active again."""
         try:
             if self._store.newer(name):
-                raise ValueError('a newer perfguard wrote it')
+                raise ValueError('written by a newer version of perfguard')
             load()
         except (AttributeError, LookupError, TypeError, ValueError, zlib.error) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
-            self._note(Event('store', 'what is known of probes cannot be read (%s): %s'
+            self._note(Event('store', 'cannot read the stored probes (%s): %s'
                              % (name, why)))
             return why
         return ''
@@ -163,7 +163,7 @@ class Probing:
         if document is None:
             return
         if int(document.get('version', 1)) > JOURNAL_VERSION:
-            raise ValueError('a newer perfguard wrote it')
+            raise ValueError('written by a newer version of perfguard')
         self._take_over(now, record_from_json(document['record']), document['site'])
 
     def _take_over(self, now: float, record: RunRecord, site: Any) -> None:
@@ -172,7 +172,7 @@ class Probing:
             return
         self._record = record
         if site is None:
-            self._end(now, FAILED, 'the mgr that began it is gone')
+            self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
         found = replace(site_from_json(site), stage=CLEANING)
         self._run = ProbeRun(self._cluster, self._keep, found, None, now, self._tools)
@@ -181,7 +181,7 @@ class Probing:
             # The mgr was gone before it was noted.
             self._abandoned(self._run, now)
             return
-        self._note(Event('probe', 'what probe %d has left is removed' % record.id,
+        self._note(Event('probe', 'cleaning up after probe %d' % record.id,
                          'this mgr became active'))
 
     def close(self) -> None:
@@ -207,8 +207,8 @@ class Probing:
     def _check_settings(self) -> None:
         """Refused where a change of schedules or baselines could not be kept."""
         if self._foreign_settings:
-            raise Refused(errno.EBUSY, 'the stored schedules and baselines cannot be read (%s), '
-                          'so that no others are stored' % self._foreign_settings)
+            raise Refused(errno.EBUSY, 'cannot store schedules or baselines because the stored '
+                          'ones are unreadable (%s)' % self._foreign_settings)
 
     # ---- orders
 
@@ -248,11 +248,11 @@ class Probing:
 
     def _begin(self, given: Draft, seen: Observation, options: Options) -> Json:
         if self._record is not None:
-            raise Refused(errno.EBUSY, 'probe %d is under way' % self._record.id)
+            raise Refused(errno.EBUSY, 'probe %d is active' % self._record.id)
         if self._foreign_journal:
-            raise Refused(errno.EBUSY, 'the journal of an earlier probe cannot be read (%s): '
-                          'upgrade this mgr, or give up the clean-up of that probe with "probe '
-                          'abandon 0"' % self._foreign_journal)
+            raise Refused(errno.EBUSY, 'the journal of an earlier probe is unreadable (%s): '
+                          'upgrade this mgr, or give up the clean-up of that probe '
+                          'with "probe abandon 0"' % self._foreign_journal)
         if given.refusals:
             raise Refused(errno.EBUSY, '; '.join(given.refusals))
         run, now = self._archive.new_id(), seen.now
@@ -274,15 +274,15 @@ class Probing:
                         given.target.replicas, given.pg_num)
             self._run = ProbeRun(self._cluster, self._keep, site, plan, now, self._tools)
         self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
-                         'asked for by %s' % given.order.trigger))
+                         'requested by %s' % given.order.trigger))
         return {**given.preview, 'dry_run': False, 'id': run}
 
     def _cancel(self, record: RunRecord) -> str:
         if self._run is None or record is not self._record:
-            raise Refused(errno.EINVAL, 'probe %d is not under way: it is %s'
+            raise Refused(errno.EINVAL, 'probe %d is not active: it is %s'
                           % (record.id, record.state))
         if self._run.state == CLEANING:
-            raise Refused(errno.EBUSY, 'probe %d has ended and cleans up (%s)'
+            raise Refused(errno.EBUSY, 'probe %d has ended and is cleaning up (%s)'
                           % (record.id, self._run.text))
         self._run.end(CANCELLED, 'cancelled by command')
         return 'stopping'
@@ -291,7 +291,7 @@ class Probing:
         """Give up the clean-up, which is in the way of every other probe."""
         run = self._run
         if not isinstance(run, ProbeRun) or record is not self._record:
-            raise Refused(errno.EINVAL, 'probe %d is not under way: it is %s'
+            raise Refused(errno.EINVAL, 'probe %d is not active: it is %s'
                           % (record.id, record.state))
         if run.state != CLEANING:
             raise Refused(errno.EBUSY, 'probe %d is %s ("probe cancel" stops it)'
@@ -302,24 +302,24 @@ class Probing:
         """Set aside the journal of a run of which nothing is known but its names."""
         self._foreign_journal = ''
         self._store.set_aside(JOURNAL)
-        text = ('journal set aside; still there, if the probe made them: users %s, pools %s, and '
-                'objects %s* of namespace %s' % ('client.' + PREFIX + '*', PREFIX + '*', PREFIX,
+        text = ('journal set aside; the probe may have left users %s, pools %s, and '
+                'objects %s* in namespace %s' % ('client.' + PREFIX + '*', PREFIX + '*', PREFIX,
                                                  NAMESPACE))
         self._note(Event('probe', 'the clean-up of an earlier probe was abandoned', text))
         return text
 
     def _abandoned(self, run: ProbeRun, now: float) -> str:
         stays = run.abandon()
-        text = 'clean-up abandoned; still there: %s' % (', '.join(stays) or 'nothing')
+        text = 'clean-up abandoned; remaining: %s' % (', '.join(stays) or 'nothing')
         self._finish(run, now, text)
         return text
 
     def _forget(self, record: RunRecord) -> str:
         if record is self._record:
-            raise Refused(errno.EBUSY, 'probe %d is under way ("probe cancel" stops it)'
+            raise Refused(errno.EBUSY, 'probe %d is active ("probe cancel" stops it)'
                           % record.id)
         if record.id in self._settings.baselines.ids:
-            raise Refused(errno.EBUSY, 'probe %d is a baseline ("probe baseline rm" first)'
+            raise Refused(errno.EBUSY, 'probe %d is a baseline (run "probe baseline rm" first)'
                           % record.id)
         self._history.remove(record.id)
         self._archive.remove(record.id)
@@ -336,16 +336,16 @@ class Probing:
             raise Refused(errno.EINVAL, str(error)) from error
         kept = tuple(each for each in self._settings.regressions if each.baseline in baselines.ids)
         self._set(baselines=baselines, regressions=kept)
-        return 'later probes of the same jobs and target are held against it'
+        return 'later probes with the same jobs and OSDs or pool are compared with it'
 
     def _drop_baseline(self, run: int) -> str:
         """Also one whose record cannot be read any more."""
         self._check_settings()
         if run not in self._settings.baselines.ids:
-            raise Refused(errno.ENOENT, 'probe %d is no baseline' % run)
+            raise Refused(errno.ENOENT, 'probe %d is not a baseline' % run)
         kept = tuple(each for each in self._settings.regressions if each.baseline != run)
         self._set(baselines=self._settings.baselines.without(run), regressions=kept)
-        return 'no baseline any more'
+        return 'baseline removed'
 
     def _add_schedule(self, order: NewSchedule, seen: Observation, view: View, options: Options,
                       moving: bool) -> Json:
@@ -371,7 +371,7 @@ class Probing:
         self._check_settings()
         kept = tuple(each for each in self._settings.schedules if each.name != name)
         if len(kept) == len(self._settings.schedules):
-            raise Refused(errno.ENOENT, 'there is no schedule %r ("probe schedule ls" lists them)'
+            raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe schedule ls")'
                           % name)
         self._set(schedules=kept, begun={each: when for each, when in self._settings.begun.items()
                                          if each != name})
@@ -409,7 +409,7 @@ class Probing:
             except Exception as error:
                 # The loop has more to do than this.
                 log.exception('scheduled probe %s', name)
-                self._put_off(name, 'the module failed: %r' % error)
+                self._put_off(name, 'internal error: %r' % error)
             else:
                 self._set(begun={**self._settings.begun, name: seen.now})
                 self._refused.pop(name, None)
@@ -426,13 +426,13 @@ class Probing:
         assert self._record is not None
         against = reasons(seen, self._order.during_campaign)
         if moving and not self._order.during_campaign:
-            against.append('a campaign has begun')
+            against.append('a campaign began')
         try:
             run.turn(seen.now, view, seen.signals, against)
         except Exception as error:
             # Whatever a worker says: the loop has to go on, and what was made has to go.
             log.exception('probe %d', self._record.id)
-            run.end(FAILED, 'the module failed: %r' % error)
+            run.end(FAILED, 'internal error: %r' % error)
         if run.state != CLEANING or self._cleaning_since > seen.now:
             self._cleaning_since = seen.now
         if run.finished:
@@ -473,7 +473,7 @@ class Probing:
         other = differences(known, record)
         if other:
             # Neither slower nor as fast: what was found before stays until it can be told.
-            self._note(Event('probe', 'probe %d is not compared with its baseline %d'
+            self._note(Event('probe', 'probe %d cannot be compared with its baseline %d'
                              % (record.id, known.id), '; '.join(other)))
         else:
             self._judge.ask(known, record)

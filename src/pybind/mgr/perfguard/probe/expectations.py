@@ -90,12 +90,12 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
     name = label(key, repetitions[-1].name)
     figures = FIGURES.get(device_class)
     if figures is None:
-        return Expectation(name, NO_EXPECTATION, 'nothing is known of device class %s'
+        return Expectation(name, NO_EXPECTATION, 'no expected values for device class %s'
                            % (device_class or '(none)'))
     wanted = _wanted(key, figures[key.direction], layout)
     if wanted is None:
-        return Expectation(name, NO_EXPECTATION, 'figures are known of 4 KiB at depth 1 and 128, '
-                           'and of 4 MiB at depth 16 on disks')
+        return Expectation(name, NO_EXPECTATION, 'expected values exist for 4 KiB at iodepth 1 and '
+                           '128, and for 4 MiB at iodepth 16 on disks')
     value = median(sorted(each.bytes_per_second if wanted.linear else each.iops
                           for each in repetitions))
     verdict = _verdict(value, wanted.range)
@@ -103,7 +103,8 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
         _told(value, wanted.linear), device_class, _told(wanted.range.low, wanted.linear),
         _told(wanted.range.high, wanted.linear), wanted.how)
     if verdict == BELOW and any(each.client_limited for each in repetitions):
-        return Expectation(name, NO_EXPECTATION, why + "; the probe's own CPU was the bound")
+        return Expectation(name, NO_EXPECTATION,
+                           why + '; the CPU of the probe process was the bottleneck')
     return Expectation(name, verdict, why)
 
 
@@ -121,7 +122,7 @@ def _wanted(key: Key, figures: Figures, layout: Layout) -> Optional[_Wanted]:
     if depth == 1:
         # One after the other goes to all OSDs in turn: how many they are makes no difference.
         return _Wanted(_times(figures.shallow, EC_SMALL_WRITE if erasure_coded else 1.0), False,
-                       'at depth 1')
+                       'at iodepth 1')
     copies = layout.replicas if key.direction == WRITE else 1
     deep = _times(figures.deep, layout.osds / copies * (EC_SMALL_WRITE if erasure_coded else 1.0))
     return _Wanted(_bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,

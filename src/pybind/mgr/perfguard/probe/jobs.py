@@ -32,7 +32,7 @@ def parse_size(word: str, text: str) -> int:
     fio reads there (4000, with its default of kb_base)."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise BadJob('%s=%s: a size is wanted, such as 4096, 4k, 4m or 1g' % (word, text))
+        raise BadJob('%s=%s: must be a size, such as 4096, 4k, 4m or 1g' % (word, text))
     return int(match.group(1)) * _UNITS[(match.group(2) or '').lower()]
 
 
@@ -40,14 +40,14 @@ def parse_seconds(word: str, text: str) -> float:
     """Seconds of "10", "2.5", "10s", "500ms", "2m" (minutes), "1h"."""
     match = _SECONDS.fullmatch(text.strip())
     if not match:
-        raise BadJob('%s=%s: a time is wanted, such as 10, 10s, 500ms or 2m' % (word, text))
+        raise BadJob('%s=%s: must be a time, such as 10, 10s, 500ms or 2m' % (word, text))
     return float(match.group(1)) * _SECOND_UNITS[(match.group(2) or 's').lower()]
 
 
 def parse_number(word: str, text: str) -> int:
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise BadJob('%s=%s: a whole number is wanted' % (word, text))
+        raise BadJob('%s=%s: must be a whole number' % (word, text))
     return int(digits)
 
 
@@ -62,7 +62,7 @@ def size_text(size: int) -> str:
 def _rw(word: str, text: str) -> str:
     name = _RW_ALSO.get(text.strip().lower(), text.strip().lower())
     if name not in RW:
-        raise BadJob('%s=%s: one of %s is wanted' % (word, text, ', '.join(RW)))
+        raise BadJob('%s=%s: must be one of %s' % (word, text, ', '.join(RW)))
     return name
 
 
@@ -71,7 +71,7 @@ def _between(parse: Callable[[str, str], Any], least: float, most: float,
     def bounded(word: str, text: str) -> Any:
         value = parse(word, text)
         if not least <= value <= most:
-            raise BadJob('%s=%s: it must be from %s to %s'
+            raise BadJob('%s=%s: must be from %s to %s'
                          % (word, text, text_of(least), text_of(most)))
         return value
     return bounded
@@ -90,24 +90,24 @@ class Word(NamedTuple):
 WORDS: Mapping[str, Word] = {
     'rw': Word(_rw, 'read, write, randread, randwrite, rw (or readwrite), randrw'),
     'bs': Word(_between(parse_size, MIN_BS, MAX_BS, size_text),
-               'bytes of one operation, 512 to 64m'),
+               'size of one operation in bytes, 512 to 64m'),
     'iodepth': Word(_between(parse_number, 1, 1024, str),
-                    'operations in flight of each stream, 1 to 1024'),
+                    'operations in flight per stream, 1 to 1024'),
     'numjobs': Word(_between(parse_number, 1, 64, str),
-                    'streams at the same time, each with objects of its own, 1 to 64'),
+                    'number of concurrent streams, each with its own objects, 1 to 64'),
     'size': Word(_between(parse_size, MIN_BS, MAX_SIZE, size_text),
-                 'bytes that each stream works on'),
+                 'total size of the objects of each stream in bytes'),
     'nrfiles': Word(_between(parse_number, 1, MAX_OBJECTS, str),
-                    'objects of each stream, 1 to 4096, of size / nrfiles bytes each'),
+                    'number of objects of each stream, 1 to 4096, each of size / nrfiles bytes'),
     'runtime': Word(_between(parse_seconds, MIN_RUNTIME_SECONDS, MAX_RUNTIME_SECONDS,
-                             _seconds_text), 'seconds that are measured, 0.1 to 3600'),
+                             _seconds_text), 'measured time in seconds, 0.1 to 3600'),
     'ramp_time': Word(_between(parse_seconds, 0.0, MAX_RAMP_SECONDS, _seconds_text),
-                      'seconds before them that do not count, 0 to 600'),
+                      'time before the measurement in seconds, 0 to 600'),
     'rate_iops': Word(_between(parse_number, 0, 10 ** 6, str),
-                      'operations a second of each stream at most; 0: no bound'),
-    'rwmixread': Word(_between(parse_number, 0, 100, str), 'per cent of reads in rw and randrw'),
+                      'maximum operations per second of each stream; 0: unlimited'),
+    'rwmixread': Word(_between(parse_number, 0, 100, str), 'percentage of reads in rw and randrw'),
     'io_size': Word(_between(parse_size, 0, MAX_IO_SIZE, size_text),
-                    'bytes that each stream transfers at most; 0: no bound'),
+                    'maximum number of bytes that each stream transfers; 0: unlimited'),
 }
 
 
@@ -116,7 +116,7 @@ def values(words: Mapping[str, str]) -> Dict[str, Any]:
     found = {}
     for word, text in words.items():
         if word not in WORDS:
-            raise BadJob('%s=%s: there is no such word; known are %s'
+            raise BadJob('%s=%s: unknown job option; must be one of %s'
                          % (word, text, ', '.join(WORDS)))
         found[word] = WORDS[word].parse(word, text)
     return found
@@ -144,7 +144,7 @@ def sections(text: str) -> List[Section]:
     """Name and words of each job of a file; BadJob, with the line, for what is none."""
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
-        raise BadJob('the job file has %d lines: at most %d' % (len(lines), MAX_LINES))
+        raise BadJob('the job file has %d lines (limit %d)' % (len(lines), MAX_LINES))
     found: List[Section] = []
     inherited: Dict[str, str] = {}
     words = None
@@ -159,23 +159,23 @@ def sections(text: str) -> List[Section]:
                 words = inherited
                 continue
             if name in dict(found):
-                raise BadJob('line %d of the job file: there are two jobs [%s]' % (number, name))
+                raise BadJob('line %d of the job file: duplicate job [%s]' % (number, name))
             words = dict(inherited)
             found.append((name, words))
             continue
         if words is None:
-            raise BadJob('line %d of the job file: %s stands before any [section]'
+            raise BadJob('line %d of the job file: %s is not in a [section]'
                          % (number, line))
         words.update(_setting(line, name, number))
     if not found:
-        raise BadJob('the job file has no job: a [section] other than [global] is wanted')
+        raise BadJob('the job file has no job: add a [section] other than [global]')
     return found
 
 
 def _name(line: str, number: int) -> str:
     name = line[1:-1].strip()
     if not (line.endswith(']') and 0 < len(name) <= MAX_NAME and name.isprintable()):
-        raise BadJob('line %d of the job file: %s is no [section]' % (number, line[:80]))
+        raise BadJob('line %d of the job file: %s is not a [section]' % (number, line[:80]))
     return name
 
 
@@ -185,11 +185,11 @@ def _setting(line: str, section: str, number: int) -> Dict[str, str]:
     where = 'line %d of the job file, [%s]' % (number, section)
     if key in IMPLIED:
         if value.lower() not in IMPLIED[key]:
-            raise BadJob('%s: %s=%s: only %s is possible' % (where, key, value, ' or '.join(
+            raise BadJob('%s: %s=%s: must be %s' % (where, key, value, ' or '.join(
                 '%s=%s' % (key, each) if each else key for each in IMPLIED[key])))
         return {}
     if key not in WORDS:
-        raise BadJob('%s: unknown key %s; known are %s (and %s, which are so anyway)' % (
+        raise BadJob('%s: unknown key %s; must be one of %s (%s are accepted without effect)' % (
             where, key[:80], ', '.join(SUPPORTED), ', '.join(IMPLIED)))
     try:
         WORDS[key].parse(key, value)
@@ -265,10 +265,10 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
     """
     explicit = values(words)
     if profile and job_file is not None:
-        raise BadJob('a profile (%s) or a job file, not both' % profile)
+        raise BadJob('give either a profile (%s) or a job file, not both' % profile)
     name = profile_of(profile, words, job_file)
     if name and name not in PROFILES:
-        raise BadJob('there is no profile %r: %s are known' % (name, ', '.join(PROFILES)))
+        raise BadJob('unknown profile %r: must be one of %s' % (name, ', '.join(PROFILES)))
     if job_file is not None:
         jobs = [_job(section, {**DEFAULTS, **keys, **words})
                 for section, keys in sections(job_file)]
@@ -298,7 +298,7 @@ def _job(name: str, words: Words) -> Job:
     """BadJob if words contradict one another."""
     try:
         if 'rw' not in words:
-            raise BadJob('rw is missing: read, write, randread, ...')
+            raise BadJob('rw is missing: give read, write, randread, randwrite, rw or randrw')
         found = values(words)
         found.setdefault('nrfiles', _objects(found['size'], found['bs']))
         job = Job(name=name, **found)
@@ -316,16 +316,17 @@ def _objects(size: int, bs: int) -> int:
 def _check(job: Job) -> None:
     objects = 'size=%s in %d objects' % (size_text(job.size), job.nrfiles)
     if job.nrfiles > MAX_OBJECTS:
-        raise BadJob('%s: at most %d; give nrfiles for larger ones' % (objects, MAX_OBJECTS))
+        raise BadJob('%s: limit is %d objects; set '
+                     'nrfiles for larger objects' % (objects, MAX_OBJECTS))
     if job.size % job.nrfiles:
-        raise BadJob('%s: they would not be equally large' % objects)
+        raise BadJob('%s: the objects would differ in size' % objects)
     if job.object_bytes > MAX_OBJECT:
-        raise BadJob('%s: an object can have %s at most' % (objects, size_text(MAX_OBJECT)))
+        raise BadJob('%s: an object is limited to %s' % (objects, size_text(MAX_OBJECT)))
     if job.bs > job.object_bytes:
-        raise BadJob('bs=%s is larger than an object, which has %s (%s)'
+        raise BadJob('bs=%s is larger than an object of %s (%s)'
                      % (size_text(job.bs), size_text(job.object_bytes), objects))
     if job.nrfiles * job.numjobs > MAX_OBJECTS_IN_ALL:
-        raise BadJob('nrfiles=%d in %d streams: more than %d objects'
+        raise BadJob('nrfiles=%d with numjobs=%d: limit is %d objects in total'
                      % (job.nrfiles, job.numjobs, MAX_OBJECTS_IN_ALL))
     if 0 < job.io_size < job.bs:
         raise BadJob('io_size=%s is less than one operation (bs=%s)'
@@ -337,16 +338,16 @@ def check_in_flight(job: Job, streams: int) -> None:
     """BadJob if so many streams of the job would hold too much at the same time."""
     operations = job.iodepth * streams
     if operations > MAX_IN_FLIGHT:
-        raise BadJob('iodepth=%d in %d streams: more than %d operations in flight'
+        raise BadJob('iodepth=%d with numjobs=%d: limit is %d operations in flight'
                      % (job.iodepth, streams, MAX_IN_FLIGHT))
     if operations * job.bs > MAX_BYTES_IN_FLIGHT:
-        raise BadJob('bs=%s, iodepth=%d in %d streams: more than %s in flight'
+        raise BadJob('bs=%s, iodepth=%d with numjobs=%d: limit is %s in flight'
                      % (size_text(job.bs), job.iodepth, streams, size_text(MAX_BYTES_IN_FLIGHT)))
 
 
 def _check_all(jobs: Sequence[Job], words: Words) -> None:
     if len(jobs) > MAX_JOBS:
-        raise BadJob('%d jobs: at most %d' % (len(jobs), MAX_JOBS))
+        raise BadJob('%d jobs (limit %d)' % (len(jobs), MAX_JOBS))
     if 'rwmixread' in words and not any(job.reads and job.writes for job in jobs):
-        raise BadJob('rwmixread=%s: no job reads and writes (rw=rw or rw=randrw)'
+        raise BadJob('rwmixread=%s requires a job that reads and writes (rw=rw or rw=randrw)'
                      % words['rwmixread'])

@@ -32,7 +32,7 @@ class Judge:
         try:
             self._verdicts.put(Verdict(baseline.id, record.id, regression(baseline, record)))
         except Exception:
-            log.exception('probe %d cannot be held against probe %d', record.id, baseline.id)
+            log.exception('cannot compare probe %d with probe %d', record.id, baseline.id)
 
     def verdicts(self) -> List[Verdict]:
         """Those that have come in since the last call."""

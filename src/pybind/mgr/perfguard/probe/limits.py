@@ -4,6 +4,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import OsdMap, Pool, Signals, Space
 from ..tables import bytes_text, seconds_text
+from ..words import pgs_are, plural
 from .fio_json import job_options
 from .naming import objects_wanted
 from .steps import step_count
@@ -98,19 +99,19 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
     """
     found = []
     if budget.stored_bytes > max_bytes:
-        found.append('it would store %s, more than the %s allowed' % (
+        found.append('the probe would store %s (limit %s, probe_max_bytes)' % (
             bytes_text(budget.stored_bytes), bytes_text(max_bytes)))
     if free_bytes is not None and budget.stored_bytes > free_bytes:
-        found.append('it would store %s, but only %s are free' % (
+        found.append('the probe would store %s, but only %s are free' % (
             bytes_text(budget.stored_bytes), bytes_text(free_bytes)))
     if quota_left_bytes is not None and budget.prefill_bytes > quota_left_bytes:
-        found.append("it would write %s, but the pool's quota leaves %s" % (
+        found.append("the probe would write %s, but the pool's quota leaves %s" % (
             bytes_text(budget.prefill_bytes), bytes_text(max(0, quota_left_bytes))))
     if quota_left_objects is not None and budget.objects > quota_left_objects:
-        found.append("it would make %d objects, but the pool's quota leaves %d" % (
+        found.append("the probe would create %d objects, but the pool's quota leaves %d" % (
             budget.objects, max(0, quota_left_objects)))
     if budget.seconds > max_seconds:
-        found.append('it would take %s, more than the %s allowed' % (
+        found.append('the probe would take %s (limit %s, probe_max_seconds)' % (
             seconds_text(budget.seconds), seconds_text(max_seconds)))
     return found
 
@@ -137,10 +138,10 @@ def crowded(shares: Mapping[int, float], space: Mapping[int, Space],
             continue
         used = (space[osd].used_bytes + share) / space[osd].total_bytes
         if used >= nearfull_ratio:
-            found.append('osd.%d would be %.1f %% full by its share of %s (nearfull is %.1f %%)' % (
-                osd, 100 * used, bytes_text(share), 100 * nearfull_ratio))
+            found.append('osd.%d would be %.1f %% full with its share of %s (nearfull is '
+                         '%.1f %%)' % (osd, 100 * used, bytes_text(share), 100 * nearfull_ratio))
     return found if len(found) <= NAMED_OSDS else [
-        *found[:NAMED_OSDS], 'and %d more OSDs' % (len(found) - NAMED_OSDS)]
+        *found[:NAMED_OSDS], 'and %s more' % plural(len(found) - NAMED_OSDS, 'OSD')]
 
 
 def shares_of(budget: Budget, target: Target, osds: Sequence[int],
@@ -169,7 +170,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
 FULL_CHECKS = {
     'OSD_FULL': 'OSDs are full',
     'OSD_NEARFULL': 'OSDs are nearly full',
-    'OSD_BACKFILLFULL': 'OSDs are too full to be backfilled',
+    'OSD_BACKFILLFULL': 'OSDs are too full for backfill',
 }
 #: Flags of the OSDMap under which clients wait, or must not write.
 STILL_FLAGS = ('full', 'pauserd', 'pausewr', 'pauserec')
@@ -190,7 +191,7 @@ def trouble(signals: Signals, moving_allowed: bool) -> List[str]:
     for number, text in ((counts.backfilling, 'backfilling'), (counts.recovering, 'recovering'),
                          (counts.backfill_wait, 'waiting for backfill')):
         if number:
-            found.append('%d PGs are %s' % (number, text))
+            found.append('%s %s' % (pgs_are(number), text))
     return found
 
 
@@ -202,8 +203,8 @@ def closed(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List
     found += ['pool %s has the flag %s' % (pool.name, flag)
               for flag in STILL_POOL_FLAGS if flag in pool.flags]
     if pool.erasure and writing_in_place and 'ec_overwrites' not in pool.flags:
-        found.append('pool %s is erasure coded and does not allow overwrites '
-                     '(allow_ec_overwrites), so that only reads can be probed' % pool.name)
+        found.append('pool %s is erasure coded without allow_ec_overwrites: '
+                     'only reads can be probed' % pool.name)
     return found
 
 

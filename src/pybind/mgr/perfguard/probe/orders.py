@@ -99,6 +99,6 @@ def count_of(word: str, text: Optional[str], usual: int, most: int) -> int:
     if text is None:
         return usual
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
-        raise Refused(errno.EINVAL, '%s is %r: a number from 1 to %d is wanted'
+        raise Refused(errno.EINVAL, '%s is %r: must be a number from 1 to %d'
                       % (word, text, most))
     return int(text)

@@ -87,7 +87,7 @@ class StoreRun:
             return
         self._waiting = False
         if osd not in answers:
-            self.end(FAILED, 'osd.%d did not take, or not answer, the command bench' % osd)
+            self.end(FAILED, 'osd.%d refused or did not answer the command "bench"' % osd)
             return
         self._todo.pop(0)
         self._done.append(_measured(osd, bench, answers[osd], number))
@@ -100,7 +100,7 @@ class StoreRun:
         if osd in self._cluster.asked(BENCH):
             # Of an earlier run: its answer would be taken for one to this.
             if now - self._asked_at > 2 * BENCH_SECONDS:
-                self.end(FAILED, 'osd.%d does not come to an end of an earlier bench' % osd)
+                self.end(FAILED, 'osd.%d is still running an earlier bench' % osd)
             return
         self._asked_at, self._waiting = now, True
         self._cluster.ask(BENCH, [osd], {'prefix': 'bench', 'count': bench.total_bytes,

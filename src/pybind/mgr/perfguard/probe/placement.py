@@ -113,8 +113,8 @@ def led_by(pool_id: int, pg_num: int, leads: Mapping[str, int],
             led[osd].append(int(pg, 16))
     for osd, pgs in led.items():
         if not pgs:
-            raise BadJob('osd.%d leads none of the %d PGs of the pool, so that no object can be '
-                         'put there' % (osd, pg_num))
+            raise BadJob('cannot place objects on osd.%d: it is primary of none of '
+                         'the %d PGs of the pool' % (osd, pg_num))
     return led
 
 
@@ -130,7 +130,8 @@ def _pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
 
 
 def too_few(osd: int, pgs: int, count: int, pg_num: int) -> str:
-    return 'osd.%d leads %d of the %d PGs of the pool: too few to find %d objects that go there' % (
+    return ('osd.%d is primary of %d of the %d PGs of the pool: too few to '
+            'place %d objects there') % (
         osd, pgs, pg_num, count)
 
 
@@ -155,9 +156,9 @@ def selected_osds(places: Mapping[int, Place], osd: str = '', host: str = '',
     and is down or out is refused; of a host, a class or all those are left out.
     """
     if host and host not in {place.host for place in places.values()}:
-        raise BadJob('there is no host %s with OSDs' % host)
+        raise BadJob('no host %s with OSDs' % host)
     if device_class and device_class not in {place.device_class for place in places.values()}:
-        raise BadJob('no OSD is of device class %s' % device_class)
+        raise BadJob('no OSD has device class %s' % device_class)
     named = () if osd in ('', ALL) else _named(osd, places)
     found = [each for each, place in sorted(places.items())
              if (each in named if named else place.up and place.into)
@@ -174,7 +175,7 @@ def _named(text: str, places: Mapping[int, Place]) -> Tuple[int, ...]:
     for name in (part.strip() for part in text.split(',')):
         digits = name[len('osd.'):] if name.startswith('osd.') else name
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-            raise BadJob('%r is no OSD: 3, osd.3, 3,4 or all is wanted' % name)
+            raise BadJob('%r is not an OSD: must be a list such as 3 or osd.3,osd.4, or all' % name)
         osd = int(digits)
         if osd not in places:
             raise BadJob('osd.%d does not exist' % osd)

@@ -69,7 +69,7 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
     if not order.store:
         jobs = parse_jobs(order.profile, order.words, order.job_file)
     elif order.words or order.profile or order.job_file:
-        raise Refused(errno.EINVAL, '--store runs the bench of the OSDs themselves: it takes '
+        raise Refused(errno.EINVAL, "--store runs the OSDs' own bench and accepts "
                       'neither profile nor jobs')
     profile = 'store' if order.store else profile_of(order.profile, order.words, order.job_file)
     usual = STORE_REPEAT if order.store else default_repeat(profile)
@@ -77,10 +77,10 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
     pool = _pool(order, view)
     target = _target(order, seen, pool)
     if order.store and order.interference:
-        raise Refused(errno.EINVAL, '--store and --interference do not go together')
+        raise Refused(errno.EINVAL, '--store and --interference exclude each other')
     if pool is not None and target.osds and pool.object_hash != RJENKINS:
-        raise Refused(errno.EINVAL, 'pool %s hashes names in a way of its own (object_hash %d), so '
-                      'that no object can be put where it shall be' % (
+        raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool '
+                      '%s uses object_hash %d' % (
                           pool.name, pool.object_hash))
     pg_num = pool.pg_num if pool is not None else pg_num_for(_up(seen))
     if not order.store:
@@ -103,15 +103,16 @@ def _naming(run: int, jobs: Sequence[Job], target: Target, pool: Pool, view: Vie
 
 def _pool(order: RunOrder, view: View) -> Optional[Pool]:
     if order.store and (order.pool is not None or order.replicas is not None):
-        raise Refused(errno.EINVAL, '--store benches OSDs, not pools')
+        raise Refused(errno.EINVAL, '--store measures OSDs: --pool and --replicas do not apply')
     if order.pool is None:
         return None
     if order.replicas is not None:
-        raise Refused(errno.EINVAL, '--replicas is for a pool of the probe\'s own, not for %s'
+        raise Refused(errno.EINVAL, "--replicas applies only to the probe's "
+                      'own pool, not to pool %s'
                       % order.pool)
     pool = pool_named(view, order.pool)
     if pool is None:
-        raise Refused(errno.ENOENT, 'there is no pool %r' % order.pool)
+        raise Refused(errno.ENOENT, 'pool %r does not exist' % order.pool)
     quoted(pool.name)
     return pool
 
@@ -119,8 +120,8 @@ def _pool(order: RunOrder, view: View) -> Optional[Pool]:
 def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
     replicas = count_of('replicas', order.replicas, REPLICAS, MOST_REPLICAS)
     if replicas == 1 and not order.consent:
-        raise Refused(errno.EPERM, 'a pool of one replica loses its objects with their OSD: '
-                      '--yes-i-really-mean-it if that is meant')
+        raise Refused(errno.EPERM, 'a pool with one replica loses its objects with their OSD: add '
+                      '--yes-i-really-mean-it to confirm')
     osds: Tuple[int, ...] = ()
     if order.kind in ('osd', 'store', 'interference'):
         places = {osd.id: Place(seen.crush.host_of(osd.id) or '', seen.crush.class_of(osd.id),
@@ -146,7 +147,7 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
               spent: Budget) -> List[str]:
     found = []
     if moving and not order.during_campaign:
-        found.append('a campaign is under way (--during-campaign probes nevertheless)')
+        found.append('a campaign is active (override with --during-campaign)')
     found += reasons(seen, order.during_campaign)
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
     found += closed(seen.osdmap, pool, writing)

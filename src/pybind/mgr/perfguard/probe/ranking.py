@@ -175,9 +175,9 @@ def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
         who = 'all OSDs' if row.osd is None else 'osd.%d' % row.osd
         what = '%s: %s %s' % (who, row.job, row.direction)
         if row.together_ratio < least:
-            findings.append('%s %.2f times as fast together as alone (%s, %s IOPS)' % (
+            findings.append('%s: together %.2f times as fast as alone (%s, %s IOPS)' % (
                 what, row.together_ratio, rate_text(row.together), rate_text(row.alone)))
         if row.again_ratio < least:
-            findings.append('%s %.2f times as fast alone after it as before (%s, %s IOPS)' % (
+            findings.append('%s: alone again %.2f times as fast as alone before (%s, %s IOPS)' % (
                 what, row.again_ratio, rate_text(row.again), rate_text(row.alone)))
     return tuple(findings)

@@ -51,8 +51,8 @@ def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
 def unknown(run: int, unread: str) -> Refused:
     """For a run of which there is no record; `unread`: why it may still come."""
     if unread:
-        return Refused(errno.EAGAIN, '%s: try again in a moment' % unread)
-    return Refused(errno.ENOENT, 'there is no probe %d ("probe ls" lists them)' % run)
+        return Refused(errno.EAGAIN, '%s: try again in a few seconds' % unread)
+    return Refused(errno.ENOENT, 'probe %d does not exist (see "probe ls")' % run)
 
 
 @dataclass(frozen=True)

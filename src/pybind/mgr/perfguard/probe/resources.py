@@ -49,7 +49,7 @@ class Premises:
         if self.site.own and pool_named(view, self.site.pool) is not None:
             # Whoever made it, it is not the run's to remove.
             self.site = replace(self.site, own=False)
-            raise CannotMake('there is a pool %s, which no probe has made' % self.site.pool)
+            raise CannotMake('pool %s already exists, but no probe created it' % self.site.pool)
         if not self.note(user=True):
             raise CannotMake(NOT_KEPT)
         if self.site.own:
@@ -59,7 +59,7 @@ class Premises:
     def _make_pool(self, replicas: int, pg_num: int) -> None:
         for command in sites.pool_commands(self.site, replicas, pg_num):
             if command.get('yes_i_really_mean_it') and not self._allow(sites.SIZE_ONE_OPTION):
-                raise CannotMake('the mons do not take %s' % sites.SIZE_ONE_OPTION)
+                raise CannotMake('the mons do not accept %s' % sites.SIZE_ONE_OPTION)
             reply = self._cluster.run([command])[0]
             if 'already exists' in reply.error:
                 # Somebody has made it just now; the mons take that for success.
@@ -148,8 +148,8 @@ class Premises:
             self.hinder('osd pool rm: %s' % (reply.error or 'no answer'))
         elif allowed:
             # Their ceph.conf wins over the database, or the pool itself has to stay.
-            self.hinder('osd pool rm: %s; if the configuration database does not count: ceph '
-                        'tell mon.* config set %s true' % (reply.error, sites.DELETE_OPTION))
+            self.hinder('osd pool rm: %s; if the configuration database has no effect: ceph tell '
+                        'mon.* config set %s true' % (reply.error, sites.DELETE_OPTION))
         else:
             self._allow(sites.DELETE_OPTION)
         return False

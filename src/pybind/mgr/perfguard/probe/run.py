@@ -89,7 +89,7 @@ class ProbeRun:
         self.started: Optional[float] = None
         #: "", or why it did not come to its end: state and words.
         self.outcome, self.message = ('', '') if plan is not None else (
-            FAILED, 'the mgr that began it is gone')
+            FAILED, 'the mgr that began the probe failed or stopped')
         self.met: Dict[str, None] = {}
         self.finished = False
 
@@ -195,8 +195,8 @@ class ProbeRun:
         try:
             self._child = Child(argv())
         except OSError as error:
-            self._fail('the worker cannot be started: %s' % error)
-            self._premises.hinder('the worker cannot be started: %s' % error)
+            self._fail('cannot start the worker: %s' % error)
+            self._premises.hinder('cannot start the worker: %s' % error)
             return False
         self._clean = False
         self._child.send(request_to_json(request))
@@ -230,7 +230,8 @@ class ProbeRun:
             self.outcome = FAILED
             self.message = child.last_words or 'the worker ended with status %d' % status
         if len(self.results) < len(self.steps) and not self.outcome:
-            self.outcome, self.message = FAILED, 'the time was over before all steps were'
+            self.outcome, self.message = FAILED, ('the time limit was reached before '
+                                                  'all jobs were measured')
         child.close()
         self._child = None
         self._since = now
@@ -241,7 +242,7 @@ class ProbeRun:
             try:
                 self._take(line)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
-                log.warning('probe %d: a line of its worker makes no sense: %r: %.200s',
+                log.warning('probe %d: cannot parse a line of its worker: %r: %.200s',
                             self.site.run, error, line)
 
     def _take(self, line: Mapping[str, Any]) -> None:
@@ -257,7 +258,7 @@ class ProbeRun:
         elif kind == 'cleaned':
             self._clean = line['left'] == 0
             self._premises.hindrance = '' if self._clean else (
-                '%d objects could not be removed yet' % line['left'])
+                'objects not removed yet: %d' % line['left'])
             if self._sweeping:
                 self._part = Part(int(line['removed']), int(line['left']), int(line['cursor']),
                                   int(line['total']))
@@ -269,7 +270,7 @@ class ProbeRun:
     def _index(self, line: Mapping[str, Any]) -> int:
         index = int(line['index'])
         if not 0 <= index < len(self.steps):
-            raise ValueError('there is no step %d' % index)
+            raise ValueError('no step %d' % index)
         return index
 
     def _take_result(self, index: int, line: Mapping[str, Any]) -> None:
@@ -394,7 +395,7 @@ class ProbeRun:
         if self.site.stage != RUNNING or not self.steps:
             return ': '.join(filter(None, (self.site.stage, self._premises.hindrance)))
         step = self.steps[self.step]
-        return 'step %d of %d (%s), %s' % (
+        return 'measurement %d of %d (%s), %s' % (
             self.step + 1, self.total, ' '.join([step.job.name] + [
                 stream.name for stream in step.streams[:1] if stream.osd is not None]),
             self.step_state)

@@ -37,8 +37,7 @@ def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
     options of the rebalance; every_days from 1.
     """
     if not re.match(r'[A-Za-z0-9._-]{1,64}\Z', name) or name in RESERVED:
-        raise BadJob('a schedule cannot be called %r: letters, digits, ".", "_" and "-" make a '
-                     'name' % name)
+        raise BadJob('invalid schedule name %r: use letters, digits, ".", "_" and "-"' % name)
     times = {**DEFAULTS, **{word: words[word] for word in TIME_WORDS if word in words}}
     try:
         when = window(times['begin_time'], times['end_time'],
@@ -54,7 +53,7 @@ def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
 def _number(word: str, text: str, low: int, high: int) -> int:
     if text.isascii() and text.isdigit() and len(text) < 6 and low <= int(text) <= high:
         return int(text)
-    raise BadJob('%s is %r: a number from %d to %d is wanted' % (word, text, low, high))
+    raise BadJob('%s is %r: must be a number from %d to %d' % (word, text, low, high))
 
 
 def schedule_to_json(schedule: Schedule) -> Json:

@@ -47,7 +47,7 @@ def differences(a: RunRecord, b: RunRecord) -> List[str]:
     both = READ in ours and READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))
             if key in ours and key in theirs or both and key.startswith(OPTION)]
-    found = ['%s: %s, before %s' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
+    found = ['%s: %s (before: %s)' % (key, theirs.get(key, 'not set'), ours.get(key, 'not set'))
              for key in keys if ours.get(key) != theirs.get(key)]
     return found if len(found) <= MOST_NAMED else [
         *found[:MOST_NAMED], 'and %d more' % (len(found) - MOST_NAMED)]

@@ -78,15 +78,15 @@ def site_from_json(raw: Mapping[str, Any]) -> Site:
 
 def left_check(site: Site, why: str) -> Dict[str, Any]:
     """As MgrModule.set_health_checks takes it: a run that cannot clean up."""
-    return {CHECK: warning('probe %d cannot remove what it has made' % site.run,
+    return {CHECK: warning('probe %d cannot complete its clean-up' % site.run,
                            [why, *('not removed yet: ' + each for each in left(site))])}
 
 
 def unknown_check(why: str) -> Dict[str, Any]:
     """The same of a run whose journal cannot be read."""
-    return {CHECK: warning('the journal of an earlier probe cannot be read', [
-        why, 'not removed yet: what that probe has made',
-        'no other probe begins; "probe abandon 0" gives up the clean-up'])}
+    return {CHECK: warning('the journal of an earlier probe is unreadable', [
+        why, 'not removed yet: the objects, pool and user of that probe',
+        'no other probe can begin; "probe abandon 0" gives up the clean-up'])}
 
 
 def left(site: Site) -> List[str]:
@@ -143,8 +143,8 @@ def quoted(name: str) -> str:
     for quote in '"', "'":
         if quote not in name and name.isprintable():
             return quote + name + quote
-    raise BadJob('pool %r: capabilities cannot name a pool with both kinds of quotes, or with '
-                 'control characters' % name)
+    raise BadJob('pool %r: capabilities do not support pool names with both kinds of quotes or '
+                 'with control characters' % name)
 
 
 def remove_user_command(site: Site) -> Dict[str, Any]:

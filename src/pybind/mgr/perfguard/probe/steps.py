@@ -11,7 +11,7 @@ def check_target(jobs: Sequence[Job], target: Target) -> None:
     if target.kind != 'interference':
         return
     if len(target.osds) < 2:
-        raise BadJob('interference takes two OSDs at least')
+        raise BadJob('--interference requires at least two OSDs')
     check_in_flight(jobs[0], jobs[0].numjobs * len(target.osds))
 
 

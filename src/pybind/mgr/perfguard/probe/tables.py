@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..tables import bytes_text, seconds_text, table, time_text
+from ..words import plural
 from .jobs import size_text
 from .types import READING, WRITING
 
@@ -28,11 +29,11 @@ def show(document: Json) -> str:
         str(document['state']), document.get('profile', ''), document.get('target', ''),
         time_text(document['timestamp'])))))]
     rows = _rows(document['jobs'])
-    lines += ['', _table(rows), '', 'Latency in ms; the repetition with the median of the '
-              'operations a second.'] if rows else ['nothing has been measured']
+    lines += ['', _table(rows), '', 'Latency in ms, from the '
+              'repetition with the median IOPS.'] if rows else ['no measurements']
     if document['client_limited']:
-        lines.append('client_limited: the CPU of the probe itself was the bound, the cluster may '
-                     'do more')
+        lines.append('client_limited: the CPU of the probe process was the bottleneck; '
+                     'the cluster may be faster')
     lines += ['%s: %s' % (job['jobname'], job['first_error'])
               for job in document['jobs'] if job['first_error']]
     if document['verdict']:
@@ -116,15 +117,17 @@ def preview(data: Json) -> str:
          job['nrfiles'], size_text(int(job['size'])), '%s + %s' % (job['ramp_time'],
                                                                    job['runtime']))
         for job in data['jobs']], left=('job', 'rw'))
-    transfer = ('as many bytes as there can be' if data['transfer_bytes'] is None
+    transfer = ('an unlimited number of bytes' if data['transfer_bytes'] is None
                 else 'at most ' + bytes_text(data['transfer_bytes']))
     lines = [
-        'on %s, in %d steps (%d of each):' % (data['target'], data['steps'], data['repeat']),
+        'measures %s: %s, %s of each:' % (data['target'], plural(data['steps'], 'measurement'),
+                                          plural(data['repeat'], 'repetition')),
         '', jobs, '',
-        'takes about %s, ends after %s in any case' % (seconds_text(data['seconds']),
-                                                       seconds_text(data['limit_seconds'])),
-        'writes %d objects of %s in all, which take %s on all replicas, and removes them' % (
-            data['objects'], bytes_text(data['prefill_bytes']), bytes_text(data['stored_bytes'])),
+        'takes about %s, at most %s' % (seconds_text(data['seconds']),
+                                        seconds_text(data['limit_seconds'])),
+        'writes %s (%s, with all replicas %s) and removes them at the end' % (
+            plural(data['objects'], 'object'), bytes_text(data['prefill_bytes']),
+            bytes_text(data['stored_bytes'])),
         'reads and writes %s' % transfer]
     return '\n'.join([*lines, *('refused: ' + text for text in data['refusals'])])
 
@@ -132,7 +135,7 @@ def preview(data: Json) -> str:
 def started(data: Json) -> str:
     if data['dry_run']:
         return preview(data)
-    return 'probe %d has begun; "perfguard probe show %d" shows what it finds' % (
+    return 'probe %d has begun; see "perfguard probe show %d"' % (
         data['id'], data['id'])
 
 
@@ -162,21 +165,22 @@ def _ranks(data: Json) -> str:
              '-' if each['ratio'] is None else '%.2f' % each['ratio'],
              'slow' if each['outlier'] else '')
             for each in sorted(data['osds'], key=lambda row: row['ratio'] or 1.0)]
-    return table(('OSD', 'host', 'class', 'job', '', 'IOPS', 'ms', 'of its peers', 'remarks'),
+    return table(('OSD', 'host', 'class', 'job', '', 'IOPS', 'ms', 'ratio to peers', 'remarks'),
                  rows, left=('OSD', 'host', 'class', 'job', '', 'remarks'))
 
 
 def comparison(data: Json) -> str:
     rows = [(line['job'], line['verdict'], line['why']) for line in data['lines']]
     return '\n'.join([
-        'probe %d against probe %d: %s' % (data['after'], data['before'], data['verdict']), '',
+        'probe %d '
+        'compared with probe %d: %s' % (data['after'], data['before'], data['verdict']), '',
         table(('job', 'verdict', 'why'), rows, left=('job', 'verdict', 'why')),
         *('- ' + note for note in data['notes'])])
 
 
 def baselines(data: Json) -> str:
     if not data['baselines']:
-        return 'there are none: "probe baseline set <id>" makes a probe one'
+        return 'no baselines (add one with "probe baseline set <id>")'
     rows = [(each['id'], each['target'], each['profile'],
              '; '.join('probe %d is slower: %s' % (slow['probe'], slow['why'][0])
                        for slow in each['slower'])) for each in data['baselines']]
@@ -186,7 +190,7 @@ def baselines(data: Json) -> str:
 
 def schedules(data: Json) -> str:
     if not data['schedules']:
-        return 'there are none: "probe schedule add <name> ..." makes one'
+        return 'no schedules (add one with "probe schedule add <name>")'
     rows = [(each['name'], each['begin_time'], each['end_time'], each['begin_weekday'],
              each['end_weekday'], each['every_days'],
              ' '.join('%s=%s' % word for word in sorted(each['probe'].items())), each['refused'])

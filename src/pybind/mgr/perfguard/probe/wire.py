@@ -80,12 +80,12 @@ def request_from_json(data: Json) -> Request:
         # Both protect the objects of others.
         raise BadJob('bad request: prefix and namespace must not be empty')
     if naming is not None and run_prefix(naming.run) != request.prefix:
-        raise BadJob('bad request: objects of run %d have not the prefix %r' % (
+        raise BadJob('bad request: objects of run %d lack the prefix %r' % (
             naming.run, request.prefix))
     names = (name for some in objects for name in some)
     stranger = next((name for name in names if not name.startswith(request.prefix)), None)
     if stranger is not None:
-        raise BadJob('bad request: object %r has not the prefix %r' % (stranger, request.prefix))
+        raise BadJob('bad request: object %r lacks the prefix %r' % (stranger, request.prefix))
     return request
 
 
@@ -94,11 +94,11 @@ def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],
     """Raises BadJob where no operation fits into an object."""
     job = jobs[data['job']]
     if job.bs < 1 or job.iodepth < 1 or job.nrfiles < 1 or job.bs > job.object_bytes:
-        raise BadJob('job %s: bs %d, iodepth %d, size %d and nrfiles %d do not go together' % (
+        raise BadJob('job %s: inconsistent bs %d, iodepth %d, size %d and nrfiles %d' % (
             job.name, job.bs, job.iodepth, job.size, job.nrfiles))
     streams = tuple(Stream(name, objects[number], osd) for name, number, osd in data['streams'])
     if not streams or naming is None and not all(stream.objects for stream in streams):
-        raise BadJob('job %s: a stream without objects' % job.name)
+        raise BadJob('job %s: a stream has no objects' % job.name)
     return Step(job, streams, data['repetition'], data['part'])
 
 

@@ -41,7 +41,7 @@ def look(calm: Optional[Calm], seen: Observation, campaign: Optional[Campaign],
     total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
     if (version != calm.crush_version and calm.serving <= serving
             and remapped > ratio * total):
-        return calm, 'CRUSH changed and %d of %d PGs are remapped' % (remapped, total)
+        return calm, 'CRUSH changed and remapped %d of %d PGs' % (remapped, total)
     return calm, ''
 
 

@@ -149,7 +149,7 @@ class RebalanceController:
         """This mgr has become active: note that the campaign continues."""
         if self.active:
             assert self.campaign is not None
-            self._note(Event('start', 'campaign %d goes on: %s' % (
+            self._note(Event('start', 'campaign %d continues: %s' % (
                 self.campaign.id, self.campaign.phase.value), 'this mgr became active'))
 
     def _load_campaign(self) -> List[str]:
@@ -278,7 +278,7 @@ class RebalanceController:
         prepared.refuse_unpinnable(order, self._options())
         prepared.refuse_storm(order)
         self._joiner.keep(prepared, seen)
-        self._note(Event('request', order.verb, 'asked for by command'))
+        self._note(Event('request', order.verb, 'by command'))
         self._begin(seen)
         assert self.campaign is not None
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
@@ -318,7 +318,7 @@ class RebalanceController:
             return prepared.as_json(order, None)
         self._reopen()
         self._joiner.keep(prepared, seen)
-        self._note(Event('request', order.verb, 'asked for by command'))
+        self._note(Event('request', order.verb, 'by command'))
         self.campaign = rollback.begin(campaign, prepared.change, seen.now)
         self._save()
         return prepared.as_json(order, campaign.id)
@@ -348,8 +348,8 @@ class RebalanceController:
             return
         if self.campaign is not None and self.campaign.held:
             # Its pins would be released, and how to roll it back forgotten: operators decide.
-            self._note(Event('refused', 'auto_expand', '%s, but campaign %d is aborted and holds '
-                             'PGs back' % (why, self.campaign.id)))
+            self._note(Event('refused', 'auto_expand', '%s, but campaign %d is '
+                             'aborted and keeps PGs pinned' % (why, self.campaign.id)))
             self._calm = None
             return
         self._note(Event('request', 'auto_expand', why))
@@ -440,7 +440,7 @@ class RebalanceController:
             return False
         if isinstance(outlook, NoFuture):
             self._raws_due = seen.now + RAW_SECONDS
-            self._note(Event('pins', 'what CRUSH chooses for %s pinned by a vector is not known'
+            self._note(Event('pins', 'the CRUSH mapping of %s pinned by pg_upmap is not known'
                              % plural(len(vectors), 'PG'), outlook.reason))
             raws = {}
         else:
@@ -641,7 +641,7 @@ def _unfit(osdmap: OsdMap) -> str:
     """Why no campaign can begin, whatever is forced: the mons would refuse every pin."""
     if osdmap.min_compat_client not in _BEFORE_LUMINOUS:
         return ''
-    return ('require_min_compat_client is %s, and upmaps need luminous ("ceph osd '
+    return ('require_min_compat_client is %s, but upmaps require luminous ("ceph osd '
             'set-require-min-compat-client luminous")' % osdmap.min_compat_client)
 
 

@@ -52,7 +52,7 @@ class Joiner:
         if change.crush_map:
             stored = self._store.get(CRUSH_MAP)
             if stored is None:
-                return lambda: NoFuture('the CRUSH map is not in the store any more')
+                return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
         return lambda: self._cluster.outlook(seen.osdmap, change.chunk, crush_map)
 
@@ -111,7 +111,7 @@ class Joiner:
         except OSError as error:
             return str(error)
         if version != seen.crush_version:
-            return 'CRUSH is changing: the mons have version %d, this mgr has %d' % (
+            return 'CRUSH is changing: the mons have version %d, this mgr has version %d' % (
                 version, seen.crush_version)
         self._store.put(BEFORE, {'version': version,
                                  'map': base64.b64encode(crush_map).decode()})
@@ -137,13 +137,13 @@ class Joiner:
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
-            raise Refused(errno.EIO, 'the CRUSH map from before cannot be read: %s'
+            raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s'
                           % failure) from failure
         weights = seen.crush.weights_towards(rules)
         outlook = self._cluster.outlook(seen.osdmap, weights or {},
                                         None if weights else crush_map)
         if isinstance(outlook, NoFuture):
-            raise Refused(errno.EIO, 'the rollback cannot be tried out: %s' % outlook.reason)
+            raise Refused(errno.EIO, 'cannot preview the rollback: %s' % outlook.reason)
         serving = {osd for pg in outlook.pgs.values() for osd in pg.acting} - {NO_OSD}
         serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
         change = change_back(rules, inventory, serving)
@@ -154,7 +154,7 @@ class Joiner:
     def _before(self, seen: Observation) -> bytes:
         stored = self._store.get(BEFORE)
         if not isinstance(stored, dict) or 'map' not in stored:
-            raise Refused(errno.ENOENT, 'CRUSH from before the campaign is not known')
+            raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known')
         if stored['version'] == seen.crush_version:
             raise Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version '
                           '%d): "rebalance abort" or "finish --keep" ends it' % seen.crush_version)
@@ -166,7 +166,7 @@ class Joiner:
         outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True)
         if isinstance(outlook, NoFuture):
             if crush_map is not None:
-                raise Refused(errno.EIO, 'the CRUSH map cannot be tried out: %s' % outlook.reason)
+                raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s' % outlook.reason)
             return Prepared(change, ordinary=outlook.reason)
         planned = plan_join(seen.osdmap, outlook, change.drained, seen.signals.pool_bytes,
                             bases_of(pins))
@@ -279,9 +279,10 @@ class Prepared:
     def refuse_storm(self, order: Order) -> None:
         """Raise Refused for a whole CRUSH map, which cannot be divided, with too many pins."""
         if self.crush_map is not None and self.bursts > 1 and not order.force:
-            raise Refused(errno.EFBIG, 'the change takes %d pins, and the mons take at most %d in '
-                          'one epoch with it: apply it in several steps (--force applies it, and '
-                          'the PGs that are pinned an epoch later peer twice)'
+            raise Refused(errno.EFBIG, 'the change requires %d pins, but the mons accept at most '
+                          '%d in the same epoch: apply the change in several steps, or override '
+                          'with --force, after which the PGs that are pinned an '
+                          'epoch later peer twice'
                           % (len(self.planned.pins), MAX_BURST_PINS))
 
     def refuse_unpinnable(self, order: Order, options: Options) -> None:
@@ -290,9 +291,9 @@ class Prepared:
         most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
         if number > most and not order.force:
             pgid, reason = min(self.planned.unpinnable.items())
-            raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit '
-                          '%g %%, max_unpinnable_ratio), such as PG %s: %s (--force makes the '
-                          'change and leaves them to "rebalance start")' % (
+            raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit %g '
+                          '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they stay in '
+                          'place until "rebalance start")' % (
                               pgs(number), number + pins, 100 * options.max_unpinnable_ratio,
                               pgid, reason))
 

@@ -15,6 +15,7 @@ from ..observation import Observation
 from ..upmap.balance import Balance, PlacedPg, balance
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
+from ..words import pgs, plural
 from .types import Campaign, Phase, PinRecord
 
 #: Phases in which goals are needed: for the preview, and for releases.
@@ -159,10 +160,10 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
     """What was worked out, in words."""
     moving = sum(1 for pin in pins.values() if pin.goal is not None and not pin.stays)
     worst = max((found.deviation for found in goals.balances.values()), default=0.0)
-    return Event('plan', '%d PGs shall move, %d pins stay as upmaps' % (
-        moving, sum(pin.stays for pin in pins.values())),
-        'then every OSD has its share of %d pools to within %.2f PGs'
-        % (len(goals.balances), worst))
+    return Event('plan', '%s will move, %s will stay as upmaps' % (
+        pgs(moving), plural(sum(pin.stays for pin in pins.values()), 'pin')),
+        'then every OSD holds its share of %s to within %.2f PGs'
+        % (plural(len(goals.balances), 'pool'), worst))
 
 
 class _PoolGoals:

@@ -82,7 +82,7 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         del flags[NOREBALANCE]
         return Reconciled(
             replace(holds, flags=flags, given_up=holds.given_up + (NOREBALANCE,)), (),
-            ('norebalance was cleared by somebody else: perfguard does not set it again',))
+            ('norebalance was cleared outside perfguard: perfguard does not set it again',))
     return Reconciled(holds, (SetFlag(NOREBALANCE, True),))
 
 
@@ -135,7 +135,7 @@ def _theirs(holds: Holds) -> Reconciled:
     options = {name: held for name, held in holds.options.items() if name != BALANCER}
     return Reconciled(
         replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
-        ('the balancer was switched on by somebody else: it is theirs from now on',))
+        ('the balancer was switched on outside perfguard: perfguard leaves it alone from now on',))
 
 
 def _quiet_pools(settings: Settings, quiet: bool,
@@ -164,7 +164,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
             del held[pool.id]
             given_up.append(mark)
             notices.append(f'the autoscaler of pool {pool.name} was switched to '
-                           f'{pool.autoscale_mode} by somebody else')
+                           f'{pool.autoscale_mode} outside perfguard')
         else:
             actions.append(SetAutoscale(pool.name, held[pool.id].put))
     for pool_id, hold in list(held.items()):

@@ -16,7 +16,7 @@ from ..options import Options
 from ..reasons import Code
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
-from ..words import plural
+from ..words import pgs, pgs_are, plural
 from . import mon_options
 from .change import Change, Stage
 from .holds import settled
@@ -131,17 +131,17 @@ def join(turn: Turn, ready: bool) -> None:
     if change.pending and landed(change, turn):
         _land(turn, change)
     elif turn.seen.overtaken:
-        turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply" was given: %s. Take '
-                   'the CRUSH map of now, change it, and apply it again' % turn.seen.overtaken)
+        turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
+                   'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
     elif change.stage is Stage.WANTED:
         if change.done and not change.pending and _unsettled(turn, change):
             turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
                          % (len(change.done), len(change.weights)))
         elif not ready:
-            turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off '
-                         'and paxos_propose_interval is raised')
+            turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off and '
+                         'paxos_propose_interval is raised')
         elif turn.seen.outlook is None:
-            turn.because(Code.OUTLOOK, 'working out where CRUSH will place the PGs')
+            turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs')
         else:
             _send(turn, change)
     elif overdue(turn.campaign, turn.seen, turn.options):
@@ -164,8 +164,8 @@ def _divided(turn: Turn, change: Change, pins: int) -> bool:
         return False
     fitting = max(1, MAX_BURST_PINS * len(change.chunk) // pins)
     turn.set(change=replace(change, burst=min(fitting, len(change.chunk) - 1)))
-    turn.because(Code.OUTLOOK, 'the change takes %d pins, too many for one epoch; taking '
-                 'fewer OSDs at a time' % pins)
+    turn.because(Code.OUTLOOK, 'the change requires %d pins, too many for one epoch; '
+                 'changing fewer OSDs at a time' % pins)
     return True
 
 
@@ -178,7 +178,7 @@ def _send(turn: Turn, change: Change) -> None:
         if _divided(turn, change, _entries(turn, planned)):
             return
     if isinstance(outlook, NoFuture) and (change.crush_map or turn.campaign.rolled_back):
-        turn.enter(Phase.ABORTING, 'the change of CRUSH cannot be tried out: %s' % outlook.reason)
+        turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
         return
     if turn.campaign.crush_own != turn.seen.crush_version:
         turn.set(crush_own=-1)
@@ -190,7 +190,7 @@ def _send(turn: Turn, change: Change) -> None:
     pins = vectors = 0
     if isinstance(outlook, NoFuture):
         _adopt_upmaps(turn, change.drained)
-        turn.event('join', 'the change goes the ordinary way: first remapped, then pinned',
+        turn.event('join', 'the change remaps PGs first and perfguard pins them afterwards',
                    outlook.reason)
     elif outlook is not None:
         pins, vectors = len(planned.pins), planned.vectors
@@ -200,8 +200,8 @@ def _send(turn: Turn, change: Change) -> None:
                             pins=pins, vectors=vectors, fingerprint=_expected(turn, change),
                             crush_version=_ordered_version(turn, change)),
              pins_sent=turn.now)
-    turn.event('join', 'changing CRUSH and pinning %d PGs in one burst' % pins,
-               '%d of them by a pg_upmap vector' % vectors)
+    turn.event('join', 'changing CRUSH and pinning %s in one OSDMap epoch' % pgs(pins),
+               '%d of them with pg_upmap' % vectors)
 
 
 def _expected(turn: Turn, change: Change) -> int:
@@ -360,7 +360,8 @@ def _unpin(turn: Turn, change: Change) -> None:
     if count:
         turn.set(pinning={pgid: sent for pgid, sent in turn.campaign.pinning.items()
                           if turn.pin_of(pgid) is not None}, pins_sent=turn.now)
-        turn.event('join', '%s removed' % plural(count, 'pin'), 'CRUSH is as before without them')
+        turn.event('join', '%s removed' % plural(count, 'pin'), 'the restored CRUSH '
+                   'map does not need them')
 
 
 def landed(change: Change, turn: Turn) -> bool:
@@ -409,8 +410,8 @@ def _next_stage(turn: Turn, change: Change) -> None:
             len(done), len(change.weights)), 'read back from the OSDMap')
         return
     turn.set(change=replace(change, stage=Stage.LANDED), phase_since=turn.now)
-    turn.event('join', 'CRUSH is changed, %d PGs are pinned, %d are remapped' % (
-        turn.pin_count, len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
+    turn.event('join', 'CRUSH is changed, %s pinned, %d remapped' % (
+        pgs_are(turn.pin_count), len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
 
 
 def drop_refused(turn: Turn) -> None:
@@ -471,10 +472,10 @@ def _again(turn: Turn, change: Change) -> None:
     _claim(turn, change)
     if change.times < SEND_TIMES:
         turn.set(change=replace(change, stage=Stage.WANTED))
-        turn.event('join', 'the change of CRUSH is sent again', 'the OSDMap does not show it')
+        turn.event('join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
         return
     _unsent(turn, change)
-    turn.event('join', 'the change of CRUSH is given up', 'the mons did not take it')
+    turn.event('join', 'the CRUSH change is given up', 'the mons did not take it')
     turn.enter(Phase.ABORTING, 'the mons did not take the change of CRUSH')
 
 

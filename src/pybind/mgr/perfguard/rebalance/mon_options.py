@@ -84,9 +84,9 @@ def peering_text(epoch: Epoch, fast_peering: str) -> str:
     """What happens to paxos_propose_interval while PGs are released, and why."""
     seconds = release_interval(epoch, fast_peering)
     if seconds is not None:
-        return '%s of the mons is %s s while PGs are released: %s' % (
+        return '%s of the mons will be %s s while PGs are released: %s' % (
             PROPOSE_INTERVAL, seconds, epoch.text())
-    return '%s of the mons stays as it is (fast_peering is %s): %s' % (
+    return '%s of the mons remains unchanged (fast_peering is %s): %s' % (
         PROPOSE_INTERVAL, fast_peering, epoch.text())
 
 
@@ -132,7 +132,8 @@ def reconcile(holds: Holds, stored: Optional[Mapping[str, str]], wanted: Mapping
             held[name] = Held(found, value, seen=same_value(found, value))
     actions += [SetOption(MON, name, value) for name, value in wanted.items()
                 if name in held and not held[name].seen]
-    notices = ['%s of the mons was changed by somebody else: it is theirs from now on' % name
+    notices = ['%s of the mons was changed outside perfguard: perfguard '
+               'leaves it alone from now on' % name
                for name in theirs]
     given_up = holds.given_up + tuple(mark(name) for name in theirs)
     return replace(holds, mon=held, given_up=given_up), actions, notices

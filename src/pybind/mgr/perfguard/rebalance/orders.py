@@ -9,6 +9,7 @@ from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Option
 from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
+from ..words import pgs
 from .change import TINY_WEIGHT, Change
 
 #: What an OSD gives itself as its CRUSH weight: its size in TiB.
@@ -66,8 +67,8 @@ def _expand(order: Order, inventory: Inventory) -> Optional[Change]:
         for osd in sorted(osds):
             _must_serve(osd, inventory)
             if weights[osd] > 0:
-                raise Refused(errno.EINVAL, 'osd.%d has a CRUSH weight already: %s (expand takes '
-                              'OSDs of weight 0)' % (osd, _number(weights[osd])))
+                raise Refused(errno.EINVAL, 'osd.%d already has CRUSH weight %s '
+                              '("expand" requires weight 0)' % (osd, _number(weights[osd])))
         if not osds:
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
     else:
@@ -98,7 +99,7 @@ def _not_new(osd: int, inventory: Inventory) -> str:
         return 'held PGs before'
     if space is None or space.pgs is None:
         return UNREPORTED
-    return 'holds %d PGs' % space.pgs if space.pgs else ''
+    return 'holds %s' % pgs(space.pgs) if space.pgs else ''
 
 
 def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
@@ -109,16 +110,15 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
     if UNREPORTED in found.values():
         raise Refused(errno.EAGAIN, '; '.join(
             'osd.%d %s' % item for item in found.items() if item[1] == UNREPORTED)
-            + ': try again in a moment')
-    texts = ['osd.%d %s: --osds %d takes it all the same' % (osd, why, osd)
+            + ': try again in a few seconds')
+    texts = ['osd.%d %s (add it with --osds %d)' % (osd, why, osd)
              for osd, why in found.items()]
     if weight is not None:
         raise Refused(errno.ENOENT, '; '.join([
-            'no new OSD of CRUSH weight 0 is up and in, so there is nothing to give the '
-            'weight to', *texts]))
+            'no new OSD of CRUSH weight 0 is up and in to receive the weight', *texts]))
     if texts:
-        raise Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s ("rebalance prepare" '
-                      'begins a campaign for another change of CRUSH)' % '; '.join(texts))
+        raise Refused(errno.EINVAL, 'no OSD of CRUSH weight 0 is new: %s (for another CRUSH '
+                      'change, begin with "rebalance prepare")' % '; '.join(texts))
 
 
 def _drain(order: Order, inventory: Inventory) -> Change:
@@ -126,7 +126,7 @@ def _drain(order: Order, inventory: Inventory) -> Change:
     osds = {osd for osd in _named(order.names, inventory, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
     if not osds:
-        raise Refused(errno.EALREADY, 'drained already: %s' % ', '.join(order.names))
+        raise Refused(errno.EALREADY, 'already drained: %s' % ', '.join(order.names))
     gone = osds | {osd for osd, weight in weights.items() if weight <= DRAINED_WEIGHT}
     _must_leave_domains(osds, gone, inventory)
     _must_leave_room(osds, gone, inventory)
@@ -137,7 +137,7 @@ def _undrain(order: Order, inventory: Inventory) -> Change:
     named = _named(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
-        raise Refused(errno.ENOENT, 'perfguard has not drained: %s' % ', '.join(order.names))
+        raise Refused(errno.ENOENT, 'not drained by perfguard: %s' % ', '.join(order.names))
     for osd in osds:
         _must_serve(osd, inventory)
     return Change({osd: inventory.drained[osd] for osd in osds})
@@ -154,8 +154,8 @@ def check_map(new: CrushRules, inventory: Inventory) -> None:
             ('lacks', [osd for osd in _holding(inventory) if osd not in weights]),
             ('gives weight 0 to', [osd for osd in _holding(inventory) if weights.get(osd) == 0])):
         if osds:
-            raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: drain first '
-                          '(weight %s lets it stay for the time being)'
+            raise Refused(errno.EINVAL, 'the CRUSH map %s %s, which may hold data: drain first, or '
+                          'give weight %s to keep the data in place for now'
                           % (what, _some(osds), TINY_WEIGHT))
 
 
@@ -174,13 +174,13 @@ def change_back(before: CrushRules, inventory: Inventory, serving: AbstractSet[i
     # More than weights of OSDs has changed: the whole map goes back, or nothing.
     for pool in inventory.osdmap.pools.values():
         if before.failure_domain(pool.crush_rule) is None:
-            raise Refused(errno.EINVAL, 'the CRUSH map from before lacks rule %d, which pool %s '
-                          'uses' % (pool.crush_rule, pool.name))
+            raise Refused(errno.EINVAL, 'the CRUSH map from before the campaign lacks rule '
+                          '%d, which pool %s uses' % (pool.crush_rule, pool.name))
     left = before.weights()
     lost = sorted(osd for osd in serving if left.get(osd, 0.0) == 0.0)
     if lost:
-        raise Refused(errno.EBUSY, 'the CRUSH map from before has no place for %s, which holds or '
-                      'receives PGs: "ceph perfguard drain" empties OSDs' % _some(lost))
+        raise Refused(errno.EBUSY, 'the CRUSH map from before the campaign does not contain %s, '
+                      'which holds or receives PGs: run "ceph perfguard drain" first' % _some(lost))
     return Change(crush_map=True)
 
 
@@ -204,8 +204,8 @@ def _weight(text: str) -> float:
 def _weight_by_size(osd: int, inventory: Inventory) -> float:
     space = inventory.space.get(osd)
     if space is None or space.total_bytes <= 0:
-        raise Refused(errno.EAGAIN, 'osd.%d has not told its size yet: try again in a moment, or '
-                      'give --weight' % osd)
+        raise Refused(errno.EAGAIN, 'osd.%d has not reported its size yet: try again in a few '
+                      'seconds, or give --weight' % osd)
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
 
 
@@ -221,13 +221,13 @@ def _named(names: Iterable[str], inventory: Inventory, hosts: bool) -> Set[int]:
             if osd not in inventory.osdmap.osds:
                 raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd)
             if osd not in known:
-                raise Refused(errno.ENOENT, 'osd.%d is not in CRUSH: "ceph osd crush add osd.%d 0 '
-                              'host=..." places it' % (osd, osd))
+                raise Refused(errno.ENOENT, 'osd.%d is not in CRUSH: add it with "ceph osd crush '
+                              'add osd.%d 0 host=..."' % (osd, osd))
             found.add(osd)
             continue
         below = inventory.crush.osds_below(name) if hosts else None
         if below is None:
-            raise Refused(errno.ENOENT, 'there is no %s %r in CRUSH'
+            raise Refused(errno.ENOENT, 'no %s %r in CRUSH'
                           % ('OSD, host or rack' if hosts else 'OSD', name))
         found |= set(below)
     return found
@@ -251,14 +251,14 @@ def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: Inventory) ->
         left, domain = _domains_left(pool, gone, inventory)
         needed = inventory.crush.domains_needed(pool.crush_rule, pool.size)
         if left < needed and _domains_left(pool, gone - osds, inventory)[0] > left:
-            raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains (%s), and %d would be '
-                          'left' % (pool.name, needed, domain, left))
+            raise Refused(errno.ENOSPC, 'pool %s needs %d failure domains of type %s, '
+                          'but only %d would be left' % (pool.name, needed, domain, left))
         for kind, number in inventory.crush.fences(pool.crush_rule):
             needed = wanted(number, pool.size)
             fenced = len(_buckets_left(pool, kind, gone, inventory))
             if fenced < needed and len(_buckets_left(pool, kind, gone - osds, inventory)) > fenced:
-                raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d of type %s, and %d '
-                              'would be left' % (pool.name, needed, kind, fenced))
+                raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
+                              'but only %d would be left' % (pool.name, needed, kind, fenced))
 
 
 def _domains_left(pool: Pool, gone: Set[int], inventory: Inventory) -> Tuple[int, str]:
@@ -284,16 +284,16 @@ def _must_leave_room(osds: Set[int], gone: Set[int], inventory: Inventory) -> No
     room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
                for osd in weights if osd in space)
     if moving > room:
-        raise Refused(errno.ENOSPC, 'no room: %s are on these OSDs, and the others have %s left '
-                      'below nearfull (%d %%)' % (_size(moving), _size(room), 100 * limit))
+        raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have %s '
+                      'left below nearfull (%d %%)' % (_size(moving), _size(room), 100 * limit))
     total = sum(weights.values())
     for osd, weight in sorted(weights.items()):
         if osd in space and space[osd].total_bytes:
             used = (space[osd].used_bytes + moving * weight / total) / space[osd].total_bytes
             if used > limit:
-                raise Refused(errno.ENOSPC, 'no room: osd.%d would be %d %% full by its share of '
-                              '%s, and nearfull is %d %%' % (osd, 100 * used, _size(moving),
-                                                             100 * limit))
+                raise Refused(errno.ENOSPC, 'not enough space: osd.%d would be %d %% full with its '
+                              'share of %s (nearfull is %d %%)' % (osd, 100 * used, _size(moving),
+                                                                   100 * limit))
 
 
 def _takers(osds: Set[int], gone: Set[int], inventory: Inventory) -> Dict[int, float]:

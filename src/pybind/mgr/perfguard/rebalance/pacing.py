@@ -39,7 +39,7 @@ def set_pace(turn: Turn) -> None:
     stalls = credit(stalls, clients, turn.now, options.stall_share, fast)
     if pace.halted != campaign.pace.halted:
         turn.event('throttle', 'all movement is halted' if pace.halted
-                   else 'movement goes on', pace.why)
+                   else 'movement continues', pace.why)
     turn.set(pace=pace, stalls=stalls)
 
 
@@ -78,8 +78,8 @@ def _nothing_moves(turn: Turn) -> bool:
 def too_much(turn: Turn) -> List[Reason]:
     """Why nothing may move at all, if clients feel even the last PG in flight."""
     pace = turn.campaign.pace
-    return [Reason(Code.HALTED, 'all movement is halted until client latency is back in its '
-                   'limit: %s' % pace.why)] if pace.halted else []
+    return [Reason(Code.HALTED, 'all movement is halted until client latency is '
+                   'back within its limit: %s' % pace.why)] if pace.halted else []
 
 
 def out_of_hours(turn: Turn) -> List[Reason]:
@@ -91,7 +91,7 @@ def out_of_hours(turn: Turn) -> List[Reason]:
     except BadWindow:
         return found
     if seconds is None:
-        when = 'it does not open within a week (clock change)'
+        when = 'it does not open within the next week (clock change)'
     else:
         when = 'it opens in %s' % plural(max(1, round(seconds / 60)), 'minute')
     if seconds != 0.0:

@@ -32,7 +32,7 @@ from .types import KEPT_ALL, Campaign, Phase, PinRecord
 #: what is still unclean then is not the campaign's doing.
 FINISH_PATIENCE_SECONDS = 60.0
 _NO_GOALS = Reason(Code.NO_GOALS,
-                   'waiting until no PG peers, to work out where the pinned PGs are to go')
+                   'waiting until no PG is peering, to compute the targets of the pinned PGs')
 _GIVING_BACK = Reason(Code.SETTINGS,
                       'waiting until flags, balancer and autoscaler are given back')
 _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
@@ -98,13 +98,14 @@ def _prepared(turn: Turn) -> None:
         turn.enter(Phase.PINNING, 'automatically')
         return
     if campaign.automatic:
-        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; its PGs are pinned and '
-                     'released automatically')
+        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it remaps are '
+                     'pinned and released automatically')
     elif remapped:
         turn.because(Code.AWAITS_PIN, '%s remapped; "rebalance pin" keeps the data in place'
                      % pgs_are(remapped))
     else:
-        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; then "rebalance pin"')
+        turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; run '
+                     '"rebalance pin" after it')
 
 
 def _pinning(turn: Turn) -> None:
@@ -142,7 +143,7 @@ def _say_left(turn: Turn, left: int) -> None:
 
 def _recovering(turn: Turn) -> str:
     degraded = waiting(turn.campaign)
-    return ' (waiting for recovery: %d)' % degraded if degraded else ''
+    return ' (%d of them must recover first)' % degraded if degraded else ''
 
 
 def _reported(turn: Turn) -> bool:
@@ -154,7 +155,7 @@ def _reported(turn: Turn) -> bool:
 def _pinned_summary(turn: Turn) -> str:
     text = '%s pinned' % pgs_are(turn.pin_count)
     if turn.campaign.unpinnable:
-        text += ', %d cannot be' % len(turn.campaign.unpinnable)
+        text += ', %d cannot be pinned' % len(turn.campaign.unpinnable)
     return text
 
 
@@ -267,7 +268,7 @@ def _against_us(turn: Turn) -> List[Reason]:
     stops: List[Reason] = []
     foreign = turn.seen.osdmap.flags - turn.seen.own_flags
     for flag in foreign_movement_flags(turn.campaign.holds, foreign):
-        stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, not by perfguard; no data can move '
+        stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard; no data can move '
                             'until "ceph osd unset %s"' % (flag, flag)))
     if (turn.seen.settings.balancer_active != 'false' and BALANCER in turn.campaign.holds.given_up):
         stops.append(Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; '
@@ -314,13 +315,14 @@ def _is_still(turn: Turn) -> bool:
 def _aborting(turn: Turn) -> None:
     if on_its_way(turn):
         _hold(turn, norebalance=True)
-        turn.because(Code.CRUSH_SENT, 'waiting for the outcome of the CRUSH change')
+        turn.because(Code.CRUSH_SENT, 'waiting for the result of the CRUSH change')
         return
     waited = turn.now - turn.campaign.phase_since
     if turn.campaign.in_flight and not _is_still(turn) \
             and waited <= turn.options.readback_timeout:
         _hold(turn, norebalance=True)
-        turn.because(Code.SETTINGS, 'waiting until norebalance is set, to pin back what moves')
+        turn.because(Code.SETTINGS, 'waiting until norebalance is set, to pin '
+                     'back the PGs in flight')
         return
     pin_back(turn)
     # Recovery may take hours, or never end: what waits for it is left like what cannot be pinned.
@@ -344,7 +346,7 @@ def _aborting(turn: Turn) -> None:
     _let_adopted_go(turn)
     if campaign.back is not None:
         _roll_back(turn, campaign.back)
-        turn.enter(Phase.PINNING, 'CRUSH goes back to what it was before the campaign')
+        turn.enter(Phase.PINNING, 'restoring CRUSH from before the campaign')
         return
     if _keep_still(turn):
         drop_refused(turn)
@@ -393,7 +395,7 @@ def _aborted(turn: Turn) -> None:
     settled = _keep_still(turn)
     if not _has_to_stay(turn) and settled:
         turn.set(held=False)
-        turn.event('settings', 'no pin of campaign %d is left' % turn.campaign.id,
+        turn.event('settings', 'campaign %d has no pins left' % turn.campaign.id,
                    'balancer and autoscaler are given back')
     else:
         turn.reasons.append(Reason(
@@ -413,7 +415,7 @@ def _resume_does(turn: Turn) -> str:
 
 def _end(turn: Turn, phase: Phase) -> None:
     campaign = turn.campaign
-    turn.enter(phase, '%s released, %d left as upmaps' % (pgs(campaign.released),
+    turn.enter(phase, '%s released, %d kept as upmaps' % (pgs(campaign.released),
                                                           campaign.kept_now))
     turn.set(ended=turn.now, paused=False, acknowledged=())
     if not turn.campaign.held:

@@ -10,7 +10,7 @@ from ..upmap.semantics import raw_from_up
 from .holds import NOREBALANCE
 from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
-from ..words import pgs, pgs_are
+from ..words import pgs, pgs_are, plural
 
 #: Each OSD of its acting set has a degraded PG; whether it is this one is not known here. It is
 #: still to be pinned: tried again in every turn, and norebalance stays set until then.
@@ -51,8 +51,8 @@ def _confirm(turn: Turn) -> None:
             turn.forget_pin(pgid)
         elif not is_mixture(present, pin.entry, pin.before, pin.leads_to):
             turn.forget_pin(pgid)
-            turn.event('pins', 'the pin of PG %s was replaced by somebody else' % pgid,
-                       'it is left alone')
+            turn.event('pins', 'the pin of PG %s was replaced outside perfguard' % pgid,
+                       'perfguard leaves it alone')
         elif sent.times < SEND_TIMES:
             # Perhaps it never left: this mgr may have taken over from one that died sending it.
             turn.actions.append(SetEntry(pgid, pin.entry, present))
@@ -120,11 +120,11 @@ def _find_lost(turn: Turn) -> None:
             foreign.append(pgid)
             turn.forget_pin(pgid)
     if gone:
-        turn.event('pins', '%d pins are gone' % len(gone),
-                   'their pool, PG or upmap was removed: %s' % _some(gone))
+        turn.event('pins', '%s removed outside perfguard' % plural(len(gone), 'pin'),
+                   'the pool, the PG or the upmap was removed: %s' % _some(gone))
     if foreign:
-        turn.event('pins', '%d pins were replaced by somebody else' % len(foreign),
-                   'they are left alone: %s' % _some(foreign))
+        turn.event('pins', '%s replaced outside perfguard' % plural(len(foreign), 'pin'),
+                   'perfguard leaves them alone: %s' % _some(foreign))
 
 
 def _is_remnant(now: UpmapEntry, pin: PinRecord) -> bool:
@@ -213,9 +213,9 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
     if number <= max(options.max_backfills_target, ratio * (number + held),
                      campaign.accepted_unpinnable):
         return ''
-    return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move at once, '
-            'outside the caps, when norebalance is cleared: "rebalance start" accepts that; '
-            'otherwise revert the change of CRUSH first' % (
+    return ('%s of %d cannot be pinned (limit %g %%, max_unpinnable_ratio) and will move all at '
+            'once, regardless of the caps, when norebalance is cleared: "rebalance start" accepts '
+            'that; otherwise revert the CRUSH change first' % (
                 pgs(number), number + held, 100 * ratio))
 
 
@@ -281,8 +281,8 @@ def _note_unpinnable(turn: Turn, unpinnable: Dict[str, str]) -> None:
     fresh = {pgid: why for pgid, why in unpinnable.items()
              if pgid not in turn.campaign.unpinnable}
     for pgid, why in sorted(fresh.items())[:10]:
-        turn.event('unpinnable', 'PG %s' % pgid, why)
+        turn.event('unpinnable', 'PG %s cannot be pinned' % pgid, why)
     if len(fresh) > 10:
-        turn.event('unpinnable', '%d more PGs cannot be pinned' % (len(fresh) - 10))
+        turn.event('unpinnable', '%s more cannot be pinned' % pgs(len(fresh) - 10))
     if unpinnable != turn.campaign.unpinnable:
         turn.set(unpinnable=unpinnable)

@@ -8,7 +8,7 @@ from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
-from ..words import pgs
+from ..words import pgs, plural
 from .batch import SCAN, choose, load_of, path_osds, window
 from .mon_options import epoch_of, peering_text
 from .moves import Move, move_between
@@ -48,7 +48,7 @@ def follow_flights(turn: Turn) -> None:
     for pgid, flight in turn.campaign.in_flight.items():
         if turn.pool(pgid) is None:
             turn.forget_pin(pgid)
-            turn.event('release', 'PG %s is gone' % pgid, 'its pool or the PG was removed')
+            turn.event('release', 'PG %s no longer exists' % pgid, 'the PG or its pool was removed')
             continue
         if _is_refused(turn, pgid, flight):
             _give_up(turn, pgid)
@@ -83,8 +83,8 @@ def _give_up(turn: Turn, pgid: str) -> None:
     """The PG stays where it is, with its pin as an ordinary upmap."""
     turn.forget_pin(pgid)
     turn.set(kept=turn.campaign.kept + 1)
-    turn.event('keep', 'PG %s stays where it is' % pgid,
-               'the mons did not take its release, sent %d times' % SEND_TIMES)
+    turn.event('keep', 'PG %s is not released' % pgid,
+               'the mons did not accept its release, sent %d times' % SEND_TIMES)
 
 
 def _arrival(turn: Turn, pgid: str, flight: Flight) -> IntervalChange:
@@ -121,8 +121,8 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
     if flight.pin is None or present == flight.entry:
         return replace(flight, confirmed=turn.now)
     if not is_mixture(present, flight.entry, flight.pin.entry):
-        turn.event('release', 'the upmap of PG %s was changed by somebody else' % pgid,
-                   'it is left alone')
+        turn.event('release', 'the upmap of PG %s was changed outside perfguard' % pgid,
+                   'perfguard leaves it alone')
         return replace(flight, confirmed=turn.now)
     pinned = present == flight.pin.entry
     patience = turn.options.readback_timeout if pinned else SETTLE_SECONDS
@@ -134,7 +134,7 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
         # Sent twice and still not what it was before: the mon keeps only this much of it.
         return replace(flight, confirmed=turn.now)
     turn.actions.append(SetEntry(pgid, flight.entry, present))
-    turn.event('release', 'PG %s is released once more' % pgid,
+    turn.event('release', 'PG %s is released again' % pgid,
                'the OSDMap does not show the release')
     return replace(flight, since=turn.now, sent=flight.sent + 1)
 
@@ -142,8 +142,8 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
 def _fall_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Flight:
     """The mon does not keep the PG's goal: release it to what was before instead."""
     turn.actions.append(SetEntry(pgid, pin.before, turn.seen.osdmap.entry(pgid)))
-    turn.event('release', 'PG %s is released to its upmap from before' % pgid,
-               'the mon does not keep the one that the balance asks for')
+    turn.event('release', 'PG %s is released to its upmap from before the campaign' % pgid,
+               'the mons do not keep the upmap that the balance requires')
     return replace(flight, entry=pin.before, since=turn.now, pin=replace(pin, goal=None))
 
 
@@ -201,8 +201,8 @@ def keep_stayers(turn: Turn) -> None:
                if pin.stays and pgid not in campaign.in_flight and pgid not in turn.unpins]
     if stayers:
         keep(turn, stayers, campaign.goals)
-        turn.event('keep', '%d pins stay as ordinary upmaps' % len(stayers),
-                   'the balance wants them')
+        turn.event('keep', '%s kept as ordinary upmaps' % plural(len(stayers), 'pin'),
+                   'the balance requires them')
 
 
 def keep(turn: Turn, pgids: Sequence[str], mark: str) -> None:
@@ -258,8 +258,8 @@ def release_more(turn: Turn) -> None:
     campaign = turn.campaign
     allowed = limit(campaign.pace, turn.options)
     turn.reasons.append(allowed.reason)
-    turn.reasons.extend(Reason(stop.reason.code, stop.reason.text + '; releases that touch '
-                               'none of this continue') for stop in turn.stops)
+    turn.reasons.extend(Reason(stop.reason.code, stop.reason.text + '; releases that do '
+                               'not affect these continue') for stop in turn.stops)
     turn.because(Code.FAST_PEERING,
                  peering_text(epoch_of(turn.seen.osdmap), turn.options.fast_peering))
     room = turn.peering_room()
@@ -280,13 +280,13 @@ def release_more(turn: Turn) -> None:
         return
     affordable = [move for move in candidates if affords(campaign.stalls, pool_of(move.pgid))]
     if not affordable:
-        turn.because(Code.STALL_SHARE, 'releases are spread out; the next one follows within '
-                     'seconds (stall_share)')
+        turn.because(Code.STALL_SHARE, 'waiting a few seconds between releases (stall_share)')
         return
     caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
     chosen = choose(affordable, load, caps, turn.now)
     if not chosen:
-        turn.because(Code.CAP_BACKFILLS, 'every path is at its limit (max_backfills_*)')
+        turn.because(Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host or failure domain at '
+                     'its limit (max_backfills_*)')
         return
     chosen = [move for move in chosen if move.known] or chosen[:1]
     fitting = len(chosen)
@@ -325,7 +325,8 @@ def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:
 
     A waiver, or a mute, is for the sake of the other PGs.
     """
-    reason = Reason(Code.DEGRADED, 'PGs that may be degraded are not released')
+    reason = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are '
+                    'released after recovery')
     if not (is_waived(reason, turn.campaign.acknowledged) or is_muted(reason, turn.seen.signals)):
         return moves
     found = [move for move in moves if not _may_be_degraded(turn, move)]
@@ -417,10 +418,11 @@ def _full_osds(turn: Turn) -> FrozenSet[int]:
             (Code.TARGET_DOWN, 'down', {osd for osd in waiting
                                         if osd not in osds or not osds[osd].up})):
         if found:
-            turn.because(code, 'PGs wait whose targets are %s: %s' % (text, osds_text(found)))
+            turn.because(code, 'waiting PGs have '
+                         'targets that are %s: %s' % (text, osds_text(found)))
     if turn.seen.signals.counts.backfill_toofull:
-        turn.because(Code.BACKFILL_TOOFULL, 'targets are too full to be backfilled; no PG is '
-                     'released to the targets in flight')
+        turn.because(Code.BACKFILL_TOOFULL, 'targets are too full for backfill; no PG is released '
+                     'to the targets of the PGs in flight')
         full.update(osd for flight in turn.campaign.in_flight.values() for osd in flight.targets)
     return frozenset(full)
 
@@ -468,8 +470,8 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
             pinning[pgid] = Sent(turn.now)
     turn.event('pin', 'pinning %s back' % pgs(len(pinning) - len(campaign.pinning)))
     if stuck:
-        turn.event('unpinnable', 'PGs %s go on to their target' % ', '.join(sorted(stuck)),
-                   'they cannot be pinned where they are')
+        turn.event('unpinnable', 'PGs %s continue to their targets' % ', '.join(sorted(stuck)),
+                   'they cannot be pinned back')
     turn.set(in_flight={pgid: flight for pgid, flight in campaign.in_flight.items()
                         if pgid not in back},
              pinning=pinning, pins_sent=turn.now, released=released)

@@ -8,7 +8,7 @@ from ..observation import BALANCER, MON, Observation
 from ..options import Options
 from ..reasons import Code, Reason, as_json, texts
 from ..window import BadWindow, is_open, seconds_until_done
-from ..words import pgs, pgs_are
+from ..words import pgs, pgs_are, plural
 from .executor import commands_of
 from .holds import NOREBALANCE
 from .mon_options import PROPOSE_INTERVAL
@@ -76,7 +76,7 @@ def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optio
     idle = now - max(campaign.progressed, campaign.phase_since, campaign.pins_sent)
     if idle < options.stalled_after:
         return None
-    return 'campaign %d is %s and made no progress for %d s' % (
+    return 'campaign %d is %s and has made no progress for %d s' % (
         campaign.id, campaign.phase.value, idle)
 
 
@@ -195,7 +195,7 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
              for name, held in holds.mon.items()]
     if pins:
         rows.append(Row('upmaps of pinned PGs', 'upmaps from before the campaign',
-                        '%d pins' % pins, since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '
+                        plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '
                         'rm-pg-upmap <pgid>: moves the PG; the pins may stay as ordinary upmaps'))
     return rows
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Dict, FrozenSet, Optional, Sequence
 from ..errors import Refused
 from ..reasons import Reason, texts
 from ..watch.stop_conditions import WAIVABLE
+from ..words import pgs_are
 from .holds import NOREBALANCE, retaken
 from .types import Campaign, Phase
 
@@ -49,19 +50,19 @@ _FROM = {
 _ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
-    ('pin', Phase.PINNING): 'it is pinning already',
-    ('pin', Phase.RELEASING): 'PGs that become remapped now are pinned without being asked',
-    ('pin', Phase.HOLDING): 'PGs that become remapped now are pinned without being asked',
-    ('start', Phase.PREPARED): 'first "rebalance pin"',
+    ('pin', Phase.PINNING): 'it is already pinning',
+    ('pin', Phase.RELEASING): 'PGs that become remapped now are pinned automatically',
+    ('pin', Phase.HOLDING): 'PGs that become remapped now are pinned automatically',
+    ('start', Phase.PREPARED): 'run "rebalance pin" first',
     ('start', Phase.PINNING): 'wait until it is PINNED',
-    ('start', Phase.RELEASING): 'it is releasing already',
-    ('start', Phase.HOLDING): 'it has started: "rebalance resume" ends a pause',
+    ('start', Phase.RELEASING): 'it is already releasing',
+    ('start', Phase.HOLDING): 'it has already started; "rebalance resume" ends a pause',
     ('pause', Phase.PREPARED): 'nothing is moving',
     ('pause', Phase.PINNING): 'nothing is moving',
     ('pause', Phase.PINNED): 'nothing is moving',
-    ('resume', Phase.PINNED): 'it has not started: "rebalance start"',
+    ('resume', Phase.PINNED): 'it has not started: run "rebalance start"',
     ('resume', Phase.RELEASING): 'it is not paused',
-    ('finish', Phase.PINNING): 'wait until it is PINNED, or "rebalance abort"',
+    ('finish', Phase.PINNING): 'wait until it is PINNED, or run "rebalance abort"',
 }
 
 
@@ -77,16 +78,17 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'prepare':
         if running:
             assert campaign is not None
-            raise Refused(errno.EBUSY, 'campaign %d is %s: finish or abort it first'
+            raise Refused(errno.EBUSY, 'campaign %d is %s: finish it or abort it first'
                           % (campaign.id, campaign.phase.value))
         if unfit:
-            raise Refused(errno.EPERM, 'no campaign can begin: %s' % unfit)
+            raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit)
         if unhealthy and not request.force:
-            raise Refused(errno.EPERM, 'the cluster is not fit to begin (--force overrides): %s'
+            raise Refused(errno.EPERM, 'the cluster is not fit for a campaign '
+                          '(--force overrides): %s'
                           % '; '.join(texts(unhealthy)), not_fit=True)
         return
     if not running and not _decides(campaign, verb):
-        raise Refused(errno.ENOENT, 'no campaign is under way: begin one with "rebalance prepare"')
+        raise Refused(errno.ENOENT, 'no campaign is active: begin one with "rebalance prepare"')
     assert campaign is not None
     if verb == 'acknowledge':
         _check_code(request.code)
@@ -98,12 +100,14 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
                                              and not campaign.held):
         advice = _ADVICE.get((verb, campaign.phase))
         if advice is None and verb == 'resume' and campaign.phase is Phase.HOLDING:
-            advice = 'it is not paused; it goes on when what it waits for is over'
+            advice = ('it is not paused and continues when the stop conditions have cleared '
+                      '(see "rebalance status")')
         raise Refused(errno.EBUSY, 'campaign %d is %s%s' % (
             campaign.id, campaign.phase.value, ': ' + advice if advice else ''))
     if verb == 'finish' and pins and not request.keep:
-        raise Refused(errno.EBUSY, '%d PGs are still pinned: release them, or "finish --keep" '
-                      'to leave the pins as ordinary upmaps, or "rebalance abort"' % pins)
+        raise Refused(errno.EBUSY, '%s still pinned: release them, or run "rebalance finish '
+                      '--keep" to turn the pins into ordinary upmaps, or "rebalance abort"'
+                      % pgs_are(pins))
     if verb == 'finish' and loose and not request.sure:
         raise Refused(errno.EPERM, '%s: "rebalance %s" first, or --yes-i-really-mean-it finishes '
                       'anyway' % (loose, _PINS.get(campaign.phase, 'start')))
@@ -120,14 +124,14 @@ def _decides(campaign: Optional[Campaign], verb: str) -> bool:
 
 def _check_code(code: str) -> None:
     if code not in WAIVABLE:
-        raise Refused(errno.EINVAL, '%r cannot be acknowledged; these can: %s'
+        raise Refused(errno.EINVAL, 'cannot acknowledge %r; must be one of %s'
                       % (code, ', '.join(WAIVABLE)))
 
 
 def refuse_bad_options(request: Request, problems: Sequence[str]) -> None:
     """Raise Refused for what would begin or start under options that make no sense."""
     if problems and request.verb not in _ALWAYS:
-        raise Refused(errno.EINVAL, 'the options of perfguard have to be mended first: %s'
+        raise Refused(errno.EINVAL, 'invalid module options; fix first: %s'
                       % '; '.join(problems))
 
 

@@ -17,9 +17,9 @@ from .types import Campaign, Phase
 def check(campaign: Optional[Campaign], crush_version: int) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
-        raise Refused(errno.ENOENT, 'no campaign is active, and none holds pins')
+        raise Refused(errno.ENOENT, 'no campaign is active or holds pins')
     if campaign.back is not None or campaign.rolled_back and not _unfinished(campaign):
-        raise Refused(errno.EALREADY, 'campaign %d is being rolled back' % campaign.id)
+        raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
     if campaign.phase is Phase.FINISHING:
         raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
     change = campaign.change
@@ -27,7 +27,8 @@ def check(campaign: Optional[Campaign], crush_version: int) -> Campaign:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"rebalance abort" first' % campaign.id)
     if change is not None and change.stage is Stage.WANTED and not change.done:
-        raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: "rebalance abort" ends it'
+        raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
+                      'with "rebalance abort"'
                       % campaign.id)
     if campaign.crush_own != crush_version:
         raise Refused(errno.EPERM, _changed_by_others(campaign, crush_version))
@@ -42,10 +43,10 @@ def _unfinished(campaign: Campaign) -> bool:
 
 def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
     if campaign.crush_own < 0:
-        return ('what campaign %d itself changed in CRUSH is not known: undo the change of CRUSH '
-                'with a campaign of its own' % campaign.id)
-    return ('CRUSH has version %d and was changed after campaign %d, which left version %d: undo '
-            'the change of CRUSH with a campaign of its own' % (
+        return ('the CRUSH change of campaign %d is not known: undo the CRUSH '
+                'change in another campaign' % campaign.id)
+    return ('CRUSH (version %d) was changed after campaign %d, which left version %d: undo the '
+            'CRUSH change in another campaign' % (
                 crush_version, campaign.id, campaign.crush_own))
 
 

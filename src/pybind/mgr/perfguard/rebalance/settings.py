@@ -23,11 +23,10 @@ def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
     try:
         for pool in latency_targets(options.latency_targets):
             if pools is not None and pool not in pools:
-                found.append('latency_targets: there is no pool %r' % pool)
+                found.append('latency_targets: pool %r does not exist' % pool)
     except BadTarget as error:
         found.append(str(error))
     if options.latency_alarm_factor < options.latency_factor:
-        found.append('latency_factor (%g) is above latency_alarm_factor (%g): clients would be '
-                     'allowed what is called trouble'
+        found.append('latency_factor (%g) must not exceed latency_alarm_factor (%g)'
                      % (options.latency_factor, options.latency_alarm_factor))
     return found

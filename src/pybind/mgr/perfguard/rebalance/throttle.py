@@ -185,7 +185,8 @@ def _acquit(pace: Pace, seen: Sequence[Felt]) -> Pace:
     worst = max(seen, key=lambda each: each.pressure)
     return replace(pace, pgs=1.0, over=0, under=0, halted=False, acquitted=pace.decided,
                    levels={**pace.levels, **levels}, code=Code.NEW_BASELINE,
-                   why=_latency(worst).text + ' although nothing moves: this is the new baseline')
+                   why=_latency(worst).text + ' although nothing moves, so this latency '
+                   'becomes the new baseline')
 
 
 def _lower(pace: Pace, worst: Felt, in_flight: int, nothing_moves: bool) -> Pace:
@@ -230,12 +231,13 @@ def _latency(worst: Felt) -> Reason:
 
 def _thin(clients: Clients) -> Reason:
     if clients.covered < IDLE_SECONDS and not any(pool.rate for pool in clients.pools.values()):
-        return Reason(Code.NO_READINGS, 'client operations are counted for %d s first'
+        return Reason(Code.NO_READINGS, 'no latency yet: client operations must be '
+                      'counted for %d s first'
                       % IDLE_SECONDS)
     unknown = [pool.name for pool in clients.pools.values()
                if not clients.idle(pool)
                and pool.read_target_ms is None and pool.write_target_ms is None]
     if unknown:
-        return Reason(Code.NO_BASELINE, 'pool %s has no baseline yet; it is learned while no '
-                      'data moves' % unknown[0])
+        return Reason(Code.NO_BASELINE, 'pool %s has no baseline yet; perfguard learns '
+                      'it while no data moves' % unknown[0])
     return Reason(Code.FEW_OPS, 'too few client operations to judge latency')

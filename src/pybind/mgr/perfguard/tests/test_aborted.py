@@ -197,8 +197,8 @@ def test_an_abort_does_not_wait_for_the_recovery_of_degraded_pgs() -> None:
     assert driver.phase == 'ABORTED' and 'norebalance' in driver.cluster.flags
     waiting = sum(1 for why in driver.loop.rebalance.campaign.unpinnable.values()  # type: ignore
                   if why == pinning.DEGRADED)
-    assert waiting and 'waiting for recovery: %d' % waiting in driver.status['reasons'][0]
-    assert 'recovery' in ' '.join(driver.cluster.checks[HELD]['detail'])
+    assert waiting and '%d of them must recover first' % waiting in driver.status['reasons'][0]
+    assert 'must recover' in ' '.join(driver.cluster.checks[HELD]['detail'])
 
 
 def test_norebalance_is_given_back_once_they_have_recovered() -> None:

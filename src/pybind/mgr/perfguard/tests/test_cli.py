@@ -138,7 +138,7 @@ def test_orders(shell: Shell) -> None:
                      Order('undrain', ('h3',)),
                      Order('apply', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True)]
-    assert shell('rebalance apply') == (-errno.EINVAL, '', 'give the CRUSH map with -i <file>')
+    assert shell('rebalance apply') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
 
 
 def test_shutdown(shell: Shell) -> None:
@@ -205,7 +205,7 @@ def test_a_whole_campaign_by_command(shell: Shell) -> None:
 
 def test_abort_by_command(shell: Shell) -> None:
     assert shell('rebalance abort') == (
-        -errno.ENOENT, '', 'no campaign is under way: begin one with "rebalance prepare"')
+        -errno.ENOENT, '', 'no campaign is active: begin one with "rebalance prepare"')
     shell('rebalance prepare')
     shell.driver.run_to('PREPARED')
     assert shell('rebalance abort')[0] == 0
@@ -316,7 +316,7 @@ def test_mitigation_by_command(shell: Shell) -> None:
     assert data['mode'] == 'observe' and len(data['rungs']) == 5
     assert {row['state'] for row in data['rungs']} == {'idle'}
     retval, out, error = shell('mitigation revert', rung=5)
-    assert (retval, out) == (-errno.ENOENT, '') and 'there is no rung 5' in error
+    assert (retval, out) == (-errno.ENOENT, '') and 'mitigation 5 does not exist' in error
 
 
 # ---- cluster.mgr
@@ -443,7 +443,7 @@ def test_stored_options(stub: types.ModuleType) -> None:
         {'section': 'mgr', 'name': name, 'mask': '', 'value': 'true'}]), '')
     assert mgr_cluster(mgr).stored_options() == {'global': {name: 'no'}, 'mgr': {name: 'true'}}
     mgr.answers['config dump'] = (-13, '', 'EACCES')
-    with pytest.raises(RuntimeError, match='mons do not tell'):
+    with pytest.raises(RuntimeError, match='could not read the configuration database'):
         mgr_cluster(mgr).stored_options()
 
 

@@ -501,7 +501,7 @@ def test_a_restart_says_that_the_campaign_goes_on() -> None:
     driver.to_pinned()
     driver.restart()
     driver.turn()
-    assert whats(driver, 'start') == ['campaign 1 goes on: PINNED']
+    assert whats(driver, 'start') == ['campaign 1 continues: PINNED']
     assert driver.phase == 'PINNED' and driver.status['pinned'] == 12
 
 

@@ -36,7 +36,7 @@ def test_it_passes() -> None:
 
 
 @pytest.mark.parametrize('commands, published, page, now, why', [
-    (Commands(), replace(TURNED, turned=0.0), metrics, 110.0, 'not completed a turn'),
+    (Commands(), replace(TURNED, turned=0.0), metrics, 110.0, 'not completed an iteration'),
     (Commands(), TURNED, metrics, 121.0, '21 s ago'),
     (failing('osds', (-11, '', 'try again')), TURNED, metrics, 110.0, 'osds .*try again'),
     (failing('pools', (0, '', '')), TURNED, metrics, 110.0, 'pools'),

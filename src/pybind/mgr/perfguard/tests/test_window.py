@@ -112,6 +112,6 @@ def test_problems_name_the_option() -> None:
                   latency_factor=4.0)
     found = problems(bad, {'rbd'})
     assert len(found) == 3
-    assert 'begin_time' in found[0] and "no pool 'rdb'" in found[1]
+    assert 'begin_time' in found[0] and "pool 'rdb' does not exist" in found[1]
     assert 'latency_factor (4)' in found[2]
     assert len(problems(bad, None)) == 2, 'pools that are not known are not judged'

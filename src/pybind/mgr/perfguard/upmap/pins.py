@@ -152,7 +152,7 @@ def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
         if len(osds) != pool.size:
             return 'the %s set has %d OSDs, the pool\'s size is %d' % (name, len(osds), pool.size)
         if len(set(osds)) != len(osds):
-            return 'the %s set has an OSD twice: %s' % (name, list(osds))
+            return 'the %s set contains an OSD twice: %s' % (name, list(osds))
     return None
 
 

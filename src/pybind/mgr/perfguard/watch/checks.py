@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..events import Event
 from ..health import warning
+from ..words import pgs_are
 from .pools import PoolLatency
 from .slow_osds import whole_hosts
 from .types import Verdict
@@ -36,20 +37,21 @@ def health_checks(watch: Watch, sight: Sight) -> Dict[str, Any]:
     late = _late_pools(watch, sight)
     if late:
         checks[LATENCY] = warning(
-            '%d pool%s slower than usual' % (len(late), ' is' if len(late) == 1 else 's are'),
+            '1 pool is slower than its baseline' if len(late) == 1 else
+            '%d pools are slower than their baselines' % len(late),
             ['; '.join(lines) for lines in late.values()])
     return checks
 
 
 def _laggy_summary(watch: Watch, sight: Sight) -> str:
     counts = sight.signals.counts
-    text = '%d PGs laggy' % counts.laggy
+    text = '%s laggy' % pgs_are(counts.laggy)
     if counts.wait:
-        text += ', %d waiting for read leases to end' % counts.wait
+        text += ', %d waiting for read leases to expire' % counts.wait
     if not counts.laggy + counts.wait:
-        text = 'PGs were laggy a moment ago'
+        text = 'PGs were laggy until a moment ago'
     if watch.laggy.suspects:
-        text += '; first suspect: osd.%d' % watch.laggy.suspects[0].osd
+        text += '; main suspect: osd.%d' % watch.laggy.suspects[0].osd
     return text
 
 
@@ -59,9 +61,9 @@ def _laggy_detail(watch: Watch, sight: Sight) -> List[str]:
         lines.append('osd.%d: %s%s' % (suspect.osd, suspect.why,
                                        '; ' + suspect.advice if suspect.advice else ''))
     for pg in watch.laggy.pgs.all()[:PGS_IN_TEXT]:
-        lines.append('PG %s, acting %s: clients wait for %s' % (
+        lines.append('PG %s, acting %s: clients have been waiting for %s' % (
             pg.pgid, list(pg.acting), _ago(sight, pg.since)))
-    return lines or ['no OSD has told yet which PGs they are']
+    return lines or ['no OSD has reported yet which PGs are laggy']
 
 
 def _slow(watch: Watch, now: float) -> List[Verdict]:
@@ -138,7 +140,7 @@ def _ago(sight: Sight, since: float) -> str:
 def _late_text(seen: PoolLatency, kind: str) -> str:
     now, usual = (seen.read, seen.read_baseline_ms) if kind == 'reads' else \
         (seen.write, seen.write_baseline_ms)
-    return '%s take %.1f ms, usually %.1f' % (kind, now.ms, usual or 0.0)
+    return '%s take %.1f ms (baseline %.1f ms)' % (kind, now.ms, usual or 0.0)
 
 
 # ---- what begins and ends
@@ -217,13 +219,13 @@ def _begin(trouble: _Trouble, watch: Watch, sight: Sight) -> str:
     if trouble.check == CHRONIC:
         return trouble.subject + ' is slow again and again'
     return trouble.subject + (' is slow' if trouble.check == SLOW
-                              else ' are slower than usual')
+                              else ' are slower than their baseline')
 
 
 def _end(trouble: _Trouble) -> str:
     if trouble.check == LAGGY:
-        return 'no PG is laggy any more'
+        return 'no PG is laggy anymore'
     if trouble.check == CHRONIC:
         return trouble.subject + ' has not been slow for a day'
-    return trouble.subject + (' is not slow any more' if trouble.check == SLOW
-                              else ' are as usual again')
+    return trouble.subject + (' is no longer slow' if trouble.check == SLOW
+                              else ' are back at their baseline')

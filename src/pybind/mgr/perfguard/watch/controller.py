@@ -87,7 +87,7 @@ class Watching:
             self._watch.slow.chronic.from_json(self._store.get(CHRONIC), now)
             self._announcer.load(document.get('told') if isinstance(document, dict) else None)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self._note(Event('store', '%s cannot be read: %r' % (DOCUMENT, error)))
+            self._note(Event('store', 'cannot read %s: %r' % (DOCUMENT, error)))
         self._saved = _gist(document or self._document())
         self._chronic = (set(self._watch.slow.chronic.standing), now)
 
@@ -124,7 +124,7 @@ class Watching:
             # Whatever an OSD reports: a campaign under way has to go on.
             if repr(error) != self._failure:
                 self._failure = repr(error)
-                log.exception('the watch cannot make sense of what it reads')
+                log.exception('the watch failed to process the readings')
             self.watched = Watched(failure=self._failure)
         self._save(set(view.osdmap.pools))
         self._save_chronic(now)

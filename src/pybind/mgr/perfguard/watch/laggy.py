@@ -117,19 +117,20 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
         led = sum(1 for pg in seen.pgs if pg.primary == osd)
         if seen.pgs:
             score += 0.1 * coverage * (1 - led / len(seen.pgs))
-            why.append('leads %s of the %d known' % (led or 'none', len(seen.pgs)))
+            why.append('primary of %s of the %d known' % (led or 'none', len(seen.pgs)))
         ping = seen.ping_ms.get(osd, 0.0)
         slow_ping = ping > max(SLOW_PING_MS, SLOW_PING_FACTOR * usual_ping)
         if osd in seen.silent:
             score += 0.3
-            why.append('has not reported for %.0f s' % seen.silent[osd])
+            why.append('no report for %.0f s' % seen.silent[osd])
         elif slow_ping:
             score += 0.2
-            why.append('answers heartbeats in %.0f ms, others in %.1f' % (ping, usual_ping))
+            why.append('heartbeat ping time %.0f ms '
+                       '(median of all OSDs %.1f ms)' % (ping, usual_ping))
         wedged = _wedged(seen, osd, led, slow_ping)
         if wedged:
             score += 0.2
-            why.append('answers heartbeats and reports: looks like a lost renewal of read leases')
+            why.append('answers heartbeats and reports: a read lease renewal was probably lost')
         found.append(Suspect(osd, round(score, 3), ', '.join(why),
                              _advice(osd, seen, wedged, slow_ping)))
     return tuple(sorted(found, key=lambda suspect: (-suspect.score, suspect.osd))[:MOST_SUSPECTS])
@@ -146,13 +147,14 @@ def _wedged(seen: LaggySignals, osd: int, led: int, slow_ping: bool) -> bool:
 
 def _advice(osd: int, seen: LaggySignals, wedged: bool, slow_ping: bool) -> str:
     if osd in seen.silent:
-        return 'osd.%d hangs or its host is cut off: look at both; "ceph osd down %d" makes ' \
-            'its PGs peer without it' % (osd, osd)
+        return ('osd.%d hangs or its host is unreachable: check both; "ceph osd down %d" makes '
+                'its PGs peer without it') % (osd, osd)
     if wedged:
         led = next(pg.pgid for pg in seen.pgs if pg.primary == osd)
-        return 'a new interval gives out new leases: "ceph pg repeer %s", and so on' % led
+        return ('force a new interval, which renews the leases: "ceph pg repeer %s", '
+                'likewise for the other PGs') % led
     if slow_ping:
-        return 'look at the network and the load of the host of osd.%d' % osd
+        return 'check the network and the load of the host of osd.%d' % osd
     return ''
 
 

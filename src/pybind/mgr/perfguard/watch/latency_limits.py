@@ -24,7 +24,8 @@ def latency_targets(text: str) -> Dict[str, float]:
         except ValueError:
             value = 0.0
         if not pool or not 0.0 < value < float('inf'):
-            raise BadTarget('latency_targets: %r is not <pool>=<milliseconds above 0>' % part)
+            raise BadTarget('latency_targets: %r is not <pool>=<milliseconds>, '
+                            'with milliseconds above 0' % part)
         targets[pool.strip()] = value
     return targets
 

@@ -20,12 +20,12 @@ SAME_LOAD = 1.2
 
 
 def describe(finding: Finding, seconds: float) -> str:
-    """As in "store commits 3.1 ms against 0.4 +- 0.05 of 11 peers for 90 s at the same load"."""
+    """As in "store commits take 3.1 ms, 0.4 +- 0.05 ms on 11 peers, for 90 s at the same load"."""
     found = finding.comparison
     load = 'at the same load'
     if not 1 / SAME_LOAD < found.load_ratio < SAME_LOAD:
-        load = 'at %s times the load' % figure(found.load_ratio)
-    return '%s %s ms against %s +- %s of %d peers for %s %s' % (
+        load = 'at %s times their load' % figure(found.load_ratio)
+    return '%s take %s ms, %s +- %s ms on %d peers, for %s %s' % (
         CHANNELS[finding.channel], figure(found.ms), figure(found.expected_ms),
         figure(found.spread_ms), found.peers, duration(seconds), load)
 

@@ -91,7 +91,7 @@ def stop_conditions(signals: Signals,
     counts = signals.counts
     stops: List[Stop] = []
     for number, code, text in ((counts.laggy, Code.LAGGY, 'laggy'),
-                               (counts.wait, Code.LEASES, 'waiting for read leases to end')):
+                               (counts.wait, Code.LEASES, 'waiting for read leases to expire')):
         if number > 0:
             stops.append(Stop(Reason(code, '%s %s' % (pgs_are(number), text))))
     stops += _located(Code.INACTIVE, 'inactive', _stuck, signals, osd_counts, ())
@@ -185,11 +185,11 @@ def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
                      if osd.exists and not osd.up and osd.reweight > 0 and not osd.destroyed)
     if not down or 'OSD_DOWN' in signals.muted:
         return []
-    return [Stop(Reason(Code.OSD_DOWN, 'down and in: %s' % osds_text(down)), down)]
+    return [Stop(Reason(Code.OSD_DOWN, 'OSDs down but in: %s' % osds_text(down)), down)]
 
 
 def _resizing(pool: Pool) -> Reason:
-    return Reason(Code.PG_NUM_CHANGING, 'pool %s is changing from %s to %d'
+    return Reason(Code.PG_NUM_CHANGING, 'pg_num of pool %s is changing from %s to %d'
                   % (pool.name, pgs(pool.pg_num), pool.pg_num_target))
 
 

@@ -48,8 +48,8 @@ def _remote(method: str, **given: Any) -> Any:
     try:
         return mgr.remote(COMPONENT, method, **given)
     except ImportError as error:
-        raise _failure('the module perfguard is not enabled, or has failed: "ceph mgr module '
-                       'enable perfguard", "ceph health detail"', errno.ENOENT, 503) from error
+        raise _failure('the module perfguard is not enabled or has failed: see "ceph mgr module '
+                       'enable perfguard" and "ceph health detail"', errno.ENOENT, 503) from error
 
 
 def _ask(handler: str, given: Dict[str, Any]) -> Any:
@@ -68,7 +68,7 @@ def _json_object(entity: Any) -> None:
     # What is announced as too long is not read at all.
     body = b'' if (entity.length or 0) > largest else entity.fp.read(largest + 1)
     if max(entity.length or 0, len(body)) > largest:
-        raise cherrypy.HTTPError(413, 'the body has more than %d bytes' % largest)
+        raise cherrypy.HTTPError(413, 'the body exceeds %d bytes' % largest)
     try:
         document = json.loads(body.decode('utf-8') or '{}')
     except (RecursionError, ValueError) as error:
@@ -138,7 +138,7 @@ def _overview(self: Any, given: Dict[str, Any]) -> Any:
 def _api() -> type:
     methods: Dict[str, Any] = {route.handler: _command(route) for route in ROUTES}
     methods['overview'] = _method(
-        Route('GET', '/overview', 'overview', "Show all that perfguard's page needs", READ,
+        Route('GET', '/overview', 'overview', "Show the data of perfguard's page", READ,
               OVERVIEW_FIELDS), _overview)
     return type('Perfguard', (BaseController,), {
         '__doc__': 'REST API of the module perfguard.', **methods,
@@ -148,7 +148,7 @@ def _api() -> type:
 
 
 Perfguard = APIRouter('/perfguard', Scope.MANAGER)(
-    APIDoc('Guarded rebalances, latency and probes', 'Perfguard')(_api()))
+    APIDoc('Rebalances, latency and probes', 'Perfguard')(_api()))
 
 
 # ---- the page
@@ -209,7 +209,7 @@ class PerfguardPage(BaseController):
     def _serve(name: str) -> List[bytes]:
         asset = _assets().get(name)
         if asset is None:
-            raise cherrypy.HTTPError(404, 'there is no such file')
+            raise cherrypy.HTTPError(404, 'no such file')
         headers = cherrypy.response.headers
         headers['Content-Type'] = asset.media_type
         headers['Content-Security-Policy'] = SECURITY_POLICY

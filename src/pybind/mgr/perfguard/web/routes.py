@@ -56,7 +56,7 @@ def _bad(name: str, expected: str, value: Any) -> BadField:
 def _text(name: str, value: Any) -> str:
     """Numbers as well: what is a word of fio on the command line is often a number in JSON."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise _bad(name, 'a text or a number', value)
+        raise _bad(name, 'a string or a number', value)
     return str(value)
 
 
@@ -70,7 +70,7 @@ def _integer(name: str, value: Any) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _bad(name, 'an integer, 0 or more', value)
+        raise _bad(name, 'an integer of at least 0', value)
     return value
 
 
@@ -80,7 +80,7 @@ def _number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         found = -1.0
     if not 0.0 <= found < 1e15:
-        raise _bad(name, 'a number, 0 or more', value)
+        raise _bad(name, 'a number of at least 0', value)
     return found
 
 
@@ -115,45 +115,47 @@ JOINED = Kind([str], _joined)
 
 # ---- fields that several routes have
 
-_FORCE = Field('force', BOOLEAN, 'Although the cluster is not healthy')
-_DRY_RUN = Field('dry_run', BOOLEAN, 'Only tell what it would do')
+_FORCE = Field('force', BOOLEAN, 'Override health conditions')
+_DRY_RUN = Field('dry_run', BOOLEAN, 'Only preview the change')
 _WHAT = Field('what', WORDS, 'OSDs, hosts or racks', required=True)
-_RUN = Field('run', INTEGER, 'Number of the probe', required=True)
+_RUN = Field('run', INTEGER, 'ID of the probe', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
-_NEW_OSDS = (Field('osds', JOINED, 'Only these'),
-             Field('hosts', JOINED, 'Only those of these hosts'),
-             Field('weight', TEXT, 'CRUSH weight of each'))
+_NEW_OSDS = (Field('osds', JOINED, 'Only these OSDs'),
+             Field('hosts', JOINED, 'Only the OSDs of these hosts'),
+             Field('weight', TEXT, 'CRUSH weight of each OSD'))
 
-_MAP = (Field('crush_map', STRING, 'In its text form, or compiled and in base64', required=True,
+_MAP = (Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
               parameter='inbuf'),
-        Field('prior_version', INTEGER, 'Refuse unless this CRUSH version is in force'))
+        Field('prior_version', INTEGER, 'Refuse unless this is the current CRUSH version'))
 
 _TARGET = (
     Field('profile', STRING, 'latency, iops, throughput or quick'),
-    Field('pool', STRING, 'Measure this pool; without: a pool of its own'),
-    Field('osd', TEXT, 'Measure these OSDs one by one: ids, or all'),
-    Field('host', STRING, 'Measure the OSDs of this host'),
-    Field('device_class', STRING, 'Measure the OSDs of this device class'),
-    Field('repeat', TEXT, 'How often to run the jobs'),
-    Field('replicas', TEXT, "Copies in the probe's own pool"),
-    Field('store', BOOLEAN, "Bench the OSDs' stores"))
+    Field('pool', STRING, 'Pool to measure; default: a pool that the probe creates'),
+    Field('osd', TEXT, 'OSDs to measure one at a time: IDs, or all'),
+    Field('host', STRING, 'Host whose OSDs to measure'),
+    Field('device_class', STRING, 'Device class whose OSDs to measure'),
+    Field('repeat', TEXT, 'Number of repetitions of each job'),
+    Field('replicas', TEXT, 'Replicas in the pool that the probe creates'),
+    Field('store', BOOLEAN, "Run the OSDs' own bench"))
 
 _WHERE = (
     *_TARGET,
-    Field('during_campaign', BOOLEAN, 'Although a campaign moves data'),
-    Field('yes_i_really_mean_it', BOOLEAN, 'Consent to a pool of one replica'))
+    Field('during_campaign', BOOLEAN, 'Measure even while a campaign moves data'),
+    Field('yes_i_really_mean_it', BOOLEAN, 'Allow a pool with one replica'))
 
 _FIO = tuple(Field(word, TEXT, about) for word, about in (
     ('rw', 'read, write, randread, randwrite, randrw ...'), ('bs', 'Block size, such as 4k'),
-    ('iodepth', 'Operations under way at a time'), ('numjobs', 'Clones of the job'),
-    ('size', 'Bytes to work on, such as 64m'), ('nrfiles', 'Objects'),
-    ('runtime', 'Seconds to measure'), ('ramp_time', 'Seconds before that'),
-    ('rwmixread', 'Percentage of reads'), ('rate_iops', 'Operations per second at most'),
-    ('io_size', 'Bytes to transfer at most')))
+    ('iodepth', 'Operations in flight per stream'), ('numjobs', 'Number of concurrent streams'),
+    ('size', 'Total size of the objects of a stream, such as 64m'), ('nrfiles', 'Objects'),
+    ('runtime', 'Measured time in seconds'), ('ramp_time', 'Time before the '
+                                              'measurement in seconds'),
+    ('rwmixread', 'Percentage of reads'), ('rate_iops', 'Maximum operations '
+                                           'per second of each stream'),
+    ('io_size', 'Maximum number of bytes that each stream transfers')))
 
-_JOBS = (Field('interference', BOOLEAN, 'Measure the OSDs alone, together, and alone again'),
-         Field('job_file', STRING, 'A job file of fio', parameter='inbuf'))
+_JOBS = (Field('interference', BOOLEAN, 'Measure OSDs alone, together, and alone again'),
+         Field('job_file', STRING, "Job file in fio's syntax", parameter='inbuf'))
 
 
 def _get(path: str, handler: str, about: str, *fields: Field) -> Route:
@@ -170,51 +172,52 @@ def _delete(path: str, handler: str, about: str, *fields: Field) -> Route:
 
 
 ROUTES: Tuple[Route, ...] = (
-    _get('/status', 'status', 'Show what perfguard sees and does, with reasons'),
-    _get('/events', 'events', 'Show what was detected and done, newest last',
-         Field('count', INTEGER, 'How many, 20 by default')),
-    _get('/osds', 'osds', 'Show latency and slowdown of each OSD against its peers'),
-    _get('/pools', 'pools', 'Show what clients of each pool feel, and what is usual'),
-    _get('/laggy', 'laggy', 'Show laggy PGs and which OSD is to blame'),
-    _get('/history', 'history', 'Show latency over the last hour, or week',
+    _get('/status', 'status', 'Show the state of the cluster and of perfguard, with reasons'),
+    _get('/events', 'events', 'List what perfguard detected and did, newest last',
+         Field('count', INTEGER, 'Number of events, 20 by default')),
+    _get('/osds', 'osds', 'Show the latency of each OSD and its slowdown against its peers'),
+    _get('/pools', 'pools', 'Show the client latency of each pool and its baseline'),
+    _get('/laggy', 'laggy', 'Show laggy PGs and the suspect OSDs'),
+    _get('/history', 'history', 'Show latency over the last hour or week',
          Field('what', STRING, 'cluster, a pool, or osd.<id>'),
-         Field('week', BOOLEAN, 'The last week'),
+         Field('week', BOOLEAN, 'Show the last week'),
          Field('export', BOOLEAN, 'All readings of the OSDs of the cluster, a host, or osd.<id>')),
-    _get('/held', 'held', 'List what is borrowed from the cluster, and how to restore it'),
-    _post('/shutdown', 'shut_down', 'Give back everything that is borrowed',
-          Field('yes_i_really_mean_it', BOOLEAN, 'Although a campaign or a probe ends by it')),
-    _get('/mitigation', 'mitigation_ls', 'Show what is done while clients suffer'),
-    _post('/mitigation/{rung}/revert', 'mitigation_revert', 'Undo one rung of the mitigation',
+    _get('/held', 'held', 'List every borrowed setting and how to restore it'),
+    _post('/shutdown', 'shut_down', 'Give back every borrowed setting',
+          Field('yes_i_really_mean_it', BOOLEAN, 'Confirm that this ends a campaign or a probe')),
+    _get('/mitigation', 'mitigation_ls', 'Show the mitigations in force and why'),
+    _post('/mitigation/{rung}/revert', 'mitigation_revert', 'Undo one mitigation',
           Field('rung', INTEGER, 'Its id', required=True)),
 
-    _get('/rebalance', 'rebalance_status', 'Show the campaign under way, or the last one'),
-    _get('/rebalance/plan', 'rebalance_plan', 'Preview what would move'),
+    _get('/rebalance', 'rebalance_status', 'Show the active campaign, or the last one'),
+    _get('/rebalance/plan', 'rebalance_plan', 'Preview the movement'),
     _get('/rebalance/campaign', 'rebalance_ls', 'List campaigns, newest last'),
     _get('/rebalance/campaign/{campaign}', 'rebalance_show', 'Show one campaign',
          Field('campaign', INTEGER, 'Its id', required=True)),
     _post('/rebalance/prepare', 'rebalance_prepare',
-          'Begin a campaign: set norebalance, stop balancer and autoscaler', _FORCE),
+          'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _FORCE),
     _post('/rebalance/pin', 'rebalance_pin', 'Pin every remapped PG where its data is'),
-    _post('/rebalance/start', 'rebalance_start', 'Release the pinned PGs, batch by batch'),
-    _post('/rebalance/pause', 'rebalance_pause', 'Stop all movement, losing nothing'),
-    _post('/rebalance/resume', 'rebalance_resume', 'Go on after a pause'),
+    _post('/rebalance/start', 'rebalance_start', 'Release the pinned PGs in batches'),
+    _post('/rebalance/pause', 'rebalance_pause', 'Stop all movement; what was copied is kept'),
+    _post('/rebalance/resume', 'rebalance_resume', 'Continue after a pause or an abort'),
     _post('/rebalance/acknowledge', 'rebalance_acknowledge',
-          'Release although a stop condition holds',
-          Field('code', STRING, 'The code of the stop condition', required=True)),
+          'Ignore a stop condition until the campaign ends',
+          Field('code', STRING, 'Code of the stop condition', required=True)),
     _post('/rebalance/abort', 'rebalance_abort',
-          'Pin back what is under way and leave the rest pinned'),
+          'Pin back the PGs in flight and keep the rest pinned'),
     _post('/rebalance/rollback', 'rebalance_rollback',
-          'Restore the CRUSH weights or CRUSH map from before the campaign', _DRY_RUN),
+          'Restore the CRUSH weights or map from before the campaign', _DRY_RUN),
     _post('/rebalance/finish', 'rebalance_finish', 'End the campaign',
-          Field('keep', BOOLEAN, 'The pins that are left become ordinary upmaps'),
-          Field('yes_i_really_mean_it', BOOLEAN, 'Although PGs without a pin move at once')),
+          Field('keep', BOOLEAN, 'Turn the remaining pins into ordinary upmaps'),
+          Field('yes_i_really_mean_it', BOOLEAN, 'Accept that unpinnable PGs move at once')),
     _post('/rebalance/expand', 'expand',
-          'Give new OSDs their weight without remapping one PG, then fill them',
+          'Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them',
           *_NEW_OSDS, _DRY_RUN, _FORCE),
     _post('/rebalance/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
-    _post('/rebalance/undrain', 'undrain', 'Give what was drained its weight back',
+    _post('/rebalance/undrain', 'undrain', 'Restore the CRUSH weights of '
+          'drained OSDs, hosts or racks',
           _WHAT, _DRY_RUN, _FORCE),
-    _post('/rebalance/apply', 'rebalance_apply', 'Put a new CRUSH map in force', *_MAP,
+    _post('/rebalance/apply', 'rebalance_apply', 'Set a new CRUSH map', *_MAP,
           _DRY_RUN, _FORCE),
 
     # Nothing is changed. Fields are in the body, since a CRUSH map or a job file may be one.
@@ -234,28 +237,29 @@ ROUTES: Tuple[Route, ...] = (
     _post('/probe', 'probe_run', 'Measure with short I/O', *_WHERE, *_FIO, *_JOBS, _DRY_RUN,
           permission=CREATE),
     _get('/probe/compare', 'probe_compare', 'Compare two probes',
-         Field('before', INTEGER, 'Number of a probe', required=True),
-         Field('after', INTEGER, 'Number of another', required=True)),
-    _get('/probe/{run}', 'probe_show', 'Show what a probe has found', _RUN),
-    _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the probe under way', _RUN),
-    _post('/probe/{run}/abandon', 'probe_abandon', 'Give up cleaning up after a probe', _RUN),
-    _delete('/probe/{run}', 'probe_rm', "Forget a probe's results", _RUN),
-    _get('/baseline', 'probe_baseline_ls', 'List what later probes are held against'),
-    _post('/baseline', 'probe_baseline_set', 'Hold later probes against this one', _RUN,
+         Field('before', INTEGER, 'ID of the earlier probe', required=True),
+         Field('after', INTEGER, 'ID of the later probe', required=True)),
+    _get('/probe/{run}', 'probe_show', 'Show the results of a probe', _RUN),
+    _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN),
+    _post('/probe/{run}/abandon', 'probe_abandon', 'Give up the clean-up of a probe', _RUN),
+    _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN),
+    _get('/baseline', 'probe_baseline_ls', 'List the baselines of probes'),
+    _post('/baseline', 'probe_baseline_set', 'Make a probe a baseline', _RUN,
           permission=CREATE),
-    _delete('/baseline/{run}', 'probe_baseline_rm', 'Hold probes against this one no more', _RUN),
+    _delete('/baseline/{run}', 'probe_baseline_rm', 'Remove a baseline; '
+            'the probe itself is kept', _RUN),
     _get('/schedule', 'probe_schedule_ls', 'List scheduled probes and when they are due'),
-    _post('/schedule', 'probe_schedule_add', 'Run a probe once in every window', _SCHEDULE,
+    _post('/schedule', 'probe_schedule_add', 'Run a probe once in each time window', _SCHEDULE,
           *_WHERE, *(Field(name, TEXT, about) for name, about in (
               ('begin_time', 'HHMM'), ('end_time', 'HHMM'),
-              ('begin_weekday', '0 is Sunday'), ('end_weekday', '0 is Sunday'),
-              ('every_days', 'Days between two'))), permission=CREATE),
-    _delete('/schedule/{schedule}', 'probe_schedule_rm', 'Drop a scheduled probe', _SCHEDULE))
+              ('begin_weekday', 'Weekday, 0 is Sunday'), ('end_weekday', 'Weekday, 0 is Sunday'),
+              ('every_days', 'Days between two probes'))), permission=CREATE),
+    _delete('/schedule/{schedule}', 'probe_schedule_rm', 'Remove a scheduled probe', _SCHEDULE))
 
 #: The page's own request, which is no command.
 OVERVIEW_FIELDS = (
-    Field('since', NUMBER, 'Seconds since the epoch: only points and events that are newer'),
-    Field('pools', WORDS, 'Ids of the pools to tell the history of; without: the busiest'))
+    Field('since', NUMBER, 'Seconds since the epoch: return only newer points and events'),
+    Field('pools', WORDS, 'IDs of the pools whose history to return; default: the busiest pools'))
 
 
 def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, Any]:
@@ -266,7 +270,7 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
     known = {field.name: field for field in fields}
     for name in given:
         if name not in known:
-            raise BadField('field %.60r is not known here; known: %s' % (
+            raise BadField('unknown field %.60r; must be one of: %s' % (
                 name, ', '.join(sorted(known)) or 'none'))
     for field in fields:
         if field.required and given.get(field.name) is None:
@@ -285,7 +289,7 @@ def refuse_twice(in_path: Collection[str], body: Collection[str]) -> None:
     """Raises BadField where the body has a field that the path has already."""
     for name in in_path:
         if name in body:
-            raise BadField('field %r is in the path already' % name)
+            raise BadField('field %r is already in the path' % name)
 
 
 _HTTP_OF = {errno.EINVAL: 400, errno.ENOENT: 404, errno.EAGAIN: 503, errno.ETIMEDOUT: 504}

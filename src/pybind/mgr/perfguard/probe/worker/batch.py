@@ -66,5 +66,5 @@ class Batch:
                 left = self._deadline - time.monotonic()
                 if left <= 0:
                     raise Failed(errno.ETIMEDOUT,
-                                 '%d operations had no answer in time' % self._open)
+                                 'operations without an answer in time: %d' % self._open)
                 self._changed.wait(min(left, LOOK_SECONDS))

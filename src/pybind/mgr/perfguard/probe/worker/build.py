@@ -18,7 +18,7 @@ def build(folder: str) -> Optional[str]:
     """Put the core into a folder (of an installed worker); None, or why there is none."""
     compiler = _compiler()
     if not compiler:
-        return 'there is no C compiler'
+        return 'no C compiler found'
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'core.c')
     target = os.path.join(folder, CORE)
     # A process that has the old one loaded keeps it.

@@ -116,5 +116,5 @@ def _in_time(call: Callable[[], List[str]], deadline: float) -> List[str]:
     if errors:
         raise errors[0]
     if not found:
-        raise Failed(errno.ETIMEDOUT, 'the objects could not be listed in time')
+        raise Failed(errno.ETIMEDOUT, 'could not list the objects in time')
     return found[0]

@@ -73,7 +73,7 @@ class Flow:
         """Why it has ended by itself before its time, '' if it has not."""
         if self._errors < ERRORS_MAX:
             return ''
-        return '%d errors, the first: %s' % (self._errors, self._first_error)
+        return '%d failed operations; first error: %s' % (self._errors, self._first_error)
 
     def result(self) -> StreamResult:
         with self._lock:

@@ -69,7 +69,7 @@ class Listing:
     @staticmethod
     def _check(returned: int) -> int:
         if returned < 0:
-            raise Failed(returned, 'the objects could not be listed: %s' % words(returned))
+            raise Failed(returned, 'could not list the objects: %s' % words(returned))
         return returned
 
 
@@ -88,5 +88,5 @@ def _library() -> Any:
         rados.rados_object_list_cursor_cmp.restype = c_int
         rados.rados_conf_set.argtypes = [c_void_p, c_char_p, c_char_p]
     except (AttributeError, OSError) as e:
-        raise Failed(2, 'the objects cannot be listed: %s' % e)
+        raise Failed(2, 'could not list the objects: %s' % e)
     return rados

@@ -78,7 +78,7 @@ def _signals(ear: Ear) -> None:
 def _bound(mouth: Mouth, limit_seconds: float) -> None:
     """The end comes in time, whatever hangs: by a thread, and should that hang by the kernel."""
     def late() -> None:
-        mouth.error(errno.ETIMEDOUT, 'not done in %g s' % limit_seconds)
+        mouth.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
         _exit(mouth, 'failed')
 
     timer = threading.Timer(limit_seconds + LATE_SECONDS, late)

@@ -68,7 +68,7 @@ def _load(path: str) -> Any:
     library.core_connect.argtypes = [c_char_p, c_char_p, POINTER(c_char_p), ctypes.c_size_t,
                                      c_char_p, c_char_p, POINTER(c_void_p)]
     if library.core_load(LIBRARY.encode()) < 0:
-        raise Failed(2, 'no native engine: %s has not what it needs' % LIBRARY)
+        raise Failed(2, 'no native engine: %s lacks required functions' % LIBRARY)
     return library
 
 
@@ -81,7 +81,7 @@ def _check_layout(library: Any) -> None:
     except AttributeError:
         pass  # from before there was a version
     if list(found) != wanted:
-        raise Failed(2, 'no native engine: %s is of another version (%s, not %s)' % (
+        raise Failed(2, 'no native engine: %s has version %s, not %s' % (
             CORE, list(found), wanted))
 
 
@@ -189,7 +189,8 @@ class NativeFlows:
 
     def hopeless(self) -> str:
         found = (flow for flow in self._flows if flow.seen.errors >= ERRORS_MAX)
-        return next(('%d errors, the first: %s' % (flow.seen.errors, flow.first_error())
+        return next(('%d failed '
+                     'operations; first error: %s' % (flow.seen.errors, flow.first_error())
                      for flow in found), '')
 
     def second(self, number: int) -> Tuple[int, int, int, int]:

@@ -126,7 +126,7 @@ class Stepping:
         if self._ear.cancelled.is_set():
             self._cut_short = self._ear.reason
         elif now >= self._stop_at:
-            self._cut_short = 'the time of the whole run is over'
+            self._cut_short = 'the time limit of the probe is reached'
         return not (self._cut_short or self._streams.ended()
                     or now * 1e9 >= self._window.end_ns)
 
@@ -151,5 +151,5 @@ class Stepping:
     def _why(self) -> str:
         open_operations = self._streams.in_flight()
         if not self._cut_short and open_operations:
-            return '%d operations had no answer' % open_operations
+            return 'operations without an answer: %d' % open_operations
         return self._cut_short or self._streams.hopeless()

@@ -11,7 +11,7 @@ from typing import Any, Optional
 from ..types import Json
 
 #: The reason that is given where the mgr, or whoever began the worker, has gone.
-GONE = 'the process that began the worker is gone'
+GONE = 'the process that started the worker has ended'
 STDOUT = 1
 #: Bytes of one write: a reader that is slow is known from one that does not read.
 CHUNK_BYTES = 64 << 10
@@ -66,7 +66,7 @@ class Ear:
         """The first line; then others are listened to. Raises ValueError where it is no JSON."""
         data = json.loads(sys.stdin.readline())
         if not isinstance(data, dict):
-            raise ValueError('the request is no JSON object')
+            raise ValueError('the request is not a JSON object')
         threading.Thread(target=self._listen, daemon=True).start()
         return data
 

@@ -141,7 +141,7 @@ def break_(tools: Tools, how: str) -> None:
 @pytest.mark.parametrize('how, reason', [
     ('missing', 'is not installed'), ('fails', 'last words'),
     ('fewer', 'not the same PGs'), ('other words', 'not the mapping of PG 1.1'),
-    ('no JSON', 'cannot be read'), ('other JSON', 'cannot be read')])
+    ('no JSON', 'cannot read'), ('other JSON', 'cannot read')])
 def test_whatever_is_wrong_is_a_reason(tools: Tools, how: str, reason: str) -> None:
     break_(tools, how)
     found = tools.outlook()
@@ -197,5 +197,5 @@ def test_maps_in_every_form(tools: Tools) -> None:
 def test_rules_of_a_map(tools: Tools) -> None:
     assert crush_preview.rules_of(b'map\0', lambda: False).weights() == {}
     tools.dump = '{}'
-    with pytest.raises(ToolFailed, match='cannot be read'):
+    with pytest.raises(ToolFailed, match='cannot read'):
         crush_preview.rules_of(b'map\0', lambda: False)

@@ -194,7 +194,7 @@ def test_counters_that_are_nonsense(counter: str, point: Any,
     reader.hang = (1,)
     for _ in range(5):
         assert set(reader().counters) == {0, 2}
-    assert caplog.text.count('osd.1: counters cannot be read') == 1
+    assert caplog.text.count('osd.1: cannot read counters') == 1
 
 
 def test_counters_without_labels_are_preferred() -> None:
@@ -610,7 +610,7 @@ def test_an_answer_that_is_nonsense_is_logged_and_passed_over(
         assert len(found.counters) == 3 and found.latencies == ()
         assert not any(found.unreadable.values()) and not found.ping_ms
         assert found.untrimmed_epochs is None
-    assert 'osd.0: ' in caplog.text and 'cannot be read' in caplog.text
+    assert 'osd.0: cannot read' in caplog.text
 
 
 # ---- metadata, states of PGs

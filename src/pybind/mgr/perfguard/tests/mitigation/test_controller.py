@@ -82,7 +82,7 @@ def test_up_and_down_without_a_campaign() -> None:
     assert set(driver.states().values()) == {'idle'}
     assert 'norebalance' not in cluster.flags and cluster.osd_config == FOUND
     assert driver.told() == ['norebalance is set', 'recovery is slowed',
-                             'slow recovery: undoing', 'recovery is as before',
+                             'slow recovery: undoing', 'recovery options are given back',
                              'norebalance: undoing', 'norebalance is given back']
     assert [line for line in cluster.logged if line.startswith('norebalance is set')]
 

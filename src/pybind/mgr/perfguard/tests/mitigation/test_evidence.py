@@ -19,9 +19,10 @@ def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, .
 @pytest.mark.parametrize('seen,code,text', [
     (found(PgCounts(laggy=1)), 'LAGGY', '1 PG is laggy'),
     (found(laggy=True), 'LAGGY_LATELY', 'PGs were laggy within the last three reports'),
-    (found(PgCounts(wait=4), laggy=True), 'LEASES', '4 PGs are waiting for read leases to end'),
+    (found(PgCounts(wait=4), laggy=True), 'LEASES', '4 PGs are waiting for read leases to expire'),
     (found(slow={'osd.3': 2, 'osd.4': 1, 'mon.a': 7}), 'SLOW_OPS', '3 slow operations'),
-    (found(late=('reads of pool rbd',)), 'SLOW_POOL', 'reads of pool rbd are slower than usual')])
+    (found(late=('reads of pool rbd',)), 'SLOW_POOL', 'reads of pool rbd are '
+     'slower than their baseline')])
 def test_trouble(seen: Evidence, code: str, text: str) -> None:
     assert seen.trouble == (Reason(code, text),)
 

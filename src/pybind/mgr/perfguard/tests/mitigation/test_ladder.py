@@ -363,7 +363,7 @@ def test_an_option_that_changes_while_it_is_undone_is_theirs() -> None:
     world.config['osd', 'osd_max_backfills'] = '8'
     world.run(3)
     assert world.config == {('osd', 'osd_max_backfills'): '8'}
-    assert 'osd_max_backfills of osd is left as it is' in world.events
+    assert 'osd_max_backfills of osd remains unchanged' in world.events
 
 
 def test_a_flag_that_somebody_clears_is_not_set_again() -> None:

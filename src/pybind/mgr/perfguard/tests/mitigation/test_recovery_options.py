@@ -86,8 +86,8 @@ def test_a_sleep_of_the_section_global_is_found() -> None:
 def test_a_sleep_for_all_drives_is_left_alone() -> None:
     plan = slow_recovery(entries(osd__osd_recovery_sleep='0.01'), {'wpq'})
     assert sleeps(plan) == {}
-    assert plan.remarks == ('osd_recovery_sleep of osd is 0.01 for every kind of drive and left '
-                            'alone',)
+    assert plan.remarks == ('osd_recovery_sleep of osd is 0.01 for every drive '
+                            'type and remains unchanged',)
 
 
 def test_mclock_has_its_profile_alone() -> None:

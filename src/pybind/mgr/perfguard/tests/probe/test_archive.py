@@ -148,7 +148,7 @@ def test_what_is_not_read_yet(opened: Open, database: FakeDatabase) -> None:
     database.flowing.clear()
     archive = opened()
     archive.load()
-    assert 'being read' in archive.unread
+    assert 'still reading' in archive.unread
     database.error = ValueError('no such pool')
     database.flowing.set()
     wait_for(lambda: 'no such pool' in archive.unread)
@@ -323,4 +323,4 @@ def test_damage_is_told_and_the_rest_is_read(opened: Open, kv: MemoryKv,
     archive = opened()
     assert [each.id for each in archive.load()] == [2]
     collected(archive, 6)
-    assert [text.split(' (')[0] for text in archive.lost] == ['probe/1', 'run 5 in the database']
+    assert [text.split(' (')[0] for text in archive.lost] == ['probe/1', 'probe 5 in the database']

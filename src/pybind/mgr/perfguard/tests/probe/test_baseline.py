@@ -32,10 +32,10 @@ def test_a_slower_run_is_told_and_a_good_one_ends_it() -> None:
     found = regressions(baselines, history(base, slow))
     check = health_check(found)[CHECK]
     assert check['severity'] == 'warning' and check['count'] == 1
-    assert check['summary'] == 'probes are slower than their baseline: pool:rbd'
+    assert check['summary'] == 'probes slower than their baseline: pool:rbd'
     assert check['detail'][0].startswith(
-        'pool:rbd (run 2 against run 1): latency read: 0.50 times (')
-    assert '); 500 IOPS, before 1,000' in check['detail'][0]
+        'pool:rbd (probe 2 compared with probe 1): latency read: 0.50 times (')
+    assert '); 500 IOPS (before: 1,000 IOPS)' in check['detail'][0]
     assert health_check(regressions(baselines, history(base, slow, good))) == {}
 
 
@@ -89,7 +89,8 @@ def test_two_targets_are_two_baselines() -> None:
 def test_what_cannot_be_a_baseline() -> None:
     good = measured(1, 9, 9)
     for record in (replace(good, state='failed'), replace(good, results=())):
-        with pytest.raises(BadJob, match='run 1 is [a-z]+: only a run that is done can be a base'):
+        with pytest.raises(BadJob, match='probe 1 is [a-z]+: only a probe '
+                           'that is done can be a base'):
             Baselines().with_run(record)
 
 

@@ -94,7 +94,7 @@ def test_a_verdict_tells_its_numbers() -> None:
     assert latency.ratio == pytest.approx(2.0, rel=0.01) and latency.verdict == SLOWER
     assert line.estimates['bandwidth'].b == 500.0 * 4096
     assert line.why.startswith('0.50 times (0.')
-    assert '); 500 IOPS, before 1,000; p99 6 ms, before 3' in line.why
+    assert '); 500 IOPS (before: 1,000 IOPS); p99 6 ms (before: 3 ms)' in line.why
 
 
 def test_faster_and_what_does_not_matter() -> None:
@@ -116,14 +116,14 @@ def test_a_fixed_rate_leaves_only_latency() -> None:
                                for each in range(3)]) for number, mean in ((1, 1e6), (2, 3e6)))
     line = compare(fast, slow).lines[0]
     assert line.estimates['iops'].verdict == SAME and line.verdict == SLOWER
-    assert line.why.startswith('3.00 times (') and line.why.endswith('); 3 ms, before 1')
+    assert line.why.startswith('3.00 times (') and line.why.endswith('); 3 ms (before: 1 ms)')
 
 
 def test_a_long_tail_alone() -> None:
     a, b = flat(1, 1000, 1010, 990), flat(2, 1000, 1010, 990, p99_ratio=30.0)
     line = compare(a, b).lines[0]
     assert line.estimates['iops'].verdict == SAME and line.verdict == SLOWER
-    assert line.why.endswith('; p99 30 ms, before 3')
+    assert line.why.endswith('; p99 30 ms (before: 3 ms)')
     # One odd repetition is no tail, and three a side are no reason for an alarm.
     odd = run(3, [*zip(b.steps[:1], b.results[:1]), *zip(a.steps[1:], a.results[1:])])
     assert compare(a, odd).lines[0].verdict == SAME
@@ -137,18 +137,19 @@ def test_only_what_both_have_is_compared() -> None:
     b = run(2, [step(LATENCY, [1000.0] * 10), step(WRITING, [700.0] * 10)])
     found = compare(a, b)
     assert [line.label for line in found.lines] == ['latency read']
-    assert 'only in run 1: iops read' in found.notes
-    assert 'only in run 2: latency write' in found.notes
+    assert 'only in probe 1: iops read' in found.notes
+    assert 'only in probe 2: latency write' in found.notes
 
 
 def test_nothing_in_common() -> None:
     a, b = run(1, [step(LATENCY, [1.0] * 9)]), run(2, [step(LINEAR, [1.0] * 9)])
-    with pytest.raises(NothingInCommon, match='runs 1 and 2 have no job in common: latency read '
-                                              'against throughput read'):
+    with pytest.raises(NothingInCommon, match='cannot compare probes 1 and 2: they have no job in '
+                                              'common .latency read; throughput read'):
         compare(a, b)
-    with pytest.raises(NothingInCommon, match='run 1 probed pool:rbd, run 3 pool:other: different'):
+    with pytest.raises(NothingInCommon, match='cannot compare probe 1 of pool:rbd '
+                       'with probe 3 of pool:other'):
         compare(a, replace(a, id=3, target=Target('pool', 'other')))
-    with pytest.raises(NothingInCommon, match='against nothing measured'):
+    with pytest.raises(NothingInCommon, match='no measurement'):
         compare(a, run(4, []))
 
 
@@ -177,15 +178,15 @@ def notes(a: RunRecord, b: RunRecord) -> str:
 
 def test_what_to_keep_in_mind() -> None:
     a, b = flat(1, 1000), flat(2, 1000)
-    assert 'the evidence is thin: one repetition' in notes(a, b)
+    assert 'the result is uncertain: one repetition' in notes(a, b)
     assert notes(flat(1, 9, 9, 9), flat(2, 9, 9, 9)) == ''
-    assert 'two repetitions tell little' in notes(flat(1, 9, 9, 9), flat(2, 9, 9))
+    assert 'two repetitions hardly show' in notes(flat(1, 9, 9, 9), flat(2, 9, 9))
     limited = replace(b, results=(replace(b.results[0], client_limited=True),))
-    assert "run 2 was bound by the probe's own CPU in latency read" in notes(a, limited)
+    assert 'the CPU of the probe process limited probe 2 in latency read' in notes(a, limited)
     scrubbed = replace(b, conditions=('deep scrub of 3 PGs', 'the balancer was on'))
-    assert 'while run 2 ran: deep scrub of 3 PGs; the balancer was on' in notes(a, scrubbed)
+    assert 'during probe 2: deep scrub of 3 PGs; the balancer was on' in notes(a, scrubbed)
     cut = replace(b, state='cancelled', steps=b.steps * 2)
-    assert 'run 2 is cancelled: it has 1 of 2 steps' in notes(a, cut)
+    assert 'probe 2 is cancelled with 1 of 2 measurements' in notes(a, cut)
 
 
 def test_streams_of_one_job_are_added_up() -> None:

@@ -64,7 +64,7 @@ def test_buckets_hold_what_they_say():
 
 def test_the_native_engine_has_the_same_buckets(tmp_path):
     if shutil.which('cc') is None:
-        pytest.skip('there is no C compiler')
+        pytest.skip('no C compiler found')
     core = Path(worker.__file__).with_name('core.c')
     source = tmp_path / 'buckets.c'
     source.write_text('#include "%s"\nunsigned exported(uint64_t latency)\n'

@@ -35,7 +35,7 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize('text', ['', 'k', '-4k', '+4k', '4 k', '1.5k', '4k,8k', '0x1000', 'inf',
                                   '\u0664k', '4p', '4i', '9' * 30])
 def test_no_sizes(text: str) -> None:
-    with pytest.raises(BadJob, match='bs=.*a size is wanted'):
+    with pytest.raises(BadJob, match='bs=.*must be a size'):
         parse_size('bs', text)
 
 
@@ -47,7 +47,7 @@ def test_times(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize('text', ['', 's', '-1', 'nan', 'inf', '1e3', '10 min', '1d', '.5', '5.'])
 def test_no_times(text: str) -> None:
-    with pytest.raises(BadJob, match='runtime=.*a time is wanted'):
+    with pytest.raises(BadJob, match='runtime=.*must be a time'):
         parse_seconds('runtime', text)
 
 
@@ -120,39 +120,39 @@ def test_jobs_that_words_make_equal_count_once() -> None:
 
 
 @pytest.mark.parametrize('words, part', [
-    ({'rw': 'trim'}, 'rw=trim: one of read, write, randread, randwrite, rw, randrw is wanted'),
-    ({'bs': '511'}, 'bs=511: it must be from 512 to 64m'),
-    ({'bs': '65m'}, 'bs=65m: it must be from 512 to 64m'),
+    ({'rw': 'trim'}, 'rw=trim: must be one of read, write, randread, randwrite, rw, randrw'),
+    ({'bs': '511'}, 'bs=511: must be from 512 to 64m'),
+    ({'bs': '65m'}, 'bs=65m: must be from 512 to 64m'),
     ({'bs': '8m', 'size': '64m', 'nrfiles': '16'},
-     'bs=8m is larger than an object, which has 4m (size=64m in 16 objects)'),
-    ({'iodepth': '0'}, 'iodepth=0: it must be from 1 to 1024'),
+     'bs=8m is larger than an object of 4m (size=64m in 16 objects)'),
+    ({'iodepth': '0'}, 'iodepth=0: must be from 1 to 1024'),
     ({'iodepth': '1025'}, 'from 1 to 1024'),
-    ({'iodepth': '-1'}, 'iodepth=-1: a whole number is wanted'),
-    ({'iodepth': '1.5'}, 'a whole number is wanted'),
+    ({'iodepth': '-1'}, 'iodepth=-1: must be a whole number'),
+    ({'iodepth': '1.5'}, 'must be a whole number'),
     ({'numjobs': '65'}, 'from 1 to 64'),
     ({'nrfiles': '4097'}, 'from 1 to 4096'),
     ({'nrfiles': '0'}, 'from 1 to 4096'),
-    ({'size': '64m', 'nrfiles': '7'}, 'size=64m in 7 objects: they would not be equally large'),
-    ({'size': '1g', 'nrfiles': '4'}, 'size=1g in 4 objects: an object can have 128m at most'),
-    ({'size': '0'}, 'size=0: it must be'),
-    ({'runtime': '0'}, 'runtime=0: it must be from 0.1 s to 3600 s'),
-    ({'runtime': '2h'}, 'runtime=2h: it must be from 0.1 s to 3600 s'),
-    ({'ramp_time': '11m'}, 'ramp_time=11m: it must be from 0 s to 600 s'),
-    ({'rwmixread': '101'}, 'rwmixread=101: it must be from 0 to 100'),
-    ({'rwmixread': '50'}, 'rwmixread=50: no job reads and writes'),
+    ({'size': '64m', 'nrfiles': '7'}, 'size=64m in 7 objects: the objects would differ in size'),
+    ({'size': '1g', 'nrfiles': '4'}, 'size=1g in 4 objects: an object is limited to 128m'),
+    ({'size': '0'}, 'size=0: must be'),
+    ({'runtime': '0'}, 'runtime=0: must be from 0.1 s to 3600 s'),
+    ({'runtime': '2h'}, 'runtime=2h: must be from 0.1 s to 3600 s'),
+    ({'ramp_time': '11m'}, 'ramp_time=11m: must be from 0 s to 600 s'),
+    ({'rwmixread': '101'}, 'rwmixread=101: must be from 0 to 100'),
+    ({'rwmixread': '50'}, 'rwmixread=50 requires a job that reads and writes'),
     ({'io_size': '4095'}, 'io_size=4095 is less than one operation (bs=4k)'),
-    ({'rate_iops': 'many'}, 'rate_iops=many: a whole number is wanted'),
-    ({'bs': '4m', 'iodepth': '129'}, 'more than 512m in flight'),
-    ({'nrfiles': '4096', 'numjobs': '5'}, 'nrfiles=4096 in 5 streams: more than 16384 objects'),
-    ({'iodepth': '1024', 'numjobs': '5'}, 'more than 4096 operations in flight'),
-    ({'block': '4k'}, 'block=4k: there is no such word; known are rw, bs, iodepth')])
+    ({'rate_iops': 'many'}, 'rate_iops=many: must be a whole number'),
+    ({'bs': '4m', 'iodepth': '129'}, 'limit is 512m in flight'),
+    ({'nrfiles': '4096', 'numjobs': '5'}, 'nrfiles=4096 with numjobs=5: limit is 16384 objects'),
+    ({'iodepth': '1024', 'numjobs': '5'}, 'limit is 4096 operations in flight'),
+    ({'block': '4k'}, 'block=4k: unknown job option; must be one of rw, bs, iodepth')])
 def test_refused(words: Dict[str, str], part: str) -> None:
     assert part in refused(words={'rw': 'randread', **words})
 
 
 def test_profile_or_job_file() -> None:
-    assert refused('fast') == ("there is no profile 'fast': latency, iops, throughput, quick are "
-                               "known")
+    assert refused('fast') == ("unknown profile 'fast': must be one of latency, "
+                               'iops, throughput, quick')
     assert 'not both' in refused('quick', {}, '[a]\nrw=read')
 
 
@@ -196,21 +196,22 @@ def test_job_file_a_second_global_section_is_for_what_follows() -> None:
 @pytest.mark.parametrize('text, part', [
     ('', 'the job file has no job'),
     ('[global]\nrw=read', 'the job file has no job'),
-    ('rw=read', 'line 1 of the job file: rw=read stands before any [section]'),
-    ('[a]\nrw=read\nfsync=1', 'line 3 of the job file, [a]: unknown key fsync; known are rw, bs'),
+    ('rw=read', 'line 1 of the job file: rw=read is not in a [section]'),
+    ('[a]\nrw=read\nfsync=1', 'line 3 of the job file, [a]: unknown key '
+     'fsync; must be one of rw, bs'),
     ('[global]\npool=rbd\n[a]', 'line 2 of the job file, [global]: unknown key pool'),
-    ('[a\nrw=read', 'line 1 of the job file: [a is no [section]'),
-    ('[]\nrw=read', 'is no [section]'),
-    ('[%s]' % ('a' * 65), 'is no [section]'),
-    ('[a]\nrw=read\n[a]\nrw=write', 'line 3 of the job file: there are two jobs [a]'),
-    ('[a]\nrw=read\nioengine=libaio', 'ioengine=libaio: only ioengine=rados is possible'),
-    ('[a]\nrw=read\ntime_based=0', 'only time_based or time_based=1 is possible'),
-    ('[a]\nrw=read\nruntime=0', 'line 3 of the job file, [a]: runtime=0: it must be'),
+    ('[a\nrw=read', 'line 1 of the job file: [a is not a [section]'),
+    ('[]\nrw=read', 'is not a [section]'),
+    ('[%s]' % ('a' * 65), 'is not a [section]'),
+    ('[a]\nrw=read\n[a]\nrw=write', 'line 3 of the job file: duplicate job [a]'),
+    ('[a]\nrw=read\nioengine=libaio', 'ioengine=libaio: must be ioengine=rados'),
+    ('[a]\nrw=read\ntime_based=0', 'must be time_based or time_based=1'),
+    ('[a]\nrw=read\nruntime=0', 'line 3 of the job file, [a]: runtime=0: must be'),
     ('[a]\nbs=8k', 'job a: rw is missing'),
     ('[a]\nrw=read\nbs=8m\nnrfiles=16', 'job a: bs=8m is larger than an object'),
-    ('[a]\nrw=read\nrate_iops', 'rate_iops=: a whole number is wanted'),
+    ('[a]\nrw=read\nrate_iops', 'rate_iops=: must be a whole number'),
     ('#\n' * 2001, 'the job file has 2001 lines'),
-    (''.join('[%d]\nrw=read\n' % number for number in range(33)), '33 jobs: at most 32')])
+    (''.join('[%d]\nrw=read\n' % number for number in range(33)), '33 jobs (limit 32)')])
 def test_job_file_refused(text: str, part: str) -> None:
     assert part in refused(job_file=text)
 

@@ -50,4 +50,4 @@ def test_one_that_cannot_be_judged_does_not_keep_the_next_from_it(
     asked.ask(record(1), record(2))
     asked.ask(record(1), record(4))
     assert verdicts(asked, 1) == [Verdict(1, 4, None)]
-    assert 'probe 2 cannot be held against probe 1' in caplog.text
+    assert 'cannot compare probe 2 with probe 1' in caplog.text

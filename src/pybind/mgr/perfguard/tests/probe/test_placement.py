@@ -61,15 +61,15 @@ def test_names_of_one_osd_are_those_among_all() -> None:
 
 
 def test_an_osd_that_leads_nothing() -> None:
-    with pytest.raises(BadJob, match='osd.9 leads none of the 100 PGs of the pool'):
+    with pytest.raises(BadJob, match='osd.9: it is primary of none of the 100 PGs of the pool'):
         led_by(3, 100, leads_of(3, 100, 6), [9])
     # PGs of other pools, and such as a merge has removed, do not count.
-    with pytest.raises(BadJob, match='leads none'):
+    with pytest.raises(BadJob, match='primary of none'):
         led_by(3, 16, {'4.1': 9, '3.10': 9, '3.1': 8}, [9])
 
 
 def test_too_few_pgs_among_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('perfguard.probe.placement.MAX_TRIES', 2000)
-    with pytest.raises(BadJob, match='osd.7 leads 1 of the 4096 PGs of the pool: too few to find '
-                                     '16 objects'):
+    with pytest.raises(BadJob, match='osd.7 is primary of 1 of the 4096 PGs of the pool: too '
+                                     'few to place 16 objects'):
         names_by_osd(PREFIX, 4096, {7: [1]}, 16)

@@ -116,7 +116,7 @@ def test_a_pool_of_which_nothing_is_reported_yet() -> None:
     assert 'free' in found
 
 
-@pytest.mark.parametrize('changes, text', [({'probe_max_bytes': 1024}, 'more than the'),
+@pytest.mark.parametrize('changes, text', [({'probe_max_bytes': 1024}, 'would store'),
                                            ({'probe_max_seconds': 1}, 'would take')])
 def test_over_the_budget(changes: Dict[str, Any], text: str) -> None:
     found, = refusals(IN_POOL, ProbeCluster(), options=replace(OPTIONS, **changes))
@@ -167,7 +167,7 @@ def test_an_osd_that_leads_nothing_of_the_pool() -> None:
     cluster = ProbeCluster(pgs=2)
     led = {pg.up[0] for pgid, pg in cluster.pg.items() if pgid.startswith('1.')}
     idle = next(osd for osd in cluster.toys if osd not in led)
-    with pytest.raises(Refused, match='osd.%d leads none' % idle):
+    with pytest.raises(Refused, match='osd.%d: it is primary of none' % idle):
         drafted(replace(IN_POOL, osd=str(idle)), cluster)
 
 

@@ -119,14 +119,14 @@ def test_interference() -> None:
     assert rows[-1].alone == 3000.0
     findings = interference_findings(rows)
     assert len(findings) == 4
-    assert findings[-1] == ('all OSDs: latency read 0.50 times as fast together as alone '
-                            '(1,500, 3,000 IOPS)')
+    assert findings[-1] == ('all OSDs: latency read: together 0.50 times as fast as '
+                            'alone (1,500, 3,000 IOPS)')
 
 
 def test_what_does_not_recover() -> None:
     findings = interference_findings(interference(disturbed(0.95, 0.1)))
-    assert findings[0] == ('osd.0: latency read 0.10 times as fast alone after it as before '
-                           '(100, 1,000 IOPS)')
+    assert findings[0] == ('osd.0: latency read: alone again 0.10 times as fast as alone '
+                           'before (100, 1,000 IOPS)')
 
 
 def test_what_may_be_chance_is_no_finding() -> None:

@@ -80,7 +80,7 @@ def test_details_of_a_regression() -> None:
 
 def test_details_of_what_has_measured_nothing() -> None:
     text = tables.details(PROBED.details(4))
-    assert 'nothing has been measured' in text and '- no connection' in text
+    assert 'no measurements' in text and '- no connection' in text
 
 
 def test_expectations_follow_the_device_class() -> None:
@@ -94,7 +94,7 @@ def test_expectations_follow_the_device_class() -> None:
 def test_comparison() -> None:
     found = json.loads(json.dumps(PROBED.compared(1, 2)))
     assert found['verdict'] == 'slower' and found['lines'][0]['iops']['a'] == 2050.0
-    assert tables.comparison(found).startswith('probe 2 against probe 1: slower')
+    assert tables.comparison(found).startswith('probe 2 compared with probe 1: slower')
 
 
 @pytest.mark.parametrize('before, after, code', [(1, 9, errno.ENOENT), (9, 1, errno.ENOENT),
@@ -106,15 +106,16 @@ def test_what_cannot_be_compared(before: int, after: int, code: int) -> None:
 
 
 def test_a_run_that_is_not_known() -> None:
-    with pytest.raises(Refused, match='there is no probe 9'):
+    with pytest.raises(Refused, match='probe 9 does not exist'):
         PROBED.details(9)
 
 
 def test_a_run_that_is_not_read_yet() -> None:
     with pytest.raises(Refused) as refused:
-        replace(PROBED, unread='the history of probes is being read').details(9)
-    assert refused.value.errno == errno.EAGAIN and 'being read' in str(refused.value)
-    assert replace(PROBED, unread='the history of probes is being read').details(1)['id'] == 1
+        replace(PROBED, unread='perfguard is still reading the history of probes').details(9)
+    assert refused.value.errno == errno.EAGAIN and 'still reading' in str(refused.value)
+    assert replace(PROBED, unread='perfguard is still '
+                   'reading the history of probes').details(1)['id'] == 1
 
 
 def test_baselines() -> None:
@@ -134,8 +135,8 @@ def test_schedules() -> None:
 def test_nothing_at_all() -> None:
     empty = Probed()
     assert runs(empty.listing()) == 'no probes'
-    assert tables.baselines(empty.baselines_json()).startswith('there are none')
-    assert tables.schedules(empty.schedules_json()).startswith('there are none')
+    assert tables.baselines(empty.baselines_json()).startswith('no baselines')
+    assert tables.schedules(empty.schedules_json()).startswith('no schedules')
 
 
 def test_a_bench_without_latencies() -> None:

@@ -94,7 +94,7 @@ def _crashed(order: RunOrder, at: int, lag: int) -> bool:
 
 
 @pytest.mark.parametrize('behaviour, state, why', [
-    ('dies', 'failed', 'Killed'), ('missing', 'failed', 'cannot be started'),
+    ('dies', 'failed', 'Killed'), ('missing', 'failed', 'cannot start'),
     ('refused', 'failed', 'no connection'), ('deaf', 'failed', 'was killed'),
     ('babbles', 'done', ''), ('leaves', 'done', '')])
 @pytest.mark.parametrize('name', ORDERS)
@@ -275,7 +275,7 @@ def test_a_pool_of_its_name_is_left_alone() -> None:
     cluster.mon_config['mon_allow_pool_delete'] = 'true'
     driver.give(OWN)
     driver.finish()
-    assert driver.state(1) == 'failed' and 'no probe has made' in driver.listed[1]['message']
+    assert driver.state(1) == 'failed' and 'no probe created' in driver.listed[1]['message']
     assert list(cluster.made) == ['perfguard-probe-1'] and set(cluster.users) == {'client.admin'}
 
 

@@ -130,13 +130,13 @@ def test_words() -> None:
 
 
 @pytest.mark.parametrize('name, words, message', [
-    ('a b', {}, "a schedule cannot be called 'a b'"), ('command', {}, "cannot be called 'command'"),
-    ('', {}, "cannot be called ''"), ('x' * 65, {}, 'cannot be called'),
-    ('n', {'begin_time': '25'}, "begin_time is '25': a time of the day is wanted, 0000 to 2400"),
-    ('n', {'begin_time': '0200', 'end_time': '0200'}, 'are both 0200: it never opens'),
-    ('n', {'begin_weekday': 'monday'}, "begin_weekday is 'monday': a number from 0 to 6"),
-    ('n', {'end_weekday': '8'}, "end_weekday is '8': a number from 0 to 7"),
-    ('n', {'every_days': '0'}, "every_days is '0': a number from 1 to 366"),
+    ('a b', {}, "invalid schedule name 'a b'"), ('command', {}, "name 'command'"),
+    ('', {}, "name ''"), ('x' * 65, {}, 'invalid schedule name'),
+    ('n', {'begin_time': '25'}, "begin_time is '25': must be a time of day, 0000 to 2400"),
+    ('n', {'begin_time': '0200', 'end_time': '0200'}, 'are both 0200: the time window never opens'),
+    ('n', {'begin_weekday': 'monday'}, "begin_weekday is 'monday': must be a number from 0 to 6"),
+    ('n', {'end_weekday': '8'}, "end_weekday is '8': must be a number from 0 to 7"),
+    ('n', {'every_days': '0'}, "every_days is '0': must be a number from 1 to 366"),
     ('n', {'every_days': '9' * 5000}, 'every_days is'),
     ('n', {'every_days': '\u0663'}, 'every_days is')])
 def test_bad_schedules(name: str, words: Dict[str, str], message: Optional[str]) -> None:

@@ -105,7 +105,7 @@ def test_kinds(order: RunOrder, kind: str) -> None:
 
 @pytest.mark.parametrize('text', ['0', '21', '-1', '1.5', 'x', '', '²', ' 3'])
 def test_counts_that_make_no_sense(text: str) -> None:
-    with pytest.raises(Refused, match='a number from 1 to 20 is wanted'):
+    with pytest.raises(Refused, match='must be a number from 1 to 20'):
         count_of('repeat', text, 3, 20)
 
 

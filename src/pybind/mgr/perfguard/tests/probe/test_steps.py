@@ -88,11 +88,11 @@ def test_interference() -> None:
 
 
 def test_interference_refused() -> None:
-    with pytest.raises(BadJob, match='two OSDs at least'):
+    with pytest.raises(BadJob, match='at least two OSDs'):
         on_osds('interference', (1,), [SMALL])
-    with pytest.raises(BadJob, match='iodepth=1024 in 6 streams: more than 4096 operations'):
+    with pytest.raises(BadJob, match='iodepth=1024 with numjobs=6: limit is 4096 operations'):
         on_osds('interference', (0, 1, 2), [replace(SMALL, iodepth=1024, numjobs=2)])
-    with pytest.raises(BadJob, match='osd.4 leads none'):
+    with pytest.raises(BadJob, match='osd.4: it is primary of none'):
         on_osds('interference', (0, 4), [SMALL])
 
 
@@ -113,10 +113,10 @@ def test_selected(words: Dict[str, str], osds: Tuple[int, ...]) -> None:
 @pytest.mark.parametrize('words, message', [
     ({'osd': '9'}, 'osd.9 does not exist'), ({'osd': '2'}, 'osd.2 is down'),
     ({'osd': '0,3'}, 'osd.3 is out'),
-    ({'osd': 'x'}, "'x' is no OSD: 3, osd.3, 3,4 or all is wanted"),
-    ({'osd': '-1'}, "'-1' is no OSD"), ({'osd': '0,'}, "'' is no OSD"),
-    ({'host': 'h9'}, 'there is no host h9 with OSDs'),
-    ({'device_class': 'nvme'}, 'no OSD is of device class nvme'),
+    ({'osd': 'x'}, "'x' is not an OSD: must be a list such as 3 or osd.3,osd.4, or all"),
+    ({'osd': '-1'}, "'-1' is not an OSD"), ({'osd': '0,'}, "'' is not an OSD"),
+    ({'host': 'h9'}, 'no host h9 with OSDs'),
+    ({'device_class': 'nvme'}, 'no OSD has device class nvme'),
     ({'osd': '1', 'host': 'h2'}, 'no OSD among 1 and on host h2'),
     ({'host': 'h2', 'device_class': 'hdd'}, 'no OSD is up and in and on host h2 and of device '
                                             'class hdd')])
@@ -177,13 +177,13 @@ def test_refusals() -> None:
     assert refusals(BUDGET, 300 * MIB, 300 * MIB, 60.0, 100 * MIB, 10) == []
     assert refusals(BUDGET, None, 300 * MIB, 60.0, None, None) == []
     assert refusals(BUDGET, 299 * MIB, 298 * MIB, 59.0, 99 * MIB, 9) == [
-        'it would store 300.0 MiB, more than the 298.0 MiB allowed',
-        'it would store 300.0 MiB, but only 299.0 MiB are free',
-        "it would write 100.0 MiB, but the pool's quota leaves 99.0 MiB",
-        "it would make 10 objects, but the pool's quota leaves 9",
-        'it would take 60 s, more than the 59 s allowed']
+        'the probe would store 300.0 MiB (limit 298.0 MiB, probe_max_bytes)',
+        'the probe would store 300.0 MiB, but only 299.0 MiB are free',
+        "the probe would write 100.0 MiB, but the pool's quota leaves 99.0 MiB",
+        "the probe would create 10 objects, but the pool's quota leaves 9",
+        'the probe would take 60 s (limit 59 s, probe_max_seconds)']
     assert refusals(BUDGET, None, 300 * MIB, 60.0, -5, None) == [
-        "it would write 100.0 MiB, but the pool's quota leaves 0 B"]
+        "the probe would write 100.0 MiB, but the pool's quota leaves 0 B"]
 
 
 GIB = 1 << 30
@@ -205,6 +205,6 @@ def test_no_osd_is_filled_up_to_nearfull() -> None:
     space = {0: Space(10 * GIB, 8 * GIB), 1: Space(10 * GIB, int(8.4 * GIB)), 2: Space(0, 0)}
     shares = {osd: 0.2 * GIB for osd in range(4)}
     assert crowded(shares, space, 0.85) == [
-        'osd.1 would be 86.0 % full by its share of 204.8 MiB (nearfull is 85.0 %)']
+        'osd.1 would be 86.0 % full with its share of 204.8 MiB (nearfull is 85.0 %)']
     full = {osd: Space(GIB, GIB) for osd in range(9)}
     assert len(crowded(dict.fromkeys(range(9), 1.0), full, 0.85)) == 6

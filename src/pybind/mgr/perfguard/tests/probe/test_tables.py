@@ -63,12 +63,12 @@ def test_what_else_is_to_be_said() -> None:
     assert cells(text, 'reads')[1:4] == ['read', '0', '0.0'] and cells(text, 'reads')[-1] == '3'
     assert 'write' not in text.splitlines()[3]
     assert 'reads: [errno 110] timed out' in text and 'verdict: below' in text
-    assert 'the CPU of the probe itself was the bound' in text
+    assert 'the CPU of the probe process was the bottleneck' in text
     assert text.endswith('\n- osd.3 went down')
 
 
 def test_nothing_measured() -> None:
-    assert 'nothing has been measured' in shown([], [], state='queued')
+    assert 'no measurements' in shown([], [], state='queued')
 
 
 def test_runs() -> None:
@@ -91,11 +91,11 @@ def preview(**changes: Any) -> str:
 
 def test_preview() -> None:
     text = preview()
-    assert text.startswith('on cluster:x3, in 6 steps (3 of each):')
+    assert text.startswith('measures cluster:x3: 6 measurements, 3 repetitions of each:')
     assert cells(text, 'randwrite-4k-1') == ['randwrite-4k-1', 'randwrite', '4k', '1', '1', '256',
                                              '256m', '1', '+', '10']
-    assert 'writes 256 objects of 256.0 MiB in all, which take 768.0 MiB' in text
-    assert 'takes about 74 s, ends after 116 s in any case' in text
-    assert 'as many bytes as there can be' in text
-    assert text.endswith('refused: it would store 768.0 MiB, more than the 10 B allowed')
+    assert 'writes 256 objects (256.0 MiB, with all replicas 768.0 MiB)' in text
+    assert 'takes about 74 s, at most 116 s' in text
+    assert 'an unlimited number of bytes' in text
+    assert text.endswith('refused: the probe would store 768.0 MiB (limit 10 B, probe_max_bytes)')
     assert 'reads and writes at most 2.6 MiB' in preview(rate_iops=10)

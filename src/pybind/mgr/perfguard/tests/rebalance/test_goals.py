@@ -79,7 +79,7 @@ def test_a_pg_that_stays_keeps_its_upmap_and_is_nobodys_pin() -> None:
     assert driver.status['kept'] == len(stayers)
     driver.run_to('DONE')
     assert stayers.items() <= driver.cluster.entries().items()
-    assert '%d pins stay as ordinary upmaps' % len(stayers) in whats(driver, 'keep')
+    assert '%d pins kept as ordinary upmaps' % len(stayers) in whats(driver, 'keep')
 
 
 def test_the_progress_event_ends_at_the_whole() -> None:
@@ -138,7 +138,7 @@ def test_a_goal_that_the_mon_does_not_keep_falls_back_once(
     driver.ask('start')
     driver.run_to('DONE')
     told = [what for what in whats(driver, 'release') if 'released to its upmap from' in what]
-    assert told == ['PG %s is released to its upmap from before' % pgid]
+    assert told == ['PG %s is released to its upmap from before the campaign' % pgid]
     assert cluster.entries().get(pgid, UpmapEntry()) == pin.before and cluster.clean()
 
 

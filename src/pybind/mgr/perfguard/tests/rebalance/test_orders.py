@@ -72,7 +72,7 @@ def test_expand_leaves_out_what_is_down_out_or_drained() -> None:
     assert change_of(Order('expand', weight='1'), there) == Change({9: 1.0})
     there = inventory(osds={8: Osd(8, True, 0.0)}, drained={9: 1.0})
     assert 'osd.9 was drained' in refusal(Order('expand'), there)
-    assert 'nothing to give the weight to' in refusal(Order('expand', weight='1'), there)
+    assert 'to receive the weight' in refusal(Order('expand', weight='1'), there)
     assert change_of(Order('expand'), inventory(osds={
         8: Osd(8, True, 0.0), 9: Osd(9, False, 1.0)})) is None
 
@@ -98,7 +98,7 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
     (Order('expand', ('12',)), 'osd.12 does not exist'),
     (Order('expand', ('h0',)), "no OSD 'h0'"),
     (Order('expand', hosts=('h9',)), "no OSD, host or rack 'h9'"),
-    (Order('expand', ('0',)), 'osd.0 has a CRUSH weight already: 1'),
+    (Order('expand', ('0',)), 'osd.0 already has CRUSH weight 1'),
     (Order('expand', ('8',)), 'osd.8 is down'), (Order('expand', ('9',)), 'osd.9 is out'),
     (Order('expand', ('10',)), 'osd.10 is not in CRUSH'),
     *[(Order('expand', weight=weight), text) for weight, text in (
@@ -111,7 +111,7 @@ def test_expand_refuses(order: Order, text: str) -> None:
 
 def test_expand_needs_the_size_or_a_weight() -> None:
     there = replace(inventory(), space={osd: Space(0, 0, 0) for osd in (8, 9)})
-    assert 'osd.8 has not told its size yet' in refusal(Order('expand'), there)
+    assert 'osd.8 has not reported its size yet' in refusal(Order('expand'), there)
     assert change_of(Order('expand', weight='1'), there) == Change({8: 1.0, 9: 1.0})
 
 
@@ -125,7 +125,7 @@ def test_drain(names: Any, osds: Any) -> None:
 
 def test_drain_refuses_what_has_too_few_failure_domains() -> None:
     assert refusal(Order('drain', ('h0', 'h1')), inventory()) == (
-        'pool p needs 3 failure domains (host), and 2 would be left')
+        'pool p needs 3 failure domains of type host, but only 2 would be left')
     # Where they are too few anyway, a drain does not make it worse.
     assert change_of(Order('drain', ('osd.0',)), inventory(size=5))
 
@@ -152,28 +152,29 @@ def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
                     osdmap=replace(there.osdmap, osds=osds),
                     space={osd: Space(100 * GIB, GIB) for osd in osds})
     assert refusal(Order('drain', ('rack1',)), there) == (
-        'the rule of pool p chooses 2 of type rack, and 1 would be left')
+        'the rule of pool p chooses 2 buckets of type rack, but only 1 would be left')
     assert change_of(Order('drain', ('h7',)), there)
 
 
 @pytest.mark.parametrize('name', ['osd.\u00b2', '\u00b2', 'osd.' + 5000 * '1', 'osd.-1', 'osd.'])
 def test_names_that_are_none(name: str) -> None:
-    with pytest.raises(Refused, match='there is no OSD, host or rack'):
+    with pytest.raises(Refused, match='no OSD, host or rack'):
         change_of(Order('drain', (name,)), inventory())
 
 
 def test_drain_refuses_what_has_no_room() -> None:
     assert refusal(Order('drain', ('h0',)), inventory(used_gib=70)) == (
-        'no room: 140 GiB are on these OSDs, and the others have 90 GiB left below nearfull (85 %)')
+        'not enough space: these OSDs hold 140 GiB, but the others have 90 GiB '
+        'left below nearfull (85 %)')
     uneven = inventory(used_gib=20)
     uneven = replace(uneven, space={**uneven.space, 3: Space(100 * GIB, 80 * GIB)})
     assert refusal(Order('drain', ('h0',)), uneven) == (
-        'no room: osd.3 would be 86 % full by its share of 40 GiB, and nearfull is 85 %')
+        'not enough space: osd.3 would be 86 % full with its share of 40 GiB (nearfull is 85 %)')
 
 
 def test_drain_twice_and_of_nothing() -> None:
     there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})
-    assert 'drained already: h0' in refusal(Order('drain', ('h0',)), there)
+    assert 'already drained: h0' in refusal(Order('drain', ('h0',)), there)
     assert "no OSD, host or rack 'x'" in refusal(Order('drain', ('x',)), there)
 
 
@@ -181,7 +182,7 @@ def test_undrain_gives_back_what_is_remembered() -> None:
     there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT}, drained={0: 1.25, 4: 3.5})
     assert change_of(Order('undrain', ('h0',)), there) == Change({0: 1.25, 4: 3.5})
     assert change_of(Order('undrain', ('osd.4',)), there) == Change({4: 3.5})
-    assert 'perfguard has not drained: h1' in refusal(Order('undrain', ('h1',)), there)
+    assert 'not drained by perfguard: h1' in refusal(Order('undrain', ('h1',)), there)
     down = replace(there, osdmap=replace(there.osdmap, osds={
         **there.osdmap.osds, 0: Osd(0, False, 1.0)}))
     assert 'osd.0 is down' in refusal(Order('undrain', ('h0',)), down)

@@ -221,7 +221,7 @@ def test_a_whole_map_is_not_restored_from_under_data() -> None:
     driver = Driver()
     driver.to_releasing()
     driver.run_until(lambda: driver.status['released'] > 0)
-    assert 'has no place for osd.' in str(refusal(driver)) and driver.phase != 'ABORTING'
+    assert 'does not contain osd.' in str(refusal(driver)) and driver.phase != 'ABORTING'
 
 
 def test_a_campaign_that_continues_an_aborted_one_goes_back_to_before_that() -> None:
@@ -395,7 +395,7 @@ def test_refused_when_what_was_before_is_not_known(what: str) -> None:
     if what in ('auto', 'older version'):
         driver.loop.rebalance._joiner.forget_before()
     refused = refusal(driver)
-    assert ('tried out' if what == 'no tools' else 'is not known') in str(refused)
+    assert ('cannot preview' if what == 'no tools' else 'is not known') in str(refused)
     assert driver.phase != 'ABORTING'
 
 

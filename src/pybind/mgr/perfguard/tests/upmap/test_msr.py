@@ -53,8 +53,8 @@ def test_a_balanced_end_never_puts_two_shards_on_a_host() -> None:
 
 
 @pytest.mark.parametrize('steps, osds, words', [
-    (MSR, (0, 2, 4), None), (MSR, (0, 1, 4), '2 OSDs are in h0, rule rule20 allows 1'),
-    (MSR, (0, 2, 4, 6), '4 buckets of type host are in default, rule rule20 allows 3'),
+    (MSR, (0, 2, 4), None), (MSR, (0, 1, 4), '2 OSDs are in h0 (rule rule20 allows 1)'),
+    (MSR, (0, 2, 4, 6), '4 buckets of type host are in default (rule rule20 allows 3)'),
     ([take(-1), step('choosemsr', 2, 'host'), step('choosemsr', 2, 'osd'), EMIT],
      (0, 1, 4, 5), None),
     ([take(-1), step('choosemsr', 2, 'host'), step('choosemsr', 2, 'osd'), EMIT],

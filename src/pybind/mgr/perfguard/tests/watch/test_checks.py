@@ -142,11 +142,12 @@ def test_laggy_pgs_are_told_at_once_and_forgiven_after_a_while() -> None:
     cluster.turn()
     check = cluster.checks[LAGGY]
     assert check['severity'] == 'warning'
-    assert check['summary'] == '4 PGs laggy; first suspect: osd.2'
-    assert cluster.told == [('laggy', '4 PGs laggy; first suspect: osd.2')]
+    assert check['summary'] == '4 PGs are laggy; main suspect: osd.2'
+    assert cluster.told == [('laggy', '4 PGs are laggy; main suspect: osd.2')]
     detail = cluster.detail(LAGGY)
     assert detail.startswith('osd.2: in the acting set of 4 of 4 laggy PGs')
-    assert 'PG 1.a, acting [1, 2, 3]: clients wait for 7 s' in detail and '2.0' not in detail
+    assert ('PG 1.a, acting [1, 2, 3]: clients '
+            'have been waiting for 7 s') in detail and '2.0' not in detail
     shown = report.laggy(cluster.watch, cluster.sight())
     assert shown['laggy_pgs'] == 4 and shown['since'] == cluster.now - 5
     assert shown['pgs'][0] == {'pgid': '1.a', 'acting': [1, 2, 3], 'since': cluster.now - 7,
@@ -158,7 +159,7 @@ def test_laggy_pgs_are_told_at_once_and_forgiven_after_a_while() -> None:
     assert LAGGY in cluster.checks and 'a moment ago' in cluster.checks[LAGGY]['summary']
     cluster.run(10)
     assert cluster.checks == {}
-    assert cluster.told[1:] == [('laggy', 'no PG is laggy any more')]
+    assert cluster.told[1:] == [('laggy', 'no PG is laggy anymore')]
     assert report.laggy(cluster.watch, cluster.sight())['pgs'] == []
 
 
@@ -186,8 +187,8 @@ def test_the_osd_that_hangs_is_told_from_its_silence() -> None:
     cluster.extra = {'osd_counts': {osd: PgCounts(total=4, laggy=4) for osd in (1, 5, 7)},
                      'silent': {7: 25.0}}
     cluster.run(5)
-    assert cluster.checks[LAGGY]['summary'].endswith('first suspect: osd.7')
-    assert 'osd.7: ' in cluster.detail(LAGGY) and 'has not reported for 25 s' in \
+    assert cluster.checks[LAGGY]['summary'].endswith('main suspect: osd.7')
+    assert 'osd.7: ' in cluster.detail(LAGGY) and 'no report for 25 s' in \
         cluster.detail(LAGGY)
     rows = {row['osd']: row for row in report.osds(cluster.watch, cluster.sight())}
     assert rows[7]['silent_seconds'] == 25.0 and rows[5]['silent_seconds'] is None
@@ -208,7 +209,7 @@ def test_pgs_that_nobody_has_reported_clear_nothing() -> None:
     assert after.told == []
     after.signals = Signals(PGS)
     after.run(20)
-    assert after.checks == {} and after.told == [('laggy', 'no PG is laggy any more')]
+    assert after.checks == {} and after.told == [('laggy', 'no PG is laggy anymore')]
 
 
 # ---- slow OSDs
@@ -232,7 +233,7 @@ def test_a_slow_osd_is_named_and_nobody_else() -> None:
     assert list(cluster.checks) == [SLOW]
     assert cluster.checks[SLOW]['summary'] == 'osd.13 is slower than its peers'
     (line,) = cluster.checks[SLOW]['detail']
-    assert line.startswith('osd.13 on h3: ') and ' ms against ' in line and ' peers for ' in line
+    assert line.startswith('osd.13 on h3: ') and ' take ' in line and ' peers, for ' in line
     assert cluster.told == [('slow-osd', 'osd.13 is slow')]
     rows = {row['osd']: row for row in report.osds(cluster.watch, cluster.sight())}
     assert [osd for osd, row in rows.items() if row['slow']] == [13]
@@ -243,7 +244,7 @@ def test_a_slow_osd_is_named_and_nobody_else() -> None:
     cluster.slow = {}
     cluster.run(900)
     assert cluster.checks == {}
-    assert cluster.told[1:] == [('slow-osd', 'osd.13 is not slow any more')]
+    assert cluster.told[1:] == [('slow-osd', 'osd.13 is no longer slow')]
 
 
 def test_a_slow_host_is_named_once() -> None:
@@ -272,8 +273,8 @@ def test_whatever_begins_ends() -> None:
     assert cluster.checks == {}
     whats = [what for _, what in cluster.told]
     begun = [what[:-len(' is slow')] for what in whats if what.endswith(' is slow')]
-    ended = [what[:-len(' is not slow any more')] for what in whats
-             if what.endswith(' is not slow any more')]
+    ended = [what[:-len(' is no longer slow')] for what in whats
+             if what.endswith(' is no longer slow')]
     assert 'host h2' in begun and sorted(begun) == sorted(ended)
     assert len(begun) == len(set(begun)) and len(whats) == 2 * len(begun)
 
@@ -288,7 +289,7 @@ def test_a_slow_host_is_not_announced_again_by_the_next_mgr() -> None:
     assert after.told == []
     after.slow = {}
     after.run(900)
-    assert after.checks == {} and after.told == [('slow-osd', 'host h2 is not slow any more')]
+    assert after.checks == {} and after.told == [('slow-osd', 'host h2 is no longer slow')]
 
 
 def test_a_slow_osd_is_not_announced_again_by_the_next_mgr() -> None:
@@ -302,7 +303,7 @@ def test_a_slow_osd_is_not_announced_again_by_the_next_mgr() -> None:
     assert SLOW in after.checks and after.told == []
     after.slow = {}
     after.run(900)
-    assert after.checks == {} and after.told == [('slow-osd', 'osd.13 is not slow any more')]
+    assert after.checks == {} and after.told == [('slow-osd', 'osd.13 is no longer slow')]
 
 
 def test_reads_of_erasure_coded_pools_accuse_nobody() -> None:
@@ -336,19 +337,20 @@ def test_a_pool_that_is_slower_than_usual() -> None:
     cluster.signals = Signals(PGS, pool_counts={1: PgCounts(total=64, degraded=3, backfilling=2)})
     cluster.run(180)
     assert list(cluster.checks) == [LATENCY]
-    assert cluster.checks[LATENCY]['summary'] == '1 pool is slower than usual'
+    assert cluster.checks[LATENCY]['summary'] == '1 pool is slower than its baseline'
     detail = cluster.detail(LATENCY)
-    assert detail.startswith('pool rbd: reads take 5.') and ', usually 0.5 for 1' in detail
+    assert detail.startswith('pool rbd: reads take 5.') and '(baseline 0.5 ms) for 1' in detail
     assert 'writes take 10.' in detail or 'writes take 9.' in detail
-    assert sorted(cluster.told) == [('latency', 'reads of pool rbd are slower than usual'),
-                                    ('latency', 'writes of pool rbd are slower than usual')]
+    assert sorted(cluster.told) == [('latency', 'reads of pool rbd are slower than their baseline'),
+                                    ('latency', 'writes of pool rbd are '
+                                     'slower than their baseline')]
     (row,) = report.pools(cluster.watch, cluster.sight(), OPTIONS)
     assert row['slow'] == ['reads', 'writes'] and row['pgs'] == {'degraded': 3, 'backfilling': 2}
     assert begin < cluster.watch.pools.slow()[0][2] <= begin + 60
     cluster.slow = {}
     cluster.run(240)
     assert cluster.checks == {} and len(cluster.told) == 4
-    assert cluster.told[-1] == ('latency', 'writes of pool rbd are as usual again')
+    assert cluster.told[-1] == ('latency', 'writes of pool rbd are back at their baseline')
 
 
 @pytest.mark.parametrize('noisy', [

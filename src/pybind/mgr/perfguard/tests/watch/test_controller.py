@@ -99,9 +99,9 @@ def test_laggy_pgs_begin_and_end() -> None:
     for _ in range(5):
         driver.turn(PERIOD)
         assert driver.checks == [LAGGY]
-    assert driver.events('laggy') == ['3 PGs laggy; first suspect: osd.2']
+    assert driver.events('laggy') == ['3 PGs are laggy; main suspect: osd.2']
     assert len(driver.osds.logged) == 1 and driver.osds.logged[0].startswith(
-        '3 PGs laggy; first suspect: osd.2 (osd.2: in the acting set of 3 of 3')
+        '3 PGs are laggy; main suspect: osd.2 (osd.2: in the acting set of 3 of 3')
     status = driver.loop.published.status
     assert status['health'] == [LAGGY] and status['signals']['laggy_pgs'] == 3
     assert any(LAGGY in reason for reason in status['reasons'])
@@ -110,7 +110,7 @@ def test_laggy_pgs_begin_and_end() -> None:
     driver.osds.trouble, driver.osds.change = {}, {}
     driver.minutes(1)
     assert driver.checks == [] and driver.loop.published.status['health'] == []
-    assert driver.events('laggy')[1:] == ['no PG is laggy any more']
+    assert driver.events('laggy')[1:] == ['no PG is laggy anymore']
     assert len(driver.osds.logged) == 2
 
 
@@ -142,9 +142,9 @@ def test_a_slow_osd_begins_and_ends() -> None:
     driver.osds.slow = {}
     driver.minutes(10)
     assert driver.checks == []
-    assert driver.events('slow-osd') == ['osd.7 is slow', 'osd.7 is not slow any more']
+    assert driver.events('slow-osd') == ['osd.7 is slow', 'osd.7 is no longer slow']
     assert [line for line in driver.osds.logged if 'osd.7' in line][-1].startswith(
-        'osd.7 is not slow any more (after ')
+        'osd.7 is no longer slow (after ')
 
 
 def intermittent(minutes: float, driver: Watched) -> None:
@@ -226,9 +226,10 @@ def test_a_slow_pool_begins_and_ends() -> None:
     driver.osds.factor = 1.0
     driver.minutes(3)
     assert driver.checks == [] and len(driver.osds.logged) == 2
-    assert driver.osds.logged[0].startswith('reads of pool rep are slower than usual (reads take ')
-    assert driver.osds.logged[0].endswith(' ms, usually 1.0)')
-    assert driver.events('latency')[1] == 'reads of pool rep are as usual again'
+    assert driver.osds.logged[0].startswith('reads of pool rep are slower than '
+                                            'their baseline (reads take ')
+    assert driver.osds.logged[0].endswith(' ms (baseline 1.0 ms))')
+    assert driver.events('latency')[1] == 'reads of pool rep are back at their baseline'
 
 
 # ---- what survives the mgr
@@ -390,7 +391,7 @@ def test_a_watch_that_fails_stops_no_campaign(caplog: pytest.LogCaptureFixture) 
     driver.turn(PERIOD)
     driver.to_releasing()
     driver.run_to('DONE')
-    assert caplog.text.count('the watch cannot make sense of what it reads') == 1
+    assert caplog.text.count('the watch failed to process the readings') == 1
     # What it saw before it failed is not what is.
     assert driver.checks == []
     status = driver.loop.published.status

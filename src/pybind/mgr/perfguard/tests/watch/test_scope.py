@@ -180,7 +180,7 @@ def test_a_release_that_the_mons_refuse_for_good_is_given_up() -> None:
     driver.run_to('DONE', 1000)
     assert driver.status['released'] == 0 and driver.status['kept'] == 12
     assert len(driver.cluster.entries()) == 12 and driver.cluster.moved == []
-    assert any('did not take its release' in event['why']
+    assert any('did not accept its release' in event['why']
                for event in driver.loop.published.events)
 
 

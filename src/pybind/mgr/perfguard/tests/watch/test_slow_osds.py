@@ -77,8 +77,8 @@ def test_a_slow_osd_is_named_with_the_kind_of_operation(
     verdict = clock.detector.verdicts[7]
     assert verdict.score is not None and verdict.score > 3
     assert began <= verdict.since <= began + 60
-    assert re.search(words + r' [\d.]+ ms against [\d.]+ \+- [\d.]+ of 23 peers for .* at the same'
-                     ' load$', verdict.why)
+    assert re.search(words + r' take [\d.]+ ms, [\d.]+ \+- [\d.]+ ms on 23 peers, for .* at the '
+                     'same load$', verdict.why)
     others = [v.score for osd, v in clock.detector.verdicts.items() if osd != 7]
     assert all(score is not None and 0.8 < score < 1.3 for score in others)
 
@@ -220,7 +220,7 @@ def test_a_hot_healthy_osd_is_not_slow() -> None:
 def test_a_different_load_is_told() -> None:
     clock = Clock()
     clock.play(300, slow_ones({3}, read=20.0, write=20.0, load=2.0))
-    assert re.search(r'at [12]\.\d times the load', clock.detector.verdicts[3].why)
+    assert re.search(r'at [12]\.\d times their load', clock.detector.verdicts[3].why)
 
 
 def test_a_host_is_named_once_and_its_osds_say_so() -> None:

@@ -40,7 +40,7 @@ def test_a_cluster_that_moves_data_is_fine() -> None:
 
 @pytest.mark.parametrize('counts, reason', [
     ({'laggy': 2}, Reason('LAGGY', '2 PGs are laggy')),
-    ({'wait': 1}, Reason('LEASES', '1 PG is waiting for read leases to end')),
+    ({'wait': 1}, Reason('LEASES', '1 PG is waiting for read leases to expire')),
     ({'inactive': 4}, Reason('INACTIVE', '4 PGs are inactive')),
     ({'degraded': 1}, Reason('DEGRADED', '1 PG is degraded')),
     ({'inactive': 7, 'in_transition': 3}, Reason('INACTIVE', '4 PGs are inactive'))])

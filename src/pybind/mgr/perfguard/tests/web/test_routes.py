@@ -101,7 +101,7 @@ def test_the_overviews_own_fields() -> None:
 
 
 def test_the_body_does_not_override_the_path() -> None:
-    with pytest.raises(BadField, match="field 'rung' is in the path"):
+    with pytest.raises(BadField, match="field 'rung' is already in the path"):
         refuse_twice(['rung'], {'rung': 5})
     refuse_twice(['rung'], {'force': True})
 
