@@ -101,7 +101,7 @@ def test_escape_leaves_a_dialog_and_gives_the_focus_back(browser: Browser,
                                                          page: FakePage) -> None:
     look(browser, page, 'x')
     browser.click('button-abort')
-    browser.wait_text('dialog', '56 PGs in flight are pinned back')
+    browser.wait_text('dialog', 'Pins back 56 PGs in flight')
     press(browser, Keys.ESCAPE)
     browser.wait(lambda: not browser.all('dialog'), 'the dialog to go')
     browser.wait(lambda: focused(browser) == 'button-abort', 'the focus')

@@ -53,8 +53,8 @@ export function urlOf(prefix: string, path: string, query: Query = {}): string {
 export function errorOf(status: number, redirected: boolean, body: unknown): ApiError | null {
     if (redirected) {
         // A browser does not tell a script where to.
-        return new ApiError('elsewhere', 'the answer is at another address: either another '
-            + 'manager is active now, or a proxy wants a login', status);
+        return new ApiError('elsewhere', 'the request was redirected: either another '
+            + 'manager is active now, or a proxy requires a login', status);
     }
     if (status >= 200 && status < 300) {
         return null;
@@ -64,13 +64,13 @@ export function errorOf(status: number, redirected: boolean, body: unknown): Api
         return new ApiError('login', 'the login has expired', status);
     }
     if (status === 403) {
-        return new ApiError('forbidden', detail || 'you may not do this', status);
+        return new ApiError('forbidden', detail || 'permission denied', status);
     }
     if (!detail && (status === 502 || status === 504)) {
-        return new ApiError('unreachable', `a proxy has no answer for it (error ${status})`, status);
+        return new ApiError('unreachable', `a proxy received no answer (error ${status})`, status);
     }
     if (status === 503 || (status >= 500 && !detail)) {
-        return new ApiError('down', detail || `the dashboard answers with error ${status}`, status);
+        return new ApiError('down', detail || `the dashboard returned error ${status}`, status);
     }
     return new ApiError('refused', detail || `error ${status}`, status);
 }
@@ -118,8 +118,8 @@ export class Api {
             }
             if (data === undefined && text) {
                 // A standby that knows of no active manager has a page to say so.
-                throw new ApiError('unreachable', 'no manager is active at present, or this '
-                    + 'address is not that of the dashboard', answer.status);
+                throw new ApiError('unreachable', 'no manager is active, or this '
+                    + 'is not the address of the dashboard', answer.status);
             }
             return data as T;
         } catch (error) {

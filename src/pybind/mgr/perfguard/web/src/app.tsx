@@ -53,7 +53,7 @@ export function App({ store }: { store: Store }) {
                             <Probes store={store} overview={overview} osds={state.osds ?? NO_OSDS} />
                         </Guard>
                     </>
-                ) : <p class="loading" aria-busy="true">Asking perfguard{'\u2026'}</p>}
+                ) : <p class="loading" aria-busy="true">Loading{'\u2026'}</p>}
             </main>
             <div class="hidden" role="status" aria-live="polite" data-test="announcer">
                 {state.told}

@@ -48,23 +48,23 @@ export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirm
     switch (verb) {
         case 'prepare':
             return plain('Prepare a campaign?', 'Prepare', [
-                'Sets norebalance, and stops the balancer and the autoscaler until the campaign '
-                + 'ends. Nothing moves.',
+                'Sets norebalance and stops the balancer and the autoscaler until the campaign '
+                + 'ends. No data moves.',
                 'Then change CRUSH: add OSDs, change weights or rules.']);
         case 'pin':
             return plain('Pin the remapped PGs?', 'Pin', [
-                'Every remapped PG that can be is pinned where its data is, so that it does not '
-                + 'move. Those that cannot are listed then.']);
+                'Pins every remapped PG where its data is, so that it does not move. PGs that '
+                + 'cannot be pinned are listed.']);
         case 'start':
-            return plain('Start to release?', 'Start', [
-                `Releases ${pgs} batch by batch, as fast as client latency allows.`]);
+            return plain('Start releasing?', 'Start', [
+                `Releases ${pgs} in batches, as fast as client latency allows.`]);
         case 'pause':
             return plain('Pause the movement of data?', 'Pause', [
-                `Nothing more is released, and the ${plural(flying, 'PG')} in flight stop where `
-                + 'they are.', 'Nothing that was copied is lost.']);
+                `Stops releases and all movement (${plural(flying, 'PG')} in flight). `
+                + 'Copied data is kept.']);
         case 'resume':
             return plain('Resume?', 'Resume', [
-                `The ${plural(flying, 'PG')} in flight go on, then ${pgs} still to be released.`]);
+                `Continues with ${plural(flying, 'PG')} in flight, then releases ${pgs}.`]);
         case 'finish':
             return finish(pinned, pgs);
         case 'rollback':
@@ -78,9 +78,9 @@ export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirm
         default:
             return {
                 title: 'Abort the campaign?', yes: 'Abort', body: {}, grave: true,
-                text: [`The ${plural(flying, 'PG')} in flight are pinned back: what was copied of `
-                    + 'them is lost.', `${pgs} that were not released stay where they are.`,
-                'Flags, balancer and autoscaler become what they were before.'],
+                text: [`Pins back ${plural(flying, 'PG')} in flight: the data copied for `
+                    + 'them is lost.', `Keeps ${pgs} pinned.`,
+                'The balancer and the autoscaler stay off while PGs are pinned.'],
             };
     }
 }
@@ -90,15 +90,15 @@ function plain(title: string, yes: string, text: string[]): Confirmation {
 }
 
 function finish(pinned: number, pgs: string): Confirmation {
-    const restored = 'Flags, balancer and autoscaler become what they were before.';
+    const restored = 'Gives back flags, balancer and autoscaler.';
     if (!pinned) {
         return plain('Finish the campaign?', 'Finish', [restored]);
     }
     return {
         title: 'Finish with PGs still pinned?', yes: 'Finish and keep', body: { keep: true },
         grave: true,
-        text: [`${pgs} that were not released stay where they are, as ordinary upmaps: the `
-            + 'balancer may move them later.', restored],
+        text: [`Turns the pins of ${pgs} into ordinary upmaps, which the `
+            + 'balancer may change.', restored],
     };
 }
 

@@ -45,7 +45,7 @@ export function staleness(seen: Seen, now: number): Staleness | null {
     if (last && last.turned && last.now - last.turned > last.stale_after) {
         return {
             since: seen.received - 1000 * (last.now - last.turned), remedy: 'none',
-            why: 'the manager answers, but perfguard\'s loop does not come round: '
+            why: 'the manager answers, but perfguard\'s loop hangs: '
                 + 'see the log of the manager',
         };
     }
@@ -74,9 +74,9 @@ function overdue({ received, interval, shownAt, failure }: Asked, now: number): 
 function whyOf(failure: ApiError): string {
     switch (failure.trouble) {
         case 'login':
-            return `${failure.message}; once you have logged in, this page goes on by itself`;
+            return `${failure.message}; this page continues automatically after you log in`;
         case 'down':
-            return `perfguard does not run: ${failure.message}`;
+            return `perfguard is not running: ${failure.message}`;
         default:
             return failure.message;
     }

@@ -26,26 +26,26 @@ const MOST_NAMES = 8;
 /** What an expansion will do. */
 export function previewLines(order: OrderPreview): string[] {
     if (order.waits_for_change) {
-        return ['No OSD of CRUSH weight 0 is up and in, so there is nothing to expand to yet. '
-            + 'Going on prepares a campaign, and what you change in CRUSH then is pinned and '
-            + 'released.'];
+        return ['No new OSD of CRUSH weight 0 is up and in. '
+            + 'If you continue, perfguard prepares a campaign, and pins and releases the PGs that '
+            + 'your CRUSH change remaps.'];
     }
     const names = Object.keys(order.weights);
     const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : '';
-    const who = `${plural(names.length, 'OSD')} of CRUSH weight 0 get their weight: `
+    const who = `CRUSH weights will be set for ${plural(names.length, 'new OSD')}: `
         + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`;
     const peering = `While PGs are released: ${order.fast_peering.text}.`;
     if (!order.one_epoch) {
-        return [who, `PGs will be remapped first and pinned then: ${order.reason}.`, peering];
+        return [who, `PGs will be remapped first and pinned afterwards: ${order.reason}.`, peering];
     }
-    const lines = [who, `${plural(order.pgs, 'PG')} are pinned in the same epoch, so that nothing `
-        + `moves at first. Then ${plural(order.shards, 'shard')}, ${bytesText(order.bytes)}, are `
-        + `copied as fast as clients allow; ${countText(order.primaries_moving)} primaries move.`];
+    const lines = [who, `Pins ${plural(order.pgs, 'PG')} in the same epoch, so that no data moves `
+        + `at first. Then copies ${plural(order.shards, 'shard')} (${bytesText(order.bytes)}) as fast `
+        + `as client latency allows. Primaries that move: ${countText(order.primaries_moving)}.`];
     if (order.balanced) {
         lines.push(`With target=balanced ${plural(order.balanced.shards, 'shard')}, `
-            + `${bytesText(order.balanced.bytes)}, move in all (limit `
+            + `${bytesText(order.balanced.bytes)}, move in total (limit `
             + `${countText(order.balanced.limit_shards)}), `
-            + `${countText(order.balanced.extra_shards)} of them for the balance alone.`);
+            + `${countText(order.balanced.extra_shards)} of them only for the balance.`);
     }
     if (order.unpinnable_pgs) {
         lines.push(`${plural(order.unpinnable_pgs, 'PG')} cannot be pinned and will be remapped at `

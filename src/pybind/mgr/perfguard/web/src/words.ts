@@ -14,23 +14,23 @@ export function headline(phase: Phase, campaign: Partial<Campaign>): string {
             return 'Pinning PGs where their data is';
         case 'PINNED':
             return campaign.unpinnable_count
-                ? `Pinned, but for ${plural(campaign.unpinnable_count, 'PG')} that cannot be`
-                : 'Everything is pinned, nothing moves';
+                ? `Pinned; ${plural(campaign.unpinnable_count, 'PG')} cannot be pinned`
+                : 'All PGs are pinned, no data moves';
         case 'RELEASING':
-            return 'Releasing PGs, as fast as clients allow';
+            return 'Releasing PGs as fast as client latency allows';
         case 'HOLDING':
             return campaign.paused ? 'Paused by the operator'
-                : 'Holding: nothing more is released for now';
+                : 'Holding: releases are stopped';
         case 'FINISHING':
-            return 'Finishing: giving back what was changed';
+            return 'Finishing: giving back borrowed settings';
         case 'ABORTING':
-            return 'Aborting: pinning back what is in flight';
+            return 'Aborting: pinning back PGs in flight';
         case 'DONE':
             return `${name} is done`;
         case 'ABORTED':
             return `${name} was aborted`;
         default:
-            return 'No campaign is under way';
+            return 'No campaign is active';
     }
 }
 
@@ -61,7 +61,7 @@ export function toneOf(phase: Phase): Tone {
 const CHECKS: Record<string, string> = {
     PERFGUARD_LAGGY_PGS: 'laggy PGs',
     PERFGUARD_SLOW_OSD: 'slow OSD',
-    PERFGUARD_LATENCY: 'clients much slower than usual',
+    PERFGUARD_LATENCY: 'client latency far above its baseline',
     PERFGUARD_STALLED: 'campaign stalled',
     PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
     PERFGUARD_HELD_PINS: 'aborted campaign holds PGs back',
@@ -88,6 +88,6 @@ export function announcement(before: Overview | null, after: Overview): string {
     told.push(...health.filter((code) => !known.has(code))
         .map((code) => `Warning: ${checkText(code)}.`));
     told.push(...[...known].filter((code) => !now.has(code))
-        .map((code) => `No longer: ${checkText(code)}.`));
+        .map((code) => `Cleared: ${checkText(code)}.`));
     return told.join(' ');
 }

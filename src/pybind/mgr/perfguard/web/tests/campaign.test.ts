@@ -46,7 +46,7 @@ test('an aborted campaign that holds PGs back has three ways out', () => {
 test('abort tells what is lost', () => {
     const asked = confirmationOf('abort', CAMPAIGN);
     assert.equal(asked.grave, true);
-    assert.match(asked.text[0]!, /20 PGs in flight are pinned back/);
+    assert.match(asked.text[0]!, /Pins back 20 PGs in flight/);
 });
 
 test('the bar is as long as the total', () => {

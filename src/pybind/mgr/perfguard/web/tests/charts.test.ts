@@ -17,7 +17,7 @@ test('percentiles are drawn where they are known, the mean always', () => {
     const { lines, data } = latency(table([5, 1, 2, 0.5, 7, null, null],
         [10, 1, 2, 0.6, 8, null, null]), POOL);
     assert.deepEqual(lines.map((line) => line.label),
-        ['read p99', 'read mean', 'read p50', 'write mean', 'read target (mean)']);
+        ['read p99', 'read mean', 'read p50', 'write mean', 'read limit (mean)']);
     assert.deepEqual(data, [[5, 10], [7, 8], [1, 1], [0.5, 0.6], [2, 2], [4, 4]]);
 });
 

@@ -34,9 +34,9 @@ test('without answers for a while the data are stale since the last one', () => 
 
 test('what the dashboard says is believed at once, with a way out', () => {
     const table: [Trouble, string, RegExp][] = [
-        ['login', 'login', /so it is; .* goes on by itself/],
+        ['login', 'login', /so it is; .* continues automatically/],
         ['elsewhere', 'elsewhere', /so it is/],
-        ['down', 'none', /does not run: so it is/], ['forbidden', 'none', /so it is/]];
+        ['down', 'none', /is not running: so it is/], ['forbidden', 'none', /so it is/]];
     for (const [trouble, remedy, why] of table) {
         const found = after(1, { failure: failed(trouble) });
         assert.equal(found?.remedy, remedy, trouble);
@@ -80,9 +80,9 @@ test('a page that never got an answer says so', () => {
     assert.equal(found?.since, 0);
 });
 
-test('a loop that does not come round makes the data stale', () => {
+test('a loop that hangs makes the data stale', () => {
     const found = after(1, { last: { ...LAST, turned: AT - 100 } });
     assert.equal(found?.since, 1000 * (AT - 100));
-    assert.match(found!.why, /loop does not come round/);
+    assert.match(found!.why, /loop hangs/);
     assert.equal(after(1, { last: { ...LAST, turned: AT - 19 } }), null);
 });

@@ -23,28 +23,28 @@ test('colour follows the score, and slow is what was proven', () => {
     }
 });
 
-test('the first suspect of laggy PGs is red, whatever its score', () => {
+test('the first suspect for laggy PGs is red, whatever its score', () => {
     const suspect = { osd: 4, score: 0.9, why: 'in all of them', advice: '' };
     const cell = cellOf(PLAIN, suspect);
     assert.deepEqual([cell.state, cell.mark], ['slow', 'L']);
-    assert.match(cell.label, /score 1\.00, suspect of laggy PGs: in all of them/);
+    assert.match(cell.label, /slowdown 1\.00, suspect for laggy PGs: in all of them/);
     assert.match(cellOf({ ...PLAIN, slow: true, why: 'late' }, suspect).label,
-        /slow: late; suspect of laggy PGs/);
+        /slow: late; suspect for laggy PGs/);
 });
 
 test('a suspect is not counted as slow', () => {
     const suspect = { osd: 4, score: 0.9, why: '', advice: '' };
     assert.equal(summaryOf([PLAIN], null), '');
-    assert.equal(summaryOf([PLAIN], suspect), 'suspect of laggy PGs: osd.4');
+    assert.equal(summaryOf([PLAIN], suspect), 'suspect for laggy PGs: osd.4');
     const slow = [1, 2, 3, 4, 5, 6, 7, 8].map((osd) => ({ ...PLAIN, osd, slow: true }));
     assert.equal(summaryOf(slow, suspect), '8 slow OSDs: osd.1, osd.2, osd.3, osd.4, osd.5, osd.6 '
-        + 'and 2 more; suspect of laggy PGs: osd.4');
+        + 'and 2 more; suspect for laggy PGs: osd.4');
 });
 
 test('a label tells all that colour and marks tell', () => {
     const cell = cellOf({ ...PLAIN, score: 1.7, pgs_in: 3, pgs_out: 1 }, null);
-    assert.equal(cell.label, 'osd.4, h1, score 1.70, slower than its peers, '
-        + '3 pinned PGs to come, 1 pinned PG to leave');
+    assert.equal(cell.label, 'osd.4, h1, slowdown 1.70, slower than its peers, '
+        + '3 pinned PGs to move in, 1 pinned PG to move out');
 });
 
 test('details leave out what there is not', () => {

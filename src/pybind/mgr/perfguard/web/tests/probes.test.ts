@@ -62,7 +62,7 @@ test('bars of two probes have a common axis that no interval can blow up', () =>
 
 test('a bar is text too', () => {
     assert.equal(barText(barsOf(comparison(1, 2))[0]!.bars[0]!),
-        'operations a second: 820 before, 566 after, 0.69 times (0.59 to 0.79), slower');
+        'operations per second: 820 before, 566 after, 0.69 times (0.59 to 0.79), slower');
 });
 
 test('the window of a schedule is told in words', () => {

@@ -17,13 +17,13 @@ test('a screen reader hears of changes only', () => {
     const before = seen({ health: ['PERFGUARD_SLOW_OSD'] });
     assert.equal(announcement(before, seen({ health: ['PERFGUARD_SLOW_OSD'] })), '');
     assert.equal(announcement(before, seen({ phase: 'HOLDING', health: ['PERFGUARD_LAGGY_PGS'] })),
-        'HOLDING: Holding: nothing more is released for now. Warning: laggy PGs. '
-        + 'No longer: slow OSD.');
+        'HOLDING: Holding: releases are stopped. Warning: laggy PGs. '
+        + 'Cleared: slow OSD.');
 });
 
 test('what is wrong when the page is opened is told, the phase is not', () => {
     assert.equal(announcement(null, seen({ health: ['PERFGUARD_LATENCY'] })),
-        'Warning: clients much slower than usual.');
+        'Warning: client latency far above its baseline.');
 });
 
 test('a check that the page does not know is told by its code', () => {
@@ -31,9 +31,9 @@ test('a check that the page does not know is told by its code', () => {
 });
 
 test('that everything is pinned is only said where it is', () => {
-    assert.match(headline('PINNED', { unpinnable_count: 0 }), /nothing moves/);
+    assert.match(headline('PINNED', { unpinnable_count: 0 }), /no data moves/);
     assert.equal(headline('PINNED', { unpinnable_count: 812 }),
-        'Pinned, but for 812 PGs that cannot be');
+        'Pinned; 812 PGs cannot be pinned');
 });
 
 test('the tab tells how far the campaign is', () => {

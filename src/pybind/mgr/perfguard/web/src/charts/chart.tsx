@@ -166,7 +166,7 @@ function write(list: HTMLElement, { data, format }: Props, at: number | null): v
 function summary(title: string, lines: Line[], data: Value[][], format: Props['format']): string {
     const end = data[0]!.length - 1;
     if (end < 0) {
-        return `${title}: nothing is known yet`;
+        return `${title}: no data yet`;
     }
     const told = lines.map((line, place) => `${line.label} ${format(data[place + 1]![end] ?? null)}`);
     return `Chart of ${title}. Now: ${told.join(', ')}`;

@@ -34,7 +34,7 @@ export function latency(table: Table, pool: Pool | undefined, late: Value = null
     for (const kind of KINDS) {
         const target = pool?.[`${kind}_target_ms`] ?? null;
         if (target !== null) {
-            lines.push({ label: `${kind} target (mean)`, color: `--${kind}`, width: 1, dash: DASH });
+            lines.push({ label: `${kind} limit (mean)`, color: `--${kind}`, width: 1, dash: DASH });
             data.push(data[0]!.map(() => target));
         }
     }
@@ -97,7 +97,7 @@ export const SIGNALS: SignalChart[] = [
         lines: [{ label: 'misplaced', color: '--write', width: 2, fill: true }] },
     { test: 'chart-recovery', title: 'Recovery', kind: 'bytes',
         columns: ['recovery_bytes_per_second'],
-        lines: [{ label: 'bytes a second', color: '--good', width: 2, fill: true }] },
+        lines: [{ label: 'bytes per second', color: '--good', width: 2, fill: true }] },
     { test: 'chart-trouble', title: 'Trouble', kind: 'count',
         columns: ['laggy_pgs', 'degraded_pgs', 'slow_ops'],
         lines: [{ label: 'laggy PGs', color: '--bad', width: 2 },

@@ -22,7 +22,7 @@ export function LastValues({ pools, tables, now }: Props) {
                         <tr>
                             <th scope="col">Pool</th>
                             {['read', 'write'].flatMap((kind) => [
-                                `${kind}s a second`, `${kind} mean ms`, `${kind} target ms`,
+                                `${kind}s per second`, `${kind} mean ms`, `${kind} limit ms`,
                                 `${kind} p50 ms`, `${kind} p99 ms`].map((name) => (
                                 <th key={name} scope="col" class="number">{name}</th>
                             )))}

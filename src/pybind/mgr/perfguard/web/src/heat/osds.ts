@@ -45,7 +45,7 @@ export function cellOf(osd: Osd, suspect: Suspect | null): Cell {
     const state = stateOf(osd, suspect);
     const silent = osd.silent_seconds !== null;
     const mark = suspect ? 'L' : osd.slow ? 'S' : silent ? '?' : '';
-    const why = [osd.slow ? osd.why : '', suspect ? `suspect of laggy PGs: ${suspect.why}` : '']
+    const why = [osd.slow ? osd.why : '', suspect ? `suspect for laggy PGs: ${suspect.why}` : '']
         .filter(Boolean).join('; ');
     const level = state === 'slow' ? 'slow' : osd.score === null ? 'none' : String(
         STEPS.filter((step) => osd.score! >= step).length);
@@ -61,11 +61,11 @@ function stateOf(osd: Osd, suspect: Suspect | null): OsdState {
 
 function labelOf(osd: Osd, state: OsdState, why: string): string {
     const parts = [`osd.${osd.osd}`, osd.host,
-        osd.score === null ? 'no score' : `score ${numberText(osd.score)}`];
+        osd.score === null ? 'no slowdown known' : `slowdown ${numberText(osd.score)}`];
     if (state === 'slow') {
         parts.push(osd.slow ? `slow: ${why}` : why);
     } else if (osd.silent_seconds !== null) {
-        parts.push(`silent for ${secondsText(osd.silent_seconds)}`);
+        parts.push(`no report for ${secondsText(osd.silent_seconds)}`);
     } else if (state === 'warm') {
         parts.push('slower than its peers');
     }
@@ -73,8 +73,8 @@ function labelOf(osd: Osd, state: OsdState, why: string): string {
 }
 
 function pinTexts(osd: Osd): string[] {
-    return [...(osd.pgs_in ? [`${plural(osd.pgs_in, 'pinned PG')} to come`] : []),
-        ...(osd.pgs_out ? [`${plural(osd.pgs_out, 'pinned PG')} to leave`] : [])];
+    return [...(osd.pgs_in ? [`${plural(osd.pgs_in, 'pinned PG')} to move in`] : []),
+        ...(osd.pgs_out ? [`${plural(osd.pgs_out, 'pinned PG')} to move out`] : [])];
 }
 
 const MOST_NAMES = 6;
@@ -86,7 +86,7 @@ export function summaryOf(osds: Osd[], suspect: Suspect | null): string {
     return [
         slow.length ? `${plural(slow.length, 'slow OSD')}: ${slow.slice(0, MOST_NAMES).join(', ')}`
             + more : '',
-        suspect ? `suspect of laggy PGs: osd.${suspect.osd}` : '',
+        suspect ? `suspect for laggy PGs: osd.${suspect.osd}` : '',
     ].filter(Boolean).join('; ');
 }
 
@@ -94,14 +94,14 @@ export function summaryOf(osds: Osd[], suspect: Suspect | null): string {
 export function detailsOf({ osd, why }: Cell): [string, string][] {
     const trouble = Object.entries(osd.pgs).map(([name, count]) => `${count} ${name}`).join(', ');
     return [
-        ['Score', osd.score === null ? 'not known' : `${numberText(osd.score)} times its peers`],
+        ['Slowdown', osd.score === null ? 'not known' : `${numberText(osd.score)} times its peers`],
         ...pair(why, 'Why'),
         ...pair(osd.since ? timeText(osd.since) : '', 'Slow since'),
         ['Reads', flowText(osd.read_ms, osd.read_p99_ms, osd.read_rate)],
         ['Writes', flowText(osd.write_ms, osd.write_p99_ms, osd.write_rate)],
         ['Store', msText(osd.store_ms)],
         ['Heartbeat', msText(osd.ping_ms)],
-        ...pair(osd.silent_seconds === null ? '' : secondsText(osd.silent_seconds), 'Silent for'),
+        ...pair(osd.silent_seconds === null ? '' : secondsText(osd.silent_seconds), 'No report for'),
         ...pair(trouble, 'PGs'),
         ...pair(pinTexts(osd).join(', '), 'Campaign'),
         ['Class', osd.device_class || NONE],

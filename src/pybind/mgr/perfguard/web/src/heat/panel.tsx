@@ -32,7 +32,7 @@ export function Osds({ store, state, suspects }: Props) {
             <div class="section-head">
                 <h2 id="osds-title">OSDs against their peers</h2>
                 <span class={trouble ? 'state-slow' : 'muted'} data-test="heat-summary">
-                    {trouble || (osds?.length ? 'none is slow' : '')}
+                    {trouble || (osds?.length ? 'no OSD is slow' : '')}
                 </span>
                 {osds && <Old store={store} state={state} />}
                 <button type="button" class="button small right" aria-pressed={table}
@@ -45,7 +45,7 @@ export function Osds({ store, state, suspects }: Props) {
             </div>
             {osds && osds.length ? body : (
                 <p class="muted">{failure ? failure.message : osds
-                    ? 'No OSD has reported yet.' : 'Asking\u2026'}</p>
+                    ? 'No OSD has reported yet.' : 'Loading\u2026'}</p>
             )}
             {!table && osds && osds.length > 0 && <Legend />}
         </section>
@@ -75,15 +75,15 @@ function Legend() {
                 ))}
                 as fast as its peers to twice as slow
             </li>
-            <li><span class="cell h-slow" aria-hidden="true"><b data-mark="S" /></span> proven slow</li>
+            <li><span class="cell h-slow" aria-hidden="true"><b data-mark="S" /></span> slow</li>
             <li>
                 <span class="cell h-slow" aria-hidden="true"><b data-mark="L" /></span>
-                {' '}suspect of laggy PGs
+                {' '}suspect for laggy PGs
             </li>
-            <li><span class="cell h-none" aria-hidden="true" /> too little to tell</li>
+            <li><span class="cell h-none" aria-hidden="true" /> too few operations</li>
             <li><span class="cell h-none" aria-hidden="true"><b data-mark="?" /></span> silent</li>
-            <li><span class="cell h-none in" aria-hidden="true" /> pinned PGs to come</li>
-            <li><span class="cell h-none out" aria-hidden="true" /> pinned PGs to leave</li>
+            <li><span class="cell h-none in" aria-hidden="true" /> pinned PGs to move in</li>
+            <li><span class="cell h-none out" aria-hidden="true" /> pinned PGs to move out</li>
         </ul>
     );
 }

@@ -12,12 +12,12 @@ export function OsdTable({ hosts }: { hosts: Host[] }) {
                 <thead>
                     <tr>
                         <th scope="col">OSD</th><th scope="col">Host</th><th scope="col">Class</th>
-                        <th scope="col" class="number">Score</th><th scope="col">State</th>
+                        <th scope="col" class="number">Slowdown</th><th scope="col">State</th>
                         <th scope="col" class="number">Read ms</th>
                         <th scope="col" class="number">Write ms</th>
                         <th scope="col" class="number">Store ms</th>
-                        <th scope="col" class="number">PGs to come</th>
-                        <th scope="col" class="number">PGs to leave</th>
+                        <th scope="col" class="number">PGs in</th>
+                        <th scope="col" class="number">PGs out</th>
                         <th scope="col">Why</th>
                     </tr>
                 </thead>
@@ -33,7 +33,7 @@ function rank({ osd, state }: Cell): number {
 
 function Row({ cell: { osd, state, why } }: { cell: Cell }) {
     const words = {
-        ok: 'as its peers', warm: 'slower than its peers', slow: osd.slow ? 'slow' : 'suspect',
+        ok: 'like its peers', warm: 'slower than its peers', slow: osd.slow ? 'slow' : 'suspect',
     };
     return (
         <tr>

@@ -30,7 +30,7 @@ export function Banner({ store, state }: { store: Store; state: State }) {
             )}
             {readOnly && (
                 <p class="banner quiet" data-test="banner-readonly">
-                    You may look, but not change anything: {last.user} has read-only access.
+                    {last.user} has read-only access and cannot make changes.
                 </p>
             )}
         </>
@@ -39,7 +39,7 @@ export function Banner({ store, state }: { store: Store; state: State }) {
 
 function sentence({ since, why }: Staleness): string {
     const reason = `${why.slice(0, 1).toUpperCase()}${why.slice(1)}.`;
-    return since ? `What you see is that of ${clockText(since / 1000)}. ${reason}` : reason;
+    return since ? `The data shown is from ${clockText(since / 1000)}. ${reason}` : reason;
 }
 
 /** In another tab: this one keeps what it shows, and goes on once it may. */
@@ -48,8 +48,8 @@ function Remedy({ store, remedy }: { store: Store; remedy: Staleness['remedy'] }
         return null;
     }
     const [path, test, text] = remedy === 'login'
-        ? ['/#/login', 'link-login', 'Log in, in a new tab']
-        : ['/', 'link-active', 'Follow it, in a new tab'];
+        ? ['/#/login', 'link-login', 'Log in (new tab)']
+        : ['/', 'link-active', 'Open the active manager (new tab)'];
     return (
         <a href={`${store.api.prefix}${path}`} target="_blank" rel="noopener" data-test={test}>
             {text}

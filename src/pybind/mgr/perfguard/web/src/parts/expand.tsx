@@ -10,11 +10,11 @@ export function Expand({ store, onKeep }: { store: Store; onKeep: (keep: boolean
     const body = weight.trim() ? { weight: weight.trim() } : {};
     return (
         <Action label={'Expand\u2026'} test="button-expand" kind="primary"
-            title="Take new OSDs in?" yes="Expand" onKeep={onKeep}
+            title="Expand to new OSDs?" yes="Expand" onKeep={onKeep}
             onDone={() => store.refresh()}
             act={() => store.api.post('rebalance/expand', body)}>
-            <label>CRUSH weight of each{' '}
-                <input value={weight} placeholder="by its size" size={10} inputMode="decimal"
+            <label>CRUSH weight of each OSD{' '}
+                <input value={weight} placeholder="its size" size={10} inputMode="decimal"
                     data-test="expand-weight"
                     onInput={(event) => setWeight(event.currentTarget.value)} />
             </label>
@@ -25,7 +25,7 @@ export function Expand({ store, onKeep }: { store: Store; onKeep: (keep: boolean
 
 /** Asks a moment after the last key: each preview is work for perfguard. */
 function Preview({ store, body }: { store: Store; body: object }) {
-    const [lines, setLines] = useState(['Asking what it would do\u2026']);
+    const [lines, setLines] = useState(['Loading the preview\u2026']);
     useEffect(() => {
         let wanted = true;
         const timer = setTimeout(async () => {

@@ -14,7 +14,7 @@ export function Events({ events }: { events: Event[] }) {
     return (
         <section class="card" aria-labelledby="events-title">
             <div class="section-head"><h2 id="events-title">Events</h2></div>
-            {newest.length === 0 && <p class="muted">Nothing has happened yet.</p>}
+            {newest.length === 0 && <p class="muted">No events yet.</p>}
             <div class="scroll" role="region" aria-label="List of events" tabIndex={0}>
                 <ol class="events" data-test="events">
                     {newest.map((event) => (
@@ -32,7 +32,7 @@ export function Events({ events }: { events: Event[] }) {
     );
 }
 
-const STATES: Record<string, string> = { would: 'would be taken', idle: 'not needed' };
+const STATES: Record<string, string> = { would: 'not taken (mode observe)', idle: 'not needed' };
 
 interface MitigationProps {
     store: Store;
@@ -104,9 +104,8 @@ function Revert({ store, rung, id, offered, onKeep }: RevertProps) {
             title={`Undo "${rung.rung}"?`} yes="Undo" offered={offered} onKeep={onKeep}
             onDone={() => store.refresh()}
             act={() => store.api.post(`mitigation/${id}/revert`)}>
-            <p>What it changed becomes what it was before, and it is left alone until its evidence
-                has been gone.</p>
-            {rung.why && <p>It was taken because: {rung.why}</p>}
+            <p>Gives back its settings. It is not repeated until its cause has cleared.</p>
+            {rung.why && <p>Reason: {rung.why}</p>}
         </Action>
     );
 }

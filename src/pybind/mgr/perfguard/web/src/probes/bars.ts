@@ -23,8 +23,8 @@ export interface JobBars {
 type Quantity = 'iops' | 'bandwidth' | 'latency' | 'p99';
 
 const QUANTITIES: [Quantity, string, (value: number) => string][] = [
-    ['iops', 'operations a second', numberText],
-    ['bandwidth', 'bytes a second', (value) => `${bytesText(value)}/s`],
+    ['iops', 'operations per second', numberText],
+    ['bandwidth', 'bytes per second', (value) => `${bytesText(value)}/s`],
     ['latency', 'mean latency', (value) => msText(value / 1e6)],
     ['p99', 'p99 latency', (value) => msText(value / 1e6)],
 ];

@@ -22,7 +22,7 @@ export function Details({ details, onClose }: { details: ProbeDetails; onClose: 
                 <button type="button" class="button small right" onClick={onClose}>Close</button>
             </div>
             <Texts details={details} />
-            {rows.length === 0 ? <p class="muted">Nothing has been measured{hasEnded(details) ? '' : ' yet'}.</p> : (
+            {rows.length === 0 ? <p class="muted">No measurements{hasEnded(details) ? '' : ' yet'}.</p> : (
                 <div class="scroll" role="region" aria-label="Results" tabIndex={0}>
                     <table>
                         <thead>
@@ -30,8 +30,8 @@ export function Details({ details, onClose }: { details: ProbeDetails; onClose: 
                                 <th scope="col">Job</th>
                                 {osds && <th scope="col">OSD</th>}
                                 <th scope="col">Direction</th>
-                                <th scope="col" class="number">Operations a second</th>
-                                <th scope="col" class="number">Bytes a second</th>
+                                <th scope="col" class="number">Operations per second</th>
+                                <th scope="col" class="number">Bytes per second</th>
                                 <th scope="col" class="number">Mean ms</th>
                                 <th scope="col" class="number">p50 ms</th>
                                 <th scope="col" class="number">p99 ms</th>

@@ -50,11 +50,11 @@ export function ProbeForm({ store, pools, osds }: Props) {
                 <input name="repeat" inputMode="numeric" size={5} placeholder="3" />
             </label>
             <label class="check">
-                <input type="checkbox" name="during_campaign" /> also during a campaign
+                <input type="checkbox" name="during_campaign" /> even during a campaign
             </label>
             <div class="buttons">
                 <button type="submit" class="button primary" data-test="probe-start" disabled={busy}>
-                    {busy ? 'Asking\u2026' : 'Start'}
+                    {busy ? 'Waiting\u2026' : 'Start'}
                 </button>
                 <button type="button" class="button" data-test="probe-preview" disabled={busy}
                     onClick={() => void send(true)}>Preview</button>
@@ -80,7 +80,7 @@ export function ProbeFields({ pools, osds }: { pools: Pool[]; osds: Osd[] }) {
                     <option value="throughput">throughput</option>
                 </select>
             </label>
-            <Suggested id={`${id}p`} label="Pool" name="pool" hint="one of its own"
+            <Suggested id={`${id}p`} label="Pool" name="pool" hint="its own pool"
                 names={pools.map((pool) => pool.pool)} />
             <Suggested id={`${id}o`} label="OSDs" name="osd" hint="3,4 or all"
                 names={['all', ...osds.map((osd) => `osd.${osd.osd}`)]} />

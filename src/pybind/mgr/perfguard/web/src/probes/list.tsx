@@ -23,7 +23,7 @@ export function ProbeList(props: Props) {
     const { rows, keep } = useKept(props.probes, ({ id }) => String(id), ['cancel', 'delete']);
     const newest = [...rows].reverse();
     if (!newest.length) {
-        return <p class="muted">There are no probes yet.</p>;
+        return <p class="muted">No probes yet.</p>;
     }
     return (
         <div class="scroll" role="region" aria-label="List of probes" tabIndex={0}>
@@ -69,7 +69,7 @@ function Row({ probe, keep, running, marked, may, store, onMark, onShow }: Props
             <td class="wrap">{probe.target}</td>
             <td class={probe.verdict.startsWith('slower') ? 'state-slow' : ''}>
                 {ended ? probe.verdict : ''}
-                {probe.client_limited && <span class="muted"> (limited by its own CPU)</span>}
+                {probe.client_limited && <span class="muted"> (limited by the probe's CPU)</span>}
                 {probe.message && <p class="muted wrap">{probe.message}</p>}
             </td>
             <td>{timeText(probe.started)}{probe.trigger !== 'command'
@@ -85,14 +85,14 @@ function Row({ probe, keep, running, marked, may, store, onMark, onShow }: Props
                     test={`probe-cancel-${id}`} title={`Cancel probe ${id}?`}
                     yes="Cancel the probe" onDone={() => store.refresh()}
                     act={() => store.api.post(`probe/${id}/cancel`)}>
-                    <p>It stops, and removes the objects it has written.</p>
+                    <p>Stops the probe and removes its objects.</p>
                 </Action>
                 <Action label={'Delete\u2026'} about={`probe ${id}`} kind="small"
                     offered={ended && may.delete} onKeep={keep('delete')}
                     test={`probe-delete-${id}`} title={`Delete probe ${id}?`} yes="Delete"
                     onDone={() => store.refresh()}
                     act={() => store.api.remove(`probe/${id}`)}>
-                    <p>Its results are forgotten.</p>
+                    <p>Removes the probe and its results.</p>
                 </Action>
             </td>
         </tr>

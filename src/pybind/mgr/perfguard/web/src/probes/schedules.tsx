@@ -25,7 +25,7 @@ export function Schedules({ store, schedules, may, pools, osds }: Props) {
     return (
         <div class="schedules" data-test="schedules">
             <h3>Schedules</h3>
-            {rows.length === 0 && <p class="muted">No probe runs by itself.</p>}
+            {rows.length === 0 && <p class="muted">No probes are scheduled.</p>}
             <ul>
                 {rows.map((each) => (
                     <li key={each.name}>
@@ -41,7 +41,7 @@ export function Schedules({ store, schedules, may, pools, osds }: Props) {
                             title={`Remove the schedule ${each.name}?`} yes="Remove"
                             onDone={() => store.refresh()}
                             act={() => store.api.remove(pathOf('schedule', each.name))}>
-                            <p>Its probes no longer run by themselves. Their results stay.</p>
+                            <p>Stops these probes. Their results are kept.</p>
                         </Action>
                     </li>
                 ))}
