@@ -5,6 +5,7 @@ The tests share one cluster. Its CRUSH weights change by turns, so each campaign
 """
 import itertools
 import json
+import re
 import threading
 import time
 from dataclasses import replace
@@ -332,12 +333,13 @@ def test_state_of_a_newer_version(guard: Guard) -> None:
     guard.hold(lambda: change_crush(guard))
     pins = guard.upmaps()
 
-    def hand_over(version: int) -> Dict[str, str]:
-        """To an mgr that finds the campaign in this layout; returns the campaign's documents."""
+    def hand_over(more: int) -> Dict[str, str]:
+        """To an mgr that finds the campaign in another layout; returns the campaign's documents."""
         for key in guard.store_keys():
             if key.startswith('campaign/') and key.endswith('/head'):
-                head = {**json.loads(stored(cluster, key)), 'version': version}
-                cluster.mon('config-key set', key='mgr/perfguard/' + key, val=json.dumps(head))
+                head = re.sub(r'(?<="version": )\d+', lambda found: str(int(found[0]) + more),
+                              stored(cluster, key), count=1)
+                cluster.mon('config-key set', key='mgr/perfguard/' + key, val=head)
         found = documents()
         cluster.mgr_fail()
         return found
@@ -346,7 +348,7 @@ def test_state_of_a_newer_version(guard: Guard) -> None:
         return {key: stored(cluster, key) for key in guard.store_keys()
                 if key.startswith(('campaign/', 'pins/'))}
 
-    before = hand_over(2)
+    before = hand_over(10)
     try:
         wait_check(guard, 'PERFGUARD_LOOP_FAILED')
         guard.refused('start')
@@ -354,7 +356,7 @@ def test_state_of_a_newer_version(guard: Guard) -> None:
         assert documents() == before and guard.upmaps() == pins
         assert 'norebalance' in cluster.osd_dump()['flags_set']
     finally:
-        hand_over(1)
+        hand_over(-10)
     guard.wait_ready()
     assert guard.wait_phase('PINNED')['pinned'] == len(pins)
     wait_check(guard, 'PERFGUARD_LOOP_FAILED', raised=False)

@@ -211,7 +211,7 @@ def test_own_pool(probes: Probes) -> None:
     cluster.wait(lambda: probes.progress(run), 10, 'a progress event')
     assert 'probe %d: ' % run in cluster.ceph('-s').stdout
     probes.refused('probe run', errno.EBUSY, 'probe %d is active' % run, rw='read', **SHORT)
-    probes.refused('probe rm', errno.EBUSY, 'under way', run=run)
+    probes.refused('probe rm', errno.EBUSY, 'is active', run=run)
     found = probes.wait_state(run, 'done')
     assert found['target'] == 'cluster:x3' and found['fio version'].startswith('fio-')
     job, = found['jobs']
@@ -354,7 +354,7 @@ def test_cancel_and_rm(probes: Probes) -> None:
     assert probes.guard.get('probe cancel', run=run)['message'] == 'stopping'
     found = probes.wait_state(run, 'cancelled')
     assert found['messages'] == ['cancelled by command']
-    probes.refused('probe cancel', errno.EINVAL, 'not under way', run=run)
+    probes.refused('probe cancel', errno.EINVAL, 'is not active', run=run)
     probes.refused('probe baseline set', errno.EINVAL, 'cancelled', run=run)
     assert probes.guard.get('probe rm', run=run)['message'] == 'forgotten'
     assert run not in probes.ids()

@@ -300,8 +300,8 @@ def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
             time.sleep(8)
             waiting = probes.row_now(run)
             print(waiting['message'])
-            assert waiting['state'] == 'cleaning' and 'could not be' in waiting['message']
-            probes.refused('probe run', errno.EBUSY, 'under way', **SHORT)
+            assert waiting['state'] == 'cleaning' and 'not removed yet' in waiting['message']
+            probes.refused('probe run', errno.EBUSY, 'is active', **SHORT)
         else:
             probes.until(run, ENDED)
     row = probes.ended(run)
@@ -355,7 +355,7 @@ def aborted(probes: Trouble, run: int, shows: Callable[[], bool], text: str) -> 
     cluster.wait(lambda: any(re.search(text, refusal) for refusal in probes.guard.get(
         'probe run', dry_run=True, **SHORT)['refusals']), 10, 'the refusal: ' + text)
     retval, _, error = probes.guard.ask('probe run', **SHORT)
-    assert retval == -errno.EBUSY and re.search(text + '|under way', error), error
+    assert retval == -errno.EBUSY and re.search(text + '|is active', error), error
 
 
 def has_check(cluster: Cluster, code: str) -> bool:
