@@ -6,7 +6,7 @@ The loop starts a job and reads its result in a later turn.
 import collections
 import logging
 import threading
-from typing import Any, Callable, Deque, Generic, Optional, TypeVar
+from typing import Any, Callable, Deque, Generic, Optional, Tuple, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,12 @@ class Job(Generic[Result]):
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
+
+
+def call_off(job: Optional[Tuple[Any, Job[Any]]]) -> None:
+    """Of a job that is replaced, beside what it rests on: it does not run if it still waits."""
+    if job is not None:
+        job[1].cancelled = True
 
 
 class ToolThread:

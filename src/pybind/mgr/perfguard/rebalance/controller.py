@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
-from ..cluster.tool_thread import Job, ToolThread
+from ..cluster.tool_thread import Job, ToolThread, call_off
 from ..cluster.types import OsdMap
 from ..errors import Refused
 from ..events import Event
@@ -291,8 +291,8 @@ class RebalanceController:
         """What an order will do, worked out beside the loop; None: not yet. Raises Refused."""
         if waiting.job is None:
             waiting.crush_version = seen.crush_version
-            # What a rollback rests on changes with each release.
-            earlier = None if waiting.order.verb == 'rollback' else \
+            # What a rollback rests on changes with each release, until the abort is over.
+            earlier = None if waiting.order.verb == 'rollback' and self.active else \
                 self._worked_out(waiting.order, seen.crush_version)
             waiting.job = earlier or self._tools.submit(work())
             if waiting.job is None:
@@ -382,6 +382,7 @@ class RebalanceController:
         last = max([entry['id'] for entry in self._history]
                    + ([self.campaign.id] if self.campaign else [0]))
         self._store.acknowledge_losses()
+        self._trials.forget()
         # Pins that an aborted campaign left are this one's to release, to goals of its own.
         self.pins.note(goals.without_goals(self.pins))
         self._remember_crush(seen)
@@ -457,12 +458,14 @@ class RebalanceController:
     def _raw_outlook(self, osdmap: OsdMap, basis: str) -> Optional[Outlook]:
         """The mapping as it is, which shows what CRUSH chooses; None: it is being worked out."""
         if self._raw_job is None or self._raw_job[0] != basis:
+            call_off(self._raw_job)
             job = self._tools.submit(lambda: self._cluster.outlook(osdmap, {}, None), first=True)
             self._raw_job = None if job is None else (basis, job)
         if self._raw_job is None or not self._raw_job[1].done:
             return None
-        found, self._raw_job = self._raw_job[1].result(), None
-        return found
+        # Forgotten first: what it raises must not be raised in each turn to come.
+        done, self._raw_job = self._raw_job[1], None
+        return done.result()
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
         """Work out where the pinned PGs shall go, if that is due; noted before it is used."""
@@ -498,14 +501,15 @@ class RebalanceController:
         """None: they are being worked out, beside the loop since it takes a while: 8 s for two
         pools of 16,000 PGs."""
         if self._goals_job is None or self._goals_job[0] != ground:
+            call_off(self._goals_job)
             most = self._options().max_extra_movement
             job = self._tools.submit(lambda: goals.work_out(ground, seen, view.pool_up, most),
                                      first=True)
             self._goals_job = None if job is None else (ground, job)
         if self._goals_job is None or not self._goals_job[1].done:
             return None
-        found, self._goals_job = self._goals_job[1].result(), None
-        return found
+        done, self._goals_job = self._goals_job[1], None
+        return done.result()
 
     def _judge_and_act(self, seen: Observation, options: Options) -> None:
         assert self.campaign is not None

@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from ..cluster.ports import NoFuture, Outlook
+from ..cluster.ports import Outlook
 from ..cluster.tool_thread import Job, ToolThread
 from ..observation import Observation
 from .change import Change
 from .crush_orders import Joiner
 from .joining import same_placement
-
-#: How often it is worked out until the OSDMap holds still meanwhile.
-TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -20,7 +17,6 @@ class _Trial:
     #: What it starts from.
     seen: Observation
     job: Job[Outlook]
-    number: int
 
 
 class Trials:
@@ -34,16 +30,25 @@ class Trials:
         since the OSDMap may have changed meanwhile."""
         trial = self._trial
         if trial is None or trial.change != change:
-            self._begin(change, seen, 1)
+            self.forget()
+            self._begin(change, seen)
         elif trial.job.done and same_placement(trial.seen, seen):
-            return trial.job.result()
-        elif trial.job.done and trial.number >= TRIES:
+            # Forgotten first: what it raises must not be raised in each turn to come, and a
+            # failure of the tools is not that of the next order.
             self._trial = None
-            return NoFuture('the OSDMap does not hold still')
+            return trial.job.result()
         elif trial.job.done:
-            self._begin(change, seen, trial.number + 1)
+            # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
+            # are pinned, so this goes on until it holds still.
+            self._begin(change, seen)
         return None
 
-    def _begin(self, change: Change, seen: Observation, number: int) -> None:
+    def forget(self) -> None:
+        """Another campaign begins: the same change may be one of another CRUSH map."""
+        if self._trial is not None:
+            self._trial.job.cancelled = True
+        self._trial = None
+
+    def _begin(self, change: Change, seen: Observation) -> None:
         job = self._tools.submit(self._joiner.trial(seen, change), first=True)
-        self._trial = None if job is None else _Trial(change, seen, job, number)
+        self._trial = None if job is None else _Trial(change, seen, job)
