@@ -25,6 +25,8 @@ CHANGES_PER_RELEASE = 2
 #: paxos_propose_interval at 1 s and at 0.1 s.
 USUAL_SECONDS = 1.6
 FAST_SECONDS = 0.25
+#: No interval change is shorter than the shortest proposal interval.
+SHORTEST_SECONDS = 0.1
 #: For so long after a change, operations on its PG may still be waiting.
 AFTERMATH_SECONDS = 5.0
 #: What an older reading counts, against one reading later.
@@ -35,7 +37,7 @@ LEAST_STALLED = 5.0
 #: (releasing.BATCH_SECONDS).
 BURST_SECONDS = 5.0
 #: Turns are seldom further apart; what was longer ago was a rest.
-LONGEST_TURN_SECONDS = 15.0
+LONGEST_TURN_SECONDS = 60.0
 
 
 class IntervalChange(NamedTuple):
@@ -128,6 +130,9 @@ def _excess_seconds(rows: Sequence[ClientOps], shaky: AbstractSet[int],
             continue
         if steady.number >= LEAST_OPS:
             usual_ns = steady.sum_ns / steady.number
+            if baseline_ms is not None:
+                # A slow OSD among the others is no reason to see no stall.
+                usual_ns = min(usual_ns, 1e6 * baseline_ms)
         elif baseline_ms is not None:
             usual_ns = 1e6 * baseline_ms
         else:
@@ -156,7 +161,7 @@ def mean_stall_ms(stalls: Stalls, share: float, fast: bool) -> float:
 
 def _seconds(stalls: Stalls, fast: bool) -> float:
     if stalls.seconds is not None:
-        return stalls.seconds
+        return max(SHORTEST_SECONDS, stalls.seconds)
     return FAST_SECONDS if fast else USUAL_SECONDS
 
 

@@ -25,6 +25,8 @@ LEAST_PGS = 32
 #: that is added at a time: from there to the cap in 75 s.
 FIRST_SHARE = 0.25
 STEP_SHARE = 0.05
+#: The most that is added at a time, in limits.
+STEP_MAX = 0.25
 #: What is left of the limit when latency is over its target.
 DECREASE = 0.5
 #: Pressure (latency / target) up to which more is tried; between this and 1 all stays as it is.
@@ -56,11 +58,12 @@ class Limit:
 
 
 def limit(pace: Pace, options: Options) -> Limit:
-    """What may be in flight; bytes in proportion to PGs."""
+    """What may be in flight. Not fewer bytes with fewer PGs: they would keep the limit from being
+    used, and so from growing."""
     most = caps(options)
     pgs = max(1, int(min(pace.pgs or first(options), most.pgs)))
     text = 'at most %d of %s may be in flight' % (pgs, plural(most.pgs, 'PG'))
-    return Limit(replace(most, pgs=pgs, bytes=max(1, most.bytes * pgs // most.pgs)),
+    return Limit(replace(most, pgs=pgs),
                  Reason(pace.code, text + (': ' + pace.why if pace.why else '')))
 
 
@@ -204,7 +207,8 @@ def _raise(pace: Pace, worst: Felt, in_flight: int, cap: float) -> Pace:
     if halted:
         halted = under < HALT_READINGS
     elif in_flight >= int(pgs):
-        pgs = min(cap, pgs + max(1.0, STEP_SHARE * cap))
+        # Where little of a large cluster moves, a step of its cap would be too much at once.
+        pgs = min(cap, pgs + max(1.0, min(STEP_SHARE * cap, STEP_MAX * pgs)))
     return _because(replace(pace, pgs=pgs, over=0, under=under, halted=halted), _latency(worst))
 
 

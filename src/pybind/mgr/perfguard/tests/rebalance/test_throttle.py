@@ -303,8 +303,8 @@ def test_each_cap_is_the_option_of_its_name() -> None:
     assert caps(options) == Caps(pgs=1, bytes=2, source=3, primary=4, target=5, host=6, domain=7)
 
 
-def test_bytes_follow_pgs() -> None:
-    assert limit(Pace(pgs=8.0), OPTIONS).caps.bytes == caps(OPTIONS).bytes // 4
+def test_fewer_pgs_leave_the_bytes_to_the_operator() -> None:
+    assert limit(Pace(pgs=8.0), OPTIONS).caps == replace(caps(OPTIONS), pgs=8)
     assert limit(Pace(pgs=32.0), OPTIONS).caps == caps(OPTIONS)
 
 
