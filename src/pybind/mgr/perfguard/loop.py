@@ -131,7 +131,8 @@ class Loop:
 
     def _check(self, request: Request) -> None:
         seen = self.published
-        if self.leaving.wanted and not self.leaving.done:
+        # An abort is the way out where what is finished cannot end.
+        if self.leaving.wanted and not self.leaving.done and request.verb != 'abort':
             raise Refused(errno.EBUSY, shutdown.CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
         refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
@@ -282,10 +283,10 @@ class Loop:
 
     def _load_requests(self) -> List[str]:
         """After the campaign: whether this version can read it decides whether it may act."""
-        lost = self.requests.load()
         withheld = self._store.withheld()
         self._too_old = too_old(withheld) if withheld else ''
-        return lost
+        # Promises of a newer version are left to an mgr that understands them.
+        return [] if withheld else self.requests.load()
 
     def _claimed(self) -> bool:
         """Fenced: whether this is the active mgr after all. It goes on from what is stored, since
@@ -360,7 +361,8 @@ class Loop:
                 self.requests.hold(pending)
         except Refused as refused:
             pending.refused = refused
-            if not (pending.again and refused.not_fit):
+            # A preview asks for nothing, and those who may only read can ask for many.
+            if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
                 self._note(Event('refused', order.verb, str(refused)))
         except Exception as error:
             # One order that goes wrong must not keep the others from being answered.
@@ -414,7 +416,8 @@ class Loop:
         self._leave(seen)
         self.rebalance.turn(seen, view, options, self.requests.holds('rollback'))
         self.probing.turn(seen, view, options, self.rebalance.active, self.leaving.wanted)
-        self.requests.settle()
+        if self._store.is_verified('campaign'):
+            self.requests.settle()
         self._publish(seen, options)
 
     # ---- the journal

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import queue
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Protocol
 
@@ -24,6 +25,9 @@ Json = Dict[str, Any]
 
 #: Seconds that a command waits for the loop's answer.
 PATIENCE_SECONDS = 30.0
+#: For so long the same order may use what was worked out too late for its command: what its checks
+#: rest on, such as free space, changes.
+LATE_SECONDS = 300.0
 #: How promises are read, by the document of the store that has their notes.
 READERS: Dict[str, Callable[[Any], 'Promise']] = {
     Request.document: from_json, Revert.document: Revert.from_json}
@@ -91,6 +95,7 @@ class Requests:
         self._held: List[PendingOrder] = []
         #: The last one that was not waited for.
         self._left: Optional[PendingOrder] = None
+        self._left_at = 0.0
 
     # ---- promises
 
@@ -147,7 +152,8 @@ class Requests:
         wake()
         pending.done.wait(PATIENCE_SECONDS)
         with self._lock:
-            if not pending.done.is_set():
+            # With an answer it is carried out, though the rest of the turn takes long.
+            if not pending.done.is_set() and pending.answer is None:
                 pending.refused = Refused(
                     errno.ETIMEDOUT, 'no answer within %d s: see "perfguard status", and try again'
                     % PATIENCE_SECONDS)
@@ -171,7 +177,7 @@ class Requests:
             if each.done.is_set() and each.job is not None:
                 if self._left is not None and self._left.job is not None:
                     self._left.job.cancelled = True
-                self._left = each
+                self._left, self._left_at = each, time.monotonic()
         return [each for each in pending if not each.done.is_set()]
 
     def hold(self, pending: PendingOrder) -> None:
@@ -181,7 +187,8 @@ class Requests:
     def worked_out(self, order: Any, crush_version: int) -> Optional[Job[Any]]:
         """For the loop: the job of the same order, whose answer came too late."""
         left = self._left
-        if left is None or left.order != order or left.crush_version != crush_version:
+        if left is None or left.order != order or left.crush_version != crush_version \
+                or time.monotonic() - self._left_at > LATE_SECONDS:
             return None
         self._left = None
         return left.job

@@ -191,7 +191,7 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
     if campaign is not None and campaign.held:
         count = campaign.left + len(campaign.unpinnable)
         checks[HELD_PINS] = {**warning(
-            'campaign %d is aborted and keeps %s pinned' % (campaign.id, pgs(count)),
+            'campaign %d is aborted and holds %s in place' % (campaign.id, pgs(count)),
             held_detail(campaign, seen)), 'count': count}
     return checks
 

@@ -163,6 +163,10 @@ class Store:
             found.update(self._kv.get_store_prefix(prefix))
         return found
 
+    def is_verified(self, name: str) -> bool:
+        """Whether the mons are known to have the document as it was written last."""
+        return name not in self._unverified
+
     def verified(self) -> None:
         self._unverified.clear()
 
@@ -270,7 +274,7 @@ REQUESTS = 'requests'
 #: Documents without which nothing is left behind on the cluster: only the mgr that finds them
 #: unreadable raises PERFGUARD_INTERRUPTED.
 RECORDS = frozenset({'history', 'events', 'watch', 'baseline'})
-ADVICE = 'the pins of a campaign that was active are still in the OSDMap'
+ADVICE = 'if a campaign was active, its pins are still in the OSDMap'
 
 
 def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:

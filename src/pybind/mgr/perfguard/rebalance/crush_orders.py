@@ -101,7 +101,8 @@ class Joiner:
         try:
             return self._cluster.crush_map()[1] > seen.crush_version
         except OSError:
-            return False
+            # No answer says nothing: the burst may be in force. The mons are asked again.
+            return True
 
     def remember(self, seen: Observation) -> str:
         """Journal CRUSH from before a campaign; returns why that is not possible, or ''."""

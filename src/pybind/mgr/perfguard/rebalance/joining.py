@@ -383,8 +383,11 @@ def _claim(turn: Turn, change: Change) -> None:
     """Note the CRUSH version as the campaign's own, unless others changed CRUSH along with it."""
     version = turn.seen.crush_version
     if turn.campaign.crush_own not in (-1, version):
-        found = turn.seen.crush.fingerprint() if change.crush_map else _rest_of_crush(turn, change)
-        turn.set(crush_own=version if found == change.fingerprint else -1)
+        # Of weights, earlier versions have noted the fingerprint of the whole map as well.
+        found = {turn.seen.crush.fingerprint()}
+        if not change.crush_map:
+            found.add(_rest_of_crush(turn, change))
+        turn.set(crush_own=version if change.fingerprint in found else -1)
 
 
 def _rest_of_crush(turn: Turn, change: Change) -> int:

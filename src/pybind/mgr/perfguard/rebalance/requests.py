@@ -88,6 +88,10 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
                           % '; '.join(texts(unhealthy)), not_fit=True)
         return
     if not running and not _decides(campaign, verb):
+        if campaign is not None and campaign.held:
+            raise Refused(errno.ENOENT, 'campaign %d is ABORTED and holds PGs in place: "rebalance '
+                          'resume", "rebalance rollback" or "rebalance finish --keep"'
+                          % campaign.id)
         raise Refused(errno.ENOENT, 'no campaign is active: begin one with "rebalance prepare"')
     assert campaign is not None
     if verb == 'acknowledge':
