@@ -404,10 +404,10 @@ def test_slow_operations(probes: Trouble) -> None:
     cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_op_complaint_time', '1')
     try:
         with laggy(cluster, 3):
-            aborted(probes, run, lambda: has_check(cluster, 'SLOW_OPS'), 'slow operations')
+            aborted(probes, run, lambda: has_check(cluster, 'SLOW_OPS'), 'slow operation')
     finally:
         cluster.ceph('tell', 'osd.*', 'config', 'set', 'osd_op_complaint_time', '30')
-    ended_aborted(probes, run, 'slow operations')
+    ended_aborted(probes, run, 'slow operation')
 
 
 #: What of it the mgr hears of first is chance.
