@@ -207,7 +207,7 @@ def test_the_port_is_changed_at_run_time(scraped: Scraped) -> None:
         other.listen()
         scraped.listen(active, port)
         scraped.cluster.wait(lambda: 'in use' in scraped.reasons(), 20, 'the reason')
-        reason, = re.findall('metrics are not served.*', scraped.reasons())
+        reason, = re.findall('cannot serve metrics.*', scraped.reasons())
         assert '%s:%d' % (LOOPBACK, port) in reason
     scraped.wait_served(port)
     scraped.cluster.wait(lambda: 'metrics' not in scraped.reasons(), 20, 'the reason to go')

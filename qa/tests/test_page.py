@@ -200,7 +200,7 @@ def test_readers_see_no_buttons(browser: Browser, page: FakePage) -> None:
 
 
 @pytest.mark.parametrize('scenario, text, link', [
-    ('stale', 'loop does not come round', ''),
+    ('stale', 'loop hangs', ''),
     ('expired', 'The login has expired', 'link-login'),
     ('down', 'perfguard is not enabled', ''),
     ('standby', 'another manager is active', 'link-active')])
