@@ -162,7 +162,7 @@ def test_slow_osd_is_named_and_its_primary_affinity_lowered(guard: Guard) -> Non
 
 @pytest.mark.alone
 @pytest.mark.releases('pacific', quick=())
-def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_within_a_minute(
+def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_in_two_minutes(
         release: str, make_cluster: ClusterFactory) -> None:
     """Reports each 5 s, a window of a minute: the periods of a real cluster."""
     cluster = make_cluster(release, osds=8, hosts=4)
@@ -175,7 +175,7 @@ def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_within_a_minu
     stays_well(guard, 75.0)
     with dispatch_delay(cluster, VICTIM, MUCH_DELAY_SECONDS):
         begin = time.monotonic()
-        wait_slow(guard, {VICTIM}, 60.0)
+        wait_slow(guard, {VICTIM}, 120.0)
         guard.wait_check('PERFGUARD_SLOW_OSD', True, 15)
         print('raised after %.0f s: %s' % (time.monotonic() - begin, guard.osds()[VICTIM]['why']))
     assert guard.told('slow-osd') == ['osd.%d is slow' % VICTIM]
