@@ -46,7 +46,8 @@ def stored(guard: Guard) -> Dict[str, str]:
 def test_options_that_make_no_sense(guard: Guard) -> None:
     for option, value, usual, word in (
             ('latency_targets', POOL + '=0', '', 'latency_targets'),
-            ('latency_targets', 'x=5', '', 'does not exist'), ('end_time', '25', '2400', 'end_time'),
+            ('latency_targets', 'x=5', '', 'does not exist'),
+            ('end_time', '25', '2400', 'end_time'),
             ('end_time', '0000', '2400', 'never opens'),
             ('latency_factor', '100', OPTIONS['latency_factor'], ''),
             ('latency_alarm_factor', '49', OPTIONS['latency_alarm_factor'], 'latency_factor')):
