@@ -169,7 +169,7 @@ class Console:
 
 
 class BusyCluster(FakeCluster):
-    """Clients are at work on every OSD, so that the watch has something to conclude from."""
+    """Clients use every OSD, so that the watch has readings to judge."""
 
     def osd_space(self) -> Dict[int, Space]:
         return {osd: Space(1 << 43, 1 << 41, 100) for osd in self.toys}

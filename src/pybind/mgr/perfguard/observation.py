@@ -11,7 +11,7 @@ from .reasons import Reason
 #: Options in the configuration database: whether the balancer is active; the section of the mons.
 BALANCER = 'mgr/balancer/active'
 MON = 'mon'
-#: A pool with fewer operations a second over the last minute has no clients at work, if so much
+#: A pool with fewer operations a second over the last minute is idle, if so much
 #: of the minute was seen: right after a failover nothing is known.
 IDLE_RATE = 0.5
 IDLE_SECONDS = 30.0
@@ -75,7 +75,7 @@ class Clients:
     norms: Mapping[int, float] = field(default_factory=dict)
 
     def idle(self, pool: PoolClients) -> bool:
-        """Nobody is at work on the pool, and that is known."""
+        """The pool has no client operations, and that is known."""
         return pool.rate < IDLE_RATE and self.covered >= IDLE_SECONDS
 
     @property
@@ -100,11 +100,11 @@ class Observation:
     osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: All pins have the goals that this OSDMap asks for, if the campaign wants any.
     goals_fit: bool = True
-    #: The pins have not been held against this OSDMap yet.
+    #: The pins have not been compared with this OSDMap yet.
     new_map: bool = True
     #: What clients felt last.
     clients: Clients = Clients()
-    #: From the mitigation: why nothing may be released, PGs under way to be pinned back, and
+    #: From the mitigation: why nothing may be released, PGs in flight to be pinned back, and
     #: flags that are its own.
     stops: Tuple[Reason, ...] = ()
     pin_back: FrozenSet[str] = frozenset()

@@ -172,7 +172,7 @@ class MgrCluster:
         return None if value is None else str(value).lower()
 
     def balancing(self) -> Balancing:
-        """The balancer's options, or Ceph's defaults where nobody set them or they are none."""
+        """The balancer's options, or Ceph's defaults where they are not set or not valid."""
         def option(name: str, default: str) -> str:
             value = self._mgr.get_module_option_ex('balancer', name)
             return default if value is None else str(value)

@@ -11,7 +11,7 @@ from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace
 
 
 class ToolFailed(PerfguardError):
-    """A tool of Ceph's is missing, failed, took too long or said what nobody expected."""
+    """A tool of Ceph is missing, failed, took too long or printed something unexpected."""
 
 
 class FuturePg(NamedTuple):

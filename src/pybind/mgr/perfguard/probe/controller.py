@@ -191,7 +191,7 @@ class Probing:
         self._archive.close(CLOSE_SECONDS)
 
     def _keep(self, site: Optional[Site]) -> bool:
-        """Journal what the run under way has made, or is about to make; whether the mons have
+        """Journal what the running probe has made, or is about to make; whether the mons have
         it."""
         assert self._record is not None
         self._store.put(JOURNAL, {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The campaign at work: between what operators ask for, the cluster, and the store."""
+"""The campaign's controller: between operators' orders, the cluster, and the store."""
 import errno
 import logging
 from dataclasses import dataclass, field, replace
@@ -69,7 +69,7 @@ class RebalanceController:
        the cluster is worth reading in this turn.
     2. `apply_requests` and `carry_out`: what operators ask for, checked once more against what is
        observed. Either may begin a campaign.
-    3. `turn`: a change of CRUSH that nobody announced may begin a campaign (auto_expand). For the
+    3. `turn`: a change of CRUSH without `prepare` may begin a campaign (auto_expand). For the
        one that is open: goals, forecast and the mapping after its change are worked out, the
        phase decides (phases.judge), the decision is journalled, read back, and sent. A campaign
        that has ended is filed.
@@ -126,7 +126,7 @@ class RebalanceController:
         #: The pins had the goals that this OSDMap and the campaign's phase ask for.
         self._goals_fit = False
         self._calm: Optional[Calm] = None
-        #: The last OSDMap that the pins were held against, by this process.
+        #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
         #: Until when commands had no answer.
         self.answered = self._clock()
@@ -342,7 +342,7 @@ class RebalanceController:
         self._archive_ended()
 
     def _catch_unannounced(self, seen: Observation, options: Options) -> None:
-        """auto_expand: begin a campaign for a change of CRUSH that nobody announced."""
+        """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
         self._calm, why = look(self._calm, seen, self.campaign, options.auto_expand_ratio)
         if not why or not options.auto_expand or _unfit(seen.osdmap) or not self._may_write():
             return
@@ -468,7 +468,7 @@ class RebalanceController:
         return done.result()
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
-        """Work out where the pinned PGs shall go, if that is due; noted before it is used."""
+        """Work out the goals of the pinned PGs, if that is due; noted before they are used."""
         assert self.campaign is not None
         if self._goals_fit and not seen.new_map:
             return seen

@@ -17,7 +17,7 @@ from .test_phases import Machine, wide
 
 
 def expanding(cluster: FakeCluster, options: Options, busy: bool = False) -> Machine:
-    """A campaign that has just been started; `busy`: clients are at work, and comfortable."""
+    """A campaign that has just been started; `busy`: with clients, within their limits."""
     machine = Machine(cluster, options)
     machine.until(lambda: machine.campaign.prepared)
     cluster.expand()

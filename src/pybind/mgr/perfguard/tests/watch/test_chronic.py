@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSDs that are slow for a share of the time: one standing finding, of nobody else."""
+"""OSDs that are slow for a share of the time: one standing finding for each, no others."""
 import json
 from typing import Callable, Dict, List, Optional, Set
 

@@ -188,7 +188,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     driver.osds.period = 120.0
     for _ in range(4 * 30):
         driver.turn(120.0)
-    assert driver.checks == [CHRONIC], 'a day has passed, but nobody has seen most of it'
+    assert driver.checks == [CHRONIC], 'a day has passed, but most of it was not observed'
     for _ in range(2 * 30 + 5):
         driver.turn(120.0)
     assert driver.checks == []
