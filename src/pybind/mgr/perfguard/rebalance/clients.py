@@ -6,6 +6,7 @@ from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optio
 
 from ..cluster.types import Ops
 from ..observation import Clients
+from ..watch.spread import weighted_median
 
 #: Fewer operations than this in one reading say nothing about latency.
 LEAST_OPS = 50
@@ -141,15 +142,10 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
     ops = sum(number for _, number in ratios)
     if len(ratios) < REFERENCE_OSDS or ops < REFERENCE_OPS:
         return 1.0
-    below = 0
-    for ratio, number in sorted(ratios):
-        below += number
-        if below >= ops / 2:
-            break
     # The deviation of a median is sqrt(pi / 2) times that of a mean.
     chance = 1.25 * sqrt(2.0 * log(1.0 / CHANCE)) \
         * min(SPREAD_MAX, spread or USUAL_SPREAD) / sqrt(ops)
-    return max(1.0, ratio / (1.0 + chance))
+    return max(1.0, weighted_median(ratios) / (1.0 + chance))
 
 
 def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more_ms: float,

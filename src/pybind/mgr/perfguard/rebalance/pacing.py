@@ -45,23 +45,26 @@ def set_pace(turn: Turn) -> None:
 
 def _burdened(turn: Turn, pace: Pace) -> Pace:
     """With the hosts that moves burden now: they delete PGs, and catch up, for a while after."""
-    now, host_of = turn.now, turn.seen.crush.host_of
+    now = turn.now
     hosts = {host: since for host, since in pace.burdened.items()
              if 0.0 <= now - since < AFTERWARDS_SECONDS}
-    hosts.update(dict.fromkeys((host_of(osd) or 'osd.%d' % osd for osd in flight_osds(turn)), now))
+    hosts.update(dict.fromkeys((_host(turn, osd) for osd in flight_osds(turn)), now))
     return replace(pace, burdened=hosts, seen_since=pace.seen_since or now)
+
+
+def _host(turn: Turn, osd: int) -> str:
+    """The host of an OSD; where CRUSH has none for it, its own name."""
+    return turn.seen.crush.host_of(osd) or 'osd.%d' % osd
 
 
 def _path(turn: Turn, pace: Pace) -> Path:
     """The OSDs that PGs in flight burden, those of all hosts that moves burden or have burdened,
     and pools whose rules lead there. A new mgr does not know what moved before: all are near."""
     seen, osds = turn.seen, flight_osds(turn)
-    host_of = seen.crush.host_of
     if turn.now - pace.seen_since < AFTERWARDS_SECONDS:
         near = frozenset(seen.osdmap.osds)
     else:
-        near = frozenset(osd for osd in seen.osdmap.osds
-                         if (host_of(osd) or 'osd.%d' % osd) in pace.burdened)
+        near = frozenset(osd for osd in seen.osdmap.osds if _host(turn, osd) in pace.burdened)
     rules = {pool.crush_rule for pool in seen.osdmap.pools.values()}
     leading = {rule for rule in rules
                if any(seen.crush.weight_of(rule, osd) > 0.0 for osd in osds)}

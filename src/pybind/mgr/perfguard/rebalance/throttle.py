@@ -42,8 +42,6 @@ INNOCENT_READINGS = 36
 #: whatever it is that clients feel; without any limit in time, a load that has grown twice would
 #: halt a campaign for good.
 ACQUITTAL_SECONDS = 3600.0
-
-
 #: Readings in a row with all pools together over their limits, each of which chance may explain,
 #: that count like one that it does not explain (1 min).
 LASTING_READINGS = 12

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from ..cluster.types import ClientOps
 from .hysteresis import Alarm
 from .series import LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, Point, Series
-from .spread import Spread
+from .spread import Spread, weighted_median
 from .types import Flow
 
 #: What counts as now.
@@ -242,14 +242,8 @@ def _median_ms(points: Sequence[Point], number: int, total_ns: int,
 
     One point with a stall in it (an OSD that restarts, a PG that peers) does not count.
     """
-    means = sorted((point.sums[total_ns] / point.sums[number] / 1e6, point.sums[number])
-                   for point in points if point.sums[number] > 0)
-    ops = sum(weight for _, weight in means)
-    if ops < least:
+    means = [(point.sums[total_ns] / point.sums[number] / 1e6, point.sums[number])
+             for point in points if point.sums[number] > 0]
+    if sum(ops for _, ops in means) < least:
         return None
-    below = 0.0
-    for ms, weight in means:
-        below += weight
-        if below >= ops / 2:
-            return ms
-    return None
+    return weighted_median(means)

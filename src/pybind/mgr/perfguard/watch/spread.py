@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How much latency varies by chance, and from OSD to OSD, while nothing is wrong."""
 from statistics import median
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps
 
@@ -16,6 +16,17 @@ LEAST_READS = 500.0
 
 #: A difference counts at most so many times the mean of the squares.
 OUTLIER = 9.0
+
+
+def weighted_median(values: Iterable[Tuple[float, float]]) -> float:
+    """Of (value, weight above 0): the least value up to which half of all weight lies."""
+    ordered = sorted(values)
+    total, below = sum(weight for _, weight in ordered), 0.0
+    for value, weight in ordered:
+        below += weight
+        if below >= total / 2:
+            return value
+    raise ValueError('no values')
 
 
 class Spread:
