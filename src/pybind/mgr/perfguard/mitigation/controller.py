@@ -17,7 +17,7 @@ from ..rebalance.holds import NOREBALANCE
 from ..rebalance.types import Campaign, Phase
 from ..store import Store
 from ..watch.controller import Watched
-from ..watch.watch import UNKNOWN_SECONDS
+from ..watch.state import UNKNOWN_SECONDS
 from . import ladder, recovery_options, report
 from .ladder import evidence
 from .recovery_options import command_of

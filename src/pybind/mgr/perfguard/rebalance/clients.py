@@ -6,7 +6,7 @@ from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optio
 
 from ..cluster.types import Ops
 from ..observation import Clients
-from ..watch.spread import weighted_median
+from ..watch.peers import weighted_median
 
 #: Fewer operations than this in one reading say nothing about latency.
 LEAST_OPS = 50

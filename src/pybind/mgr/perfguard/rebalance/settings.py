@@ -3,7 +3,7 @@
 from typing import Container, List, Optional
 
 from ..options import Options
-from ..watch.latency_limits import BadTarget, latency_targets
+from ..watch.pools import BadTarget, latency_targets
 from ..window import BadWindow, Window, window
 
 

@@ -12,7 +12,7 @@ from typing import AbstractSet, List, Sequence
 from ..observation import IDLE_SECONDS, Clients
 from ..options import Options
 from ..reasons import Code, Reason
-from ..watch.latency_limits import named_target
+from ..watch.pools import named_target
 from ..words import plural
 from .batch import Caps
 from .clients import SMALL_OPS, Felt, Path, felt, judged, strain

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.settings import problems
-from perfguard.watch.latency_limits import BadTarget, latency_targets, named_target, target_ms
+from perfguard.watch.pools import BadTarget, latency_targets, named_target, target_ms
 from perfguard.window import BadWindow, Window, is_open, opens_in, seconds_until_done, window
 
 HOUR, DAY = 3600.0, 86400.0

@@ -4,15 +4,14 @@ import math
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from .percentiles import Levels, Tails
-from .pools import mean_flow
-from .series import DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, Point, Series
+from .series import (DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, Point, Series, mean_flow)
 
 Json = Dict[str, Any]
 
 #: Pools whose percentiles are worked out: it takes time by pool and OSD.
 TAIL_POOLS = 8
 _CLIENTS = ('time', 'seconds', 'read_ms', 'write_ms', 'read_rate', 'write_rate')
-#: In the order of the cluster's history after the clients' columns (watch.py).
+#: In the order of the cluster's history after the clients' columns (state.py).
 _STATES = ('laggy_pgs', 'degraded_pgs', 'backfilling_pgs', 'slow_ops', 'misplaced_ratio',
            'recovery_bytes_per_second')
 CLUSTER_COLUMNS = (*_CLIENTS, *_STATES, 'in_flight', *Levels._fields)

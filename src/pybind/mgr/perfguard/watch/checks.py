@@ -7,8 +7,8 @@ from ..health import warning
 from ..words import pgs_are
 from .pools import PoolLatency
 from .slow_osds import whole_hosts
+from .state import Sight, Watch
 from .types import Verdict
-from .watch import Sight, Watch
 
 LAGGY = 'PERFGUARD_LAGGY_PGS'
 SLOW = 'PERFGUARD_SLOW_OSD'

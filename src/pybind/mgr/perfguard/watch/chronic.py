@@ -14,9 +14,9 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .comparison import Finding, Findings, without_victims
-from .peers import BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, median
-from .recent import BLOCK_OPS, CHANNELS, Window, flows_of
+from .osd_window import BLOCK_OPS, CHANNELS, Window, flows_of
+from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Finding, Findings, median,
+                    without_victims)
 from .types import Chronic, OsdPlace, OsdSample
 
 #: Times as slow as its peers from which an interval is slow.

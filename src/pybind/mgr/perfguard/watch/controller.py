@@ -12,9 +12,9 @@ from ..observation import Clients, PoolClients
 from ..options import Options
 from ..store import Store
 from . import checks, report
-from .latency_limits import named_target, target_ms
+from .pools import named_target, target_ms
 from .series import Point
-from .watch import Sight, Watch, pool_settings
+from .state import Sight, Watch, pool_settings
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps
-from .hysteresis import Alarm
-from .series import LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, Point, Series
-from .spread import Spread, weighted_median
-from .types import Flow
+from ..errors import InvalidValue
+from ..options import Options
+from .peers import weighted_median
+from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, Point, Series, mean_flow,
+                     recent)
+from .types import Alarm, Flow
 
-#: What counts as now.
-WINDOW_SECONDS = 60.0
 #: Points of a pool's baseline that are kept (a week of quiet), and that survive an mgr's end.
 BASELINE_POINTS = 1008
 STORED_POINTS = 144
@@ -218,24 +218,6 @@ def add_ops(sums: List[float], row: ClientOps) -> None:
         sums[WRITE_NS] += row.write.sum_ns
 
 
-def recent(series: Series, now: float, seconds: float) -> List[Point]:
-    """The points of the last minute, of some `seconds` each.
-
-    A point of the future was written before a clock jumped.
-    """
-    number = int(WINDOW_SECONDS / max(1.0, seconds)) + 2
-    return [point for point in series.points(last=number)
-            if 0.0 <= now - point.end < WINDOW_SECONDS]
-
-
-def mean_flow(points: Sequence[Point], number: int, total_ns: int) -> Flow:
-    ops = sum(point.sums[number] for point in points)
-    seconds = sum(point.seconds for point in points)
-    if not ops or not seconds:
-        return Flow()
-    return Flow(ops / seconds, sum(point.sums[total_ns] for point in points) / ops / 1e6)
-
-
 def _median_ms(points: Sequence[Point], number: int, total_ns: int,
                least: int) -> Optional[float]:
     """Median of the points' mean latencies, each as often as it has operations.
@@ -247,3 +229,104 @@ def _median_ms(points: Sequence[Point], number: int, total_ns: int,
     if sum(ops for _, ops in means) < least:
         return None
     return weighted_median(means)
+
+
+# ---- How much latency varies by chance, while nothing is wrong
+
+#: What an older reading counts, against one reading later: about the last 50 readings.
+MEMORY = 0.98
+#: Pairs of readings from which on the spread is known.
+LEAST_PAIRS = 10.0
+#: Operations of one reading that say anything.
+LEAST_PAIR_OPS = 20
+#: A difference counts at most so many times the mean of the squares.
+OUTLIER = 9.0
+
+
+class Spread:
+    """Standard deviation of the latency of one operation over its mean.
+
+    Only sums and counts are known. The means m and m' of two readings in a row, of n and n'
+    operations, differ by chance with the variance s^2 (1/n + 1/n'), which gives s (von Neumann et
+    al., 1941: successive differences leave out what changes slowly, such as the load).
+    """
+
+    def __init__(self) -> None:
+        self._pairs = 0.0
+        self._sum = 0.0
+        self._last: Optional[List[float]] = None
+
+    def add(self, ops: float, total_ns: float) -> None:
+        """One reading while it is quiet."""
+        if ops < LEAST_PAIR_OPS or total_ns <= 0.0:
+            self._last = None
+            return
+        mean = total_ns / ops
+        if self._last is not None:
+            before, number = self._last
+            middle = (mean * ops + before * number) / (ops + number)
+            square = (mean - before) ** 2 / (1.0 / ops + 1.0 / number) / middle ** 2
+            if self._pairs >= LEAST_PAIRS:
+                square = min(square, OUTLIER * self._sum / self._pairs)
+            self._pairs = MEMORY * self._pairs + 1.0
+            self._sum = MEMORY * self._sum + square
+        self._last = [mean, ops]
+
+    def skip(self) -> None:
+        """A reading that is not quiet lies between."""
+        self._last = None
+
+    @property
+    def value(self) -> Optional[float]:
+        return (self._sum / self._pairs) ** 0.5 if self._pairs >= LEAST_PAIRS else None
+
+
+# ---- What latency clients may feel: so many baselines of their pool, or what the operator says
+
+#: What clients may wait longer than usual whatever the factor, in ms: less is noise there.
+HDD_FLOOR_MS = 2.0
+FLASH_FLOOR_MS = 0.5
+
+
+class BadTarget(InvalidValue):
+    """latency_targets is not what it should be; the message says why."""
+
+
+def latency_targets(text: str) -> Dict[str, float]:
+    """Pool -> milliseconds, of "rbd=5,cephfs.data=20"; BadTarget if it is nothing of the kind."""
+    targets: Dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(','))):
+        pool, _, number = part.rpartition('=')
+        try:
+            value = float(number)
+        except ValueError:
+            value = 0.0
+        if not pool or not 0.0 < value < float('inf'):
+            raise BadTarget('latency_targets: %r is not <pool>=<milliseconds>, '
+                            'with milliseconds above 0' % part)
+        targets[pool.strip()] = value
+    return targets
+
+
+def named_target(options: Options, pool: str) -> Optional[float]:
+    """The operator's target for a pool, in ms; None: there is none, or it cannot be read."""
+    try:
+        return latency_targets(options.latency_targets).get(pool)
+    except BadTarget:
+        return None
+
+
+def target_ms(baseline_ms: Optional[float], named: Optional[float], options: Options,
+              disk: bool = False) -> Optional[float]:
+    """What is allowed where `baseline_ms` is usual; None: not known yet.
+
+    `disk`: the pool has OSDs of the class hdd.
+    """
+    if named is not None or baseline_ms is None:
+        return named
+    floor = options.latency_floor_ms
+    if not floor:
+        # A disk behind a cache on flash is as fast as flash while that lasts.
+        floor = HDD_FLOOR_MS if disk and baseline_ms >= HDD_FLOOR_MS else FLASH_FLOOR_MS
+        floor = min(floor, baseline_ms)
+    return max(options.latency_factor * baseline_ms, baseline_ms + floor)

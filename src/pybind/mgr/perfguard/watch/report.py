@@ -4,12 +4,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import PgCounts
 from ..options import Options
-from .latency_limits import named_target, target_ms
 from .osds import COMMIT_NS, COMMITS, NO_FLOWS
-from .pools import mean_flow, recent
-from .series import READ_NS, READS, WRITE_NS, WRITES, Point
+from .pools import named_target, target_ms
+from .series import READ_NS, READS, WRITE_NS, WRITES, Point, mean_flow, recent
+from .state import Sight, Watch
 from .types import Flow, Verdict
-from .watch import Sight, Watch
 
 Json = Dict[str, Any]
 

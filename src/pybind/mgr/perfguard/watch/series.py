@@ -7,6 +7,8 @@ loses nothing but detail, and whoever reads divides.
 from array import array
 from typing import Any, List, NamedTuple, Sequence, Tuple
 
+from .types import Flow
+
 #: An hour of points 5 s apart (mgr_stats_period), and a week of points of ten minutes.
 DETAILED_POINTS = 720
 CONDENSED_POINTS = 1008
@@ -98,3 +100,25 @@ class History:
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> None:
         self.detailed.add(now, seconds, sums)
         self.condensed.add(now, seconds, sums)
+
+
+#: What counts as now.
+WINDOW_SECONDS = 60.0
+
+
+def recent(series: Series, now: float, seconds: float) -> List[Point]:
+    """The points of the last minute, of some `seconds` each.
+
+    A point of the future was written before a clock jumped.
+    """
+    number = int(WINDOW_SECONDS / max(1.0, seconds)) + 2
+    return [point for point in series.points(last=number)
+            if 0.0 <= now - point.end < WINDOW_SECONDS]
+
+
+def mean_flow(points: Sequence[Point], number: int, total_ns: int) -> Flow:
+    ops = sum(point.sums[number] for point in points)
+    seconds = sum(point.seconds for point in points)
+    if not ops or not seconds:
+        return Flow()
+    return Flow(ops / seconds, sum(point.sums[total_ns] for point in points) / ops / 1e6)

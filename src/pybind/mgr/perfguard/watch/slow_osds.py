@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs and slow hosts, named when it lasts.
 
-An OSD is compared with its peers at the same load (peers.py, comparison.py). This is what time
+An OSD is compared with its peers at the same load (peers.py). This is what time
 adds: how long until it is called slow, and until it is well again. What is slow for a share of the
 time only is counted beside it (chronic.py).
 """
@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from .chronic import ChronicOsds
-from .comparison import Finding, Habit, judge, without_victims, worst
-from .peers import median
-from .recent import CHANNELS, Window
+from .osd_window import CHANNELS, Window
+from .peers import Finding, Habit, judge, median, without_victims, worst
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
 
 #: Loads within this factor are the same to a reader.

@@ -14,8 +14,8 @@ from perfguard.health import DETAIL_LINES, warning
 from perfguard.options import DEFAULTS
 from perfguard.watch import report
 from perfguard.watch.checks import (CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks)
+from perfguard.watch.state import Sight, Watch
 from perfguard.watch.types import Chronic
-from perfguard.watch.watch import Sight, Watch
 
 MS = 1000000
 NAN = float('nan')

@@ -7,9 +7,8 @@ from typing import Any, List, Optional, Sequence
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
-from perfguard.watch.pools import (PoolLatency, PoolSettings, PoolWatch, STORED_POINTS, mean_flow,
-                                   recent)
-from perfguard.watch.series import Point, Series
+from perfguard.watch.pools import PoolLatency, PoolSettings, PoolWatch, STORED_POINTS
+from perfguard.watch.series import Point, Series, mean_flow, recent
 from perfguard.watch.types import Flow
 
 MS = 1000000

@@ -7,8 +7,8 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
-from perfguard.watch.latency_limits import FLASH_FLOOR_MS, HDD_FLOOR_MS, target_ms
-from perfguard.watch.spread import LEAST_PAIRS, LEAST_READS, OsdNorms, Spread
+from perfguard.watch.osds import LEAST_READS, OsdNorms
+from perfguard.watch.pools import FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, Spread, target_ms
 
 
 def draw(rng: random.Random, sigma: float, number: int, mean: float) -> float:

@@ -1,13 +1,83 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The replica that primaries wait for is found, and nobody else."""
+"""Rates and latencies from counters; the replica that primaries wait for."""
 import random
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import NO_OSD, Ops, PgWrites
-from perfguard.watch.replicas import MOST_SLOW, replica_flows, steady
-from perfguard.watch.types import Flow
+from perfguard.cluster.types import NO_OSD, Ops, OsdCounters, PgWrites
+from perfguard.watch.osds import (LONGEST_SECONDS, MOST_SLOW, flow, replica_flows, sample, steady)
+from perfguard.watch.types import NO_FLOW, Flow
+
+MS = 1000000
+NAN = float('nan')
+
+
+def counters(time: float, read: Ops = Ops(), write: Ops = Ops(), process: Ops = Ops(),
+             prepare: Ops = Ops(), commit: Ops = Ops(), store_read: Ops = Ops()) -> OsdCounters:
+    return OsdCounters(time, read, write, process, prepare, commit, store_read)
+
+
+def test_a_sample_is_the_difference_of_two_reports() -> None:
+    before = counters(10.0, Ops(5 * MS, 1), Ops(100 * MS, 10), Ops(60 * MS, 10), Ops(10 * MS, 10),
+                      Ops(7 * MS, 7), Ops(1 * MS, 1))
+    after = counters(15.0, Ops(15 * MS, 6), Ops(200 * MS, 60), Ops(110 * MS, 60), Ops(20 * MS, 60),
+                     Ops(57 * MS, 107), Ops(1 * MS, 1))
+    found = sample(3, before, after)
+    assert found is not None and (found.osd, found.seconds) == (3, 5.0)
+    assert found.read == Flow(1.0, 2.0)
+    assert found.write == Flow(10.0, 2.0)
+    # 100 ms in all, of which 50 after dequeuing, 10 of these before the store had them: 60 of 50.
+    assert found.own_write == Flow(10.0, 1.2)
+    assert found.commit == Flow(20.0, 0.5)
+    assert found.store_read == NO_FLOW
+
+
+def test_no_sample_where_nothing_can_be_told() -> None:
+    before = counters(100.0, Ops(10 * MS, 10))
+    more = Ops(20 * MS, 20)
+    assert sample(0, before, counters(105.0, more)) is not None
+    for time in (100.0, 95.0, 100.0 + LONGEST_SECONDS + 1, NAN, float('inf'), -1e300):
+        assert sample(0, before, counters(time, more)) is None, time
+    # It started anew: fewer operations, or less time spent on them.
+    assert sample(0, before, counters(105.0, Ops(5 * MS, 5))) is None
+    assert sample(0, before, counters(105.0, Ops(5 * MS, 50))) is None
+    assert sample(0, before, counters(105.0, more)._replace(commit=Ops(-1, 0))) is None
+
+
+@pytest.mark.parametrize('read', [Ops(2 ** 63, 5), Ops(10 ** 18, 1), Ops(1, 0)])
+def test_no_sample_of_operations_that_cannot_be(read: Ops) -> None:
+    assert sample(0, counters(100.0), counters(105.0, read)) is None
+
+
+def test_the_number_of_pgs_may_go_down() -> None:
+    before = counters(100.0)._replace(pgs=9)
+    assert sample(0, before, counters(105.0)._replace(pgs=3)) is not None
+
+
+def test_flow() -> None:
+    assert flow(Ops(6 * MS, 3), 2.0) == Flow(1.5, 2.0)
+    for ops, seconds in ((Ops(), 1.0), (Ops(5, 0), 1.0), (Ops(-5, 2), 1.0), (Ops(5, -2), 1.0),
+                         (Ops(5, 5), 0.0)):
+        assert flow(ops, seconds) == NO_FLOW
+
+
+def test_nonsense_makes_no_sample_or_a_number() -> None:
+    rnd = random.Random(7)
+    values = (0, 1, -1, 2 ** 63, 2 ** 64 - 1, -2 ** 63, 10 ** 30)
+    for _ in range(2000):
+        before, after = (
+            counters(rnd.choice((0.0, 5.0, 1e18, NAN)), *[
+                Ops(rnd.choice(values), rnd.choice(values)) for _ in range(6)])
+            for _ in range(2))
+        found = sample(1, before, after)
+        if found is not None:
+            for each in (found.read, found.write, found.own_write, found.commit,
+                         found.store_read):
+                assert each.rate >= 0.0 and each.ms >= 0.0
+
+
+# ---- replicas
 
 #: Milliseconds of a write without trouble.
 USUAL = 2.0

@@ -8,16 +8,13 @@ from typing import (Any, Callable, ContextManager, Dict, List, Mapping, Optional
 from ..cluster.types import OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
 from .charts import Charts, newer
-from .hysteresis import Alarm
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
-from .osds import OsdWatch, busy, without_erasure
+from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
 from .percentiles import Tails
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
-from .replicas import replica_flows, steady
 from .series import LARGEST, History, Point, Series
 from .slow_osds import SlowOsds, SlowSettings
-from .spread import OsdNorms
-from .types import NO_FLOW, Flow
+from .types import NO_FLOW, Alarm, Flow
 
 #: Further columns of the cluster's history; states count by the second.
 (LAGGY_SECONDS, DEGRADED_SECONDS, BACKFILL_SECONDS, SLOW_OP_SECONDS, MISPLACED_SECONDS,

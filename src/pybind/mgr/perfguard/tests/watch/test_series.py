@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Histories, and hysteresis."""
+import random
+from typing import List, Optional, Sequence
+
+import pytest
+
+from perfguard.watch.series import History, Point, Series
+from perfguard.watch.types import Alarm
+
+
+def test_a_series_keeps_the_newest() -> None:
+    rnd = random.Random(5)
+    for length in (1, 2, 7):
+        series = Series(2, length)
+        expected: List[Point] = []
+        for number in range(30):
+            values = (rnd.random(), rnd.random())
+            series.add(float(number), 1.0, values)
+            expected = [*expected, Point(float(number), 1.0, values)][-length:]
+            assert series.points() == expected and len(series) == len(expected)
+            for last in range(1, length + 2):
+                assert series.points(last) == expected[-last:]
+
+
+def test_an_empty_series() -> None:
+    assert Series(3, 5).points() == Series(3, 5).points(2) == [] and len(Series(3, 5)) == 0
+
+
+def test_readings_are_summed_up_to_points() -> None:
+    series = Series(1, 10, seconds=10.0)
+    for number in range(1, 8):
+        series.add(100.0 + 4 * number, 4.0, (1.0,))
+    assert series.points() == [(112.0, 12.0, (3.0,)), (124.0, 12.0, (3.0,))]
+
+
+def test_condensed_history_loses_nothing_but_detail() -> None:
+    rnd = random.Random(11)
+    history = History(1, detailed=10, condensed=1000)
+    total = seconds = 0.0
+    for number in range(5000):
+        value, length = float(rnd.randint(0, 100)), rnd.choice((4.5, 5.0, 60.0))
+        total, seconds = total + value, seconds + length
+        history.add(float(number), length, (value,))
+    points = history.condensed.points()
+    missing = total - sum(point.sums[0] for point in points)
+    assert 0 <= seconds - sum(point.seconds for point in points) < 600 and 0 <= missing < 13400
+    assert all(600 <= point.seconds < 660 for point in points)
+    assert len(history.detailed) == 10
+
+
+def test_a_series_survives_as_json() -> None:
+    series, other = Series(2, 5), Series(2, 5)
+    for number in range(8):
+        series.add(1000.0 + number, 1.0, (number, 2.5))
+    other.load(series.to_json())
+    assert other.points() == series.points()
+
+
+@pytest.mark.parametrize('rows', [
+    None, 5, 'abc', {'a': 1}, [None], [[1.0, 2.0]], [[1.0, 2.0, 3.0, 4.0, 5.0]],
+    [['a', 1.0, 2.0, 3.0]], [[[1], 1.0, 2.0, 3.0]], [{'end': 1}]])
+def test_what_is_no_point_is_not_loaded(rows: object) -> None:
+    series = Series(2, 5)
+    series.load(rows)
+    assert series.points() == []
+    series.load([[9.0, 1.0, 2.0, 3.0], *(rows if isinstance(rows, list) else [])])
+    assert series.points() == [(9.0, 1.0, (2.0, 3.0))]
+
+
+# ---- alarm
+
+def fed(readings: Sequence[Optional[bool]], raise_after: float = 15.0, clear_after: float = 10.0,
+        alarm: Optional[Alarm] = None) -> List[bool]:
+    alarm = alarm or Alarm()
+    states = []
+    for number, holds in enumerate(readings):
+        alarm.update(1000.0 + 5 * number, 5.0, holds, raise_after, clear_after)
+        states.append(alarm.raised)
+    return states
+
+
+YES, NO, UNKNOWN = True, False, None
+
+
+def test_raised_after_a_while_and_cleared_after_a_while() -> None:
+    assert fed([YES, YES, YES, NO, NO, NO]) == [False, False, True, True, False, False]
+
+
+def test_one_other_reading_starts_the_while_again() -> None:
+    assert not any(fed([YES, YES, NO] * 10))
+    assert all(fed([NO, YES] * 10, alarm=Alarm(True, 500.0)))
+
+
+def test_no_evidence_changes_nothing() -> None:
+    assert fed([YES, YES, UNKNOWN, YES]) == [False, False, False, True]
+    assert all(fed([UNKNOWN] * 50, alarm=Alarm(True, 500.0)))
+    assert fed([NO, UNKNOWN, UNKNOWN, NO], alarm=Alarm(True, 500.0)) == [True, True, True, False]
+
+
+def test_without_a_while_it_follows_at_once() -> None:
+    assert fed([YES, NO, YES], 0.0, 0.0) == [True, False, True]
+
+
+def test_since_is_when_the_trouble_began() -> None:
+    alarm = Alarm()
+    for now, holds in ((1000.0, YES), (1005.0, NO), (1010.0, YES), (1015.0, YES), (1020.0, YES)):
+        alarm.update(now, 5.0, holds, 15.0, 10.0)
+    assert alarm.raised and alarm.since == 1005.0
+    alarm.update(1025.0, 5.0, NO, 15.0, 10.0)
+    assert alarm.since == 1005.0
+    alarm.update(1030.0, 5.0, NO, 15.0, 10.0)
+    assert not alarm.raised and alarm.since == 0.0
+
+
+def test_a_clock_that_jumps_neither_raises_nor_clears() -> None:
+    for jump in (1e6, -1e6):
+        alarm = Alarm()
+        alarm.update(1e7, 5.0, YES, 15.0, 10.0)
+        alarm.update(1e7 + jump, 5.0, YES, 15.0, 10.0)
+        assert not alarm.raised
+        alarm.update(1e7 + jump + 5, 5.0, YES, 15.0, 10.0)
+        assert alarm.raised
+        alarm.update(1e7, 5.0, NO, 15.0, 10.0)
+        assert alarm.raised
