@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Dict, Iterator, List, Optional, Type
 
 from perfguard.probe import worker
-from perfguard.probe.site import Site, user_command
+from perfguard.probe.resources import Site, user_command
 from qa.cluster import Cluster
 from qa.cluster.modules import MODULE
 

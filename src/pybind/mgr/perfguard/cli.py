@@ -13,7 +13,7 @@ from .holds import to_json as held_to_json
 from .loop import Loop
 from .mitigation.types import Revert
 from .probe import tables as probe_tables
-from .probe.orders import Named, NewSchedule, RunId, RunOrder
+from .probe.plan import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
 from .rebalance.orders import Order
 from .rebalance.report import summary

@@ -25,7 +25,7 @@ from .observation import Observation, Settings
 from .options import Options
 from .probe.archive import Archive, Database
 from .probe.controller import Probing
-from .probe.orders import RunOrder
+from .probe.plan import RunOrder
 from .probe.report import Probed
 from .reasons import texts
 from .rebalance import mon_options

@@ -3,7 +3,7 @@
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from .. import errors
-from ..probe import site
+from ..probe import resources
 from ..probe.report import Probed
 from ..status import HELD_PINS, Published
 from ..watch.checks import CHRONIC, LAGGY, LATENCY, SLOW
@@ -13,7 +13,7 @@ from .text import Sample, labels, render
 
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, CHRONIC, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
-          HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', site.CHECK,
+          HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', resources.CHECK,
           errors.CHECK)
 
 

@@ -3,9 +3,9 @@
 from statistics import median
 from typing import Dict, List, NamedTuple, Tuple
 
-from ..probe.measured import Key, Repetition, measured
 from ..probe.records import CANCELLED, RunRecord
 from ..probe.report import Probed
+from ..probe.stats import Key, Repetition, measured
 from ..probe.types import Target
 from .text import Sample, joined, labels
 

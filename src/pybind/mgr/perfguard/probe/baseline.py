@@ -4,9 +4,8 @@ from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Se
 
 from ..health import warning
 from .compare import Comparison, NothingInCommon, compare
-from .measured import JobWords, job_words
-from .records import History, RunRecord
-from .setting import differences
+from .records import History, RunRecord, differences
+from .stats import JobWords, job_words
 from .types import BadJob, Json
 
 CHECK = 'PERFGUARD_PROBE_REGRESSION'

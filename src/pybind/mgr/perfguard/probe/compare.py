@@ -10,10 +10,9 @@ import random
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from ..errors import InvalidValue
-from .measured import Key, Measured, Repetition, rate_text, label, measured
-from .records import RunRecord
-from .setting import differences
-from .stats import Difference, difference, holm, mann_whitney_p, resamples
+from .records import RunRecord, differences
+from .stats import (Difference, Key, Measured, Repetition, difference, holm, label, mann_whitney_p,
+                    measured, rate_text, resamples)
 
 FASTER, SLOWER, SAME, UNKNOWN = 'faster', 'slower', 'no difference', 'cannot tell'
 IOPS, BANDWIDTH, LATENCY, P99 = 'iops', 'bandwidth', 'latency', 'p99'

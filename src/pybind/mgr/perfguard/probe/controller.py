@@ -20,17 +20,16 @@ from .baseline import Baselines, Regression, baselines_from_json, health_check
 from .expectations import Layout
 from .judge import Judge, Verdict
 from .limits import limit_seconds
-from .orders import Named, NewSchedule, RunId, RunOrder, order_of_words, words_of_order
 from .osd_bench import StoreRun
-from .plan import Draft, draft, reasons
-from .records import (CANCELLED, CLEANING, DONE, FAILED, History, PREPARING, RunRecord,
-                      record_from_json, record_to_json)
+from .plan import (Draft, Named, NewSchedule, RunId, RunOrder, draft, order_of_words, reasons,
+                   words_of_order)
+from .records import (CANCELLED, CLEANING, DONE, FAILED, History, PREPARING, RunRecord, differences,
+                      record_from_json, record_to_json, setting_of)
 from .report import Probed, Verdicts, unknown
+from .resources import (Site, left_check, own_pool, probe_rows, site_from_json, site_to_json,
+                        unknown_check)
 from .run import Plan, ProbeRun
 from .schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
-from .setting import differences, setting_of
-from .site import (Site, left_check, own_pool, probe_rows, site_from_json, site_to_json,
-                   unknown_check)
 from .types import BadJob, NAMESPACE, PREFIX
 
 log = logging.getLogger(__name__)

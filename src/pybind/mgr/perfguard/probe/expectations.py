@@ -8,8 +8,8 @@ one OSD; depth-1 operations average over OSDs, deep queues and linear I/O add up
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..watch.peers import median
-from .measured import WRITE, Key, Repetition, rate_text, label, measured
 from .records import RunRecord
+from .stats import WRITE, Key, Repetition, rate_text, label, measured
 from .types import ALONE, READING, WRITING
 
 AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION = ('as expected', 'below', 'above', 'no expectation')

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Jobs from what people say: a profile, words on the command line, a job file in fio's syntax."""
+"""The jobs that an operator describes, by a profile, by options or by a job file in fio's syntax,
+and the steps of a run of these jobs."""
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .types import BadJob, Job
-
+from .types import AGAIN, ALONE, TOGETHER, BadJob, Job, Step, Stream, Target
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -198,7 +198,7 @@ def _setting(line: str, section: str, number: int) -> Dict[str, str]:
     return {key: value}
 
 
-# ---- Sets of jobs with a name. Extremes say most: 4 KiB at depth 1 (what the journal of a dat
+# ---- Profiles: 4 KiB at depth 1 (latency), 4 KiB at depth 128 (operations), 4 MiB (throughput)
 
 Words = Mapping[str, str]
 
@@ -351,3 +351,59 @@ def _check_all(jobs: Sequence[Job], words: Words) -> None:
     if 'rwmixread' in words and not any(job.reads and job.writes for job in jobs):
         raise BadJob('rwmixread=%s requires a job that reads and writes (rw=rw or rw=randrw)'
                      % words['rwmixread'])
+
+
+# ---- The steps of a run: which job on which OSDs, in which order; objects: placement.py
+
+def check_target(jobs: Sequence[Job], target: Target) -> None:
+    """BadJob if interference makes no sense, or would have too much in flight."""
+    if target.kind != 'interference':
+        return
+    if len(target.osds) < 2:
+        raise BadJob('--interference requires at least two OSDs')
+    check_in_flight(jobs[0], jobs[0].numjobs * len(target.osds))
+
+
+def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
+    """How many steps there will be, by arithmetic."""
+    if target.kind == 'interference':
+        return repeat * (2 * len(target.osds) + 1)
+    return repeat * len(jobs) * max(1, len(target.osds))
+
+
+def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[Step, ...]:
+    """The steps of a run on a pool, in order, without names of objects.
+
+    Each repetition goes through all jobs, and all OSDs, before the next one: what changes with
+    time, changes all alike.
+    """
+    check_target(jobs, target)
+    if target.kind == 'interference':
+        return _interference(jobs[0], target.osds, repeat)
+    osds: Sequence[Optional[int]] = target.osds or (None,)
+    return tuple(Step(job, _streams(job, osd), repetition)
+                 for repetition in range(repeat) for osd in osds for job in jobs)
+
+
+def _streams(job: Job, osd: Optional[int]) -> Tuple[Stream, ...]:
+    """One for each of numjobs."""
+    return tuple(Stream(_stream_name(job, osd, number), (), osd) for number in range(job.numjobs))
+
+
+def _stream_name(job: Job, osd: Optional[int], number: int) -> str:
+    if osd is None:
+        return str(number)
+    return 'osd.%d' % osd + ('/%d' % number if job.numjobs > 1 else '')
+
+
+def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[Step, ...]:
+    """Each OSD alone, all together, each alone again. All repetitions of a part before the next:
+    after the first time together, no OSD is as it was."""
+    streams = {osd: _streams(job, osd) for osd in osds}
+    everyone = tuple(stream for osd in osds for stream in streams[osd])
+    steps: List[Step] = []
+    for part, each in ((ALONE, list(streams.values())), (TOGETHER, [everyone]),
+                       (AGAIN, list(streams.values()))):
+        steps += [Step(job, those, repetition, part)
+                  for repetition in range(repeat) for those in each]
+    return tuple(steps)

@@ -6,8 +6,8 @@ from ..cluster.types import OsdMap, Pool, Signals, Space
 from ..tables import bytes_text, seconds_text
 from ..words import pgs_are, plural
 from .fio_json import job_options
-from .naming import objects_wanted
-from .steps import step_count
+from .jobs import step_count
+from .placement import objects_wanted
 from .types import Job, Json, Target
 
 #: What the objects are expected to be written with, and what is enough even so, in bytes/s.

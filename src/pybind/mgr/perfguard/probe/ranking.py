@@ -9,8 +9,8 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 from ..watch.peers import MAD_SIGMA, MIN_PEERS, groups_of, median
-from .measured import Key, Measured, Repetition, rate_text, measured
 from .records import RunRecord
+from .stats import Key, Measured, Repetition, rate_text, measured
 from .types import AGAIN, ALONE, TOGETHER
 
 #: Least spread that healthy OSDs are taken to have, as a standard deviation of the logarithm.

@@ -1,15 +1,197 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What one run of a probe has on the cluster: made, given back, and journalled before either."""
+"""What a run of a probe creates on the cluster: pool, user, options of the mons, objects.
+
+Each is journalled before it is created and before it is removed, so that this mgr or the next one
+finds and removes it at any time.
+"""
 import errno
 import json
-from dataclasses import replace
-from typing import Any, Callable, Dict, Optional
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from ..cluster.ports import Cluster, View
-from ..cluster.types import Pool
+from ..cluster.types import ConfigEntry, Pool
 from ..errors import PerfguardError
-from . import site as sites
-from .site import Site
+from ..health import warning
+from ..holds import Row, shell
+from .placement import Naming, naming_from_json, naming_to_json
+from .records import PREPARING
+from .types import NAMESPACE, PREFIX, BadJob
+
+CHECK = 'PERFGUARD_PROBE_LEFT'
+#: The mons' options that a run may have to set for a moment, each for a pool of its own.
+DELETE_OPTION = 'mon_allow_pool_delete'
+SIZE_ONE_OPTION = 'mon_allow_pool_size_one'
+ALLOWED = 'true'
+#: PGs of an own pool for each OSD, so that each leads some (of N OSDs with 8 N PGs one in e^8 does
+#: not), and their bounds: a pool of more than about a thousand PGs splits for minutes.
+PGS_PER_OSD = 8
+LEAST_PGS, MOST_PGS = 32, 1024
+
+
+@dataclass(frozen=True)
+class Site:
+    run: int
+    #: Name of the pool.
+    pool: str
+    #: The pool is the run's own: made for it, and removed after it.
+    own: bool
+    #: PREPARING, RUNNING or CLEANING.
+    stage: str = PREPARING
+    #: The cephx user may exist; noted before anything is made, removed after all else is.
+    user: bool = False
+    #: Options of the mons that were set, with the value of the configuration database from before
+    #: (None: there was none).
+    allowed: Mapping[str, Optional[str]] = field(default_factory=dict)
+    #: When the run's worker has ended for sure, whoever started it.
+    worker_ends: float = 0.0
+    #: Of the pool, whatever its name becomes; -1: no worker was started yet.
+    pool_id: int = -1
+    #: Of the objects in an operator's pool; None: not known, as long as there are none, or of a
+    #: run that another version has begun.
+    naming: Optional[Naming] = None
+    #: Where the search for objects that are left came to (see Sweeps).
+    cursor: int = 0
+    #: The operator has given up the clean-up.
+    abandoned: bool = False
+
+    @property
+    def entity(self) -> str:
+        return 'client.%s%d' % (PREFIX, self.run)
+
+    @property
+    def prefix(self) -> str:
+        return '%s%d-' % (PREFIX, self.run)
+
+
+def site_to_json(site: Site) -> Dict[str, Any]:
+    naming = None if site.naming is None else naming_to_json(site.naming)
+    return {**vars(site), 'allowed': dict(site.allowed), 'naming': naming}
+
+
+def site_from_json(raw: Mapping[str, Any]) -> Site:
+    """Raises KeyError, TypeError, ValueError or zlib.error on what is none of ours."""
+    naming = raw.get('naming')
+    return Site(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
+                bool(raw['user']), {str(key): None if value is None else str(value)
+                                    for key, value in raw['allowed'].items()},
+                float(raw['worker_ends']), int(raw.get('pool_id', -1)),
+                None if naming is None else naming_from_json(naming), int(raw.get('cursor', 0)),
+                bool(raw.get('abandoned', False)))
+
+
+def left_check(site: Site, why: str) -> Dict[str, Any]:
+    """As MgrModule.set_health_checks takes it: a run that cannot clean up."""
+    return {CHECK: warning('probe %d cannot complete its clean-up' % site.run,
+                           [why, *('not removed yet: ' + each for each in left(site))])}
+
+
+def unknown_check(why: str) -> Dict[str, Any]:
+    """The same of a run whose journal cannot be read."""
+    return {CHECK: warning('the journal of an earlier probe is unreadable', [
+        why, 'not removed yet: the objects, pool and user of that probe',
+        'no other probe can begin; "probe abandon 0" gives up the clean-up'])}
+
+
+def left(site: Site) -> List[str]:
+    """What it may still have on the cluster, in words."""
+    found = ['option %s of the mons' % option for option in site.allowed]
+    if not site.user:
+        return found
+    if site.own:
+        return ['pool %s' % site.pool, site.entity, *found]
+    objects = ['objects %s* of namespace %s in pool %s' % (site.prefix, NAMESPACE, site.pool)]
+    # Before a worker was started there are none.
+    return [*(objects if site.worker_ends else []), site.entity, *found]
+
+
+def own_pool(run: int) -> str:
+    return '%s%d' % (PREFIX, run)
+
+
+def pg_num_for(osds: int) -> int:
+    """A power of two."""
+    wanted = min(max(PGS_PER_OSD * osds, LEAST_PGS), MOST_PGS)
+    return 1 << (wanted - 1).bit_length()
+
+
+def pool_commands(site: Site, replicas: int, pg_num: int) -> List[Dict[str, Any]]:
+    """One after the other; a pool of one replica is asked for again, as the mons want it."""
+    size: Dict[str, Any] = {'prefix': 'osd pool set', 'pool': site.pool, 'var': 'size',
+                            'val': str(replicas)}
+    if replicas == 1:
+        size['yes_i_really_mean_it'] = True
+    return [
+        {'prefix': 'osd pool create', 'pool': site.pool, 'pg_num': pg_num, 'pgp_num': pg_num,
+         'pool_type': 'replicated', 'autoscale_mode': 'off'},
+        size,
+        # Pools may be made with it (osd_pool_default_flag_nodelete), and this one has to go.
+        {'prefix': 'osd pool set', 'pool': site.pool, 'var': 'nodelete', 'val': 'false'},
+        {'prefix': 'osd pool application enable', 'pool': site.pool, 'app': 'perfguard'}]
+
+
+def user_command(site: Site) -> Dict[str, Any]:
+    """Nothing but objects of the probes' namespace in the one pool is in this user's reach."""
+    return {'prefix': 'auth get-or-create', 'entity': site.entity, 'format': 'json',
+            'caps': ['mon', 'allow r',
+                     'osd', 'allow rw pool=%s namespace=%s' % (quoted(site.pool), NAMESPACE)]}
+
+
+def quoted(name: str) -> str:
+    """A pool's name as capabilities take it: they know quotes, and no escapes within them.
+
+    BadJob for a name that cannot be written.
+    """
+    if re.fullmatch(r'[A-Za-z0-9_.-]+', name):
+        return name
+    for quote in '"', "'":
+        if quote not in name and name.isprintable():
+            return quote + name + quote
+    raise BadJob('pool %r: capabilities do not support pool names with both kinds of quotes or '
+                 'with control characters' % name)
+
+
+def remove_user_command(site: Site) -> Dict[str, Any]:
+    return {'prefix': 'auth rm', 'entity': site.entity}
+
+
+def remove_pool_command(site: Site) -> Dict[str, Any]:
+    return {'prefix': 'osd pool rm', 'pool': site.pool, 'pool2': site.pool,
+            'yes_i_really_really_mean_it': True}
+
+
+def in_force(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
+    """What the configuration database has for all mons; None: nothing."""
+    return next((entry.value for entry in entries if entry.name == option
+                 and entry.section == 'mon' and not entry.mask), None)
+
+
+def allow_command(option: str) -> Dict[str, Any]:
+    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': ALLOWED}
+
+
+def restore_command(option: str, before: Optional[str]) -> Dict[str, Any]:
+    if before is None:
+        return {'prefix': 'config rm', 'who': 'mon', 'name': option}
+    return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': before}
+
+
+def probe_rows(site: Optional[Site], since: float) -> List[Row]:
+    """Of the probe that runs or cleans up."""
+    if site is None:
+        return []
+    rows = [Row('%s of the mons' % option, before, ALLOWED, since,
+                shell(restore_command(option, before)))
+            for option, before in site.allowed.items()]
+    if site.user:
+        rows.append(Row('user ' + site.entity, None, 'exists', since,
+                        shell(remove_user_command(site))))
+        if site.own:
+            rows.append(Row('pool ' + site.pool, None, 'exists', since,
+                            shell(remove_pool_command(site))))
+    return rows
+
 
 Json = Dict[str, Any]
 
@@ -57,9 +239,9 @@ class Premises:
         self.make_user()
 
     def _make_pool(self, replicas: int, pg_num: int) -> None:
-        for command in sites.pool_commands(self.site, replicas, pg_num):
-            if command.get('yes_i_really_mean_it') and not self._allow(sites.SIZE_ONE_OPTION):
-                raise CannotMake('the mons do not accept %s' % sites.SIZE_ONE_OPTION)
+        for command in pool_commands(self.site, replicas, pg_num):
+            if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
+                raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
             reply = self._cluster.run([command])[0]
             if 'already exists' in reply.error:
                 # Somebody has made it just now; the mons take that for success.
@@ -71,7 +253,7 @@ class Premises:
 
     def make_user(self) -> None:
         """Or learn the secret of the one that there is; raises CannotMake."""
-        reply = self._cluster.run([sites.user_command(self.site)])[0]
+        reply = self._cluster.run([user_command(self.site)])[0]
         if reply.retval != 0:
             raise CannotMake('auth get-or-create: %s' % reply.error)
         self.key = str(json.loads(reply.out)[0]['key'])
@@ -84,10 +266,10 @@ class Premises:
                 self.hinder('config dump: no answer')
                 return False
             if not self.note(allowed={**self.site.allowed,
-                                      option: sites.in_force(entries, option)}):
+                                      option: in_force(entries, option)}):
                 self.hinder(NOT_KEPT)
                 return False
-        return self._done(sites.allow_command(option))
+        return self._done(allow_command(option))
 
     # ---- giving back
 
@@ -106,12 +288,12 @@ class Premises:
     def drop_user(self) -> None:
         """Whatever the mons say to it: it is made anew, or removed, later on."""
         self.key = ''
-        self._cluster.run([sites.remove_user_command(self.site)])
+        self._cluster.run([remove_user_command(self.site)])
 
     def user_removed(self) -> bool:
         """Whether it is gone."""
         self.key = ''
-        return self._done(sites.remove_user_command(self.site))
+        return self._done(remove_user_command(self.site))
 
     def remove_user(self) -> bool:
         """Whether it is gone, and noted so."""
@@ -130,7 +312,7 @@ class Premises:
     @property
     def half_way(self) -> bool:
         """The next call of `remove_pool` belongs to the attempt of the last one."""
-        return sites.DELETE_OPTION in self.site.allowed
+        return DELETE_OPTION in self.site.allowed
 
     def remove_pool(self) -> bool:
         """What the mons say counts: this mgr's OSDMap need not show yet what was just made.
@@ -139,7 +321,7 @@ class Premises:
         so that all of them have heard of it.
         """
         allowed = self.half_way
-        reply = self._cluster.run([sites.remove_pool_command(self.site)])[0]
+        reply = self._cluster.run([remove_pool_command(self.site)])[0]
         if allowed:
             self.restored()
         if reply.retval in (0, -errno.ENOENT):
@@ -149,9 +331,9 @@ class Premises:
         elif allowed:
             # Their ceph.conf wins over the database, or the pool itself has to stay.
             self.hinder('osd pool rm: %s; if the configuration database has no effect: ceph tell '
-                        'mon.* config set %s true' % (reply.error, sites.DELETE_OPTION))
+                        'mon.* config set %s true' % (reply.error, DELETE_OPTION))
         else:
-            self._allow(sites.DELETE_OPTION)
+            self._allow(DELETE_OPTION)
         return False
 
     def restored(self) -> bool:
@@ -163,8 +345,8 @@ class Premises:
             self.hinder('config dump: no answer')
             return False
         for option, before in self.site.allowed.items():
-            ours = sites.in_force(entries, option) == sites.ALLOWED and before != sites.ALLOWED
-            if ours and not self._done(sites.restore_command(option, before)):
+            ours = in_force(entries, option) == ALLOWED and before != ALLOWED
+            if ours and not self._done(restore_command(option, before)):
                 return False
         self.note(allowed={})
         return True
@@ -179,3 +361,70 @@ class Premises:
 
 def pool_named(view: View, name: str) -> Optional[Pool]:
     return next((pool for pool in view.osdmap.pools.values() if pool.name == name), None)
+
+
+# ---- When objects that a run left in an operator's pool are removed, and until when.
+# A pass covers all names that the run may have written, or the whole pool where these are not
+# known. A sweep is one worker's part of a pass; the next one goes on at its cursor.
+
+#: Seconds between two passes; and, where a sweep came no further, between it and the next: twice
+#: as long each time, up to the last.
+PAUSE_SECONDS = 5.0
+MOST_PAUSE_SECONDS = 300.0
+#: Where another mgr may have left a worker, two passes that find nothing must lie further apart
+#: than that worker takes to notice that it is alone.
+ORPHAN_SECONDS = 12.0
+
+
+class Part(NamedTuple):
+    """What one sweep has done."""
+    removed: int
+    left: int
+    #: Where the next one goes on, and where there is nothing more.
+    cursor: int
+    total: int
+
+    @property
+    def whole(self) -> bool:
+        return not self.left and self.cursor >= self.total
+
+
+class Sweeps:
+    def __init__(self, orphan: bool, cursor: int) -> None:
+        """`orphan`: another mgr has begun the run. `cursor`: where its sweeps came to."""
+        self._orphan = orphan
+        self.cursor = cursor
+        #: When passes in a row have found nothing.
+        self._empty: List[float] = []
+        self._removed = 0
+        self._next_at = float('-inf')
+        self._pause = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left, and nothing can come any more."""
+        return bool(self._empty) and (
+            not self._orphan or self._empty[-1] - self._empty[0] > ORPHAN_SECONDS)
+
+    def due(self, now: float) -> bool:
+        # A clock that was put back must not put the next sweep off.
+        return not now < self._next_at <= now + MOST_PAUSE_SECONDS
+
+    def failed(self, now: float) -> None:
+        """A sweep could not begin, or said nothing."""
+        self._pause = min(max(2.0 * self._pause, PAUSE_SECONDS), MOST_PAUSE_SECONDS)
+        self._next_at = now + self._pause
+
+    def ended(self, part: Part, now: float) -> None:
+        forward = part.removed > 0 or part.cursor > self.cursor
+        self._removed += part.removed
+        self.cursor = part.cursor
+        if part.whole:
+            # What was on its way when its worker died may come after the removal.
+            self._empty = [] if self._removed else [*self._empty, now]
+            self.cursor = self._removed = 0
+            self._pause, self._next_at = 0.0, now + PAUSE_SECONDS
+        elif forward:
+            self._pause, self._next_at = 0.0, now
+        else:
+            self.failed(now)

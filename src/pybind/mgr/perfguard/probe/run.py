@@ -2,32 +2,81 @@
 """One run of a probe at work: from its first command until the last trace of it is gone.
 
 Fed every turn and never waiting for the worker or an OSD. Whatever it makes on the cluster is
-journalled first (probe/site.py); a run of which only that is left, because the mgr that began it
+journalled first (probe/resources.py); a run of which only that is left, because the mgr that began it
 is gone, is cleaned up in the same way.
 """
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import Job, ToolThread
 from ..cluster.types import Pool, Signals
 from .child import Child
-from .counters import AFTER, BEFORE, Counts
 from .limits import met
-from .naming import Naming
+from .placement import Naming
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
-from .resources import CannotMake, Premises, pool_named
-from .site import Site, left
-from .sweeping import Part, Sweeps
+from .resources import CannotMake, Part, Premises, Site, Sweeps, left, pool_named
 from .types import BadJob, Counted, Step, StepResult
 from .wire import RUN, SWEEP, Request, request_to_json, step_result_from_json
 from .worker import argv
 
+Json = Dict[str, Any]
+
+#: Seconds that the OSDs' counters are waited for.
+PATIENCE_SECONDS = 5.0
+TOPIC = 'probe counters'
+BEFORE, AFTER = 'before', 'after'
+
+
+class Counts:
+    def __init__(self, cluster: Cluster, osds: Sequence[int]) -> None:
+        self._cluster = cluster
+        self._osds = frozenset(osds)
+        self._known: Dict[str, Dict[int, Json]] = {BEFORE: {}, AFTER: {}}
+        self._asked_at: Optional[float] = None
+        self._asked: Set[int] = set()
+        self._taken: Set[str] = set()
+
+    def taken(self, when: str, now: float) -> bool:
+        """Whether the OSDs have told, or need not be waited for any more. Once each."""
+        if when in self._taken:
+            return True
+        if self._asked_at is None:
+            self._ask(now)
+        known = self._known[when]
+        known.update({osd: answer for osd, answer in self._cluster.answers(TOPIC).items()
+                      if osd in self._asked and isinstance(answer, dict)})
+        assert self._asked_at is not None
+        if not self._asked <= set(known) and now - self._asked_at <= PATIENCE_SECONDS:
+            return False
+        self._asked_at = None
+        self._taken.add(when)
+        return True
+
+    def _ask(self, now: float) -> None:
+        self._asked_at = now
+        self._cluster.answers(TOPIC)
+        # An answer that is owed from before would tell of then.
+        self._asked = set(self._osds - self._cluster.asked(TOPIC))
+        self._cluster.ask(TOPIC, sorted(self._asked), {'prefix': 'perf dump', 'logger': 'osd'})
+
+    def counted(self) -> Tuple[Counted, ...]:
+        """What the OSDs counted of clients in between."""
+        before, after = self._known[BEFORE], self._known[AFTER]
+        found = []
+        for osd in sorted(set(before) & set(after)):
+            then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
+            reads, writes = (int(now.get(name, 0)) - int(then.get(name, 0))
+                             for name in ('op_r', 'op_w'))
+            if min(reads, writes) >= 0:  # else it has been started anew
+                found.append(Counted(osd, reads, writes))
+        return tuple(found)
+
+
 log = logging.getLogger(__name__)
 
-Json = Dict[str, Any]
 
 #: Seconds until an own pool must be active+clean.
 POOL_SECONDS = 60.0

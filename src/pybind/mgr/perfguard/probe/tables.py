@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What commands tell people of probes, beside the table of one run (show.py)."""
+"""Tables and texts that commands show of probes."""
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..tables import bytes_text, seconds_text, table, time_text

@@ -4,7 +4,7 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, Optional, Sequence, Tuple, TypeVar
 
-from .naming import Naming, naming_from_json, naming_to_json, run_prefix
+from .placement import Naming, naming_from_json, naming_to_json, run_prefix
 from .types import (NAMESPACE, BadJob, Direction, Job, Json, Quantiles, Second, Step, StepResult,
                     Stream, StreamResult)
 

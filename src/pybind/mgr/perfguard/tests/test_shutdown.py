@@ -10,7 +10,7 @@ from perfguard.errors import Refused
 from perfguard.holds import shell
 from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
-from perfguard.probe.site import Site, probe_rows
+from perfguard.probe.resources import Site, probe_rows
 from perfguard.rebalance.requests import Request
 from perfguard.shutdown import Shutdown
 from perfguard.store import REQUESTS, Store

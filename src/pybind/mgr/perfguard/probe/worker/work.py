@@ -6,18 +6,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Callable, Collection, Dict, List, Optional, Tuple, TypeVar
 
-from ..naming import all_names, named
+from ..placement import all_names, named
 from ..types import Step
-from ..wire import SWEEP, Request, step_result_to_json
+from ..wire import Request, SWEEP, step_result_to_json
 from .batch import LOOK_SECONDS
 from .cleaning import Cleaned, Swept, remove, sweep_names, sweep_slices
 from .connection import Connection
 from .errors import Cancelled, Failed
-from .flow import NAME as PYTHON
-from .flow import Flows, Window
-from .listing import SLICES, Listing
-from .native import NAME as NATIVE
-from .native import Core, NativeFlows
+from .flow import Flows, NAME as PYTHON, Window
+from .listing import Listing, SLICES
+from .native import Core, NAME as NATIVE, NativeFlows
 from .payload import Payload
 from .prefill import prefill
 from .stepping import Stepping, Streams

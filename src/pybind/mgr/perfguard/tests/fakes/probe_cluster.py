@@ -10,7 +10,7 @@ from typing import (Any, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Op
 from perfguard.cluster.types import ConfigEntry, OsdMap, PgCounts, Placement, Pool, Signals
 from perfguard.options import Options
 from perfguard.probe import run as proberun
-from perfguard.probe.naming import all_names, named
+from perfguard.probe.placement import all_names, named
 from perfguard.probe.types import NAMESPACE, Json
 from perfguard.probe.wire import SWEEP, Request, request_from_json, step_result_to_json
 

@@ -12,7 +12,7 @@ from perfguard.errors import Refused
 from perfguard.probe import plan
 from perfguard.probe.baseline import CHECK
 from perfguard.probe.controller import AGAIN_SECONDS, FELT_PERIODS, JOURNAL, SETTINGS
-from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
+from perfguard.probe.plan import Named, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
 
 from ..fakes import probe_runs

@@ -10,8 +10,7 @@ from perfguard.cluster.dumps import osdmap_from_dump
 from perfguard.cluster.types import PoolSpace, Space
 from perfguard.errors import Refused
 from perfguard.options import Options
-from perfguard.probe.orders import RunOrder
-from perfguard.probe.plan import Draft, draft
+from perfguard.probe.plan import Draft, RunOrder, draft
 
 from ..fakes.driver import OPTIONS
 from ..fakes.probe_cluster import ProbeCluster, ProbeDriver

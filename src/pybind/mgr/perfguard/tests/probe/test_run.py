@@ -6,8 +6,8 @@ import pytest
 
 from perfguard.cluster.types import Pool
 from perfguard.errors import Refused
-from perfguard.probe.orders import RunId, RunOrder
-from perfguard.probe.site import CHECK, own_pool
+from perfguard.probe.plan import RunId, RunOrder
+from perfguard.probe.resources import CHECK, own_pool
 
 from ..fakes.cluster import Crash
 from ..fakes.probe_cluster import (FOREIGN_OBJECTS, Answer, FakeWorker, ProbeCluster, ProbeDriver,

@@ -9,9 +9,9 @@ from perfguard.cluster.osd_replies import store_and_drive
 from perfguard.cluster.types import ConfigEntry
 from perfguard.probe.baseline import regression
 from perfguard.probe.compare import compare
-from perfguard.probe.orders import RunId, RunOrder
-from perfguard.probe.records import DONE, RunRecord, record_from_json, record_to_json
-from perfguard.probe.setting import differences, setting_of
+from perfguard.probe.plan import RunId, RunOrder
+from perfguard.probe.records import (DONE, RunRecord, differences, record_from_json, record_to_json,
+                                     setting_of)
 from perfguard.probe.types import Job, Target
 
 from ..fakes import probe_runs

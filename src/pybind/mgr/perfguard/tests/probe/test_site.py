@@ -8,11 +8,11 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Refused
-from perfguard.probe import site as sites
-from perfguard.probe.naming import run_prefix
-from perfguard.probe.orders import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
+from perfguard.probe import resources as sites
+from perfguard.probe.placement import run_prefix
+from perfguard.probe.plan import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
 from perfguard.probe.records import CLEANING
-from perfguard.probe.site import Site
+from perfguard.probe.resources import Site
 from perfguard.probe.types import BadJob
 
 SITE = Site(7, 'perfguard-probe-7', True, CLEANING, True,

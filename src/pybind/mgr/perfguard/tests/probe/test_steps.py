@@ -6,11 +6,9 @@ from typing import Any, Dict, Sequence, Tuple
 import pytest
 
 from perfguard.cluster.types import Space
-from perfguard.probe.jobs import parse_jobs
+from perfguard.probe.jobs import parse_jobs, plan_steps, step_count
 from perfguard.probe.limits import Budget, budget_of, crowded, limit_seconds, refusals, shares_of
-from perfguard.probe.naming import named, naming_of, run_prefix
-from perfguard.probe.placement import Place, pgid_of, selected_osds
-from perfguard.probe.steps import plan_steps, step_count
+from perfguard.probe.placement import Place, named, naming_of, pgid_of, run_prefix, selected_osds
 from perfguard.probe.types import BadJob, Job, NAMESPACE, Step, Target
 
 MIB = 1 << 20

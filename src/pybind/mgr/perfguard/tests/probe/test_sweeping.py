@@ -6,9 +6,8 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe.controller import JOURNAL, SETTINGS
-from perfguard.probe.orders import Named, NewSchedule, RunId, RunOrder
-from perfguard.probe.site import CHECK
-from perfguard.probe.sweeping import MOST_PAUSE_SECONDS, Part, Sweeps
+from perfguard.probe.plan import Named, NewSchedule, RunId, RunOrder
+from perfguard.probe.resources import CHECK, MOST_PAUSE_SECONDS, Part, Sweeps
 
 from ..fakes.probe_cluster import FOREIGN_OBJECTS, SLICES, Answer, ProbeDriver, fake_children
 

@@ -5,9 +5,8 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.jobs import parse_jobs
-from perfguard.probe.naming import naming_of, run_prefix
-from perfguard.probe.steps import plan_steps
+from perfguard.probe.jobs import parse_jobs, plan_steps
+from perfguard.probe.placement import naming_of, run_prefix
 from perfguard.probe.types import Target
 from perfguard.probe.wire import (Request, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)

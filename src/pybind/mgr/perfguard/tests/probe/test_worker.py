@@ -12,9 +12,8 @@ from typing import Any, Deque, Dict, List
 import pytest
 
 from perfguard.probe import worker
-from perfguard.probe.naming import (all_names, named, naming_from_json, naming_of,
-                                    naming_to_json)
-from perfguard.probe.steps import plan_steps
+from perfguard.probe.jobs import plan_steps
+from perfguard.probe.placement import all_names, named, naming_from_json, naming_of, naming_to_json
 from perfguard.probe.types import BadJob, Job, Step, StepResult, Stream, Target
 from perfguard.probe.wire import (Request, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
