@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One run of a probe at work: from its first command until the last trace of it is gone.
 
-Fed every turn and never waiting for the worker or an OSD. Whatever it makes on the cluster is
-journalled first (probe/resources.py); a run of which only that is left, because the mgr that began it
+It advances once a turn and never waits for the worker or an OSD. Whatever it creates on the cluster
+is journalled first (resources.py). A run of which only that is left, because the mgr that began it
 is gone, is cleaned up in the same way.
 """
 import logging

@@ -6,7 +6,7 @@ from typing import Dict
 import rados
 
 from ..wire import Request
-from .errors import Failed, words
+from .protocol import Failed, words
 
 CONNECT_SECONDS_MAX = 15.0
 LIBRARY = 'librados.so.2'

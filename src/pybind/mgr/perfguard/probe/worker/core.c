@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The native engine: what flow.py does, without Python between an answer and the next operation.
+ * The native engine: what engine.py does, without Python between an answer and the next operation.
  * native.py is its only caller and has the same structures.
  *
  * librados' C API is stable, and its functions are looked up when the core is loaded. So neither

@@ -16,8 +16,7 @@ from typing import Optional
 
 from ..types import BadJob
 from ..wire import request_from_json
-from .errors import Cancelled, Failed
-from .talk import Ear, Mouth
+from .protocol import Cancelled, Ear, Failed, Mouth
 from .work import Work
 
 #: The process is over so long after its limit at the latest, as it sees it and as the kernel does.

@@ -10,9 +10,9 @@ from ..types import Job, RANDOM, Step, Stream, StreamResult
 from ..wire import Request
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
-from .errors import Failed, words
-from .flow import ERRORS_MAX, Window
-from .payload import Payload
+from .engine import ERRORS_MAX, Window
+from .objects import Payload
+from .protocol import Failed, words
 from .tally import BUCKETS, SECOND_NS, Tally
 
 NAME = 'native'

@@ -116,7 +116,7 @@ def test_one_that_talks_faster_than_it_is_listened_to_waits(
 WORKER = """
 sys.path.insert(0, %r)
 from perfguard.probe.worker.main import _exit
-from perfguard.probe.worker.talk import Mouth
+from perfguard.probe.worker.protocol import Mouth
 mouth = Mouth()
 for index in range(64):
     mouth.say('result', index=index, data='x' * 65536)

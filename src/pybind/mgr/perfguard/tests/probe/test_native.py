@@ -12,9 +12,9 @@ from perfguard.probe.types import Job, Step, Stream
 from perfguard.probe.wire import Request
 from perfguard.probe.worker import native
 from perfguard.probe.worker.build import build
-from perfguard.probe.worker.errors import Failed
-from perfguard.probe.worker.flow import ERRORS_MAX, Window
-from perfguard.probe.worker.payload import Payload
+from perfguard.probe.worker.engine import ERRORS_MAX, Window
+from perfguard.probe.worker.objects import Payload
+from perfguard.probe.worker.protocol import Failed
 
 OBJECT_BYTES = 1 << 18
 NAME = 'perfguard-probe-7-0'

@@ -17,16 +17,12 @@ from perfguard.probe.placement import all_names, named, naming_from_json, naming
 from perfguard.probe.types import BadJob, Job, Step, StepResult, Stream, Target
 from perfguard.probe.wire import (Request, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
-from perfguard.probe.worker.batch import Batch
-from perfguard.probe.worker.cleaning import Cleaned, Swept, remove, sweep_names, sweep_slices
-from perfguard.probe.worker.errors import Cancelled, Failed
-from perfguard.probe.worker.flow import ERRORS_MAX, Flows, Window
-from perfguard.probe.worker.listing import SLICES
-from perfguard.probe.worker.offsets import Offsets
-from perfguard.probe.worker.payload import Payload
-from perfguard.probe.worker.prefill import prefill
-from perfguard.probe.worker.stepping import Stepping
-from perfguard.probe.worker.talk import Ear
+from perfguard.probe.worker.cleaning import (Cleaned, SLICES, Swept, remove, sweep_names,
+                                             sweep_slices)
+from perfguard.probe.worker.engine import ERRORS_MAX, Flows, Offsets, Window
+from perfguard.probe.worker.objects import Batch, Payload, prefill
+from perfguard.probe.worker.protocol import Cancelled, Ear, Failed
+from perfguard.probe.worker.work import Stepping
 
 SECOND_NS = 10 ** 9
 PREFIX = 'perfguard-probe-7-'

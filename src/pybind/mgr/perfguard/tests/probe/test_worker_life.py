@@ -13,9 +13,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import pytest
 
 from perfguard.probe.types import Job, Json, Step, Stream
-from perfguard.probe.wire import SWEEP, Request, request_to_json
-from perfguard.probe.worker.errors import Cancelled, Failed
-from perfguard.probe.worker.talk import Ear
+from perfguard.probe.wire import Request, SWEEP, request_to_json
+from perfguard.probe.worker.protocol import Cancelled, Ear, Failed
 
 from .test_worker import FakeIoctx
 

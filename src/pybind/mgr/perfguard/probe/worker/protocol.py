@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lines of JSON between the worker and the mgr."""
+"""Lines of JSON between the worker and the mgr, and the errors that they report."""
+import errno
 import json
 import os
 import queue
@@ -90,3 +91,23 @@ def _cancel_reason(line: str) -> Optional[str]:
         return str(json.loads(line)['cancel'])
     except (ValueError, TypeError, KeyError):
         return None
+
+
+# ---- Errors
+
+class Failed(Exception):
+    """`errno` is negative, as in the protocol; the message is one line."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(' '.join(text.split()))
+        self.errno = -abs(code)
+
+
+class Cancelled(Exception):
+    """Somebody wants it to end."""
+
+
+def words(code: int) -> str:
+    """An errno of either sign: "Disk quota exceeded (EDQUOT)"."""
+    number = abs(code)
+    return '%s (%s)' % (os.strerror(number), errno.errorcode.get(number, 'errno %d' % number))

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The objects of a run: their contents, and writing them before the measurements."""
+import errno
+import functools
+import random
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from zlib import crc32
+
+from .protocol import Cancelled, Failed, words
+
+#: Sends one operation; what it is given is the completion's callback.
+Send = Callable[[Callable[..., None]], Any]
+#: How long a cancellation may be overlooked.
+LOOK_SECONDS = 0.05
+
+
+class Batch:
+    """Keeps up to `in_flight` operations under way until a deadline (time.monotonic)."""
+
+    def __init__(self, in_flight: int, deadline: float,
+                 cancelled: Callable[[], bool] = lambda: False) -> None:
+        self._in_flight = in_flight
+        self._deadline = deadline
+        self._cancelled = cancelled
+        self._changed = threading.Condition()
+        self._open = 0
+        #: The label of the first operation that failed, and what it returned.
+        self.failure: Optional[Tuple[str, int]] = None
+        #: By label: what the operation returned.
+        self.returned: Dict[str, int] = {}
+        #: By label: what else was given to the callback.
+        self.values: Dict[str, Any] = {}
+
+    def submit(self, label: str, send: Send) -> None:
+        """Wait for a place, and send. Raises Failed (ETIMEDOUT) or Cancelled."""
+        self._wait(self._in_flight - 1)
+        with self._changed:
+            self._open += 1
+
+        def done(completion: Any, *values: Any) -> None:
+            self._note(label, completion.get_return_value(), values)
+
+        try:
+            send(done)
+        except Exception as e:
+            # Refused by librados itself; its errors have an errno and no base class of Python's.
+            self._note(label, -abs(getattr(e, 'errno', None) or errno.EIO), ())
+
+    def _note(self, label: str, returned: int, values: Any) -> None:
+        with self._changed:
+            self._open -= 1
+            self.returned[label] = returned
+            self.values[label] = values
+            if returned < 0 and self.failure is None:
+                self.failure = label, returned
+            self._changed.notify()
+
+    def finish(self) -> None:
+        """Wait for all. Raises Failed (ETIMEDOUT) or Cancelled."""
+        self._wait(0)
+
+    def _wait(self, open_at_most: int) -> None:
+        with self._changed:
+            while self._open > open_at_most:
+                if self._cancelled():
+                    raise Cancelled()
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    raise Failed(errno.ETIMEDOUT,
+                                 'operations without an answer in time: %d' % self._open)
+                self._changed.wait(min(left, LOOK_SECONDS))
+
+
+# ---- Contents: bytes that follow from the seed, the name of the object and the offset
+
+#: Objects begin at different places of the random bytes, so that one is not taken for another.
+SPAN = 1 << 20
+STEP = 64
+
+
+class Payload:
+    """The contents of all objects of up to `object_bytes` of a run."""
+
+    def __init__(self, seed: int, object_bytes: int) -> None:
+        self.base = random.Random(seed).randbytes(object_bytes + SPAN)
+
+    @staticmethod
+    def start(name: str) -> int:
+        """Where in `base` the object's content begins."""
+        return crc32(name.encode()) % (SPAN // STEP) * STEP
+
+    def slice(self, name: str, offset: int, length: int) -> bytes:
+        begin = self.start(name) + offset
+        return self.base[begin:begin + length]
+
+
+# ---- Prefill: reading an object that does not exist is too fast
+
+CHUNK_BYTES = 4 << 20
+IN_FLIGHT = 16
+
+
+def prefill(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload,
+            deadline: float, cancelled: Callable[[], bool]) -> None:
+    """Write the objects whole and look at their sizes. Raises Failed or Cancelled."""
+    _write(ioctx, names, object_bytes, payload, Batch(IN_FLIGHT, deadline, cancelled))
+    _check(ioctx, names, object_bytes, Batch(IN_FLIGHT, deadline, cancelled))
+
+
+def _write(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload,
+           batch: Batch) -> None:
+    for name, offset, length in _chunks(names, object_bytes):
+        data = payload.slice(name, offset, length)
+        if length == object_bytes:
+            # Erasure coded pools without overwrites take this and nothing else.
+            send = functools.partial(ioctx.aio_write_full, name, data)
+        else:
+            send = functools.partial(ioctx.aio_write, name, data, offset)
+        batch.submit('%s at %d' % (name, offset), send)
+        _raise_first(batch, 'prefill')
+    batch.finish()
+    _raise_first(batch, 'prefill')
+
+
+def _chunks(names: Sequence[str], object_bytes: int) -> Iterator[Tuple[str, int, int]]:
+    """Objects take turns, so that many OSDs are busy; the chunks of an object come in order."""
+    for offset in range(0, object_bytes, CHUNK_BYTES):
+        for name in names:
+            yield name, offset, min(CHUNK_BYTES, object_bytes - offset)
+
+
+def _check(ioctx: Any, names: Sequence[str], object_bytes: int, batch: Batch) -> None:
+    for name in names:
+        batch.submit(name, functools.partial(ioctx.aio_stat, name))
+    batch.finish()
+    _raise_first(batch, 'stat')
+    for name in names:
+        if batch.values[name][0] != object_bytes:
+            raise Failed(5, 'prefill: %s has %s bytes instead of %d' % (
+                name, batch.values[name][0], object_bytes))
+
+
+def _raise_first(batch: Batch, what: str) -> None:
+    if batch.failure is not None:
+        label, code = batch.failure
+        raise Failed(code, '%s of %s: %s' % (what, label, words(code)))
