@@ -7,6 +7,8 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from . import tables
+from .advise import report as advice
+from .advise.types import AdviseOrder
 from .compat import read_command, write_command
 from .errors import PerfguardError, Refused
 from .holds import to_json as held_to_json
@@ -285,6 +287,26 @@ class Commands(ProbeCommands):
     def held(self, format: Optional[str] = None) -> CommandResult:
         """List every borrowed setting, with the command that restores it by hand"""
         return show(held_to_json(self._ready().held), format, tables.held)
+
+    @read_command('perfguard advise')
+    @command
+    def advise(self, refresh: bool = False, format: Optional[str] = None) -> CommandResult:
+        """List settings and devices that cost performance: what, why, the command, the source"""
+        data = self.loop.ask(AdviseOrder('advise')) if refresh \
+            else advice.to_json(self.loop.advice())
+        return show(data, format, advice.plain)
+
+    @write_command('perfguard advise mute')
+    @command
+    def advise_mute(self, code: str, format: Optional[str] = None) -> CommandResult:
+        """Hide the findings of one code"""
+        return show(self.loop.ask(AdviseOrder('advise mute', code)), format, advice.plain)
+
+    @write_command('perfguard advise unmute')
+    @command
+    def advise_unmute(self, code: str, format: Optional[str] = None) -> CommandResult:
+        """Show the findings of one code again"""
+        return show(self.loop.ask(AdviseOrder('advise unmute', code)), format, advice.plain)
 
     @write_command('perfguard shutdown')
     @command

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import shutdown, status as overview
+from .advise.controller import Advising
+from .advise.types import Advice
 from .cluster.ports import Cluster, View
 from .cluster.tool_thread import ToolThread
 from .errors import FailedTurns, Refused, idle_check, old_check, too_old
@@ -94,6 +96,7 @@ class Loop:
         self._mitigating = Mitigating(cluster, store, self._note, self._kept)
         self.probing = Probing(cluster, store, Archive(store, database), self._note,
                                self._tools, self._kept)
+        self._advising = Advising(cluster, store)
         self.failed_turns = FailedTurns()
         #: Why this version must not act; '' for nothing.
         self._too_old = ''
@@ -162,6 +165,10 @@ class Loop:
         """What commands see of the probes."""
         return self.probing.probed
 
+    def advice(self) -> Advice:
+        """What `perfguard advise` found last."""
+        return self._advising.advice
+
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
@@ -205,6 +212,7 @@ class Loop:
         self._watching.load(self._options(), self._clock())
         self._mitigating.load()
         self.probing.load(self._clock())
+        self._advising.load()
         self.leaving.load()
         lost = self.rebalance.load() + self._load_requests()
         noted, losses = found(self._store, lost)
@@ -352,7 +360,8 @@ class Loop:
                 options: Options) -> None:
         order = pending.order
         jobs: Dict[str, Callable[..., Optional[Json]]] = {
-            'rebalance': self._change_crush, 'probe': self._probe, 'shutdown': self._shut_down}
+            'rebalance': self._change_crush, 'probe': self._probe, 'advise': self._advise,
+            'shutdown': self._shut_down}
         try:
             if not self._may_write():
                 raise Refused(errno.EAGAIN, self.journal.failure)
@@ -381,6 +390,13 @@ class Loop:
         if isinstance(order, RunOrder) and not order.dry_run:
             self.leaving.reopen()
         return self.probing.carry_out(order, seen, view, options, self.rebalance.active)
+
+    def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Json:
+        return self._advising.carry_out(pending.order, seen, view, *self._advised())
+
+    def _advised(self) -> Tuple[bool, Optional[int]]:
+        """What else the advice rests on: a campaign, and the OSDMap epochs that are kept."""
+        return self.rebalance.active, self._watching.watched.signals.get('untrimmed_osdmaps')
 
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
                    options: Options) -> Json:
@@ -416,6 +432,7 @@ class Loop:
         self._leave(seen)
         self.rebalance.turn(seen, view, options, self.requests.holds('rollback'))
         self.probing.turn(seen, view, options, self.rebalance.active, self.leaving.wanted)
+        self._advising.turn(seen, view, *self._advised())
         if self._store.is_verified('campaign'):
             self.requests.settle()
         self._publish(seen, options)

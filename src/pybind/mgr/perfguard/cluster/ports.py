@@ -6,6 +6,7 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, 
 
 from ..errors import PerfguardError
 from .crush import CrushRules
+from .inventory import Inventory
 from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question,
                     Readings, Signals, Space)
 
@@ -82,6 +83,8 @@ class Cluster(Protocol):
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]: ...
 
     def osd_space(self) -> Mapping[int, Space]: ...
+
+    def inventory(self, view: View) -> Inventory: ...
 
     def drives(self, osds: Iterable[int]) -> Mapping[int, str]: ...
 

@@ -81,13 +81,13 @@ def shell(stub: types.ModuleType) -> Shell:
     return Shell(Driver())
 
 
-READ = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
+READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'abort', 'finish')
-ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'shutdown', *(
-    'probe ' + verb for verb in (
-        'run', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm', 'schedule add',
-        'schedule rm')))
+ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'shutdown',
+          'advise mute', 'advise unmute', *('probe ' + verb for verb in (
+              'run', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm', 'schedule add',
+              'schedule rm')))
 
 
 @pytest.mark.parametrize('not_fit, refusals, seconds, accepted', [

@@ -12,6 +12,8 @@ from perfguard.options import OPTIONS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
 from perfguard.reasons import Code
 
+from qa.lib import reference
+
 CHECKOUT = Path(__file__).resolve().parents[5]
 MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
 
@@ -29,6 +31,12 @@ def test_options_and_defaults() -> None:
         return '%g' % value if isinstance(value, float) else str(value) or '-'
 
     assert documented_options() == {spec['name']: text(spec['default']) for spec in OPTIONS}
+
+
+def test_generated_tables_are_current() -> None:
+    manual = MANUAL.read_text()
+    assert sorted(reference.generated(manual)) == sorted(reference.TABLES)
+    assert reference.current(manual) == manual, 'run python3 -m qa.lib.reference'
 
 
 COMMANDS = [command for name in ('cli.py',) for command in re.findall(

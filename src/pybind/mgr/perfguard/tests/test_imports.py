@@ -13,7 +13,8 @@ SHARED = frozenset({'errors', 'events', 'health', 'holds', 'observation', 'optio
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {
     'watch': frozenset(), 'rebalance': frozenset({'watch', 'upmap'}),
-    'mitigation': frozenset({'watch', 'rebalance'}), 'probe': frozenset({'watch'})}
+    'mitigation': frozenset({'watch', 'rebalance'}), 'probe': frozenset({'watch'}),
+    'advise': frozenset()}
 PARTS: Mapping[str, FrozenSet[str]] = {
     **JOBS, 'cluster': frozenset(), 'upmap': frozenset(), 'metrics': frozenset(JOBS),
     'web': frozenset(JOBS)}

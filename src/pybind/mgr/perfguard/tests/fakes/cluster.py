@@ -10,6 +10,7 @@ from typing import (Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, O
                     Set, Tuple)
 
 from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from perfguard.cluster.types import (Balancing, ConfigEntry, Osd, OsdMap, OsdSet, PgCounts,
                                      Placement, Pool, PoolSpace, Question, Readings, Signals, Space,
@@ -207,6 +208,7 @@ class FakeCluster:
     balances: bool = False
     #: How it is configured.
     balancer: Balancing = Balancing()
+    inventory_: Inventory = Inventory()
     #: Most PGs that were remapped or peering at a time.
     most_unclean: int = 0
 
@@ -578,6 +580,9 @@ class FakeCluster:
 
     def balancing(self) -> Balancing:
         return self.balancer
+
+    def inventory(self, view: object) -> Inventory:
+        return self.inventory_
 
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         return {osd: 'memstore' for osd in osds}

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`perfguard advise` on a real cluster: a good one has no finding, and each cause has its own."""
+from typing import Iterator, NamedTuple, Set, Tuple
+
+import pytest
+
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import Guard
+
+
+class Cause(NamedTuple):
+    """What provokes a finding, and what takes it back: arguments of the ceph command."""
+    code: str
+    provoke: Tuple[str, ...]
+    undo: Tuple[str, ...]
+
+
+def option(code: str, who: str, name: str, value: str) -> Cause:
+    return Cause(code, ('config set %s %s %s' % (who, name, value),),
+                 ('config rm %s %s' % (who, name),))
+
+
+CAUSES = (
+    Cause('BALANCER_OFF', ('balancer off',), ('balancer on',)),
+    Cause('BALANCER_DEVIATION', ('config set mgr mgr/balancer/upmap_max_deviation 5',),
+          ('config set mgr mgr/balancer/upmap_max_deviation 1',)),
+    Cause('CAPACITY_AFTER_HOST_LOSS', ('osd set-nearfull-ratio 0.0000001',),
+          ('osd set-nearfull-ratio 0.85',)),
+    Cause('COMPRESSION', ('osd pool set rep compression_mode aggressive',),
+          ('osd pool set rep compression_mode none',)),
+    Cause('CRUSH_LOCATION', ('tell osd.0 config set osd_crush_update_on_start true',),
+          ('tell osd.0 config set osd_crush_update_on_start false',)),
+    option('DEBUG_LEVEL', 'osd', 'debug_rgw', '20/20'),
+    Cause('DEVICE_CLASS_MIXED', ('osd crush rm-device-class osd.7',
+                                 'osd crush set-device-class ssd osd.7'),
+          ('osd crush rm-device-class osd.7', 'osd crush set-device-class hdd osd.7')),
+    Cause('EC_SMALL_IO', ('osd pool application enable ec rbd',),
+          ('osd pool application disable ec rbd --yes-i-really-mean-it',)),
+    option('MESSENGER_THREADS', 'osd', 'ms_async_op_threads', '1'),
+    option('ROCKSDB_OPTIONS', 'osd', 'bluestore_rocksdb_options', 'compression=kNoCompression'),
+    Cause('SCRUBS_BEHIND', ('osd set nodeep-scrub', 'config set global osd_deep_scrub_interval 1',
+                            'config set global mon_warn_pg_not_deep_scrubbed_ratio 0.01'),
+          ('config rm global mon_warn_pg_not_deep_scrubbed_ratio',
+           'config rm global osd_deep_scrub_interval', 'osd unset nodeep-scrub')),
+    option('SECURE_MODE', 'client.nonesuch', 'ms_client_mode', 'secure'))
+
+#: With wpq, Pacific's default scheduler.
+WPQ = (option('OP_QUEUE_CUT_OFF', 'osd', 'osd_op_queue_cut_off', 'low'),)
+#: With mclock, the default of later releases.
+MCLOCK = (
+    option('MCLOCK_CAPACITY', 'osd.1', 'osd_mclock_max_capacity_iops_hdd', '9000'),
+    option('MCLOCK_IGNORES', 'osd', 'osd_max_backfills', '8'))
+#: Not provoked here: drives and old allocation sizes (the OSDs are memstores), memory (the same),
+#: space, PGs of OSDs with data, heartbeats, spillover, thousands of OSDMaps, pg_upmap_primary.
+
+pytestmark = pytest.mark.releases('pacific', 'reef')
+
+
+@pytest.fixture(scope='module')
+def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
+    with cluster_factory(release, osds=8, hosts=4) as cluster:
+        cluster.pool_create('rep', 32, size=3)
+        cluster.pool_create('ec', 16, erasure=(2, 1))
+        cluster.ceph('osd', 'pool', 'application', 'enable', 'rep', 'rbd')
+        guard = Guard(cluster)
+        cluster.ceph('config', 'set', 'mgr', 'mgr/balancer/upmap_max_deviation', '1')
+        cluster.ceph('balancer', 'mode', 'upmap')
+        cluster.ceph('balancer', 'on')
+        yield guard
+
+
+def run(guard: Guard, commands: Tuple[str, ...], check: bool = True) -> None:
+    for command in commands:
+        guard.cluster.ceph(*command.split(), check=check)
+
+
+def codes(guard: Guard) -> Set[str]:
+    return {found['code'] for found in guard.get('advise', refresh=True)['findings']}
+
+
+def wait_codes(guard: Guard, wanted: Set[str]) -> None:
+    seen: Set[str] = set()
+
+    def there() -> bool:
+        seen.clear()
+        seen.update(codes(guard))
+        return seen == wanted
+
+    try:
+        guard.cluster.wait(there, 90, 'the findings')
+    except Exception as error:
+        raise AssertionError('missing %s, unexpected %s' % (
+            sorted(wanted - seen), sorted(seen - wanted))) from error
+
+
+def test_each_cause_has_its_finding_and_a_good_cluster_none(guard: Guard, release: str) -> None:
+    causes = CAUSES + (WPQ if release == 'pacific' else MCLOCK)
+    wait_codes(guard, set())
+    try:
+        for cause in causes:
+            run(guard, cause.provoke)
+        wait_codes(guard, {cause.code for cause in causes})
+    finally:
+        for cause in causes:
+            run(guard, cause.undo, check=False)
+    wait_codes(guard, set())
+    assert not guard.tracebacks()
+
+
+def test_a_muted_code_stays_muted_after_a_failover(guard: Guard) -> None:
+    try:
+        run(guard, ('balancer off',))
+        wait_codes(guard, {'BALANCER_OFF'})
+        run(guard, ('perfguard advise mute BALANCER_OFF',))
+        assert codes(guard) == set()
+        guard.cluster.restart_mgr()
+        guard.wait_ready()
+        answer = guard.get('advise', refresh=True)
+        assert answer['findings'] == [] and answer['muted'] == ['BALANCER_OFF']
+        run(guard, ('perfguard advise unmute BALANCER_OFF',))
+        wait_codes(guard, {'BALANCER_OFF'})
+    finally:
+        run(guard, ('balancer on',))
+
+
+def test_the_plain_text_and_errors(guard: Guard) -> None:
+    out = guard.cluster.ceph('perfguard', 'advise').stdout
+    assert out.strip() and not out.startswith('{')
+    done = guard.cluster.ceph('perfguard', 'advise', 'mute', 'NONESUCH', check=False)
+    assert done.returncode == 2 and 'unknown code' in done.stderr

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The advice at work: the cluster is looked at now and then, and codes are muted by operators."""
+import errno
+import logging
+from dataclasses import replace
+from typing import Any, Dict, FrozenSet, Mapping, Optional
+
+from ..cluster.inventory import Inventory
+from ..cluster.ports import Cluster, View
+from ..cluster.types import Question
+from ..errors import Refused
+from ..observation import Observation
+from ..store import Store
+from . import devices, report
+from .rules import CODES, findings
+from .types import Advice, AdviseOrder, Facts
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+#: Document in the store: codes that operators have muted.
+DOCUMENT = 'advise'
+#: What the advice rests on changes rarely, and a large cluster takes some 0.1 s to read.
+EVERY_SECONDS = 600.0
+#: After a failover the OSDs report first.
+FIRST_SECONDS = 30.0
+#: OSDs that do not answer by then are left out.
+PATIENCE_SECONDS = 10.0
+WAITING = 'OSDs are being asked for their options: try again in a few seconds'
+NO_CONFIG = 'the mons did not answer "config dump": rules about options were not checked'
+
+
+class Advising:
+    """Looks at the cluster in three steps.
+
+    1. Read the inventory, every EVERY_SECONDS or when an operator asks.
+    2. Ask those OSDs that CRUSH has elsewhere than they run; turns go by until they answer.
+    3. Apply the rules and publish what they find.
+    """
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._muted: FrozenSet[str] = frozenset()
+        self._due: Optional[float] = None
+        #: What was read, and when, while OSDs are asked.
+        self._read: Optional[Inventory] = None
+        self._read_at = 0.0
+        self.advice = Advice()
+
+    def load(self) -> None:
+        stored = self._store.get(DOCUMENT)
+        codes = stored.get('muted', ()) if isinstance(stored, dict) else ()
+        # A code of a newer version stays muted.
+        self._muted = frozenset(code for code in codes if isinstance(code, str))
+
+    def turn(self, seen: Observation, view: View, campaign: bool,
+             untrimmed: Optional[int]) -> None:
+        """Never raises: the advice must not stop the loop."""
+        try:
+            self._turn(seen, view, campaign, untrimmed)
+        except Exception as error:
+            log.exception('could not work out the advice')
+            self._read = None
+            self.advice = replace(self.advice, remarks=('could not read the cluster\'s '
+                                                        'configuration: %r' % error,))
+
+    def _turn(self, seen: Observation, view: View, campaign: bool,
+              untrimmed: Optional[int]) -> None:
+        if self._due is None:
+            self._due = seen.now + FIRST_SECONDS
+        # A clock that was set back must not stop the advice.
+        if self._read is None and not 0.0 < self._due - seen.now <= EVERY_SECONDS:
+            self._begin(seen.now, view)
+        if self._read is None:
+            return
+        asked = devices.questions(self._read.osds)
+        told = self._cluster.inquire(asked) if asked else {}
+        if len(told) == len(asked) or not 0.0 <= seen.now - self._read_at < PATIENCE_SECONDS:
+            self._publish(seen, campaign, untrimmed, self._read, told)
+
+    def _begin(self, now: float, view: View) -> None:
+        self._due = now + EVERY_SECONDS
+        self._read, self._read_at = self._cluster.inventory(view), now
+
+    def _publish(self, seen: Observation, campaign: bool, untrimmed: Optional[int],
+                 inventory: Inventory, told: Mapping[Question, str]) -> None:
+        shown: Dict[int, Dict[str, str]] = {}
+        for question, value in told.items():
+            shown.setdefault(question.osd, {})[question.option] = value
+        facts = Facts(inventory, seen.signals.health, untrimmed, campaign, shown)
+        self.advice = Advice(seen.now, findings(facts, self._muted), self._muted,
+                             (NO_CONFIG,) if inventory.config is None else ())
+        self._read = None
+
+    def carry_out(self, order: AdviseOrder, seen: Observation, view: View, campaign: bool,
+                  untrimmed: Optional[int]) -> Json:
+        if order.verb == 'advise':
+            self._due = seen.now
+            self.turn(seen, view, campaign, untrimmed)
+        else:
+            self._mute(order)
+        return report.to_json(self.advice if self._read is None else replace(
+            self.advice, remarks=(*self.advice.remarks, WAITING)))
+
+    def _mute(self, order: AdviseOrder) -> None:
+        muting = order.verb == 'advise mute'
+        if muting and order.code not in CODES:
+            raise Refused(errno.ENOENT, 'unknown code %r: must be one of %s'
+                          % (order.code, ', '.join(sorted(CODES))))
+        if not muting and order.code not in self._muted:
+            raise Refused(errno.ENOENT, '%r is not muted' % order.code)
+        change = frozenset({order.code})
+        self._muted = self._muted | change if muting else self._muted - change
+        self._store.put(DOCUMENT, {'muted': sorted(self._muted)})
+        self.advice = replace(self.advice, muted=self._muted, findings=tuple(
+            replace(each, muted=each.rule.code in self._muted) for each in self.advice.findings))

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Rules over pools, PGs and the space that is left. Pure."""
+from statistics import mean
+from typing import Dict, List, Optional, Tuple
+
+from .settings import GIB
+from .types import Facts, Seen
+
+#: PGs of an OSD, counting each replica and shard: fewer or more cost latency or memory. From 100
+#: to 200 is right; twice as far is a finding.
+FEWEST_PGS, MOST_PGS = 50, 400
+#: A cluster that holds less has nothing to spread yet.
+LEAST_BYTES_PER_OSD = 10 * GIB
+#: mon_min_osdmap_epochs: a clean cluster keeps so many.
+KEPT_EPOCHS = 500
+MOST_EPOCHS = 10 * KEPT_EPOCHS
+#: Applications whose I/O is small.
+SMALL_IO = frozenset({'rbd', 'cephfs'})
+COMPRESSED = ('aggressive', 'force')
+#: Releases by age; what follows in the alphabet is newer.
+UPMAPS, UPMAP_PRIMARIES, EC_OPTIMIZATIONS = 'luminous', 'reef', 'tentacle'
+#: A cluster with fewer hosts cannot rebuild what one of them held.
+LEAST_HOSTS = 4
+
+
+def old_compat(facts: Facts) -> Optional[Seen]:
+    release = facts.inventory.min_compat_client
+    return None if not release or release >= UPMAPS else Seen(
+        'require_min_compat_client is %s' % release,
+        'ceph osd set-require-min-compat-client %s' % UPMAPS)
+
+
+def pgs_per_osd(facts: Facts) -> Optional[Seen]:
+    osds = [osd for osd in facts.inventory.osds if osd.pgs is not None]
+    if not osds or mean(osd.used_bytes for osd in osds) < LEAST_BYTES_PER_OSD:
+        return None
+    classes: Dict[str, List[int]] = {}
+    for osd in osds:
+        classes.setdefault(osd.device_class, []).append(osd.pgs or 0)
+    for name, counts in sorted(classes.items()):
+        average = mean(counts)
+        if not FEWEST_PGS <= average <= MOST_PGS:
+            return Seen('OSDs of device class %s have %d PGs on average (recommended: 100 to 200)'
+                        % (name or 'none', average), 'ceph osd pool autoscale-status; '
+                        'ceph osd pool set <pool> pg_num <power of two>')
+    return None
+
+
+def small_io_on_erasure(facts: Facts) -> Optional[Seen]:
+    """Before partial reads and writes; from then on see erasure_reads."""
+    if facts.inventory.require_osd_release >= EC_OPTIMIZATIONS:
+        return None
+    found = [pool.name for pool in facts.inventory.pools
+             if pool.erasure and pool.applications & SMALL_IO]
+    return Seen('erasure-coded pools with application rbd or cephfs: %s' % ', '.join(found),
+                'ceph osd pool create <pool> replicated, for data that is written in small pieces'
+                ) if found else None
+
+
+def erasure_reads(facts: Facts) -> Optional[Seen]:
+    if facts.inventory.require_osd_release < EC_OPTIMIZATIONS:
+        return None
+    found = [pool.name for pool in facts.inventory.pools
+             if pool.erasure and pool.applications & SMALL_IO
+             and 'ec_optimizations' not in pool.flags]
+    return Seen('erasure-coded pools without allow_ec_optimizations: %s' % ', '.join(found),
+                'ceph osd pool set %s allow_ec_optimizations true' % found[0]) if found else None
+
+
+def compression(facts: Facts) -> Optional[Seen]:
+    found = [pool for pool in facts.inventory.pools
+             if pool.compression in COMPRESSED and pool.applications & SMALL_IO]
+    return Seen('; '.join('compression_mode of pool %s is %s' % (pool.name, pool.compression)
+                          for pool in found),
+                'ceph osd pool set %s compression_mode none' % found[0].name) if found else None
+
+
+def upmap_primaries(facts: Facts) -> Optional[Seen]:
+    entries = facts.inventory.upmap_primaries
+    old = {release: number for release, number in facts.inventory.clients.items()
+           if release < UPMAP_PRIMARIES}
+    if not entries or not old:
+        return None
+    return Seen('pg_upmap_primary entries: %d; connections of clients older than %s: %s' % (
+        len(entries), UPMAP_PRIMARIES, ', '.join(
+            '%d %s' % (number, release) for release, number in sorted(old.items()))),
+        'ceph osd rm-pg-upmap-primary %s, and so on for each PG' % entries[0])
+
+
+def untrimmed_maps(facts: Facts) -> Optional[Seen]:
+    epochs = facts.untrimmed_epochs
+    if epochs is None or epochs <= MOST_EPOCHS:
+        return None
+    return Seen('the mons keep %d OSDMap epochs (a clean cluster: about %d)' % (
+        epochs, KEPT_EPOCHS), 'ceph perfguard rebalance pause, until the mons have trimmed them'
+        if facts.campaign else 'ceph pg dump_stuck unclean')
+
+
+def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
+    """By CRUSH root and device class: what does not fit when the largest host is gone."""
+    groups: Dict[Tuple[str, str], Dict[str, Tuple[int, int]]] = {}
+    for osd in facts.inventory.osds:
+        hosts = groups.setdefault((osd.root, osd.device_class), {})
+        total, used = hosts.get(osd.host, (0, 0))
+        hosts[osd.host] = (total + osd.total_bytes, used + osd.used_bytes)
+    limit = facts.inventory.nearfull_ratio
+    for (root, device_class), hosts in sorted(groups.items()):
+        largest = max(total for total, _ in hosts.values())
+        left = sum(total for total, _ in hosts.values()) - largest
+        used = sum(used for _, used in hosts.values())
+        if len(hosts) >= LEAST_HOSTS and left > 0 and used > limit * left:
+            return Seen(
+                'without its largest host, device class %s below %s would be %d %% full '
+                '(nearfull: %d %%)' % (device_class or 'none', root, 100 * used / left,
+                                       100 * limit),
+                'add OSDs (ceph perfguard expand) or delete data; ceph osd df tree')
+    return None

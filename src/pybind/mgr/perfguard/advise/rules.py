@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The table of all rules, and what they find. Pure.
+
+Each rule stands for something that the mgr sees: what it cannot see is not claimed.
+"""
+from typing import AbstractSet, Tuple
+
+from . import devices, pools, settings
+from .types import Facts, Finding, Rule, Severity
+
+WARNING, INFO = Severity.WARNING, Severity.INFO
+
+RULES: Tuple[Rule, ...] = (
+    Rule('BALANCER_OFF', WARNING,
+         'Without the balancer in a mode upmap, CRUSH alone places PGs. The fullest OSD then sets '
+         'the usable space of its pools, and the one with the most PGs their latency.',
+         'Ceph documentation, Balancer', settings.balancer_off),
+    Rule('BALANCER_DEVIATION', INFO,
+         'The balancer stops when each OSD is within this number of PGs of its ideal. With 100 PGs '
+         'per OSD, 5 allows OSDs to differ by 10 % in fill and load, 1 by 2 %.',
+         'Ceph documentation, Balancer', settings.balancer_deviation),
+    Rule('CAPACITY_AFTER_HOST_LOSS', WARNING,
+         'When the host fails, its data is rebuilt on the others. From the nearfull ratio on '
+         'pools are near the point where backfill and then writes stop.',
+         'Ceph documentation, Monitor configuration (storage capacity)',
+         pools.fill_after_host_loss),
+    Rule('COMPRESSION', INFO,
+         'BlueStore compresses whole blobs. A small read decompresses its blob, and a small '
+         'overwrite leaves the old blob in place until garbage collection rewrites it, so that '
+         'objects fragment.',
+         'Ceph documentation, BlueStore configuration (inline compression)', pools.compression),
+    Rule('CRUSH_LOCATION', WARNING,
+         'An OSD with osd_crush_update_on_start moves to the host that it runs on when it '
+         'restarts, which remaps its PGs.',
+         'Ceph documentation, CRUSH maps (CRUSH location)', devices.moves_at_restart),
+    Rule('DEBUG_LEVEL', WARNING,
+         'Log lines for each operation slow daemons down and can take over 1 GB per hour.',
+         'Ceph documentation, Logging and debugging', settings.debug_levels),
+    Rule('DEVICE_CLASS_MIXED', WARNING,
+         'A pool is as slow as its slowest OSD: 100 IOPS of a disk among 10,000 of SSDs.',
+         'yourcmc.ru, Ceph performance', devices.mixed_class),
+    Rule('DRIVE_SHINGLED', WARNING,
+         'Shingled drives rewrite whole zones for random writes: once their cache zone is full, '
+         'backfill and client writes are far slower than on other drives.',
+         'yourcmc.ru, Ceph performance', devices.shingled),
+    Rule('DRIVE_UNPROTECTED', WARNING,
+         'Ceph flushes the cache of the drive with each write. Without capacitors a flush reaches '
+         'the flash: about 600 IOPS at queue depth 1 instead of up to 22,000.',
+         'yourcmc.ru, Ceph performance', devices.unprotected),
+    Rule('EC_OPTIMIZATIONS_OFF', INFO,
+         'Without allow_ec_optimizations a small read fetches a whole stripe from all data shards, '
+         'and a small write rewrites it. The flag cannot be cleared once it is set.',
+         'Ceph documentation, Erasure code (optimizations)', pools.erasure_reads),
+    Rule('EC_SMALL_IO', INFO,
+         '4 KiB writes to an erasure-coded pool reach about a third of the IOPS of a replicated '
+         'one.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
+         pools.small_io_on_erasure),
+    Rule('MCLOCK_CAPACITY', WARNING,
+         'The mclock scheduler shares out the capacity that it believes in. If the value is too '
+         'low, OSDs throttle clients; if it is too high, recovery starves them.',
+         'Ceph documentation, mClock configuration', settings.mclock_capacity),
+    Rule('MCLOCK_IGNORES', WARNING,
+         'OSDs that schedule with mclock force sleeps to 0, and reset backfill and recovery limits '
+         'unless osd_mclock_override_recovery_settings is true. The options have no effect.',
+         'Ceph documentation, mClock configuration', settings.mclock_ignores),
+    Rule('MEMORY_OVERCOMMITTED', WARNING,
+         'OSDs exceed their targets at times. A host that runs out of memory swaps, or kills '
+         'OSDs; 20 % of its memory should stay free.',
+         'Ceph documentation, Hardware recommendations', settings.memory_overcommitted),
+    Rule('MEMORY_TARGET', WARNING,
+         'Below 4 GiB, metadata may have to be read from the drive for each operation; below '
+         '2 GiB an OSD can become extremely slow.',
+         'Ceph documentation, Hardware recommendations', settings.memory_target),
+    Rule('MESSENGER_THREADS', WARNING,
+         'The threads of the messenger carry the connections of all clients and OSDs. With fewer '
+         'than the default, many clients wait for one another.',
+         'Ceph documentation, Messenger configuration', settings.messenger_threads),
+    Rule('MIN_ALLOC_SIZE', INFO,
+         'OSDs that were created before Pacific on rotating drives allocate 64 KiB for each small '
+         'object, and defer or rewrite small overwrites. Pacific and later use 4 KiB.',
+         'Ceph release notes, Pacific', devices.old_allocation),
+    Rule('MIN_COMPAT_CLIENT', WARNING,
+         'Below luminous the mons refuse upmaps: neither the balancer nor perfguard can place PGs.',
+         'Ceph documentation, pg-upmap', pools.old_compat),
+    Rule('NETWORK_PINGS', WARNING,
+         'A good network has round trips of 30 to 50 us, and a write takes at least two. '
+         'Ceph reports heartbeats that take over 1 s.',
+         'yourcmc.ru, Ceph performance; Ceph documentation, Health checks', devices.slow_pings),
+    Rule('OP_QUEUE_CUT_OFF', WARNING,
+         'With cut-off low, replication and peering operations bypass the priorities of wpq, so '
+         'that recovery competes with clients. The default is high since Octopus.',
+         'Ceph documentation, OSD configuration', settings.cut_off),
+    Rule('PGS_PER_OSD', WARNING,
+         'Too few PGs balance badly and serialize operations, too many cost memory and peering '
+         'time. Random 4 KiB reads of a cluster with 60 OSDs gain up to 16,384 PGs, writes up to '
+         '2,048.',
+         'Mark Nelson, Ceph performance posts (2023, 2024)', pools.pgs_per_osd),
+    Rule('ROCKSDB_OPTIONS', WARNING,
+         'RocksDB options from guides for older releases halve random 4 KiB writes; the defaults '
+         'are tuned.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
+         settings.rocksdb_options),
+    Rule('SCRUBS_BEHIND', WARNING,
+         'Scrubs that are late pile up and run in hours of load. Latent errors stay undetected.',
+         'Ceph documentation, Health checks', devices.scrub_behind),
+    Rule('SECURE_MODE', INFO,
+         'Encryption on the wire costs CPU time: reads of one cluster fell from 1 TiB/s to '
+         '750 GiB/s.', 'Mark Nelson, Ceph performance posts (2023, 2024)', settings.secure_mode),
+    Rule('SPILLOVER', WARNING,
+         'Metadata that does not fit on the fast device is read from the slow one.',
+         'Ceph documentation, Health checks (BLUEFS_SPILLOVER)', devices.spillover),
+    Rule('UNTRIMMED_MAPS', WARNING,
+         'The mons and each OSD store every OSDMap that is not trimmed, and a daemon that was down '
+         'has to read them all. Maps are trimmed only while all PGs are clean.',
+         'Ceph documentation, Monitor configuration', pools.untrimmed_maps),
+    Rule('UPMAP_PRIMARY', WARNING,
+         'Clients that do not know pg_upmap_primary, such as kernel clients, cannot connect to a '
+         'cluster that has such entries.',
+         'Ceph pull request 65419', pools.upmap_primaries))
+
+CODES = frozenset(rule.code for rule in RULES)
+
+
+def findings(facts: Facts, muted: AbstractSet[str] = frozenset()) -> Tuple[Finding, ...]:
+    """What the rules find, warnings first."""
+    found = [Finding(rule, *seen, muted=rule.code in muted) for rule in RULES
+             for seen in [rule.look(facts)] if seen is not None]
+    return tuple(sorted(found, key=lambda each: (each.rule.severity is not WARNING,
+                                                 each.rule.code)))

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Rules over the configuration database. Pure.
+
+What a ceph.conf of an OSD's host sets is not seen here.
+"""
+from statistics import median
+from typing import Dict, Iterable, List, Optional, Tuple
+
+from ..cluster.inventory import Inventory, OsdFacts
+from ..cluster.types import ConfigEntry
+from ..tables import bytes_text
+from ..words import plural
+from .types import Facts, Seen
+
+GIB = 1 << 30
+#: Levels of debug options from 6 on write lines for single operations.
+MOST_DEBUG = 5
+#: From the hardware recommendations of Ceph's documentation.
+LEAST_MEMORY_TARGET = 4 * GIB
+#: Share of a host's memory that its OSDs may be promised; the rest is for peaks and the kernel.
+MEMORY_SHARE = 0.9
+WPQ, MCLOCK = 'wpq', 'mclock_scheduler'
+#: Rotational or not -> IOPS at 4 KiB that a device of that kind can have, least and most: Ceph's
+#: osd_mclock_iops_capacity_low_threshold_* and osd_mclock_iops_capacity_threshold_*.
+CAPACITIES = {True: (50.0, 500.0), False: (1000.0, 80000.0)}
+#: OSDs of a kind differ less.
+CAPACITY_SPREAD = 3.0
+#: Kinds with fewer OSDs have no median to be compared with.
+LEAST_PEERS = 5
+OVERRIDE = 'osd_mclock_override_recovery_settings'
+LIMITS = ('osd_max_backfills', 'osd_recovery_max_active', 'osd_recovery_max_active_hdd',
+          'osd_recovery_max_active_ssd')
+SLEEPS = ('osd_recovery_sleep', 'osd_recovery_sleep_hdd', 'osd_recovery_sleep_ssd',
+          'osd_recovery_sleep_hybrid', 'osd_scrub_sleep', 'osd_snap_trim_sleep',
+          'osd_snap_trim_sleep_hdd', 'osd_snap_trim_sleep_ssd', 'osd_snap_trim_sleep_hybrid',
+          'osd_delete_sleep', 'osd_delete_sleep_hdd', 'osd_delete_sleep_ssd',
+          'osd_delete_sleep_hybrid')
+#: Suffixes of sizes as `config set` takes them; the mons store them as they were written.
+UNITS = {'k': 10, 'm': 20, 'g': 30, 't': 40}
+#: How many OSDs a finding names.
+NAMED = 4
+
+
+def entries(facts: Facts, *names: str) -> List[ConfigEntry]:
+    """Entries that concern OSDs."""
+    return [entry for entry in facts.inventory.config or () if entry.name in names
+            and (entry.section in ('global', 'osd') or entry.section.startswith('osd.'))]
+
+
+def value_of(inventory: Inventory, osd: OsdFacts, name: str) -> Optional[str]:
+    """The value that the configuration database has for an OSD, else the release's default.
+
+    The most specific section wins, and within a section the entry with a mask.
+    """
+    found = [(_rank(entry), entry.value) for entry in inventory.config or ()
+             if entry.name == name and _concerns(entry, osd)]
+    return max(found)[1] if found else inventory.defaults.get(name)
+
+
+def _rank(entry: ConfigEntry) -> Tuple[int, bool]:
+    return ({'global': 0, 'osd': 1}.get(entry.section, 2), bool(entry.mask))
+
+
+def _concerns(entry: ConfigEntry, osd: OsdFacts) -> bool:
+    if entry.section not in ('global', 'osd', 'osd.%d' % osd.osd):
+        return False
+    kind, _, name = entry.mask.partition(':')
+    return not kind or name == {'class': osd.device_class, 'host': osd.host,
+                                'root': osd.root}.get(kind)
+
+
+def number(value: Optional[str]) -> Optional[float]:
+    """A number or a size, such as "4G"; None: it is neither."""
+    text = (value or '').strip().lower()
+    for tail in ('ib', 'i', 'b'):
+        text = text[:-len(tail)] if text.endswith(tail) and len(text) > len(tail) else text
+    shift = UNITS.get(text[-1:], 0)
+    try:
+        return float(text[:-1] if shift else text) * (1 << shift)
+    except ValueError:
+        return None
+
+
+def named(osds: Iterable[int]) -> str:
+    """As in "osd.1, osd.2 and 7 more"."""
+    every = sorted(osds)
+    text = ', '.join('osd.%d' % osd for osd in every[:NAMED])
+    return text + (' and %d more' % (len(every) - NAMED) if len(every) > NAMED else '')
+
+
+def removal(found: Iterable[ConfigEntry]) -> str:
+    return '; '.join('ceph config rm %s %s' % (entry.who, entry.name)
+                     for entry in list(found)[:NAMED])
+
+
+def listed(found: List[ConfigEntry]) -> str:
+    text = ', '.join('%s is %s for %s' % (entry.name, entry.value, entry.who)
+                     for entry in found[:NAMED])
+    return text + (' and %d more' % (len(found) - NAMED) if len(found) > NAMED else '')
+
+
+def _cleared(found: List[ConfigEntry]) -> Optional[Seen]:
+    return Seen(listed(found), removal(found)) if found else None
+
+
+# ---- the rules
+
+def debug_levels(facts: Facts) -> Optional[Seen]:
+    return _cleared([entry for entry in facts.inventory.config or ()
+                     if entry.name.startswith('debug_')
+                     and (number(entry.value.split('/')[0]) or 0) > MOST_DEBUG])
+
+
+def memory_target(facts: Facts) -> Optional[Seen]:
+    small: Dict[int, float] = {}
+    for osd in facts.inventory.osds:
+        target = number(value_of(facts.inventory, osd, 'osd_memory_target'))
+        if osd.store == 'bluestore' and target is not None and target < LEAST_MEMORY_TARGET:
+            small[osd.osd] = target
+    if not small:
+        return None
+    least = min(small, key=lambda osd: (small[osd], osd))
+    return Seen('osd_memory_target of %s is below %s; the lowest is %s (osd.%d)' % (
+        named(small), bytes_text(LEAST_MEMORY_TARGET), bytes_text(small[least]), least),
+        'ceph config set osd osd_memory_target %d' % LEAST_MEMORY_TARGET)
+
+
+def memory_overcommitted(facts: Facts) -> Optional[Seen]:
+    hosts: Dict[str, List[OsdFacts]] = {}
+    for osd in facts.inventory.osds:
+        if osd.hostname and osd.memory_bytes and osd.store == 'bluestore':
+            hosts.setdefault(osd.hostname, []).append(osd)
+    for host, osds in sorted(hosts.items()):
+        targets = sum(number(value_of(facts.inventory, osd, 'osd_memory_target')) or 0
+                      for osd in osds)
+        memory = osds[0].memory_bytes or 0
+        if targets > MEMORY_SHARE * memory:
+            return Seen(
+                'the memory targets of the %s of host %s add up to %s (memory %s)' % (
+                    plural(len(osds), 'OSD'), host, bytes_text(targets), bytes_text(memory)),
+                'ceph config set osd/host:%s osd_memory_target %d' % (
+                    osds[0].host, int(MEMORY_SHARE * memory / len(osds))))
+    return None
+
+
+def cut_off(facts: Facts) -> Optional[Seen]:
+    low = [osd.osd for osd in facts.inventory.osds
+           if value_of(facts.inventory, osd, 'osd_op_queue') == WPQ
+           and value_of(facts.inventory, osd, 'osd_op_queue_cut_off') == 'low']
+    return Seen('osd_op_queue_cut_off is low for %s, which schedule with wpq' % named(low)
+                if len(low) > 1 else
+                'osd_op_queue_cut_off is low for %s, which schedules with wpq' % named(low),
+                'ceph config set osd osd_op_queue_cut_off high') if low else None
+
+
+def _mclock(facts: Facts) -> List[OsdFacts]:
+    return [osd for osd in facts.inventory.osds
+            if value_of(facts.inventory, osd, 'osd_op_queue') == MCLOCK]
+
+
+def _capacity_option(osd: OsdFacts) -> str:
+    return 'osd_mclock_max_capacity_iops_' + ('hdd' if osd.rotational else 'ssd')
+
+
+def mclock_capacity(facts: Facts) -> Optional[Seen]:
+    """Capacities that no device of the kind has, or far from those of the same kind."""
+    for kind, (least, most) in CAPACITIES.items():
+        option = 'osd_mclock_max_capacity_iops_' + ('hdd' if kind else 'ssd')
+        known = {osd.osd: number(value_of(facts.inventory, osd, option))
+                 for osd in _mclock(facts) if osd.rotational is kind}
+        found = {osd: iops for osd, iops in known.items() if iops is not None}
+        sane = [iops for iops in found.values() if least <= iops <= most]
+        middle = median(sane) if len(sane) >= LEAST_PEERS else None
+        for osd, iops in sorted(found.items()):
+            if not least <= iops <= most or middle is not None and not (
+                    middle / CAPACITY_SPREAD <= iops <= middle * CAPACITY_SPREAD):
+                return _wrong_capacity(osd, option, iops, (least, most), middle)
+    return None
+
+
+def _wrong_capacity(osd: int, option: str, iops: float, limits: Tuple[float, float],
+                    middle: Optional[float]) -> Seen:
+    peers = '' if middle is None else ', median of the other OSDs %d' % middle
+    return Seen(
+        '%s of osd.%d is %d (plausible: %d to %d%s)' % (option, osd, iops, *limits, peers),
+        ('ceph config set osd.%d %s %d' % (osd, option, middle)) if middle is not None else
+        'ceph perfguard probe run --store --osd %d --rw randwrite --bs 4k; '
+        'ceph config set osd.%d %s <measured IOPS>' % (osd, osd, option))
+
+
+def mclock_ignores(facts: Facts) -> Optional[Seen]:
+    """Options that OSDs with mclock put back or force to 0."""
+    scheduled = _mclock(facts)
+    if not scheduled:
+        return None
+    # Its option says in which releases the limits are put back at all.
+    overridden = value_of(facts.inventory, scheduled[0], OVERRIDE) == 'true'
+    return _cleared(entries(facts, *SLEEPS, *(() if overridden else LIMITS)))
+
+
+def secure_mode(facts: Facts) -> Optional[Seen]:
+    modes = ('ms_cluster_mode', 'ms_service_mode', 'ms_client_mode')
+    found = [entry for entry in facts.inventory.config or () if entry.name in modes
+             and entry.value.replace(',', ' ').split()[:1] == ['secure']]
+    return _cleared(found)
+
+
+def messenger_threads(facts: Facts) -> Optional[Seen]:
+    default = number(facts.inventory.defaults.get('ms_async_op_threads')) or 3
+    return _cleared([entry for entry in entries(facts, 'ms_async_op_threads')
+                     if (number(entry.value) or default) < default])
+
+
+def rocksdb_options(facts: Facts) -> Optional[Seen]:
+    return _cleared(entries(facts, 'bluestore_rocksdb_options'))
+
+
+def balancer_off(facts: Facts) -> Optional[Seen]:
+    options = facts.inventory.balancer
+    if facts.campaign or not options:
+        return None
+    if options.get('active', 'true') == 'false':
+        return Seen('the balancer is off', 'ceph balancer on')
+    mode = options.get('mode', 'upmap')
+    return None if mode.startswith('upmap') else Seen(
+        'the mode of the balancer is %s' % mode, 'ceph balancer mode upmap')
+
+
+def balancer_deviation(facts: Facts) -> Optional[Seen]:
+    deviation = number(facts.inventory.balancer.get('upmap_max_deviation'))
+    return None if deviation is None or deviation <= 1 else Seen(
+        'upmap_max_deviation of the balancer is %d PGs' % deviation,
+        'ceph config set mgr mgr/balancer/upmap_max_deviation 1')

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How a cluster is built and configured, as far as the mgr can see: devices, pools, options.
+
+Changes rarely and costs more to read than the signals of a turn, so it is read every few minutes.
+"""
+import json
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from .crush import CrushRules
+from .osd_replies import drive_model
+from .types import ConfigEntry, OsdMap
+
+Json = Mapping[str, Any]
+
+#: Options whose default in this release is read from the mgr's own table of options.
+DEFAULTS = ('ms_async_op_threads', 'osd_memory_target', 'osd_op_queue', 'osd_op_queue_cut_off')
+
+
+@dataclass(frozen=True)
+class OsdFacts:
+    """One OSD that is up and in, and the machine that it runs on."""
+    osd: int
+    #: Where CRUSH places it, and where it says that it runs.
+    host: str = ''
+    hostname: str = ''
+    root: str = ''
+    device_class: str = ''
+    #: Vendor and model of its main drive; '' where Ceph does not know it.
+    model: str = ''
+    #: None: the OSD does not say.
+    rotational: Optional[bool] = None
+    store: str = 'bluestore'
+    #: bluestore_min_alloc_size that the OSD was created with.
+    min_alloc_bytes: Optional[int] = None
+    #: Memory of its host.
+    memory_bytes: Optional[int] = None
+    total_bytes: int = 0
+    used_bytes: int = 0
+    pgs: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    id: int
+    name: str
+    erasure: bool = False
+    size: int = 3
+    pg_num: int = 128
+    #: "rbd", "cephfs", "rgw", ...
+    applications: FrozenSet[str] = frozenset()
+    flags: FrozenSet[str] = frozenset()
+    #: compression_mode of the pool; '' where it is not set.
+    compression: str = ''
+
+
+@dataclass(frozen=True)
+class Inventory:
+    osds: Tuple[OsdFacts, ...] = ()
+    pools: Tuple[PoolFacts, ...] = ()
+    #: The configuration database; None: the mons did not answer.
+    config: Optional[Tuple[ConfigEntry, ...]] = ()
+    #: Defaults of this release, of the options in DEFAULTS that it knows.
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    #: Option of the balancer -> value in force; without those that are not known.
+    balancer: Mapping[str, str] = field(default_factory=dict)
+    min_compat_client: str = ''
+    require_osd_release: str = ''
+    nearfull_ratio: float = 0.85
+    #: pg_upmap_primary entries.
+    upmap_primaries: Tuple[str, ...] = ()
+    #: Release whose features clients have -> connections; read if there are such entries.
+    clients: Mapping[str, int] = field(default_factory=dict)
+
+
+def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
+         ask: Callable[[Mapping[str, str]], str]) -> Inventory:
+    """Read the inventory; `ask` sends a mon command and returns its output, '' without one."""
+    dump = mgr.get('osd_map')
+    primaries = tuple(entry['pgid'] for entry in dump.get('pg_upmap_primaries', []))
+    return Inventory(
+        osds=tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats'))),
+        pools=tuple(_pool(dumped) for dumped in dump['pools']),
+        config=config, defaults=_defaults(mgr), balancer=_balancer(mgr),
+        min_compat_client=str(dump.get('require_min_compat_client', '')),
+        require_osd_release=str(dump.get('require_osd_release', '')),
+        nearfull_ratio=osdmap.nearfull_ratio, upmap_primaries=primaries,
+        clients=client_releases(ask({'prefix': 'features', 'format': 'json'}))
+        if primaries else {})
+
+
+def _defaults(mgr: Any) -> Dict[str, str]:
+    """As the mgr has them, whose options are those of the OSDs' release."""
+    found = {name: mgr.get_ceph_option(name) for name in DEFAULTS}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _balancer(mgr: Any) -> Dict[str, str]:
+    names = ('active', 'mode', 'upmap_max_deviation')
+    found = {name: mgr.get_module_option_ex('balancer', name) for name in names}
+    return {name: str(value).lower() for name, value in found.items() if value is not None}
+
+
+def _osds(osdmap: OsdMap, crush: CrushRules, metadata: Json, stats: Json) -> List[OsdFacts]:
+    rows = {row['osd']: row for row in stats.get('osd_stats', [])}
+    return [_osd(osd.id, crush, metadata.get(str(osd.id)) or {}, rows.get(osd.id, {}))
+            for osd in sorted(osdmap.osds.values(), key=lambda osd: osd.id)
+            if osd.up and osd.reweight > 0]
+
+
+def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
+    memory = _number(metadata.get('mem_total_kb'))
+    rotational = _number(metadata.get('rotational'))
+    return OsdFacts(
+        osd, crush.host_of(osd) or '', str(metadata.get('hostname', '')), crush.root_of(osd),
+        crush.class_of(osd), drive_model(metadata),
+        None if rotational is None else bool(rotational),
+        str(metadata.get('osd_objectstore', '')),
+        _number(metadata.get('bluestore_min_alloc_size')),
+        None if memory is None else memory << 10,
+        int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'))
+
+
+def _pool(dumped: Json) -> PoolFacts:
+    options = dumped.get('options') or {}
+    return PoolFacts(
+        dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
+        dumped['size'], dumped['pg_num'], frozenset(dumped.get('application_metadata') or ()),
+        frozenset(filter(None, dumped.get('flags_names', '').split(','))),
+        str(options.get('compression_mode', '')))
+
+
+def _number(value: Any) -> Optional[int]:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def client_releases(out: str) -> Dict[str, int]:
+    """From ``ceph features``: release whose features clients have -> number of them."""
+    found: Dict[str, int] = {}
+    if out:
+        groups: Sequence[Json] = json.loads(out).get('client', [])
+        for group in groups:
+            release = str(group['release'])
+            found[release] = found.get(release, 0) + int(group['num'])
+    return found

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The advice as the loop works it out, and as commands show and mute it."""
+from dataclasses import replace
+from typing import Any, List
+
+import pytest
+
+from perfguard.advise.controller import EVERY_SECONDS, FIRST_SECONDS, PATIENCE_SECONDS
+from perfguard.advise.report import plain, to_json
+from perfguard.advise.types import AdviseOrder
+from perfguard.cluster.inventory import Inventory, OsdFacts, client_releases
+from perfguard.errors import Refused
+
+from ..fakes.driver import Driver
+
+OFF = Inventory(balancer={'active': 'false'})
+ELSEWHERE = Inventory(osds=(OsdFacts(0, host='h0', hostname='node7'),))
+
+
+@pytest.fixture()
+def driver() -> Driver:
+    driver = Driver()
+    driver.cluster.inventory_ = OFF
+    return driver
+
+
+def codes(driver: Driver) -> List[str]:
+    return [row['code'] for row in to_json(driver.loop.advice())['findings']]
+
+
+def order(driver: Driver, verb: str, code: str = '') -> Any:
+    """As a command gives it."""
+    pending = driver.loop.requests.submit(AdviseOrder(verb, code))
+    driver.turn()
+    if pending.refused is not None:
+        raise pending.refused
+    return pending.answer
+
+
+def test_it_looks_when_osds_have_reported_and_then_now_and_then(driver: Driver) -> None:
+    assert codes(driver) == [] and not driver.loop.advice().time
+    assert '--refresh' in plain(to_json(driver.loop.advice()))
+    driver.turn(FIRST_SECONDS)
+    driver.turn()
+    assert codes(driver) == ['BALANCER_OFF']
+    driver.cluster.inventory_ = Inventory()
+    driver.turn(EVERY_SECONDS / 2)
+    driver.turn()
+    assert codes(driver) == ['BALANCER_OFF']
+    driver.turn(EVERY_SECONDS / 2)
+    driver.turn()
+    assert codes(driver) == []
+
+
+def test_it_looks_at_once_when_it_is_asked(driver: Driver) -> None:
+    answer = order(driver, 'advise')
+    assert [row['code'] for row in answer['findings']] == codes(driver) == ['BALANCER_OFF']
+    driver.cluster.inventory_ = Inventory()
+    assert order(driver, 'advise')['findings'] == []
+
+
+def test_muted_codes_survive_a_failover(driver: Driver) -> None:
+    order(driver, 'advise')
+    assert order(driver, 'advise mute', 'BALANCER_OFF')['findings'] == []
+    driver.restart()
+    answer = order(driver, 'advise')
+    assert (answer['findings'], answer['muted']) == ([], ['BALANCER_OFF'])
+    assert 'muted: BALANCER_OFF' in plain(answer)
+    order(driver, 'advise unmute', 'BALANCER_OFF')
+    assert codes(driver) == ['BALANCER_OFF']
+
+
+@pytest.mark.parametrize('verb, code', [
+    ('advise mute', 'NONESUCH'), ('advise unmute', 'BALANCER_OFF')])
+def test_codes_that_are_refused(driver: Driver, verb: str, code: str) -> None:
+    with pytest.raises(Refused):
+        order(driver, verb, code)
+
+
+def test_osds_that_may_move_are_asked(driver: Driver) -> None:
+    driver.cluster.inventory_ = ELSEWHERE
+    driver.cluster.osd_shows.update({'osd_crush_update_on_start': 'true', 'crush_location': ''})
+    order(driver, 'advise')
+    assert codes(driver) == ['CRUSH_LOCATION']
+
+
+def test_osds_that_do_not_answer_are_left_out(driver: Driver) -> None:
+    driver.cluster.inventory_ = replace(OFF, osds=ELSEWHERE.osds)
+    driver.cluster.mute = True
+    answer = order(driver, 'advise')
+    assert answer['findings'] == [] and answer['remarks']
+    driver.turn(PATIENCE_SECONDS)
+    driver.turn()
+    assert codes(driver) == ['BALANCER_OFF']
+
+
+def test_a_failure_does_not_stop_the_loop(driver: Driver) -> None:
+    order(driver, 'advise')
+    setattr(driver.cluster, 'inventory', lambda view: 1 / 0)
+    answer = order(driver, 'advise')
+    assert 'ZeroDivisionError' in answer['remarks'][0]
+    assert codes(driver) == ['BALANCER_OFF']
+
+
+def test_what_the_mons_do_not_answer_is_said(driver: Driver) -> None:
+    driver.cluster.inventory_ = Inventory(config=None)
+    assert 'config dump' in order(driver, 'advise')['remarks'][0]
+
+
+def test_plain_text(driver: Driver) -> None:
+    text = plain(order(driver, 'advise'))
+    assert text.startswith('BALANCER_OFF (warning)\n  seen:   the balancer is off\n')
+    assert '  fix:    ceph balancer on\n' in text and '\n1 finding, as of ' in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_clients_of_a_release_are_added_up() -> None:
+    assert client_releases('{"client": [{"release": "luminous", "num": 2, "features": "0x1"}, '
+                           '{"release": "luminous", "num": 1, "features": "0x2"}]}') == {
+                               'luminous': 3}
+    assert client_releases('') == {}

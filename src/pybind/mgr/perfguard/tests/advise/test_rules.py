@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Each rule of the advice has an input that provokes it; a good cluster provokes none."""
+from dataclasses import replace
+from typing import Any, Dict, Optional, Tuple
+
+import pytest
+
+from perfguard.advise.rules import CODES, RULES, findings
+from perfguard.advise.types import Facts, Severity
+from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts
+from perfguard.cluster.types import ConfigEntry
+
+GIB = 1 << 30
+DEFAULTS = {'ms_async_op_threads': '3', 'osd_memory_target': '4294967296',
+            'osd_op_queue': 'mclock_scheduler', 'osd_op_queue_cut_off': 'high'}
+#: Six hosts with two SSDs each, 256 GiB of memory, 40 % full.
+OSDS = tuple(OsdFacts(
+    osd, 'h%d' % (osd // 2), 'h%d.example.com' % (osd // 2), 'default', 'ssd',
+    'INTEL_SSDSC2KB960G8', False, 'bluestore', 4096, 256 * GIB, 1000 * GIB, 400 * GIB, 120)
+    for osd in range(12))
+POOLS = (PoolFacts(1, 'rbd', applications=frozenset({'rbd'})),
+         PoolFacts(2, 'logs', erasure=True, size=6, applications=frozenset({'rgw'})))
+GOOD = Facts(Inventory(
+    OSDS, POOLS, (ConfigEntry('mgr', '', 'mgr/balancer/upmap_max_deviation', '1'),
+                  ConfigEntry('osd', 'host:h1', 'osd_memory_target', '8G'),
+                  ConfigEntry('osd', '', 'debug_osd', '1/5')),
+    DEFAULTS, {'active': 'true', 'mode': 'upmap', 'upmap_max_deviation': '1'},
+    min_compat_client='luminous', require_osd_release='reef'), untrimmed_epochs=520)
+
+
+def config(name: str, value: str, who: str = 'osd', mask: str = '') -> ConfigEntry:
+    return ConfigEntry(who, mask, name, value)
+
+
+def facts(*entries: ConfigEntry, **inventory: Any) -> Facts:
+    """A good cluster, but for what is given."""
+    base = GOOD.inventory
+    return replace(GOOD, inventory=replace(base, config=(*(base.config or ()), *entries),
+                                           **inventory))
+
+
+def osds(*numbers: int, **change: Any) -> Dict[str, Tuple[OsdFacts, ...]]:
+    return {'osds': tuple(replace(osd, **change) if osd.osd in numbers else osd for osd in OSDS)}
+
+
+def pools(number: int, **change: Any) -> Dict[str, Tuple[PoolFacts, ...]]:
+    return {'pools': tuple(replace(pool, **change) if pool.id == number else pool
+                           for pool in POOLS)}
+
+
+def balancer(**change: str) -> Dict[str, Dict[str, str]]:
+    return {'balancer': {**GOOD.inventory.balancer, **change}}
+
+
+WPQ = config('osd_op_queue', 'wpq')
+SSD = 'osd_mclock_max_capacity_iops_ssd'
+SANE = tuple(config(SSD, '20000.0', 'osd.%d' % osd) for osd in range(6))
+
+#: Code, facts, and a part of the command that changes it.
+PROVOKED = [
+    ('BALANCER_OFF', facts(**balancer(active='false')), 'ceph balancer on'),
+    ('BALANCER_OFF', facts(**balancer(mode='crush-compat')), 'balancer mode upmap'),
+    ('BALANCER_DEVIATION', facts(**balancer(upmap_max_deviation='5')), 'upmap_max_deviation 1'),
+    ('CAPACITY_AFTER_HOST_LOSS', facts(**osds(*range(12), used_bytes=750 * GIB)), 'expand'),
+    ('COMPRESSION', facts(**pools(1, compression='aggressive')), 'set rbd compression_mode none'),
+    ('CRUSH_LOCATION', replace(facts(**osds(3, hostname='other')), shown={
+        3: {'osd_crush_update_on_start': 'true', 'crush_location': ''}}),
+     'config set osd.3 crush_location "root=default host=h1"'),
+    ('DEBUG_LEVEL', facts(config('debug_ms', '20/20', 'global')), 'config rm global debug_ms'),
+    ('DEBUG_LEVEL', facts(config('debug_bluestore', '10', 'osd', 'host:h1')),
+     'config rm osd/host:h1 debug_bluestore'),
+    ('DEVICE_CLASS_MIXED', facts(**osds(4, rotational=True)), 'set-device-class hdd osd.4'),
+    ('DRIVE_SHINGLED', facts(**osds(4, model='WDC_WD40EFAX-68JH4N0')), 'drain osd.4'),
+    ('DRIVE_SHINGLED', facts(**osds(4, model='ST8000AS0002-1NA17Z')), 'drain osd.4'),
+    ('DRIVE_UNPROTECTED', facts(**osds(5, model='Samsung_SSD_870_EVO_1TB')), '--osd 5'),
+    ('DRIVE_UNPROTECTED', facts(**osds(5, model='CT1000MX500SSD1')), '--osd 5'),
+    ('EC_OPTIMIZATIONS_OFF', facts(require_osd_release='tentacle', **pools(
+        2, applications=frozenset({'cephfs'}))), 'set logs allow_ec_optimizations true'),
+    ('EC_SMALL_IO', facts(**pools(2, applications=frozenset({'rbd'}))), 'replicated'),
+    ('MCLOCK_CAPACITY', facts(config(SSD, '250000', 'osd.3')), 'probe run --store --osd 3'),
+    ('MCLOCK_CAPACITY', facts(*SANE, config(SSD, '300', 'osd.7')), 'osd.7 %s 20000' % SSD),
+    ('MCLOCK_CAPACITY', facts(*SANE, config(SSD, '4000', 'osd.7')), 'osd.7 %s 20000' % SSD),
+    ('MCLOCK_IGNORES', facts(config('osd_max_backfills', '8')), 'config rm osd osd_max_backfills'),
+    ('MCLOCK_IGNORES', facts(config('osd_recovery_sleep_hdd', '0', 'osd.3'), config(
+        'osd_mclock_override_recovery_settings', 'true')), 'rm osd.3 osd_recovery_sleep_hdd'),
+    ('MEMORY_OVERCOMMITTED', facts(config('osd_memory_target', '120Gi', 'osd', 'host:h2')),
+     'config set osd/host:h2 osd_memory_target'),
+    ('MEMORY_TARGET', facts(config('osd_memory_target', '2147483648', 'osd.3')), '4294967296'),
+    ('MESSENGER_THREADS', facts(config('ms_async_op_threads', '1', 'global')),
+     'config rm global ms_async_op_threads'),
+    ('MIN_ALLOC_SIZE', facts(**osds(6, min_alloc_bytes=65536)), 'drain osd.6'),
+    ('MIN_COMPAT_CLIENT', facts(min_compat_client='jewel'), 'set-require-min-compat-client'),
+    ('NETWORK_PINGS', replace(GOOD, health={'OSD_SLOW_PING_TIME_BACK': 'slow heartbeats'}),
+     'dump_osd_network'),
+    ('OP_QUEUE_CUT_OFF', facts(WPQ, config('osd_op_queue_cut_off', 'low')), 'cut_off high'),
+    ('PGS_PER_OSD', facts(**osds(*range(12), pgs=20)), 'pg_num'),
+    ('PGS_PER_OSD', facts(**osds(*range(12), pgs=900)), 'pg_num'),
+    ('ROCKSDB_OPTIONS', facts(config('bluestore_rocksdb_options', 'compression=kNoCompression')),
+     'config rm osd bluestore_rocksdb_options'),
+    ('SCRUBS_BEHIND', replace(GOOD, health={'PG_NOT_DEEP_SCRUBBED': '9 pgs not deep-scrubbed'}),
+     'osd_max_scrubs'),
+    ('SECURE_MODE', facts(config('ms_cluster_mode', 'secure crc', 'global')),
+     'config rm global ms_cluster_mode'),
+    ('SPILLOVER', replace(GOOD, health={'BLUEFS_SPILLOVER': '1 OSD(s) experiencing BlueFS '
+                                                            'spillover'}), 'compact'),
+    ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000), 'dump_stuck'),
+    ('UPMAP_PRIMARY', facts(upmap_primaries=('2.1f',), clients={'luminous': 3, 'reef': 9}),
+     'rm-pg-upmap-primary 2.1f')]
+
+
+@pytest.mark.parametrize('code, given, fix', PROVOKED)
+def test_a_rule_is_provoked_and_no_other(code: str, given: Facts, fix: str) -> None:
+    found, = findings(given)
+    assert found.rule.code == code and fix in found.fix
+    assert found.seen and not found.muted
+
+
+def test_a_well_configured_cluster_has_no_finding() -> None:
+    assert findings(GOOD) == ()
+
+
+def test_every_rule_is_provoked_by_some_input() -> None:
+    assert {code for code, _, _ in PROVOKED} == CODES and len(CODES) == len(RULES)
+
+
+#: What looks like a finding and is none.
+HARMLESS = [
+    facts(WPQ, config('osd_max_backfills', '3')),
+    facts(config('osd_max_backfills', '3'),
+          config('osd_mclock_override_recovery_settings', 'true')),
+    facts(config('osd_memory_target', '1G'), **osds(*range(12), store='memstore')),
+    # The most specific entry wins.
+    facts(config('osd_memory_target', '1G'), config('osd_memory_target', '6G', 'osd', 'class:ssd')),
+    facts(config('osd_memory_target', '1G', 'osd', 'class:hdd')),
+    facts(config(SSD, '300', 'osd.7'), WPQ),
+    facts(*SANE, config(SSD, '12000', 'osd.7')),
+    facts(config('ms_cluster_mode', 'crc secure', 'global')),
+    facts(config('ms_async_op_threads', '5', 'global')),
+    facts(upmap_primaries=('2.1f',), clients={'reef': 9, 'tentacle': 1}),
+    facts(clients={'luminous': 3}),
+    replace(facts(**balancer(active='false')), campaign=True),
+    replace(facts(**osds(3, hostname='other')), shown={
+        3: {'osd_crush_update_on_start': 'false', 'crush_location': ''}}),
+    replace(facts(**osds(3, hostname='other')), shown={
+        3: {'osd_crush_update_on_start': 'true', 'crush_location': 'root=default host=h1'}}),
+    # The OSD has not answered.
+    facts(**osds(3, hostname='other')),
+    # Nothing to spread yet.
+    facts(**osds(*range(12), pgs=3, used_bytes=GIB)),
+    # Three hosts cannot rebuild what one of them held.
+    facts(osds=tuple(replace(osd, host='h%d' % (osd.osd % 3), hostname='', used_bytes=800 * GIB)
+                     for osd in OSDS)),
+    facts(require_osd_release='tentacle', **pools(1, flags=frozenset({'ec_optimizations'}))),
+    facts(**pools(2, compression='aggressive')),
+    facts(**osds(4, rotational=True, device_class='hdd')),
+    facts(**osds(4, model='ST4000NM0035', rotational=None)),
+    facts(**osds(4, model='Samsung_MZ7LH960HAJR')),
+    replace(GOOD, inventory=Inventory(config=None)),
+    Facts(Inventory())]
+
+
+@pytest.mark.parametrize('given', HARMLESS)
+def test_what_is_no_finding(given: Facts) -> None:
+    assert [found.rule.code for found in findings(given)] == []
+
+
+def test_many_osds_are_named_in_one_finding() -> None:
+    found, = findings(facts(config('osd_memory_target', '2G')))
+    # h1 has an entry of its own.
+    assert 'osd.0, osd.1, osd.4, osd.5 and 6 more' in found.seen
+
+
+def test_warnings_are_listed_first() -> None:
+    found = findings(replace(facts(config('debug_ms', '20', 'osd'), **balancer(
+        upmap_max_deviation='5'))), {'DEBUG_LEVEL'})
+    assert [(each.rule.severity, each.muted) for each in found] == [
+        (Severity.WARNING, True), (Severity.INFO, False)]
+
+
+@pytest.mark.parametrize('text, value', [
+    ('4G', 4 * GIB), ('4Gi', 4 * GIB), ('1.5gib', 1.5 * GIB), ('4096', 4096), ('0', 0),
+    ('', None), ('auto', None), ('b', None)])
+def test_sizes(text: str, value: Optional[float]) -> None:
+    from perfguard.advise.settings import number
+    assert number(text) == value
