@@ -310,6 +310,8 @@ class Loop:
 
     def observe(self, asked: Sequence[Request] = ()) -> Tuple[Observation, View]:
         """`asked`: the requests that this turn will keep."""
+        # Before the OSDMap is read: what the balancer sent last is in it.
+        busy = self.rebalance.active and self._cluster.balancer_busy()
         view = self._cluster.map_view()
         signals = self._cluster.signals(view.osdmap)
         reading = self.rebalance.wants_stored_options(view.osdmap, asked)
@@ -319,7 +321,7 @@ class Loop:
             self.rebalance.answered = self._clock()
         return Observation(
             now=self._clock(), signals=signals,
-            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored),
+            settings=Settings(view.osdmap, self._cluster.balancer_active(), stored, busy),
             placement=view.placement, crush=self._cluster.crush(view.crush_version),
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),

@@ -26,6 +26,8 @@ class Settings:
     #: The configuration database by section and option, entries with a mask left out; None: it
     #: was not read this time.
     stored: Optional[Mapping[str, Mapping[str, str]]] = None
+    #: The balancer was switched off, but a plan of its own may still change upmaps.
+    balancer_busy: bool = False
 
     @property
     def balancer_stored(self) -> Optional[str]:

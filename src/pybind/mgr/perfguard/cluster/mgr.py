@@ -171,6 +171,15 @@ class MgrCluster:
         value = self._mgr.get_module_option_ex('balancer', 'active')
         return None if value is None else str(value).lower()
 
+    def balancer_busy(self) -> bool:
+        """The balancer is off, but still computes or sends the plan that it began before.
+
+        It executes no plan until that one is done, and says so; a plan without a name is none.
+        """
+        retval, _, error = self._balancer({'prefix': 'balancer execute', 'plan': ''})
+        # "Balancer enabled": it sleeps, and sees that it is off when it wakes up.
+        return retval == -errno.EINVAL and 'enabled' not in error
+
     def balancing(self) -> Balancing:
         """The balancer's options, or Ceph's defaults where they are not set or not valid."""
         def option(name: str, default: str) -> str:
@@ -346,12 +355,15 @@ class MgrCluster:
 
         Handed to the module itself: an mgr's own key has no right to send commands to mgrs.
         """
-        command = {'prefix': 'balancer on' if active else 'balancer off'}
+        retval, out, error = self._balancer({'prefix': 'balancer on' if active else 'balancer off'})
+        return Reply(retval, out, error)
+
+    def _balancer(self, command: Mapping[str, str]) -> Tuple[int, str, str]:
         try:
             retval, out, error = self._mgr.remote('balancer', '_handle_command', '', command)
         except (ImportError, RuntimeError) as failure:
-            return Reply(-errno.ENOENT, error='balancer: %s' % failure)
-        return Reply(retval, out, error)
+            return -errno.ENOENT, '', 'balancer: %s' % failure
+        return int(retval), str(out), str(error)
 
     def _wait(self, result: CommandResult, deadline: float) -> Reply:
         # In short steps: a disabled module must not wait for mons that have no quorum.

@@ -194,7 +194,8 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     if not norebalance and NOREBALANCE in holds.flags:
         return False
     if quiet:
-        if settings.balancer_active != 'false' and BALANCER not in holds.given_up:
+        on = settings.balancer_active != 'false' or settings.balancer_busy
+        if on and BALANCER not in holds.given_up:
             return False
         return (all(held.seen for held in holds.options.values())
                 and all(held.seen for held in holds.autoscale.values())

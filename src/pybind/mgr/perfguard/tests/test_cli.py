@@ -335,6 +335,8 @@ class Mgr:
         self.silent = False
         self.options: Dict[Tuple[str, str], Any] = {}
         self.remotes: List[Tuple[Any, ...]] = []
+        #: What the balancer answers to its commands.
+        self.balancer = (0, 'out', '')
         self.data: Dict[str, Any] = {
             'pg_status': {'pgs_by_state': [
                 {'state_name': 'active+clean', 'count': 5},
@@ -380,7 +382,7 @@ class Mgr:
         self.remotes.append(args)
         if args[0] == 'progress':
             raise ImportError('no module progress')
-        return 0, 'out', ''
+        return self.balancer
 
 
 def mgr_cluster(mgr: Mgr, stopping: bool = False) -> Any:
@@ -489,6 +491,18 @@ def test_the_balancer_is_switched_by_its_own_command(stub: types.ModuleType) -> 
     mgr = Mgr()
     assert mgr_cluster(mgr).switch_balancer(False).retval == 0
     assert mgr.remotes == [('balancer', '_handle_command', '', {'prefix': 'balancer off'})]
+
+
+@pytest.mark.parametrize('retval, error, busy', [
+    (-22, 'Balancer finishing up....try again', True), (-2, 'plan  not found', False),
+    (-22, 'Balancer enabled, disable to execute a plan', False)])
+def test_the_balancer_is_asked_whether_it_finishes_a_plan(
+        retval: int, error: str, busy: bool, stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    mgr.balancer = (retval, '', error)
+    assert mgr_cluster(mgr).balancer_busy() is busy
+    assert mgr.remotes == [('balancer', '_handle_command', '',
+                            {'prefix': 'balancer execute', 'plan': ''})]
 
 
 @pytest.mark.parametrize('command, given', [

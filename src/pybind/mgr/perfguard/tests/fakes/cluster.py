@@ -206,6 +206,8 @@ class FakeCluster:
     no_tools: str = ''
     #: The balancer, where it is on, takes the pins of a PG away in every tick.
     balances: bool = False
+    #: It is off, but still carries out its last plan.
+    balancer_finishing: bool = False
     #: How it is configured.
     balancer: Balancing = Balancing()
     inventory_: Inventory = Inventory()
@@ -644,6 +646,9 @@ class FakeCluster:
 
     def balancer_active(self) -> Optional[str]:
         return self.config.get(BALANCER, 'true')
+
+    def balancer_busy(self) -> bool:
+        return self.balancer_finishing
 
     def stored_options(self) -> Dict[str, Dict[str, str]]:
         self.stored_reads += 1

@@ -126,6 +126,16 @@ def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
     assert world.shows() == (False, 'true', 'on')
 
 
+def test_a_balancer_that_finishes_its_plan_is_not_off() -> None:
+    world = World()
+    holds = world.drive(Holds(), True)
+    busy = replace(world.settings(), balancer_busy=True)
+    assert settled(holds, world.settings(), True, True) and not settled(holds, busy, True, True)
+    # It was switched on by others, or is about to be given back: no reason to wait.
+    assert settled(replace(holds, given_up=(BALANCER,)), busy, True, True)
+    assert settled(Holds(), busy, False, False)
+
+
 def test_settled_only_when_seen() -> None:
     world = World()
     first = reconcile(Holds(), world.settings(), True, True, True)

@@ -633,6 +633,21 @@ def test_an_mgr_that_becomes_active_looks_for_the_burst_of_the_one_before_it() -
     assert driver.status['pinned'] == len(driver.cluster.entries()) == 12
 
 
+def test_the_burst_waits_for_the_last_plan_of_the_balancer() -> None:
+    """Switched off, the balancer still sends the upmaps that it is computing."""
+    driver = Driver(waiting())
+    driver.cluster.balancer_finishing = True
+    driver.order('expand', weight='1.0')
+    driver.run(20)
+    assert change_of(driver).stage is Stage.WANTED and not driver.cluster.entries()
+    pgid = next(iter(driver.cluster.pg))
+    driver.cluster.set_upmap(pgid, [(driver.cluster.pg[pgid].up[0], 5)])
+    driver.cluster.balancer_finishing = False
+    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    assert driver.cluster.config['mgr/balancer/active'] == 'false'
+    driver.run_to('DONE')
+
+
 def test_a_burst_that_lands_late_in_an_abort_leaves_pins_that_are_held() -> None:
     driver, burst = late('expand')
     driver.ask('abort')
