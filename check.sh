@@ -66,7 +66,11 @@ tests() {
 
 unit() {
     if [ "$tier" = nightly ]; then
-        tests unit "$units" -q -n 2 --durations=10 --cov=perfguard --cov-report=term "$@"
+        # In a subshell: what follows runs with the usual number of examples.
+        (
+            export PERFGUARD_FUZZ=200
+            tests unit "$units" -q -n 2 --durations=10 --cov=perfguard --cov-report=term "$@"
+        )
     else
         tests unit "$units" -q -n 2 --durations=10 "$@"
     fi
@@ -171,7 +175,10 @@ case $step in
     lint) lint ;;
     mypy) types ;;
     py) unit "$@" ;;
-    py39) oldest ;;
+    py39)
+        tier=nightly
+        oldest
+        ;;
     web) page ;;
     cluster)
         if [ $# = 0 ]; then clusters; else tests cluster qa/tests "$@"; fi

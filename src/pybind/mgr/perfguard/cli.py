@@ -28,6 +28,8 @@ CommandResult = Tuple[int, str, str]
 
 #: A command waits no longer for the cluster to be reported fit.
 MOST_PATIENCE_SECONDS = 5.0
+#: Characters of a refusal.
+MOST_ERROR = 1000
 #: Points of one export: formatting them takes the mgr's interpreter, some 5 us each.
 MOST_EXPORTED = 50000
 
@@ -39,16 +41,23 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
         format_ = kwargs.get('format')
         if format_ not in (None, *tables.FORMATS):
-            return (-errno.EINVAL, '', 'unknown format %r: must be '
+            return (-errno.EINVAL, '', 'unknown format %.40r: must be '
                     'plain, json or json-pretty' % format_)
         try:
             return handler(self, *args, **kwargs)
         except PerfguardError as error:
-            return -error.errno, '', str(error)
+            return -error.errno, '', _line(str(error))
 
     # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
     wrapper.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
     return wrapper
+
+
+def _line(text: str) -> str:
+    """A refusal as one printable line: it quotes arguments, whatever is in them."""
+    line = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
+                   for char in text[:MOST_ERROR])
+    return line if max(len(line), len(text)) <= MOST_ERROR else line[:MOST_ERROR - 3] + '...'
 
 
 def show(data: Dict[str, Any], format: Optional[str],
