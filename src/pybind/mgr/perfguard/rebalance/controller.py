@@ -19,12 +19,12 @@ from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from ..words import plural
 from . import goals, mon_options, report, rollback
 from .auto_expand import Calm, look
-from .change import Stage
+from .types import (Campaign, campaign_from_json, campaign_record, Holds, Pace, Phase, Stage,
+                    unpinnable_from_json, unpinnable_to_json)
 from .crush_orders import Joiner, Prepared
 from .executor import execute
 from .forecast import Forecast
 from .joining import overdue, wants_outlook
-from .pace import Pace
 from .phases import judge
 from .pin_store import PinBook
 from .pinning import count_again, let_loose
@@ -33,8 +33,6 @@ from .requests import Request, apply, check, refuse_bad_options
 from .settings import problems
 from .stalls import Stalls
 from .trials import Trials
-from .types import (Campaign, Holds, Phase, campaign_from_json, campaign_record,
-                    unpinnable_from_json, unpinnable_to_json)
 
 log = logging.getLogger(__name__)
 

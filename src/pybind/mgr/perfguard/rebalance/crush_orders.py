@@ -15,11 +15,10 @@ from ..watch.stop_conditions import Touched
 from ..words import pgs
 from .balance_preview import Balanced, preview_balance
 from .batch import path_osds
-from .change import Change
+from .types import Campaign, Change, PinRecord
 from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
 from .moves import plan
 from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
-from .types import Campaign, PinRecord
 
 Json = Dict[str, Any]
 

@@ -18,12 +18,12 @@ from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..words import pgs, pgs_are, plural
 from . import mon_options
-from .change import Change, Stage
+from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
+                    SetWeight, Stage)
 from .holds import settled
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .turn import Turn
-from .types import Action, Campaign, Phase, PinRecord, Sent, SetCrushMap, SetEntry, SetWeight
 
 #: Bursts until the change counts as refused by the mons.
 SEND_TIMES = 3

@@ -12,8 +12,7 @@ from ..cluster.values import same_value
 from ..observation import MON
 from ..options import Options
 from ..words import pgs, plural
-from .change import Stage
-from .types import Action, Campaign, Held, Holds, Phase, SetOption
+from .types import Action, Campaign, Held, Holds, Phase, SetOption, Stage
 
 #: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
 PROPOSE_INTERVAL = 'paxos_propose_interval'

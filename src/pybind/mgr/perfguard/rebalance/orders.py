@@ -10,7 +10,7 @@ from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
 from ..words import pgs
-from .change import TINY_WEIGHT, Change
+from .types import TINY_WEIGHT, Change
 
 #: What an OSD gives itself as its CRUSH weight: its size in TiB.
 TIB = 1 << 40

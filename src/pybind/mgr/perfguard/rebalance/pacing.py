@@ -9,7 +9,7 @@ from ..words import plural
 from .clients import Path
 from .holds import NOREBALANCE
 from .mon_options import PROPOSE_INTERVAL
-from .pace import Pace
+from .types import Pace
 from .releasing import flight_osds
 from .settings import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady

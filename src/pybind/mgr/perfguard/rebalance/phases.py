@@ -15,7 +15,7 @@ from ..reasons import Code, Reason, texts
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from ..words import pgs, pgs_are, plural
 from . import mon_options
-from .change import Change, Stage
+from .types import Campaign, Change, KEPT_ALL, Phase, PinRecord, Stage
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
 from .joining import drop_refused, join, on_its_way
@@ -26,7 +26,6 @@ from .releasing import (adopt_unpinnable, flight_osds, follow_flights, held_move
                         keep_stayers, loose_moves, pin_back, recovering, release_more)
 from .throttle import stopped
 from .turn import Decision, Turn
-from .types import KEPT_ALL, Campaign, Phase, PinRecord
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.

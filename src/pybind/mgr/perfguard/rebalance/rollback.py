@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Optional
 
 from ..errors import Refused
-from .change import Change, Stage
-from .types import Campaign, Phase
+from .types import Campaign, Change, Phase, Stage
 
 
 def check(campaign: Optional[Campaign], crush_version: int) -> Campaign:

@@ -16,7 +16,7 @@ from ..watch.pools import named_target
 from ..words import plural
 from .batch import Caps
 from .clients import SMALL_OPS, Felt, Path, felt, judged, strain
-from .pace import Pace
+from .types import Pace
 
 #: Cap where max_pgs_in_flight is 0 and the cluster is small (room.py): the caps by OSD and host
 #: hold before it does.

@@ -6,7 +6,7 @@ from typing import Optional
 from ..cluster.ports import Outlook
 from ..cluster.tool_thread import Job, ToolThread
 from ..observation import Observation
-from .change import Change
+from .types import Change
 from .crush_orders import Joiner
 from .joining import same_placement
 

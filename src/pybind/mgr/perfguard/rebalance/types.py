@@ -5,9 +5,131 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, UpmapEntry
-from .change import Change, change_from_json, change_to_json
-from .pace import Pace, pace_from_json, pace_to_json
+from ..reasons import Code
 from .stalls import Stalls, stalls_from_json, stalls_to_json
+
+#: The least CRUSH weight above 0 that survives (units are 1/65536). Upmaps onto an OSD of weight 0
+#: are dropped by the mon, those onto an OSD of this weight are kept.
+TINY_WEIGHT = 0.0001
+
+
+class Stage(str, enum.Enum):
+    WANTED = 'wanted'
+    #: On its way: journalled, sent, not read back.
+    SENT = 'sent'
+    #: The OSDMap shows it.
+    LANDED = 'landed'
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a campaign itself changes in CRUSH, in the same OSDMap epoch as the pins that this
+    requires."""
+    #: OSD -> its new CRUSH weight.
+    weights: Mapping[int, float] = field(default_factory=dict)
+    #: A whole CRUSH map instead, kept in the store by the campaign's id.
+    crush_map: bool = False
+    #: OSDs that shall end empty: no release leads onto them.
+    drained: OsdSet = ()
+    stage: Stage = Stage.WANTED
+    #: When it was sent last, how often in all, and with how many pins.
+    since: float = 0.0
+    times: int = 0
+    pins: int = 0
+    vectors: int = 0
+    #: What CrushRules.fingerprint of the whole new map is, and the version of CRUSH when it was
+    #: ordered: the new map replaces that version only. What differs in tunables alone has the same
+    #: fingerprint. With weights: a number for the rest of CRUSH when they were sent.
+    fingerprint: int = 0
+    crush_version: int = 0
+    #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
+    done: OsdSet = ()
+    burst: int = 0
+
+    @property
+    def chunk(self) -> Mapping[int, float]:
+        """OSD -> new CRUSH weight, of the burst that is next or on its way."""
+        left = self._left()
+        return {osd: self.weights[osd] for osd in left[:self.burst or len(left)]}
+
+    @property
+    def pending(self) -> bool:
+        """A burst was sent, was not read back, and may land yet: also while it is sent again."""
+        return self.stage is Stage.SENT or self.stage is Stage.WANTED and self.times > 0
+
+    @property
+    def more(self) -> bool:
+        """Bursts follow that one."""
+        return len(self._left()) > len(self.chunk)
+
+    def _left(self) -> List[int]:
+        return sorted(self.weights.keys() - set(self.done))
+
+
+_CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crush_version')
+
+
+def change_to_json(change: Change) -> Dict[str, Any]:
+    document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
+    document.update({'done': list(change.done), 'burst': change.burst})
+    document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
+                     'drained': list(change.drained), 'stage': change.stage.value})
+    return document
+
+
+def change_from_json(raw: Mapping[str, Any]) -> Change:
+    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
+                  done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
+                  drained=tuple(raw['drained']), stage=Stage(raw['stage']),
+                  **{name: raw[name] for name in _CHANGE_PLAIN})
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The state of the throttle, part of the campaign."""
+    #: PGs that may be in flight; 0: nothing was decided yet.
+    pgs: float = 0.0
+    #: The reading that was last judged.
+    decided: float = 0.0
+    #: Readings in a row over the target, and well below it.
+    over: int = 0
+    under: int = 0
+    #: Lowering the limit to one PG was not enough.
+    halted: bool = False
+    why: str = ''
+    #: The code of `why`.
+    code: str = Code.FIRST_PACE
+    #: "reads of pool rbd" -> ms that they took while nothing moved, though more than was allowed.
+    levels: Mapping[str, float] = field(default_factory=dict)
+    #: The reading that last added one.
+    acquitted: float = 0.0
+    #: The most PGs that were in flight since the last reading.
+    used: int = 0
+    #: Readings in a row in which all pools together were over their limits.
+    above: int = 0
+    #: Hosts that moves have burdened -> when; known to this mgr alone, which has seen them since.
+    burdened: Mapping[str, float] = field(default_factory=dict, compare=False)
+    seen_since: float = field(default=0.0, compare=False)
+
+
+#: Would make the document large.
+NOT_KEPT = ('burdened', 'seen_since')
+
+
+def pace_to_json(pace: Pace) -> Dict[str, Any]:
+    kept = {key: value for key, value in vars(pace).items() if key not in NOT_KEPT}
+    return {**kept, 'levels': dict(pace.levels)}
+
+
+def pace_from_json(raw: Mapping[str, Any]) -> Pace:
+    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
+                bool(raw['halted']), str(raw['why']),
+                str(raw.get('code', Code.FIRST_PACE)),
+                {str(name): float(ms) for name, ms in raw.get('levels', {}).items()},
+                float(raw.get('acquitted', 0.0)), int(raw.get('used', 0)),
+                int(raw.get('above', 0)))
 
 
 class Phase(str, enum.Enum):

@@ -13,12 +13,12 @@ from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, P
                                      UpmapEntry)
 from perfguard.observation import Observation, Settings
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.change import TINY_WEIGHT, Change, Stage
+from perfguard.rebalance.types import (Action, Campaign, campaign_from_json, campaign_to_json,
+                                       Change, Phase, PinRecord, SetEntry, SetWeight, Stage,
+                                       TINY_WEIGHT)
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.turn import Decision
-from perfguard.rebalance.types import (Action, Campaign, Phase, PinRecord, SetEntry, SetWeight,
-                                       campaign_from_json, campaign_to_json)
 from perfguard.upmap.semantics import apply_entry
 
 from ..fakes.mon_model import ToyMon, ToyOsd

@@ -9,7 +9,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import Refused
-from perfguard.rebalance.change import TINY_WEIGHT, Change
+from perfguard.rebalance.types import TINY_WEIGHT, Change
 from perfguard.rebalance.orders import Inventory, Order, change_of, check_map, waiting
 
 GIB = 1 << 30

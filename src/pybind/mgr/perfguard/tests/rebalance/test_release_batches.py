@@ -6,11 +6,10 @@ from typing import List, Mapping, Tuple
 from perfguard.cluster.types import ClientOps, Ops, UpmapEntry
 from perfguard.observation import Clients, Observation, PoolClients
 from perfguard.options import Options
-from perfguard.rebalance.pace import Pace
+from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.pacing import set_pace
 from perfguard.rebalance.releasing import BATCH_PGS, BATCH_SECONDS
 from perfguard.rebalance.turn import Turn
-from perfguard.rebalance.types import Flight, Phase, SetEntry
 
 from ..fakes.cluster import FakeCluster
 from .test_phases import Machine, wide

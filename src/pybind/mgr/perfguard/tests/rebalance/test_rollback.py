@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.errors import Refused
-from perfguard.rebalance.change import Change, Stage
+from perfguard.rebalance.types import Change, Stage
 from perfguard.rebalance.orders import Order
 from perfguard.requests import PendingOrder
 
