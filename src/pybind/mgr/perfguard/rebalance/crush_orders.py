@@ -14,10 +14,9 @@ from ..store import Store
 from ..watch.stop_conditions import Touched
 from ..words import pgs
 from .balance_preview import Balanced, preview_balance
-from .batch import path_osds
+from .moves import path_osds, plan
 from .types import Campaign, Change, PinRecord
 from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
-from .moves import plan
 from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
 
 Json = Dict[str, Any]

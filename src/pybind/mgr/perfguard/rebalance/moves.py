@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the release of each pinned PG would move, and what all of them together would."""
+"""What the release of each pinned PG would move, and which moves are next: as many as fit under
+every cap, least loaded paths first."""
 from dataclasses import dataclass, field
-from typing import AbstractSet, Dict, Iterable, List, Optional, Tuple
+from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
+                    Sequence, Tuple, Union)
 
 from ..cluster.types import NO_OSD, OsdSet, Pool, shard_bytes
 from ..upmap.pins import released_up
-from .types import PinRecord
+from .types import Flight, PinRecord
 
 #: Assumed speed of one backfill until this cluster's own is measured: what a disk with some
 #: client load left to serve reaches.
@@ -132,3 +134,172 @@ def remaining_seconds(bytes_left: int, bytes_done: int, moving_seconds: float) -
     if bytes_done <= 0 or moving_seconds <= 0:
         return None
     return bytes_left * moving_seconds / bytes_done
+
+
+#: Candidates looked at in one turn, so that a turn's cost does not grow with the campaign.
+SCAN = 4096
+#: Seconds after which a PG that never fitted gets its path kept free for it.
+PATIENCE_SECONDS = 600.0
+
+#: Something under way, or to be.
+Path = Union[Move, Flight]
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Upper bounds on what may be moving at the same time."""
+    pgs: int
+    bytes: int
+    source: int
+    primary: int
+    target: int
+    host: int
+    #: Failure domain of the pool's rule, such as a rack.
+    domain: int = 1 << 30
+
+
+def _no_domain(pgid: str, osd: int) -> Optional[str]:
+    return None
+
+
+class Load:
+    """Running count of what is moving, by role of each OSD, by host and by failure domain."""
+
+    def __init__(self, host_of: Callable[[int], Optional[str]],
+                 domain_of: Callable[[str, int], Optional[str]] = _no_domain) -> None:
+        self._host_of = host_of
+        self._domain_of = domain_of
+        self.pgs = 0
+        self.bytes = 0
+        self.source: Dict[int, int] = {}
+        self.primary: Dict[int, int] = {}
+        self.target: Dict[int, int] = {}
+        self.host: Dict[str, int] = {}
+        self.domain: Dict[str, int] = {}
+
+    def add(self, pgid: str, path: Path) -> None:
+        self.pgs += 1
+        self.bytes += path.bytes
+        for keys, counts in ((_read(path), self.source), (path.targets, self.target),
+                             ((path.primary,), self.primary)):
+            for osd in keys:
+                counts[osd] = counts.get(osd, 0) + 1
+        for host in self._hosts(path):
+            self.host[host] = self.host.get(host, 0) + 1
+        for domain in self._domains(pgid, path):
+            self.domain[domain] = self.domain.get(domain, 0) + 1
+
+    def fits(self, move: Move, caps: Caps) -> bool:
+        """Whether one more move stays under all caps; the first PG may have any size."""
+        if self.pgs >= caps.pgs or (self.pgs and self.bytes + move.bytes > caps.bytes):
+            return False
+        return (all(self.source.get(osd, 0) < caps.source for osd in _read(move))
+                and all(self.target.get(osd, 0) < caps.target for osd in move.targets)
+                and self.primary.get(move.primary, 0) < caps.primary
+                and all(self.host.get(host, 0) < caps.host for host in self._hosts(move))
+                and all(self.domain.get(domain, 0) < caps.domain
+                        for domain in self._domains(move.pgid, move)))
+
+    def of_path(self, move: Move) -> int:
+        """How busy the path of a move is: the sum over its OSDs in all their roles."""
+        return (sum(self.source.get(osd, 0) for osd in _read(move))
+                + sum(self.target.get(osd, 0) for osd in move.targets)
+                + self.primary.get(move.primary, 0))
+
+    def of_hosts(self, move: Move) -> int:
+        """The same of its hosts."""
+        return sum(self.host.get(host, 0) for host in self._hosts(move))
+
+    def tight(self, move: Move, caps: Caps) -> FrozenSet[object]:
+        """All OSDs of a move, and those of its hosts and domains that have one place at most."""
+        return frozenset([
+            *path_osds(move),
+            *(host for host in self._hosts(move) if self.host.get(host, 0) >= caps.host - 1),
+            *(domain for domain in self._domains(move.pgid, move)
+              if self.domain.get(domain, 0) >= caps.domain - 1)])
+
+    def touches(self, move: Move, places: FrozenSet[object]) -> bool:
+        """Whether a move uses one of these places."""
+        return not (places.isdisjoint(path_osds(move)) and places.isdisjoint(self._hosts(move))
+                    and places.isdisjoint(self._domains(move.pgid, move)))
+
+    def _hosts(self, path: Path) -> AbstractSet[str]:
+        hosts = {self._host_of(osd) for osd in (*path.sources, *path.targets)}
+        return {host for host in hosts if host is not None}
+
+    def _domains(self, pgid: str, path: Path) -> AbstractSet[str]:
+        domains = {self._domain_of(pgid, osd) for osd in (*path.sources, *path.targets)}
+        return {domain for domain in domains if domain is not None}
+
+
+def _read(path: Path) -> Iterable[int]:
+    """OSDs that are read: where shards leave, and all that help to rebuild a lost one."""
+    return {*path.sources, *path.readers}
+
+
+def path_osds(move: Path) -> Iterable[int]:
+    """OSDs that a move burdens, in whatever role."""
+    return (*move.sources, *move.readers, *move.targets, move.primary)
+
+
+def load_of(flights: Mapping[str, Flight], host_of: Callable[[int], Optional[str]],
+            domain_of: Callable[[str, int], Optional[str]] = _no_domain) -> Load:
+    load = Load(host_of, domain_of)
+    for pgid, flight in flights.items():
+        load.add(pgid, flight)
+    return load
+
+
+def window(candidates: Sequence[Move], start: int) -> List[Move]:
+    """At most SCAN candidates from `start` on, wrapping around: a long list is seen in slices,
+    and no PG starves."""
+    count = len(candidates)
+    return [candidates[(start + i) % count] for i in range(min(count, SCAN))]
+
+
+def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0) -> List[Move]:
+    """The next batch, least loaded paths first; `load` is updated with it.
+
+    Among equals come first: those that relieve an OSD that is nearly full; those that leave the
+    OSD with most PGs to give or enter the one with most to get, that is the fullest and the
+    emptiest, or the last PGs would be left on a few OSDs and take their turns one by one; those
+    that keep their primary.
+
+    A PG that never fits, say since it needs many OSDs at once, would wait until all others are
+    done. After PATIENCE_SECONDS one such PG at a time has its path kept free.
+    """
+    queue: Dict[int, int] = {}
+    for move in candidates:
+        for osd in (*move.sources, *move.targets):
+            queue[osd] = queue.get(osd, 0) + 1
+
+    def order(move: Move) -> Tuple[int, int, bool, int, bool, str]:
+        longest = max((queue[osd] for osd in (*move.sources, *move.targets)), default=0)
+        return (load.of_path(move), load.of_hosts(move), not move.relieves, -longest,
+                move.moves_primary, move.pgid)
+
+    ordered = sorted(candidates, key=order)
+    reserved: FrozenSet[object] = frozenset()
+    oldest = _oldest(candidates, now)
+    if oldest is not None:
+        ordered.remove(oldest)
+        ordered.insert(0, oldest)
+        if not load.fits(oldest, caps):
+            reserved = load.tight(oldest, caps)
+    chosen: List[Move] = []
+    for move in ordered:
+        if load.pgs >= caps.pgs:
+            break
+        if load.fits(move, caps) and not (reserved and load.touches(move, reserved)):
+            load.add(move.pgid, move)
+            chosen.append(move)
+    return chosen
+
+
+def _oldest(candidates: Sequence[Move], now: float) -> Optional[Move]:
+    """The PG that has waited too long; of several the one that needs most OSDs."""
+    def order(move: Move) -> Tuple[float, int, str]:
+        return move.since, -len(set(path_osds(move))), move.pgid
+
+    waiting = [move for move in candidates if now - move.since > PATIENCE_SECONDS]
+    return min(waiting, key=order) if waiting else None

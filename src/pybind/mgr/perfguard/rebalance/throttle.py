@@ -14,7 +14,7 @@ from ..options import Options
 from ..reasons import Code, Reason
 from ..watch.pools import named_target
 from ..words import plural
-from .batch import Caps
+from .moves import Caps
 from .clients import SMALL_OPS, Felt, Path, felt, judged, strain
 from .types import Pace
 

@@ -2,16 +2,13 @@
 """The next batch: under every cap, least loaded paths first."""
 from collections import Counter
 from dataclasses import replace
-from typing import Counter as CounterType
-from typing import Dict, List, Optional, Tuple
+from typing import Counter as CounterType, Dict, List, Optional, Tuple
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance import batch as module
-from perfguard.rebalance.batch import Caps, Load, choose, load_of, window
-from perfguard.rebalance.moves import Move
+from perfguard.rebalance.moves import Caps, choose, Load, load_of, Move, window
 from perfguard.rebalance.types import Flight
 
 OSDS = st.integers(0, 7)

@@ -9,7 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.reasons import Code
-from perfguard.rebalance.batch import Caps
+from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.clients import LEAST_OPS, felt
 from perfguard.rebalance.types import Pace, pace_from_json, pace_to_json
 from perfguard.rebalance.throttle import (ACQUITTAL_SECONDS, BLIND_READINGS, HALT_READINGS,
