@@ -18,7 +18,7 @@ from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from ..words import plural
 from . import goals, mon_options, report, rollback
-from .auto_expand import Calm, look
+from .orders import Calm, look
 from .types import (Campaign, campaign_from_json, campaign_record, Holds, Pace, Phase, Stage,
                     unpinnable_from_json, unpinnable_to_json)
 from .crush_orders import Joiner, Prepared
