@@ -13,7 +13,7 @@ from ..options import Options
 from ..store import Store
 from ..watch.stop_conditions import Touched
 from ..words import pgs
-from .balance_preview import Balanced, preview_balance
+from .goals import Balanced, preview_balance
 from .moves import path_osds, plan
 from .types import Campaign, Change, PinRecord
 from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
