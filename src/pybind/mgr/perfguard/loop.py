@@ -30,8 +30,8 @@ from .probe.controller import Probing
 from .probe.plan import RunOrder
 from .probe.report import Probed
 from .reasons import texts
-from .rebalance import mon_options
 from .rebalance.controller import RebalanceController
+from .rebalance.holds import peering_forecast
 from .rebalance.report import progress_id, progress_share, progress_text
 from .rebalance.requests import Request, check, refuse_bad_options
 from .rebalance.room import Room
@@ -383,7 +383,7 @@ class Loop:
     def _change_crush(self, pending: PendingOrder, seen: Observation, _: View,
                       options: Options) -> Optional[Json]:
         answer = self.rebalance.carry_out(pending, seen)
-        return answer and {**answer, 'fast_peering': mon_options.forecast(
+        return answer and {**answer, 'fast_peering': peering_forecast(
             seen.osdmap, options.fast_peering)}
 
     def _probe(self, pending: PendingOrder, seen: Observation, view: View,

@@ -17,13 +17,14 @@ from ..reasons import Code, Reason
 from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from ..words import plural
-from . import goals, mon_options, report, rollback
+from . import goals, report, rollback
 from .orders import Calm, look
 from .types import (Campaign, campaign_from_json, campaign_record, Holds, Pace, Phase, Stage,
                     unpinnable_from_json, unpinnable_to_json)
 from .crush_orders import Joiner, Prepared
 from .executor import execute
 from .forecast import Forecast
+from .holds import mon_options_settled, wanted_mon_options
 from .joining import overdue, wants_outlook
 from .phases import judge
 from .pin_store import PinBook
@@ -216,8 +217,8 @@ class RebalanceController:
             return True
         if campaign.phase is Phase.PREPARED:
             return False
-        mon = mon_options.wanted(campaign, self._options(), osdmap)
-        if campaign.active and not mon_options.settled(campaign.holds, None, mon):
+        mon = wanted_mon_options(campaign, self._options(), osdmap)
+        if campaign.active and not mon_options_settled(campaign.holds, None, mon):
             return True
         giving_back = campaign.phase is Phase.ABORTING or (
             campaign.phase is Phase.FINISHING and not campaign.in_flight) or (

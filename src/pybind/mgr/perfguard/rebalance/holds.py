@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags, balancer and autoscaler: hold them during a campaign, give them back after it.
+"""Flags, balancer, autoscaler and options of the mons: hold them during a campaign, give them back
+after it.
 
 The rule is: what somebody else set is never touched, and what somebody else changed after us is
 theirs from then on. Each hold goes through three states: absent -> wanted (journalled before the
 command is sent) -> seen (read back). Doing a step twice does no harm.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Dict, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import OsdMap
-from ..observation import BALANCER, Settings
-from . import mon_options
-from .types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
+from ..cluster.values import same_value
+from ..observation import BALANCER, MON, Settings
+from ..options import Options
+from ..words import pgs, plural
+from .types import (Action, Campaign, Held, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
+                    SetOption, Stage)
 
 NOREBALANCE = 'norebalance'
 #: Flags of others under which nothing that was released could move.
@@ -42,7 +46,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     options = _balancer(flags.holds, settings, quiet, begin)
     autoscale = _autoscale(options.holds, settings.osdmap, _quiet_pools(settings, quiet, pools),
                            begin)
-    held, actions, notices = mon_options.reconcile(autoscale.holds, settings.mon, mon)
+    held, actions, notices = reconcile_mon_options(autoscale.holds, settings.mon, mon)
     return Reconciled(held,
                       flags.actions + options.actions + autoscale.actions + tuple(actions),
                       flags.notices + options.notices + autoscale.notices + tuple(notices))
@@ -186,7 +190,7 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
             mon: Mapping[str, str] = NOTHING,
             pools: Optional[AbstractSet[int]] = None) -> bool:
     """Every setting is seen as the campaign wants it, or is somebody else's."""
-    if not mon_options.settled(holds, settings.mon, mon):
+    if not mon_options_settled(holds, settings.mon, mon):
         return False
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
             and NOREBALANCE not in holds.given_up:
@@ -206,3 +210,147 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, ...]:
     """Flags of somebody else that keep released PGs from moving."""
     return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in holds.flags)
+
+
+#: Seconds from a commit of the mons to their next proposal (Ceph's default: 1).
+PROPOSE_INTERVAL = 'paxos_propose_interval'
+#: With so many, a burst of hundreds of commands ends up in one epoch, if it is sent right after a
+#: commit: longer than that after one, the mons propose within paxos_min_wait (50 ms). The journal's
+#: writes, which come just before the burst, are such commits.
+GATHER_SECONDS = '3'
+#: While PGs are released, which wait for several proposals each while they peer: (PGs of the
+#: cluster, bytes that its OSDs store for one OSDMap epoch, seconds), the first row that fits.
+FAST_PROPOSALS = ((10000, 64 << 20, '0.1'), (25000, 512 << 20, '0.25'))
+#: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
+#: (qa/bench/bench_map_epochs.py; Tentacle: 20 us).
+MON_SECONDS_PER_PG = 12e-6
+#: About how many bytes of a full OSDMap are due to an OSD (300 of them its eight addresses; the
+#: bench has none), a pool, and an upmap entry or a pg_temp.
+OSD_BYTES, POOL_BYTES, PG_BYTES = 450, 400, 30
+
+
+class Epoch(NamedTuple):
+    """What one OSDMap epoch costs a cluster."""
+    pgs: int
+    osds: int
+    #: Of the full map, which each OSD stores beside the incremental one (OSD::handle_osd_map).
+    map_bytes: int
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.osds * self.map_bytes
+
+    @property
+    def mon_seconds(self) -> float:
+        return MON_SECONDS_PER_PG * self.pgs
+
+    def text(self) -> str:
+        return 'an OSDMap epoch costs a mon about %.0f ms of CPU (%s) and each OSD a write of ' \
+            'about %.3g MiB (%s)' % (1e3 * self.mon_seconds, pgs(self.pgs),
+                                     self.map_bytes / (1 << 20), plural(self.osds, 'OSD'))
+
+
+def epoch_of(osdmap: OsdMap) -> Epoch:
+    entries = len(osdmap.upmap_items) + len(osdmap.upmap_vectors) + len(osdmap.pg_temp)
+    return Epoch(osdmap.pg_count, len(osdmap.osds), OSD_BYTES * len(osdmap.osds)
+                 + POOL_BYTES * len(osdmap.pools) + PG_BYTES * entries)
+
+
+def release_interval(epoch: Epoch, fast_peering: str) -> Optional[str]:
+    """Seconds between two proposals while PGs are released; None: as the operator has it."""
+    if fast_peering == 'off':
+        return None
+    fitting = [seconds for most_pgs, most_bytes, seconds in FAST_PROPOSALS
+               if epoch.pgs <= most_pgs and epoch.stored_bytes <= most_bytes]
+    if not fitting and fast_peering == 'on':
+        return FAST_PROPOSALS[-1][2]
+    return fitting[0] if fitting else None
+
+
+def peering_forecast(osdmap: OsdMap, fast_peering: str) -> Dict[str, Any]:
+    """For previews: the interval while PGs are released (None: unchanged), and what it costs."""
+    epoch = epoch_of(osdmap)
+    seconds = release_interval(epoch, fast_peering)
+    return {'seconds': None if seconds is None else float(seconds),
+            'map_bytes': epoch.map_bytes, 'stored_bytes': epoch.stored_bytes,
+            'mon_cpu_ms': round(1e3 * epoch.mon_seconds, 1),
+            'text': peering_text(epoch, fast_peering)}
+
+
+def peering_text(epoch: Epoch, fast_peering: str) -> str:
+    """What happens to paxos_propose_interval while PGs are released, and why."""
+    seconds = release_interval(epoch, fast_peering)
+    if seconds is not None:
+        return '%s of the mons will be %s s while PGs are released: %s' % (
+            PROPOSE_INTERVAL, seconds, epoch.text())
+    return '%s of the mons remains unchanged (fast_peering is %s): %s' % (
+        PROPOSE_INTERVAL, fast_peering, epoch.text())
+
+
+def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> Mapping[str, str]:
+    """Option -> value that the mons of a cluster with such a map must have, as things are."""
+    change = campaign.change
+    if campaign.phase is Phase.PINNING and change is not None and (
+            change.stage is Stage.WANTED or change.stage is Stage.SENT and change.more):
+        return {PROPOSE_INTERVAL: GATHER_SECONDS}
+    releasing = campaign.phase is Phase.RELEASING or (
+        campaign.phase is Phase.HOLDING and campaign.in_flight)
+    seconds = release_interval(epoch_of(osdmap), options.fast_peering) if releasing else None
+    return {} if seconds is None else {PROPOSE_INTERVAL: seconds}
+
+
+def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
+                          wanted: Mapping[str, str]
+                          ) -> Tuple[Holds, List[Action], List[str]]:
+    """One step towards the wanted values; what is held and not wanted is given back.
+
+    `stored`: the database's section mon by option; None: not read this time, then nothing changes.
+    Returns the holds, what is to be sent, and what somebody else changed, in words.
+    """
+    if stored is None:
+        return holds, [], []
+    held: Dict[str, Held] = {}
+    actions: List[Action] = []
+    theirs: List[str] = []
+    for name, before in holds.mon.items():
+        now = stored.get(name)
+        if name not in wanted:
+            # One not seen yet may still be on its way into the database: given back in any case.
+            if not same_value(before.found, before.put) \
+                    and (same_value(now, before.put) or not before.seen):
+                held[name] = replace(before, seen=True, returning=True)
+                actions.append(SetOption(MON, name, before.found))
+        elif before.seen and not before.returning and not same_value(now, before.put):
+            theirs.append(name)
+        else:
+            held[name] = Held(before.found, wanted[name], seen=same_value(now, wanted[name]))
+    for name, value in wanted.items():
+        if name not in holds.mon and mon_option_mark(name) not in holds.given_up:
+            found = stored.get(name)
+            held[name] = Held(found, value, seen=same_value(found, value))
+    actions += [SetOption(MON, name, value) for name, value in wanted.items()
+                if name in held and not held[name].seen]
+    notices = ['%s of the mons was changed outside perfguard: perfguard '
+               'leaves it alone from now on' % name
+               for name in theirs]
+    given_up = holds.given_up + tuple(mon_option_mark(name) for name in theirs)
+    return replace(holds, mon=held, given_up=given_up), actions, notices
+
+
+def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],
+                        wanted: Mapping[str, str]) -> bool:
+    """Every option is seen as wanted, or is somebody else's, and nothing else is held."""
+    for name, value in wanted.items():
+        held = holds.mon.get(name)
+        if held is None:
+            if mon_option_mark(name) not in holds.given_up and (
+                    stored is None or not same_value(stored.get(name), value)):
+                return False
+        elif held.returning or not held.seen or held.put != value:
+            return False
+    return wanted.keys() >= holds.mon.keys()
+
+
+def mon_option_mark(name: str) -> str:
+    """What stands in Holds.given_up for an option that somebody else has changed."""
+    return 'mon option ' + name

@@ -17,10 +17,9 @@ from ..reasons import Code
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..words import pgs, pgs_are, plural
-from . import mon_options
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
                     SetWeight, Stage)
-from .holds import settled
+from .holds import settled, wanted_mon_options
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .turn import Turn
@@ -112,7 +111,7 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
             and change.stage is Stage.WANTED
             and (change.pending or not campaign.pinning)
             and settled(campaign.holds, seen.settings, True, True,
-                        mon_options.wanted(campaign, options, seen.osdmap)))
+                        wanted_mon_options(campaign, options, seen.osdmap)))
 
 
 def same_placement(one: Observation, other: Observation) -> bool:

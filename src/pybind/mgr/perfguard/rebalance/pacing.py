@@ -7,8 +7,7 @@ from ..reasons import Code, Reason
 from ..window import BadWindow, opens_in
 from ..words import plural
 from .clients import Path
-from .holds import NOREBALANCE
-from .mon_options import PROPOSE_INTERVAL
+from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .types import Pace
 from .releasing import flight_osds
 from .settings import problems, window_of

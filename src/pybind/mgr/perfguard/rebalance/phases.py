@@ -14,10 +14,10 @@ from ..options import Options
 from ..reasons import Code, Reason, texts
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from ..words import pgs, pgs_are, plural
-from . import mon_options
 from .types import Campaign, Change, KEPT_ALL, Phase, PinRecord, Stage
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
-from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
+from .holds import (NOREBALANCE, foreign_movement_flags, reconcile, settled,
+                    wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
 from .pacing import out_of_hours, set_pace, too_much
@@ -67,7 +67,7 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
     # Only while the campaign wants its settings at all; at its end all of them are given back.
-    mon = mon_options.wanted(turn.campaign, turn.options, turn.seen.osdmap) \
+    mon = wanted_mon_options(turn.campaign, turn.options, turn.seen.osdmap) \
         if quiet else {}
     done = reconcile(holds, turn.seen.settings, norebalance, quiet, begin, mon, pools)
     turn.set(holds=done.holds)

@@ -10,8 +10,7 @@ from ..reasons import Code, Reason, as_json, texts
 from ..window import BadWindow, is_open, seconds_until_done
 from ..words import pgs, pgs_are, plural
 from .executor import commands_of
-from .holds import NOREBALANCE
-from .mon_options import PROPOSE_INTERVAL
+from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Move, Plan, plan, remaining_seconds
 from .settings import window_of
 from .throttle import caps, limit

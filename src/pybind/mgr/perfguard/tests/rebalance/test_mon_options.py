@@ -8,8 +8,13 @@ import pytest
 from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.cluster.values import same_value
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.mon_options import (epoch_of, forecast, mark, reconcile, release_interval,
-                                             settled, wanted)
+from perfguard.rebalance.holds import epoch_of
+from perfguard.rebalance.holds import mon_option_mark as mark
+from perfguard.rebalance.holds import mon_options_settled as settled
+from perfguard.rebalance.holds import peering_forecast as forecast
+from perfguard.rebalance.holds import reconcile_mon_options as reconcile
+from perfguard.rebalance.holds import release_interval
+from perfguard.rebalance.holds import wanted_mon_options as wanted
 from perfguard.rebalance.types import (Action, Campaign, Held, Holds, Phase, SetOption,
                                        campaign_from_json, campaign_to_json)
 
