@@ -33,9 +33,8 @@ from .reasons import texts
 from .rebalance.controller import RebalanceController
 from .rebalance.holds import peering_forecast
 from .rebalance.report import progress_id, progress_share, progress_text
-from .rebalance.requests import Request, check, refuse_bad_options
+from .rebalance.requests import check, problems, refuse_bad_options, Request
 from .rebalance.room import Room
-from .rebalance.settings import problems
 from .rebalance.types import Campaign
 from .requests import AnsweredOrder, Json, PendingOrder, Promised, Requests
 from .status import Published

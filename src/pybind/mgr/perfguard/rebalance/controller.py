@@ -30,8 +30,7 @@ from .phases import judge
 from .pin_store import PinBook
 from .pinning import count_again, let_loose
 from .report import campaign_rows
-from .requests import Request, apply, check, refuse_bad_options
-from .settings import problems
+from .requests import apply, check, problems, refuse_bad_options, Request
 from .stalls import Stalls
 from .trials import Trials
 

@@ -10,7 +10,7 @@ from .clients import Path
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .types import Pace
 from .releasing import flight_osds
-from .settings import problems, window_of
+from .requests import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
 from .throttle import decide
 from .turn import Turn

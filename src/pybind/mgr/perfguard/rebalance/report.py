@@ -12,7 +12,7 @@ from ..words import pgs, pgs_are, plural
 from .executor import commands_of
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Move, Plan, plan, remaining_seconds
-from .settings import window_of
+from .requests import window_of
 from .throttle import caps, limit
 from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the operator may ask of a campaign, when, and what it changes."""
+"""What the operator may ask of a campaign, when, and what it changes; which options are wrong."""
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Dict, FrozenSet, Optional, Sequence
+from typing import Any, ClassVar, Container, Dict, FrozenSet, List, Optional, Sequence
 
 from ..errors import Refused
+from ..options import Options
 from ..reasons import Reason, texts
+from ..watch.pools import BadTarget, latency_targets
 from ..watch.stop_conditions import WAIVABLE
+from ..window import BadWindow, Window, window
 from ..words import pgs_are
 from .holds import NOREBALANCE, retaken
 from .types import Campaign, Phase
@@ -176,3 +179,28 @@ _TO = {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'finish': Phase.FINISHING
        'abort': Phase.ABORTING}
 
 VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort', 'acknowledge'}
+
+
+def window_of(options: Options) -> Window:
+    """BadWindow if the options describe none."""
+    return window(options.begin_time, options.end_time, options.begin_weekday,
+                  options.end_weekday)
+
+
+def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
+    """Why nothing may be begun with these options; `pools`: the names that exist, if known."""
+    found: List[str] = []
+    try:
+        window_of(options)
+    except BadWindow as error:
+        found.append(str(error))
+    try:
+        for pool in latency_targets(options.latency_targets):
+            if pools is not None and pool not in pools:
+                found.append('latency_targets: pool %r does not exist' % pool)
+    except BadTarget as error:
+        found.append(str(error))
+    if options.latency_alarm_factor < options.latency_factor:
+        found.append('latency_factor (%g) must not exceed latency_alarm_factor (%g)'
+                     % (options.latency_factor, options.latency_alarm_factor))
+    return found
