@@ -34,7 +34,7 @@ from .rebalance.controller import RebalanceController
 from .rebalance.holds import peering_forecast
 from .rebalance.report import progress_id, progress_share, progress_text
 from .rebalance.requests import check, problems, refuse_bad_options, Request
-from .rebalance.room import Room
+from .rebalance.throttle import Room
 from .rebalance.types import Campaign
 from .requests import AnsweredOrder, Json, PendingOrder, Promised, Requests
 from .status import Published

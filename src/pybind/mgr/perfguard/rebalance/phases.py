@@ -20,12 +20,11 @@ from .holds import (NOREBALANCE, foreign_movement_flags, reconcile, settled,
                     wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
-from .pacing import out_of_hours, set_pace, too_much
+from .throttle import out_of_hours, set_pace, stopped, too_much
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
-from .releasing import (adopt_unpinnable, flight_osds, follow_flights, held_moves, keep,
+from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep,
                         keep_stayers, loose_moves, pin_back, recovering, release_more)
-from .throttle import stopped
-from .turn import Decision, Turn
+from .turn import Decision, Turn, flight_osds
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.

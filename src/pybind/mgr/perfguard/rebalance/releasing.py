@@ -212,12 +212,6 @@ def keep(turn: Turn, pgids: Sequence[str], mark: str) -> None:
         turn.set(kept=turn.campaign.kept + len(pgids), kept_mark=mark)
 
 
-def flight_osds(turn: Turn) -> FrozenSet[int]:
-    """OSDs that PGs in flight burden."""
-    flights = turn.campaign.in_flight.values()
-    return frozenset(osd for flight in flights for osd in path_osds(flight))
-
-
 def recovering(turn: Turn) -> List[OwnPg]:
     """PGs that may be degraded because they were released.
 

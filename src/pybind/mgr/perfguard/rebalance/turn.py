@@ -11,7 +11,7 @@ from ..options import Options
 from ..reasons import Reason
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
-from .moves import Move
+from .moves import Move, path_osds
 from .types import Action, Campaign, Phase, PinRecord
 
 
@@ -124,3 +124,9 @@ class Turn:
     def decision(self) -> Decision:
         return Decision(self.campaign, tuple(self.actions), self.new_pins,
                         frozenset(self.unpins), tuple(self.reasons), tuple(self.events))
+
+
+def flight_osds(turn: Turn) -> FrozenSet[int]:
+    """OSDs that PGs in flight burden."""
+    flights = turn.campaign.in_flight.values()
+    return frozenset(osd for flight in flights for osd in path_osds(flight))

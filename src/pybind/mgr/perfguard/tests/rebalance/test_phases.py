@@ -522,7 +522,7 @@ def test_nothing_is_released_out_of_hours_whatever_else_moves() -> None:
 def test_nothing_is_released_while_the_window_falls_into_the_hour_that_is_skipped(
         monkeypatch: pytest.MonkeyPatch) -> None:
     machine = pinned()
-    monkeypatch.setattr('perfguard.rebalance.pacing.opens_in', lambda when, now: None)
+    monkeypatch.setattr('perfguard.rebalance.throttle.opens_in', lambda when, now: None)
     machine.ask('start')
     for _ in range(3):
         assert not any(isinstance(action, SetEntry) for action in machine.turn())

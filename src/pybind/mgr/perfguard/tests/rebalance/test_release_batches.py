@@ -7,7 +7,7 @@ from perfguard.cluster.types import ClientOps, Ops, UpmapEntry
 from perfguard.observation import Clients, Observation, PoolClients
 from perfguard.options import Options
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
-from perfguard.rebalance.pacing import set_pace
+from perfguard.rebalance.throttle import set_pace
 from perfguard.rebalance.releasing import BATCH_PGS, BATCH_SECONDS
 from perfguard.rebalance.turn import Turn
 

@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import OsdMap, Pool
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.room import Room, pgs_in_flight
+from perfguard.rebalance.throttle import Room, pgs_in_flight
 
 from ..fakes.cluster import FakeCluster
 
