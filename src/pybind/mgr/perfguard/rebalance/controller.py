@@ -17,11 +17,11 @@ from ..reasons import Code, Reason
 from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from ..words import plural
-from . import goals, report, rollback
+from . import goals, report
 from .orders import Calm, look
 from .types import (Campaign, campaign_from_json, campaign_record, Holds, Pace, Phase, Stage,
                     unpinnable_from_json, unpinnable_to_json)
-from .crush_orders import Joiner, Prepared
+from .crush_orders import begin_rollback, check_rollback, Joiner, Prepared, Trials
 from .executor import execute
 from .forecast import Forecast
 from .holds import mon_options_settled, wanted_mon_options
@@ -32,7 +32,6 @@ from .pinning import count_again, let_loose
 from .report import campaign_rows
 from .requests import apply, check, problems, refuse_bad_options, Request
 from .stalls import Stalls
-from .trials import Trials
 
 log = logging.getLogger(__name__)
 
@@ -306,7 +305,7 @@ class RebalanceController:
 
     def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         order = waiting.order
-        campaign = rollback.check(self.campaign, seen.crush_version)
+        campaign = check_rollback(self.campaign, seen.crush_version)
         prepared = self._prepared(
             waiting, seen, lambda: self._joiner.preparing_back(campaign, self.pins, seen))
         if prepared is None:
@@ -317,7 +316,7 @@ class RebalanceController:
         self._reopen()
         self._joiner.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
-        self.campaign = rollback.begin(campaign, prepared.change, seen.now)
+        self.campaign = begin_rollback(campaign, prepared.change, seen.now)
         self._save()
         return prepared.as_json(order, campaign.id)
 

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Orders that change CRUSH: what they will do takes the maps and Ceph's tools."""
+"""Orders that change CRUSH, and the one that takes such a change back: what they will do takes the
+maps and Ceph's tools.
+
+For a rollback the old weights, or the old CRUSH map, are sent with the pins of the PGs that have
+moved meanwhile, as in joining.py. The pins that this makes unnecessary are removed once it is read
+back: the mons may refuse a change of CRUSH and still remove the pins that are sent along with it.
+"""
 import base64
 import errno
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
+from ..cluster.tool_thread import Job, ToolThread
 from ..cluster.types import NO_OSD, OsdMap, pool_of
 from ..errors import Refused
 from ..observation import Observation
@@ -14,10 +21,10 @@ from ..store import Store
 from ..watch.stop_conditions import Touched
 from ..words import pgs
 from .goals import Balanced, preview_balance
+from .joining import bases_of, Join, MAX_BURST_PINS, plan_join, same_placement
 from .moves import path_osds, plan
-from .types import Campaign, Change, PinRecord
-from .joining import Join, MAX_BURST_PINS, bases_of, plan_join
-from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
+from .orders import change_back, change_of, check_map, DRAINED_WEIGHT, Inventory, Order, waiting
+from .types import Campaign, Change, Phase, PinRecord, Stage
 
 Json = Dict[str, Any]
 
@@ -314,3 +321,89 @@ class Prepared:
             'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in
                            sorted(self.planned.unpinnable.items())[:NAMED]],
             'unpinnable_pgs': len(self.planned.unpinnable)}
+
+
+def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign:
+    """The campaign that can be rolled back; raises Refused."""
+    if campaign is None or not campaign.open:
+        raise Refused(errno.ENOENT, 'no campaign is active or holds pins')
+    if campaign.back is not None or campaign.rolled_back and not _is_unfinished(campaign):
+        raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
+    if campaign.phase is Phase.FINISHING:
+        raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
+    change = campaign.change
+    if change is not None and change.pending:
+        raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
+                      '"rebalance abort" first' % campaign.id)
+    if change is not None and change.stage is Stage.WANTED and not change.done:
+        raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
+                      'with "rebalance abort"'
+                      % campaign.id)
+    if campaign.crush_own != crush_version:
+        raise Refused(errno.EPERM, _changed_by_others(campaign, crush_version))
+    return campaign
+
+
+def _is_unfinished(campaign: Campaign) -> bool:
+    """An earlier rollback was aborted when a part of its change was in force."""
+    return (campaign.phase is Phase.ABORTED and campaign.change is not None
+            and campaign.change.stage is Stage.WANTED)
+
+
+def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
+    if campaign.crush_own < 0:
+        return ('the CRUSH change of campaign %d is not known: undo the CRUSH '
+                'change in another campaign' % campaign.id)
+    return ('CRUSH (version %d) was changed after campaign %d, which left version %d: undo the '
+            'CRUSH change in another campaign' % (
+                crush_version, campaign.id, campaign.crush_own))
+
+
+def begin_rollback(campaign: Campaign, change: Change, now: float) -> Campaign:
+    """The campaign once what is moving is to be pinned where it is, and then rolled back."""
+    return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
+                   left=0, ended=None, automatic=True, prepared=True, back=change,
+                   holds=replace(campaign.holds, given_up=()))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    change: Change
+    #: What it starts from.
+    seen: Observation
+    job: Job[Outlook]
+
+
+class Trials:
+    def __init__(self, tools: ToolThread, joiner: Joiner) -> None:
+        self._tools = tools
+        self._joiner = joiner
+        self._trial: Optional[_Trial] = None
+
+    def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
+        """None: it is being worked out. A result is never used in the turn that asked for it,
+        since the OSDMap may have changed meanwhile."""
+        trial = self._trial
+        if trial is None or trial.change != change:
+            self.forget()
+            self._begin(change, seen)
+        elif trial.job.done and same_placement(trial.seen, seen):
+            # Forgotten first: what it raises must not be raised in each turn to come, and a
+            # failure of the tools is not that of the next order.
+            self._trial = None
+            return trial.job.result()
+        elif trial.job.done:
+            # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
+            # are pinned, so this goes on until it holds still.
+            self._begin(change, seen)
+        return None
+
+    def forget(self) -> None:
+        """Another campaign begins: the same change may be one of another CRUSH map."""
+        if self._trial is not None:
+            self._trial.job.cancelled = True
+        self._trial = None
+
+    def _begin(self, change: Change, seen: Observation) -> None:
+        job = self._tools.submit(self._joiner.trial(seen, change), first=True)
+        self._trial = None if job is None else _Trial(change, seen, job)
