@@ -23,13 +23,12 @@ from .types import (Campaign, campaign_from_json, campaign_record, Holds, Pace, 
                     unpinnable_from_json, unpinnable_to_json)
 from .crush_orders import begin_rollback, check_rollback, Joiner, Prepared, Trials
 from .executor import execute
-from .forecast import Forecast
+from .report import campaign_rows, Forecast
 from .holds import mon_options_settled, wanted_mon_options
 from .joining import overdue, wants_outlook
 from .phases import judge
 from .pin_store import PinBook
 from .pinning import count_again, let_loose
-from .report import campaign_rows
 from .requests import apply, check, problems, refuse_bad_options, Request
 from .stalls import Stalls
 
