@@ -18,19 +18,19 @@ from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from ..words import plural
 from . import goals, report
-from .orders import Calm, look
-from .types import (Campaign, campaign_from_json, campaign_record, Holds, Pace, Phase, Stage,
-                    unpinnable_from_json, unpinnable_to_json)
-from .crush_orders import begin_rollback, check_rollback, Joiner, Prepared, Trials
+from .campaign_store import (PinBook, campaign_from_json, campaign_record, unpinnable_from_json,
+                             unpinnable_to_json)
+from .crush_orders import Joiner, Prepared, Trials, begin_rollback, check_rollback
 from .executor import execute
-from .report import campaign_rows, Forecast
 from .holds import mon_options_settled, wanted_mon_options
 from .joining import overdue, wants_outlook
+from .orders import Calm, look
 from .phases import judge
-from .pin_store import PinBook
 from .pinning import count_again, let_loose
-from .requests import apply, check, problems, refuse_bad_options, Request
+from .report import Forecast, campaign_rows
+from .requests import Request, apply, check, problems, refuse_bad_options
 from .stalls import Stalls
+from .types import Campaign, Holds, Pace, Phase, Stage
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from ..store import Store
 from ..watch.stop_conditions import Touched
 from ..words import pgs
 from .goals import Balanced, preview_balance
-from .joining import bases_of, Join, MAX_BURST_PINS, plan_join, same_placement
+from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
 from .moves import path_osds, plan
-from .orders import change_back, change_of, check_map, DRAINED_WEIGHT, Inventory, Order, waiting
+from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
 from .types import Campaign, Change, Phase, PinRecord, Stage
 
 Json = Dict[str, Any]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import Balancing, OsdMap, OsdSet, Pool, pool_of, UpmapEntry
+from ..cluster.types import Balancing, OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..events import Event
 from ..observation import Observation
-from ..upmap.balance import Balance, balance, PlacedPg
-from ..upmap.pins import after_commit, broken_rule, plan_pin, restate, skip_reason, Unpinnable
+from ..upmap.balance import Balance, PlacedPg, balance
+from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..words import pgs, plural
 from .joining import Join

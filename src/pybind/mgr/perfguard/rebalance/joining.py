@@ -17,12 +17,12 @@ from ..reasons import Code
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..words import pgs, pgs_are, plural
-from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
-                    SetWeight, Stage)
 from .holds import settled, wanted_mon_options
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .turn import Turn
+from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
+                    SetWeight, Stage)
 
 #: Bursts until the change counts as refused by the mons.
 SEND_TIMES = 3

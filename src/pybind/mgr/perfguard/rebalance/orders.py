@@ -16,7 +16,7 @@ from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
 from ..observation import Observation
 from ..words import pgs
-from .types import Campaign, Change, TINY_WEIGHT
+from .types import TINY_WEIGHT, Campaign, Change
 
 #: What an OSD gives itself as its CRUSH weight: its size in TiB.
 TIB = 1 << 40

@@ -14,17 +14,16 @@ from ..options import Options
 from ..reasons import Code, Reason, texts
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from ..words import pgs, pgs_are, plural
-from .types import Campaign, Change, KEPT_ALL, Phase, PinRecord, Stage
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
-from .holds import (NOREBALANCE, foreign_movement_flags, reconcile, settled,
-                    wanted_mon_options)
+from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled, wanted_mon_options
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
-from .throttle import out_of_hours, set_pace, stopped, too_much
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
-from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep,
-                        keep_stayers, loose_moves, pin_back, recovering, release_more)
+from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
+                        loose_moves, pin_back, recovering, release_more)
+from .throttle import out_of_hours, set_pace, stopped, too_much
 from .turn import Decision, Turn, flight_osds
+from .types import KEPT_ALL, Campaign, Change, Phase, PinRecord, Stage
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.

@@ -7,10 +7,10 @@ from ..cluster.types import NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
 from ..options import Options
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
+from ..words import pgs, pgs_are, plural
 from .holds import NOREBALANCE
 from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry
-from ..words import pgs, pgs_are, plural
 
 #: Each OSD of its acting set has a degraded PG; whether it is this one is not known here. It is
 #: still to be pinned: tried again in every turn, and norebalance stays set until then.

@@ -9,8 +9,8 @@ from ..reasons import Code, Reason
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from ..words import pgs, plural
-from .moves import choose, load_of, Move, move_between, path_osds, SCAN, window
 from .holds import epoch_of, peering_text
+from .moves import SCAN, Move, choose, load_of, move_between, path_osds, window
 from .pinning import is_mixture, may_be_degraded, waits
 from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit

@@ -11,13 +11,13 @@ from ..cluster.types import OsdMap, pool_of
 from ..holds import Row, shell
 from ..observation import BALANCER, MON, Observation
 from ..options import Options
-from ..reasons import as_json, Code, Reason, texts
+from ..reasons import Code, Reason, as_json, texts
 from ..upmap.semantics import out_osds
 from ..window import BadWindow, is_open, seconds_until_done
 from ..words import pgs, pgs_are, plural
 from .executor import commands_of
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
-from .moves import Move, move_between, Plan, plan, release_move, remaining_seconds
+from .moves import Move, Plan, move_between, plan, release_move, remaining_seconds
 from .requests import window_of
 from .throttle import caps, limit
 from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption

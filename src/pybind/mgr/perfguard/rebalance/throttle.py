@@ -11,21 +11,21 @@ from typing import AbstractSet, List, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap
-from ..observation import Clients, IDLE_SECONDS
+from ..observation import IDLE_SECONDS, Clients
 from ..options import Options
 from ..reasons import Code, Reason
 from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
 from ..words import plural
-from .clients import Felt, felt, judged, Path, SMALL_OPS, strain
+from .clients import SMALL_OPS, Felt, Path, felt, judged, strain
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Caps
 from .requests import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
-from .turn import flight_osds, Turn
+from .turn import Turn, flight_osds
 from .types import Pace
 
-#: Cap where max_pgs_in_flight is 0 and the cluster is small (room.py): the caps by OSD and host
+#: Cap where max_pgs_in_flight is 0 and the cluster is small: the caps by OSD and host
 #: hold before it does.
 LEAST_PGS = 32
 #: Share of the cap that a campaign begins with, while nobody knows what clients will feel, and

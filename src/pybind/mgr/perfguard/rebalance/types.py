@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The campaign's state and the actions it decides on: frozen data, JSON in and out."""
+"""The campaign's state and the actions it decides on: frozen data."""
 import enum
-from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from dataclasses import dataclass, field
+from typing import List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, UpmapEntry
 from ..reasons import Code
-from .stalls import Stalls, stalls_from_json, stalls_to_json
+from .stalls import Stalls
 
 #: The least CRUSH weight above 0 that survives (units are 1/65536). Upmaps onto an OSD of weight 0
 #: are dropped by the mon, those onto an OSD of this weight are kept.
@@ -66,25 +66,6 @@ class Change:
         return sorted(self.weights.keys() - set(self.done))
 
 
-_CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crush_version')
-
-
-def change_to_json(change: Change) -> Dict[str, Any]:
-    document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
-    document.update({'done': list(change.done), 'burst': change.burst})
-    document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
-                     'drained': list(change.drained), 'stage': change.stage.value})
-    return document
-
-
-def change_from_json(raw: Mapping[str, Any]) -> Change:
-    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
-    return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
-                  done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
-                  drained=tuple(raw['drained']), stage=Stage(raw['stage']),
-                  **{name: raw[name] for name in _CHANGE_PLAIN})
-
-
 @dataclass(frozen=True)
 class Pace:
     """The state of the throttle, part of the campaign."""
@@ -111,25 +92,6 @@ class Pace:
     #: Hosts that moves have burdened -> when; known to this mgr alone, which has seen them since.
     burdened: Mapping[str, float] = field(default_factory=dict, compare=False)
     seen_since: float = field(default=0.0, compare=False)
-
-
-#: Would make the document large.
-NOT_KEPT = ('burdened', 'seen_since')
-
-
-def pace_to_json(pace: Pace) -> Dict[str, Any]:
-    kept = {key: value for key, value in vars(pace).items() if key not in NOT_KEPT}
-    return {**kept, 'levels': dict(pace.levels)}
-
-
-def pace_from_json(raw: Mapping[str, Any]) -> Pace:
-    """Raises KeyError, TypeError or ValueError on what is none of ours."""
-    return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
-                bool(raw['halted']), str(raw['why']),
-                str(raw.get('code', Code.FIRST_PACE)),
-                {str(name): float(ms) for name, ms in raw.get('levels', {}).items()},
-                float(raw.get('acquitted', 0.0)), int(raw.get('used', 0)),
-                int(raw.get('above', 0)))
 
 
 class Phase(str, enum.Enum):
@@ -381,166 +343,3 @@ class SetEntry:
 
 
 Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetWeight, SetCrushMap, SetEntry]
-
-
-# ---- JSON --------------------------------------------------------------------------------------
-
-def entry_to_json(entry: UpmapEntry) -> List[Any]:
-    return [[list(pair) for pair in entry.items],
-            None if entry.vector is None else list(entry.vector)]
-
-
-def entry_from_json(raw: List[Any]) -> UpmapEntry:
-    items, vector = raw
-    return UpmapEntry(tuple((pair[0], pair[1]) for pair in items),
-                      None if vector is None else tuple(vector))
-
-
-def pin_to_json(pin: PinRecord) -> List[Any]:
-    return [entry_to_json(pin.before), entry_to_json(pin.entry),
-            None if pin.raw is None else list(pin.raw),
-            None if pin.goal is None else entry_to_json(pin.goal),
-            *([] if pin.was is None else [entry_to_json(pin.was)])]
-
-
-def pin_from_json(raw: List[Any]) -> PinRecord:
-    before, entry, raw_set, *later = raw
-    goal = later[0] if later else None
-    was = later[1] if len(later) > 1 else None
-    return PinRecord(entry_from_json(before), entry_from_json(entry),
-                     None if raw_set is None else tuple(raw_set),
-                     None if goal is None else entry_from_json(goal),
-                     None if was is None else entry_from_json(was))
-
-
-def _flight_to_json(flight: Flight) -> List[Any]:
-    """Short, since all flights are written whenever one begins or ends."""
-    pin = flight.pin
-    entry = None if pin is not None and pin.leads_to == flight.entry else flight.entry
-    return [flight.since, flight.sent, flight.confirmed, int(flight.seen_remapped), flight.bytes,
-            flight.primary, list(flight.sources), list(flight.targets), list(flight.readers),
-            None if pin is None else pin_to_json(pin),
-            None if entry is None else entry_to_json(entry)]
-
-
-def _flight_from_json(raw: Any) -> Flight:
-    if isinstance(raw, Mapping):
-        return _flight_of_before(raw)
-    (since, sent, confirmed, seen, size, primary, sources, targets, readers, raw_pin,
-     raw_entry) = raw
-    pin = None if raw_pin is None else pin_from_json(raw_pin)
-    entry = pin.leads_to if raw_entry is None and pin is not None else entry_from_json(raw_entry)
-    return Flight(since, entry, sent, confirmed, bool(seen), tuple(sources), tuple(targets),
-                  primary, size, tuple(readers), pin)
-
-
-def _flight_of_before(raw: Mapping[str, Any]) -> Flight:
-    """As earlier versions wrote it."""
-    return Flight(
-        raw['since'], entry_from_json(raw['entry']), raw['sent'], raw['confirmed'],
-        raw['seen_remapped'], tuple(raw['sources']), tuple(raw['targets']), raw['primary'],
-        raw['bytes'], tuple(raw.get('readers', ())),
-        None if raw['pin'] is None else pin_from_json(raw['pin']))
-
-
-def _held_to_json(held: Held) -> List[Any]:
-    return [held.found, held.put, held.seen, held.returning]
-
-
-#: Fields of Campaign that JSON can hold as they are.
-_PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
-          'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
-          'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
-#: The same, of fields that earlier documents lack.
-_LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
-          'crush_own', 'rolled_back', 'accepted_unpinnable', 'refused_crush')
-
-
-def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
-    """[value, "pgid pgid ..."]: many PGs have the same value."""
-    groups: Dict[Any, List[str]] = {}
-    for pgid, value in values.items():
-        groups.setdefault(value, []).append(pgid)
-    return [[value, ' '.join(pgids)] for value, pgids in groups.items()]
-
-
-def _ungrouped(raw: Any) -> Dict[str, Any]:
-    if isinstance(raw, Mapping):
-        return dict(raw)  # as earlier versions wrote it
-    return {pgid: value for value, pgids in raw for pgid in pgids.split()}
-
-
-def unpinnable_to_json(unpinnable: Mapping[str, str]) -> List[List[Any]]:
-    """[reason, {pool: "seed seed ..."}]: there may be tens of thousands."""
-    groups: Dict[str, Dict[str, List[str]]] = {}
-    for pgid, reason in unpinnable.items():
-        pool, seed = pgid.split('.')
-        groups.setdefault(reason, {}).setdefault(pool, []).append(seed)
-    return [[reason, {pool: ' '.join(seeds) for pool, seeds in pools.items()}]
-            for reason, pools in groups.items()]
-
-
-def unpinnable_from_json(raw: Any) -> Dict[str, str]:
-    if isinstance(raw, Mapping) or any(isinstance(pgids, str) for _, pgids in raw):
-        return _ungrouped(raw)  # as earlier versions wrote it
-    return {'%s.%s' % (pool, seed): reason for reason, pools in raw
-            for pool, seeds in pools.items() for seed in seeds.split()}
-
-
-def campaign_record(campaign: Campaign) -> Dict[str, Any]:
-    """What is stored whenever the campaign changes, and so has to be small.
-
-    PGs that cannot be pinned are a document of their own, written now and then: the OSDMap shows
-    which are remapped. Those of them that move are found there again, and are accepted as they
-    were before.
-    """
-    pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
-              if flight.pin is not None}
-    document = campaign_to_json(replace(
-        campaign, unpinnable={}, in_flight=pinned, accepted_unpinnable=max(
-            campaign.accepted_unpinnable, len(campaign.in_flight) - len(pinned))))
-    del document['unpinnable']
-    return document
-
-
-def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
-    holds = campaign.holds
-    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
-    document.update({
-        'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
-        'change': None if campaign.change is None else change_to_json(campaign.change),
-        'back': None if campaign.back is None else change_to_json(campaign.back),
-        'undone': None if campaign.undone is None else change_to_json(campaign.undone),
-        'unpinnable': unpinnable_to_json(campaign.unpinnable),
-        'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
-        'pinning': _grouped({pgid: (s.since, s.times) for pgid, s in campaign.pinning.items()}),
-        'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
-        'holds': {'flags': dict(holds.flags),
-                  'options': {k: _held_to_json(v) for k, v in holds.options.items()},
-                  'autoscale': {str(k): _held_to_json(v) for k, v in holds.autoscale.items()},
-                  'mon': {k: _held_to_json(v) for k, v in holds.mon.items()},
-                  'given_up': list(holds.given_up), 'returning': list(holds.returning)}})
-    return document
-
-
-def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
-    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
-    holds = raw['holds']
-    campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
-    return replace(
-        campaign, **{name: raw[name] for name in _PLAIN},
-        **{name: raw[name] for name in _LATER if name in raw},
-        change=None if raw.get('change') is None else change_from_json(raw['change']),
-        back=None if raw.get('back') is None else change_from_json(raw['back']),
-        undone=None if raw.get('undone') is None else change_from_json(raw['undone']),
-        unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
-        acknowledged=tuple(raw.get('acknowledged', ())),
-        pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
-        stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
-        pinning={pgid: Sent(*sent) for pgid, sent in _ungrouped(raw['pinning']).items()},
-        in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
-        holds=Holds(dict(holds['flags']),
-                    {k: Held(*v) for k, v in holds['options'].items()},
-                    {int(k): Held(*v) for k, v in holds['autoscale'].items()},
-                    {k: Held(*v) for k, v in holds.get('mon', {}).items()},
-                    tuple(holds['given_up']), tuple(holds.get('returning', ()))))

@@ -6,9 +6,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.rebalance.types import (Campaign, Flight, Phase, PinRecord, Sent,
-                                       campaign_from_json, campaign_to_json, entry_to_json,
-                                       pin_to_json)
+from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json, entry_to_json,
+                                                pin_to_json)
+from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord, Sent
 
 from .fakes.driver import Driver
 

@@ -19,7 +19,7 @@ PARTS: Mapping[str, FrozenSet[str]] = {
     **JOBS, 'cluster': frozenset(), 'upmap': frozenset(), 'metrics': frozenset(JOBS),
     'web': frozenset(JOBS)}
 #: Modules of jobs that may touch the store, beside controllers.
-STORES = frozenset({'probe.archive', 'rebalance.pin_store', 'rebalance.crush_orders'})
+STORES = frozenset({'probe.archive', 'rebalance.campaign_store', 'rebalance.crush_orders'})
 #: Modules of jobs that may start threads or processes, beside controllers.
 THREADS = frozenset({'probe.archive', 'probe.child', 'probe.judge'})
 IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',

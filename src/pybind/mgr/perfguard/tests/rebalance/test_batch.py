@@ -7,7 +7,7 @@ from typing import Counter as CounterType, Dict, List, Optional, Tuple
 from hypothesis import given, settings, strategies as st
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.rebalance import batch as module
+from perfguard.rebalance import moves as module
 from perfguard.rebalance.moves import Caps, choose, Load, load_of, Move, window
 from perfguard.rebalance.types import Flight
 

@@ -13,9 +13,9 @@ from perfguard.cluster.types import (Osd, OsdMap, OsdSet, PgCounts, Placement, P
                                      UpmapEntry)
 from perfguard.observation import Observation, Settings
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.types import (Action, Campaign, campaign_from_json, campaign_to_json,
-                                       Change, Phase, PinRecord, SetEntry, SetWeight, Stage,
-                                       TINY_WEIGHT)
+from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
+from perfguard.rebalance.types import (TINY_WEIGHT, Action, Campaign, Change, Phase, PinRecord,
+                                       SetEntry, SetWeight, Stage)
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.turn import Decision

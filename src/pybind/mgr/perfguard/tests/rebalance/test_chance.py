@@ -13,7 +13,8 @@ from perfguard.reasons import Code
 from perfguard.rebalance import clients as clients_module
 from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, USUAL_SPREAD, Path, felt, judged,
                                          load_factors)
-from perfguard.rebalance.types import Pace, pace_from_json, pace_to_json
+from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
+from perfguard.rebalance.types import Pace
 from perfguard.rebalance.throttle import LASTING_READINGS, decide
 
 OPTIONS = replace(DEFAULTS, max_pgs_in_flight=32)

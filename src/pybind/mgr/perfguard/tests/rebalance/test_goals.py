@@ -8,7 +8,8 @@ import pytest
 
 from perfguard.cluster.types import UpmapEntry
 from perfguard.options import Options
-from perfguard.rebalance.types import PinRecord, pin_from_json, pin_to_json
+from perfguard.rebalance.campaign_store import pin_from_json, pin_to_json
+from perfguard.rebalance.types import PinRecord
 
 from ..fakes.cluster import Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver

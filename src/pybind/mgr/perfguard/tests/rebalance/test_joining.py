@@ -11,8 +11,9 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.errors import Refused
-from perfguard.rebalance.types import (Campaign, campaign_from_json, campaign_to_json, Change,
-                                       change_from_json, change_to_json, Phase, Stage)
+from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json,
+                                                change_from_json, change_to_json)
+from perfguard.rebalance.types import Campaign, Change, Phase, Stage
 from perfguard.rebalance.crush_orders import _differences
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order

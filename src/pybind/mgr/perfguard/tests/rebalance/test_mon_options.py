@@ -8,6 +8,7 @@ import pytest
 from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.cluster.values import same_value
 from perfguard.options import DEFAULTS
+from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.holds import epoch_of
 from perfguard.rebalance.holds import mon_option_mark as mark
 from perfguard.rebalance.holds import mon_options_settled as settled
@@ -15,8 +16,7 @@ from perfguard.rebalance.holds import peering_forecast as forecast
 from perfguard.rebalance.holds import reconcile_mon_options as reconcile
 from perfguard.rebalance.holds import release_interval
 from perfguard.rebalance.holds import wanted_mon_options as wanted
-from perfguard.rebalance.types import (Action, Campaign, Held, Holds, Phase, SetOption,
-                                       campaign_from_json, campaign_to_json)
+from perfguard.rebalance.types import Action, Campaign, Held, Holds, Phase, SetOption
 
 NAME = 'paxos_propose_interval'
 OTHERS = {'mon_op_complaint_time': '5'}

@@ -18,8 +18,8 @@ from perfguard.rebalance.moves import release_move
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import Decision, Turn
-from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
-                                       campaign_from_json, campaign_to_json)
+from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
+from perfguard.rebalance.types import Action, Campaign, Flight, Phase, PinRecord, SetEntry
 from perfguard.upmap.semantics import out_osds
 
 from ..fakes.audit import load, over_caps

@@ -11,7 +11,8 @@ from perfguard.options import DEFAULTS
 from perfguard.reasons import Code
 from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.clients import LEAST_OPS, felt
-from perfguard.rebalance.types import Pace, pace_from_json, pace_to_json
+from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
+from perfguard.rebalance.types import Pace
 from perfguard.rebalance.throttle import (ACQUITTAL_SECONDS, BLIND_READINGS, HALT_READINGS,
                                           INNOCENT_READINGS, caps, decide, limit, stopped)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.rebalance.pin_store import PinBook
+from perfguard.rebalance.campaign_store import PinBook
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
 

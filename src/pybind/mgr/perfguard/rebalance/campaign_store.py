@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The campaign and its pins in the store: JSON in and out, and the documents.
+
+The OSDMap holds the pins themselves. Which are ours, and what was there before, is kept across a
+restart: a batch of pins is one document that is written once; a document goes when none of its
+PGs is pinned any more. Until then it may list PGs that have been released: after a restart the
+audit against the OSDMap sorts them out.
+"""
+from dataclasses import replace
+from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Set
+
+from ..cluster.types import UpmapEntry
+from ..reasons import Code
+from ..store import Store
+from .stalls import Stalls, stalls_from_json, stalls_to_json
+from .types import Campaign, Change, Flight, Held, Holds, Pace, Phase, PinRecord, Sent, Stage
+
+PREFIX = 'pins/'
+
+
+class PinBook(Mapping[str, PinRecord]):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pins: Dict[str, PinRecord] = {}
+        self._document_of: Dict[str, str] = {}
+        self._members: Dict[str, Set[str]] = {}
+        self._next = 1
+
+    def __getitem__(self, pgid: str) -> PinRecord:
+        return self._pins[pgid]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pins)
+
+    def __len__(self) -> int:
+        return len(self._pins)
+
+    def load(self) -> List[str]:
+        """Read what is stored; returns what could not be read."""
+        lost: List[str] = []
+        for name in self._store.names(PREFIX):
+            document = self._store.get(name)
+            try:
+                self._next = max(self._next, int(name[len(PREFIX):]) + 1)
+                pins = {pgid: pin_from_json(raw) for pgid, raw in (document or {}).items()}
+            except (AttributeError, LookupError, TypeError, ValueError):
+                lost.append(name)
+                continue
+            self._adopt(name, pins)
+        return lost
+
+    def note(self, pins: Mapping[str, PinRecord]) -> None:
+        """Store new or changed pins, before they are sent to the mon."""
+        if not pins:
+            return
+        name = '%s%06d' % (PREFIX, self._next)
+        self._next += 1
+        self._store.put(name, {pgid: pin_to_json(pin) for pgid, pin in pins.items()})
+        self._adopt(name, pins)
+
+    def forget(self, pgids: AbstractSet[str]) -> None:
+        for pgid in pgids:
+            if self._pins.pop(pgid, None) is not None:
+                self._leave(pgid)
+
+    def clear(self) -> None:
+        self.forget(set(self._pins))
+        for name in self._store.names(PREFIX):
+            self._store.remove(name)
+
+    def _adopt(self, name: str, pins: Mapping[str, PinRecord]) -> None:
+        for pgid, pin in pins.items():
+            if pgid in self._document_of:
+                self._leave(pgid)
+            self._pins[pgid] = pin
+            self._document_of[pgid] = name
+            self._members.setdefault(name, set()).add(pgid)
+
+    def _leave(self, pgid: str) -> None:
+        name = self._document_of.pop(pgid)
+        members = self._members[name]
+        members.discard(pgid)
+        if not members:
+            del self._members[name]
+            self._store.remove(name)
+
+
+_CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crush_version')
+
+
+def change_to_json(change: Change) -> Dict[str, Any]:
+    document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
+    document.update({'done': list(change.done), 'burst': change.burst})
+    document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
+                     'drained': list(change.drained), 'stage': change.stage.value})
+    return document
+
+
+def change_from_json(raw: Mapping[str, Any]) -> Change:
+    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
+                  done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
+                  drained=tuple(raw['drained']), stage=Stage(raw['stage']),
+                  **{name: raw[name] for name in _CHANGE_PLAIN})
+
+
+#: Would make the document large.
+NOT_KEPT = ('burdened', 'seen_since')
+
+
+def pace_to_json(pace: Pace) -> Dict[str, Any]:
+    kept = {key: value for key, value in vars(pace).items() if key not in NOT_KEPT}
+    return {**kept, 'levels': dict(pace.levels)}
+
+
+def pace_from_json(raw: Mapping[str, Any]) -> Pace:
+    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
+                bool(raw['halted']), str(raw['why']),
+                str(raw.get('code', Code.FIRST_PACE)),
+                {str(name): float(ms) for name, ms in raw.get('levels', {}).items()},
+                float(raw.get('acquitted', 0.0)), int(raw.get('used', 0)),
+                int(raw.get('above', 0)))
+
+
+def entry_to_json(entry: UpmapEntry) -> List[Any]:
+    return [[list(pair) for pair in entry.items],
+            None if entry.vector is None else list(entry.vector)]
+
+
+def entry_from_json(raw: List[Any]) -> UpmapEntry:
+    items, vector = raw
+    return UpmapEntry(tuple((pair[0], pair[1]) for pair in items),
+                      None if vector is None else tuple(vector))
+
+
+def pin_to_json(pin: PinRecord) -> List[Any]:
+    return [entry_to_json(pin.before), entry_to_json(pin.entry),
+            None if pin.raw is None else list(pin.raw),
+            None if pin.goal is None else entry_to_json(pin.goal),
+            *([] if pin.was is None else [entry_to_json(pin.was)])]
+
+
+def pin_from_json(raw: List[Any]) -> PinRecord:
+    before, entry, raw_set, *later = raw
+    goal = later[0] if later else None
+    was = later[1] if len(later) > 1 else None
+    return PinRecord(entry_from_json(before), entry_from_json(entry),
+                     None if raw_set is None else tuple(raw_set),
+                     None if goal is None else entry_from_json(goal),
+                     None if was is None else entry_from_json(was))
+
+
+def _flight_to_json(flight: Flight) -> List[Any]:
+    """Short, since all flights are written whenever one begins or ends."""
+    pin = flight.pin
+    entry = None if pin is not None and pin.leads_to == flight.entry else flight.entry
+    return [flight.since, flight.sent, flight.confirmed, int(flight.seen_remapped), flight.bytes,
+            flight.primary, list(flight.sources), list(flight.targets), list(flight.readers),
+            None if pin is None else pin_to_json(pin),
+            None if entry is None else entry_to_json(entry)]
+
+
+def _flight_from_json(raw: Any) -> Flight:
+    if isinstance(raw, Mapping):
+        return _flight_of_before(raw)
+    (since, sent, confirmed, seen, size, primary, sources, targets, readers, raw_pin,
+     raw_entry) = raw
+    pin = None if raw_pin is None else pin_from_json(raw_pin)
+    entry = pin.leads_to if raw_entry is None and pin is not None else entry_from_json(raw_entry)
+    return Flight(since, entry, sent, confirmed, bool(seen), tuple(sources), tuple(targets),
+                  primary, size, tuple(readers), pin)
+
+
+def _flight_of_before(raw: Mapping[str, Any]) -> Flight:
+    """As earlier versions wrote it."""
+    return Flight(
+        raw['since'], entry_from_json(raw['entry']), raw['sent'], raw['confirmed'],
+        raw['seen_remapped'], tuple(raw['sources']), tuple(raw['targets']), raw['primary'],
+        raw['bytes'], tuple(raw.get('readers', ())),
+        None if raw['pin'] is None else pin_from_json(raw['pin']))
+
+
+def _held_to_json(held: Held) -> List[Any]:
+    return [held.found, held.put, held.seen, held.returning]
+
+
+#: Fields of Campaign that JSON can hold as they are.
+_PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', 'stopped',
+          'trigger', 'target', 'prepared', 'paused', 'keep', 'ended', 'total', 'released', 'kept',
+          'bytes_done', 'moving_seconds', 'first_epoch', 'last_epoch')
+
+
+#: The same, of fields that earlier documents lack.
+_LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
+          'crush_own', 'rolled_back', 'accepted_unpinnable', 'refused_crush')
+
+
+def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
+    """[value, "pgid pgid ..."]: many PGs have the same value."""
+    groups: Dict[Any, List[str]] = {}
+    for pgid, value in values.items():
+        groups.setdefault(value, []).append(pgid)
+    return [[value, ' '.join(pgids)] for value, pgids in groups.items()]
+
+
+def _ungrouped(raw: Any) -> Dict[str, Any]:
+    if isinstance(raw, Mapping):
+        return dict(raw)  # as earlier versions wrote it
+    return {pgid: value for value, pgids in raw for pgid in pgids.split()}
+
+
+def unpinnable_to_json(unpinnable: Mapping[str, str]) -> List[List[Any]]:
+    """[reason, {pool: "seed seed ..."}]: there may be tens of thousands."""
+    groups: Dict[str, Dict[str, List[str]]] = {}
+    for pgid, reason in unpinnable.items():
+        pool, seed = pgid.split('.')
+        groups.setdefault(reason, {}).setdefault(pool, []).append(seed)
+    return [[reason, {pool: ' '.join(seeds) for pool, seeds in pools.items()}]
+            for reason, pools in groups.items()]
+
+
+def unpinnable_from_json(raw: Any) -> Dict[str, str]:
+    if isinstance(raw, Mapping) or any(isinstance(pgids, str) for _, pgids in raw):
+        return _ungrouped(raw)  # as earlier versions wrote it
+    return {'%s.%s' % (pool, seed): reason for reason, pools in raw
+            for pool, seeds in pools.items() for seed in seeds.split()}
+
+
+def campaign_record(campaign: Campaign) -> Dict[str, Any]:
+    """What is stored whenever the campaign changes, and so has to be small.
+
+    PGs that cannot be pinned are a document of their own, written now and then: the OSDMap shows
+    which are remapped. Those of them that move are found there again, and are accepted as they
+    were before.
+    """
+    pinned = {pgid: flight for pgid, flight in campaign.in_flight.items()
+              if flight.pin is not None}
+    document = campaign_to_json(replace(
+        campaign, unpinnable={}, in_flight=pinned, accepted_unpinnable=max(
+            campaign.accepted_unpinnable, len(campaign.in_flight) - len(pinned))))
+    del document['unpinnable']
+    return document
+
+
+def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
+    holds = campaign.holds
+    document: Dict[str, Any] = {name: getattr(campaign, name) for name in _PLAIN + _LATER}
+    document.update({
+        'phase': campaign.phase.value, 'acknowledged': list(campaign.acknowledged),
+        'change': None if campaign.change is None else change_to_json(campaign.change),
+        'back': None if campaign.back is None else change_to_json(campaign.back),
+        'undone': None if campaign.undone is None else change_to_json(campaign.undone),
+        'unpinnable': unpinnable_to_json(campaign.unpinnable),
+        'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
+        'pinning': _grouped({pgid: (s.since, s.times) for pgid, s in campaign.pinning.items()}),
+        'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
+        'holds': {'flags': dict(holds.flags),
+                  'options': {k: _held_to_json(v) for k, v in holds.options.items()},
+                  'autoscale': {str(k): _held_to_json(v) for k, v in holds.autoscale.items()},
+                  'mon': {k: _held_to_json(v) for k, v in holds.mon.items()},
+                  'given_up': list(holds.given_up), 'returning': list(holds.returning)}})
+    return document
+
+
+def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
+    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    holds = raw['holds']
+    campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
+    return replace(
+        campaign, **{name: raw[name] for name in _PLAIN},
+        **{name: raw[name] for name in _LATER if name in raw},
+        change=None if raw.get('change') is None else change_from_json(raw['change']),
+        back=None if raw.get('back') is None else change_from_json(raw['back']),
+        undone=None if raw.get('undone') is None else change_from_json(raw['undone']),
+        unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
+        acknowledged=tuple(raw.get('acknowledged', ())),
+        pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
+        stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
+        pinning={pgid: Sent(*sent) for pgid, sent in _ungrouped(raw['pinning']).items()},
+        in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
+        holds=Holds(dict(holds['flags']),
+                    {k: Held(*v) for k, v in holds['options'].items()},
+                    {int(k): Held(*v) for k, v in holds['autoscale'].items()},
+                    {k: Held(*v) for k, v in holds.get('mon', {}).items()},
+                    tuple(holds['given_up']), tuple(holds.get('returning', ()))))
