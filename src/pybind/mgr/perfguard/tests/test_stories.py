@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from typing import Callable, Optional, Tuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (RuleBasedStateMachine, initialize, precondition, rule,
@@ -317,5 +318,6 @@ def cluster_is_clean(cluster: AuditedCluster) -> bool:
     return cluster.report_now().active_clean == len(cluster.pg)
 
 
+@pytest.mark.timeout(600)
 def test_every_story_keeps_the_caps_and_ends() -> None:
     run_state_machine_as_test(Stories, settings=STORIES)
