@@ -6,7 +6,7 @@ from typing import Callable, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 from .cluster.crush import CrushRules
 from .cluster.ports import Outlook
 from .cluster.types import Balancing, ClientOps, OsdMap, PgCounts, Placement, Signals
-from .reasons import Reason
+from .errors import Reason
 
 #: Options in the configuration database: whether the balancer is active; the section of the mons.
 BALANCER = 'mgr/balancer/active'

@@ -3,18 +3,16 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .errors import Refused
-from .health import warning
+from .errors import Code, Reason, Refused, as_json, texts, warning
 from .holds import Row
 from .mitigation.controller import Mitigated
 from .observation import Observation
 from .options import Options
-from .reasons import Code, Reason, as_json, texts
 from .rebalance import report
 from .rebalance.pinning import unpinnable_excess, waiting
 from .rebalance.report import to_check
 from .rebalance.requests import Request, apply, check
-from .rebalance.types import ENDED, Campaign, Phase
+from .rebalance.types import Campaign, ENDED, Phase
 from .store import ADVICE
 from .tables import seconds_text
 from .watch.controller import Watched

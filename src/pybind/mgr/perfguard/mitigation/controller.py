@@ -7,12 +7,11 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from ..cluster.ports import Cluster, View
 from ..cluster.types import NO_OSD, OsdMap, Question, Signals
 from ..cluster.values import same_value
-from ..errors import Refused
+from ..errors import Reason, Refused
 from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
-from ..reasons import Reason
 from ..rebalance.holds import NOREBALANCE
 from ..rebalance.types import Campaign, Phase
 from ..store import Store

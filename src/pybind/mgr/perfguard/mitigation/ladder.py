@@ -10,8 +10,8 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set,
 
 from ..cluster.types import Signals
 from ..cluster.values import same_value
+from ..errors import Code, Reason, texts
 from ..events import Event
-from ..reasons import Code, Reason, texts
 from ..words import pgs, pgs_are, plural
 from . import recovery_options
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,

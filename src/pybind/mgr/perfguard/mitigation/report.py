@@ -2,8 +2,8 @@
 """The mitigation as the data that commands print."""
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..errors import Reason, texts
 from ..holds import Row, shell
-from ..reasons import Reason, texts
 from .recovery_options import command_of
 from .types import Kind, Put, Rung, Setting, State, Step, active
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.types import ConfigEntry
+from ..errors import Reason
 from ..events import Event
-from ..reasons import Reason
 
 Json = Dict[str, Any]
 

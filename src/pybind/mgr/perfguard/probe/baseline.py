@@ -2,7 +2,7 @@
 """Runs that later runs of the same jobs on the same target are held against."""
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..health import warning
+from ..errors import warning
 from .compare import Comparison, NothingInCommon, compare
 from .records import History, RunRecord, differences
 from .stats import JobWords, job_words

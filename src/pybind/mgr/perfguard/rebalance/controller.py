@@ -8,12 +8,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Seque
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
 from ..cluster.tool_thread import Job, ToolThread, call_off
 from ..cluster.types import OsdMap
-from ..errors import Refused
+from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
-from ..reasons import Code, Reason
 from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from ..words import plural

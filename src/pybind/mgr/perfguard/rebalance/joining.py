@@ -11,9 +11,9 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
+from ..errors import Code
 from ..observation import Observation
 from ..options import Options
-from ..reasons import Code
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..words import pgs, pgs_are, plural

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import AbstractSet, Callable, List, Mapping, Optional
 
 from ..cluster.types import pool_of
+from ..errors import Code, Reason, texts
 from ..observation import BALANCER, Observation
 from ..options import Options
-from ..reasons import Code, Reason, texts
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from ..words import pgs, pgs_are, plural
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals

@@ -5,7 +5,7 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, 
                     Sequence, Tuple)
 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
-from ..reasons import Code, Reason
+from ..errors import Code, Reason
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from ..words import pgs, plural

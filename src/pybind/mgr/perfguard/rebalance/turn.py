@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from ..cluster.types import Pool, pool_of, seed_of
+from ..errors import Reason
 from ..events import Event
 from ..observation import Observation
 from ..options import Options
-from ..reasons import Reason
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
 from .moves import Move, path_osds

@@ -6,11 +6,11 @@ from typing import Dict
 
 import pytest
 
+from perfguard.errors import Code
 from perfguard.metrics.catalogue import CATALOGUE
 from perfguard.metrics.page import CHECKS
 from perfguard.options import OPTIONS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
-from perfguard.reasons import Code
 
 from qa.lib import reference
 

@@ -9,11 +9,10 @@ import pytest
 
 from perfguard import loop
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
-from perfguard.errors import Refused
+from perfguard.errors import Code, Reason, Refused
 from perfguard.mitigation.controller import Mitigated
 from perfguard.observation import Observation
 from perfguard.options import Options
-from perfguard.reasons import Code, Reason
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.turn import Decision

@@ -2,8 +2,8 @@
 """What is wrong, in words: health checks, and events when something begins and ends."""
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
+from ..errors import warning
 from ..events import Event
-from ..health import warning
 from ..words import pgs_are
 from .pools import PoolLatency
 from .slow_osds import whole_hosts

@@ -6,7 +6,7 @@ from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, N
                     Sequence, Tuple)
 
 from ..cluster.types import OsdMap, PgCounts, Pool, Signals
-from ..reasons import Code, Reason
+from ..errors import Code, Reason
 from ..words import pgs, pgs_are, plural
 
 #: Health checks that stop all releases, with what to say (the check's own summary follows).

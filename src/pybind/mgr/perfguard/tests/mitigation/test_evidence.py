@@ -5,9 +5,9 @@ from typing import Mapping, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, Signals
+from perfguard.errors import Reason
 from perfguard.mitigation.ladder import evidence
 from perfguard.mitigation.types import Evidence
-from perfguard.reasons import Reason
 
 
 def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, ...] = (),

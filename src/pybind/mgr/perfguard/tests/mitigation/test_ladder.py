@@ -7,10 +7,10 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import ConfigEntry
+from perfguard.errors import Code, Reason
 from perfguard.mitigation import ladder
 from perfguard.mitigation.types import (Evidence, Kind, Policy, Put, Rung, Seen, Stage, State,
                                         state_from_json, state_to_json)
-from perfguard.reasons import Code, Reason
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
 BAD = Evidence((LAGGY,), moving=True, rebalancing=True)

@@ -7,9 +7,9 @@ from typing import Dict, Iterable, List, Optional
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
+from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
 from perfguard.options import DEFAULTS
-from perfguard.reasons import Code
 from perfguard.rebalance import clients as clients_module
 from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, USUAL_SPREAD, Path, felt, judged,
                                          load_factors)

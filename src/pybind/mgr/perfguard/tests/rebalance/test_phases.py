@@ -8,11 +8,11 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, Signals, UpmapEntry, pool_of
+from perfguard.errors import texts
 from perfguard.events import Event
 from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
-from perfguard.reasons import texts
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import release_move
 from perfguard.rebalance.phases import judge

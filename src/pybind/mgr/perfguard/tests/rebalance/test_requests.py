@@ -6,9 +6,8 @@ from typing import Any, Optional
 
 import pytest
 
-from perfguard.errors import Refused
-from perfguard.reasons import Code, Reason
-from perfguard.rebalance.requests import VERBS, Request, apply, check, from_json
+from perfguard.errors import Code, Reason, Refused
+from perfguard.rebalance.requests import Request, VERBS, apply, check, from_json
 from perfguard.rebalance.types import Campaign, Phase
 
 #: Verb -> phases in which it is accepted -> the phase it leads to.

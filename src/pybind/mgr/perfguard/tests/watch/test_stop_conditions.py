@@ -6,7 +6,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, PgCounts, Pool, Signals
-from perfguard.reasons import Reason
+from perfguard.errors import Reason
 from perfguard.watch.stop_conditions import (MUTED_BY, STOP_CHECKS, UNHEALTHY_CHECKS, WAIVABLE,
                                              OwnPg, Stop, Touched, spread, stop_conditions,
                                              unhealthy)
