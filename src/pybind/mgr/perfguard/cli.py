@@ -20,7 +20,7 @@ from .probe.tables import runs
 from .rebalance.orders import Order
 from .rebalance.report import summary
 from .rebalance.requests import Request
-from .shutdown import Shutdown
+from .requests import Shutdown
 from .status import Published, with_pins
 from .watch.report import exported_json, history_json
 

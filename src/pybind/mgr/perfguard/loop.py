@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import shutdown, status as overview
+from . import requests as shutdown, status as overview
 from .advise.controller import Advising
 from .advise.types import Advice
 from .cluster.ports import Cluster, View
@@ -19,7 +19,6 @@ from .cluster.tool_thread import ToolThread
 from .errors import FailedTurns, Refused, idle_check, old_check, too_old
 from .events import Event, EventLog
 from .holds import Row, to_json as held_to_json
-from .journal import Journal
 from .mitigation.controller import Mitigating, with_mitigation
 from .mitigation.ladder import KIND as MITIGATION
 from .mitigation.types import Revert
@@ -38,7 +37,7 @@ from .rebalance.throttle import Room
 from .rebalance.types import Campaign
 from .requests import AnsweredOrder, Json, PendingOrder, Promised, Requests
 from .status import Published
-from .store import Store, found, found_earlier
+from .store import Journal, Store, found, found_earlier
 from .watch.checks import KINDS
 from .watch.controller import Watching
 from .watch.series import Point

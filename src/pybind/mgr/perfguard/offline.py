@@ -17,10 +17,10 @@ from .cluster.crush import CrushRules
 from .cluster.dumps import CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows, wrong_pg_dump
 from .cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
 from .errors import PerfguardError
+from .tables import plural
 from .upmap.commands import as_line, entry_commands
 from .upmap.pins import Unpinnable, plan_pin, skip_reason
 from .upmap.semantics import out_osds
-from .words import plural
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from .rebalance.report import to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import Campaign, ENDED, Phase
 from .store import ADVICE
-from .tables import seconds_text
+from .tables import pgs, pgs_are, seconds_text
 from .watch.controller import Watched
-from .words import pgs, pgs_are
 
 Json = Dict[str, Any]
 

@@ -12,7 +12,7 @@ from ..cluster.types import Signals
 from ..cluster.values import same_value
 from ..errors import Code, Reason, texts
 from ..events import Event
-from ..words import pgs, pgs_are, plural
+from ..tables import pgs, pgs_are, plural
 from . import recovery_options
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
                     Step)

@@ -3,8 +3,7 @@
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import OsdMap, Pool, Signals, Space
-from ..tables import bytes_text, seconds_text
-from ..words import pgs_are, plural
+from ..tables import bytes_text, pgs_are, plural, seconds_text
 from .fio_json import job_options
 from .jobs import step_count
 from .placement import objects_wanted

@@ -2,8 +2,7 @@
 """Tables and texts that commands show of probes."""
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..tables import bytes_text, seconds_text, table, time_text
-from ..words import plural
+from ..tables import bytes_text, plural, seconds_text, table, time_text
 from .jobs import size_text
 from .types import READING, WRITING
 

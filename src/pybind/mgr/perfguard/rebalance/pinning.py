@@ -5,6 +5,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional
 
 from ..cluster.types import NO_OSD, OsdMap, OsdSet, Pool, UpmapEntry
 from ..options import Options
+from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
 from ..words import pgs, pgs_are, plural

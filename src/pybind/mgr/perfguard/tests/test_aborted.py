@@ -8,7 +8,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.rebalance import pinning
 from perfguard.rebalance.types import Flight
-from perfguard.shutdown import Shutdown
+from perfguard.requests import Shutdown
 from perfguard.store import Store
 
 from .fakes.cluster import BALANCER, FakeCluster

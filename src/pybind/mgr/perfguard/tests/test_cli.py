@@ -14,7 +14,7 @@ import pytest
 from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdCounters, OsdPlace, Readings
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
-from perfguard.shutdown import Shutdown
+from perfguard.requests import Shutdown
 
 from .fakes.driver import Driver
 

@@ -8,9 +8,9 @@ import pytest
 
 from ..mitigation.types import Revert
 from perfguard.errors import CHECK, Refused
-from perfguard.journal import OWNER
 from perfguard.rebalance.orders import Order
-from perfguard.shutdown import Shutdown
+from perfguard.requests import Shutdown
+from perfguard.store import OWNER
 
 from .fakes.cluster import FakeCluster, MemoryKv
 from .fakes.driver import OPTIONS, Driver

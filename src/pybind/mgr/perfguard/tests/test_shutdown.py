@@ -12,7 +12,7 @@ from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
 from perfguard.probe.resources import Site, probe_rows
 from perfguard.rebalance.requests import Request
-from perfguard.shutdown import Shutdown
+from perfguard.requests import Shutdown
 from perfguard.store import REQUESTS, Store
 
 from .fakes.cluster import FakeCluster

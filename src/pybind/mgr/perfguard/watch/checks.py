@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..errors import warning
 from ..events import Event
-from ..words import pgs_are
+from ..tables import pgs_are
 from .pools import PoolLatency
 from .slow_osds import whole_hosts
 from .state import Sight, Watch
