@@ -1,27 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Errors: one tree of those that perfguard raises, and what is made of errors that recur.
+"""Errors that perfguard raises, reasons that it gives, and health checks about itself.
 
-Each error that recurs is logged once, and a loop that fails every turn is a health check.
+An error that recurs is logged once. A loop that fails in every turn raises a health check.
 """
 import errno
 import traceback
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
-#: Ceph keeps so many lines of a health check's detail.
-DETAIL_LINES = 50
-
-
-def warning(summary: str, detail: Sequence[str]) -> Dict[str, Any]:
-    return {'severity': 'warning', 'summary': summary, 'count': len(detail),
-            'detail': list(detail[:DETAIL_LINES])}
-
-
 CHECK = 'PERFGUARD_LOOP_FAILED'
 #: Turns in a row that fail until operators hear of it: one may meet a mon or an OSD that is gone.
 FAILED_TURNS = 3
 #: Places that are remembered; from then on tracebacks are logged again.
 MOST_PLACES = 200
+#: Ceph keeps so many lines of a health check's detail.
+DETAIL_LINES = 50
 
 #: Type of an error, and the file and line that raised it: its text may have numbers that change.
 _Place = Tuple[str, str, int]
@@ -49,74 +42,7 @@ class InvalidValue(PerfguardError, ValueError):
     errno = errno.EINVAL
 
 
-class Tracebacks:
-    """Which errors were logged already. For one thread."""
-
-    def __init__(self) -> None:
-        self._known: Set[_Place] = set()
-
-    def is_new(self, error: Exception) -> bool:
-        """Once for each type and place."""
-        place = _place(error)
-        if place in self._known:
-            return False
-        if len(self._known) >= MOST_PLACES:
-            self._known.clear()
-        self._known.add(place)
-        return True
-
-
-def _place(error: Exception) -> _Place:
-    frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
-    return (type(error).__name__, last.filename if last else '', last.lineno or 0 if last else 0)
-
-
-def too_old(withheld: Sequence[str]) -> str:
-    """Why this mgr does nothing: a newer perfguard wrote these documents."""
-    return ('a newer perfguard wrote the stored state (%s%s): this version sends nothing' % (
-        withheld[0], ' and %d more' % (len(withheld) - 1) if len(withheld) > 1 else ''))
-
-
-def old_check(why: str) -> Dict[str, Any]:
-    """As MgrModule.set_health_checks takes it, while the stored state is a newer perfguard's."""
-    return {CHECK: warning('perfguard does nothing: its state was written by a newer version', [
-        why, 'upgrade perfguard on this mgr, or hand over to an mgr that has the newer version: '
-        '"ceph mgr fail"'])}
-
-
-def idle_check(why: str) -> Dict[str, Any]:
-    """As MgrModule.set_health_checks takes it, while this mgr must not act."""
-    return {CHECK: warning('perfguard is idle: its journal belongs to another mgr', [
-        why, 'perfguard checks every 30 s whether this mgr is the active one, and then continues; '
-        '"ceph mgr fail" activates another mgr'])}
-
-
-class FailedTurns:
-    """Turns of the loop that failed in a row."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._last = ''
-
-    def note(self, error: Exception) -> None:
-        self._count += 1
-        self._last = '%s: %s' % (type(error).__name__, ' '.join(str(error).split())[:500])
-
-    def clear(self) -> None:
-        self._count = 0
-
-    def check(self) -> Dict[str, Any]:
-        """As MgrModule.set_health_checks takes it."""
-        if self._count < FAILED_TURNS:
-            return {}
-        return {CHECK: warning('the perfguard loop failed %d times in a row' % self._count, [
-            'last error: %s' % self._last,
-            'the data that perfguard shows is out of date, and perfguard neither releases nor '
-            'stops anything; the log of the active mgr has the traceback'])}
-
-
-# ---- Why things are as they are: a code for programs beside the text for people
+# ---- Reasons: a code for programs beside the text for people
 
 class Code:
     """Codes of reasons. They are stable, where texts are not; the manual explains each.
@@ -210,3 +136,77 @@ def as_json(reasons: Iterable[Reason]) -> List[Dict[str, str]]:
 
 def texts(reasons: Iterable[Reason]) -> List[str]:
     return [reason.text for reason in reasons]
+
+
+# ---- Errors that recur, and health checks
+
+def warning(summary: str, detail: Sequence[str]) -> Dict[str, Any]:
+    return {'severity': 'warning', 'summary': summary, 'count': len(detail),
+            'detail': list(detail[:DETAIL_LINES])}
+
+
+class Tracebacks:
+    """Which errors were logged already. For one thread."""
+
+    def __init__(self) -> None:
+        self._known: Set[_Place] = set()
+
+    def is_new(self, error: Exception) -> bool:
+        """Once for each type and place."""
+        place = _place(error)
+        if place in self._known:
+            return False
+        if len(self._known) >= MOST_PLACES:
+            self._known.clear()
+        self._known.add(place)
+        return True
+
+
+def _place(error: Exception) -> _Place:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    return (type(error).__name__, last.filename if last else '', last.lineno or 0 if last else 0)
+
+
+def too_old(withheld: Sequence[str]) -> str:
+    """Why this mgr does nothing: a newer perfguard wrote these documents."""
+    return ('a newer perfguard wrote the stored state (%s%s): this version sends nothing' % (
+        withheld[0], ' and %d more' % (len(withheld) - 1) if len(withheld) > 1 else ''))
+
+
+def old_check(why: str) -> Dict[str, Any]:
+    """As MgrModule.set_health_checks takes it, while the stored state is a newer perfguard's."""
+    return {CHECK: warning('perfguard does nothing: its state was written by a newer version', [
+        why, 'upgrade perfguard on this mgr, or hand over to an mgr that has the newer version: '
+        '"ceph mgr fail"'])}
+
+
+def idle_check(why: str) -> Dict[str, Any]:
+    """As MgrModule.set_health_checks takes it, while this mgr must not act."""
+    return {CHECK: warning('perfguard is idle: its journal belongs to another mgr', [
+        why, 'perfguard checks every 30 s whether this mgr is the active one, and then continues; '
+        '"ceph mgr fail" activates another mgr'])}
+
+
+class FailedTurns:
+    """Turns of the loop that failed in a row."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last = ''
+
+    def note(self, error: Exception) -> None:
+        self._count += 1
+        self._last = '%s: %s' % (type(error).__name__, ' '.join(str(error).split())[:500])
+
+    def clear(self) -> None:
+        self._count = 0
+
+    def check(self) -> Dict[str, Any]:
+        """As MgrModule.set_health_checks takes it."""
+        if self._count < FAILED_TURNS:
+            return {}
+        return {CHECK: warning('the perfguard loop failed %d times in a row' % self._count, [
+            'last error: %s' % self._last,
+            'the data that perfguard shows is out of date, and perfguard neither releases nor '
+            'stops anything; the log of the active mgr has the traceback'])}

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import requests as shutdown, status as overview
+from . import status as overview
 from .advise.controller import Advising
 from .advise.types import Advice
 from .cluster.ports import Cluster, View
@@ -35,7 +35,8 @@ from .rebalance.report import progress_id, progress_share, progress_text
 from .rebalance.requests import check, problems, refuse_bad_options, Request
 from .rebalance.throttle import Room
 from .rebalance.types import Campaign
-from .requests import AnsweredOrder, Json, PendingOrder, Promised, Requests
+from .requests import (CLOSING, SAFE, AnsweredOrder, Json, Leaving, PendingOrder, Promised,
+                       Requests, losses, next_request, refuse)
 from .status import Published
 from .store import Journal, Store, found, found_earlier
 from .watch.checks import KINDS
@@ -85,7 +86,7 @@ class Loop:
         self.journal = Journal(cluster, store)
         #: Whether this mgr was found to own the journal in this turn; None: not asked yet.
         self._owns: Optional[bool] = None
-        self.leaving = shutdown.Leaving(store)
+        self.leaving = Leaving(store)
         self._tools = tools or ToolThread(self.wake)
         self.rebalance = RebalanceController(
             cluster, store, options, clock, self._tools, self._note, self._kept, self._may_write,
@@ -134,7 +135,7 @@ class Loop:
         seen = self.published
         # An abort is the way out where what is finished cannot end.
         if self.leaving.wanted and not self.leaving.done and request.verb != 'abort':
-            raise Refused(errno.EBUSY, shutdown.CLOSING)
+            raise Refused(errno.EBUSY, CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
         refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
 
@@ -401,11 +402,11 @@ class Loop:
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
                    options: Options) -> Json:
         if not self.leaving.wanted:
-            losses = shutdown.losses(self.rebalance.campaign, len(self.rebalance.pins),
-                                     self.probing.active_id)
+            found = losses(self.rebalance.campaign, len(self.rebalance.pins),
+                           self.probing.active_id)
             if not pending.order.sure:
-                shutdown.refuse(losses)
-            self._note(Event('request', 'shutdown', '; '.join(losses)))
+                refuse(found)
+            self._note(Event('request', 'shutdown', '; '.join(found)))
             self.leaving.begin(seen.now)
             self._leave(seen)
         return {**held_to_json(self._held(seen)), 'safe': self.leaving.done,
@@ -416,13 +417,13 @@ class Loop:
         if not self.leaving.wanted or self.leaving.done:
             return
         self.probing.stop('perfguard is shutting down')
-        request = shutdown.next_request(self.rebalance.campaign)
+        request = next_request(self.rebalance.campaign)
         if request is not None:
             self.rebalance.apply(request, seen.now)
         elif not self.rebalance.open and not self.probing.busy \
                 and not self._mitigating.held and self._may_write():
             self.leaving.finish()
-            self._note(Event('shutdown', shutdown.SAFE))
+            self._note(Event('shutdown', SAFE))
 
     def _held(self, seen: Observation) -> List[Row]:
         return self.rebalance.held(seen.osdmap) + self._mitigating.held + self.probing.held

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The shell around perfguard: options, wiring, the serve loop. No logic."""
+"""The shell around perfguard: options, wiring, the serve loop, the self-test. No logic."""
 import json
 import logging
 import threading
 import time
-from typing import Any, List
+from typing import Any, Callable, List
 
-from mgr_module import MgrModule, Option
+from mgr_module import MgrModule, MgrStandbyModule, Option
 
-from . import selftest
+from . import VERSION, tables
 from .cli import Commands
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_database, notify_types
-from .errors import Tracebacks
+from .errors import PerfguardError, Tracebacks
 from .loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage
 from .options import OPTIONS, LiveOptions
 from .probe.archive import SCHEMA
-from .standby import StandbyModule  # noqa: F401
+from .status import Published, overview
 from .store import Store
-from .version import VERSION
-from .web.overview import overview
 
 log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the options: standby modules are not told of changes.
+LOOK_SECONDS = 5.0
 
 
 class Module(Commands, MgrModule):
@@ -77,8 +78,8 @@ class Module(Commands, MgrModule):
         # A page of its own: that of the endpoint belongs to the endpoint's thread.
         page = MetricsPage(self._build)
         published = self.loop.published
-        selftest.run(self, published, lambda: page.text(published, self.loop.probed()),
-                     time.time())
+        run_self_test(self, published, lambda: page.text(published, self.loop.probed()),
+                      time.time())
 
     def _build(self) -> Build:
         return Build(VERSION, self.version, 'mgr.' + self.get_mgr_id())
@@ -88,7 +89,7 @@ class Module(Commands, MgrModule):
         self.loop.stop()
 
     def dashboard_overview(self, since: float, pools: List[str]) -> str:
-        """For the dashboard, which asks through MgrModule.remote: JSON of web/overview.py.
+        """For the dashboard, which asks through MgrModule.remote: JSON of status.overview.
 
         `since`: seconds since the epoch; `pools`: ids, those of none are left out.
         """
@@ -106,3 +107,64 @@ class Module(Commands, MgrModule):
 
     def notify(self, notify_type: Any, notify_id: str) -> None:
         self.loop.wake_for_map()
+
+
+# ---- What "ceph mgr self-test module perfguard" does: it reads only, and changes nothing
+
+#: Handlers that take nothing but a format.
+READS = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'mitigation_ls', 'history',
+         'rebalance_status', 'rebalance_plan', 'rebalance_ls', 'probe_ls', 'probe_baseline_ls',
+         'probe_schedule_ls')
+
+
+class SelfTestFailed(PerfguardError):
+    """One line that names what failed."""
+
+
+def run_self_test(commands: Any, published: Published, metrics: Callable[[], bytes],
+                  now: float) -> None:
+    """Raises SelfTestFailed, or whatever the module itself raises."""
+    if not published.turned:
+        raise SelfTestFailed('the loop has not completed an iteration yet')
+    age = now - published.turned
+    if age > published.stale_after:
+        raise SelfTestFailed('the loop completed its last iteration %d s ago (limit %d s)'
+                             % (age, published.stale_after))
+    for name in READS:
+        for format_ in tables.FORMATS:
+            _answered(name, format_, getattr(commands, name)(format=format_))
+    if b'ceph_perfguard_info' not in metrics():
+        raise SelfTestFailed('the metrics are incomplete')
+
+
+def _answered(name: str, format_: str, answer: Any) -> None:
+    retval, out, error = answer
+    if retval or not out:
+        raise SelfTestFailed('%s --format %s: %d %s' % (name, format_, retval, error))
+    if format_ != 'plain' and not isinstance(json.loads(out), dict):
+        raise SelfTestFailed('%s --format %s: no JSON object' % (name, format_))
+
+
+# ---- An mgr that is not active: an empty page where Prometheus looks for metrics
+
+class StandbyModule(MgrStandbyModule):
+    MODULE_OPTIONS = [Option(**spec) for spec in OPTIONS]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stop = threading.Event()
+
+    def serve(self) -> None:
+        endpoint = Endpoint(lambda: b'', lambda: place_of(self.get_localized_module_option))
+        try:
+            while not self._stop.is_set():
+                try:
+                    endpoint.tend()
+                except Exception:
+                    log.exception('could not update the metrics server')
+                self._stop.wait(LOOK_SECONDS)
+        finally:
+            endpoint.close()
+
+    def shutdown(self) -> None:
+        self._stop.set()

@@ -211,10 +211,11 @@ class Requests:
             pending.done.set()
 
 
-# ---- `perfguard shutdown`: everything that is borrowed goes back, so that the module may be d
+# ---- `perfguard shutdown`: everything borrowed is given back, so that the module may be disabled.
+# Ceph runs no code of a module that is disabled, so this has to come first. It survives a failover.
 
 #: Document in the store while the shutdown is going on.
-DOCUMENT = 'shutdown'
+SHUTDOWN = 'shutdown'
 SAFE = 'every borrowed setting is given back: "ceph mgr module disable perfguard" is safe now'
 CLOSING = ('perfguard is shutting down: "ceph perfguard held" lists the settings that '
            'are not given back yet')
@@ -236,15 +237,15 @@ class Leaving:
         self.done = False
 
     def load(self) -> None:
-        self.wanted = self._store.get(DOCUMENT) is not None
+        self.wanted = self._store.get(SHUTDOWN) is not None
 
     def begin(self, now: float) -> None:
         if not self.wanted:
-            self._store.put(DOCUMENT, {'since': now})
+            self._store.put(SHUTDOWN, {'since': now})
             self.wanted = True
 
     def finish(self) -> None:
-        self._store.remove(DOCUMENT)
+        self._store.remove(SHUTDOWN)
         self.done = True
 
     def reopen(self) -> None:

@@ -8,11 +8,12 @@ from .holds import Row
 from .mitigation.controller import Mitigated
 from .observation import Observation
 from .options import Options
+from .probe.report import Probed
 from .rebalance import report
 from .rebalance.pinning import unpinnable_excess, waiting
 from .rebalance.report import to_check
 from .rebalance.requests import Request, apply, check
-from .rebalance.types import Campaign, ENDED, Phase
+from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
 from .tables import pgs, pgs_are, seconds_text
 from .watch.controller import Watched
@@ -219,3 +220,34 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
         'campaign, if they are known',
         '"ceph perfguard rebalance finish --keep" turns the pins into ordinary upmaps and gives '
         'back the balancer, which may move them']
+
+
+# ---- What the page of the dashboard is shown in one answer
+
+#: In one answer, which is asked for again and again.
+MOST_EVENTS = 100
+MOST_PROBES = 20
+MOST_PGS = 50
+
+
+def overview(published: Published, probed: Probed, drawn: Json, since: float, now: float) -> Json:
+    """`drawn`: Watch.drawn; `since` and `now`: seconds since the epoch, of the mgr's clock."""
+    return {
+        'now': round(now, 3), 'turned': round(published.turned, 3),
+        'stale_after': round(published.stale_after, 3), 'status': aged(published, now),
+        'rebalance': _bounded(published.rebalance, 'unpinnable'),
+        'mitigation': published.mitigated.listing,
+        'laggy': _bounded(published.watched.laggy, 'pgs'),
+        'events': _newer(published.events, since),
+        'probe': probed.listing(MOST_PROBES),
+        'schedules': probed.schedules_json()['schedules'], 'series': drawn}
+
+
+def _bounded(document: Json, key: str) -> Json:
+    """With the first PGs of a list, and how many there are."""
+    pgs = document.get(key, [])
+    return {**document, key: pgs[:MOST_PGS], key + '_count': len(pgs)}
+
+
+def _newer(events: Sequence[Json], since: float) -> List[Json]:
+    return [event for event in events[-MOST_EVENTS:] if event['time'] > since]

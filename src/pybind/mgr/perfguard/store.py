@@ -267,7 +267,7 @@ def _encode(document: Any, sequence: int) -> Tuple[str, List[str]]:
     return json.dumps({**head, 'version': PARTED, 'parts': len(parts)}), parts
 
 
-# ---- What of the stored state could not be read, in words
+# ---- What could not be read of the stored state, in words
 
 #: Where requests wait in the store.
 REQUESTS = 'requests'
@@ -304,7 +304,12 @@ def found_earlier(store: Store) -> List[str]:
     return texts + ([ADVICE] if 'campaign' in names else [])
 
 
-# ---- Whether the mons keep what was journalled, and whether this mgr is still the one that ma
+# ---- Whether the mons keep what was journalled, and whether this mgr may still act.
+#
+# Ceph only logs a write that fails, and an mgr reads its own cache. So what matters is read back
+# from the mons before anything is sent. The same reading shows another mgr that has become active:
+# each writes its gid under `owner` when it does. A write may reach the mons late, when another mgr
+# has taken over long ago: so the mgr that the MgrMap names owns the journal again.
 
 #: Key of the mgr that became active last.
 OWNER = 'owner'

@@ -8,8 +8,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
-SHARED = frozenset({'errors', 'events', 'health', 'holds', 'observation', 'options', 'reasons',
-                    'store', 'tables', 'window', 'words', 'compat', 'version'})
+SHARED = frozenset({'errors', 'events', 'holds', 'observation', 'options', 'store',
+                    'tables', 'window', 'compat'})
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {
     'watch': frozenset(), 'rebalance': frozenset({'watch', 'upmap'}),
@@ -125,7 +125,7 @@ def test_no_package_imports_itself_through_others() -> None:
 
 def test_only_the_shell_and_the_cluster_know_the_mgr() -> None:
     knowing = {name for name in MODULES if 'mgr_module' in foreign_imports(name)}
-    assert {part_of(name) for name in knowing} <= {'cluster', 'module', 'standby', 'compat'}
+    assert {part_of(name) for name in knowing} <= {'cluster', 'module', 'compat'}
     assert 'module' in knowing
 
 

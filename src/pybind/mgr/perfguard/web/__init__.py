@@ -2,5 +2,5 @@
 """perfguard in the Ceph dashboard: REST API and page.
 
 `controllers` runs in the dashboard's module and asks perfguard's module through MgrModule.remote;
-`overview` runs in perfguard's own. `routes`, which both agree on, imports neither.
+`status.overview` runs in perfguard's own. `routes`, which both agree on, imports neither.
 """

@@ -6,6 +6,7 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 
 import pytest
 
+from perfguard import VERSION
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
 from perfguard.metrics.page import CHECKS, Build, MetricsPage
 from perfguard.metrics.probes import MAX_SUBJECTS, target_text
@@ -17,7 +18,6 @@ from perfguard.probe.schedule import schedule_of
 from perfguard.probe.types import Target
 from perfguard.rebalance.types import Phase
 from perfguard.status import Published
-from perfguard.version import VERSION
 
 from ..fakes import probe_records
 from ..fakes.driver import OPTIONS, Driver

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""serve() of the module and of its standby, with a stub in place of what only ceph-mgr has."""
+"""The module, its standby and its self-test, with a stub in place of what only ceph-mgr has."""
 import enum
 import importlib
+import json
 import logging
 import sys
 import threading
 import types
-from typing import Any, Callable, Iterator, List, Optional
+from dataclasses import replace
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 from unittest import mock
 
 import pytest
 
+from perfguard.status import Published
+
 #: Those that import mgr_module.
 SHELL = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.osd_commands',
          'perfguard.cluster.mgr', 'perfguard.cluster.perf_queries', 'perfguard.cluster.sensors',
-         'perfguard.module', 'perfguard.standby')
+         'perfguard.module')
 
 
 def as_it_is(_: str) -> Callable[[Any], Any]:
@@ -106,7 +110,7 @@ def test_everything_is_closed_whatever_fails(failing: str) -> None:
 
 def test_a_standby_goes_on_after_a_bad_turn(monkeypatch: pytest.MonkeyPatch,
                                             caplog: pytest.LogCaptureFixture) -> None:
-    standby = importlib.import_module('perfguard.standby')
+    standby = importlib.import_module('perfguard.module')
     monkeypatch.setattr(standby, 'LOOK_SECONDS', 0)
     calls: List[str] = []
     module = standby.StandbyModule()
@@ -125,3 +129,47 @@ def test_a_standby_goes_on_after_a_bad_turn(monkeypatch: pytest.MonkeyPatch,
     with caplog.at_level(logging.ERROR):
         module.serve()
     assert calls == ['tend', 'tend', 'close'] and len(caplog.records) == 2
+
+
+# ---- the self-test fails where the module does. On real clusters: qa/tests/test_module.py
+
+TURNED = Published(turned=100.0, stale_after=20.0)
+
+
+def shell() -> Any:
+    return importlib.import_module('perfguard.module')
+
+
+class Commands:
+    """All answer well, but those that a test makes fail."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or name not in shell().READS:  # pytest looks for some of these
+            raise AttributeError(name)
+        return lambda format: (0, json.dumps({'a': 1}), '')
+
+
+def failing(name: str, answer: Tuple[int, str, str]) -> Commands:
+    commands = Commands()
+    setattr(commands, name, lambda format: answer)
+    return commands
+
+
+def metrics() -> bytes:
+    return b'ceph_perfguard_info 1\n'
+
+
+def test_it_passes() -> None:
+    shell().run_self_test(Commands(), TURNED, metrics, 110.0)
+
+
+@pytest.mark.parametrize('commands, published, page, now, why', [
+    (Commands(), replace(TURNED, turned=0.0), metrics, 110.0, 'not completed an iteration'),
+    (Commands(), TURNED, metrics, 121.0, '21 s ago'),
+    (failing('osds', (-11, '', 'try again')), TURNED, metrics, 110.0, 'osds .*try again'),
+    (failing('pools', (0, '', '')), TURNED, metrics, 110.0, 'pools'),
+    (failing('events', (0, '[]', '')), TURNED, metrics, 110.0, 'events .*no JSON object'),
+    (Commands(), TURNED, lambda: b'', 110.0, 'metrics')])
+def test_it_fails(commands: Any, published: Published, page: Any, now: float, why: str) -> None:
+    with pytest.raises(shell().SelfTestFailed, match=why):
+        shell().run_self_test(commands, published, page, now)

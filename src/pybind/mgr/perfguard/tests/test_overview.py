@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from perfguard.status import Published, aged, with_pins
-from perfguard.web.overview import MOST_EVENTS, MOST_PGS, MOST_PROBES, overview
+from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, aged, overview,
+                              with_pins)
 
-from ..fakes.driver import Driver
-from ..probe.test_report import PROBED, record
+from .fakes.driver import Driver
+from .probe.test_report import PROBED, record
 
 SERIES = {'cluster': {'columns': [], 'rows': []}, 'pools': {}}
 
