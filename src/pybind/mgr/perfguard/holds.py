@@ -26,3 +26,16 @@ def shell(command: Mapping[str, Any]) -> str:
 
 def to_json(rows: Iterable[Row]) -> Dict[str, Any]:
     return {'held': [asdict(row) for row in rows]}
+
+
+def same_value(one: Optional[str], other: Optional[str]) -> bool:
+    """Whether two values are the same to a daemon: the mons write 0.1 as "0.100000".
+
+    None: not set.
+    """
+    if one is None or other is None:
+        return one is other
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one.strip() == other.strip()

@@ -14,7 +14,8 @@ from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, Lis
                     Optional, Sequence, TextIO, Tuple)
 
 from .cluster.crush import CrushRules
-from .cluster.dumps import CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows, wrong_pg_dump
+from .cluster.osdmap import (CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows,
+                             wrong_pg_dump)
 from .cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
 from .errors import PerfguardError
 from .tables import plural

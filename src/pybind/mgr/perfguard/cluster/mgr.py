@@ -13,11 +13,10 @@ from mgr_module import CommandResult, MgrModule
 
 from . import crush_preview, inventory
 from .crush import CrushRules
-from .dumps import osdmap_from_dump
 from .osd_commands import Asking, Inquiry
 from .osd_replies import store_and_drive
-from .pg_states import count_states, pool_counts
-from .pg_summary import PgSummary
+from .osdmap import osdmap_from_dump
+from .pgs import PgSummary, count_states, pool_counts
 from .ports import Outlook, View
 from .sensors import Sensors
 from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolSpace, Question,

@@ -14,8 +14,7 @@ from .histograms import Sampler
 from .osd_commands import Asking
 from .osd_replies import drive_model, unreadable_pgs, untrimmed_epochs
 from .perf_queries import PerfQueries
-from .pg_states import count_states
-from .pg_summary import PgSummary
+from .pgs import PgSummary, count_states
 from .ports import View
 from .types import Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals, UnreadablePg
 

@@ -6,10 +6,9 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import NO_OSD, OsdMap, Question, Signals
-from ..cluster.values import same_value
 from ..errors import Reason, Refused
 from ..events import Event
-from ..holds import Row
+from ..holds import Row, same_value
 from ..observation import Observation
 from ..options import Options
 from ..rebalance.holds import NOREBALANCE

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import Signals
-from ..cluster.values import same_value
 from ..errors import Code, Reason, texts
 from ..events import Event
+from ..holds import same_value
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,

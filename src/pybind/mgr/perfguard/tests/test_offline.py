@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.cluster.dumps import WrongDump, osdmap_from_dump
+from perfguard.cluster.osdmap import WrongDump, osdmap_from_dump
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import plan_pins
 from perfguard.upmap.commands import as_line, entry_commands

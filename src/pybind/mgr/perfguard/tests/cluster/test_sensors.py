@@ -12,7 +12,7 @@ from perfguard.cluster import osd_replies
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.osd_replies import (Histograms, drive_model, histograms, ping_times,
                                            unreadable_pgs, untrimmed_epochs)
-from perfguard.cluster.pg_states import count_states, pool_counts
+from perfguard.cluster.pgs import count_states, pool_counts
 from perfguard.cluster.types import (ClientOps, NO_OSD, Ops, Osd, OsdCounters, OsdMap, OsdPlace,
                                      PgCounts, PgWrites, Placement, Pool, Readings, Signals)
 

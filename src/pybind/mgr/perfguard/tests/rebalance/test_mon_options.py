@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping, Optional
 import pytest
 
 from perfguard.cluster.types import Osd, OsdMap, Pool
-from perfguard.cluster.values import same_value
+from perfguard.holds import same_value
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.holds import epoch_of

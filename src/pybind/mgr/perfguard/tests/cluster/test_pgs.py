@@ -2,7 +2,7 @@
 """How often ceph-mgr goes through all PGs."""
 from typing import Any, Dict
 
-from perfguard.cluster.pg_summary import PgSummary
+from perfguard.cluster.pgs import PgSummary
 from perfguard.cluster.types import NO_OSD, PgCounts
 
 PERIOD = 5.0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Reads what Ceph prints as JSON, and what ceph-mgr's get() returns, into the frozen types."""
-from typing import Any, Dict, FrozenSet, Mapping, Union
+"""The OSDMap, as Ceph prints it as JSON and as ceph-mgr's get() returns it, in the frozen types."""
+from typing import Any, FrozenSet, Mapping
 
 from ..errors import InvalidValue
-from .types import RJENKINS, Osd, OsdMap, PgSets, Pool
+from .types import RJENKINS, Osd, OsdMap, Pool
 
 #: pg_pool_t::TYPE_ERASURE
 _ERASURE = 3
@@ -72,36 +72,3 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         quota_bytes=int(dumped.get('quota_max_bytes', 0)),
         quota_objects=int(dumped.get('quota_max_objects', 0)),
         object_hash=int(dumped.get('object_hash', RJENKINS)))
-
-
-def pg_rows(dump: Any) -> Any:
-    """The list of PGs in a PG dump; releases differ in what is around it. WrongDump if none."""
-    if isinstance(dump, dict):
-        dump = dump.get('pg_map', dump)
-    if isinstance(dump, dict):
-        dump = dump.get('pg_stats')
-    if not isinstance(dump, list):
-        raise wrong_pg_dump()
-    return dump
-
-
-def wrong_pg_dump() -> WrongDump:
-    return WrongDump('not the output of "ceph pg dump pgs_brief -f json"')
-
-
-#: What keep_remapped makes of a PG whose up set is its acting set.
-CLEAN = None
-
-
-def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
-    """An object_hook for json.load of a PG dump: only remapped PGs are ever kept.
-
-    A large cluster has hundreds of thousands of PGs, and what a few of them need must not cost
-    the memory of all.
-    """
-    up, acting = row.get('up'), row.get('acting')
-    if not isinstance(up, list) or not isinstance(acting, list) or 'pgid' not in row:
-        return row
-    if up == acting:
-        return CLEAN
-    return PgSets(row['pgid'], tuple(up), tuple(acting), row.get('state', ''))
