@@ -14,14 +14,13 @@ from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, Lis
                     Optional, Sequence, TextIO, Tuple)
 
 from .cluster.crush import CrushRules
-from .cluster.osdmap import (CLEAN, WrongDump, keep_remapped, osdmap_from_dump, pg_rows,
-                             wrong_pg_dump)
+from .cluster.osdmap import WrongDump, osdmap_from_dump
+from .cluster.pgs import CLEAN, keep_remapped, pg_rows, wrong_pg_dump
 from .cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
 from .errors import PerfguardError
 from .tables import plural
-from .upmap.commands import as_line, entry_commands
 from .upmap.pins import Unpinnable, plan_pin, skip_reason
-from .upmap.semantics import out_osds
+from .upmap.semantics import as_line, entry_commands, out_osds
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PGs: by the OSDs of their acting sets, counts of their states, and rows of a PG dump."""
 import time
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional, Protocol, Tuple, Union
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional, Protocol, Tuple,
+                    Union)
 
 from .osdmap import WrongDump
 from .types import NO_OSD, PgCounts, PgSets, Pool

@@ -5,7 +5,7 @@ from typing import Any, FrozenSet, List, Optional, Protocol, Sequence, Set, Tupl
 
 from ..cluster.types import INPUT
 from ..observation import BALANCER
-from ..upmap.commands import Command, entry_commands, prime_commands
+from ..upmap.semantics import Command, entry_commands, prime_commands
 from .types import Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption, SetWeight
 
 

@@ -12,7 +12,7 @@ import pytest
 from perfguard.cluster.osdmap import WrongDump, osdmap_from_dump
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import plan_pins
-from perfguard.upmap.commands import as_line, entry_commands
+from perfguard.upmap.semantics import as_line, entry_commands
 
 MODULES = Path(__file__).resolve().parents[2]
 

@@ -4,9 +4,9 @@
 The same in Pacific, Reef and Tentacle. ``out`` is always the set of OSD ids whose reweight is 0;
 neither the CRUSH weight nor whether an OSD is up matters when an entry is applied.
 """
-from typing import Container, FrozenSet, List, Mapping, Optional
+from typing import Any, Container, Dict, FrozenSet, List, Mapping, Optional
 
-from ..cluster.types import Items, Osd, OsdSet, Pair, Pool, UpmapEntry, seed_of
+from ..cluster.types import NO_OSD, Items, Osd, OsdSet, Pair, Pool, UpmapEntry, seed_of
 
 
 def out_osds(osds: Mapping[int, Osd]) -> FrozenSet[int]:
@@ -107,3 +107,45 @@ def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
         if source & ~(1 << (source.bit_length() - 1)) == seed:
             return 'PG %d.%x is about to merge into it' % (pool.id, source)
     return None
+
+
+# ---- The mon commands that change upmap entries
+
+#: A command as the mon takes it: "prefix" and its arguments.
+Command = Dict[str, Any]
+
+
+def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[Command]:
+    """The commands that turn one entry of a PG into another, and no more than it takes.
+
+    Removals come first: a new vector with old items on top of it, or the reverse, is a third
+    set, and if that one is illegal the mon cancels both.
+    """
+    commands: List[Command] = []
+    if present.items and not wanted.items:
+        commands.append({'prefix': 'osd rm-pg-upmap-items', 'pgid': pgid})
+    if present.vector is not None and wanted.vector is None:
+        commands.append({'prefix': 'osd rm-pg-upmap', 'pgid': pgid})
+    if wanted.vector is not None and wanted.vector != present.vector:
+        commands.append({'prefix': 'osd pg-upmap', 'pgid': pgid, 'id': list(wanted.vector)})
+    if wanted.items and wanted.items != present.items:
+        commands.append({'prefix': 'osd pg-upmap-items', 'pgid': pgid,
+                         'id': [osd for pair in wanted.items for osd in pair]})
+    return commands
+
+
+def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
+    """The command that keeps a PG served by `acting` when its up set changes; () and sets with a
+    hole: none.
+
+    It has to come before that change: a pg_temp that equals the up set goes with the next epoch.
+    """
+    if not acting or NO_OSD in acting:
+        return []
+    return [{'prefix': 'osd pg-temp', 'pgid': pgid, 'id': list(acting)}]
+
+
+def as_line(command: Command) -> str:
+    """A command of this file as one types it."""
+    words = ['ceph', command['prefix'], command['pgid'], *map(str, command.get('id', ()))]
+    return ' '.join(words)
