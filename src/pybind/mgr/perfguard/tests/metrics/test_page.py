@@ -8,8 +8,7 @@ import pytest
 
 from perfguard import VERSION
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
-from perfguard.metrics.page import CHECKS, Build, MetricsPage
-from perfguard.metrics.probes import MAX_SUBJECTS, target_text
+from perfguard.metrics.page import Build, CHECKS, MAX_SUBJECTS, MetricsPage, target_text
 from perfguard.metrics.text import labels, render
 from perfguard.probe.baseline import Baselines, Regression
 from perfguard.probe.records import CANCELLED, FAILED
