@@ -6,8 +6,6 @@ import json
 import time
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
-from prettytable import PrettyTable
-
 
 def plural(number: int, noun: str) -> str:
     """As in "1 pin" or "12 pins"."""
@@ -39,6 +37,8 @@ def render(data: Json, format_: str, plain: Callable[[Json], str]) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], left: Sequence[str] = ()) -> str:
     """A table with numbers to the right; `left` names the columns of words."""
+    # Not at the top: perfguard-plan, which prints no table, needs nothing but Python.
+    from prettytable import PrettyTable
     pretty = PrettyTable(list(columns), border=False)
     for column in columns:
         pretty.align[column] = 'l' if column in left else 'r'

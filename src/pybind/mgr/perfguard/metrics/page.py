@@ -1,15 +1,247 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The whole page that Prometheus reads."""
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from collections import Counter
+from statistics import median
+from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from .. import errors
+from ..mitigation.types import Rung, Stage
 from ..probe import resources
+from ..probe.records import CANCELLED, RunRecord
 from ..probe.report import Probed
+from ..probe.stats import Key, Repetition, measured
+from ..probe.types import Target
+from ..rebalance.types import Campaign, Phase
 from ..status import HELD_PINS, Published
 from ..watch.checks import CHRONIC, LAGGY, LATENCY, SLOW
-from . import campaign, watch
-from .probes import ProbeMetrics
-from .text import Sample, labels, render
+from .text import Sample, joined, labels, render, seconds, state_set
+
+Json = Mapping[str, Any]
+#: Samples of metrics, by the metric's name without the prefix.
+Found = Dict[str, List[Sample]]
+
+# ---- Metrics of the campaign and of the mitigation
+
+MODES = ('off', 'observe', 'act')
+#: States of rungs that are worth a metric: others are those of rungs that nothing holds.
+STATES = (Stage.HELD.value, Stage.WOULD.value, Stage.UNDOING.value)
+
+
+def campaign_samples(rebalance: Json, known: Optional[Campaign]) -> Found:
+    """`rebalance`: as `rebalance status` prints it; empty: the loop has not turned yet."""
+    if not rebalance:
+        return {}
+    counts = [(state, rebalance[state]) for state in ('pinned', 'in_flight', 'released', 'kept')]
+    counts.append(('unpinnable', len(rebalance['unpinnable'])))
+    found: Found = {
+        'campaign_phase': state_set('phase', [phase.value for phase in Phase],
+                                    rebalance['phase']),
+        'campaign_pgs': [(labels(state=state), count) for state, count in counts]}
+    single = {
+        'active': known is not None and known.active, 'id': rebalance['id'] or 0,
+        'paused': rebalance['paused'],
+        'waits_for_window': rebalance['waits_for_window'], 'size_pgs': rebalance['total'],
+        'limit_pgs': rebalance['limit'], 'size_bytes': rebalance['bytes_total'],
+        'moved_bytes': rebalance['bytes_done'], 'eta_seconds': rebalance['eta_seconds'],
+        'started_timestamp_seconds': rebalance['started'],
+        'progress_timestamp_seconds': max(known.progressed, known.phase_since) or None
+        if known is not None else None,
+        'stall_seconds': rebalance['stall_seconds']}
+    for name, value in single.items():
+        found['campaign_' + name] = [('', value)]
+    return found
+
+
+def mitigation_samples(listing: Json) -> Found:
+    """`listing`: as `mitigation ls` prints it."""
+    counts = Counter((row['rung'], row['state']) for row in listing['rungs'])
+    return {
+        'mitigation_mode': state_set('mode', MODES, listing['mode']),
+        'mitigation_rungs': [
+            (labels(rung=rung.value.replace(' ', '_'), state=state), counts[rung.value, state])
+            for rung in Rung for state in STATES]}
+
+
+# ---- Metrics of the watch: the cluster, its pools and OSDs, laggy PGs
+
+OPS = ('read', 'write')
+OP_LABELS = {op: labels(op=op) for op in (*OPS, 'store')}
+#: As rows of `pools` name what is slow.
+KINDS = {'read': 'reads', 'write': 'writes'}
+#: Conditions of PGs by the key that `status` has for each.
+CONDITIONS = tuple((name, name + '_pgs') for name in (
+    'active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling',
+    'backfill_wait', 'backfill_toofull', 'recovering', 'deep_scrubbing'))
+
+
+def cluster_samples(signals: Json) -> Found:
+    """`signals` of `status`; those of the watch are missing while it cannot make sense of what it
+    reads, and all before the first turn."""
+    if not signals:
+        return {}
+    return {
+        'pgs': [(labels(state=name), signals[key]) for name, key in CONDITIONS],
+        'cluster_pgs': [('', signals['pgs'])],
+        'misplaced_ratio': [('', signals['misplaced_ratio'])],
+        'slow_ops': [('', signals['slow_ops'])],
+        'recovery_bytes_per_second': [('', signals['recovery_bytes_per_second'])],
+        'untrimmed_osdmaps': [('', signals.get('untrimmed_osdmaps'))],
+        'client_latency_seconds': _by_op(signals, '_ms'),
+        'client_latency_p99_seconds': _by_op(signals, '_p99_ms'),
+        'client_ops_per_second': [(OP_LABELS[op], signals.get(op + '_rate')) for op in OPS]}
+
+
+def _by_op(row: Json, suffix: str, who: str = '', ops: Sequence[str] = OPS) -> List[Sample]:
+    return [(joined(who, OP_LABELS[op]), seconds(row.get(op + suffix))) for op in ops]
+
+
+def pool_samples(rows: Sequence[Json]) -> Found:
+    """`rows` as `pools` prints them."""
+    found: Found = {}
+    for row in rows:
+        who = labels(pool_id=row['id'], name=row['pool'])
+        for name, suffix in (('pool_latency_seconds', '_ms'),
+                             ('pool_latency_baseline_seconds', '_baseline_ms'),
+                             ('pool_latency_target_seconds', '_target_ms')):
+            found.setdefault(name, []).extend(_by_op(row, suffix, who))
+        for op in OPS:
+            key = joined(who, OP_LABELS[op])
+            found.setdefault('pool_ops_per_second', []).append((key, row[op + '_rate']))
+            found.setdefault('pool_slow', []).append((key, KINDS[op] in row['slow']))
+    return found
+
+
+def osd_samples(rows: Sequence[Json]) -> Found:
+    """`rows` as `osds` prints them."""
+    found: Found = {}
+    for row in rows:
+        who = labels(ceph_daemon='osd.%d' % row['osd'], hostname=row['host'],
+                     device_class=row['device_class'])
+        found.setdefault('osd_latency_seconds', []).extend(
+            _by_op(row, '_ms', who, (*OPS, 'store')))
+        found.setdefault('osd_latency_p99_seconds', []).extend(_by_op(row, '_p99_ms', who))
+        found.setdefault('osd_ops_per_second', []).extend(
+            (joined(who, OP_LABELS[op]), row[op + '_rate']) for op in OPS)
+        for name, value in (
+                ('osd_slowdown_ratio', row['score']), ('osd_slow', row['slow']),
+                ('osd_chronically_slow', row['chronic'] is not None),
+                ('osd_slow_time_ratio', row['slow_time_ratio']),
+                ('osd_ping_seconds', seconds(row['ping_ms'])),
+                ('osd_silent_seconds', row['silent_seconds']),
+                ('osd_laggy_pgs', row['pgs'].get('laggy', 0))):
+            found.setdefault(name, []).append((who, value))
+    return found
+
+
+def suspect_samples(laggy: Json) -> Found:
+    """`laggy` as `laggy` prints it."""
+    return {'osd_laggy_suspect_score': [
+        (labels(ceph_daemon='osd.%d' % each['osd']), each['score'])
+        for each in laggy['suspects']]}
+
+
+# ---- Metrics of probes: the last result of each target and profile
+
+#: Targets and profiles that are told of, those that were probed last.
+MAX_SUBJECTS = 20
+#: Measurements of all of them: a probe of each OSD has one for each OSD, job and direction.
+MAX_MEASURED = 2000
+#: OSDs that are named in a target.
+MAX_NAMED = 8
+#: Profile of runs whose jobs were given in words or in a file.
+CUSTOM = 'custom'
+
+
+class Measurement(NamedTuple):
+    """One direction of one job, in the median of its repetitions."""
+    labels: str
+    #: Zeros where nobody measures it, as in the bench of an OSD's store.
+    latency: float
+    p99: float
+    ops: float
+    bytes: float
+
+
+class ProbeMetrics:
+    """Remembers what ended runs have measured, since working it out goes through every step."""
+
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
+
+    def samples(self, probed: Probed) -> Found:
+        last, whole = _last(probed.records)
+        slower = {each.run for each in probed.regressions}
+        held = [(subject, record) for subject, record in whole.items()
+                if probed.baselines.of(record) is not None]
+        rows = self._measurements(whole)
+        return {
+            'probe_running': [('', probed.running is not None)],
+            'probe_success': [(subject, record.ended_well) for subject, record in last.items()],
+            'probe_ended_timestamp_seconds': [
+                (subject, record.ended) for subject, record in last.items()],
+            'probe_regression': [(subject, record.id in slower) for subject, record in held],
+            'probe_latency_seconds': [(row.labels, row.latency or None) for row in rows],
+            'probe_latency_p99_seconds': [(row.labels, row.p99 or None) for row in rows],
+            'probe_ops_per_second': [(row.labels, row.ops) for row in rows],
+            'probe_bytes_per_second': [(row.labels, row.bytes) for row in rows],
+            'probe_schedule_refused': [
+                (labels(schedule=each.name), bool(probed.refused.get(each.name)))
+                for each in probed.schedules]}
+
+    def _measurements(self, whole: Dict[str, RunRecord]) -> List[Measurement]:
+        known: Dict[Tuple[int, float], Tuple[Measurement, ...]] = {}
+        for subject, record in whole.items():
+            key = (record.id, record.ended)
+            known[key] = self._known[key] if key in self._known else _measure(subject, record)
+        self._known = known
+        return [row for rows in known.values() for row in rows][:MAX_MEASURED]
+
+
+def _last(records: Tuple[RunRecord, ...]) -> Tuple[Dict[str, RunRecord], Dict[str, RunRecord]]:
+    """By target and profile, the newest first: the last run, and the last that came to its end.
+
+    One that was cancelled has found nothing, neither good nor bad.
+    """
+    last: Dict[str, RunRecord] = {}
+    whole: Dict[str, RunRecord] = {}
+    for record in reversed(records):
+        if record.state == CANCELLED:
+            continue
+        subject = labels(target=target_text(record.target), profile=record.profile or CUSTOM)
+        if subject not in last and len(last) == MAX_SUBJECTS:
+            continue
+        last.setdefault(subject, record)
+        if record.ended_well:
+            whole.setdefault(subject, record)
+    return last, whole
+
+
+def target_text(target: Target) -> str:
+    """As `probe ls` names it, but for long lists of OSDs."""
+    if len(target.osds) <= MAX_NAMED:
+        return target.key
+    listed = ','.join(map(str, target.osds))
+    return target.key[:-len(listed)] + '%d OSDs' % len(target.osds)
+
+
+def _measure(subject: str, record: RunRecord) -> Tuple[Measurement, ...]:
+    return tuple(_measurement(subject, key, repetitions)
+                 for key, repetitions in measured(record.done).items())
+
+
+def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measurement:
+    who = labels(job=repetitions[0].name, op=key.direction, part=key.part,
+                 ceph_daemon=None if key.osd is None else 'osd.%d' % key.osd)
+    return Measurement(
+        joined(subject, who),
+        latency=round(median(each.latency_ns for each in repetitions) / 1e9, 9),
+        p99=round(median(each.p99_ns for each in repetitions) / 1e9, 9),
+        ops=median(each.iops for each in repetitions),
+        bytes=median(each.bytes_per_second for each in repetitions))
+
+
+# ---- The page
 
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, CHRONIC, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
@@ -42,17 +274,17 @@ class MetricsPage:
 
     def _text(self, published: Published, probed: Probed) -> bytes:
         samples: Dict[str, Iterable[Sample]] = dict(self._own(published))
-        for found in (campaign.campaign(published.rebalance, published.campaign),
-                      campaign.mitigation(published.mitigated.listing),
-                      watch.cluster(published.status['signals']),
-                      watch.pools(published.watched.pools), watch.osds(published.watched.osds),
-                      watch.suspects(published.watched.laggy), self._probes.samples(probed)):
+        for found in (campaign_samples(published.rebalance, published.campaign),
+                      mitigation_samples(published.mitigated.listing),
+                      cluster_samples(published.status['signals']),
+                      pool_samples(published.watched.pools), osd_samples(published.watched.osds),
+                      suspect_samples(published.watched.laggy), self._probes.samples(probed)):
             samples.update(found)
         return render(samples)
 
-    def _own(self, published: Published) -> Dict[str, List[Sample]]:
+    def _own(self, published: Published) -> Found:
         build, status = self._build(), published.status
-        found: Dict[str, List[Sample]] = {
+        found: Found = {
             'info': [(labels(version=build.version, ceph_version=build.ceph_version,
                              ceph_daemon=build.daemon), 1)],
             'health_check': [(labels(name=name), name in status['health']) for name in CHECKS]}

@@ -12,12 +12,11 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import ConfigEntry, Pool
-from ..errors import PerfguardError
-from ..health import warning
+from ..errors import PerfguardError, warning
 from ..holds import Row, shell
 from .placement import Naming, naming_from_json, naming_to_json
 from .records import PREPARING
-from .types import NAMESPACE, PREFIX, BadJob
+from .types import BadJob, NAMESPACE, PREFIX
 
 CHECK = 'PERFGUARD_PROBE_LEFT'
 #: The mons' options that a run may have to set for a moment, each for a pool of its own.

@@ -7,13 +7,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
-from perfguard.cluster.types import (ClientOps, LatencyCounts, Ops, Osd, OsdCounters,
-                                     OsdMap, OsdPlace, PgCounts, Placement, Pool, Readings,
-                                     Signals, UnreadablePg)
-from perfguard.health import DETAIL_LINES, warning
+from perfguard.cluster.types import (ClientOps, LatencyCounts, Ops, Osd, OsdCounters, OsdMap,
+                                     OsdPlace, PgCounts, Placement, Pool, Readings, Signals,
+                                     UnreadablePg)
+from perfguard.errors import DETAIL_LINES, warning
 from perfguard.options import DEFAULTS
 from perfguard.watch import report
-from perfguard.watch.checks import (CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks)
+from perfguard.watch.checks import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
 from perfguard.watch.state import Sight, Watch
 from perfguard.watch.types import Chronic
 
