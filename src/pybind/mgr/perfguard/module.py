@@ -112,7 +112,7 @@ class Module(Commands, MgrModule):
 # ---- What "ceph mgr self-test module perfguard" does: it reads only, and changes nothing
 
 #: Handlers that take nothing but a format.
-READS = ('status', 'held', 'events', 'osds', 'pools', 'laggy', 'mitigation_ls', 'history',
+READS = ('status', 'advise', 'held', 'events', 'osds', 'pools', 'laggy', 'mitigation_ls', 'history',
          'rebalance_status', 'rebalance_plan', 'rebalance_ls', 'probe_ls', 'probe_baseline_ls',
          'probe_schedule_ls')
 

@@ -3,8 +3,7 @@
 import textwrap
 from typing import Any, Dict, List
 
-from ..tables import time_text
-from ..words import plural
+from ..tables import plural, time_text
 from .types import Advice, Finding
 
 Json = Dict[str, Any]

@@ -8,8 +8,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 
 from ..cluster.inventory import Inventory, OsdFacts
 from ..cluster.types import ConfigEntry
-from ..tables import bytes_text
-from ..words import plural
+from ..tables import bytes_text, plural
 from .types import Facts, Seen
 
 GIB = 1 << 30
