@@ -16,7 +16,7 @@ from .advise.controller import Advising
 from .advise.types import Advice
 from .cluster.ports import Cluster, View
 from .cluster.tool_thread import ToolThread
-from .errors import FailedTurns, Refused, idle_check, old_check, too_old
+from .errors import FailedTurns, Refused, idle_check, old_check, texts, too_old
 from .events import Event, EventLog
 from .holds import Row, to_json as held_to_json
 from .mitigation.controller import Mitigating, with_mitigation
@@ -28,15 +28,14 @@ from .probe.archive import Archive, Database
 from .probe.controller import Probing
 from .probe.plan import RunOrder
 from .probe.report import Probed
-from .reasons import texts
 from .rebalance.controller import RebalanceController
 from .rebalance.holds import peering_forecast
 from .rebalance.report import progress_id, progress_share, progress_text
-from .rebalance.requests import check, problems, refuse_bad_options, Request
+from .rebalance.requests import Request, check, problems, refuse_bad_options
 from .rebalance.throttle import Room
 from .rebalance.types import Campaign
-from .requests import (CLOSING, SAFE, AnsweredOrder, Json, Leaving, PendingOrder, Promised,
-                       Requests, losses, next_request, refuse)
+from .requests import (AnsweredOrder, CLOSING, Json, Leaving, PendingOrder, Promised, Requests,
+                       SAFE, losses, next_request, refuse)
 from .status import Published
 from .store import Journal, Store, found, found_earlier
 from .watch.checks import KINDS

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Set
 
 from ..cluster.types import UpmapEntry
-from ..reasons import Code
+from ..errors import Code
 from ..store import Store
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, Flight, Held, Holds, Pace, Phase, PinRecord, Sent, Stage

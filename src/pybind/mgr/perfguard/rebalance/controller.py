@@ -14,8 +14,8 @@ from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
+from ..tables import plural
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from ..words import plural
 from . import goals, report
 from .campaign_store import (PinBook, campaign_from_json, campaign_record, unpinnable_from_json,
                              unpinnable_to_json)

@@ -18,8 +18,8 @@ from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
+from ..tables import pgs
 from ..watch.stop_conditions import Touched
-from ..words import pgs
 from .goals import Balanced, preview_balance
 from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
 from .moves import path_osds, plan

@@ -14,10 +14,10 @@ from ..cluster.ports import Future, FuturePg
 from ..cluster.types import Balancing, OsdMap, OsdSet, Pool, UpmapEntry, pool_of
 from ..events import Event
 from ..observation import Observation
+from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
-from ..words import pgs, plural
 from .joining import Join
 from .moves import Move, move_between, plan
 from .types import Campaign, Phase, PinRecord

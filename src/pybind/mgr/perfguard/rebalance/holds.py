@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import OsdMap
-from ..cluster.values import same_value
+from ..holds import same_value
 from ..observation import BALANCER, MON, Settings
 from ..options import Options
-from ..words import pgs, plural
+from ..tables import pgs, plural
 from .types import (Action, Campaign, Held, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
                     SetOption, Stage)
 

@@ -14,9 +14,9 @@ from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
 from ..errors import Code
 from ..observation import Observation
 from ..options import Options
+from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
-from ..words import pgs, pgs_are, plural
 from .holds import settled, wanted_mon_options
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped

@@ -15,7 +15,7 @@ from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
 from ..observation import Observation
-from ..words import pgs
+from ..tables import pgs
 from .types import TINY_WEIGHT, Campaign, Change
 
 #: What an OSD gives itself as its CRUSH weight: its size in TiB.

@@ -12,8 +12,8 @@ from ..cluster.types import pool_of
 from ..errors import Code, Reason, texts
 from ..observation import BALANCER, Observation
 from ..options import Options
+from ..tables import pgs, pgs_are, plural
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
-from ..words import pgs, pgs_are, plural
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled, wanted_mon_options
 from .joining import drop_refused, join, on_its_way

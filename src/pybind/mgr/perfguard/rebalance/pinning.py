@@ -8,7 +8,6 @@ from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import Unpinnable, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import raw_from_up
-from ..words import pgs, pgs_are, plural
 from .holds import NOREBALANCE
 from .turn import Turn
 from .types import Campaign, Phase, PinRecord, Sent, SetEntry

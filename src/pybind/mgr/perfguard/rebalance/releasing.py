@@ -6,9 +6,9 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, 
 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
+from ..tables import pgs, plural
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
-from ..words import pgs, plural
 from .holds import epoch_of, peering_text
 from .moves import SCAN, Move, choose, load_of, move_between, path_osds, window
 from .pinning import is_mixture, may_be_degraded, waits

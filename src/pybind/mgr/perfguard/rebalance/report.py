@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdMap, pool_of
+from ..errors import Code, Reason, as_json, texts
 from ..holds import Row, shell
 from ..observation import BALANCER, MON, Observation
 from ..options import Options
-from ..reasons import Code, Reason, as_json, texts
+from ..tables import pgs, pgs_are, plural
 from ..upmap.semantics import out_osds
 from ..window import BadWindow, is_open, seconds_until_done
-from ..words import pgs, pgs_are, plural
 from .executor import commands_of
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Move, Plan, move_between, plan, release_move, remaining_seconds

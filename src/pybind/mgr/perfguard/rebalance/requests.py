@@ -4,13 +4,12 @@ import errno
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Container, Dict, FrozenSet, List, Optional, Sequence
 
-from ..errors import Refused
+from ..errors import Reason, Refused, texts
 from ..options import Options
-from ..reasons import Reason, texts
+from ..tables import pgs_are
 from ..watch.pools import BadTarget, latency_targets
 from ..watch.stop_conditions import WAIVABLE
 from ..window import BadWindow, Window, window
-from ..words import pgs_are
 from .holds import NOREBALANCE, retaken
 from .types import Campaign, Phase
 

@@ -11,12 +11,12 @@ from typing import AbstractSet, List, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap
+from ..errors import Code, Reason
 from ..observation import IDLE_SECONDS, Clients
 from ..options import Options
-from ..reasons import Code, Reason
+from ..tables import plural
 from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
-from ..words import plural
 from .clients import SMALL_OPS, Felt, Path, felt, judged, strain
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Caps

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, UpmapEntry
-from ..reasons import Code
+from ..errors import Code
 from .stalls import Stalls
 
 #: The least CRUSH weight above 0 that survives (units are 1/65536). Upmaps onto an OSD of weight 0

@@ -6,15 +6,15 @@ from typing import Dict, Optional
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
+from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import DEFAULTS
-from perfguard.reasons import Code
-from perfguard.rebalance.moves import Caps
-from perfguard.rebalance.clients import LEAST_OPS, felt
 from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
-from perfguard.rebalance.types import Pace
+from perfguard.rebalance.clients import LEAST_OPS, felt
+from perfguard.rebalance.moves import Caps
 from perfguard.rebalance.throttle import (ACQUITTAL_SECONDS, BLIND_READINGS, HALT_READINGS,
                                           INNOCENT_READINGS, caps, decide, limit, stopped)
+from perfguard.rebalance.types import Pace
 
 from ..fakes.cluster import FakeCluster
 from .test_phases import releasing
