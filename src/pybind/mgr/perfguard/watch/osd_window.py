@@ -89,6 +89,26 @@ class Window:
         seconds = sum(self._columns[_SECONDS])
         return sum(self._columns[_FIRST + 2 * channel]) / seconds if seconds else 0.0
 
+    def is_fed(self, channel: int) -> bool:
+        """Whether the last slot has operations of a kind."""
+        column = self._columns[_FIRST + 2 * channel]
+        return bool(column) and column[-1] > 0.0
+
+    def least_ms(self, channel: int, seconds: float) -> Optional[float]:
+        """The least mean of the slots of the last `seconds`; None where they are not all there, or
+        one of them has too few operations for a mean."""
+        number = _FIRST + 2 * channel
+        least, covered = math.inf, 0.0
+        for length, ops, spent in zip(*(reversed(self._columns[column])
+                                        for column in (_SECONDS, number, number + 1))):
+            if ops < BLOCK_OPS:
+                return None
+            least = min(least, spent / ops)
+            covered += length
+            if covered >= seconds:
+                return least
+        return None
+
     def totals(self) -> List[float]:
         """The columns' sums, which rates() and reading() are made of."""
         return [sum(column) for column in self._columns]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from .chronic import ChronicOsds
-from .osd_window import CHANNELS, Window
-from .peers import Finding, Habit, judge, median, without_victims, worst
+from .osd_window import CHANNELS, REPLICATED, Window
+from .peers import SURE, Finding, Habit, judge, median, without_victims, worst
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
 
 #: Loads within this factor are the same to a reader.
@@ -110,6 +110,11 @@ def hosts_of(slow: Mapping[int, Verdict], judged: Iterable[int],
 FORGET_SECONDS = 600.0
 #: How much longer an OSD must be slow that backfills or deep scrubs.
 BUSY_PATIENCE = 3.0
+#: An OSD is slow without further ado if each of its means of so many seconds is SURE times that of
+#: its peers. A stall of an operation or a PG that peers is over sooner, but PGs may peer one after
+#: another: so this counts only while all PGs are active and clean. It is seconds and no share of
+#: the window, since stalls do not get shorter with the window.
+QUICK_SECONDS = 35.0
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ class _State:
     slow: bool = False
     #: In what it was slow when there was evidence last.
     why: str = ''
-    #: Last time that there was evidence while slow.
+    #: Last time that there was evidence.
     evidence: float = 0.0
     #: Its work beside the clients', and when it was last seen.
     kind: str = ''
@@ -151,6 +156,8 @@ class SlowOsds:
         self._states: Dict[int, _State] = {}
         self._hosts: Tuple[SlowHost, ...] = ()
         self._now = -math.inf
+        #: Since when all PGs have been active and clean.
+        self._settled_since = math.inf
         self.chronic = ChronicOsds()
 
     @property
@@ -162,12 +169,13 @@ class SlowOsds:
         return self._hosts
 
     def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
-               busy: Mapping[int, str], settings: SlowSettings, learning: bool = True) -> None:
+               busy: Mapping[int, str], settings: SlowSettings, learning: bool = True,
+               settled: bool = True) -> None:
         """Take in one interval's samples. OSDs without a place are forgotten.
 
         `now` are seconds of a clock that outlives the mgr. `busy` gives types.TARGET, SOURCE or
         SCRUB of those OSDs that have work beside the clients'. Without `learning` what is seen
-        now is not what is usual.
+        now is not what is usual. `settled`: all PGs are active and clean, and none is moved.
         """
         if not math.isfinite(now) or not self._take_places(now, places):
             return
@@ -187,9 +195,14 @@ class SlowOsds:
             self.chronic.update(now, [each for each in samples if each.osd in windows], judged,
                                 windows, places, kinds)
         findings = without_victims(judged, settings.ratio)
+        self._settled_since = min(self._settled_since, now) if settled else math.inf
+        quick = now - self._settled_since >= QUICK_SECONDS
         chosen: Dict[int, Finding] = {}
         for osd, state in self._states.items():
-            _warm(state, findings.get(osd, ()), now, passed, settings, learning)
+            if any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
+                _warm(state, findings[osd], now, passed, settings, learning, quick)
+            else:
+                _forget(state, now, settings)
             best, score = worst(findings.get(osd, ()), settings.ratio)
             state.verdict = state.verdict._replace(score=score if best else None)
             if best is not None:
@@ -311,21 +324,30 @@ def _hold(state: _State, settings: SlowSettings) -> float:
     return settings.seconds * (BUSY_PATIENCE if state.kind else 1.0)
 
 
+def _forget(state: _State, now: float, settings: SlowSettings) -> None:
+    """Without evidence nothing is counted; what was counted before is of no use any more."""
+    if now - state.evidence > (FORGET_SECONDS if state.slow else settings.seconds):
+        state.slow, state.heat = False, 0.0
+
+
 def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
-          settings: SlowSettings, learning: bool) -> None:
-    """Count the time for or against an OSD; no evidence is neither."""
-    if not findings:
-        if state.slow and now - state.evidence > FORGET_SECONDS:
-            state.slow, state.heat = False, 0.0
-        return
+          settings: SlowSettings, learning: bool, quick: bool) -> None:
+    """Count the time for or against an OSD. No findings: another OSD explains all of them.
+
+    Without new operations the latency of the last ones is no evidence: they may have ended with
+    the fault.
+    """
+    state.evidence = now
+    findings = [each for each in findings if state.window.is_fed(each.channel)]
     if state.slow:
         bad = any(each.above(settings.clear_ratio) for each in findings)
-        state.evidence = now
     else:
         over = _over(state, findings, passed if learning else 0.0, settings)
         bad = bool(over)
         if bad:
             passed *= max(each.weight() for each in over)
+            if quick and not state.kind and _is_sure(state.window, over):
+                passed = _hold(state, settings)
     if bad and state.heat <= 0.0:
         # The median has risen when half of the window is slow.
         state.since = now - settings.seconds / 2
@@ -333,3 +355,16 @@ def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
     state.heat = min(max(state.heat, 0.0), _hold(state, settings))
     if state.slow and state.heat <= 0.0:
         state.slow = False
+
+
+def _is_sure(window: Window, over: Sequence[Finding]) -> bool:
+    """Whether not one of the last means is near to what is expected.
+
+    What primaries say of a replica counts for half a minute each time, so it is left out.
+    """
+    for each in over:
+        least = window.least_ms(each.channel, QUICK_SECONDS)
+        if each.channel != REPLICATED and least is not None \
+                and least >= SURE * each.allowance * each.comparison.expected_ms:
+            return True
+    return False

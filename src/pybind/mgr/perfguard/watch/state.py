@@ -127,7 +127,7 @@ class Watch:
             sight.now, samples,
             readings.places, busy(self.osd_counts, readings.counters),
             SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds),
-            not sight.probing)
+            not sight.probing, self._settled(sight))
         self._judge_laggy(sight, readings, seconds)
 
     def _judge_laggy(self, sight: Sight, readings: Readings, seconds: float) -> None:
@@ -152,11 +152,16 @@ class Watch:
             counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(), self.silent,
             self.ping_ms))
 
+    @staticmethod
+    def _settled(sight: Sight) -> bool:
+        """No operation waits for a PG that peers, is moved or recovers."""
+        counts = sight.signals.counts
+        return sight.idle and counts.active_clean == counts.total
+
     def _quiet(self, sight: Sight) -> bool:
         """Nothing moves and nothing is wrong."""
         counts = sight.signals.counts
-        return (sight.idle and counts.active_clean == counts.total
-                and not counts.laggy + counts.wait and not sight.signals.slow_ops
+        return (self._settled(sight) and not counts.laggy + counts.wait and not sight.signals.slow_ops
                 and not sight.signals.recovery_bytes_per_second
                 and not self.laggy.raised
                 and not any(verdict.slow and sight.now - verdict.since < ACCEPT_SECONDS

@@ -40,6 +40,7 @@ class Clock:
         self.now = START
         self.busy: Dict[int, str] = {}
         self.learning = True
+        self.settled = True
 
     def play(self, seconds: float, make: Callable[[int], OsdSample] = sample,
              beat: float = BEAT) -> Set[int]:
@@ -47,7 +48,7 @@ class Clock:
         for _ in range(round(seconds / beat)):
             self.now += beat
             self.detector.update(self.now, [make(osd) for osd in self.places], self.places,
-                                 self.busy, SETTINGS, self.learning)
+                                 self.busy, SETTINGS, self.learning, self.settled)
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
@@ -91,18 +92,129 @@ def test_a_slow_replica_does_not_accuse_those_that_write_to_it() -> None:
     assert not Clock().play(600, make)
 
 
+def waiting_for(cause: int, waiting: int, seen: bool) -> Callable[[int], OsdSample]:
+    """An OSD whose reads wait for a slow replica; `seen`: primaries have reported the replica.
+
+    Its store measures nothing, and it is a replica of too few PGs to be judged by them.
+    """
+    def make(osd: int) -> OsdSample:
+        usual = sample(osd)._replace(commit=NO_FLOW, store_read=NO_FLOW)
+        if osd == waiting:
+            return usual._replace(read=usual.read._replace(ms=8.0 * usual.read.ms))
+        return usual._replace(replica=Flow(100.0, 9.0 if seen and osd == cause else 0.5))
+
+    return make
+
+
+def test_an_osd_is_cleared_once_a_slow_replica_explains_it() -> None:
+    """The latency by PG that names a replica is known a minute later than the primaries' own."""
+    clock = Clock()
+    clock.until(waiting_for(2, 7, seen=False), most=150)
+    assert clock.slow() == {7}
+    assert clock.play(240, waiting_for(2, 7, seen=True)) == {2}
+    assert not clock.play(180)
+
+
+def test_time_before_an_explanation_does_not_count_after_it() -> None:
+    clock = Clock()
+    assert not clock.play(60, waiting_for(2, 7, seen=False))
+    assert clock.play(600, waiting_for(2, 7, seen=True)) == {2}
+    for _ in range(18):
+        # The replica is well again, and the primary's last operations complete.
+        clock.play(BEAT, waiting_for(2, 7, seen=False))
+        assert 7 not in clock.slow()
+        clock.play(40)
+        assert 7 not in clock.slow()
+
+
+def test_a_fault_that_ends_with_the_load_leaves_no_accusation() -> None:
+    """Clients that hang with the OSD send nothing more: old latencies get no older by that."""
+    for seconds in range(20, 80, 10):
+        clock = Clock()
+        clock.play(300)
+        assert not clock.play(seconds, slow_ones({3}, read=8.0, write=8.0))
+        for _ in range(30):
+            assert not clock.play(BEAT, lambda osd: OsdSample(osd, BEAT))
+        for _ in range(12):
+            assert not clock.play(BEAT)
+
+
+def test_time_before_a_pause_of_the_load_does_not_count_after_it() -> None:
+    clock = Clock()
+    make = slow_ones({3}, read=8.0, write=8.0)
+    assert not clock.play(60, make)
+    for _ in range(240):
+        assert not clock.play(BEAT, lambda osd: OsdSample(osd, BEAT) if osd == 3 else sample(osd))
+    assert not clock.play(60, make)
+
+
 def test_the_slower_the_sooner() -> None:
     very, mildly = (Clock().until(slow_ones({3}, read=factor, write=factor))
-                    for factor in (20.0, 2.5))
-    assert 60 < very <= 100 < mildly < 300
+                    for factor in (12.0, 2.5))
+    assert 35 < very <= 60 and 100 < mildly < 300
 
 
-def test_somewhat_more_than_a_minute_of_slowness_is_no_alarm() -> None:
+@pytest.mark.parametrize('factor, settled', [(8.0, True), (20.0, False)])
+def test_somewhat_more_than_a_minute_of_slowness_is_no_alarm(factor: float,
+                                                             settled: bool) -> None:
+    """A compaction; or an OSD that leads PGs that peer one after another."""
     clock = Clock()
+    clock.settled = settled
     for _ in range(5):
         assert not clock.play(120)
-        assert not clock.play(75, slow_ones({3}, read=20.0, write=20.0))
+        assert not clock.play(75, slow_ones({3}, read=factor, write=factor))
         assert not clock.play(30)
+
+
+@pytest.mark.parametrize('factors', [
+    {'read': 20.0, 'write': 20.0}, {'read': 20.0}, {'write': 20.0}, {'read': 50.0, 'cpu': 500.0}])
+@pytest.mark.parametrize('phase', [0.0, 25.0])
+def test_20_times_as_slow_is_raised_within_a_minute_and_cleared_within_two(
+        factors: Mapping[str, float], phase: float) -> None:
+    clock = Clock()
+    assert not clock.play(300 + phase)
+    assert 30 < clock.until(slow_ones({3}, **factors)) <= 50, 'with time for a report'
+    assert clock.slow() == {3}
+    clock.play(600, slow_ones({3}, **factors))
+    begin = clock.now
+    while clock.slow():
+        assert clock.now - begin < 120
+        clock.play(BEAT)
+    assert clock.now - begin >= 60, 'not cleared by one good interval'
+
+
+def test_half_a_minute_at_20_times_is_no_alarm() -> None:
+    clock = Clock()
+    for _ in range(10):
+        assert not clock.play(120)
+        assert not clock.play(30, slow_ones({3}, read=20.0, write=20.0))
+
+
+def test_one_good_interval_breaks_what_is_raised_within_a_minute() -> None:
+    clock = Clock()
+    assert not clock.play(300)
+    for _ in range(2):
+        assert not clock.play(25, slow_ones({3}, read=20.0, write=20.0))
+        assert not clock.play(BEAT)
+    assert not clock.play(60)
+
+
+def test_what_peering_left_is_not_raised_within_a_minute() -> None:
+    clock = Clock()
+    clock.play(300)
+    clock.settled = False
+    clock.play(40, slow_ones({3}, read=20.0, write=20.0))
+    clock.settled = True
+    assert not clock.play(2 * BEAT, slow_ones({3}, read=20.0, write=20.0))
+
+
+def test_a_stall_of_2_s_is_no_alarm_however_often() -> None:
+    """Two fifths of the operations of a report wait for a second on average."""
+    clock = Clock()
+    for _ in range(12):
+        assert not clock.play(BEAT, slow_ones({3}, read=1300.0, write=1300.0))
+        assert not clock.play(295)
+    assert not clock.detector.chronic.standing
 
 
 def test_one_stall_is_no_alarm() -> None:
@@ -328,7 +440,7 @@ def test_clocks_that_jump_are_no_alarm(jump: float) -> None:
     clock = Clock()
     make = slow_ones({3}, read=20.0, write=20.0)
     clock.play(300)
-    clock.play(40, make)
+    clock.play(25, make)
     now = clock.now
     clock.now += jump
     assert not clock.play(BEAT, make)
@@ -341,7 +453,7 @@ def test_a_gap_is_not_time_that_was_seen() -> None:
     clock = Clock()
     make = slow_ones({3}, read=20.0, write=20.0)
     clock.play(300)
-    clock.play(50, make)
+    clock.play(25, make)
     clock.now += 40
     assert not clock.play(BEAT, make)
 
