@@ -89,6 +89,11 @@ OPTIONS: List[OptionSpec] = [
     _option('slow_osd_seconds', 'float', 60.0,
             'seconds for which an OSD must be slow to be reported, or normal to be cleared',
             'Small slowdowns take longer to report.', min=5.0, max=3600.0),
+    _option('slow_osd_memory', 'float', 43200.0,
+            'seconds for which the time that an OSD was slow is remembered',
+            'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at '
+            'least three episodes, and cleared after twice this time without an episode.',
+            min=60.0, max=14 * 86400.0),
     _option('latency_factor', 'float', 1.5,
             "maximum client latency, as a multiple of the pool's baseline", min=1.0, max=100.0),
     _option('latency_floor_ms', 'float', 0.0,
@@ -187,6 +192,7 @@ class Options:
     stalled_after: float
     slow_osd_ratio: float
     slow_osd_seconds: float
+    slow_osd_memory: float
     latency_factor: float
     latency_floor_ms: float
     latency_alarm_factor: float

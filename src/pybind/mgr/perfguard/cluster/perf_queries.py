@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mgr_module import MgrModule
 
-from .types import ClientOps, Ops, PgWrites, Placement
+from .types import ClientLoad, ClientOps, Ops, PgWrites, Placement
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +17,11 @@ CLIENT_QUERY = {
     'key_descriptor': [{'type': 'pool_id', 'regex': '^(.*)$'},
                        {'type': 'osd_id', 'regex': '^(.*)$'}],
     'performance_counter_descriptors': ['read_latency', 'write_latency']}
+#: Who sends most to each OSD. It costs the OSD some microseconds an operation.
+LOAD_QUERY = {
+    'key_descriptor': [{'type': kind, 'regex': '^(.*)$'}
+                       for kind in ('client_id', 'client_address', 'pool_id', 'osd_id')],
+    'performance_counter_descriptors': ['ops'], 'limit': {'order_by': 'ops', 'max_count': 10}}
 #: PGs of all OSDs together that are looked at, the busiest of each.
 MOST_PGS = 3000
 #: And of one OSD at least, at most.
@@ -26,22 +31,23 @@ PG_PERIODS = 6
 
 
 class PerfQueries:
-    """Both queries, from the first reading until `close`."""
+    """All queries, from the first reading until `close`."""
 
     def __init__(self, mgr: MgrModule) -> None:
         self._mgr = mgr
         self._client_query: Optional[int] = None
         self._pg_query: Optional[int] = None
+        self._load_query: Optional[int] = None
         #: PGs by OSD that the query by PG was made for.
         self._pgs_per_osd = 0
         self._pgs_read_at = 0.0
         self._offset = 0
 
     def close(self) -> None:
-        for query in (self._client_query, self._pg_query):
+        for query in (self._client_query, self._pg_query, self._load_query):
             if query is not None:
                 self._mgr.remove_osd_perf_query(query)
-        self._client_query = self._pg_query = None
+        self._client_query = self._pg_query = self._load_query = None
 
     def clients(self) -> Tuple[ClientOps, ...]:
         if self._client_query is None:
@@ -55,6 +61,25 @@ class PerfQueries:
                 found.append(ClientOps(int(pool), int(osd), Ops(*read), Ops(*write)))
             except (LookupError, TypeError, ValueError) as error:
                 log.debug('cannot read client operations: %r in %r', error, row)
+        return tuple(found)
+
+    def client_loads(self, wanted: bool) -> Tuple[ClientLoad, ...]:
+        """By client, only while that is `wanted`."""
+        if not wanted:
+            if self._load_query is not None:
+                self._mgr.remove_osd_perf_query(self._load_query)
+                self._load_query = None
+            return ()
+        if self._load_query is None:
+            self._load_query = self._mgr.add_osd_perf_query(LOAD_QUERY)
+            return ()
+        found: List[ClientLoad] = []
+        for row in self._rows(self._load_query):
+            try:
+                (client,), (address,), (pool,), (osd,) = row['k']
+                found.append(ClientLoad(client, address, int(pool), int(osd), int(row['c'][0][0])))
+            except (LookupError, TypeError, ValueError) as error:
+                log.debug('cannot read operations by client: %r in %r', error, row)
         return tuple(found)
 
     def pg_writes(self, now: float, osds: int, period: float,

@@ -106,7 +106,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
                     unreported=missing + sums.get('unknown', 0),
                     **{word: sums.get(word, 0) for word in (
                         'degraded', 'remapped', 'backfilling', 'backfill_wait',
-                        'backfill_toofull', 'laggy', 'wait', 'recovering')})
+                        'backfill_toofull', 'laggy', 'wait', 'recovering', 'snaptrim')})
 
 
 def pool_counts(status: Mapping[str, Any], pools: Mapping[int, Pool]) -> Dict[int, PgCounts]:

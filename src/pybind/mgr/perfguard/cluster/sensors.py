@@ -32,6 +32,8 @@ ASKED_FOR_OPS = 4
 OPS_SECONDS = 10.0
 #: An OSD has died or hangs when its last report is so many periods old.
 SILENT_PERIODS = 3.0
+#: Health checks to whose explanation it belongs who sends how much.
+EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC'})
 #: Topics of what OSDs are asked.
 OPS = 'ops in flight'
 STATUS = 'status'
@@ -93,6 +95,7 @@ class Sensors:
         return Readings(
             seconds=seconds, counters=counters, clients=self._queries.clients(),
             pg_seconds=pg_seconds, pg_writes=pg_writes,
+            client_loads=self._queries.client_loads(bool(EXPLAINED & signals.health.keys())),
             places=self._osd_places(now, up, crush, view.crush_version), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),
@@ -181,7 +184,8 @@ class Sensors:
                     period: float) -> Optional[Mapping[int, PgCounts]]:
         """ceph-mgr goes through all PGs for this, so it is asked for only if there is news."""
         whole, urgent = signals.counts, _in_trouble(signals.counts)
-        if whole.active_clean == whole.total and not (whole.deep_scrubbing or urgent):
+        if whole.active_clean == whole.total and not (
+                whole.deep_scrubbing or whole.snaptrim or urgent):
             return {}
         if not self._counts_pace.due(now, urgent):
             return None

@@ -133,6 +133,8 @@ class PgCounts:
     wait: int = 0
     recovering: int = 0
     deep_scrubbing: int = 0
+    #: Deleted snapshots are being removed from them.
+    snaptrim: int = 0
     #: Of the PGs in transition those that no OSD has reported to this mgr.
     unreported: int = 0
 
@@ -195,6 +197,16 @@ class ClientOps(NamedTuple):
     osd: int
     read: Ops
     write: Ops
+
+
+class ClientLoad(NamedTuple):
+    """Operations that one client sent to one OSD for one pool, since the last reading."""
+    #: As in "client.4123", and "10.0.0.5:0/1234".
+    client: str
+    address: str
+    pool: int
+    osd: int
+    ops: int
 
 
 class PgWrites(NamedTuple):
@@ -297,6 +309,8 @@ class Readings:
     #: Seconds that `pg_writes` cover, and the PGs with the most writes of each OSD.
     pg_seconds: float = 0.0
     pg_writes: Optional[Tuple[PgWrites, ...]] = None
+    #: By client, while a slow OSD or pool is reported.
+    client_loads: Tuple[ClientLoad, ...] = ()
     #: OSD -> its PGs by acting set.
     osd_counts: Optional[Mapping[int, PgCounts]] = None
     #: OSD -> time to answer a heartbeat, median of what some of its peers tell, in ms.

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 from ..errors import warning
 from ..events import Event
 from ..tables import pgs_are
+from .causes import LikelyCause
 from .pools import PoolLatency
 from .slow_osds import whole_hosts
 from .state import Sight, Watch
@@ -29,7 +30,7 @@ def health_checks(watch: Watch, sight: Sight) -> Dict[str, Any]:
     checks: Dict[str, Any] = {}
     if watch.laggy.raised:
         checks[LAGGY] = warning(_laggy_summary(watch, sight), _laggy_detail(watch, sight))
-    slow = _slow_lines(watch, sight.now)
+    slow = _slow_lines(watch, sight)
     if slow:
         checks[SLOW] = warning(_slow_summary(watch, sight.now), slow)
     if watch.slow.chronic.standing:
@@ -93,9 +94,18 @@ def _names(hosts: Sequence[str], osds: Sequence[int]) -> str:
     return ' and '.join(parts)
 
 
-def _slow_lines(watch: Watch, now: float) -> List[str]:
+def _slow_lines(watch: Watch, sight: Sight) -> List[str]:
     return ['host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()] + [
-        '%s: %s' % (_place(watch, verdict.osd), verdict.why) for verdict in _slow(watch, now)]
+        '%s: %s%s' % (_place(watch, verdict.osd), verdict.why,
+                      _likely(watch.causes_of(verdict.osd, sight)))
+        for verdict in _slow(watch, sight.now)]
+
+
+def _likely(causes: Sequence[LikelyCause]) -> str:
+    if not causes:
+        return ''
+    return '; likely cause%s: %s' % ('s' if len(causes) > 1 else '', ', '.join(
+        cause.text for cause in causes))
 
 
 def _place(watch: Watch, osd: int) -> str:
@@ -129,6 +139,8 @@ def _late_pools(watch: Watch, sight: Sight) -> Dict[int, List[str]]:
         if pool is not None:
             found.setdefault(pool_id, []).append('pool %s: %s for %s' % (
                 pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(sight, since)))
+    for pool_id, lines in found.items():
+        lines += [client.text() for client in watch.heavy_clients(pool_id)]
     return found
 
 
@@ -226,6 +238,6 @@ def _end(trouble: _Trouble) -> str:
     if trouble.check == LAGGY:
         return 'no PG is laggy anymore'
     if trouble.check == CHRONIC:
-        return trouble.subject + ' has not been slow for a day'
+        return trouble.subject + ' is no longer slow again and again'
     return trouble.subject + (' is no longer slow' if trouble.check == SLOW
                               else ' are back at their baseline')

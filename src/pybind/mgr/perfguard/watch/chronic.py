@@ -4,7 +4,9 @@
 The median of a minute (slow_osds.py) passes over spikes of seconds, and forgets between them. This
 view counts: the seconds in which an OSD was several times as slow as its peers would be at its
 load, out of those in which there were operations to judge by. Only the latter pass here, so that
-a night without load neither hides a slow drive nor heals it. The counts fade with MEMORY_SECONDS.
+a night without load neither hides a slow drive nor heals it. The counts fade with the memory (the
+option slow_osd_memory); the times below are those of its default, MEMORY_SECONDS, and shrink and
+grow with it.
 
 The constants were chosen on the traces of qa/bench (bench_slow_osd --chronic): drives that are slow
 3 to 20 % of the time are found, and none of the healthy ones with heavy tails and compactions.
@@ -32,7 +34,8 @@ LEAST_SHARE = 0.025
 PEERS_SHARES = 3.0
 #: Slow once is not "again and again"; as many episodes in a row.
 LEAST_EPISODES = 3
-#: An episode is at least so long, and over after so long without a slow interval.
+#: An episode is at least so long, whatever the memory, and over after so long without a slow
+#: interval.
 EPISODE_SECONDS = 10.0
 GAP_SECONDS = 60.0
 #: Well again: so long since the last episode, so much of it with operations to judge by.
@@ -45,7 +48,7 @@ PEERS_SECONDS = 1800.0
 #: Part of the OSDs of a class that are slow in the same interval, or chronically, beyond which it
 #: is no fault of theirs.
 CROWD_PART = 1 / 4
-#: Seconds between two judgements, and of an interval at most.
+#: Seconds between two judgements, and of an interval at most; the former do not get longer.
 JUDGE_SECONDS = 60.0
 LONGEST_SECONDS = 120.0
 #: OSDs that a new mgr is told of at most.
@@ -82,9 +85,9 @@ class _Count:
     def share(self) -> float:
         return self.slow / self.evidence if self.evidence else 0.0
 
-    def take(self, now: float, seconds: float, found: Optional[Finding]) -> None:
+    def take(self, now: float, seconds: float, found: Optional[Finding], scale: float) -> None:
         """An interval with operations; `found`: in what it was slow."""
-        keep = math.exp(-seconds / MEMORY_SECONDS)
+        keep = math.exp(-seconds / (scale * MEMORY_SECONDS))
         self.evidence = self.evidence * keep + seconds
         self.slow *= keep
         self.seconds += seconds
@@ -93,7 +96,7 @@ class _Count:
             self._slow(now, seconds, found)
         elif self.episode:
             self.gap += seconds
-            if self.gap >= GAP_SECONDS:
+            if self.gap >= max(EPISODE_SECONDS, min(1.0, scale) * GAP_SECONDS):
                 self._end()
         else:
             self.quiet += seconds
@@ -115,15 +118,16 @@ class _Count:
         self.quiet += self.gap
         self.episode = self.gap = 0.0
 
-    def settle(self, now: float) -> None:
+    def settle(self, now: float, scale: float) -> None:
         """Clear what is over."""
-        well = now - self.last >= CLEAR_SECONDS and self.quiet >= CLEAR_EVIDENCE_SECONDS
-        if (self.episodes and well) or now - self.seen >= FORGET_SECONDS:
+        well = (now - self.last >= scale * CLEAR_SECONDS
+                and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
+        if (self.episodes and well) or now - self.seen >= scale * FORGET_SECONDS:
             self.episodes, self.episode, self.raised = 0, 0.0, 0.0
 
-    def guilty(self) -> bool:
+    def is_chronic(self, scale: float) -> bool:
         return (self.episodes + (self.episode >= EPISODE_SECONDS) >= LEAST_EPISODES
-                and self.slow >= LEAST_SLOW_SECONDS and self.share >= LEAST_SHARE)
+                and self.slow >= scale * LEAST_SLOW_SECONDS and self.share >= LEAST_SHARE)
 
     def verdict(self, osd: int) -> Chronic:
         share = self.slow_seconds / max(self.seconds, self.slow_seconds, 1.0)
@@ -148,6 +152,8 @@ class ChronicOsds:
     def __init__(self) -> None:
         self._counts: Dict[int, _Count] = {}
         self._judged = -math.inf
+        #: The memory as a multiple of MEMORY_SECONDS.
+        self._scale = 1.0
         self._now = -math.inf
         self._standing: Dict[int, Chronic] = {}
 
@@ -159,13 +165,14 @@ class ChronicOsds:
     def shares(self) -> Dict[int, float]:
         """Share of the time (0 to 1) that each OSD was slow, as far as it is remembered."""
         return {osd: count.share for osd, count in self._counts.items()
-                if count.evidence >= PEERS_SECONDS}
+                if count.evidence >= self._scale * PEERS_SECONDS}
 
     def update(self, now: float, samples: Sequence[OsdSample], findings: Findings,
                windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
-               busy: Collection[int]) -> None:
+               busy: Collection[int], memory_seconds: float = MEMORY_SECONDS) -> None:
         """`findings`: every OSD's comparisons with its peers at its load; `busy`: those with other
         work than clients', of which nothing is counted."""
+        self._scale = memory_seconds / MEMORY_SECONDS
         if now < self._now:
             self._turn_back(now)
         self._now = now
@@ -177,8 +184,9 @@ class ChronicOsds:
                 count = self._counts.get(osd)
                 if count is None:
                     count = self._counts[osd] = _Count()
-                count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd))
-        if not 0.0 <= now - self._judged < JUDGE_SECONDS:
+                count.take(now, min(seconds, LONGEST_SECONDS), slow.get(osd),
+                           self._scale)
+        if not 0.0 <= now - self._judged < min(1.0, self._scale) * JUDGE_SECONDS:
             self._judged = now
             self._judge(now, places)
 
@@ -192,10 +200,10 @@ class ChronicOsds:
         for osd in [osd for osd in self._counts if osd not in places]:
             del self._counts[osd]
         for count in self._counts.values():
-            count.settle(now)
-        guilty = {osd for osd, count in self._counts.items() if count.guilty()}
-        if any(not self._counts[osd].raised for osd in guilty):
-            for osd in guilty - _crowd(guilty, self._counts, places):
+            count.settle(now, self._scale)
+        found = {osd for osd, count in self._counts.items() if count.is_chronic(self._scale)}
+        if any(not self._counts[osd].raised for osd in found):
+            for osd in found - _crowd(found, self._counts, places):
                 count = self._counts[osd]
                 if not count.raised and self._stands_out(osd, places):
                     count.raised = now
@@ -206,7 +214,7 @@ class ChronicOsds:
         """Its peers are slow for a much smaller share of the time."""
         kind = _class(places[osd])
         shares = sorted(count.share for other, count in self._counts.items()
-                        if other != osd and count.evidence >= PEERS_SECONDS
+                        if other != osd and count.evidence >= self._scale * PEERS_SECONDS
                         and _class(places[other]) == kind)
         return (len(shares) >= MIN_PEERS
                 and self._counts[osd].share >= PEERS_SHARES * median(shares))
@@ -214,7 +222,7 @@ class ChronicOsds:
     def to_json(self) -> Dict[str, Any]:
         """What a new mgr must know: who is slow, and who may soon be."""
         kept = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
-                if count.raised or count.slow >= LEAST_SLOW_SECONDS / 4]
+                if count.raised or count.slow >= self._scale * LEAST_SLOW_SECONDS / 4]
         return {str(osd): {key: round(value, 3) for key, value in asdict(self._counts[osd]).items()}
                 for _, _, osd in sorted(kept, reverse=True)[:KEPT]}
 

@@ -105,7 +105,7 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
     0.3, or that it leads nearly all and lives, or that it answers heartbeats slowly, 0.2. The
     weights only order the suspects: in a small cluster every OSD shares PGs with the culprit.
     """
-    usual_ping = _median(list(seen.ping_ms.values()))
+    usual_ping = usual_ping_ms(seen.ping_ms)
     found = []
     for osd, counts in seen.osd_counts.items():
         laggy = counts.laggy + counts.wait
@@ -119,7 +119,7 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
             score += 0.1 * coverage * (1 - led / len(seen.pgs))
             why.append('primary of %s of the %d known' % (led or 'none', len(seen.pgs)))
         ping = seen.ping_ms.get(osd, 0.0)
-        slow_ping = ping > max(SLOW_PING_MS, SLOW_PING_FACTOR * usual_ping)
+        slow_ping = is_slow_ping(ping, usual_ping)
         if osd in seen.silent:
             score += 0.3
             why.append('no report for %.0f s' % seen.silent[osd])
@@ -158,5 +158,11 @@ def _advice(osd: int, seen: LaggySignals, wedged: bool, slow_ping: bool) -> str:
     return ''
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2] if values else 0.0
+def usual_ping_ms(ping_ms: Mapping[int, float]) -> float:
+    """The median of all OSDs."""
+    values = sorted(ping_ms.values())
+    return values[len(values) // 2] if values else 0.0
+
+
+def is_slow_ping(ping_ms: float, usual_ms: float) -> bool:
+    return ping_ms > max(SLOW_PING_MS, SLOW_PING_FACTOR * usual_ms)

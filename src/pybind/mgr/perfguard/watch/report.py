@@ -75,6 +75,8 @@ def osds(watch: Watch, sight: Sight) -> List[Json]:
             'model': place.model,
             'read_ms': ms(flows.read), 'write_ms': ms(flows.write), 'store_ms': ms(flows.commit),
             'score': rounded(verdict.score, 2), 'slow': verdict.slow, 'why': verdict.why,
+            'causes': [{'code': cause.code, 'text': cause.text, 'evidence': dict(cause.evidence)}
+                       for cause in watch.causes_of(osd, sight)] if verdict.slow else [],
             'chronic': chronic(watch, osd), 'slow_time_ratio': rounded(shares.get(osd), 4),
             'since': verdict.since or None, 'read_rate': round(flows.read.rate, 1),
             'write_rate': round(flows.write.rate, 1), 'read_p99_ms': rounded(tail.read_ms),

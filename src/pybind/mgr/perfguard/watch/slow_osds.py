@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
-from .chronic import ChronicOsds
+from .chronic import MEMORY_SECONDS, ChronicOsds
 from .osd_window import CHANNELS, REPLICATED, Window
 from .peers import SURE, Finding, Habit, judge, median, without_victims, worst
 from .types import OsdPlace, OsdSample, SlowHost, Verdict
@@ -126,6 +126,8 @@ class SlowSettings:
     #: Length of the window that is judged, whose median takes half of it to rise; and how long it
     #: must then stay high. A compaction of a minute is so passed over.
     seconds: float = 60.0
+    #: Time constant of what is counted of OSDs that are slow again and again.
+    memory_seconds: float = MEMORY_SECONDS
 
 
 @dataclass
@@ -145,6 +147,8 @@ class _State:
     kind: str = ''
     kind_at: float = 0.0
     verdict: Verdict = Verdict(-1)
+    #: Its last comparisons.
+    findings: Sequence[Finding] = ()
     #: By channel, what is usual for it without other work.
     habits: Tuple[Habit, ...] = ()
 
@@ -167,6 +171,12 @@ class SlowOsds:
 
     def hosts(self) -> Tuple[SlowHost, ...]:
         return self._hosts
+
+    def comparisons(self, osd: int) -> Tuple[Dict[str, float], float]:
+        """Kind of operation -> times as slow as its peers; and times their load."""
+        findings = self._states[osd].findings if osd in self._states else ()
+        return ({CHANNELS[each.channel]: each.score for each in findings},
+                max((each.comparison.load_ratio for each in findings), default=1.0))
 
     def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
                busy: Mapping[int, str], settings: SlowSettings, learning: bool = True,
@@ -193,7 +203,7 @@ class SlowOsds:
         judged = judge(windows, places, kinds)
         if learning:
             self.chronic.update(now, [each for each in samples if each.osd in windows], judged,
-                                windows, places, kinds)
+                                windows, places, kinds, settings.memory_seconds)
         findings = without_victims(judged, settings.ratio)
         self._settled_since = min(self._settled_since, now) if settled else math.inf
         quick = now - self._settled_since >= QUICK_SECONDS
@@ -338,6 +348,7 @@ def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
     the fault.
     """
     state.evidence = now
+    state.findings = findings
     findings = [each for each in findings if state.window.is_fed(each.channel)]
     if state.slow:
         bad = any(each.above(settings.clear_ratio) for each in findings)

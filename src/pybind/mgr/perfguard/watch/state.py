@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The watch as a whole: takes in readings, concludes, remembers."""
 import contextlib
+from collections import deque
 from dataclasses import dataclass, field
-from typing import (Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Set,
-                    Tuple)
+from typing import (Any, Callable, ContextManager, Deque, Dict, List, Mapping, Optional, Sequence,
+                    Set, Tuple)
 
-from ..cluster.types import OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
+from ..cluster.types import ClientLoad, OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
+from .causes import ClientShare, LikelyCause, OsdEvidence, causes, heavy_clients
 from .charts import Charts, newer
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
@@ -27,6 +29,8 @@ CLEAR_PERIODS = 3.0
 #: After a failover the mgr does not know of all PGs for some seconds, which clears nothing; PGs
 #: whose OSDs are dead it will never know of.
 UNKNOWN_SECONDS = 300.0
+#: Readings that tell who sends how much now.
+LOAD_READINGS = 6
 #: Readings further apart are not one interval: the mgr was busy, or the module was off.
 LONGEST_SECONDS = 120.0
 
@@ -88,6 +92,9 @@ class Watch:
         #: OSD -> writes that it replicated, as of the last readings by PG, and of the last one.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
+        #: Operations by client, as of the last readings, and the ratio of a slow OSD.
+        self._loads: Deque[Tuple[ClientLoad, ...]] = deque(maxlen=LOAD_READINGS)
+        self._slow_ratio = 1.5
         #: How long some PGs have not been reported to this mgr.
         self._unknown_seconds = 0.0
         self._lock = lock
@@ -126,8 +133,11 @@ class Watch:
         self.slow.update(
             sight.now, samples,
             readings.places, busy(self.osd_counts, readings.counters),
-            SlowSettings(ratio=options.slow_osd_ratio, seconds=options.slow_osd_seconds),
+            SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
+                         memory_seconds=options.slow_osd_memory),
             not sight.probing, self._settled(sight))
+        self._slow_ratio = options.slow_osd_ratio
+        self._loads.append(readings.client_loads)
         self._judge_laggy(sight, readings, seconds)
 
     def _judge_laggy(self, sight: Sight, readings: Readings, seconds: float) -> None:
@@ -161,11 +171,31 @@ class Watch:
     def _quiet(self, sight: Sight) -> bool:
         """Nothing moves and nothing is wrong."""
         counts = sight.signals.counts
-        return (self._settled(sight) and not counts.laggy + counts.wait and not sight.signals.slow_ops
+        return (self._settled(sight)
+                and not counts.laggy + counts.wait and not sight.signals.slow_ops
                 and not sight.signals.recovery_bytes_per_second
                 and not self.laggy.raised
                 and not any(verdict.slow and sight.now - verdict.since < ACCEPT_SECONDS
                             for verdict in self.slow.verdicts.values()))
+
+    def causes_of(self, osd: int, sight: Sight) -> Tuple[LikelyCause, ...]:
+        """Why a slow OSD may be slow."""
+        slowdowns, load_ratio = self.slow.comparisons(osd)
+        place, known = self.places.get(osd), sight.osdmap.osds.get(osd)
+        whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
+        return causes(OsdEvidence(
+            osd, slowdowns, self._slow_ratio, load_ratio,
+            host=place.host if place else '',
+            host_osds=tuple(other for other, there in sorted(self.places.items())
+                            if place and there.host == place.host),
+            host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
+            fullness=known.fullness if known else '', ping_ms=self.ping_ms,
+            clients=[row for rows in self._loads for row in rows if row.osd == osd],
+            pool_names={pool.id: pool.name for pool in sight.osdmap.pools.values()}))
+
+    def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
+        """Who sends most of a pool's operations."""
+        return heavy_clients(row for rows in self._loads for row in rows if row.pool == pool)
 
     def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
                    last: int) -> Optional[List[Point]]:

@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import types
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
@@ -13,8 +14,9 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.osd_replies import (Histograms, drive_model, histograms, ping_times,
                                            unreadable_pgs, untrimmed_epochs)
 from perfguard.cluster.pgs import count_states, pool_counts
-from perfguard.cluster.types import (ClientOps, NO_OSD, Ops, Osd, OsdCounters, OsdMap, OsdPlace,
-                                     PgCounts, PgWrites, Placement, Pool, Readings, Signals)
+from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, Ops, Osd, OsdCounters, OsdMap,
+                                     OsdPlace, PgCounts, PgWrites, Placement, Pool, Readings,
+                                     Signals)
 
 from ..fakes.cluster import FakeView
 
@@ -265,6 +267,21 @@ def test_clients_by_pool_and_osd() -> None:
            {'k': [['3'], ['11']], 'c': [[5], [1, 2, 3]]}, {'k': None, 'c': None}]
     reader.mgr.answers[BY_POOL] = {'counters': odd + rows + odd}
     assert reader().clients == found.clients
+
+
+BY_CLIENT = ('client_id', 'client_address', 'pool_id', 'osd_id')
+
+
+@pytest.mark.parametrize('check', ['PERFGUARD_SLOW_OSD', 'PERFGUARD_LATENCY'])
+def test_who_sends_how_much_is_asked_while_something_is_to_be_explained(check: str) -> None:
+    reader = Reader()
+    row = {'k': [['client.7'], ['10.0.0.1:0/9'], ['3'], ['11']], 'c': [[25, 0]]}
+    reader.mgr.answers[BY_CLIENT] = {'counters': [{'k': [['client.7']], 'c': []}, row, {}]}
+    assert reader().client_loads == () and BY_CLIENT not in reader.mgr.queries.values()
+    slow = replace(CLEAN, health={check: 'something is slow'})
+    assert reader(slow).client_loads == (), 'it has just been asked for'
+    assert reader(slow).client_loads == (ClientLoad('client.7', '10.0.0.1:0/9', 3, 11, 25),)
+    assert reader().client_loads == () and BY_CLIENT not in reader.mgr.queries.values()
 
 
 def test_writes_by_pg_are_read_now_and_then() -> None:

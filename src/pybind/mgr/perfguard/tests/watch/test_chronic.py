@@ -33,6 +33,7 @@ class Clock:
                        for osd in range(osds)}
         self.now, self.beat, self.ms, self.rate = START, 0, ms, 100.0
         self.busy: Dict[int, str] = {}
+        self.settings = SlowSettings()
         self.acute: Set[int] = set()
 
     def sample(self, osd: int, factor: float) -> OsdSample:
@@ -46,7 +47,7 @@ class Clock:
             self.beat += 1
             self.detector.update(
                 self.now, [self.sample(osd, pattern(osd, self.beat)) for osd in self.places],
-                self.places, self.busy, SlowSettings())
+                self.places, self.busy, self.settings)
             self.acute |= {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
         return self.slow()
 
@@ -84,6 +85,14 @@ def test_an_intermittent_osd_is_one_standing_finding() -> None:
     assert found.episodes == pytest.approx((clock.now - found.since) / 600, abs=1)
     assert found.why.startswith('slow 10% of the time since Sun 2001-09-09 02:55 UTC')
     assert ' episodes, 8.0 times its peers while slow, last in ' in found.why
+
+
+def test_a_shorter_memory_finds_and_clears_sooner() -> None:
+    clock = Clock()
+    clock.settings = SlowSettings(memory_seconds=2 * HOUR)
+    assert clock.until(of_ten(3)) <= HOUR
+    assert clock.play(3 * HOUR) == [3], 'twice the memory has not passed'
+    assert clock.play(1.5 * HOUR) == []
 
 
 @pytest.mark.parametrize('duty, hours', [(20, 10.0), (5, 2.0)])

@@ -192,7 +192,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     for _ in range(2 * 30 + 5):
         driver.turn(120.0)
     assert driver.checks == []
-    assert driver.events('chronic-osd')[1:] == ['osd.7 has not been slow for a day']
+    assert driver.events('chronic-osd')[1:] == ['osd.7 is no longer slow again and again']
     assert len(driver.osds.logged) == 2
 
 

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Why an OSD is slow, or a pool: the likely causes, each with what speaks for it.
+
+A cause is named only on evidence of its own; that nothing else was found speaks for the drive
+only where the store is what is slow.
+"""
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+
+from ..cluster.types import ClientLoad, PgCounts
+from ..tables import plural
+from .laggy import is_slow_ping, usual_ping_ms
+from .osd_window import CHANNELS, COMMITS, REPLICATED, STORE_READS
+
+#: Share of a host's OSDs whose heartbeats are slow where it is the network of the host.
+HOST_PING_SHARE = 2 / 3
+#: Times the operations of its peers from which an OSD's own load may be why it is slow.
+HOT_LOAD = 1.5
+#: Share of the operations from which a client or a pool is named.
+HEAVY_SHARE = 0.5
+#: Fewer operations say nothing about who sends most.
+LEAST_OPS = 50.0
+
+#: Names as in CHANNELS.
+STORE_CHANNELS = frozenset({CHANNELS[COMMITS], CHANNELS[STORE_READS]})
+
+
+class LikelyCause(NamedTuple):
+    code: str
+    text: str
+    #: As JSON.
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OsdEvidence:
+    """What is known of a slow OSD. None and empty: not known."""
+    osd: int
+    #: Kind of operation (CHANNELS) -> times as slow as its peers, of all that were compared.
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
+    #: From which of them on it counts as slow.
+    ratio: float = 1.5
+    #: Its operations per second / the median of its peers.
+    load_ratio: float = 1.0
+    host: str = ''
+    #: OSDs of its host, and those of them that are slow as a whole host is.
+    host_osds: Tuple[int, ...] = ()
+    host_slow: Tuple[int, ...] = ()
+    #: PGs that have it in their acting set.
+    counts: PgCounts = PgCounts()
+    #: "nearfull", "backfillfull", "full" or nothing.
+    fullness: str = ''
+    #: OSD -> heartbeat ping time in ms.
+    ping_ms: Mapping[int, float] = field(default_factory=dict)
+    #: Who sends to it, the pools by name.
+    clients: Sequence[ClientLoad] = ()
+    pool_names: Mapping[int, str] = field(default_factory=dict)
+
+
+def causes(seen: OsdEvidence) -> Tuple[LikelyCause, ...]:
+    """The likely causes, what says most first; none where nothing says anything."""
+    found = [*_host(seen), *_network(seen), *_full(seen), *_work(seen), *_load(seen)]
+    return tuple(found or _what_is_slow(seen))
+
+
+def _host(seen: OsdEvidence) -> List[LikelyCause]:
+    if not seen.host_slow:
+        return []
+    return [LikelyCause(
+        'host', '%d of %s on host %s are slow: check its CPU, memory, disk controller and network'
+        % (len(seen.host_slow), plural(len(seen.host_osds), 'OSD'), seen.host),
+        {'host': seen.host, 'osds': sorted(seen.host_slow)})]
+
+
+def _network(seen: OsdEvidence) -> List[LikelyCause]:
+    """By the heartbeats that its peers measure."""
+    usual = usual_ping_ms(seen.ping_ms)
+    slow = {osd for osd in (seen.osd, *seen.host_osds)
+            if is_slow_ping(seen.ping_ms.get(osd, 0.0), usual)}
+    if seen.osd not in slow:
+        return []
+    ping = seen.ping_ms[seen.osd]
+    times = 'heartbeat ping time %.0f ms (median of all OSDs %.1f ms)' % (ping, usual)
+    evidence: Dict[str, Any] = {'ping_ms': round(ping, 3), 'median_ping_ms': round(usual, 3)}
+    if len(slow) >= 2 and len(slow) >= HOST_PING_SHARE * len(seen.host_osds):
+        return [LikelyCause('host_network', 'network of host %s: %s, as for most of its OSDs'
+                            % (seen.host, times),
+                            {**evidence, 'host': seen.host, 'osds': sorted(slow)})]
+    return [LikelyCause('network', 'network, or an OSD that hangs for moments: ' + times, evidence)]
+
+
+def _full(seen: OsdEvidence) -> List[LikelyCause]:
+    if not seen.fullness:
+        return []
+    return [LikelyCause('full', 'its device is %s' % seen.fullness, {'fullness': seen.fullness})]
+
+
+def _work(seen: OsdEvidence) -> List[LikelyCause]:
+    """What it does beside client operations."""
+    counts, found = seen.counts, []
+    for code, number, text in (
+            ('deep_scrub', counts.deep_scrubbing, 'deep scrub of %s'),
+            ('snaptrim', counts.snaptrim, 'removal of deleted snapshots in %s'),
+            ('backfill', counts.backfilling, 'backfill of %s'),
+            ('recovery', counts.recovering, 'recovery of %s')):
+        if number:
+            found.append(LikelyCause(code, text % plural(number, 'PG'), {'pgs': number}))
+    return found
+
+
+def _load(seen: OsdEvidence) -> List[LikelyCause]:
+    """More operations than its peers have, and who sends them."""
+    if seen.load_ratio < HOT_LOAD:
+        return []
+    text = 'it serves %.1f times the operations of its peers' % seen.load_ratio
+    evidence: Dict[str, Any] = {'load_ratio': round(seen.load_ratio, 2)}
+    mine = [row for row in seen.clients if row.osd == seen.osd]
+    for share in heavy_clients(mine):
+        return [LikelyCause('client', '%s; %s' % (text, share.text()),
+                            {**evidence, **share.to_json()})]
+    pools: Counter[int] = Counter()
+    for row in mine:
+        pools[row.pool] += row.ops
+    total = sum(pools.values())
+    if total >= LEAST_OPS:
+        pool, ops = pools.most_common(1)[0]
+        name = seen.pool_names.get(pool, str(pool))
+        return [LikelyCause('pool', '%s; %.0f%% are of pool %s' % (text, 100 * ops / total, name),
+                            {**evidence, 'pool': name, 'share': round(ops / total, 3)})]
+    return [LikelyCause('load', text, evidence)]
+
+
+def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
+    """Without evidence of a cause: which part of the OSD it is."""
+    slow = {kind: round(slowdown, 2) for kind, slowdown in seen.slowdowns.items()
+            if slowdown >= seen.ratio}
+    if not slow:
+        return []
+    if slow.keys() & STORE_CHANNELS:
+        return [LikelyCause('drive', 'its store is slow and nothing else explains that: check the '
+                            'drive (SMART, kernel log) and for compaction', {'slowdowns': slow})]
+    if slow.keys() == {CHANNELS[REPLICATED]}:
+        return [LikelyCause('stalls', 'only its primaries notice it: it hangs for moments or its '
+                            'network drops packets', {'slowdowns': slow})]
+    if seen.slowdowns.keys() & STORE_CHANNELS:
+        return [LikelyCause('process', 'its store is as fast as that of its peers: check the CPU '
+                            'and memory of the OSD process', {'slowdowns': slow})]
+    return []
+
+
+# ---- Who sends most
+
+@dataclass(frozen=True)
+class ClientShare:
+    """One client's part of the operations of a pool or an OSD."""
+    client: str
+    address: str
+    share: float
+    ops: float
+
+    def text(self) -> str:
+        return '%s (%s) sends %.0f%% of the operations' % (
+            self.client, self.address, 100 * self.share)
+
+    def to_json(self) -> Dict[str, Any]:
+        return {'client': self.client, 'address': self.address, 'share': round(self.share, 3)}
+
+
+def heavy_clients(rows: Iterable[ClientLoad]) -> Tuple[ClientShare, ...]:
+    """The client that sends most of the operations, if one does and there are others."""
+    ops: Counter[Tuple[str, str]] = Counter()
+    for row in rows:
+        ops[row.client, row.address] += row.ops
+    total = sum(ops.values())
+    if total < LEAST_OPS or len(ops) < 2:
+        return ()
+    (client, address), most = ops.most_common(1)[0]
+    share = most / total
+    return (ClientShare(client, address, share, most),) if share >= HEAVY_SHARE else ()
