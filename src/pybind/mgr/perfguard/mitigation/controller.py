@@ -135,7 +135,7 @@ class Mitigating:
                          self._unknown(now, signals))
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity)
-        seen = self._seen(now, osdmap, campaign)
+        seen = self._seen(now, osdmap, watched, campaign)
         decision = ladder.decide(self._state, found, seen, policy, now)
         self._waiting = {need: since for need, since in self._waiting.items()
                          if need in decision.needs}
@@ -166,7 +166,8 @@ class Mitigating:
             self._unknown_since = now
         return now - self._unknown_since < UNKNOWN_SECONDS
 
-    def _seen(self, now: float, osdmap: OsdMap, campaign: Optional[Campaign]) -> Seen:
+    def _seen(self, now: float, osdmap: OsdMap, watched: Watched,
+              campaign: Optional[Campaign]) -> Seen:
         running = campaign is not None and campaign.active
         in_flight: FrozenSet[str] = frozenset()
         if campaign is not None and campaign.phase in RELEASING_PHASES:
@@ -175,6 +176,8 @@ class Mitigating:
         seen = Seen(
             flags=osdmap.flags,
             affinities={osd.id: osd.primary_affinity for osd in osdmap.osds.values()},
+            hosts={osd: host for osd, host in watched.hosts.items()
+                   if osd in osdmap.osds and osdmap.osds[osd].up},
             in_flight=in_flight,
             campaign_flag=campaign is not None and running
             and NOREBALANCE in campaign.holds.flags,

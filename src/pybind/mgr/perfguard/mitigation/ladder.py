@@ -40,6 +40,13 @@ CALM_INTERVALS = 2
 READBACK_SECONDS = 60.0
 #: Share of the OSDs whose primary affinity may be lowered at the same time, one in any case.
 AFFINITY_SHARE = 0.1
+#: Share of the OSDs that are up that must remain with a primary affinity above 0, whoever lowered
+#: that of the others; and as many at least.
+PRIMARIES_SHARE = 2 / 3
+LEAST_PRIMARIES = 2
+#: Intervals for which an OSD is left alone after its primary affinity was given back: each change
+#: makes its PGs peer.
+AFFINITY_REST_INTERVALS = 20
 NOREBALANCE = 'norebalance'
 KIND = 'mitigation'
 #: Taken for what the movement of data does to clients.
@@ -106,8 +113,11 @@ class _Sheet:
         elif not self.evidence.unknown:
             bad, clear = 0.0, clear or now
         degraded = now if self.evidence.degraded else min(state.degraded, now)
+        rest = AFFINITY_REST_INTERVALS * self.policy.seconds
         self.state = replace(state, bad_since=bad, clear_since=clear,
-                             stepped=min(state.stepped, now), degraded=degraded)
+                             stepped=min(state.stepped, now), degraded=degraded,
+                             returned=tuple((osd, min(when, now)) for osd, when in state.returned
+                                            if now - when < rest))
 
     def lasting(self) -> bool:
         since = self.state.bad_since
@@ -134,6 +144,13 @@ class _Sheet:
         self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number,
                              stepped=self.now)
         return step
+
+    def limit(self, rung: Rung, why: str, subject: str, limit: str) -> None:
+        """Take note of what is not done, which is no step of the ladder."""
+        number = self.state.last_id + 1
+        step = Step(number, rung, Stage.LIMITED, self.now, why, subject, note=limit)
+        self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number)
+        self.event('%s: not changed' % _name(step), limit)
 
     def event(self, what: str, why: str = '') -> None:
         self.events.append(Event(KIND, what, why))
@@ -212,6 +229,9 @@ def _undo(sheet: _Sheet, step: Step) -> None:
         return
     if step.then is not Stage.GIVEN_UP:
         sheet.event(_text(UNDONE_TEXT, step), 'by command' if step.then is Stage.REVERTED else '')
+    if step.rung is Rung.AFFINITY:
+        sheet.state = replace(sheet.state, returned=(
+            *sheet.state.returned, (int(step.subject), sheet.now)))
     if step.then is None:
         sheet.drop(step)
     else:
@@ -225,6 +245,8 @@ def _unwanted(sheet: _Sheet, step: Step) -> None:
     if step.stage is Stage.WOULD and (mode != 'observe' or urgent):
         sheet.drop(step)
     elif step.stage in (Stage.GIVEN_UP, Stage.REVERTED) and mode != 'act':
+        sheet.drop(step)
+    elif step.stage is Stage.LIMITED and (mode == 'off' or not sheet.policy.affinity):
         sheet.drop(step)
     elif step.stage is Stage.HELD:
         if mode != 'act':
@@ -247,7 +269,7 @@ def _down(sheet: _Sheet) -> None:
     """Undo the highest rung whose evidence is gone."""
     over = [step for step in sheet.state.steps if _over(sheet, step)]
     for step in over:
-        if step.stage in (Stage.GIVEN_UP, Stage.REVERTED, Stage.WOULD):
+        if step.stage in (Stage.GIVEN_UP, Stage.REVERTED, Stage.WOULD, Stage.LIMITED):
             sheet.drop(step)
     held = [step for step in over if step.stage is Stage.HELD]
     if held:
@@ -329,15 +351,44 @@ _TAKE = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
 
 
 def _take_affinity(sheet: _Sheet) -> None:
+    limited = {step.subject: step for step in sheet.state.steps if step.stage is Stage.LIMITED}
     taken = {step.subject for step in sheet.state.steps if step.rung is Rung.AFFINITY}
     affinities = sheet.seen.affinities
-    if len(taken) >= max(1, int(AFFINITY_SHARE * len(affinities))):
-        return
     for osd, why in sorted(sheet.evidence.slow_osds.items()):
-        if str(osd) not in taken and affinities.get(osd, 0.0) > 0.0:
-            _taken(sheet, sheet.add(Rung.AFFINITY, why, str(osd), settings=(
-                Setting(Kind.AFFINITY, str(osd), '', '%g' % affinities[osd], '0'),)))
+        name = str(osd)
+        if affinities.get(osd, 0.0) <= 0.0 or name in taken - limited.keys():
+            continue
+        limit = _affinity_limit(sheet, osd)
+        if limit and name not in limited:
+            sheet.limit(Rung.AFFINITY, why, name, limit)
+        elif not limit:
+            if name in limited:
+                sheet.drop(limited[name])
+            _taken(sheet, sheet.add(Rung.AFFINITY, why, name, settings=(
+                Setting(Kind.AFFINITY, name, '', '%g' % affinities[osd], '0'),)))
             return
+
+
+def _affinity_limit(sheet: _Sheet, osd: int) -> str:
+    """Why the primary affinity of a slow OSD must stay as it is; '' where nothing speaks against
+    it. A host is the smallest failure domain: within one, all larger ones are one as well."""
+    seen = sheet.seen
+    lowered = {int(step.subject) for step in sheet.state.steps
+               if step.rung is Rung.AFFINITY and step.stage is not Stage.LIMITED}
+    others = {seen.hosts.get(each, 'osd.%d' % each) for each in lowered
+              } - {seen.hosts.get(osd, 'osd.%d' % osd)}
+    if others:
+        return 'OSDs of one host at a time, now of %s' % ', '.join(sorted(others))
+    if len(lowered) >= max(1, int(AFFINITY_SHARE * len(seen.affinities))):
+        return 'at most %.0f%% of the OSDs at a time' % (100 * AFFINITY_SHARE)
+    up = [each for each in seen.hosts if each in seen.affinities]
+    left = sum(1 for each in up if each != osd and seen.affinities[each] > 0.0)
+    if left < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):
+        return 'only %s would be left with a primary affinity above 0' % plural(left, 'OSD')
+    if any(each == osd for each, _ in sheet.state.returned):
+        return 'it was given back less than %d s ago' % (
+            AFFINITY_REST_INTERVALS * sheet.policy.seconds)
+    return ''
 
 
 def _taken(sheet: _Sheet, step: Step) -> None:

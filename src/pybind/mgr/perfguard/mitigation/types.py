@@ -23,6 +23,8 @@ class Rung(str, enum.Enum):
 class Stage(str, enum.Enum):
     #: Mode observe: what would be done.
     WOULD = 'would'
+    #: Not done, since it would reach beyond one failure domain, or too soon again.
+    LIMITED = 'limited'
     HELD = 'held'
     UNDOING = 'undoing'
     #: Somebody else changed what was held: it is theirs.
@@ -93,6 +95,8 @@ class State:
     stepped: float = 0.0
     #: When PGs were last seen degraded.
     degraded: float = 0.0
+    #: OSDs whose primary affinity was given back, and when.
+    returned: Tuple[Tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,8 @@ class Seen:
     flags: FrozenSet[str] = frozenset()
     #: Primary affinity (0 to 1) by OSD that exists.
     affinities: Mapping[int, float] = field(default_factory=dict)
+    #: Host by OSD that is up.
+    hosts: Mapping[int, str] = field(default_factory=dict)
     #: The configuration database; None: not read in this turn.
     config: Optional[Tuple[ConfigEntry, ...]] = None
     #: The schedulers (osd_op_queue) that OSDs were found to use; None: not asked yet.
@@ -174,7 +180,7 @@ def active(state: State) -> Tuple[Step, ...]:
 def state_to_json(state: State) -> Json:
     return {'last_id': state.last_id, 'bad_since': state.bad_since,
             'clear_since': state.clear_since, 'stepped': state.stepped,
-            'degraded': state.degraded,
+            'degraded': state.degraded, 'returned': [list(each) for each in state.returned],
             'steps': [_step_to_json(step) for step in state.steps]}
 
 
@@ -201,9 +207,13 @@ def state_from_json(raw: Any) -> Tuple[State, List[str]]:
             lost.append('a mitigation (%r): %.200s' % (error, row))
     numbers = {name: float(raw[name]) if _is_number(raw.get(name)) else 0.0
                for name in ('bad_since', 'clear_since', 'stepped', 'degraded')}
+    returned = raw.get('returned')
+    known = tuple((int(row[0]), float(row[1]))
+                  for row in (returned if isinstance(returned, list) else [])
+                  if isinstance(row, list) and len(row) == 2 and all(map(_is_number, row)))
     last_id = max([step.id for step in steps]
                   + [int(raw['last_id']) if _is_number(raw.get('last_id')) else 0])
-    return State(tuple(steps), last_id, **numbers), lost
+    return State(tuple(steps), last_id, returned=known, **numbers), lost
 
 
 def _is_number(value: Any) -> bool:

@@ -52,6 +52,8 @@ class Watched:
     slow_osds: Mapping[int, str] = field(default_factory=dict)
     #: OSDs that may be the cause of laggy PGs, the likeliest first.
     suspects: Tuple[int, ...] = ()
+    #: Host by OSD.
+    hosts: Mapping[int, str] = field(default_factory=dict)
 
 
 class Watching:
@@ -172,6 +174,7 @@ def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
     return Watched(
         laggy_raised=watch.laggy.raised,
         suspects=tuple(suspect.osd for suspect in watch.laggy.suspects),
+        hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple('%s of pool %s' % (kind, pools[pool_id].name)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
         slow_osds={osd: verdict.why for osd, verdict in watch.slow.verdicts.items()

@@ -29,6 +29,7 @@ class World:
     flags: Set[str] = field(default_factory=set)
     config: Dict[Tuple[str, str], str] = field(default_factory=lambda: dict(FOUND))
     affinities: Dict[int, float] = field(default_factory=lambda: {i: 1.0 for i in range(20)})
+    hosts: Dict[int, str] = field(default_factory=lambda: {i: 'h%d' % (i // 5) for i in range(20)})
     in_flight: FrozenSet[str] = frozenset()
     waiting: FrozenSet[str] = frozenset()
     schedulers: Optional[FrozenSet[str]] = frozenset({'wpq'})
@@ -47,8 +48,9 @@ class World:
         states: Mapping[str, str] = {
             pgid: 'active+remapped+backfill' + ('_wait' if pgid in self.waiting else 'ing')
             for pgid in self.in_flight}
-        return Seen(frozenset(self.flags), dict(self.affinities), config, self.schedulers,
-                    self.in_flight, states, self.campaign_flag, self.campaign_still)
+        return Seen(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
+                    self.schedulers, self.in_flight, states, self.campaign_flag,
+                    self.campaign_still)
 
     def turn(self, seconds: float = 1.0) -> None:
         decision = ladder.decide(self.state, self.evidence, self.seen(), self.policy, self.now)
@@ -426,6 +428,68 @@ def test_affinity_of_slow_osds_one_by_one() -> None:
     world.evidence = Evidence()
     world.run(15)
     assert world.affinities[4] == 1.0 and world.state.steps == ()
+
+
+ACT = Policy('act', SECONDS, affinity=True)
+
+
+def lowered(world: World) -> List[int]:
+    return [osd for osd, value in world.affinities.items() if value == 0.0]
+
+
+def test_affinity_of_one_host_at_a_time() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x', 7: 'y'}))
+    world.run(60)
+    assert lowered(world) == [3] and world.stages()['primary affinity7'] == 'limited'
+    assert world.events.count('primary affinity of osd.7: not changed') == 1
+    world.evidence = Evidence(slow_osds={7: 'y'})
+    world.run(30)
+    assert lowered(world) == [7] and world.stages() == {'primary affinity7': 'held'}
+    world.evidence = Evidence()
+    world.run(30)
+    assert world.state.steps == () and untouched(world)
+
+
+def test_affinity_is_lowered_again_only_after_a_rest() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x'}))
+    for _ in range(20):
+        world.evidence = Evidence(slow_osds={3: 'x'})
+        world.run(15)
+        world.evidence = Evidence()
+        world.run(15)
+    assert 2 <= sum(put.value == '0' for put in world.puts) <= 3, '600 s, a rest of 200 s'
+    assert untouched(world)
+
+
+@pytest.mark.parametrize('osds, zero, lowered_now', [
+    (3, (), [2]), (2, (), []), (6, (0,), [2]), (6, (0, 1), [])])
+def test_enough_osds_remain_primaries(osds: int, zero: Tuple[int, ...],
+                                      lowered_now: List[int]) -> None:
+    """Also where somebody else has lowered the others."""
+    world = World(policy=ACT)
+    world.affinities = {osd: 0.0 if osd in zero else 1.0 for osd in range(osds)}
+    world.hosts = {osd: 'h%d' % osd for osd in range(osds)}
+    world.evidence = Evidence(slow_osds={2 if osds > 2 else 1: 'x'})
+    world.run(30)
+    assert [osd for osd in lowered(world) if osd not in zero] == lowered_now
+
+
+def test_osds_that_are_down_lead_nothing() -> None:
+    world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x'}))
+    world.hosts = {osd: host for osd, host in world.hosts.items() if osd in (3, 4)}
+    world.run(30)
+    assert lowered(world) == []
+
+
+def test_what_is_limited_goes_with_the_option_and_the_evidence() -> None:
+    for policy, evidence in ((Policy('act', SECONDS), None), (Policy('off', SECONDS, True), None),
+                             (ACT, Evidence())):
+        world = World(policy=ACT, evidence=Evidence(slow_osds={3: 'x', 7: 'y'}))
+        world.run(15)
+        assert world.stages()['primary affinity7'] == 'limited'
+        world.policy, world.evidence = policy, evidence or world.evidence
+        world.run(60)
+        assert world.state.steps == ()
 
 
 def test_affinity_is_not_touched_by_default_nor_without_need() -> None:
