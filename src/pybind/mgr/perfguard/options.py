@@ -93,7 +93,7 @@ OPTIONS: List[OptionSpec] = [
             'seconds for which the time that an OSD was slow is remembered',
             'PERFGUARD_OSD_CHRONIC is raised when an OSD was slow for 2.5 % of this time, in at '
             'least three episodes, and cleared after twice this time without an episode.',
-            min=60.0, max=14 * 86400.0),
+            min=60.0, max=7 * 86400.0),
     _option('latency_factor', 'float', 1.5,
             "maximum client latency, as a multiple of the pool's baseline", min=1.0, max=100.0),
     _option('latency_floor_ms', 'float', 0.0,
