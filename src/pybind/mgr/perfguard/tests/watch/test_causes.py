@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The likely causes of a slow OSD, each named on its own evidence."""
+from dataclasses import replace
 from typing import Any, Dict, List, Sequence
 
 import pytest
@@ -9,7 +10,8 @@ from perfguard.watch.causes import OsdEvidence, causes, heavy_clients
 
 STORE = {'reads': 6.0, 'writes': 5.0, 'store commits': 7.0, 'store reads': 1.0}
 PROCESS = {'reads': 6.0, 'writes': 5.0, 'store commits': 1.1, 'store reads': 1.0}
-HEALTHY = {'ping_ms': {osd: 0.5 for osd in range(12)}, 'host': 'h1', 'host_osds': (4, 5, 6, 7)}
+USUAL = OsdEvidence(5, STORE, host='h1', host_osds=(4, 5, 6, 7),
+                    ping_ms={osd: 0.5 for osd in range(12)})
 
 
 def loads(**ops: int) -> List[ClientLoad]:
@@ -47,7 +49,7 @@ def pings(**slow: float) -> Dict[int, float]:
      ['host', 'deep_scrub']),
 ])
 def test_causes(seen: Dict[str, Any], codes: Sequence[str]) -> None:
-    found = causes(OsdEvidence(5, **{'slowdowns': STORE, **HEALTHY, **seen}))
+    found = causes(replace(USUAL, **seen))
     assert [cause.code for cause in found] == codes
     assert all(cause.text and cause.evidence for cause in found)
 
