@@ -7,9 +7,10 @@ A PG's up set is changed by pg-upmap-items: one replica is replaced (kind ``repl
 first OSD (kind ``primary``). Two clients write to the PG, each with one write in flight: one that
 does nothing else (``lone``), and one that also reads from other PGs (``busy``) and so is told of
 new OSDMaps by other OSDs. The stall is the sum of (latency - usual) of the writes that take more
-than 100 ms, from the command until 3 s after the PG is clean. The variants differ in the mon's
-paxos_propose_interval and in whether the acting set of before is sent as pg_temp in the same burst
-(``primed``). They take turns, and each trial has a PG of its own. Plain mon commands, no module.
+than 30 ms, from the command until 3 s after the PG is clean. The variants differ in the mon's
+paxos_propose_interval and paxos_min_wait, and in whether the acting set of before is sent as
+pg_temp in the same burst (``primed``). They take turns, and each trial has a PG of its own. Plain
+mon commands, no module.
 
 With --refused: what becomes of a pg_temp whose upmap the mon refuses or drops, or that is wrong.
 """
@@ -27,7 +28,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from qa.bench.one_op_client import Client, Run, Write
 from qa.cluster import Cluster, ClusterError, CommandError
 
-SLOW_SECONDS = 0.1
+SLOW_SECONDS = 0.03
 #: An op that hung at a client with an old OSDMap, rather than one that waited for peering.
 HUNG_SECONDS = 8.0
 #: Longer than the default proposal interval, so that a trial begins as a quiet mon would.
@@ -52,15 +53,17 @@ Set = List[int]
 
 @dataclass(frozen=True)
 class Variant:
-    """What is done besides the upmap; the proposal interval is in seconds."""
+    """What is done besides the upmap; intervals are in seconds, min_wait is Ceph's default."""
 
     interval: float
     primed: bool
+    min_wait: float = 0.05
 
 
 VARIANTS = {'default': Variant(1.0, False), 'primed': Variant(1.0, True),
             'fast25': Variant(0.25, False), 'fast': Variant(0.1, False),
-            'fast+primed': Variant(0.1, True)}
+            'fast+primed': Variant(0.1, True), 'wait+primed': Variant(0.1, True, 0.01),
+            'faster+primed': Variant(0.02, True), 'fastest+primed': Variant(0.02, True, 0.005)}
 
 
 @dataclass(frozen=True)
@@ -202,14 +205,15 @@ class Bench:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._interval = 1.0
+        self._set: Dict[str, float] = {}
 
-    def set_interval(self, seconds: float) -> None:
-        """The mon's proposal interval; what it last proposed is then WARM_UP_SECONDS ago."""
-        if seconds != self._interval:
-            self._cluster.mon('config set', who='mon', name='paxos_propose_interval',
-                              value=str(seconds))
-            self._interval = seconds
+    def set_options(self, variant: Variant) -> None:
+        """Those of the mon; what it last proposed is then WARM_UP_SECONDS ago."""
+        for name, seconds in (('paxos_propose_interval', variant.interval),
+                              ('paxos_min_wait', variant.min_wait)):
+            if seconds != self._set.get(name):
+                self._cluster.mon('config set', who='mon', name=name, value=str(seconds))
+                self._set[name] = seconds
 
     def trial(self, pool: Pool, clients: Clients, kind: str,
               name: str) -> Callable[[], Trial]:
@@ -219,7 +223,7 @@ class Bench:
         position = 0 if kind == 'primary' else len(acting) - 1
         target = pool.free_osd(acting)
         up = [*acting[:position], target, *acting[position + 1:]]
-        self.set_interval(variant.interval)
+        self.set_options(variant)
         runs = clients.start(pgid)
         # pg_temp first: should the mon split the two, it drops one that equals the up set.
         commands = [prime(pgid, acting)] if variant.primed else []
@@ -329,13 +333,13 @@ def line(trial: Trial) -> str:
         name, stall.stall, ' '.join('%.2f' % seconds for seconds in stall.lengths))
         for name, stall in trial.clients.items())
     clean = 'never' if trial.clean is None else '%.1f s' % trial.clean
-    return '%-10s %-8s %-12s %-6s %d epochs, clean %s: %s' % (
+    return '%-10s %-8s %-14s %-6s %d epochs, clean %s: %s' % (
         trial.pool, trial.kind, trial.variant, trial.pgid, trial.epochs, clean, felt)
 
 
 def table(trials: Sequence[Trial]) -> Iterator[str]:
     """One row a cell; stalls in seconds, median/max."""
-    yield '%-10s %-8s %-12s %3s %12s %12s %5s %7s %6s' % (
+    yield '%-10s %-8s %-14s %3s %12s %12s %5s %7s %6s' % (
         'pool', 'moves', 'variant', 'n', 'busy client', 'lone client', 'hung', 'epochs', 'clean')
     for key in dict.fromkeys((t.pool, t.kind, t.variant) for t in trials):
         cell = [t for t in trials if (t.pool, t.kind, t.variant) == key]
@@ -344,7 +348,7 @@ def table(trials: Sequence[Trial]) -> Iterator[str]:
                 for found in stalls.values()]
         hung = sum(max(t.clients['lone'].lengths, default=0.0) > HUNG_SECONDS for t in cell)
         clean = statistics.median(CLEAN_TIMEOUT if t.clean is None else t.clean for t in cell)
-        yield '%-10s %-8s %-12s %3d %12s %12s %5d %7.0f %6.1f' % (
+        yield '%-10s %-8s %-14s %3d %12s %12s %5d %7.0f %6.1f' % (
             *key, len(cell), both[0], both[1], hung, statistics.median(t.epochs for t in cell),
             clean)
 
