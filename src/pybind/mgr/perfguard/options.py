@@ -117,9 +117,10 @@ OPTIONS: List[OptionSpec] = [
     _option('fast_peering', 'str', 'auto',
             "shorten the mons' paxos_propose_interval while PGs are released",
             'A released PG waits for this interval several times while it peers, and so do its '
-            'clients. auto: 0.1 s for up to 10,000 PGs and 64 MiB that all OSDs together store per '
-            'OSDMap epoch, 0.25 s for up to 25,000 PGs and 512 MiB, unchanged beyond. on: 0.25 s '
-            'beyond as well. off: unchanged.',
+            'clients. auto: 0.02 s (and paxos_min_wait 0.005 s) for up to 1,000 PGs and 4 MiB that '
+            'all OSDs together store per OSDMap epoch, 0.05 s for up to 3,000 PGs and 16 MiB, '
+            '0.1 s for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, '
+            'unchanged beyond. on: 0.25 s beyond as well. off: unchanged.',
             enum_allowed=['auto', 'on', 'off']),
     _option('begin_time', 'str', '0000', 'time of day from which PGs may be released, HHMM',
             'Local time of the mgr. PGs in flight at end_time continue to move.'),

@@ -220,7 +220,14 @@ PROPOSE_INTERVAL = 'paxos_propose_interval'
 GATHER_SECONDS = '3'
 #: While PGs are released, which wait for several proposals each while they peer: (PGs of the
 #: cluster, bytes that its OSDs store for one OSDMap epoch, seconds), the first row that fits.
-FAST_PROPOSALS = ((10000, 64 << 20, '0.1'), (25000, 512 << 20, '0.25'))
+#: A stall is two or three of these long: 0.12 s for each release with 0.02 s, 0.33 s with 0.1 s
+#: (Pacific, qa/bench/bench_release_stall.py).
+FAST_PROPOSALS = ((1000, 4 << 20, '0.02'), (3000, 16 << 20, '0.05'), (10000, 64 << 20, '0.1'),
+                  (25000, 512 << 20, '0.25'))
+#: Seconds that the mons wait for more before they propose, where the last commit was longer ago
+#: than the interval (Ceph's default: 0.05). With the shortest interval this is most of a stall.
+MIN_WAIT = 'paxos_min_wait'
+FAST_WAITS = {'0.02': '0.005'}
 #: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
 #: (qa/bench/bench_map_epochs.py; Tentacle: 20 us).
 MON_SECONDS_PER_PG = 12e-6
@@ -296,7 +303,10 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     releasing = campaign.phase is Phase.RELEASING or (
         campaign.phase is Phase.HOLDING and campaign.in_flight)
     seconds = release_interval(epoch_of(osdmap), options.fast_peering) if releasing else None
-    return {} if seconds is None else {PROPOSE_INTERVAL: seconds}
+    found = {} if seconds is None else {PROPOSE_INTERVAL: seconds}
+    if seconds in FAST_WAITS:
+        found[MIN_WAIT] = FAST_WAITS[seconds]
+    return found
 
 
 def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],

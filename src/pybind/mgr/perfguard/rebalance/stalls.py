@@ -26,7 +26,7 @@ CHANGES_PER_RELEASE = 2
 USUAL_SECONDS = 1.6
 FAST_SECONDS = 0.25
 #: No interval change is shorter than the shortest proposal interval.
-SHORTEST_SECONDS = 0.1
+SHORTEST_SECONDS = 0.02
 #: For so long after a change, operations on its PG may still be waiting.
 AFTERMATH_SECONDS = 5.0
 #: What an older reading counts, against one reading later.
