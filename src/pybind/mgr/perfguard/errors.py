@@ -112,6 +112,7 @@ class Code:
     STALL_SHARE = 'STALL_SHARE'
     BATCH = 'BATCH'
     FAST_PEERING = 'FAST_PEERING'
+    PACED = 'PACED'
     # What else there is.
     COMMAND_FAILED = 'COMMAND_FAILED'
     NOT_STORED = 'NOT_STORED'

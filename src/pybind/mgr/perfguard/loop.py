@@ -28,6 +28,7 @@ from .probe.archive import Archive, Database
 from .probe.controller import Probing
 from .probe.plan import RunOrder
 from .probe.report import Probed
+from .rebalance import copying
 from .rebalance.controller import RebalanceController
 from .rebalance.holds import peering_forecast
 from .rebalance.report import progress_id, progress_share, progress_text
@@ -381,8 +382,9 @@ class Loop:
     def _change_crush(self, pending: PendingOrder, seen: Observation, _: View,
                       options: Options) -> Optional[Json]:
         answer = self.rebalance.carry_out(pending, seen)
-        return answer and {**answer, 'fast_peering': peering_forecast(
-            seen.osdmap, options.fast_peering)}
+        return answer and {
+            **answer, 'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
+            'copying': {'text': copying.text(options.pace_copying)}}
 
     def _probe(self, pending: PendingOrder, seen: Observation, view: View,
                options: Options) -> Json:

@@ -8,9 +8,12 @@ from .cluster.ports import Outlook
 from .cluster.types import Balancing, ClientOps, OsdMap, PgCounts, Placement, Signals
 from .errors import Reason
 
-#: Options in the configuration database: whether the balancer is active; the section of the mons.
+#: Options in the configuration database: whether the balancer is active; the sections of the mons
+#: and of the OSDs, and what an option of the latter begins with where both are listed.
 BALANCER = 'mgr/balancer/active'
 MON = 'mon'
+OSD = 'osd'
+OSD_OPTION = 'osd/'
 #: A pool with fewer operations a second over the last minute is idle, if so much
 #: of the minute was seen: right after a failover nothing is known.
 IDLE_RATE = 0.5
@@ -38,7 +41,11 @@ class Settings:
 
     @property
     def mon(self) -> Optional[Mapping[str, str]]:
-        return None if self.stored is None else self.section(MON)
+        """The options of the section mon by name, those of the section osd as "osd/<name>"."""
+        if self.stored is None:
+            return None
+        return {**self.section(MON), **{OSD_OPTION + name: value
+                                        for name, value in self.section(OSD).items()}}
 
 
 class PoolClients(NamedTuple):
@@ -113,6 +120,10 @@ class Observation:
     own_flags: FrozenSet[str] = frozenset()
     #: Those of them that are on their way into the OSDMap, and listed there all the same.
     coming_flags: FrozenSet[str] = frozenset()
+    #: Options of the OSDs that the mitigation has set.
+    own_options: FrozenSet[str] = frozenset()
+    #: Schedulers of the OSDs (osd_op_queue); empty: not known.
+    schedulers: FrozenSet[str] = frozenset()
     crush_version: int = 0
     #: How the balancer is configured, which goes for balance that perfguard makes as well.
     balancing: Balancing = Balancing()

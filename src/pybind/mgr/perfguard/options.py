@@ -122,6 +122,15 @@ OPTIONS: List[OptionSpec] = [
             '0.1 s for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, '
             'unchanged beyond. on: 0.25 s beyond as well. off: unchanged.',
             enum_allowed=['auto', 'on', 'off']),
+    _option('pace_copying', 'str', 'auto',
+            'slow the copying of released PGs on the OSDs themselves',
+            'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, '
+            '_hybrid, _hdd) for 0.01 to 0.1 s while PGs are released: longer where clients feel '
+            'the releases, shorter where they do not. With mclock, osd_mclock_profile is '
+            'high_client_ops. auto: unless the option is set in the section osd or global of the '
+            'configuration database. on: also where it is set, if that copies faster. off: '
+            'unchanged.',
+            enum_allowed=['auto', 'on', 'off']),
     _option('begin_time', 'str', '0000', 'time of day from which PGs may be released, HHMM',
             'Local time of the mgr. PGs in flight at end_time continue to move.'),
     _option('end_time', 'str', '2400', 'time of day from which no PG is released, HHMM'),
@@ -201,6 +210,7 @@ class Options:
     latency_targets: str
     stall_share: float
     fast_peering: str
+    pace_copying: str
     begin_time: str
     end_time: str
     begin_weekday: int

@@ -305,6 +305,10 @@ def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
             ('pins that stay as upmaps', str(found['kept']))]
 
 
+def _peering_and_copying(data: Json) -> List[str]:
+    return [data['fast_peering']['text'], data['copying']['text']]
+
+
 def order(data: Json) -> str:
     """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
     lines = []
@@ -326,7 +330,7 @@ def order(data: Json) -> str:
     if not data['one_epoch']:
         lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
         return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out,
-                          data['fast_peering']['text']])
+                          *_peering_and_copying(data)])
     rows += [('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
                   data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
              ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
@@ -340,4 +344,4 @@ def order(data: Json) -> str:
                   table(('PG', 'why it cannot be pinned'),
                         [(row['pgid'], row['reason']) for row in data['unpinnable'][:20]],
                         left=('PG', 'why it cannot be pinned'))]
-    return '\n'.join([*lines, data['fast_peering']['text']])
+    return '\n'.join([*lines, *_peering_and_copying(data)])

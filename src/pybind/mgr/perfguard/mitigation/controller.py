@@ -9,14 +9,15 @@ from ..cluster.types import NO_OSD, OsdMap, Question, Signals
 from ..errors import Reason, Refused
 from ..events import Event
 from ..holds import Row, same_value
-from ..observation import Observation
+from ..observation import OSD_OPTION, Observation
 from ..options import Options
+from ..rebalance.copying import QUEUE, some_osds
 from ..rebalance.holds import NOREBALANCE
 from ..rebalance.types import Campaign, Phase
 from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
-from . import ladder, recovery_options, report
+from . import ladder, report
 from .ladder import evidence
 from .recovery_options import command_of
 from .report import mitigation_rows
@@ -31,8 +32,7 @@ DOCUMENT = 'mitigation'
 CONFIG_SECONDS = 5.0
 #: Seconds that answers of OSDs and PGs are waited for.
 PATIENCE_SECONDS = 5.0
-#: OSDs that are asked for their settings, and PGs of which the states are asked.
-ASKED_OSDS = 4
+#: PGs of which the states are asked.
 ASKED_PGS = 64
 #: Seconds after which an OSD has taken over what the configuration database has.
 SETTLE_SECONDS = 10.0
@@ -51,6 +51,8 @@ class Mitigated:
     pin_back: FrozenSet[str] = frozenset()
     #: Flags that the mitigation has set.
     own_flags: FrozenSet[str] = frozenset()
+    #: Options of the OSDs that the mitigation has set.
+    own_options: FrozenSet[str] = frozenset()
     reasons: Tuple[Reason, ...] = ()
     #: Stages of the rungs that are listed, by id.
     stages: Mapping[int, Stage] = field(default_factory=dict)
@@ -62,6 +64,7 @@ def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
     osdmap = replace(seen.osdmap, flags=seen.osdmap.flags | mitigated.own_flags)
     return replace(seen, settings=replace(seen.settings, osdmap=osdmap), stops=mitigated.stops,
                    pin_back=mitigated.pin_back, own_flags=mitigated.own_flags,
+                   own_options=mitigated.own_options,
                    coming_flags=mitigated.own_flags - seen.osdmap.flags)
 
 
@@ -179,6 +182,9 @@ class Mitigating:
             hosts={osd: host for osd, host in watched.hosts.items()
                    if osd in osdmap.osds and osdmap.osds[osd].up},
             in_flight=in_flight,
+            paced=frozenset() if campaign is None or not campaign.open else frozenset(
+                name[len(OSD_OPTION):] for name in campaign.holds.mon
+                if name.startswith(OSD_OPTION)),
             campaign_flag=campaign is not None and running
             and NOREBALANCE in campaign.holds.flags,
             campaign_still=campaign is not None and running
@@ -201,7 +207,7 @@ class Mitigating:
             seen = self._with_config(now, seen)
         if Need.SCHEDULERS in decision.needs:
             told = self._asked(now, Need.SCHEDULERS, [
-                Question(osd, option=recovery_options.QUEUE) for osd in _some(view.osdmap)])
+                Question(osd, option=QUEUE) for osd in some_osds(view.osdmap)])
             if told:
                 seen = replace(seen, schedulers=frozenset(told.values()))
         if Need.PG_STATES in decision.needs and self._blind:
@@ -252,7 +258,7 @@ class Mitigating:
                     or step.id in self._checked or now - step.since < SETTLE_SECONDS \
                     or not all(setting.seen for setting in step.settings):
                 continue
-            questions = [Question(osd, option=name) for osd in _some(osdmap) for name in names]
+            questions = [Question(osd, option=name) for osd in some_osds(osdmap) for name in names]
             told = self._cluster.inquire(questions)
             if len(told) < len(questions) and now - step.since < 3 * SETTLE_SECONDS:
                 continue
@@ -284,16 +290,10 @@ class Mitigating:
             pin_back=frozenset(pgid for step in state.steps
                                if step.rung is Rung.PIN_BACK and step.stage is Stage.HELD
                                for pgid in step.pgs),
-            own_flags=ladder.own_flags(state), reasons=ladder.reasons(state),
+            own_flags=ladder.own_flags(state), own_options=ladder.own_options(state),
+            reasons=ladder.reasons(state),
             stages={step.id: step.stage for step in state.steps},
             listing=report.listing(state, policy.mode, holding, self._hold_since))
-
-
-def _some(osdmap: OsdMap) -> List[int]:
-    """A few OSDs that are up, from all over."""
-    osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
-    stride = max(1, len(osds) // ASKED_OSDS)
-    return osds[::stride][:ASKED_OSDS]
 
 
 def _primaries(view: View, pgids: FrozenSet[str],

@@ -339,7 +339,7 @@ def _take_slow(sheet: _Sheet, why: str) -> bool:
     if seen.schedulers is None or seen.config is None:
         sheet.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
         return False
-    plan = recovery_options.slow_recovery(seen.config, seen.schedulers)
+    plan = recovery_options.slow_recovery(seen.config, seen.schedulers, seen.paced)
     remarks = plan.remarks if plan.settings else \
         plan.remarks + ('recovery is already as slow as perfguard makes it',)
     _taken(sheet, sheet.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))
@@ -432,6 +432,14 @@ def stops(state: State, evidence: Evidence) -> Tuple[Reason, ...]:
     return evidence.trouble + tuple(
         Reason(Code.MITIGATION, 'mitigation %d is in force: %s' % (step.id, _name(step)))
         for step in held)
+
+
+def own_options(state: State) -> FrozenSet[str]:
+    """Options of the OSDs that the mitigation has set in the configuration database."""
+    return frozenset(setting.name for step in state.steps
+                     if step.stage in (Stage.HELD, Stage.UNDOING)
+                     for setting in step.settings
+                     if setting.kind is Kind.CONFIG and not setting.done)
 
 
 def own_flags(state: State) -> FrozenSet[str]:

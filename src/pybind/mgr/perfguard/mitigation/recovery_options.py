@@ -15,25 +15,16 @@ from dataclasses import dataclass
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import ConfigEntry
+from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
+                                 SLEEP_SECONDS, WPQ)
 from .types import Kind, Put, Setting
 
-QUEUE = 'osd_op_queue'
-WPQ = 'wpq'
-MCLOCK = 'mclock_scheduler'
-PROFILE = 'osd_mclock_profile'
 OVERRIDE = 'osd_mclock_override_recovery_settings'
-SLEEP = 'osd_recovery_sleep'
 BACKFILLS = 'osd_max_backfills'
 #: Not 0, it wins over the options for a kind of drive (..._hdd, ..._ssd).
 MAX_ACTIVE = 'osd_recovery_max_active'
 #: A backfill or recovery operation at a time, on the OSD as a whole.
 SLOWEST_LIMIT = '1'
-#: Option for a kind of drive -> seconds between two of them: Ceph's defaults.
-SLEEP_SECONDS = {'osd_recovery_sleep_hdd': 0.1, 'osd_recovery_sleep_hybrid': 0.025,
-                 'osd_recovery_sleep_ssd': 0.0}
-#: The profile in which clients get the most, and that of the operator's own making.
-PATIENT_PROFILE = 'high_client_ops'
-CUSTOM_PROFILE = 'custom'
 
 
 @dataclass(frozen=True)
@@ -43,8 +34,12 @@ class Plan:
     remarks: Tuple[str, ...] = ()
 
 
-def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) -> Plan:
-    """What to set, given the configuration database and the schedulers that OSDs use."""
+def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
+                  paced: AbstractSet[str] = frozenset()) -> Plan:
+    """What to set, given the configuration database and the schedulers that OSDs use.
+
+    `paced`: options that the campaign holds to slow the copying; they stay its own.
+    """
     settings: List[Setting] = []
     remarks: List[str] = []
     limits = WPQ in schedulers
@@ -70,7 +65,9 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str]) 
     unknown = sorted(schedulers - {WPQ, MCLOCK})
     if unknown:
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
-    return Plan(tuple(settings), tuple(remarks))
+    remarks += ['%s is set by the campaign and remains unchanged' % name
+                for name in sorted({setting.name for setting in settings} & paced)]
+    return Plan(tuple(each for each in settings if each.name not in paced), tuple(remarks))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:

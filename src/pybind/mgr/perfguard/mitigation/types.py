@@ -135,6 +135,8 @@ class Seen:
     #: The campaign has norebalance as its own; it wants nothing to move.
     campaign_flag: bool = False
     campaign_still: bool = False
+    #: Options of the OSDs that the campaign holds to slow the copying.
+    paced: FrozenSet[str] = frozenset()
 
 
 @dataclass(frozen=True)

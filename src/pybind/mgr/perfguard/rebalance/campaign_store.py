@@ -12,6 +12,7 @@ from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Set
 from ..cluster.types import UpmapEntry
 from ..errors import Code
 from ..store import Store
+from .copying import Copying, copying_from_json, copying_to_json
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, Flight, Held, Holds, Pace, Phase, PinRecord, Sent, Stage
 
@@ -253,6 +254,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
         'undone': None if campaign.undone is None else change_to_json(campaign.undone),
         'unpinnable': unpinnable_to_json(campaign.unpinnable),
         'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
+        'copying': copying_to_json(campaign.copying),
         'pinning': _grouped({pgid: (s.since, s.times) for pgid, s in campaign.pinning.items()}),
         'in_flight': {pgid: _flight_to_json(f) for pgid, f in campaign.in_flight.items()},
         'holds': {'flags': dict(holds.flags),
@@ -277,6 +279,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         acknowledged=tuple(raw.get('acknowledged', ())),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
         stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
+        copying=copying_from_json(raw['copying']) if 'copying' in raw else Copying(),
         pinning={pgid: Sent(*sent) for pgid, sent in _ungrouped(raw['pinning']).items()},
         in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
         holds=Holds(dict(holds['flags']),

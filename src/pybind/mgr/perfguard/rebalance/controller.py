@@ -3,11 +3,12 @@
 import errno
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence,
+                    Tuple)
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
 from ..cluster.tool_thread import Job, ToolThread, call_off
-from ..cluster.types import OsdMap
+from ..cluster.types import OsdMap, Question
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..holds import Row
@@ -16,7 +17,7 @@ from ..options import Options
 from ..store import Store
 from ..tables import plural
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from . import goals, report
+from . import copying, goals, report
 from .campaign_store import (PinBook, campaign_from_json, campaign_record, unpinnable_from_json,
                              unpinnable_to_json)
 from .crush_orders import Joiner, Prepared, Trials, begin_rollback, check_rollback
@@ -121,6 +122,8 @@ class RebalanceController:
         #: The pins had the goals that this OSDMap and the campaign's phase ask for.
         self._goals_fit = False
         self._calm: Optional[Calm] = None
+        #: Of the OSDs (osd_op_queue); empty: not known.
+        self._schedulers: FrozenSet[str] = frozenset()
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
         #: Until when commands had no answer.
@@ -214,7 +217,8 @@ class RebalanceController:
         if campaign.phase is Phase.PREPARED:
             return False
         mon = wanted_mon_options(campaign, self._options(), osdmap)
-        if campaign.active and not mon_options_settled(campaign.holds, None, mon):
+        if campaign.active and (campaign.copying.due
+                                or not mon_options_settled(campaign.holds, None, mon)):
             return True
         giving_back = campaign.phase is Phase.ABORTING or (
             campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
@@ -332,7 +336,7 @@ class RebalanceController:
                 _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
                 goals_fit=False)
             self.forecast.update_moves(self.pins, seen, view.crush_version)
-            seen = self._with_outlook(seen, options)
+            seen = self._with_schedulers(self._with_outlook(seen, options), options)
             self._judge_and_act(self._patient(seen, options), options)
         self._archive_ended()
 
@@ -361,6 +365,21 @@ class RebalanceController:
             self.answered = seen.now
             return replace(seen, answered=seen.now)
         return seen
+
+    def _with_schedulers(self, seen: Observation, options: Options) -> Observation:
+        """`seen` with the schedulers of some OSDs, if their recovery may be paced. OSDs are asked
+        until all of them have answered, once a campaign."""
+        assert self.campaign is not None
+        if options.pace_copying == copying.OFF or self.campaign.phase not in (
+                Phase.RELEASING, Phase.HOLDING):
+            return seen
+        if not self._schedulers:
+            questions = [Question(osd, option=copying.QUEUE)
+                         for osd in copying.some_osds(seen.osdmap)]
+            answers = self._cluster.inquire(questions)
+            if len(answers) == len(questions):
+                self._schedulers = frozenset(answers.values())
+        return replace(seen, schedulers=self._schedulers)
 
     def _with_outlook(self, seen: Observation, options: Options) -> Observation:
         """`seen` with the mapping after the campaign's change, if that is about to be sent."""

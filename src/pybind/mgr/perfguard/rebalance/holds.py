@@ -11,9 +11,10 @@ from typing import AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, 
 
 from ..cluster.types import OsdMap
 from ..holds import same_value
-from ..observation import BALANCER, MON, Settings
+from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
 from ..tables import pgs, plural
+from .copying import OFF
 from .types import (Action, Campaign, Held, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
                     SetOption, Stage)
 
@@ -295,7 +296,8 @@ def peering_text(epoch: Epoch, fast_peering: str) -> str:
 
 
 def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> Mapping[str, str]:
-    """Option -> value that the mons of a cluster with such a map must have, as things are."""
+    """Option -> value that the mons of a cluster with such a map, and its OSDs ("osd/<name>"),
+    must have as things are."""
     change = campaign.change
     if campaign.phase is Phase.PINNING and change is not None and (
             change.stage is Stage.WANTED or change.stage is Stage.SENT and change.more):
@@ -306,6 +308,9 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     found = {} if seconds is None else {PROPOSE_INTERVAL: seconds}
     if seconds in FAST_WAITS:
         found[MIN_WAIT] = FAST_WAITS[seconds]
+    if releasing and not campaign.paused and options.pace_copying != OFF:
+        found.update({OSD_OPTION + name: value
+                      for name, value in campaign.copying.wanted.items()})
     return found
 
 
@@ -314,7 +319,8 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
                           ) -> Tuple[Holds, List[Action], List[str]]:
     """One step towards the wanted values; what is held and not wanted is given back.
 
-    `stored`: the database's section mon by option; None: not read this time, then nothing changes.
+    `stored`: the database's options as Settings.mon has them; None: not read this time, then
+    nothing changes.
     Returns the holds, what is to be sent, and what somebody else changed, in words.
     """
     if stored is None:
@@ -329,7 +335,7 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
             if not same_value(before.found, before.put) \
                     and (same_value(now, before.put) or not before.seen):
                 held[name] = replace(before, seen=True, returning=True)
-                actions.append(SetOption(MON, name, before.found))
+                actions.append(set_option(name, before.found))
         elif before.seen and not before.returning and not same_value(now, before.put):
             theirs.append(name)
         else:
@@ -338,10 +344,10 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
         if name not in holds.mon and mon_option_mark(name) not in holds.given_up:
             found = stored.get(name)
             held[name] = Held(found, value, seen=same_value(found, value))
-    actions += [SetOption(MON, name, value) for name, value in wanted.items()
+    actions += [set_option(name, value) for name, value in wanted.items()
                 if name in held and not held[name].seen]
-    notices = ['%s of the mons was changed outside perfguard: perfguard '
-               'leaves it alone from now on' % name
+    notices = ['%s was changed outside perfguard: perfguard leaves it alone from now on'
+               % option_text(name)
                for name in theirs]
     given_up = holds.given_up + tuple(mon_option_mark(name) for name in theirs)
     return replace(holds, mon=held, given_up=given_up), actions, notices
@@ -359,6 +365,19 @@ def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],
         elif held.returning or not held.seen or held.put != value:
             return False
     return wanted.keys() >= holds.mon.keys()
+
+
+def set_option(name: str, value: Optional[str]) -> SetOption:
+    """`name` as in Holds.mon; value None: no entry."""
+    if name.startswith(OSD_OPTION):
+        return SetOption(OSD, name[len(OSD_OPTION):], value)
+    return SetOption(MON, name, value)
+
+
+def option_text(name: str) -> str:
+    if name.startswith(OSD_OPTION):
+        return '%s of the OSDs' % name[len(OSD_OPTION):]
+    return '%s of the mons' % name
 
 
 def mon_option_mark(name: str) -> str:

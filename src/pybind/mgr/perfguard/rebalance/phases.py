@@ -21,7 +21,7 @@ from .moves import Move
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
                         loose_moves, pin_back, recovering, release_more)
-from .throttle import out_of_hours, set_pace, stopped, too_much
+from .throttle import out_of_hours, set_copying, set_pace, stopped, too_much
 from .turn import Decision, Turn, flight_osds
 from .types import KEPT_ALL, Campaign, Change, Phase, PinRecord, Stage
 
@@ -176,7 +176,9 @@ def _releasing(turn: Turn) -> None:
     excess = unpinnable_excess(turn.campaign, _held(turn), turn.options)
     # Other hands changed CRUSH: nothing of that may move before it is pinned.
     unguarded = bool(left or excess or turn.campaign.pinning)
+    before = turn.campaign.pace
     set_pace(turn)
+    set_copying(turn, before, _others_degraded(turn))
     loose = loose_moves(turn)
     wide, turn.stops = spread(_stops(turn), flight_osds(turn))
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
@@ -258,6 +260,13 @@ def _stops(turn: Turn) -> List[Stop]:
               if reason.code not in known and not is_muted(reason, seen.signals)]
     stops = [stop for stop in stops if not is_waived(stop.reason, turn.campaign.acknowledged)]
     return stops + [Stop(reason) for reason in _against_us(turn)]
+
+
+def _others_degraded(turn: Turn) -> bool:
+    """Whether PGs are degraded that the campaign has not released, muted or not."""
+    seen = turn.seen
+    return any(stop.reason.code == Code.DEGRADED for stop in stop_conditions(
+        replace(seen.signals, muted=frozenset()), seen.osd_counts, recovering(turn)))
 
 
 def _against_us(turn: Turn) -> List[Reason]:

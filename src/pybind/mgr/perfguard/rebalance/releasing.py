@@ -9,6 +9,7 @@ from ..errors import Code, Reason
 from ..tables import pgs, plural
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
+from .copying import in_force
 from .holds import epoch_of, peering_text
 from .moves import SCAN, Move, choose, load_of, move_between, path_osds, window
 from .pinning import is_mixture, may_be_degraded, waits
@@ -255,6 +256,8 @@ def release_more(turn: Turn) -> None:
                                'not affect these continue') for stop in turn.stops)
     turn.because(Code.FAST_PEERING,
                  peering_text(epoch_of(turn.seen.osdmap), turn.options.fast_peering))
+    if campaign.copying.wanted:
+        turn.because(Code.PACED, in_force(campaign.copying))
     room = turn.peering_room()
     if room <= 0:
         turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')

@@ -10,13 +10,14 @@ from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Se
 from ..cluster.types import OsdMap, pool_of
 from ..errors import Code, Reason, as_json, texts
 from ..holds import Row, shell
-from ..observation import BALANCER, MON, Observation
+from ..observation import BALANCER, OSD_OPTION, Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.semantics import out_osds
 from ..window import BadWindow, is_open, seconds_until_done
 from .executor import commands_of
-from .holds import NOREBALANCE, PROPOSE_INTERVAL
+from .copying import NAMES
+from .holds import MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
 from .moves import Move, Plan, move_between, plan, release_move, remaining_seconds
 from .requests import window_of
 from .throttle import caps, limit
@@ -195,8 +196,8 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
         if pool is not None:
             rows.append(Row('pg_autoscale_mode of pool ' + pool.name, held.found, held.put, since,
                             _restore(SetAutoscale(pool.name, held.found or 'on'))))
-    rows += [Row('%s of the mons' % name, held.found, held.put, since,
-                 _restore(SetOption(MON, name, held.found)))
+    rows += [Row(option_text(name), held.found, held.put, since,
+                 _restore(set_option(name, held.found)))
              for name, held in holds.mon.items()]
     if pins:
         rows.append(Row('upmaps of pinned PGs', 'upmaps from before the campaign',
@@ -220,8 +221,8 @@ def to_check(seen: Observation) -> List[str]:
     lines += ['pg_autoscale_mode of pool %s is off: %s' % (
         pool.name, _restore(SetAutoscale(pool.name, 'on')))
         for pool in osdmap.pools.values() if pool.autoscale_mode == 'off']
-    lines.append('%s of the mons may be set: %s' % (
-        PROPOSE_INTERVAL, _restore(SetOption(MON, PROPOSE_INTERVAL, None))))
+    lines += ['%s may be set: %s' % (option_text(name), _restore(set_option(name, None)))
+              for name in (PROPOSE_INTERVAL, MIN_WAIT, *(OSD_OPTION + name for name in NAMES))]
     return ['if perfguard and not an operator changed it: ' + line for line in lines]
 
 

@@ -12,11 +12,12 @@ from typing import AbstractSet, List, Optional, Sequence, Tuple
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap
 from ..errors import Code, Reason
-from ..observation import IDLE_SECONDS, Clients
+from ..observation import IDLE_SECONDS, OSD_OPTION, Clients
 from ..options import Options
 from ..tables import plural
 from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
+from . import copying
 from .clients import SMALL_OPS, Felt, Path, felt, judged, strain
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Caps
@@ -277,6 +278,35 @@ def set_pace(turn: Turn) -> None:
         turn.event('throttle', 'all movement is halted' if pace.halted
                    else 'movement continues', pace.why)
     turn.set(pace=pace, stalls=stalls)
+
+
+def set_copying(turn: Turn, before: Pace, degraded: bool) -> None:
+    """How gently released PGs are copied, after the campaign's pace was `before`. `degraded`: PGs
+    are that the campaign has not released."""
+    campaign, seen, mode = turn.campaign, turn.seen, turn.options.pace_copying
+    pace, now = campaign.pace, copying.decide(
+        campaign.copying, _reading(before, campaign.pace), turn.now)
+    if degraded:
+        now = replace(now, degraded=turn.now)
+    now = copying.follow(now, copying.basis(now, mode, seen.schedulers, turn.now))
+    stored = seen.settings.stored
+    if now.due and stored is not None:
+        held = {name[len(OSD_OPTION):]: held.found for name, held in campaign.holds.mon.items()
+                if name.startswith(OSD_OPTION)}
+        wanted = copying.resolve(now, mode, seen.schedulers, copying.found(stored, held))
+        now = replace(now, due=False, wanted={
+            name: value for name, value in wanted.items() if name not in seen.own_options})
+    if now.wanted != campaign.copying.wanted:
+        turn.event('throttle', copying.in_force(now) if now.wanted else
+                   'copying continues at full speed', pace.why)
+    turn.set(copying=now)
+
+
+def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:
+    if now.decided == before.decided:
+        return None
+    return copying.Reading(idle=now.code == Code.NO_CLIENTS, comfortable=now.under > 0,
+                           lowered=now.halted or now.pgs < before.pgs)
 
 
 def _burdened(turn: Turn, pace: Pace) -> Pace:

@@ -6,6 +6,7 @@ from typing import List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, UpmapEntry
 from ..errors import Code
+from .copying import Copying
 from .stalls import Stalls
 
 #: The least CRUSH weight above 0 that survives (units are 1/65536). Upmaps onto an OSD of weight 0
@@ -191,7 +192,8 @@ class Holds:
     options: Mapping[str, Held] = field(default_factory=dict)
     #: pg_autoscale_mode by pool id.
     autoscale: Mapping[int, Held] = field(default_factory=dict)
-    #: Options in the configuration database's mon section.
+    #: Options in the configuration database: of the section mon by name, of the section osd as
+    #: "osd/<name>".
     mon: Mapping[str, Held] = field(default_factory=dict)
     #: What somebody else changed meanwhile; left alone from then on.
     given_up: Tuple[str, ...] = ()
@@ -270,6 +272,7 @@ class Campaign:
     #: How fast it may go, and what its releases cost clients.
     pace: Pace = Pace()
     stalls: Stalls = Stalls()
+    copying: Copying = Copying()
 
     @property
     def active(self) -> bool:

@@ -197,13 +197,14 @@ ANSWER: Dict[str, Any] = {
     'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5},
     'waits_for_change': False, 'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
     'bytes': 5 << 30, 'primaries_moving': 37, 'reason': '', 'unpinnable': [],
-    'unpinnable_pgs': 0, 'fast_peering': {'text': 'epochs are cheap'}}
+    'unpinnable_pgs': 0, 'fast_peering': {'text': 'epochs are cheap'},
+    'copying': {'text': 'OSDs sleep'}}
 
 
 def test_an_order() -> None:
     shown = tables.order(ANSWER)
     for text in ('osd.8 to CRUSH weight', '1.5', '78 (pg_upmap_items 75, pg_upmap 3)',
-                 '108 shards, 5.0 GiB', '37', 'epochs are cheap'):
+                 '108 shards, 5.0 GiB', '37', 'epochs are cheap', 'OSDs sleep'):
         assert text in shown
     assert 'campaign 4 has begun' in tables.order({**ANSWER, 'campaign': 4})
     many = {'osd.%d' % osd: 1.0 for osd in range(30)}

@@ -652,7 +652,11 @@ class FakeCluster:
 
     def stored_options(self) -> Dict[str, Dict[str, str]]:
         self.stored_reads += 1
-        return {'mgr': dict(self.config), 'mon': dict(self.mon_config)}
+        stored = {'mgr': dict(self.config), 'mon': dict(self.mon_config)}
+        for (who, name), value in self.osd_config.items():
+            if '/' not in who:
+                stored.setdefault(who, {})[name] = value
+        return stored
 
     def stored(self, keys: Sequence[str]) -> Mapping[str, Optional[str]]:
         self.read_back += 1

@@ -187,7 +187,7 @@ def test_releases_are_held_in_every_mode(mode: str) -> None:
     driver.trouble()
     driver.run(3)
     driver.trouble(False)
-    driver.run(5)
+    driver.run(4)
     assert 'LAGGY_LATELY' in codes(driver.status)
     assert driver.phase == 'HOLDING' and driver.status['pinned'] == pinned
     assert driver.states()['hold releases'] == 'held'

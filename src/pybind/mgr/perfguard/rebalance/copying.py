@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The pace of copying: options of the OSDs that slow backfill while PGs are released.
+
+With the scheduler wpq an OSD sleeps after each object that it recovers or backfills, for
+osd_recovery_sleep_hdd, _hybrid (data on a rotating drive, metadata on flash) or _ssd, unless
+osd_recovery_sleep is not 0, which replaces all three (OSDService::get_osd_recovery_sleep). The
+sleep spaces the copies of all PGs that the OSD leads. With mclock the OSDs force the sleeps to 0,
+and their profile decides.
+
+The options are borrowed in the section `osd` of the configuration database. What others have set
+for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does the ceph.conf of an
+OSD. A value in the section `osd` or `global` is replaced by `pace_copying on` only.
+"""
+from dataclasses import dataclass, field, replace
+from typing import AbstractSet, Any, Dict, List, Mapping, Optional
+
+from ..cluster.types import OsdMap
+
+QUEUE = 'osd_op_queue'
+WPQ = 'wpq'
+MCLOCK = 'mclock_scheduler'
+PROFILE = 'osd_mclock_profile'
+#: The profile in which clients get the most, and that of the operator's own making.
+PATIENT_PROFILE = 'high_client_ops'
+CUSTOM_PROFILE = 'custom'
+#: Not 0, it replaces the options for a kind of drive.
+SLEEP = 'osd_recovery_sleep'
+#: Option for a kind of drive -> seconds between two objects: Ceph's defaults
+#: (src/common/options/osd.yaml.in, Pacific to Tentacle).
+SLEEP_SECONDS = {'osd_recovery_sleep_hdd': 0.1, 'osd_recovery_sleep_hybrid': 0.025,
+                 'osd_recovery_sleep_ssd': 0.0}
+#: What may be borrowed.
+NAMES = (*SLEEP_SECONDS, PROFILE)
+#: OSDs that are asked for their scheduler.
+ASKED_OSDS = 4
+
+#: Seconds of sleep by step. At the last step an OSD copies ten objects a second, as Ceph's default
+#: lets one on a rotating drive.
+STEPS = (0.0, 0.01, 0.025, 0.05, 0.1)
+#: The step that a campaign begins with.
+FIRST_STEP = 2
+#: A step stays in force for so long before the next one: each is a change of the configuration
+#: that all OSDs receive.
+SLOWER_SECONDS = 10.0
+FASTER_SECONDS = 60.0
+#: For so long after PGs were degraded, recovery keeps its full speed.
+RECOVERED_SECONDS = 30.0
+
+OFF, AUTO, ON = 'off', 'auto', 'on'
+
+
+@dataclass(frozen=True)
+class Copying:
+    """What the campaign has decided about the pace of copying; part of the campaign."""
+    step: int = FIRST_STEP
+    #: When the step was changed last, and when PGs were degraded last that the campaign has not
+    #: released; 0: never.
+    changed: float = 0.0
+    degraded: float = 0.0
+    #: Option -> value that the section `osd` must have, and what that was worked out for. The
+    #: basis is '' where nothing is borrowed.
+    wanted: Mapping[str, str] = field(default_factory=dict)
+    basis: str = ''
+    #: `basis` has changed, and the configuration database has to be read for `wanted`.
+    due: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return STEPS[self.step]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the throttle makes of the last reading of client latency."""
+    #: No client operations at all.
+    idle: bool
+    #: The limit of PGs in flight was lowered, or all movement halted.
+    lowered: bool
+    #: Latency is well below its limit.
+    comfortable: bool
+
+
+def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
+    """The step after a new reading (None: there is none). Slower soon, faster after a while."""
+    if reading is None:
+        return copying
+    passed = now - copying.changed
+    # A clock that was set back must not keep the step for long.
+    passed = passed if passed >= 0.0 else FASTER_SECONDS
+    step = copying.step
+    if reading.idle:
+        step = 0
+    elif reading.lowered and passed >= SLOWER_SECONDS:
+        step = min(step + 1, len(STEPS) - 1)
+    elif reading.comfortable and passed >= FASTER_SECONDS:
+        step = max(step - 1, 0)
+    return copying if step == copying.step else replace(copying, step=step, changed=now)
+
+
+def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
+    """What the options depend on, as things are; '' where nothing is to be borrowed."""
+    recovering = copying.degraded and 0.0 <= now - copying.degraded < RECOVERED_SECONDS
+    if mode == OFF or recovering or not copying.step:
+        return ''
+    if not schedulers:
+        return copying.basis  # not known yet, as after a failover
+    return ' '.join([mode, *sorted(schedulers), '%g' % copying.seconds])
+
+
+def follow(copying: Copying, now_basis: str) -> Copying:
+    """With what the options depend on now. To give them back takes no look at what is set."""
+    if now_basis == copying.basis:
+        return copying
+    return replace(copying, basis=now_basis, due=bool(now_basis),
+                   wanted=copying.wanted if now_basis else {})
+
+
+def resolve(copying: Copying, mode: str, schedulers: AbstractSet[str],
+            found: Mapping[str, str]) -> Dict[str, str]:
+    """Option -> value that the section `osd` must have.
+
+    `found`: what others have set for all OSDs. No drive copies faster than it would without.
+    """
+    wanted: Dict[str, str] = {}
+    if WPQ in schedulers and _number(found.get(SLEEP, '0')) == 0.0:
+        for name, default in SLEEP_SECONDS.items():
+            usual = _number(found[name]) if name in found else default
+            if (mode == ON or name not in found) and usual < copying.seconds:
+                wanted[name] = '%g' % copying.seconds
+    profile = found.get(PROFILE)
+    if MCLOCK in schedulers and (profile is None or (
+            mode == ON and profile not in (PATIENT_PROFILE, CUSTOM_PROFILE))):
+        wanted[PROFILE] = PATIENT_PROFILE
+    return wanted
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
+
+
+def found(stored: Mapping[str, Mapping[str, str]], held: Mapping[str, Optional[str]]
+          ) -> Dict[str, str]:
+    """What others have set for all OSDs. `stored`: the configuration database by section and
+    option. `held`: options that are borrowed now, with what was found in the section `osd`."""
+    others = {name: value for name, value in stored.get('osd', {}).items() if name not in held}
+    return {**stored.get('global', {}), **others,
+            **{name: value for name, value in held.items() if value is not None}}
+
+
+def in_force(copying: Copying) -> str:
+    """What is borrowed, in words."""
+    return 'copying is slowed: ' + ', '.join(
+        '%s of the OSDs is %s' % option for option in sorted(copying.wanted.items()))
+
+
+def text(mode: str) -> str:
+    """For previews."""
+    if mode == OFF:
+        return 'the pace of recovery remains unchanged (pace_copying is off)'
+    return 'while PGs are released, OSDs with wpq sleep %g to %g s after each object unless ' \
+        'osd_recovery_sleep* is set%s, and OSDs with mclock use the profile %s' % (
+            STEPS[1], STEPS[-1], '' if mode == AUTO else ' to more', PATIENT_PROFILE)
+
+
+def copying_to_json(copying: Copying) -> Dict[str, Any]:
+    return {**vars(copying), 'wanted': dict(copying.wanted)}
+
+
+def copying_from_json(raw: Mapping[str, Any]) -> Copying:
+    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    return Copying(min(len(STEPS) - 1, max(0, int(raw['step']))), float(raw['changed']),
+                   float(raw['degraded']),
+                   {str(name): str(value) for name, value in raw['wanted'].items()},
+                   str(raw['basis']), bool(raw['due']))
+
+
+def some_osds(osdmap: OsdMap) -> List[int]:
+    """A few OSDs that are up, from all over."""
+    osds = sorted(osd.id for osd in osdmap.osds.values() if osd.up)
+    stride = max(1, len(osds) // ASKED_OSDS)
+    return osds[::stride][:ASKED_OSDS]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The pace of copying: which step, which options, and when they are given back."""
+from dataclasses import replace
+from typing import Dict, List, Mapping, Optional
+
+import pytest
+
+from perfguard.rebalance.copying import (FASTER_SECONDS, FIRST_STEP, PROFILE, RECOVERED_SECONDS,
+                                         SLOWER_SECONDS, STEPS, Copying, Reading, basis,
+                                         copying_from_json, copying_to_json, decide, follow,
+                                         found, resolve)
+
+IDLE = Reading(idle=True, lowered=False, comfortable=False)
+LOWERED = Reading(idle=False, lowered=True, comfortable=False)
+COMFORTABLE = Reading(idle=False, lowered=False, comfortable=True)
+BETWEEN = Reading(idle=False, lowered=False, comfortable=False)
+WPQ, MCLOCK = frozenset({'wpq'}), frozenset({'mclock_scheduler'})
+LAST = len(STEPS) - 1
+SSD, HYBRID, HDD = ('osd_recovery_sleep_' + kind for kind in ('ssd', 'hybrid', 'hdd'))
+
+
+def steps(readings: List[Optional[Reading]], every: float, step: int = FIRST_STEP) -> List[int]:
+    copying, taken = Copying(step=step, changed=0.0), []
+    for number, reading in enumerate(readings):
+        copying = decide(copying, reading, every * (number + 1))
+        taken.append(copying.step)
+    return taken
+
+
+def test_slower_at_once_and_faster_after_a_while() -> None:
+    assert steps([LOWERED] * 9, SLOWER_SECONDS)[-1] == LAST
+    assert steps([LOWERED], SLOWER_SECONDS / 2) == [FIRST_STEP]
+    assert steps([COMFORTABLE] * 9, FASTER_SECONDS)[-1] == 0
+    assert steps([COMFORTABLE] * 5, FASTER_SECONDS / 6) == [FIRST_STEP] * 5
+
+
+def test_the_step_stays_in_between_and_without_a_reading() -> None:
+    assert steps([BETWEEN, None] * 5, FASTER_SECONDS) == [FIRST_STEP] * 10
+
+
+def test_full_speed_without_clients() -> None:
+    assert steps([IDLE], 1.0) == [0]
+
+
+def test_a_clock_that_was_set_back_keeps_no_step() -> None:
+    assert decide(Copying(changed=1e9), LOWERED, 100.0).step == FIRST_STEP + 1
+
+
+def test_nothing_is_borrowed_without_a_reason() -> None:
+    copying = Copying(degraded=1000.0)
+    assert basis(copying, 'auto', WPQ, 1000.0 + RECOVERED_SECONDS)
+    assert not basis(copying, 'auto', WPQ, 1000.0 + RECOVERED_SECONDS - 1)
+    assert not basis(Copying(), 'off', WPQ, 0.0)
+    assert not basis(Copying(step=0), 'auto', WPQ, 0.0)
+
+
+def test_an_unknown_scheduler_changes_nothing() -> None:
+    assert not basis(Copying(), 'auto', frozenset(), 0.0)
+    # As after a failover, before the OSDs have answered.
+    assert basis(Copying(basis='auto wpq 0.025'), 'auto', frozenset(), 0.0) == 'auto wpq 0.025'
+
+
+def test_the_options_are_worked_out_anew_with_each_step_and_given_back_at_once() -> None:
+    paced = follow(Copying(), 'auto wpq 0.025')
+    assert paced.due and paced.basis
+    done = replace(paced, due=False, wanted={SSD: '0.025'})
+    assert follow(done, 'auto wpq 0.025') is done
+    slower = follow(done, 'auto wpq 0.05')
+    assert slower.due and slower.wanted == done.wanted
+    back = follow(done, '')
+    assert not back.due and not back.wanted and not back.basis
+
+
+@pytest.mark.parametrize('step, there, mode, expected', [
+    # Ceph's own sleeps of slower drives are longer already.
+    (1, {}, 'auto', {SSD: '0.01'}),
+    (2, {}, 'auto', {SSD: '0.025'}),
+    (3, {}, 'auto', {SSD: '0.05', HYBRID: '0.05'}),
+    (4, {}, 'auto', {SSD: '0.1', HYBRID: '0.1'}),
+    # What others have set wins, and where it does not, nothing gets faster.
+    (4, {SSD: '0'}, 'auto', {HYBRID: '0.1'}),
+    (4, {SSD: '0', HDD: '0'}, 'on', {SSD: '0.1', HYBRID: '0.1', HDD: '0.1'}),
+    (3, {SSD: '0.2', HYBRID: '0.05'}, 'on', {}),
+    # It replaces all three.
+    (4, {'osd_recovery_sleep': '0.01'}, 'on', {}),
+    (4, {'osd_recovery_sleep': '0.000000'}, 'auto', {SSD: '0.1', HYBRID: '0.1'})])
+def test_sleeps(step: int, there: Dict[str, str], mode: str, expected: Dict[str, str]) -> None:
+    assert resolve(Copying(step=step), mode, WPQ, there) == expected
+
+
+@pytest.mark.parametrize('there, mode, expected', [
+    (None, 'auto', 'high_client_ops'), ('balanced', 'auto', None),
+    ('balanced', 'on', 'high_client_ops'), ('high_recovery_ops', 'on', 'high_client_ops'),
+    ('custom', 'on', None), ('high_client_ops', 'on', None)])
+def test_the_profile_of_mclock(there: Optional[str], mode: str, expected: Optional[str]) -> None:
+    profile = {} if there is None else {PROFILE: there}
+    assert resolve(Copying(), mode, MCLOCK, profile).get(PROFILE) == expected
+    assert PROFILE not in resolve(Copying(), mode, WPQ, profile)
+
+
+def test_both_schedulers_are_paced_while_osds_are_upgraded() -> None:
+    assert resolve(Copying(), 'auto', WPQ | MCLOCK, {}).keys() == {SSD, PROFILE}
+
+
+@pytest.mark.parametrize('held, expected', [
+    ({}, {SSD: '0.05', HDD: '0.2'}), ({SSD: None}, {HDD: '0.2'}),
+    ({SSD: '0', HDD: None}, {SSD: '0', HDD: '1'})])
+def test_what_others_have_set(held: Mapping[str, Optional[str]],
+                              expected: Mapping[str, str]) -> None:
+    stored = {'osd': {SSD: '0.05', HDD: '0.2'}, 'global': {HDD: '1'}, 'osd.1': {HYBRID: '1'}}
+    assert found(stored, held) == expected
+
+
+def test_stored_and_read_back() -> None:
+    copying = Copying(3, 12.5, 11.0, {SSD: '0.05'}, 'auto wpq 0.05', True)
+    assert copying_from_json(copying_to_json(copying)) == copying
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        copying_from_json({'step': 'fast'})

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Options of the OSDs that slow the copying: borrowed while PGs are released, and given back."""
+from dataclasses import replace
+from typing import Any, Dict, Tuple
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, Ops, Readings
+from perfguard.options import DEFAULTS
+from perfguard.requests import Shutdown
+
+from .fakes.cluster import FakeCluster
+from .fakes.driver import Driver, codes
+
+SLEEP = 'osd_recovery_sleep_ssd'
+PACED = {('osd', SLEEP): '0.025'}
+PROFILE = ('osd', 'osd_mclock_profile')
+#: Clients that are not idle, and too few to be judged.
+READ = Readings(seconds=2.0, counters={}, places={},
+                clients=(ClientOps(1, 0, Ops(8 * 10 ** 6, 4), Ops()),))
+
+
+def releasing(found: Dict[Tuple[str, str], str] = {}, scheduler: str = 'wpq',
+              **options: Any) -> Driver:
+    cluster = FakeCluster(osd_config=dict(found), read=READ, backfill_seconds=30.0)
+    cluster.osd_shows = {'osd_op_queue': scheduler}
+    driver = Driver(cluster, replace(DEFAULTS, **options))
+    driver.to_releasing()
+    driver.run(3)
+    return driver
+
+
+def back(driver: Driver, turns: int = 4) -> None:
+    driver.run_until(lambda: not driver.cluster.osd_config, turns)
+
+
+def test_set_while_pgs_are_released_and_given_back_at_the_end() -> None:
+    driver = releasing()
+    assert driver.cluster.osd_config == PACED
+    held = {row.what: row for row in driver.loop.published.held}[SLEEP + ' of the OSDs']
+    assert (held.found, held.put) == (None, '0.025')
+    assert held.restore == 'ceph config rm osd ' + SLEEP
+    assert 'PACED' in codes(driver.status)
+    reads = driver.cluster.stored_reads
+    driver.run(5)
+    assert driver.cluster.stored_reads == reads  # not read in every turn
+    driver.run_to('DONE', 1000)
+    assert driver.cluster.osd_config == {} and driver.cluster.clean()
+
+
+@pytest.mark.parametrize('verb', ['pause', 'abort', 'finish'])
+def test_given_back_when_the_operator_ends_the_releases(verb: str) -> None:
+    driver = releasing()
+    driver.ask(verb, **({'keep': True} if verb == 'finish' else {}))
+    back(driver, 10)
+    if verb == 'pause':
+        driver.ask('resume')
+        driver.run_until(lambda: driver.cluster.osd_config == PACED, 30)
+
+
+def test_given_back_by_a_shutdown() -> None:
+    driver = releasing()
+    driver.give(Shutdown(True))
+    driver.run_until(lambda: driver.loop.leaving.done)
+    assert driver.cluster.osd_config == {}
+
+
+def test_given_back_as_soon_as_pgs_are_degraded_and_set_again_after_them() -> None:
+    driver = releasing()
+    driver.cluster.take_down(0)
+    back(driver, 12)
+    driver.cluster.revive(0)
+    driver.run_until(lambda: driver.cluster.osd_config == PACED, 200)
+
+
+def test_it_goes_on_after_a_failover_in_every_turn() -> None:
+    driver = releasing()
+    for _ in range(5):
+        driver.restart()
+        driver.turn()
+        assert driver.cluster.osd_config == PACED
+    driver.ask('abort')
+    for _ in range(40):
+        driver.restart()
+        driver.turn()
+    assert driver.cluster.osd_config == {}
+
+
+def test_what_others_change_is_left_to_them() -> None:
+    driver = releasing()
+    driver.cluster.osd_config['osd', SLEEP] = '0.3'
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.cluster.osd_config == {('osd', SLEEP): '0.3'}
+
+
+@pytest.mark.parametrize('found', [
+    {('osd', SLEEP): '0'}, {('global', SLEEP): '0'}, {('osd', SLEEP): '0.5'},
+    {('osd', 'osd_recovery_sleep'): '0.2'}])
+def test_what_others_have_set_wins(found: Dict[Tuple[str, str], str]) -> None:
+    driver = releasing(found)
+    assert driver.cluster.osd_config == found
+    driver.run_to('DONE', 1000)
+    assert driver.cluster.osd_config == found
+
+
+def test_with_on_a_faster_value_is_replaced_and_restored() -> None:
+    driver = releasing({('osd', SLEEP): '0'}, pace_copying='on')
+    assert driver.cluster.osd_config == PACED
+    driver.run_to('DONE', 1000)
+    assert driver.cluster.osd_config == {('osd', SLEEP): '0'}
+
+
+def test_with_mclock_the_profile_is_borrowed() -> None:
+    driver = releasing(scheduler='mclock_scheduler')
+    assert driver.cluster.osd_config == {PROFILE: 'high_client_ops'}
+    driver.run_to('DONE', 1000)
+    assert driver.cluster.osd_config == {}
+
+
+def test_off_leaves_everything_alone() -> None:
+    driver = releasing(pace_copying='off')
+    assert driver.cluster.osd_config == {} and 'PACED' not in codes(driver.status)
+
+
+def test_switched_off_in_between_it_is_given_back() -> None:
+    driver = releasing()
+    driver.options = replace(driver.options, pace_copying='off')
+    back(driver)
