@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 import pytest
 
 from qa.bench.expansion import epochs, report
-from qa.bench.expansion.arms import METHODS
+from qa.bench.expansion.arms import METHODS, PRESETS
 from qa.bench.expansion.balance import is_done, worst_deviation
 from qa.bench.expansion.burst import Verdict, verdict
 from qa.bench.expansion.clients import latency
@@ -164,6 +164,21 @@ def test_table_has_medians() -> None:
     assert report.failures(runs) == ['stock, load: not in 900 s']
     assert 'latency' not in report.table(runs[-1:])
     assert report.table([failed]) == 'no run has come to its end'
+
+
+def test_ratios_have_ranges() -> None:
+    runs = [*(result('stock', p99, p99 + 20) for p99 in (30.0, 500.0, 40.0)),
+            result('perfguard', 12.0, 90.0), result('stock', 0, 33.0, 'idle')]
+    text = report.ratios(runs)
+    assert cells(text, 'stock')[:3] == ['4.00 (3.00 to 50.00)', '4.00 (3.00 to 50.00)',
+                                        '60 (50 to 520)']
+    assert cells(text, 'perfguard')[:3] == ['1.20', '1.20', '90']
+    assert 'idle' not in text and report.ratios(runs[-1:]) == ''
+
+
+def test_fixed_caps_are_an_arm_with_options() -> None:
+    arm = parse_arm('fixed-caps:stall_share=0.5', list(METHODS), PRESETS)
+    assert arm.options == {**PRESETS['fixed-caps'], 'stall_share': '0.5'}
 
 
 @pytest.mark.parametrize('argv,error', [

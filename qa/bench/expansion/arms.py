@@ -78,5 +78,10 @@ class Expander:
 #: Ceph alone comes first: it takes none of perfguard's options.
 METHODS: Dict[str, Callable[[Expander], None]] = {
     'stock': Expander.stock, 'perfguard': Expander.expand,
-    'perfguard-pin': Expander.prepare_and_pin}
+    'perfguard-pin': Expander.prepare_and_pin, 'fixed-caps': Expander.expand}
 STOCK = 'stock'
+#: Options of perfguard that a method brings along. Fixed caps: PGs are pinned and released as with
+#: upmap-remapped and a balancer, so many at a time, whatever clients feel.
+PRESETS: Dict[str, Dict[str, str]] = {'fixed-caps': {
+    'latency_alarm_factor': '1000', 'latency_factor': '1000', 'stall_share': '1',
+    'fast_peering': 'off', 'pace_copying': 'off'}}

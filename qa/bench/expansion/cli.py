@@ -15,9 +15,9 @@ from qa.demo.screen import Screen
 
 from . import __doc__ as description
 from . import report
-from .arms import METHODS, STOCK
+from .arms import METHODS, PRESETS, STOCK
 from .run import BURST, LOAD, SCENARIOS, Result, run
-from .settings import OSDS_A_HOST, Settings, alternating, parse_arm, parse_option
+from .settings import DRIVES, OSDS_A_HOST, Settings, alternating, parse_arm, parse_option
 
 QUICK = {'repetitions': 1, 'quiet': 15, 'objects': 3000, 'pgs': 64, 'erasure_pgs': 32}
 DEFAULTS = {'repetitions': 3, 'quiet': 30, 'objects': 8000, 'pgs': 128, 'erasure_pgs': 64}
@@ -63,7 +63,8 @@ def _run_all(args: argparse.Namespace, screen: Screen, results: List[Result]) ->
 
 def _print(args: argparse.Namespace, results: List[Result]) -> None:
     print('\n'.join([report.introduction(args.settings, args.repetitions), '',
-                     report.table(results), report.bursts(results)]).rstrip(), flush=True)
+                     report.table(results), '', report.ratios(results),
+                     report.bursts(results)]).rstrip(), flush=True)
     for failure in report.failures(results):
         print(f'FAILED: {failure}', flush=True)
 
@@ -83,7 +84,8 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
     if args.release != 'pacific' and os.getuid() != 0:
         p.error(f'--release {args.release} runs in a chroot, which takes root')
     try:
-        args.arms = [parse_arm(text, list(METHODS)) for text in args.arms.split(',')]
+        args.arms = [parse_arm(text, list(METHODS), PRESETS) for text in (
+            ','.join(METHODS) if args.arms == 'all' else args.arms).split(',')]
         options = dict(parse_option(text) for text in args.options)
     except ValueError as e:
         p.error(str(e))
@@ -95,7 +97,7 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
         release=args.release, osds=args.osds, added=args.added, quiet_seconds=args.quiet,
         many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate, objects=args.objects,
         pgs=args.pgs, erasure_pgs=args.erasure_pgs, propose_seconds=args.propose_interval,
-        step_seconds=args.step_seconds, options=options)
+        step_seconds=args.step_seconds, options=options, drives=args.drives)
     return args
 
 
@@ -104,13 +106,17 @@ def _parser() -> argparse.ArgumentParser:
                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--release', default='pacific', choices=releases.NAMES)
     p.add_argument('--arms', default='stock,perfguard', metavar='ARM,...',
-                   help=f'of {", ".join(METHODS)}, those of perfguard with options of their own '
-                        'if wanted, as in perfguard:fast_peering=on (default: %(default)s)')
+                   help=f'of {", ".join(METHODS)}, or "all"; those of perfguard with options of '
+                        'their own if wanted, as in perfguard:fast_peering=on '
+                        '(default: %(default)s)')
     p.add_argument('--scenarios', default=LOAD, metavar='NAME,...',
                    help='load: with clients; idle: without any; burst: three times the load for '
                         'half a minute in the middle of a release (default: %(default)s)')
     p.add_argument('--options', action='append', default=[], metavar='KEY=VALUE',
                    help='set mgr/perfguard/KEY for all arms of perfguard; may be repeated')
+    p.add_argument('--drives', default='flash', choices=list(DRIVES),
+                   help='disk: OSDs sleep 0.1 s after each object that they copy, as on rotating '
+                        'drives (default: %(default)s)')
     p.add_argument('--quick', action='store_true', help='one repetition of something small')
     p.add_argument('--json', type=Path, metavar='FILE', help='write the raw results here')
     _add_size(p)

@@ -12,7 +12,7 @@ from .burst import verdict
 from .clients import MANY, ONE
 from .epochs import CAUSES
 from .run import BALANCE, BURST, EXPAND, IDLE, MOVE, QUIET
-from .settings import (BALANCER, OBJECT_BYTES, OPERATION_BYTES, PERFGUARD, READ_FRACTION,
+from .settings import (BALANCER, DRIVES, OBJECT_BYTES, OPERATION_BYTES, PERFGUARD, READ_FRACTION,
                        Settings)
 
 Results = Sequence[Mapping[str, Any]]
@@ -37,7 +37,8 @@ def introduction(settings: Settings, repetitions: int) -> str:
         f'The new OSDs\' processes start before the quiet phase. Then, for each arm alike, the '
         f'balancer runs until it finds nothing more ({balancer}).',
         f'perfguard\'s options: {_options({**PERFGUARD, **settings.options})}; '
-        f'paxos_propose_interval {settings.propose_seconds:g} s.',
+        f'paxos_propose_interval {settings.propose_seconds:g} s, osd_recovery_sleep_hdd '
+        f'{DRIVES[settings.drives]} s.',
         f'This machine has {os.cpu_count()} cores, which all daemons and clients share, and the '
         'OSDs keep data in memory:',
         'that, and not disks or networks, sets the limits. Compare arms of one run, not runs of '
@@ -108,9 +109,31 @@ def _number(value: float) -> str:
 
 
 def _p99_ratio(runs: Results) -> str:
-    ratios = [run['latency'][MOVE]['all']['p99'] / run['latency'][QUIET]['all']['p99']
-              for run in runs if 'latency' in run]
+    ratios = _ratios(runs, 'p99')
     return f'{statistics.median(ratios):.2f}' if ratios else '-'
+
+
+def _ratios(runs: Results, key: str) -> List[float]:
+    return [run['latency'][MOVE]['all'][key] / run['latency'][QUIET]['all'][key]
+            for run in runs if 'latency' in run]
+
+
+def ratios(results: Results) -> str:
+    """Each arm in a line: how much slower clients were while data moved, and for how long."""
+    rows = [['moving / quiet', 'p99', 'p99.9', 'seconds', 'over 100 ms', 'over 1 s']]
+    for name, runs in _groups(results):
+        if any('latency' in run for run in runs):
+            rows.append([name, *(_range(_ratios(runs, key)) for key in ('p99', 'p999')),
+                         _range([run['seconds'][MOVE] for run in runs], 0),
+                         *(_latency(runs, MOVE, 'all', key) for key in OVER)])
+    return '\n'.join(columns(rows)) if len(rows) > 1 else ''
+
+
+def _range(values: Sequence[float], digits: int = 2) -> str:
+    """The median, and between what all values lie."""
+    median, *ends = (f'{value:.{digits}f}' for value in (
+        statistics.median(values), min(values), max(values)))
+    return median if len(values) == 1 else f'{median} ({ends[0]} to {ends[1]})'
 
 
 def _median(runs: Results, value: Callable[[Mapping[str, Any]], float]) -> float:

@@ -14,8 +14,8 @@ from . import balance, epochs
 from .arms import METHODS, STOCK, Expander
 from .burst import Burst
 from .clients import Clients
-from .settings import (ERASURE, OBJECT_BYTES, PERFGUARD, REPLICATED, SETTLE_SECONDS, Arm,
-                       Settings)
+from .settings import (DRIVES, ERASURE, NO_SLEEP_IN_CONF, OBJECT_BYTES, PERFGUARD, REPLICATED,
+                       SETTLE_SECONDS, Arm, Settings)
 
 LOAD, IDLE, BURST = 'load', 'idle', 'burst'
 SCENARIOS = (LOAD, IDLE, BURST)
@@ -38,8 +38,9 @@ def run(settings: Settings, arm: Arm, scenario: str, screen: Screen) -> Result:
                       'begun': time.time()}
     try:
         screen.step(f'{arm.name}, {scenario}: a cluster of {settings.osds} OSDs boots')
-        with Cluster.up(settings.release, osds=settings.osds,
-                        hosts=settings.hosts, conf={'mon': epochs.KEEP_MAPS}) as cluster:
+        conf = {'mon': epochs.KEEP_MAPS, 'osd': NO_SLEEP_IN_CONF}
+        with Cluster.up(settings.release, osds=settings.osds, hosts=settings.hosts,
+                        conf=conf) as cluster:
             result.update(_Run(settings, arm, scenario, screen, cluster).measure())
     except ClusterError as e:
         result['error'] = str(e)
@@ -69,6 +70,8 @@ class _Run:
         # Not in ceph.conf, which would win over what perfguard sets for a while.
         cluster.mon('config set', who='mon', name='paxos_propose_interval',
                     value=f'{settings.propose_seconds:g}')
+        cluster.mon('config set', who='osd', name='osd_recovery_sleep_hdd',
+                    value=DRIVES[settings.drives])
         added = self._make_ready()
         if self._scenario != IDLE:
             self._screen.step('The clients start, and nothing changes')

@@ -21,7 +21,13 @@ SETTLE_SECONDS = 5.0
 BALANCER = {'upmap_max_deviation': '1', 'sleep_interval': '2', 'upmap_max_optimizations': '20'}
 
 #: perfguard's baseline is learned in minutes by default; no quiet stretch here is that long.
-PERFGUARD = {'baseline_seconds': '10'}
+PERFGUARD = {'baseline_seconds': '10', 'pace_copying': 'on'}
+
+#: The drives that the OSDs pretend to have -> seconds of osd_recovery_sleep_hdd, for OSDs that keep
+#: data in memory count as rotating drives. In the configuration database, where perfguard can
+#: replace it for a while; a ceph.conf would win.
+DRIVES = {'flash': '0', 'disk': '0.1'}
+NO_SLEEP_IN_CONF = {'osd recovery sleep': None, 'osd recovery sleep hdd': None}
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Settings:
     burst_factor: float = 3.0
     burst_seconds: int = 30
     step_seconds: int = 900
+    drives: str = 'flash'
     #: For every arm of perfguard: its options.
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,7 +79,8 @@ class Arm:
     options: Mapping[str, str]
 
 
-def parse_arm(text: str, methods: Sequence[str]) -> Arm:
+def parse_arm(text: str, methods: Sequence[str],
+              presets: Mapping[str, Mapping[str, str]] = {}) -> Arm:
     """``METHOD[:KEY=VALUE[:KEY=VALUE...]]``; raises ValueError with what is wrong."""
     method, *pairs = text.split(':')
     if method not in methods:
@@ -80,7 +88,7 @@ def parse_arm(text: str, methods: Sequence[str]) -> Arm:
     options = dict(parse_option(pair) for pair in pairs)
     if options and method == methods[0]:
         raise ValueError(f'{text!r}: {method} has no options of perfguard')
-    return Arm(text, method, options)
+    return Arm(text, method, {**presets.get(method, {}), **options})
 
 
 def parse_option(text: str) -> Tuple[str, str]:
