@@ -5,7 +5,7 @@
 # on every release that it is meant for: Pacific, Reef and Tentacle, on the loopback address.
 #
 #   ./check.sh [quick|nightly]
-#   ./check.sh lint|mypy|py|py39|web|cluster [pytest's arguments]
+#   ./check.sh lint|mypy|py|py39|packages|web|cluster [pytest's arguments]
 #
 # PERFGUARD_ARTEFACTS names the directory of what the tests leave: durations, logs of failed
 # clusters, screenshots. PERFGUARD_WORKERS: how many clusters' tests run side by side.
@@ -113,6 +113,33 @@ oldest() {
         --ignore-glob="$units/probe/test_worker*.py"
 }
 
+# What operators install. The tests of the nightly tier boot clusters with it.
+packages() {
+    begin packages
+    for kind in deb rpm; do
+        if [ $kind = deb ]; then linter=lintian; else linter=rpmlint; fi
+        rm -rf "$build/$kind"
+        mkdir -p "$build"
+        status=0
+        packaging/build.sh $kind "$build/$kind" > "$build/$kind.log" 2>&1 || status=$?
+        if [ $status = 3 ]; then
+            echo "no $kind package: not run, $(tail -1 "$build/$kind.log")"
+            continue
+        elif [ $status != 0 ]; then
+            tail -30 "$build/$kind.log"
+            exit 1
+        fi
+        if ! command -v $linter > /dev/null; then
+            echo "the $kind package is built; not checked, $linter is not installed"
+        elif [ $kind = deb ]; then
+            lintian --fail-on error,warning "$build/deb/"*.changes
+        else
+            rpmlint --config packaging/rpmlint.toml "$build/rpm/"*.rpm \
+                packaging/ceph-mgr-perfguard.spec
+        fi
+    done
+}
+
 # Tests that judge latency run alone, after the others.
 clusters() {
     # Far more than they take: it ends what hangs.
@@ -165,6 +192,7 @@ everything() {
     page
     unit
     oldest
+    [ "$tier" = quick ] || packages
     clusters
     begin end
 }
@@ -179,6 +207,7 @@ case $step in
         tier=nightly
         oldest
         ;;
+    packages) packages ;;
     web) page ;;
     cluster)
         if [ $# = 0 ]; then clusters; else tests cluster qa/tests "$@"; fi
@@ -188,7 +217,7 @@ case $step in
         everything
         ;;
     *)
-        echo "usage: ./check.sh [quick|nightly|lint|mypy|py|py39|web|cluster] [pytest's arguments]" >&2
+        echo "usage: ./check.sh [quick|nightly|lint|mypy|py|py39|packages|web|cluster] [pytest's arguments]" >&2
         exit 2
         ;;
 esac

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The manual names every option with its default, every command, and what jobs can be."""
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Dict
 
@@ -31,6 +34,38 @@ def test_options_and_defaults() -> None:
         return '%g' % value if isinstance(value, float) else str(value) or '-'
 
     assert documented_options() == {spec['name']: text(spec['default']) for spec in OPTIONS}
+
+
+#: Ceph's documentation has the directive "prompt" from an extension.
+CONF = """
+from docutils.nodes import literal_block
+from docutils.parsers.rst import Directive
+
+
+class Prompt(Directive):
+    has_content, optional_arguments = True, 2
+
+    def run(self):
+        text = '\\n'.join(self.content)
+        return [literal_block(text, text)]
+
+
+def setup(app):
+    app.add_directive('prompt', Prompt)
+"""
+
+
+def test_sphinx_builds_the_manual_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip('sphinx')
+    source = tmp_path / 'source'
+    shutil.copytree(MANUAL.parent, source)
+    (source / 'conf.py').write_text(CONF)
+    (source / 'index.rst').write_text('manuals\n=======\n\n.. toctree::\n   :glob:\n\n   *\n')
+    done = subprocess.run(
+        [sys.executable, '-m', 'sphinx', '-q', '-W', '--keep-going', '-n', '-b', 'html',
+         str(source), str(tmp_path / 'built')], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        universal_newlines=True, timeout=120)
+    assert done.returncode == 0, done.stdout
 
 
 def test_generated_tables_are_current() -> None:

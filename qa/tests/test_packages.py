@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The Debian package: what is in it, and that the mgr of each release runs what it installs."""
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.guard import Guard
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+MODULES = Path('usr/share/ceph/mgr')
+
+
+@pytest.fixture(scope='module')
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the package, below a directory that stands for the root."""
+    for tool in ('dpkg-buildpackage', 'dh'):
+        if shutil.which(tool) is None:
+            pytest.skip('%s is not installed: no package can be built' % tool)
+    out = tmp_path_factory.mktemp('package')
+    subprocess.run([str(CHECKOUT / 'packaging' / 'build.sh'), 'deb', str(out)], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+    package, = (path for path in out.glob('*.deb') if 'dbgsym' not in path.name)
+    subprocess.run(['dpkg-deb', '-x', str(package), str(out / 'root')], check=True, timeout=60)
+    subprocess.run(['dpkg-deb', '-e', str(package), str(out / 'control')], check=True, timeout=60)
+    return out
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_a_mgr_runs_what_the_package_installs(release: str, unpacked: Path,
+                                              make_cluster: Callable[..., Cluster]) -> None:
+    installed = unpacked / 'root' / MODULES
+    # The native engine is found under this name only.
+    assert (installed / 'perfguard' / 'probe' / 'worker' / 'core.so').exists()
+    assert (installed / 'perfguard' / 'web' / 'page' / 'page.js').exists()
+    assert not list(installed.glob('*.egg-info')) and not list(installed.rglob('tests'))
+    cluster = make_cluster(release, osds=3, hosts=3, module_dir=installed / 'perfguard')
+    guard = Guard(cluster)
+    assert guard.get('status')['phase'] == 'IDLE' and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_nothing_of_the_package_belongs_to_another(release: str, unpacked: Path) -> None:
+    """Beside the packages of Ceph that are installed here."""
+    files = [path.relative_to(unpacked / 'root') for path in (unpacked / 'root').rglob('*')
+             if path.is_file()]
+    assert Path('usr/bin/perfguard-plan') in files
+    for path in files:
+        owner = subprocess.run(['dpkg', '-S', '/%s' % path], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, universal_newlines=True, timeout=60)
+        assert owner.returncode == 1 or owner.stdout.startswith('ceph-mgr-perfguard:'), path
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_the_plan_command_runs(release: str, unpacked: Path) -> None:
+    script = unpacked / 'root' / 'usr/bin/perfguard-plan'
+    assert script.read_text().startswith('#!/usr/bin/python3')
+    done = subprocess.run(
+        ['/usr/bin/python3', str(script), '--help'], timeout=60, stdout=subprocess.PIPE,
+        universal_newlines=True,
+        env={'PATH': '/usr/bin:/bin', 'PYTHONPATH': str(unpacked / 'root' / MODULES)})
+    assert done.returncode == 0 and 'release' in done.stdout
