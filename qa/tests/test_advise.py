@@ -8,6 +8,10 @@ from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import Guard
 
 
+#: Raised where a standby mgr could not take over.
+STANDBY = 'PERFGUARD_STANDBY_MGR'
+
+
 class Cause(NamedTuple):
     """What provokes a finding, and what takes it back: arguments of the ceph command."""
     code: str
@@ -34,7 +38,7 @@ CAUSES = (
     Cause('DEVICE_CLASS_MIXED', ('osd crush rm-device-class osd.7',
                                  'osd crush set-device-class ssd osd.7'),
           ('osd crush rm-device-class osd.7', 'osd crush set-device-class hdd osd.7')),
-    Cause('EC_SMALL_IO', ('osd pool application enable ec rbd',),
+    Cause('EC_SMALL_IO', ('osd pool application enable ec rbd --yes-i-really-mean-it',),
           ('osd pool application disable ec rbd --yes-i-really-mean-it',)),
     option('MESSENGER_THREADS', 'osd', 'ms_async_op_threads', '1'),
     option('ROCKSDB_OPTIONS', 'osd', 'bluestore_rocksdb_options', 'compression=kNoCompression'),
@@ -58,10 +62,11 @@ pytestmark = pytest.mark.releases('pacific', 'reef')
 
 @pytest.fixture(scope='module')
 def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
-    with cluster_factory(release, osds=8, hosts=4) as cluster:
+    with cluster_factory(release, osds=8, hosts=4, mgrs=2) as cluster:
         cluster.pool_create('rep', 32, size=3)
         cluster.pool_create('ec', 16, erasure=(2, 1))
-        cluster.ceph('osd', 'pool', 'application', 'enable', 'rep', 'rbd')
+        cluster.ceph('osd', 'pool', 'application', 'enable', 'rep', 'rbd',
+                     '--yes-i-really-mean-it')
         guard = Guard(cluster)
         cluster.ceph('config', 'set', 'mgr', 'mgr/balancer/upmap_max_deviation', '1')
         cluster.ceph('balancer', 'mode', 'upmap')
@@ -113,7 +118,7 @@ def test_a_muted_code_stays_muted_after_a_failover(guard: Guard) -> None:
         wait_codes(guard, {'BALANCER_OFF'})
         run(guard, ('perfguard advise mute BALANCER_OFF',))
         assert codes(guard) == set()
-        guard.cluster.restart_mgr()
+        guard.cluster.mgr_fail()
         guard.wait_ready()
         answer = guard.get('advise', refresh=True)
         assert answer['findings'] == [] and answer['muted'] == ['BALANCER_OFF']
@@ -128,3 +133,22 @@ def test_the_plain_text_and_errors(guard: Guard) -> None:
     assert out.strip() and not out.startswith('{')
     done = guard.cluster.ceph('perfguard', 'advise', 'mute', 'NONESUCH', check=False)
     assert done.returncode == 2 and 'unknown code' in done.stderr
+
+
+def test_standbys_that_can_take_over_raise_nothing(guard: Guard) -> None:
+    guard.cluster.wait(lambda: guard.cluster.mon('mgr dump')['standbys'], 60, 'a standby mgr')
+    guard.get('advise', refresh=True)
+    assert STANDBY not in guard.get('status')['health']
+
+
+def test_a_standby_without_the_module_is_named(release: str, make_cluster: ClusterFactory) -> None:
+    """As after an upgrade to an image without it."""
+    packaged = {'mgr.y': {'mgr module path': '/usr/share/ceph/mgr'}}
+    cluster = make_cluster(release, osds=3, hosts=3, mgrs=2, conf=packaged)
+    guard = Guard(cluster)
+    cluster.wait(lambda: cluster.mon('mgr dump')['standbys'], 60, 'a standby mgr')
+    assert cluster.mon('mgr dump')['active_name'] == 'x'
+    guard.get('advise', refresh=True)
+    cluster.wait(lambda: STANDBY in cluster.mon('health detail')['checks'], 30, STANDBY)
+    detail = cluster.mon('health detail')['checks'][STANDBY]['detail']
+    assert 'mgr.y' in detail[0]['message']
