@@ -485,7 +485,7 @@ class Loop:
         watched, mitigated = self._watching.watched, self._mitigating.mitigated
         checks = {**watched.checks, **overview.health_checks(
             rebalance.campaign, seen, options, texts(rebalance.reasons), self._store.losses),
-            **self.probing.checks(seen.now)}
+            **self.probing.checks(seen.now), **self._advising.checks}
         self._show_progress(rebalance.campaign)
         published = Published(
             status=overview.status(seen, rebalance.status, rebalance.reasons, checks, watched,

@@ -16,7 +16,7 @@ from .errors import PerfguardError, Tracebacks
 from .loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage
-from .options import OPTIONS, LiveOptions
+from .options import OPTIONS, LiveOptions, installed_version
 from .probe.archive import SCHEMA
 from .status import Published, overview
 from .store import Store
@@ -29,7 +29,7 @@ LOOK_SECONDS = 5.0
 
 class Module(Commands, MgrModule):
     CLICommand = CLICommand
-    MODULE_OPTIONS = [Option(**spec) for spec in OPTIONS]
+    MODULE_OPTIONS = [Option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
     NOTIFY_TYPES = notify_types('osd_map')
     #: Of the module database, where the release has one.
     SCHEMA = SCHEMA
@@ -148,7 +148,7 @@ def _answered(name: str, format_: str, answer: Any) -> None:
 # ---- An mgr that is not active: an empty page where Prometheus looks for metrics
 
 class StandbyModule(MgrStandbyModule):
-    MODULE_OPTIONS = [Option(**spec) for spec in OPTIONS]
+    MODULE_OPTIONS = [Option(**spec) for spec in (*OPTIONS, installed_version(VERSION))]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

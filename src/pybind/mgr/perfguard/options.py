@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Callable, Dict, Iterable, List, Optional, Union
 
+from .cluster.inventory import VERSION_OPTION
 from .cluster.types import ConfigEntry
 
 #: An option as Ceph's MODULE_OPTIONS wants it.
@@ -236,6 +237,12 @@ def read_options(get: Callable[[str], Any]) -> Options:
         value = get(spec['name'])
         values[spec['name']] = spec['default'] if value is None else value
     return Options(**values)
+
+
+def installed_version(version: str) -> OptionSpec:
+    """The MgrMap has the default of each option for each mgr, standbys included."""
+    return _option(VERSION_OPTION, 'str', version,
+                   'version of perfguard on the host of the mgr; cannot be set')
 
 
 DEFAULTS = read_options(lambda name: None)

@@ -13,6 +13,8 @@ from .types import ConfigEntry, OsdMap
 
 Json = Mapping[str, Any]
 
+#: The module's option whose default is the version on the host of an mgr.
+VERSION_OPTION = 'installed_version'
 #: Options whose default in this release is read from the mgr's own table of options.
 DEFAULTS = ('ms_async_op_threads', 'osd_memory_target', 'osd_op_queue', 'osd_op_queue_cut_off')
 
@@ -55,6 +57,16 @@ class PoolFacts:
 
 
 @dataclass(frozen=True)
+class StandbyMgr:
+    """What a standby mgr told the mons of this module when it started."""
+    name: str
+    #: None: it does not have the module; '': a version that does not say.
+    version: Optional[str]
+    #: Why it cannot run the module; '' where it can.
+    error: str = ''
+
+
+@dataclass(frozen=True)
 class Inventory:
     osds: Tuple[OsdFacts, ...] = ()
     pools: Tuple[PoolFacts, ...] = ()
@@ -71,12 +83,15 @@ class Inventory:
     upmap_primaries: Tuple[str, ...] = ()
     #: Release whose features clients have -> connections; read if there are such entries.
     clients: Mapping[str, int] = field(default_factory=dict)
+    standbys: Tuple[StandbyMgr, ...] = ()
+    #: Of the module in the active mgr.
+    version: str = ''
 
 
 def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[ConfigEntry, ...]],
          ask: Callable[[Mapping[str, str]], str]) -> Inventory:
     """Read the inventory; `ask` sends a mon command and returns its output, '' without one."""
-    dump = mgr.get('osd_map')
+    dump, mgr_map = mgr.get('osd_map'), mgr.get('mgr_map')
     primaries = tuple(entry['pgid'] for entry in dump.get('pg_upmap_primaries', []))
     return Inventory(
         osds=tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats'))),
@@ -86,7 +101,24 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
         require_osd_release=str(dump.get('require_osd_release', '')),
         nearfull_ratio=osdmap.nearfull_ratio, upmap_primaries=primaries,
         clients=client_releases(ask({'prefix': 'features', 'format': 'json'}))
-        if primaries else {})
+        if primaries else {},
+        standbys=standbys(mgr_map, mgr.module_name),
+        version=_module(mgr_map, mgr.module_name).version or '')
+
+
+def standbys(mgr_map: Json, module: str) -> Tuple[StandbyMgr, ...]:
+    """From the MgrMap, to which each mgr adds its list of modules when it starts."""
+    return tuple(_module(standby, module) for standby in mgr_map.get('standbys', []))
+
+
+def _module(mgr: Json, module: str) -> StandbyMgr:
+    """What one mgr has of the module: the active one is the MgrMap itself."""
+    entry: Json = next((each for each in mgr.get('available_modules', [])
+                        if each['name'] == module), {})
+    version = entry.get('module_options', {}).get(VERSION_OPTION, {}).get('default_value', '')
+    return StandbyMgr(
+        str(mgr.get('name', '')), str(version) if entry else None,
+        '' if entry.get('can_run', True) else str(entry.get('error_string', '')))
 
 
 def _defaults(mgr: Any) -> Dict[str, str]:

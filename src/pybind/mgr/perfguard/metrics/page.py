@@ -6,6 +6,7 @@ from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Op
                     Tuple)
 
 from .. import errors
+from ..advise import standbys
 from ..mitigation.types import Rung, Stage
 from ..probe import resources
 from ..probe.records import CANCELLED, RunRecord
@@ -246,7 +247,7 @@ def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measu
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, CHRONIC, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
           HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', resources.CHECK,
-          errors.CHECK)
+          errors.CHECK, standbys.CHECK)
 
 
 class Build(NamedTuple):

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Standby mgrs that could not take over are named in a health check."""
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from perfguard.advise.standbys import CHECK, checks, problems
+from perfguard.advise.types import AdviseOrder
+from perfguard.cluster.inventory import Inventory, StandbyMgr, standbys
+
+from ..fakes.driver import Driver
+
+
+def module(version: Optional[str], can_run: bool = True, error: str = '') -> Dict[str, Any]:
+    options = {} if version is None else {'installed_version': {'default_value': version}}
+    return {'name': 'perfguard', 'can_run': can_run, 'error_string': error,
+            'module_options': options}
+
+
+def mgr_map(*modules: Dict[str, Any]) -> Dict[str, Any]:
+    return {'active_name': 'x', 'standbys': [{
+        'name': 'y', 'available_modules': [{'name': 'balancer', 'can_run': True}, *modules]}]}
+
+
+@pytest.mark.parametrize('given, part', [
+    (mgr_map(module('1.2')), []), ({}, []), ({'standbys': []}, []),
+    (mgr_map(), ['does not have the module']),
+    (mgr_map(module('1.1')), ['has version 1.1 (active mgr: 1.2)']),
+    (mgr_map(module(None)), ['has version unknown']),
+    (mgr_map(module('1.2', False, 'No module named prettytable')), ['prettytable'])])
+def test_what_is_found(given: Dict[str, Any], part: List[str]) -> None:
+    found = problems(standbys(given, 'perfguard'), '1.2')
+    assert len(found) == len(part) and all(one in other for one, other in zip(part, found))
+
+
+def test_the_health_check() -> None:
+    assert checks((StandbyMgr('y', '1.2'),), '1.2') == {}
+    check = checks((StandbyMgr('z', None), StandbyMgr('y', '1.1')), '1.2')[CHECK]
+    assert check['summary'].startswith('2 standby mgrs ') and check['severity'] == 'warning'
+    assert [line.split()[0] for line in check['detail'][:2]] == ['mgr.y', 'mgr.z']
+
+
+def test_the_loop_raises_and_clears_it() -> None:
+    driver = Driver()
+    for names in ((StandbyMgr('y', None),), ()):
+        driver.cluster.inventory_ = Inventory(standbys=names)
+        driver.loop.requests.submit(AdviseOrder('advise'))
+        driver.turn()
+        assert (CHECK in driver.loop.published.status['health']) == bool(names)
