@@ -41,8 +41,8 @@ def rules() -> List[Tuple[str, str]]:
 
 
 def used(text: str) -> Set[str]:
-    """Metrics; of the labels one begins as they do."""
-    return set(re.findall(r'\bceph_\w+', text)) - {'ceph_daemon'}
+    """Metrics; of the labels and their values some begin as they do."""
+    return set(re.findall(r'\bceph_\w+', text)) - {'ceph_daemon', 'ceph_default', 'ceph_version'}
 
 
 # ---- alert rules
@@ -112,7 +112,7 @@ def test_its_variables_are_defined() -> None:
         variable['query']['query'] for variable in variables if variable['type'] == 'query']
     wanted = set(re.findall(r'\$(\w+)', ' '.join(asked)))
     assert wanted <= names | {name[1:] for name in GRAFANA}
-    assert names == {'datasource', 'job', 'pool'}
+    assert names == {'datasource', 'cluster', 'job', 'pool'}
     assert used(' '.join(asked)) <= set(LABELS)
 
 
@@ -132,10 +132,34 @@ def test_panels_ask_for_what_there_is(panel: Dict[str, Any]) -> None:
         assert target['instant'] == (panel['type'] in ('stat', 'table'))
 
 
+def test_every_panel_shows_the_chosen_cluster() -> None:
+    """One Prometheus may scrape several clusters."""
+    for expr in (target['expr'] for target in targets()):
+        metrics = re.findall(r'ceph_perfguard_\w+', expr)
+        assert expr.count('cluster=~"$cluster"') == len(metrics), expr
+
+
+def annotations() -> List[str]:
+    return [each['expr'] for each in DASHBOARD['annotations']['list'] if 'expr' in each]
+
+
+def test_annotations_ask_for_what_there_is() -> None:
+    assert len(annotations()) == 2
+    assert all(used(expr) and used(expr) <= set(LABELS) for expr in annotations())
+
+
+def test_each_alert_links_to_the_manual() -> None:
+    manual = (MONITORING.parent / 'doc' / 'mgr' / 'perfguard.rst').read_text()
+    for name, rule in rules():
+        link = re.search(r'documentation: https://docs.ceph.com/\S+/perfguard/#(\S+)', rule)
+        assert link is not None, name
+        title = link.group(1).replace('-', ' ')
+        assert re.search(r'^%s$' % title, manual, re.IGNORECASE | re.MULTILINE), title
+
+
 def test_prometheus_understands_what_panels_ask_for(tmp_path: Path) -> None:
     lines = ['groups:', '- name: panels', '  rules:']
-    for number, target in enumerate(targets()):
-        expr = target['expr']
+    for number, expr in enumerate([*(target['expr'] for target in targets()), *annotations()]):
         for name, value in GRAFANA.items():
             expr = expr.replace(name, value)
         lines += ['  - record: panel:%d' % number, '    expr: %s' % json.dumps(expr)]
