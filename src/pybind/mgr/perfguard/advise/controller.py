@@ -56,6 +56,7 @@ class Advising:
         codes = stored.get('muted', ()) if isinstance(stored, dict) else ()
         # A code of a newer version stays muted.
         self._muted = frozenset(code for code in codes if isinstance(code, str))
+        self.advice = Advice(muted=self._muted)
 
     def turn(self, seen: Observation, view: View, campaign: bool,
              untrimmed: Optional[int]) -> None:

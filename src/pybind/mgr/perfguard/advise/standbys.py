@@ -7,8 +7,8 @@ from ..errors import warning
 from ..tables import plural
 
 CHECK = 'PERFGUARD_STANDBY_MGR'
-WAY_OUT = ('Install the version of the active mgr on these hosts and restart their mgrs. A failover '
-           'to one of them stops campaigns and the watch.')
+WAY_OUT = ('Install the version of the active mgr on these hosts and restart their mgrs. A '
+           'failover to one of them stops campaigns and the watch.')
 
 
 def problems(standbys: Sequence[StandbyMgr], version: str) -> List[str]:

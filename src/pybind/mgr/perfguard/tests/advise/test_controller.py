@@ -63,6 +63,7 @@ def test_muted_codes_survive_a_failover(driver: Driver) -> None:
     order(driver, 'advise')
     assert order(driver, 'advise mute', 'BALANCER_OFF')['findings'] == []
     driver.restart()
+    assert to_json(driver.loop.advice())['muted'] == ['BALANCER_OFF']
     answer = order(driver, 'advise')
     assert (answer['findings'], answer['muted']) == ([], ['BALANCER_OFF'])
     assert 'muted: BALANCER_OFF' in plain(answer)
