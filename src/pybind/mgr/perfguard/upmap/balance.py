@@ -105,6 +105,9 @@ def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> D
 #: shards need: a few seconds.
 CHAIN_CHECKS = 5_000_000
 
+#: Share of its PGs that an OSD may lack which held none before.
+LACKING_SHARE = 0.25
+
 #: Number of a PG, and position in it.
 _Shard = Tuple[int, int]
 
@@ -157,10 +160,12 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     work = _Work(pool, pgs, crush, osds, deviation)
     work.budget = budget
     before = dict(work.count)
-    work.follow_crush(keep_first=True)
-    work.follow_crush(keep_first=False)
     low, high = work.targets.low, work.targets.high
+    work.follow_crush(high, low, keep_first=True)
+    work.follow_crush(high, low)
     for floor, ceiling in ((work.wide.high, low), (work.wide.high, high), (low, work.wide.low)):
+        if floor is low:
+            work.follow_crush(low, work.filled)
         work.move_directly(floor, ceiling)
         work.move_in_chains(floor, ceiling)
     return Balance(work.finals(), work.targets, before, dict(work.count))
@@ -192,6 +197,8 @@ class _Work:
         self.count.pop(NO_OSD, None)
         self.targets = targets(weights, self.spread, shards, holders)
         self.wide = targets(weights, self.spread, shards, holders, max(1.0, deviation))
+        #: What OSDs have at least of what CRUSH places on them.
+        self.filled = {**self.wide.low, **self._filled(pgs)}
         #: OSDs that can take a shard.
         self._takers = [osd for osd, weight in weights.items() if weight and osds[osd].up]
         self.weights = weights
@@ -200,6 +207,15 @@ class _Work:
         #: Shards that are not where their data is.
         self.moved = sum(old != new for pg, here in zip(pgs, self.here)
                          for old, new in zip(pg.here, here))
+
+    def _filled(self, pgs: Sequence[PlacedPg]) -> Dict[int, int]:
+        """OSDs that hold nothing of the pool yet -> PGs of which they lack a quarter at most.
+
+        Where an OSD's share is hardly more than the deviation, they would stay empty.
+        """
+        holding = {osd for pg in pgs for osd in pg.here}
+        return {osd: max(self.wide.low[osd], math.ceil((1.0 - LACKING_SHARE) * share))
+                for osd, share in self.targets.ideal.items() if osd not in holding}
 
     def _may_move(self, pg: PlacedPg) -> bool:
         fence = self.spread.fence
@@ -262,15 +278,19 @@ class _Work:
 
     # ---- the raw sets' way
 
-    def follow_crush(self, keep_first: bool) -> None:
-        """Moves that CRUSH wants, from OSDs with too many to OSDs with too few."""
-        count, low, high = self.count, self.targets.low, self.targets.high
-        takers = set(self._takers)
+    def follow_crush(self, floor: Mapping[int, int], ceiling: Mapping[int, int],
+                     keep_first: bool = False) -> None:
+        """Moves that CRUSH wants, from OSDs with more than `floor` to OSDs with less than
+        `ceiling`."""
+        count = self.count
+        takers = {osd for osd in self._takers if count[osd] < ceiling[osd]}
+        if not takers:
+            return
         for number in self.free:
             for position, osd in self._wishes(number):
-                if (count[self.here[number][position]] > high[self.here[number][position]]
-                        and osd in takers and count[osd] < low[osd]
-                        and not (keep_first and position == 0)
+                giver = self.here[number][position]
+                if (osd in takers and count[osd] < ceiling[osd] and count[giver] > floor[giver]
+                        and not (keep_first and position == 0) and self.affords(giver)
                         and osd not in self.here[number] and self.legal(number, position, osd)):
                     self.move(number, position, osd)
 

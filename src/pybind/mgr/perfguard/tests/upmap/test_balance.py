@@ -277,3 +277,36 @@ def test_targets_are_whole_numbers_within_one(tmp_path: Path) -> None:
     for osd, ideal in found.ideal.items():
         assert {found.low[osd], found.high[osd]} == {math.floor(ideal), math.ceil(ideal)}
     assert total(outcome) == (192, 192)
+
+
+@pytest.mark.parametrize('pgs', [32, 64, 128])
+@pytest.mark.parametrize('erasure', [False, True])
+def test_new_osds_are_filled_where_the_deviation_is_as_large_as_their_share(
+        pgs: int, erasure: bool, tmp_path: Path) -> None:
+    """With upmap_max_deviation 5 and about five PGs for each OSD no OSD is beyond the deviation,
+    not even an empty one."""
+    steps, size = INDEP if erasure else FIRSTN, 3
+    old, new = Map(hosts(pgs * size // 5, 1), steps), Map(hosts(pgs * size // 5 + 2, 1), steps)
+    first = change(tmp_path, old, old, size, pgs, erasure)
+    crush, raw = place(new, size, pgs, tmp_path)
+    osds = {osd: Osd(osd, True, 1.0) for osd in new.osds}
+    # The old OSDs are balanced: none of them has more than its share with the new ones.
+    placed = [PlacedPg(pg.pgid, first.final(pg), there) for pg, there in zip(first.pgs, raw)]
+    by_crush = sum(sum(a != b for a, b in zip(pg.raw or (), there)) if erasure
+                   else len(set(there) - set(pg.raw or ())) for pg, there in zip(first.pgs, raw))
+    found = balance(first.pool, placed, crush, osds, by_crush, deviation=5.0)
+    outcome = Outcome(first.pool, placed, crush, osds, found)
+    check(outcome)
+    by_osd = Counter(osd for pg in placed for osd in pg.raw or ())
+    for osd in sorted(new.osds)[-2:]:
+        least = min(by_osd[osd], 0.75 * found.targets.ideal[osd])
+        assert found.after[osd] >= 0.75 * least > 0
+    # CRUSH places them there: no shard moves for the balance alone.
+    assert outcome.moved == sum(found.after[osd] for osd in sorted(new.osds)[-2:]) <= by_crush
+
+
+def test_filling_new_osds_stays_within_the_budget(tmp_path: Path) -> None:
+    outcome = change(tmp_path, Map(hosts(20, 1)), Map(hosts(24, 1)), 3, 32)
+    for budget in range(6):
+        found = balance(outcome.pool, outcome.pgs, outcome.crush, outcome.osds, budget, 5.0)
+        assert outcome._replace(result=found).moved <= budget
