@@ -120,6 +120,8 @@ class CrushRules:
     _classes: Mapping[int, str] = field(default_factory=dict)
     #: Checksum of what is neither a tree nor a rule: tunables, weight sets.
     _rest: int = 0
+    #: Checksum of the tunables alone: weight sets change with the weights of OSDs.
+    tunables: int = 0
     #: OSD or bucket -> its parent in the trees without a device class
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, _Rule] = field(init=False, default_factory=dict)
@@ -139,7 +141,8 @@ class CrushRules:
                    {d['id']: d['class'] for d in crush_dump.get('devices', []) if d.get('class')},
                    zlib.crc32(json.dumps([crush_dump.get('tunables'),
                                           crush_dump.get('choose_args')],
-                                         sort_keys=True).encode()))
+                                         sort_keys=True).encode()),
+                   zlib.crc32(json.dumps(crush_dump.get('tunables'), sort_keys=True).encode()))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
                   out: Container[int] = ()) -> Optional[str]:

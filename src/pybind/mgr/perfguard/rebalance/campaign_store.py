@@ -91,7 +91,8 @@ _CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint'
 
 def change_to_json(change: Change) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
-    document.update({'done': list(change.done), 'burst': change.burst})
+    document.update({'done': list(change.done), 'burst': change.burst, 'waits': change.waits,
+                     'tunables': change.tunables})
     document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
                      'drained': list(change.drained), 'stage': change.stage.value})
     return document
@@ -101,6 +102,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
     """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
+                  waits=bool(raw.get('waits', False)), tunables=raw.get('tunables', 0),
                   drained=tuple(raw['drained']), stage=Stage(raw['stage']),
                   **{name: raw[name] for name in _CHANGE_PLAIN})
 

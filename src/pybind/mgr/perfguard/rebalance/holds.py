@@ -300,7 +300,8 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     must have as things are."""
     change = campaign.change
     if campaign.phase is Phase.PINNING and change is not None and (
-            change.stage is Stage.WANTED or change.stage is Stage.SENT and change.more):
+            change.stage is Stage.WANTED and not change.waits
+            or change.stage is Stage.SENT and change.more):
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or (
         campaign.phase is Phase.HOLDING and campaign.in_flight)

@@ -30,6 +30,8 @@ SEND_TIMES = 3
 #: weights of further OSDs wait for the next burst. What does not fit is remapped until it is
 #: pinned, and if that were most of a large cluster, its clients would stall for seconds.
 MAX_BURST_PINS = 2000
+#: Seconds between two bursts for which paxos_propose_interval stays raised.
+GATHER_PATIENCE_SECONDS = 10.0
 #: CRUSH keeps weights in units of 1/65536.
 WEIGHT_UNIT = 1 / 0x10000
 NO_BASES: Mapping[str, UpmapEntry] = {}
@@ -108,7 +110,7 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
     """The change is about to be sent: everything that it takes is in force."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
-            and change.stage is Stage.WANTED
+            and change.stage is Stage.WANTED and not change.waits
             and (change.pending or not campaign.pinning)
             and settled(campaign.holds, seen.settings, True, True,
                         wanted_mon_options(campaign, options, seen.osdmap)))
@@ -134,8 +136,10 @@ def join(turn: Turn, ready: bool) -> None:
                    'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
     elif change.stage is Stage.WANTED:
         if change.done and not change.pending and _unsettled(turn, change):
-            turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
-                         % (len(change.done), len(change.weights)))
+            _wait(turn, change)
+        elif change.waits:
+            turn.set(change=replace(change, waits=False))
+            turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
         elif not ready:
             turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off and '
                          'paxos_propose_interval is raised')
@@ -155,6 +159,15 @@ def _unsettled(turn: Turn, change: Change) -> bool:
     peering = turn.seen.signals.counts.in_transition > 0
     return bool(left or turn.campaign.pinning
                 or peering and turn.now - change.since <= STUCK_SECONDS)
+
+
+def _wait(turn: Turn, change: Change) -> None:
+    """Between two bursts. Recovery of a degraded PG may take hours, in which the mons are not to
+    gather commands any longer than usual."""
+    turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
+                 % (len(change.done), len(change.weights)))
+    if turn.now - change.since > GATHER_PATIENCE_SECONDS and not change.waits:
+        turn.set(change=replace(change, waits=True))
 
 
 def _divided(turn: Turn, change: Change, pins: int) -> bool:
@@ -197,6 +210,7 @@ def _send(turn: Turn, change: Change) -> None:
     turn.actions.extend(actions)
     turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
                             pins=pins, vectors=vectors, fingerprint=_expected(turn, change),
+                            tunables=_expected_crush(turn, change).tunables,
                             crush_version=_ordered_version(turn, change)),
              pins_sent=turn.now)
     turn.event('join', 'changing CRUSH and pinning %s in one OSDMap epoch' % pgs(pins),
@@ -204,10 +218,15 @@ def _send(turn: Turn, change: Change) -> None:
 
 
 def _expected(turn: Turn, change: Change) -> int:
-    outlook = turn.seen.outlook
-    if change.crush_map and isinstance(outlook, Future):
-        return outlook.crush.fingerprint()
+    if change.crush_map and isinstance(turn.seen.outlook, Future):
+        return turn.seen.outlook.crush.fingerprint()
     return _rest_of_crush(turn, change)
+
+
+def _expected_crush(turn: Turn, change: Change) -> CrushRules:
+    """CRUSH whose tunables the change leaves in force: new weights leave them as they are."""
+    outlook = turn.seen.outlook
+    return outlook.crush if change.crush_map and isinstance(outlook, Future) else turn.seen.crush
 
 
 def _ordered_version(turn: Turn, change: Change) -> int:
@@ -386,7 +405,8 @@ def _claim(turn: Turn, change: Change) -> None:
         found = {turn.seen.crush.fingerprint()}
         if not change.crush_map:
             found.add(_rest_of_crush(turn, change))
-        turn.set(crush_own=version if change.fingerprint in found else -1)
+        own = change.fingerprint in found and change.tunables in (0, turn.seen.crush.tunables)
+        turn.set(crush_own=version if own else -1)
 
 
 def _rest_of_crush(turn: Turn, change: Change) -> int:

@@ -42,10 +42,14 @@ class Change:
     #: ordered: the new map replaces that version only. What differs in tunables alone has the same
     #: fingerprint. With weights: a number for the rest of CRUSH when they were sent.
     fingerprint: int = 0
+    #: What CrushRules.tunables is with the change; 0: not known.
+    tunables: int = 0
     crush_version: int = 0
     #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
     done: OsdSet = ()
     burst: int = 0
+    #: The next burst waits for pins of the last one, and for longer than a moment.
+    waits: bool = False
 
     @property
     def chunk(self) -> Mapping[int, float]:

@@ -164,6 +164,7 @@ class FakeCluster:
     fullness: Dict[int, str] = field(default_factory=dict)
     #: PGs that lack copies of some objects.
     degraded: Set[str] = field(default_factory=set)
+    tunables: Optional[Dict[str, int]] = None
     slow_ops: int = 0
     slow_daemons: Dict[str, int] = field(default_factory=dict)
     #: What the OSDs report.
@@ -553,7 +554,8 @@ class FakeCluster:
 
     def crush(self, version: int) -> CrushRules:
         toys = {osd: toy for osd, toy in self.toys.items() if osd not in self.not_in_crush}
-        return CrushRules.from_dump(ToyMon(toys, 3, ()).crush_dump())
+        return CrushRules.from_dump({**ToyMon(toys, 3, ()).crush_dump(),
+                                     'tunables': self.tunables})
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
         return PoolSpace(1 << 40, 0, 0)

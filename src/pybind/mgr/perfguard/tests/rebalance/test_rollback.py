@@ -463,3 +463,46 @@ def test_a_fault_at_any_point_of_the_rollback(error: BaseException) -> None:
         except AssertionError as assertion:
             wrong.append((fault_at, repr(assertion)[:300]))
     assert total > 40 and wrong == []
+
+
+def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PG that others remap between two bursts cannot be pinned until it has recovered."""
+    monkeypatch.setattr('perfguard.rebalance.joining.MAX_BURST_PINS', 4)
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: bool(driver.loop.rebalance.campaign and change(driver).done))
+    assert cluster.mon_config['paxos_propose_interval'] == '3'
+    data = cluster.pg['1.3'].data
+    cluster.degraded.add('1.3')
+    cluster.set_upmap('1.3', [(data[0], next(osd for osd in range(8) if osd not in data))])
+    driver.run(15)
+    driver.restart()
+    driver.run(5)
+    assert 'paxos_propose_interval' not in cluster.mon_config
+    assert driver.phase == 'PINNING' and stage(driver) is Stage.WANTED
+    driver.run(60)
+    assert 'paxos_propose_interval' not in cluster.mon_config
+    raised: List[str] = []
+    run = cluster.run
+
+    def note(commands: Any) -> Any:
+        if any(command['prefix'] == 'osd crush reweight' for command in commands):
+            raised.append(cluster.mon_config.get('paxos_propose_interval', ''))
+        return run(commands)
+
+    setattr(cluster, 'run', note)
+    cluster.degraded.clear()
+    driver.run_to('PINNED')
+    assert raised == ['3'] and stage(driver) is Stage.LANDED
+
+
+def test_tunables_that_others_change_along_with_the_campaign_are_not_reverted() -> None:
+    driver = Driver(waiting())
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: stage(driver) is Stage.SENT)
+    driver.cluster.tunables = {'choose_total_tries': 100}
+    driver.cluster._crush_changed()
+    driver.run_to('PINNED')
+    assert 'is not known' in str(refusal(driver))
