@@ -66,6 +66,10 @@ class Store:
         self.losses: List[str] = []
         #: Documents that were not read back from the mons since they were written.
         self._unverified: Dict[str, Any] = {}
+        #: Keys and values of notes, likewise, and those of them that `unverified` named last:
+        #: commands' threads write notes at any time.
+        self._noted: Dict[str, str] = {}
+        self._named: List[str] = []
 
     def put(self, name: str, document: Any) -> None:
         """Write both copies of a document, one after the other."""
@@ -157,7 +161,8 @@ class Store:
 
     def unverified(self) -> Dict[str, str]:
         """Keys and values, of one copy each, that have to be read back from the mons."""
-        found: Dict[str, str] = {}
+        found = self._noted.copy()
+        self._named = list(found)
         for name in self._unverified:
             prefix = '%s/%s/' % (name, self._newest[name])
             found.update(self._kv.get_store_prefix(prefix))
@@ -169,11 +174,15 @@ class Store:
 
     def verified(self) -> None:
         self._unverified.clear()
+        for key in self._named:
+            self._noted.pop(key, None)
 
     def put_again(self) -> None:
         """What the mons did not keep."""
         for name, document in list(self._unverified.items()):
             self.put(name, document)
+        for key, value in self._noted.copy().items():
+            self._kv.set_store(key, value)
 
     def note(self, prefix: str, document: Any) -> str:
         """Write a small document once, under a new name; returns the key.
@@ -181,8 +190,9 @@ class Store:
         One write, and safe from any thread: for what has to survive the moment between a
         command's answer and the next turn of the loop.
         """
-        key = '%s/%020d' % (prefix, time.time_ns())
-        self._kv.set_store(key, json.dumps(document))
+        key, value = '%s/%020d' % (prefix, time.time_ns()), json.dumps(document)
+        self._kv.set_store(key, value)
+        self._noted[key] = value
         return key
 
     def notes(self, prefix: str) -> List[Tuple[str, Any]]:
@@ -199,6 +209,7 @@ class Store:
         return found
 
     def drop_note(self, key: str) -> None:
+        self._noted.pop(key, None)
         self._kv.set_store(key, None)
 
     def names(self, prefix: str) -> List[str]:

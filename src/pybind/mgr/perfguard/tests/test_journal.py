@@ -295,3 +295,32 @@ def test_the_unpinnable_document_ends_with_the_campaign() -> None:
     driver.ask('start')
     driver.run_to('DONE')
     assert not size(driver.kv, 'unpinnable') and not size(driver.kv, 'campaign')
+
+
+def requested(driver: Driver) -> List[str]:
+    return [key for key in driver.kv.data if key.startswith('requests/')]
+
+
+def test_a_request_is_noted_until_what_follows_from_it_is_stored() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    driver.kv.losing = True
+    driver.run(2)
+    assert requested(driver) and driver.cluster.sent == []
+    driver.kv.losing = False
+    driver.run_to('PREPARED')
+    assert not requested(driver)
+
+
+def test_a_request_that_the_mons_do_not_have_is_written_again_before_anything_is_sent() -> None:
+    driver = Driver()
+    driver.kv.losing = True
+    driver.ask('prepare')
+    driver.kv.losing = False
+    key, = requested(driver)
+    sent = len(driver.cluster.sent)
+    driver.turn()
+    assert len(driver.cluster.sent) == sent and key not in driver.kv.lost
+    assert driver.kv.data[key]
+    driver.run_to('PREPARED')
+    assert not requested(driver)

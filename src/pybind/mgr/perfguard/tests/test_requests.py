@@ -2,12 +2,14 @@
 """Where commands wait for the loop's answer: also when it is late, or comes no more."""
 import errno
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, List
 
 import pytest
 
 from perfguard import requests as module
+from perfguard.cluster.tool_thread import Job
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
 from perfguard.requests import Requests
@@ -88,3 +90,22 @@ def test_nobody_waits_for_a_loop_that_has_ended(closed_first: bool) -> None:
     requests.close()
     assert pending.done.is_set() and pending.refused is not None
     assert pending.refused.errno == errno.EAGAIN
+
+
+@pytest.mark.parametrize('seconds, version, used', [
+    (0.0, 7, True), (0.9 * module.LATE_SECONDS, 7, True), (1.1 * module.LATE_SECONDS, 7, False),
+    (0.0, 8, False)])
+def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
+        seconds: float, version: int, used: bool, monkeypatch: Any) -> None:
+    requests = queue()
+    first = requests.submit(Order('x'))
+    requests.hold(requests.next()[0])
+    first.job, first.crush_version = Job(lambda: 5), 7
+    first.done.set()
+    assert requests.next() == []
+    later = time.monotonic() + seconds
+    monkeypatch.setattr(time, 'monotonic', lambda: later)
+    assert requests.worked_out(Order('y'), 7) is None
+    assert requests.worked_out(Order('x'), version) is (first.job if used else None)
+    # It serves once: the next order is checked against what is so then.
+    assert not used or requests.worked_out(Order('x'), version) is None

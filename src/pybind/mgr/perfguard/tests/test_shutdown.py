@@ -203,3 +203,16 @@ def test_a_prepare_that_was_noted_before_the_shutdown_is_refused() -> None:
     assert [event['what'] for event in driver.loop.published.events
             if event['kind'] == 'refused'] == ['rebalance prepare']
     to_safety(driver)
+
+
+def test_a_campaign_may_be_aborted_while_perfguard_shuts_down() -> None:
+    """An abort is the way out where what is finished cannot end."""
+    driver = Driver()
+    driver.to_releasing()
+    shut_down(driver, sure=True)
+    assert not driver.loop.leaving.done
+    with pytest.raises(Refused) as refused:
+        driver.ask('prepare')
+    assert refused.value.errno == errno.EBUSY
+    driver.ask('abort')
+    driver.run_until(lambda: driver.phase in ('ABORTING', 'ABORTED'))

@@ -340,3 +340,11 @@ def test_only_readings_under_norebalance_show_that_movement_is_not_the_cause() -
     assert machine.campaign.pace.halted and machine.campaign.in_flight
     cluster.flags.add('norebalance')
     machine.until(lambda: not machine.campaign.pace.halted, INNOCENT_READINGS + 5)
+
+
+@pytest.mark.parametrize('cap, pgs', [(1000, 4.0), (1000, 40.0), (1000, 900.0), (32, 8.0)])
+def test_no_step_is_large_for_what_moves(cap: int, pgs: float) -> None:
+    """A twentieth of a large cluster's cap is many times what is in flight after a stop."""
+    options = replace(DEFAULTS, max_pgs_in_flight=cap)
+    pace = decide(Pace(pgs=pgs), reading(5.0, 0.1 * TARGET), frozenset(), 0.0, int(pgs), options)
+    assert 1.0 <= pace.pgs - pgs <= max(1.0, min(0.05 * cap, 0.25 * pgs))

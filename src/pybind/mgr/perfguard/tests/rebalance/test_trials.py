@@ -193,3 +193,76 @@ def test_goals_are_worked_out_beside_the_loop() -> None:
     driver.tools.work()
     driver.run_to('PINNED')
     assert '1.1' not in driver.loop.rebalance.pins
+
+
+def failing() -> Any:
+    raise ZeroDivisionError
+
+
+def joining() -> Driver:
+    """A change waits for the mapping after it."""
+    driver = waiting()
+    ask(driver, 'expand', weight='1.0')
+    driver.turn()
+    driver.tools.work()
+    driver.run_until(lambda: bool(driver.tools.jobs))
+    return driver
+
+
+def balancing() -> Driver:
+    """Pins wait for their goals."""
+    driver = Driver(options=replace(OPTIONS, target='balanced', max_extra_movement=100.0))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.expand()
+    driver.run_until(lambda: bool(driver.cluster.remapped()))
+    driver.tools.late = True
+    driver.ask('pin')
+    driver.run_until(lambda: bool(driver.tools.jobs), 60)
+    return driver
+
+
+def mapping() -> Driver:
+    """Pins that are vectors wait for what CRUSH chooses behind them."""
+    driver = waiting()
+    driver.tools.late = False
+    driver.options = replace(OPTIONS, max_pgs_in_flight=1)
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    driver.ask('pause')
+    driver.run_to('HOLDING')
+    assert any(pin.entry.vector for pin in driver.loop.rebalance.pins.values())
+    driver.tools.late = True
+    driver.cluster._crush_changed()
+    driver.run_until(lambda: bool(driver.tools.jobs))
+    return driver
+
+
+@pytest.mark.parametrize('waits', [joining, balancing, mapping])
+def test_what_a_job_raises_fails_one_turn_alone(waits: Any) -> None:
+    driver = waits()
+    job, = driver.tools.jobs
+    setattr(job, '_task', failing)
+    driver.tools.work()
+    with pytest.raises(ZeroDivisionError):
+        driver.turn()
+    driver.run(2)
+    assert driver.tools.jobs  # it is worked out again
+    driver.tools.late = False
+    driver.tools.work()
+    if driver.phase == 'HOLDING':
+        driver.ask('resume')
+    driver.run_to('PINNED' if waits is balancing else 'DONE')
+
+
+def test_each_campaign_has_its_change_worked_out_anew() -> None:
+    """The same weights may be another change under a map that was changed and changed back."""
+    driver = joining()
+    first, = driver.tools.jobs
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    ask(driver, 'expand', weight='1.0')
+    driver.turn()
+    driver.tools.jobs[-1].run()
+    driver.run_until(lambda: len(driver.tools.jobs) > 2)
+    assert first.cancelled and not driver.tools.jobs[-1].done
