@@ -33,7 +33,7 @@ from .rebalance.controller import RebalanceController
 from .rebalance.holds import peering_forecast
 from .rebalance.report import progress_id, progress_share, progress_text
 from .rebalance.requests import Request, check, problems, refuse_bad_options
-from .rebalance.throttle import Room
+from .rebalance.throttle import FlightCap
 from .rebalance.types import Campaign
 from .requests import (AnsweredOrder, CLOSING, Json, Leaving, PendingOrder, Promised, Requests,
                        SAFE, losses, next_request, refuse)
@@ -82,7 +82,7 @@ class Loop:
         self._publishing = threading.Lock()
         self.requests = Requests(store)
         self._events = EventLog(store)
-        self._room = Room()
+        self._flight_cap = FlightCap()
         self.journal = Journal(cluster, store)
         #: Whether this mgr was found to own the journal in this turn; None: not asked yet.
         self._owns: Optional[bool] = None
@@ -276,7 +276,7 @@ class Loop:
         # Off the queue before anything is observed, so that what they need is.
         requests = self.requests.promised(Request.document)
         seen, view = self.observe([each.promise for each in requests])
-        options = self._room.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
+        options = self._flight_cap.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
         seen = self._watch_and_mitigate(seen, view, options)
         self._keep_promises(requests, seen)
         began = time.thread_time()

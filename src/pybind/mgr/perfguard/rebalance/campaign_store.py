@@ -14,12 +14,12 @@ from ..errors import Code
 from ..store import Store
 from .copying import Copying, copying_from_json, copying_to_json
 from .stalls import Stalls, stalls_from_json, stalls_to_json
-from .types import Campaign, Change, Flight, Held, Holds, Pace, Phase, PinRecord, Sent, Stage
+from .types import Campaign, Change, Flight, Held, Holds, Pace, Phase, PinRecord, Sent, ChangeStage
 
 PREFIX = 'pins/'
 
 
-class PinBook(Mapping[str, PinRecord]):
+class PinStore(Mapping[str, PinRecord]):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._pins: Dict[str, PinRecord] = {}
@@ -103,7 +103,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
                   waits=bool(raw.get('waits', False)), tunables=raw.get('tunables', 0),
-                  drained=tuple(raw['drained']), stage=Stage(raw['stage']),
+                  drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),
                   **{name: raw[name] for name in _CHANGE_PLAIN})
 
 

@@ -27,7 +27,7 @@ REFERENCE_OSDS = 3
 REFERENCE_OPS = 4 * LEAST_OPS
 
 
-class Felt(NamedTuple):
+class PoolLatency(NamedTuple):
     """One kind of operation of one pool, against what is allowed. Latencies in ms."""
     #: '': of all small pools together.
     pool: str
@@ -61,8 +61,8 @@ class Path(NamedTuple):
     pools: AbstractSet[int] = frozenset()
 
 
-def felt(clients: Clients, unsteady: AbstractSet[int], stall_ms: float, path: Path = Path(),
-         most: float = 1.0) -> List[Felt]:
+def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
+                   path: Path = Path(), most: float = 1.0) -> List[PoolLatency]:
     """What there are operations of; `unsteady`: OSDs whose operations wait for peering PGs.
 
     Those are left out: the stalls of released PGs have a budget of their own (stalls.py), and one
@@ -79,7 +79,7 @@ def felt(clients: Clients, unsteady: AbstractSet[int], stall_ms: float, path: Pa
     return _against_targets(clients, everything, stall_ms, loads, most)
 
 
-def judged(seen: Sequence[Felt]) -> List[Felt]:
+def judged(seen: Sequence[PoolLatency]) -> List[PoolLatency]:
     """What has operations enough to be judged, small pools also together, with the share of its
     limit that chance explains. [] where there are too few operations."""
     found = [each for each in seen if each.ops >= LEAST_OPS]
@@ -91,7 +91,7 @@ def judged(seen: Sequence[Felt]) -> List[Felt]:
             for each in found]
 
 
-def strain(seen: Sequence[Felt]) -> float:
+def strain(seen: Sequence[PoolLatency]) -> float:
     """The highest share of its limit that operations reach which are many enough, or all there
     are, for chance to play little part."""
     small = [each for each in seen if each.pool and each.ops < SMALL_OPS]
@@ -100,19 +100,19 @@ def strain(seen: Sequence[Felt]) -> float:
                 if each not in small or each.kind not in joined), default=0.0)
 
 
-def _together(parts: Sequence[Felt]) -> Felt:
+def _together(parts: Sequence[PoolLatency]) -> PoolLatency:
     """The mean of all operations of one kind, each against its own limit."""
     ops = sum(each.ops for each in parts)
 
     def mean(values: Iterable[float]) -> float:
         return sum(each.ops * value for each, value in zip(parts, values)) / ops
 
-    return Felt('', parts[0].kind, mean(each.ms for each in parts),
-                mean(each.target_ms for each in parts), ops,
-                sqrt(mean(each.spread ** 2 for each in parts)))
+    return PoolLatency('', parts[0].kind, mean(each.ms for each in parts),
+                       mean(each.target_ms for each in parts), ops,
+                       sqrt(mean(each.spread ** 2 for each in parts)))
 
 
-def _chance(each: Felt, judged_at_once: int) -> float:
+def _chance(each: PoolLatency, judged_at_once: int) -> float:
     """The mean of n operations has the relative deviation spread / sqrt(n). The factor bounds a
     normal variable's upper tail by CHANCE / judged_at_once: P(z > t) <= exp(-t^2 / 2)."""
     deviations = sqrt(2.0 * log(judged_at_once / CHANCE))
@@ -149,8 +149,8 @@ def _certain_median(ratios: List[Tuple[float, int]], spread: Optional[float]) ->
 
 
 def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more_ms: float,
-                     loads: Mapping[int, float], most: float) -> List[Felt]:
-    found: List[Felt] = []
+                     loads: Mapping[int, float], most: float) -> List[PoolLatency]:
+    found: List[PoolLatency] = []
     for pool_id, (read, write) in sums.items():
         pool = clients.pools[pool_id]
         for kind, ops, target, usual, spread in (
@@ -161,8 +161,9 @@ def _against_targets(clients: Clients, sums: Mapping[int, Tuple[Ops, Ops]], more
                 continue
             if not pool.named and usual is not None:
                 target = max(target, min(loads.get(pool_id, 1.0) * target, most * usual))
-            found.append(Felt(pool.name, kind, ops.sum_ns / ops.number / 1e6, target + more_ms,
-                              ops.number, spread or USUAL_SPREAD, named=pool.named))
+            found.append(PoolLatency(
+                pool.name, kind, ops.sum_ns / ops.number / 1e6, target + more_ms, ops.number,
+                spread or USUAL_SPREAD, named=pool.named))
     return found
 
 

@@ -18,19 +18,19 @@ from ..store import Store
 from ..tables import plural
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from . import copying, goals, report
-from .campaign_store import (PinBook, campaign_from_json, campaign_record, unpinnable_from_json,
+from .campaign_store import (PinStore, campaign_from_json, campaign_record, unpinnable_from_json,
                              unpinnable_to_json)
-from .crush_orders import Joiner, Prepared, Trials, begin_rollback, check_rollback
+from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
 from .holds import mon_options_settled, wanted_mon_options
 from .joining import overdue, wants_outlook
-from .orders import Calm, look
+from .orders import LastClean, look
 from .phases import judge
-from .pinning import count_again, let_loose
+from .pinning import count_again, unpinned_warning
 from .report import Forecast, campaign_rows
 from .requests import Request, apply, check, problems, refuse_bad_options
 from .stalls import Stalls
-from .types import Campaign, Holds, Pace, Phase, Stage
+from .types import Campaign, Holds, Pace, Phase, ChangeStage
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class RebalanceController:
         self._reopen = reopen
         self._worked_out = worked_out
         self._history: List[Json] = []
-        self._joiner = Joiner(cluster, store)
-        self._trials = Trials(tools, self._joiner)
+        self._crush_orders = CrushOrders(cluster, store)
+        self._previews = ChangePreviews(tools, self._crush_orders)
         #: The basis of raw sets that are being worked out.
         self._raw_job: Optional[Tuple[str, Job[Outlook]]] = None
         #: What goals that are being worked out rest on.
@@ -113,7 +113,7 @@ class RebalanceController:
         self._saved_unpinnable: Mapping[str, str] = {}
         self._saved_phase: Optional[Phase] = None
         self._unpinnable_saved = 0.0
-        self.pins = PinBook(self._store)
+        self.pins = PinStore(self._store)
         self.forecast = Forecast()
         #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
         self._basis, self._basis_since = '', 0.0
@@ -121,7 +121,7 @@ class RebalanceController:
         self._raw_basis, self._raws_due = '', 0.0
         #: The pins had the goals that this OSDMap and the campaign's phase ask for.
         self._goals_fit = False
-        self._calm: Optional[Calm] = None
+        self._last_clean: Optional[LastClean] = None
         #: Of the OSDs (osd_op_queue); empty: not known.
         self._schedulers: FrozenSet[str] = frozenset()
         #: The last OSDMap that this process compared the pins with.
@@ -266,8 +266,8 @@ class RebalanceController:
                   _unfit(seen.osdmap))
             refuse_bad_options(request, problems(
                 self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
-        prepared = self._prepared(waiting, seen,
-                                  lambda: self._joiner.preparing(order, seen, self._options()))
+        prepared = self._prepared(
+            waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options()))
         if prepared is None:
             return None
         if order.dry_run:
@@ -276,7 +276,7 @@ class RebalanceController:
               self._unhealthy(seen, prepared.touched))
         prepared.refuse_unpinnable(order, self._options())
         prepared.refuse_storm(order)
-        self._joiner.keep(prepared, seen)
+        self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
         self._begin(seen)
         assert self.campaign is not None
@@ -309,14 +309,14 @@ class RebalanceController:
         order = waiting.order
         campaign = check_rollback(self.campaign, seen.crush_version)
         prepared = self._prepared(
-            waiting, seen, lambda: self._joiner.preparing_back(campaign, self.pins, seen))
+            waiting, seen, lambda: self._crush_orders.preparing_back(campaign, self.pins, seen))
         if prepared is None:
             return None
         assert prepared.change is not None
         if order.dry_run:
             return prepared.as_json(order, None)
         self._reopen()
-        self._joiner.keep(prepared, seen)
+        self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
         self.campaign = begin_rollback(campaign, prepared.change, seen.now)
         self._save()
@@ -326,7 +326,7 @@ class RebalanceController:
 
     def turn(self, seen: Observation, view: View, options: Options, rolling_back: bool) -> None:
         """With whatever was asked for. `rolling_back`: the order to do so is being worked out."""
-        self._joiner.forget_purged(seen.osdmap)
+        self._crush_orders.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
         if self.open:
             if rolling_back:
@@ -342,26 +342,27 @@ class RebalanceController:
 
     def _catch_unannounced(self, seen: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
-        self._calm, why = look(self._calm, seen, self.campaign, options.auto_expand_ratio)
+        self._last_clean, why = look(self._last_clean, seen, self.campaign,
+                                     options.auto_expand_ratio)
         if not why or not options.auto_expand or _unfit(seen.osdmap) or not self._may_write():
             return
         if self.campaign is not None and self.campaign.held:
             # Its pins would be released, and how to roll it back forgotten: operators decide.
             self._note(Event('refused', 'auto_expand', '%s, but campaign %d is '
                              'aborted and keeps PGs pinned' % (why, self.campaign.id)))
-            self._calm = None
+            self._last_clean = None
             return
         self._note(Event('request', 'auto_expand', why))
         self._begin(seen)
         assert self.campaign is not None
-        self._joiner.forget_before()
+        self._crush_orders.forget_before()
         # What it is for has happened already, whatever the CRUSH version is by now.
         self.campaign = replace(self.campaign, trigger='auto', automatic=True, crush_version=-1)
 
     def _patient(self, seen: Observation, options: Options) -> Observation:
         """No burst counts as lost while the mons have a newer CRUSH map than this mgr."""
         assert self.campaign is not None
-        if overdue(self.campaign, seen, options) and self._joiner.behind(seen):
+        if overdue(self.campaign, seen, options) and self._crush_orders.behind(seen):
             self.answered = seen.now
             return replace(seen, answered=seen.now)
         return seen
@@ -385,18 +386,18 @@ class RebalanceController:
         """`seen` with the mapping after the campaign's change, if that is about to be sent."""
         campaign = self.campaign
         assert campaign is not None
-        if campaign.change is None or campaign.change.stage is Stage.LANDED:
+        if campaign.change is None or campaign.change.stage is ChangeStage.LANDED:
             return seen
-        seen = replace(seen, overtaken=self._joiner.overtaken(seen, campaign.change))
+        seen = replace(seen, overtaken=self._crush_orders.overtaken(seen, campaign.change))
         if seen.overtaken or not wants_outlook(campaign, seen, options):
             return seen
-        return replace(seen, outlook=self._trials.outlook(campaign.change, seen))
+        return replace(seen, outlook=self._previews.outlook(campaign.change, seen))
 
     def _begin(self, seen: Observation) -> None:
         last = max([entry['id'] for entry in self._history]
                    + ([self.campaign.id] if self.campaign else [0]))
         self._store.acknowledge_losses()
-        self._trials.forget()
+        self._previews.forget()
         # Pins that an aborted campaign left are this one's to release, to goals of its own.
         self.pins.note(goals.without_goals(self.pins))
         self._remember_crush(seen)
@@ -412,7 +413,7 @@ class RebalanceController:
         last = self.campaign
         if last is not None and last.held and last.crush_own == seen.crush_version:
             return
-        why_not = self._joiner.remember(seen)
+        why_not = self._crush_orders.remember(seen)
         if why_not:
             self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
 
@@ -427,7 +428,7 @@ class RebalanceController:
         return report.held_back(self.campaign, self.pins)
 
     def _loose(self, osdmap: OsdMap) -> str:
-        return let_loose(self.campaign, self.pins_held_back, osdmap, self._options())
+        return unpinned_warning(self.campaign, self.pins_held_back, osdmap, self._options())
 
     def _unhealthy(self, seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
         reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
@@ -443,7 +444,7 @@ class RebalanceController:
         """
         campaign = self.campaign
         assert campaign is not None
-        joining = campaign.change is not None and campaign.change.stage is not Stage.LANDED
+        joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
         vectors = {pgid: pin for pgid, pin in self.pins.items()
                    if pin.entry.vector is not None and pgid not in campaign.in_flight}
         now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
@@ -610,7 +611,7 @@ class RebalanceController:
             return
         if campaign.phase is Phase.DONE:
             self.pins.clear()
-        self._joiner.ended()
+        self._crush_orders.ended()
         self._store.remove(UNPINNABLE)
         self._store.remove('campaign')
         self._saved, self._saved_unpinnable = None, {}

@@ -23,12 +23,12 @@ from ..watch.stop_conditions import Touched
 from .goals import Balanced, preview_balance
 from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
 from .moves import path_osds, plan
-from .orders import DRAINED_WEIGHT, Inventory, Order, change_back, change_of, check_map, waiting
-from .types import Campaign, Change, Phase, PinRecord, Stage
+from .orders import DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map, waiting
+from .types import Campaign, Change, Phase, PinRecord, ChangeStage
 
 Json = Dict[str, Any]
 
-#: Documents: CRUSH weights of drained OSDs; the CRUSH map of the campaign under way, and the digest
+#: Documents: CRUSH weights of drained OSDs; the CRUSH map of the active campaign, and the digest
 #: of the one that it replaces.
 DRAINED = 'drained'
 CRUSH_MAP = 'crushmap'
@@ -42,7 +42,7 @@ NAMED = 50
 NO_PINS: Mapping[str, PinRecord] = {}
 
 
-class Joiner:
+class CrushOrders:
     """What the loop does for orders and for campaigns with a change of their own."""
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
@@ -51,7 +51,7 @@ class Joiner:
         #: Records of drains; None: not read yet.
         self._known: Optional[Dict[int, Drained]] = None
 
-    def trial(self, seen: Observation, change: Change) -> Callable[[], Outlook]:
+    def previewing(self, seen: Observation, change: Change) -> Callable[[], Outlook]:
         """What finds out where CRUSH will place the PGs after a change; for the tools' thread."""
         crush_map = None
         if change.crush_map:
@@ -74,12 +74,12 @@ class Joiner:
 
         It raises Refused.
         """
-        inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space(),
-                              self._drained(seen))
+        inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(),
+                               self._drained(seen))
         prepare = self._prepare_map if order.verb == 'apply' else self._prepare
         return lambda: prepare(order, seen, inventory).balanced_as(options, seen)
 
-    def _prepare(self, order: Order, seen: Observation, inventory: Inventory) -> 'Prepared':
+    def _prepare(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
         change = change_of(order, inventory)
         named = order.names or order.hosts
         left_out = () if order.verb != 'expand' or named else tuple(
@@ -88,7 +88,7 @@ class Joiner:
             return Prepared(None)
         return replace(self._previewed(change, seen, None), left_out=left_out)
 
-    def _prepare_map(self, order: Order, seen: Observation, inventory: Inventory) -> 'Prepared':
+    def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
         try:
             crush_map = self._cluster.compiled_crush_map(order.crush_map or b'')
             rules = self._cluster.crush_rules(crush_map)
@@ -134,12 +134,12 @@ class Joiner:
         Raises Refused at once where there is nothing to go back to.
         """
         crush_map = self._before(seen)
-        inventory = Inventory(seen.osdmap, seen.crush, self._cluster.osd_space())
+        inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space())
         pins = dict(pins)  # the loop's own changes meanwhile
         return lambda: self._prepare_back(campaign, pins, seen, crush_map, inventory)
 
     def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-                      crush_map: bytes, inventory: Inventory) -> 'Prepared':
+                      crush_map: bytes, inventory: OrderFacts) -> 'Prepared':
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
@@ -335,7 +335,7 @@ def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"rebalance abort" first' % campaign.id)
-    if change is not None and change.stage is Stage.WANTED and not change.done:
+    if change is not None and change.stage is ChangeStage.WANTED and not change.done:
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
                       'with "rebalance abort"'
                       % campaign.id)
@@ -347,7 +347,7 @@ def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign
 def _is_unfinished(campaign: Campaign) -> bool:
     """An earlier rollback was aborted when a part of its change was in force."""
     return (campaign.phase is Phase.ABORTED and campaign.change is not None
-            and campaign.change.stage is Stage.WANTED)
+            and campaign.change.stage is ChangeStage.WANTED)
 
 
 def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
@@ -367,32 +367,32 @@ def begin_rollback(campaign: Campaign, change: Change, now: float) -> Campaign:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _Preview:
     change: Change
     #: What it starts from.
     seen: Observation
     job: Job[Outlook]
 
 
-class Trials:
-    def __init__(self, tools: ToolThread, joiner: Joiner) -> None:
+class ChangePreviews:
+    def __init__(self, tools: ToolThread, orders: CrushOrders) -> None:
         self._tools = tools
-        self._joiner = joiner
-        self._trial: Optional[_Trial] = None
+        self._crush_orders = orders
+        self._preview: Optional[_Preview] = None
 
     def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
         """None: it is being worked out. A result is never used in the turn that asked for it,
         since the OSDMap may have changed meanwhile."""
-        trial = self._trial
-        if trial is None or trial.change != change:
+        preview = self._preview
+        if preview is None or preview.change != change:
             self.forget()
             self._begin(change, seen)
-        elif trial.job.done and same_placement(trial.seen, seen):
+        elif preview.job.done and same_placement(preview.seen, seen):
             # Forgotten first: what it raises must not be raised in each turn to come, and a
             # failure of the tools is not that of the next order.
-            self._trial = None
-            return trial.job.result()
-        elif trial.job.done:
+            self._preview = None
+            return preview.job.result()
+        elif preview.job.done:
             # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
             # are pinned, so this goes on until it holds still.
             self._begin(change, seen)
@@ -400,10 +400,10 @@ class Trials:
 
     def forget(self) -> None:
         """Another campaign begins: the same change may be one of another CRUSH map."""
-        if self._trial is not None:
-            self._trial.job.cancelled = True
-        self._trial = None
+        if self._preview is not None:
+            self._preview.job.cancelled = True
+        self._preview = None
 
     def _begin(self, change: Change, seen: Observation) -> None:
-        job = self._tools.submit(self._joiner.trial(seen, change), first=True)
-        self._trial = None if job is None else _Trial(change, seen, job)
+        job = self._tools.submit(self._crush_orders.previewing(seen, change), first=True)
+        self._preview = None if job is None else _Preview(change, seen, job)

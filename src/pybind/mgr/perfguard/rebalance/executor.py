@@ -9,7 +9,7 @@ from ..upmap.semantics import Command, entry_commands, prime_commands
 from .types import Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption, SetWeight
 
 
-class Reply(Protocol):
+class CommandReply(Protocol):
     @property
     def retval(self) -> Any: ...
 
@@ -17,21 +17,21 @@ class Reply(Protocol):
     def error(self) -> str: ...
 
 
-class Cluster(Protocol):
-    def run(self, commands: Sequence[Command]) -> Sequence[Reply]: ...
+class CommandSender(Protocol):
+    def run(self, commands: Sequence[Command]) -> Sequence[CommandReply]: ...
 
-    def switch_balancer(self, active: bool) -> Reply: ...
+    def switch_balancer(self, active: bool) -> CommandReply: ...
 
 
 @dataclass(frozen=True)
 class Outcome:
     #: What failed, one line each.
     failures: Tuple[str, ...] = ()
-    #: PGs of which a command was not answered: nobody knows whether it was carried out.
+    #: PGs of which a command was not answered: whether it was carried out is not known.
     unanswered: FrozenSet[str] = frozenset()
 
 
-def execute(cluster: Cluster, actions: Sequence[Action]) -> Outcome:
+def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
     """Carry out all actions.
 
     Failures need no other handling: what was asked for is read back in the next turn, and
@@ -52,7 +52,7 @@ def execute(cluster: Cluster, actions: Sequence[Action]) -> Outcome:
     return Outcome(tuple(failures), frozenset(unanswered))
 
 
-def _failure(command: Command, reply: Reply) -> List[str]:
+def _failure(command: Command, reply: CommandReply) -> List[str]:
     if reply.retval == 0:
         return []
     return ['%s: %s' % (describe(command), reply.error or 'no answer')]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where each PG of a campaign with target=balanced shall end, with which upmap entry.
+"""Where each PG of a campaign with target=balanced ends, and with which upmap entry.
 
 Worked out once all PGs are pinned, and again only when CRUSH, the pools or the OSDs' weights have
 changed or PGs were pinned meanwhile. The goals are in the pin records, and so survive a restart.
@@ -38,7 +38,7 @@ class Goals:
     records: Mapping[str, PinRecord] = field(default_factory=dict)
     #: Records of PGs that were never pinned and need not move any more.
     dropped: FrozenSet[str] = frozenset()
-    #: What Campaign.goals shall say.
+    #: The new value of Campaign.goals.
     mark: str = ''
     #: Pools by id, as they will be.
     balances: Mapping[int, Balance] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class _PoolGoals:
         self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
         self._pool, self._ups = pool, ups
         self._out = out_osds(seen.osdmap.osds)
-        #: PGs under way, or moving without perfguard: they count where they will be.
+        #: PGs in flight, or moving without perfguard. They count where they will be.
         self._moving = {*campaign.in_flight, *seen.osdmap.pg_temp}
         self._raw = {pgid: self._raw_of(pgid, up) for pgid, up in ups.items()}
         self.balance = balance(pool, [

@@ -2,8 +2,8 @@
 """Flags, balancer, autoscaler and options of the mons: hold them during a campaign, give them back
 after it.
 
-The rule is: what somebody else set is never touched, and what somebody else changed after us is
-theirs from then on. Each hold goes through three states: absent -> wanted (journalled before the
+What others have set is never touched. What others change after perfguard is theirs from then
+on. Each hold goes through three states: absent -> wanted (journalled before the
 command is sent) -> seen (read back). Doing a step twice does no harm.
 """
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from ..options import Options
 from ..tables import pgs, plural
 from .copying import OFF
 from .types import (Action, Campaign, Held, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
-                    SetOption, Stage)
+                    SetOption, ChangeStage)
 
 NOREBALANCE = 'norebalance'
 #: Flags of others under which nothing that was released could move.
@@ -28,7 +28,7 @@ NOTHING: Mapping[str, str] = {}
 class Reconciled:
     holds: Holds
     actions: Tuple[Action, ...] = ()
-    #: What somebody else changed under us, in words.
+    #: What others have changed meanwhile, in words.
     notices: Tuple[str, ...] = ()
 
 
@@ -37,9 +37,9 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
               pools: Optional[AbstractSet[int]] = None) -> Reconciled:
     """One step towards what the campaign wants.
 
-    `norebalance`: movement shall be stopped. `quiet`: balancer and autoscaler shall be off;
-    `begin`: they may be taken now, later their being on is somebody's wish. `mon`: options that
-    the mons shall have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all.
+    `norebalance`: the flag is wanted. `quiet`: balancer and autoscaler must be off; `begin`: they
+    may be switched off now, while later others want them on. `mon`: options that the mons must
+    have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all.
     With `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds`
     is false when that is complete.
     """
@@ -76,7 +76,7 @@ def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
         return Reconciled(holds)
     if NOREBALANCE not in flags:
         if is_set:
-            return Reconciled(holds)  # somebody else's: it serves us as it is, and stays theirs
+            return Reconciled(holds)  # set by others: it serves as it is, and stays theirs
         return Reconciled(replace(holds, flags={**flags, NOREBALANCE: False}),
                           (SetFlag(NOREBALANCE, True),))
     if NOREBALANCE in holds.returning:
@@ -131,12 +131,12 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
     if held.found != held.put and (settings.balancer_stored == held.put or not held.seen):
         options[BALANCER] = replace(held, seen=True)
         return Reconciled(replace(holds, options=options), (SetBalancer(True, held.found),))
-    del options[BALANCER]  # given back, or changed by somebody else meanwhile
+    del options[BALANCER]  # given back, or changed by others meanwhile
     return Reconciled(replace(holds, options=options))
 
 
 def _theirs(holds: Holds) -> Reconciled:
-    """Somebody switched the balancer on in the middle of the campaign."""
+    """Others have switched the balancer on during the campaign."""
     options = {name: held for name, held in holds.options.items() if name != BALANCER}
     return Reconciled(
         replace(holds, options=options, given_up=holds.given_up + (BALANCER,)), (),
@@ -190,7 +190,7 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
 def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
             mon: Mapping[str, str] = NOTHING,
             pools: Optional[AbstractSet[int]] = None) -> bool:
-    """Every setting is seen as the campaign wants it, or is somebody else's."""
+    """Every setting is seen as the campaign wants it, or belongs to others."""
     if not mon_options_settled(holds, settings.mon, mon):
         return False
     if norebalance and NOREBALANCE not in settings.osdmap.flags \
@@ -209,7 +209,7 @@ def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
 
 
 def foreign_movement_flags(holds: Holds, flags: AbstractSet[str]) -> Tuple[str, ...]:
-    """Flags of somebody else that keep released PGs from moving."""
+    """Flags of others that keep released PGs from moving."""
     return tuple(flag for flag in MOVEMENT_FLAGS if flag in flags and flag not in holds.flags)
 
 
@@ -300,8 +300,8 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     must have as things are."""
     change = campaign.change
     if campaign.phase is Phase.PINNING and change is not None and (
-            change.stage is Stage.WANTED and not change.waits
-            or change.stage is Stage.SENT and change.more):
+            change.stage is ChangeStage.WANTED and not change.waits
+            or change.stage is ChangeStage.SENT and change.more):
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
     releasing = campaign.phase is Phase.RELEASING or (
         campaign.phase is Phase.HOLDING and campaign.in_flight)
@@ -322,7 +322,7 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
 
     `stored`: the database's options as Settings.mon has them; None: not read this time, then
     nothing changes.
-    Returns the holds, what is to be sent, and what somebody else changed, in words.
+    Returns the holds, what is to be sent, and what others have changed, in words.
     """
     if stored is None:
         return holds, [], []
@@ -356,7 +356,7 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
 
 def mon_options_settled(holds: Holds, stored: Optional[Mapping[str, str]],
                         wanted: Mapping[str, str]) -> bool:
-    """Every option is seen as wanted, or is somebody else's, and nothing else is held."""
+    """Every option is seen as wanted, or belongs to others, and nothing else is held."""
     for name, value in wanted.items():
         held = holds.mon.get(name)
         if held is None:
@@ -382,5 +382,5 @@ def option_text(name: str) -> str:
 
 
 def mon_option_mark(name: str) -> str:
-    """What stands in Holds.given_up for an option that somebody else has changed."""
+    """The entry in Holds.given_up for an option that others have changed."""
     return 'mon option ' + name

@@ -22,7 +22,7 @@ from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .turn import Turn
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
-                    SetWeight, Stage)
+                    SetWeight, ChangeStage)
 
 #: Bursts until the change counts as refused by the mons.
 SEND_TIMES = 3
@@ -110,7 +110,7 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
     """The change is about to be sent: everything that it takes is in force."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
-            and change.stage is Stage.WANTED and not change.waits
+            and change.stage is ChangeStage.WANTED and not change.waits
             and (change.pending or not campaign.pinning)
             and settled(campaign.holds, seen.settings, True, True,
                         wanted_mon_options(campaign, options, seen.osdmap)))
@@ -134,7 +134,7 @@ def join(turn: Turn, ready: bool) -> None:
     elif turn.seen.overtaken:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
                    'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
-    elif change.stage is Stage.WANTED:
+    elif change.stage is ChangeStage.WANTED:
         if change.done and not change.pending and _unsettled(turn, change):
             _wait(turn, change)
         elif change.waits:
@@ -208,7 +208,7 @@ def _send(turn: Turn, change: Change) -> None:
         pins, vectors = len(planned.pins), planned.vectors
         _note(turn, planned, outlook, actions)
     turn.actions.extend(actions)
-    turn.set(change=replace(change, stage=Stage.SENT, since=turn.now, times=change.times + 1,
+    turn.set(change=replace(change, stage=ChangeStage.SENT, since=turn.now, times=change.times + 1,
                             pins=pins, vectors=vectors, fingerprint=_expected(turn, change),
                             tunables=_expected_crush(turn, change).tunables,
                             crush_version=_ordered_version(turn, change)),
@@ -315,7 +315,7 @@ def _bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> Upmap
 
 
 def _hides_raw(turn: Turn, pgid: str, sent: UpmapEntry, future: Future) -> bool:
-    """What the mon leaves of an entry does not tell the raw set of a PG that it keeps in place."""
+    """What the mon leaves of an entry does not show the raw set of a PG that it keeps in place."""
     pg = future.pgs[pgid]
     left = _left(turn, pgid, sent, pg.raw, future.crush)
     return left is None or raw_from_up(pg.acting, left, turn.out) != pg.raw
@@ -427,11 +427,12 @@ def _land(turn: Turn, change: Change) -> None:
 def _next_stage(turn: Turn, change: Change) -> None:
     if change.more:
         done = tuple(sorted((*change.done, *change.chunk)))
-        turn.set(change=replace(change, stage=Stage.WANTED, done=done, times=0, since=turn.now))
+        turn.set(change=replace(change, stage=ChangeStage.WANTED, done=done, times=0,
+                                since=turn.now))
         turn.event('join', 'CRUSH weights of %d of %d OSDs are in force' % (
             len(done), len(change.weights)), 'read back from the OSDMap')
         return
-    turn.set(change=replace(change, stage=Stage.LANDED), phase_since=turn.now)
+    turn.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=turn.now)
     turn.event('join', 'CRUSH is changed, %s pinned, %d remapped' % (
         pgs_are(turn.pin_count), len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
 
@@ -439,7 +440,7 @@ def _next_stage(turn: Turn, change: Change) -> None:
 def drop_refused(turn: Turn) -> None:
     """At the end of an abort: a change of which nothing is in force is not tried again."""
     campaign, change = turn.campaign, turn.campaign.change
-    if change is None or change.stage is Stage.LANDED:
+    if change is None or change.stage is ChangeStage.LANDED:
         return
     done = tuple(sorted((*change.done, *_in_force(turn, change))))
     if done:
@@ -447,7 +448,7 @@ def drop_refused(turn: Turn) -> None:
     elif campaign.rolled_back:
         turn.set(change=campaign.undone, undone=None, rolled_back=False)
     else:
-        turn.set(change=Change(stage=Stage.LANDED))
+        turn.set(change=Change(stage=ChangeStage.LANDED))
 
 
 def on_its_way(turn: Turn) -> bool:
@@ -468,7 +469,7 @@ def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
     """The OSDMap would show a burst by now; without an answer of the mons it may land any time."""
     change = campaign.change
     if change is None or not change.pending or (
-            change.stage is Stage.WANTED and campaign.phase is not Phase.ABORTING):
+            change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING):
         return False
     since = max(change.since, campaign.phase_since, seen.answered)
     return seen.now - since > options.readback_timeout
@@ -486,14 +487,14 @@ def _unsent(turn: Turn, change: Change) -> None:
         else:
             turn.note_pin(pgid, replace(pin, entry=present))  # an earlier pin is still there
     _claim(turn, change)
-    turn.set(pinning=_pinned_again(turn), change=replace(change, stage=Stage.WANTED, times=0))
+    turn.set(pinning=_pinned_again(turn), change=replace(change, stage=ChangeStage.WANTED, times=0))
 
 
 def _again(turn: Turn, change: Change) -> None:
     """The records of the pins stay until the change is given up: the burst may land late."""
     _claim(turn, change)
     if change.times < SEND_TIMES:
-        turn.set(change=replace(change, stage=Stage.WANTED))
+        turn.set(change=replace(change, stage=ChangeStage.WANTED))
         turn.event('join', 'the CRUSH change is sent again', 'the OSDMap does not show it')
         return
     _unsent(turn, change)

@@ -31,7 +31,7 @@ class Move:
     readers: OsdSet = ()
     #: False: where the PG goes shows only once it is released.
     known: bool = field(default=True, compare=False)
-    #: When the move was first known, to tell which has waited for long.
+    #: When the move was first known, to find those that have waited for long.
     since: float = field(default=0.0, compare=False)
     #: A source is nearly full.
     relieves: bool = field(default=False, compare=False)
@@ -74,7 +74,7 @@ class OsdLoad:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MovePlan:
     pgs: int
     shards: int
     bytes: int
@@ -86,7 +86,7 @@ class Plan:
 
 
 def plan(moves: Iterable[Move], parallel: int, per_target: int,
-         measured_bytes_per_second: Optional[float]) -> Plan:
+         measured_bytes_per_second: Optional[float]) -> MovePlan:
     """Preview of releasing all `moves`.
 
     `parallel`: PGs in flight at most; `per_target`: PGs onto one OSD at a time. Without a measured
@@ -111,10 +111,10 @@ def plan(moves: Iterable[Move], parallel: int, per_target: int,
             load[3] += share
     osds = tuple(OsdLoad(osd, *loads[osd]) for osd in sorted(loads))
     if measured_bytes_per_second:
-        return Plan(pgs, shards, total, primaries, osds, total / measured_bytes_per_second,
-                    'measured')
-    return Plan(pgs, shards, total, primaries, osds,
-                _assumed_seconds(pgs, total, osds, parallel, per_target), 'assumed')
+        return MovePlan(pgs, shards, total, primaries, osds, total / measured_bytes_per_second,
+                        'measured')
+    return MovePlan(pgs, shards, total, primaries, osds,
+                    _assumed_seconds(pgs, total, osds, parallel, per_target), 'assumed')
 
 
 def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: int,
@@ -141,7 +141,7 @@ SCAN = 4096
 #: Seconds after which a PG that never fitted gets its path kept free for it.
 PATIENCE_SECONDS = 600.0
 
-#: Something under way, or to be.
+#: A PG that moves, or one that may be released.
 Path = Union[Move, Flight]
 
 

@@ -2,8 +2,8 @@
 """Changes of CRUSH: those that operators order, and those that others make unannounced.
 
 Expand, drain, undrain and apply become a change of CRUSH, or are refused. New hosts, weights or
-rules that nobody announced are noticed (auto_expand); PGs that are remapped because OSDs went down
-or out are another matter: that is recovery.
+rules that were not announced are noticed (auto_expand). PGs that are remapped because OSDs went
+down or out are another matter: that is recovery.
 """
 import errno
 import math
@@ -43,8 +43,8 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Inventory:
-    """What orders are held against."""
+class OrderFacts:
+    """What orders are checked against."""
     osdmap: OsdMap
     crush: CrushRules
     space: Mapping[int, Space]
@@ -52,7 +52,7 @@ class Inventory:
     drained: Mapping[int, float] = field(default_factory=dict)
 
 
-def change_of(order: Order, inventory: Inventory) -> Optional[Change]:
+def change_of(order: Order, inventory: OrderFacts) -> Optional[Change]:
     """The change that an order asks for; None: an expansion that others make. Raises Refused."""
     if order.verb == 'expand':
         return _expand(order, inventory)
@@ -62,7 +62,7 @@ def change_of(order: Order, inventory: Inventory) -> Optional[Change]:
     return _undrain(order, inventory)
 
 
-def _expand(order: Order, inventory: Inventory) -> Optional[Change]:
+def _expand(order: Order, inventory: OrderFacts) -> Optional[Change]:
     weights = inventory.crush.weights()
     weight = None if order.weight is None else _weight(order.weight)
     if order.names or order.hosts:
@@ -86,7 +86,7 @@ def _expand(order: Order, inventory: Inventory) -> Optional[Change]:
     return Change({osd: weight or _weight_by_size(osd, inventory) for osd in sorted(osds)})
 
 
-def waiting(inventory: Inventory) -> Dict[int, str]:
+def waiting(inventory: OrderFacts) -> Dict[int, str]:
     """OSDs of CRUSH weight 0 that could serve -> why `expand` leaves them out; '': they are new.
 
     A disk that was emptied, by whomever, must not be filled again unless it is named. An OSD that
@@ -97,7 +97,7 @@ def waiting(inventory: Inventory) -> Dict[int, str]:
         inventory.crush.weights().items()) if weight == 0 and _serves(osd, inventory.osdmap)}
 
 
-def _not_new(osd: int, inventory: Inventory) -> str:
+def _not_new(osd: int, inventory: OrderFacts) -> str:
     space = inventory.space.get(osd)
     if osd in inventory.drained:
         return 'was drained'
@@ -127,7 +127,7 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
                       'change, begin with "rebalance prepare")' % '; '.join(texts))
 
 
-def _drain(order: Order, inventory: Inventory) -> Change:
+def _drain(order: Order, inventory: OrderFacts) -> Change:
     weights = inventory.crush.weights()
     osds = {osd for osd in _named(order.names, inventory, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
@@ -139,7 +139,7 @@ def _drain(order: Order, inventory: Inventory) -> Change:
     return Change({osd: TINY_WEIGHT for osd in sorted(osds)}, drained=tuple(sorted(osds)))
 
 
-def _undrain(order: Order, inventory: Inventory) -> Change:
+def _undrain(order: Order, inventory: OrderFacts) -> Change:
     named = _named(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
@@ -149,7 +149,7 @@ def _undrain(order: Order, inventory: Inventory) -> Change:
     return Change({osd: inventory.drained[osd] for osd in osds})
 
 
-def check_map(new: CrushRules, inventory: Inventory) -> None:
+def check_map(new: CrushRules, inventory: OrderFacts) -> None:
     """Raise Refused for a CRUSH map under which data that is there could not stay."""
     for pool in inventory.osdmap.pools.values():
         if new.failure_domain(pool.crush_rule) is None:
@@ -165,7 +165,7 @@ def check_map(new: CrushRules, inventory: Inventory) -> None:
                           % (what, _some(osds), TINY_WEIGHT))
 
 
-def change_back(before: CrushRules, inventory: Inventory, serving: AbstractSet[int]) -> Change:
+def change_back(before: CrushRules, inventory: OrderFacts, serving: AbstractSet[int]) -> Change:
     """The change that restores a CRUSH map from before. Raises Refused.
 
     `serving`: OSDs that hold PGs, or are about to. They keep a tiny weight until they are empty.
@@ -190,7 +190,7 @@ def change_back(before: CrushRules, inventory: Inventory, serving: AbstractSet[i
     return Change(crush_map=True)
 
 
-def _holding(inventory: Inventory) -> List[int]:
+def _holding(inventory: OrderFacts) -> List[int]:
     return sorted(osd for osd, weight in inventory.crush.weights().items()
                   if weight > 0 and osd in inventory.osdmap.osds)
 
@@ -207,7 +207,7 @@ def _weight(text: str) -> float:
     return weight
 
 
-def _weight_by_size(osd: int, inventory: Inventory) -> float:
+def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
     space = inventory.space.get(osd)
     if space is None or space.total_bytes <= 0:
         raise Refused(errno.EAGAIN, 'osd.%d has not reported its size yet: try again in a few '
@@ -215,7 +215,7 @@ def _weight_by_size(osd: int, inventory: Inventory) -> float:
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
 
 
-def _named(names: Iterable[str], inventory: Inventory, hosts: bool) -> Set[int]:
+def _named(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:
     """The OSDs that are meant, all of them in CRUSH."""
     known = inventory.crush.weights()
     found: Set[int] = set()
@@ -244,7 +244,7 @@ def _serves(osd: int, osdmap: OsdMap) -> bool:
     return row is not None and row.up and row.reweight > 0 and not row.destroyed
 
 
-def _must_serve(osd: int, inventory: Inventory) -> None:
+def _must_serve(osd: int, inventory: OrderFacts) -> None:
     row = inventory.osdmap.osds[osd] if osd in inventory.osdmap.osds else None
     if row is None or row.destroyed or not row.up:
         raise Refused(errno.EINVAL, 'osd.%d is down' % osd)
@@ -252,7 +252,7 @@ def _must_serve(osd: int, inventory: Inventory) -> None:
         raise Refused(errno.EINVAL, 'osd.%d is out' % osd)
 
 
-def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: Inventory) -> None:
+def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:
     for pool in inventory.osdmap.pools.values():
         left, domain = _domains_left(pool, gone, inventory)
         needed = inventory.crush.domains_needed(pool.crush_rule, pool.size)
@@ -267,13 +267,13 @@ def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: Inventory) ->
                               'but only %d would be left' % (pool.name, needed, kind, fenced))
 
 
-def _domains_left(pool: Pool, gone: Set[int], inventory: Inventory) -> Tuple[int, str]:
+def _domains_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> Tuple[int, str]:
     domain = inventory.crush.failure_domain(pool.crush_rule) or 'osd'
     return len(_buckets_left(pool, domain, gone, inventory)), domain
 
 
 def _buckets_left(pool: Pool, kind: str, gone: Set[int],
-                  inventory: Inventory) -> Set[Union[int, str, None]]:
+                  inventory: OrderFacts) -> Set[Union[int, str, None]]:
     """Buckets of a type (or OSDs) with an OSD that can take data of the pool."""
     crush = inventory.crush
     left = [osd for osd in inventory.osdmap.osds
@@ -282,7 +282,7 @@ def _buckets_left(pool: Pool, kind: str, gone: Set[int],
     return {osd if kind == 'osd' else crush.domain_of(osd, kind) for osd in left}
 
 
-def _must_leave_room(osds: Set[int], gone: Set[int], inventory: Inventory) -> None:
+def _must_leave_room(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:
     """What the drained OSDs hold goes to the others under the same rules, by CRUSH weight."""
     space, limit = inventory.space, inventory.osdmap.nearfull_ratio
     moving = sum(space[osd].used_bytes for osd in osds if osd in space)
@@ -302,7 +302,7 @@ def _must_leave_room(osds: Set[int], gone: Set[int], inventory: Inventory) -> No
                                                                    100 * limit))
 
 
-def _takers(osds: Set[int], gone: Set[int], inventory: Inventory) -> Dict[int, float]:
+def _takers(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> Dict[int, float]:
     """OSD -> CRUSH weight of those that take over from the drained ones."""
     crush, found = inventory.crush, {}
     for rule in {pool.crush_rule for pool in inventory.osdmap.pools.values()}:
@@ -333,11 +333,11 @@ def _size(number: float) -> str:
 
 #: Seconds after a change of CRUSH in which PGs that become remapped are put down to it. The mons
 #: prime most of them in the same epoch; on a large cluster the rest has to peer first.
-CALM_SECONDS = 30.0
+REMAP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Calm:
+class LastClean:
     """The cluster as it last was with nothing remapped, or in a campaign's hands."""
     crush_version: int
     #: OSDs that were up and in.
@@ -347,23 +347,23 @@ class Calm:
     changed: float = 0.0
 
 
-def look(calm: Optional[Calm], seen: Observation, campaign: Optional[Campaign],
-         ratio: float) -> Tuple[Calm, str]:
-    """The next state of calm, and what remapped more than `ratio` of the PGs; '': nothing."""
+def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campaign],
+         ratio: float) -> Tuple[LastClean, str]:
+    """What to compare with next, and what remapped more than `ratio` of the PGs; '': nothing."""
     version, serving = seen.crush_version, _serving(seen.osdmap)
-    if calm is None or (campaign is not None and campaign.active):
-        return Calm(version, serving, version, seen.now), ''
-    if version != calm.last_version:
-        calm = Calm(calm.crush_version, calm.serving, version, seen.now)
+    if clean is None or (campaign is not None and campaign.active):
+        return LastClean(version, serving, version, seen.now), ''
+    if version != clean.last_version:
+        clean = LastClean(clean.crush_version, clean.serving, version, seen.now)
     remapped = len(seen.osdmap.pg_temp)
-    if not remapped and (version == calm.crush_version
-                         or seen.now - calm.changed > CALM_SECONDS):
-        return Calm(version, serving, version, calm.changed), ''
+    if not remapped and (version == clean.crush_version
+                         or seen.now - clean.changed > REMAP_SECONDS):
+        return LastClean(version, serving, version, clean.changed), ''
     total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
-    if (version != calm.crush_version and calm.serving <= serving
+    if (version != clean.crush_version and clean.serving <= serving
             and remapped > ratio * total):
-        return calm, 'CRUSH changed and remapped %d of %d PGs' % (remapped, total)
-    return calm, ''
+        return clean, 'CRUSH changed and remapped %d of %d PGs' % (remapped, total)
+    return clean, ''
 
 
 def _serving(osdmap: OsdMap) -> FrozenSet[int]:

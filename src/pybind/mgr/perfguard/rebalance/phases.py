@@ -22,8 +22,8 @@ from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
                         loose_moves, pin_back, recovering, release_more)
 from .throttle import out_of_hours, set_copying, set_pace, stopped, too_much
-from .turn import Decision, Turn, flight_osds
-from .types import KEPT_ALL, Campaign, Change, Phase, PinRecord, Stage
+from .turn import CampaignDecision, Turn, flight_osds
+from .types import KEPT_ALL, Campaign, Change, Phase, PinRecord, ChangeStage
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.
@@ -36,7 +36,7 @@ _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 
 def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str, Move],
-          seen: Observation, options: Options) -> Decision:
+          seen: Observation, options: Options) -> CampaignDecision:
     """One turn of a campaign that is active or held. `moves`: what the release of each pin would
     move."""
     turn = Turn(campaign, pins, moves, seen, options)
@@ -112,7 +112,7 @@ def _pinning(turn: Turn) -> None:
     if turn.campaign.trigger != 'auto':
         _crush_is_ours(turn)
     change = turn.campaign.change
-    if change is not None and change.stage is not Stage.LANDED:
+    if change is not None and change.stage is not ChangeStage.LANDED:
         join(turn, settled)
         return
     left = pin_remapped(turn)
@@ -188,7 +188,7 @@ def _releasing(turn: Turn) -> None:
              or bool(loose and (stops or shut or _confirming(turn))))
     if not still:
         adopt_unpinnable(turn, loose)
-    calm = _hold(turn, norebalance=still)
+    in_force = _hold(turn, norebalance=still)
     if left:
         _say_left(turn, left)
     if turn.seen.pin_back and _is_still(turn):
@@ -220,7 +220,7 @@ def _releasing(turn: Turn) -> None:
                      'waiting one report to confirm that the stop condition has cleared')
         return
     turn.enter(Phase.RELEASING)
-    if not calm or unguarded:
+    if not in_force or unguarded:
         turn.because(Code.SETTINGS, 'waiting until flags and pins are in force')
         return
     if not turn.seen.goals_fit:
@@ -238,7 +238,7 @@ def _confirming(turn: Turn) -> bool:
 
 
 def _quiet(turn: Turn) -> bool:
-    """All PGs have reported to be where they shall be, or have had time enough."""
+    """All PGs have reported that they are in place, or have had enough time to."""
     counts = turn.seen.signals.counts
     unclean = counts.remapped + counts.in_transition
     since = turn.now - max(turn.campaign.pins_sent, turn.campaign.progressed)
@@ -298,7 +298,7 @@ def _finishing(turn: Turn) -> None:
 
 
 def _hand_over(turn: Turn) -> None:
-    """finish --keep: what is pinned stays in the OSDMap and is nobody's pin any more."""
+    """finish --keep: the pins stay in the OSDMap as ordinary upmaps."""
     _let_adopted_go(turn)
     keep(turn, [pgid for pgid in turn.pinned()
                 if pgid not in turn.campaign.in_flight and pgid not in turn.unpins], KEPT_ALL)
@@ -413,7 +413,7 @@ def _aborted(turn: Turn) -> None:
 
 def _resume_does(turn: Turn) -> str:
     change = turn.campaign.change
-    if change is not None and change.stage is Stage.WANTED:
+    if change is not None and change.stage is ChangeStage.WANTED:
         return ('continues the rollback' if turn.campaign.rolled_back
                 else 'continues the change of CRUSH')
     return 'releases them'

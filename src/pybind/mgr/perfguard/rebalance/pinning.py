@@ -28,7 +28,7 @@ def audit(turn: Turn) -> None:
     """Hold the pins against the OSDMap: confirm new ones, drop refused, lost and foreign ones."""
     change = turn.campaign.change
     if change is not None and change.pending and turn.campaign.phase is not Phase.ABORTED:
-        return  # the pins are those of before or those of after: joining.py tells which
+        return  # the pins are those of before or those of after: joining.py finds out which
     _confirm(turn)
     if turn.seen.new_map:
         _find_lost(turn)
@@ -73,7 +73,7 @@ def is_mixture(present: UpmapEntry, *ours: UpmapEntry) -> bool:
     """`present` may be what is left between entries of ours.
 
     Items and vector are set by commands of their own, and the mon drops pairs; an entry with
-    anything else in it was set by somebody else.
+    anything else in it was set by others.
     """
     return (present.vector in (None, *(entry.vector for entry in ours))
             and set(present.items) <= {pair for entry in ours for pair in entry.items})
@@ -139,7 +139,7 @@ def _some(pgids: List[str]) -> str:
 
 
 def pin_remapped(turn: Turn) -> int:
-    """Pin PGs that are remapped and not under way; returns how many are left for later turns.
+    """Pin PGs that are remapped and not in flight; returns how many are left for later turns.
 
     PGs that cannot be pinned are noted in the campaign with the reason. Those that only recovery
     has to finish with first are noted as well, and count among what is left.
@@ -219,7 +219,8 @@ def unpinnable_excess(campaign: Campaign, held: int, options: Options) -> str:
                 pgs(number), number + held, 100 * ratio))
 
 
-def let_loose(campaign: Optional[Campaign], pins: int, osdmap: OsdMap, options: Options) -> str:
+def unpinned_warning(campaign: Optional[Campaign], pins: int, osdmap: OsdMap,
+                     options: Options) -> str:
     """Why the campaign must not give norebalance back now: too many PGs would move outside the
     caps; '' if it may. `pins`: PGs that are held back."""
     if campaign is None or NOREBALANCE not in campaign.holds.flags:

@@ -148,7 +148,7 @@ def _fall_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Flight:
 
 
 def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
-    """Whether the PG is served from where it shall be.
+    """Whether the PG is served from its target.
 
     Right after the release the OSDMap shows up = acting as well, until the primary has peered and
     asked for its old acting set. So either that was seen to come and go, or two reports of the PG
@@ -403,7 +403,7 @@ def _judged(turn: Turn, move: Move) -> Move:
 def _full_osds(turn: Turn) -> FrozenSet[int]:
     """OSDs that should get nothing now.
 
-    The mgr cannot tell cheaply which PGs are too full to be backfilled: while there are any, it
+    The mgr cannot find out cheaply which PGs are too full to be backfilled: while there are any, it
     may be the target of each flight.
     """
     osds = turn.seen.osdmap.osds
@@ -434,7 +434,7 @@ def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
 
 
 def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
-    """Turn PGs that are under way (`only` these) back to where their data is.
+    """Pin PGs in flight (`only` these) back to where their data is.
 
     To be called once norebalance is in force: the OSDMap is some seconds old, and a PG that has
     arrived meanwhile would move once more.
@@ -481,7 +481,7 @@ def _may_have_arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
 
 
 def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
-    """The pin for where the data of a PG under way is; None if there cannot be one."""
+    """The pin that keeps a PG in flight where its data is; None if there cannot be one."""
     pool, place = turn.pool(pgid), turn.seen.placement(pgid)
     if pool is None or place is None:
         return None

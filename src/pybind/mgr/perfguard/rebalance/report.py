@@ -18,7 +18,7 @@ from ..window import BadWindow, is_open, seconds_until_done
 from .executor import commands_of
 from .copying import NAMES
 from .holds import MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
-from .moves import Move, Plan, move_between, plan, release_move, remaining_seconds
+from .moves import Move, MovePlan, move_between, plan, release_move, remaining_seconds
 from .requests import window_of
 from .throttle import caps, limit
 from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption
@@ -58,7 +58,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
 
 
 def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:
-    """PGs that are pinned and not under way; the pins of those under way are still known."""
+    """PGs that are pinned and not in flight; the pins of those in flight are still known."""
     flights = campaign.in_flight if campaign is not None else {}
     return len(pins) - sum(1 for pgid in flights if pgid in pins)
 
@@ -95,7 +95,7 @@ def _waits_for_operator(campaign: Campaign) -> bool:
 def eta(campaign: Campaign, left: int, options: Options, now: float) -> Json:
     """Seconds until the last PG has arrived, and between what that may lie.
 
-    None while that is anybody's guess. PGs arrive about as independently as they come, so that
+    None while that is unknown. PGs arrive about independently of one another, so that
     the rate over n of them is known to about 1 / sqrt(n) (Poisson).
     """
     keys = ('eta_seconds', 'eta_low_seconds', 'eta_high_seconds')
@@ -124,8 +124,8 @@ def progress_share(campaign: Campaign) -> float:
     return min(1.0, (campaign.released + campaign.kept_now) / campaign.total)
 
 
-def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> Plan:
-    """What is still to be released, `moves`, less what is under way."""
+def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> MovePlan:
+    """What is still to be released, `moves`, less what is in flight."""
     most = caps(options)
     rate = None
     if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:
@@ -135,7 +135,7 @@ def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Op
     return plan(waiting, most.pgs, most.target, rate)
 
 
-def plan_json(preview_: Plan, remapped: int, unpinnable: Mapping[str, str]) -> Json:
+def plan_json(preview_: MovePlan, remapped: int, unpinnable: Mapping[str, str]) -> Json:
     """`rebalance plan`."""
     return {
         'pgs': preview_.pgs, 'shards': preview_.shards, 'bytes': preview_.bytes,
@@ -226,7 +226,7 @@ def to_check(seen: Observation) -> List[str]:
     return ['if perfguard and not an operator changed it: ' + line for line in lines]
 
 
-#: More remapped PGs than this that nobody holds are not previewed: it costs too much.
+#: More remapped PGs than this that no campaign holds are not previewed: it costs too much.
 PREVIEW_PGS = 5000
 #: With more pins than PREVIEW_PGS the plan is worked out anew this often.
 PLAN_SECONDS = 10.0
@@ -236,8 +236,8 @@ class Forecast:
     def __init__(self) -> None:
         #: What the release of each pin in force would move.
         self.moves: Dict[str, Move] = {}
-        #: All that is still to be released, or is remapped and held by nobody.
-        self.plan: Plan = plan((), 1, 1, None)
+        #: All that is still to be released, or is remapped and not held by any campaign.
+        self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
         self.unheld = 0
         self._key: Optional[Tuple[Any, ...]] = None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How much may be moving now: a feedback on what clients feel.
+"""How much may be moving now: a feedback on client latency.
 
 Additive increase while clients are well below their target, multiplicative decrease above it
 (Chiu and Jain, 1989: of the linear rules the one that is stable and fair), no change in between
 or where the evidence is thin. Where clients wait too long although no more than one PG is let
-go, whatever is under way is halted until they are well.
+go, all movement is halted until latency is back within its limit.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, List, Optional, Sequence, Tuple
@@ -18,7 +18,7 @@ from ..tables import plural
 from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
 from . import copying
-from .clients import SMALL_OPS, Felt, Path, felt, judged, strain
+from .clients import SMALL_OPS, Path, PoolLatency, judged, pool_latencies, strain
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Caps
 from .requests import problems, window_of
@@ -29,7 +29,7 @@ from .types import Pace
 #: Cap where max_pgs_in_flight is 0 and the cluster is small: the caps by OSD and host
 #: hold before it does.
 LEAST_PGS = 32
-#: Share of the cap that a campaign begins with, while nobody knows what clients will feel, and
+#: Share of the cap that a campaign begins with, while its effect on clients is not known, and
 #: that is added at a time: from there to the cap in 75 s.
 FIRST_SHARE = 0.25
 STEP_SHARE = 0.05
@@ -45,11 +45,11 @@ HALT_READINGS = 3
 #: Readings without evidence after which what was halted is tried again.
 BLIND_READINGS = 18
 #: Readings over the target while nothing can move (3 min) after which movement is not the cause.
-INNOCENT_READINGS = 36
+NEW_BASELINE_READINGS = 36
 #: A level that is in force is not raised again for so long. So levels cannot climb along with
-#: whatever it is that clients feel; without any limit in time, a load that has grown twice would
+#: whatever raises latency; without any limit in time, a load that has grown twice would
 #: halt a campaign for good.
-ACQUITTAL_SECONDS = 3600.0
+NEW_BASELINE_SECONDS = 3600.0
 #: Readings in a row with all pools together over their limits, each of which chance may explain,
 #: that count like one that it does not explain (1 min).
 LASTING_READINGS = 12
@@ -93,7 +93,7 @@ def stopped(pace: Pace) -> Pace:
 def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: float,
            in_flight: int, options: Options, nothing_moves: bool = False,
            path: Path = Path()) -> Pace:
-    """The pace after a new reading; without one, as before. See clients.felt.
+    """The pace after a new reading; without one, as before. See clients.pool_latencies.
 
     `nothing_moves`: norebalance is in force, or there is nothing that it would hold.
     `path`: where data moves.
@@ -106,7 +106,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     if clients.all_idle:
         return replace(pace, pgs=cap, over=0, under=0, halted=False, why='clients are idle',
                        code=Code.NO_CLIENTS)
-    plain = judged(felt(clients, unsteady, stall_ms, path, _most_load(options)))
+    plain = judged(pool_latencies(clients, unsteady, stall_ms, path, _most_load(options)))
     if not plain:
         return _guess(pace, clients)
     pace = _lower_levels(pace, plain)
@@ -117,9 +117,9 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
     worst = max(seen, key=lambda each: each.pressure)
     # To go on after a halt, it is not enough that chance may explain what clients wait.
     pressure = max(worst.pressure, strained) if pace.halted else worst.pressure
-    if pace.halted and pressure > 1.0 and pace.over >= INNOCENT_READINGS \
+    if pace.halted and pressure > 1.0 and pace.over >= NEW_BASELINE_READINGS \
             and nothing_moves and _may_rise(pace, seen, options):
-        return _acquit(pace, seen)
+        return _with_new_baseline(pace, seen)
     # A small PG comes and goes between two readings: that it was there shows in its OSDs.
     used = max(in_flight, 1 if unsteady else 0)
     if pressure > 1.0:
@@ -140,7 +140,7 @@ def _most_load(options: Options) -> float:
     return min(options.latency_alarm_factor, LOAD_BASELINES_MAX)
 
 
-def _all_levelled(plain: Sequence[Felt], pace: Pace, options: Options) -> List[Felt]:
+def _all_levelled(plain: Sequence[PoolLatency], pace: Pace, options: Options) -> List[PoolLatency]:
     """Small pools also at the level that they have together: their own are chance."""
     joined = {each.kind: _levelled(each, pace, options).target_ms / each.target_ms
               for each in plain if not each.pool}
@@ -154,7 +154,7 @@ def _all_levelled(plain: Sequence[Felt], pace: Pace, options: Options) -> List[F
     return found
 
 
-def _levelled(each: Felt, pace: Pace, options: Options) -> Felt:
+def _levelled(each: PoolLatency, pace: Pace, options: Options) -> PoolLatency:
     """Against what it was while nothing moved, where that was more than is allowed."""
     level = pace.levels.get(_name(each))
     if level is None or named_target(options, each.pool) is not None:
@@ -162,11 +162,11 @@ def _levelled(each: Felt, pace: Pace, options: Options) -> Felt:
     return each._replace(target_ms=max(each.target_ms, options.latency_factor * level))
 
 
-def _name(each: Felt) -> str:
+def _name(each: PoolLatency) -> str:
     return '%s of %s' % (each.kind, each.who)
 
 
-def _lower_levels(pace: Pace, plain: Sequence[Felt]) -> Pace:
+def _lower_levels(pace: Pace, plain: Sequence[PoolLatency]) -> Pace:
     """A level falls with the latency, and ends where that is within the ordinary limit."""
     if not pace.levels:
         return pace
@@ -176,19 +176,19 @@ def _lower_levels(pace: Pace, plain: Sequence[Felt]) -> Pace:
                                  for name, level in pace.levels.items() if name not in within})
 
 
-def _may_rise(pace: Pace, seen: Sequence[Felt], options: Options) -> bool:
+def _may_rise(pace: Pace, seen: Sequence[PoolLatency], options: Options) -> bool:
     """Whether what is over its limit may become the new baseline.
 
     Not a limit of latency_targets, which is an order, whatever the cause; and no level that was
     only just raised.
     """
     over = [each for each in seen if each.pressure > 1.0]
-    recent = pace.decided - pace.acquitted < ACQUITTAL_SECONDS
+    recent = pace.decided - pace.acquitted < NEW_BASELINE_SECONDS
     return not any(named_target(options, each.pool) is not None
                    or recent and _name(each) in pace.levels for each in over)
 
 
-def _acquit(pace: Pace, seen: Sequence[Felt]) -> Pace:
+def _with_new_baseline(pace: Pace, seen: Sequence[PoolLatency]) -> Pace:
     """Latency stayed high although nothing moved: the load has changed, and is the new baseline."""
     levels = {_name(each): each.ms for each in seen if each.ms > each.target_ms}
     worst = max(seen, key=lambda each: each.pressure)
@@ -198,7 +198,7 @@ def _acquit(pace: Pace, seen: Sequence[Felt]) -> Pace:
                    'becomes the new baseline')
 
 
-def _lower(pace: Pace, worst: Felt, in_flight: int, nothing_moves: bool) -> Pace:
+def _lower(pace: Pace, worst: PoolLatency, in_flight: int, nothing_moves: bool) -> Pace:
     # While all is halted, only readings count during which nothing could move.
     over = pace.over + 1 if nothing_moves or not pace.halted else 0
     halted = pace.halted or (over >= HALT_READINGS and pace.pgs <= 1.0 and in_flight > 0)
@@ -208,7 +208,7 @@ def _lower(pace: Pace, worst: Felt, in_flight: int, nothing_moves: bool) -> Pace
                             over=over if halted == pace.halted else 0), _latency(worst))
 
 
-def _raise(pace: Pace, worst: Felt, in_flight: int, cap: float) -> Pace:
+def _raise(pace: Pace, worst: PoolLatency, in_flight: int, cap: float) -> Pace:
     under, pgs, halted = pace.under + 1, pace.pgs, pace.halted
     if halted:
         halted = under < HALT_READINGS
@@ -229,7 +229,7 @@ def _because(pace: Pace, reason: Reason) -> Pace:
     return replace(pace, why=reason.text, code=reason.code)
 
 
-def _latency(worst: Felt) -> Reason:
+def _latency(worst: PoolLatency) -> Reason:
     text = '%s latency of %s is %.2f ms (limit %.2f ms)' % (
         worst.kind.rstrip('s'), worst.who, worst.ms, worst.target_ms)
     if worst.pressure > 1.0:
@@ -265,7 +265,7 @@ def set_pace(turn: Turn) -> None:
     fast = held is not None and held.seen
     pace = replace(campaign.pace, used=max(campaign.pace.used, len(campaign.in_flight)))
     if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
-        # Otherwise nothing moves, and whatever clients feel is not its doing.
+        # Otherwise nothing moves, and no latency is due to it.
         pace = _burdened(turn, pace)
         path = _path(turn, pace) if clients.time != pace.decided else Path()
         pace = decide(pace, clients, unsteady(stalls, clients),
@@ -345,7 +345,7 @@ def _nothing_moves(turn: Turn) -> bool:
 
 
 def too_much(turn: Turn) -> List[Reason]:
-    """Why nothing may move at all, if clients feel even the last PG in flight."""
+    """Why nothing may move at all, if latency is over its limit even with one PG in flight."""
     pace = turn.campaign.pace
     return [Reason(Code.HALTED, 'all movement is halted until client latency is '
                    'back within its limit: %s' % pace.why)] if pace.halted else []
@@ -369,7 +369,7 @@ def out_of_hours(turn: Turn) -> List[Reason]:
     return found
 
 
-class Room:
+class FlightCap:
     """The number, worked out anew where CRUSH, the pools' rules or the other caps have changed."""
 
     def __init__(self) -> None:

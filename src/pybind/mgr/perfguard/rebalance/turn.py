@@ -16,7 +16,7 @@ from .types import Action, Campaign, Phase, PinRecord
 
 
 @dataclass(frozen=True)
-class Decision:
+class CampaignDecision:
     """What to do and the campaign's state once it is done."""
     campaign: Campaign
     actions: Tuple[Action, ...] = ()
@@ -28,7 +28,7 @@ class Decision:
 
 
 class Turn:
-    """Collects a Decision; the inputs stay untouched."""
+    """Collects a CampaignDecision; the inputs stay untouched."""
 
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                  moves: Mapping[str, Move], seen: Observation, options: Options) -> None:
@@ -52,7 +52,7 @@ class Turn:
 
     @property
     def pin_count(self) -> int:
-        """PGs with a pin, those under way to the OSDMap included."""
+        """PGs with a pin, including pins that were sent and are not in the OSDMap yet."""
         fresh = sum(1 for pgid in self.new_pins if pgid not in self._pins)
         return len(self._pins) + fresh - len(self.unpins)
 
@@ -121,9 +121,10 @@ class Turn:
                 and self.now - flight.confirmed < self.seen.stats_period))
         return allowed - max(self.in_transition, unseen)
 
-    def decision(self) -> Decision:
-        return Decision(self.campaign, tuple(self.actions), self.new_pins,
-                        frozenset(self.unpins), tuple(self.reasons), tuple(self.events))
+    def decision(self) -> CampaignDecision:
+        return CampaignDecision(
+            self.campaign, tuple(self.actions), self.new_pins, frozenset(self.unpins),
+            tuple(self.reasons), tuple(self.events))
 
 
 def flight_osds(turn: Turn) -> FrozenSet[int]:

@@ -14,7 +14,7 @@ from .stalls import Stalls
 TINY_WEIGHT = 0.0001
 
 
-class Stage(str, enum.Enum):
+class ChangeStage(str, enum.Enum):
     WANTED = 'wanted'
     #: On its way: journalled, sent, not read back.
     SENT = 'sent'
@@ -30,9 +30,9 @@ class Change:
     weights: Mapping[int, float] = field(default_factory=dict)
     #: A whole CRUSH map instead, kept in the store by the campaign's id.
     crush_map: bool = False
-    #: OSDs that shall end empty: no release leads onto them.
+    #: OSDs that are to be emptied: no release leads onto them.
     drained: OsdSet = ()
-    stage: Stage = Stage.WANTED
+    stage: ChangeStage = ChangeStage.WANTED
     #: When it was sent last, how often in all, and with how many pins.
     since: float = 0.0
     times: int = 0
@@ -60,7 +60,7 @@ class Change:
     @property
     def pending(self) -> bool:
         """A burst was sent, was not read back, and may land yet: also while it is sent again."""
-        return self.stage is Stage.SENT or self.stage is Stage.WANTED and self.times > 0
+        return self.stage is ChangeStage.SENT or self.stage is ChangeStage.WANTED and self.times > 0
 
     @property
     def more(self) -> bool:
@@ -150,7 +150,7 @@ class PinRecord:
 class Flight:
     """One PG on its way: released, or remapped and not pinnable."""
     since: float
-    #: What it shall have in the OSDMap while it moves.
+    #: Its entry in the OSDMap while it moves.
     entry: UpmapEntry
     #: How often the release was sent.
     sent: int = 1
@@ -199,7 +199,7 @@ class Holds:
     #: Options in the configuration database: of the section mon by name, of the section osd as
     #: "osd/<name>".
     mon: Mapping[str, Held] = field(default_factory=dict)
-    #: What somebody else changed meanwhile; left alone from then on.
+    #: What others have changed meanwhile; left alone from then on.
     given_up: Tuple[str, ...] = ()
     #: Flags that are being given back: until the OSDMap shows that, their absence is our doing.
     returning: Tuple[str, ...] = ()
@@ -215,7 +215,7 @@ class Campaign:
     started: float
     trigger: str = 'operator'
     target: str = 'crush'
-    #: It goes from phase to phase by itself.
+    #: It enters each next phase automatically.
     automatic: bool = False
     #: What it changes in CRUSH itself; None: the operator does.
     change: Optional[Change] = None
@@ -269,7 +269,7 @@ class Campaign:
     #: The last of what `kept` counts: the goals whose stayers were kept, or KEPT_ALL.
     kept_mark: str = ''
     bytes_done: int = 0
-    #: Seconds in which releases were under way; with bytes_done the measured rate.
+    #: Seconds in which PGs were in flight; with bytes_done the measured rate.
     moving_seconds: float = 0.0
     first_epoch: int = 0
     last_epoch: int = 0

@@ -15,7 +15,7 @@ from perfguard.observation import Observation
 from perfguard.options import Options
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.turn import Decision
+from perfguard.rebalance.turn import CampaignDecision
 from perfguard.store import Store
 
 from .fakes.cluster import BALANCER, Crash, FakeCluster
@@ -452,7 +452,7 @@ def test_a_turn_that_works_out_where_pgs_go_knows_what_clients_feel(
     driver.loop._mitigating.mitigated = Mitigated(stops=stops)
     monkeypatch.setattr(driver.loop._mitigating, 'turn', lambda *args: None)
 
-    def note(*args: Any) -> Decision:
+    def note(*args: Any) -> CampaignDecision:
         seen.append(args[3])
         return judge(*args)
 

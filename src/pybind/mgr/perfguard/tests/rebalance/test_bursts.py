@@ -15,10 +15,10 @@ from perfguard.observation import Observation, Settings
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.types import (TINY_WEIGHT, Action, Campaign, Change, Phase, PinRecord,
-                                       SetEntry, SetWeight, Stage)
+                                       SetEntry, SetWeight, ChangeStage)
 from perfguard.rebalance.joining import MAX_BURST_PINS, wants_outlook
 from perfguard.rebalance.phases import judge
-from perfguard.rebalance.turn import Decision
+from perfguard.rebalance.turn import CampaignDecision
 from perfguard.upmap.semantics import apply_entry
 
 from ..fakes.mon_model import ToyMon, ToyOsd
@@ -113,13 +113,13 @@ def carried_out(map_: LargeMap, change: Change) -> Campaign:
         assert campaign.change is not None
         if wants_outlook(campaign, seen, DEFAULTS):
             seen = replace(seen, outlook=map_.outlook(campaign.change.chunk))
-        decision: Decision = judge(campaign, pins, {}, seen, DEFAULTS)
+        decision: CampaignDecision = judge(campaign, pins, {}, seen, DEFAULTS)
         campaign = campaign_from_json(campaign_to_json(decision.campaign))
         pins.update(decision.pins)
         map_.carry_out(decision.actions)
         for pgid in decision.unpins:
             pins.pop(pgid, None)
-        if campaign.change is not None and campaign.change.stage is Stage.LANDED:
+        if campaign.change is not None and campaign.change.stage is ChangeStage.LANDED:
             return campaign
     raise AssertionError('never landed')
 

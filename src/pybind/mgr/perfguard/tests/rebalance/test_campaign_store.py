@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import UpmapEntry
-from perfguard.rebalance.campaign_store import PinBook
+from perfguard.rebalance.campaign_store import PinStore
 from perfguard.rebalance.types import PinRecord
 from perfguard.store import Store
 
@@ -22,8 +22,8 @@ STEPS = st.lists(st.one_of(
     st.tuples(st.just('restart'), st.none())), max_size=12)
 
 
-def reopened(kv: MemoryKv) -> PinBook:
-    book = PinBook(Store(kv))
+def reopened(kv: MemoryKv) -> PinStore:
+    book = PinStore(Store(kv))
     assert book.load() == []
     return book
 
@@ -31,7 +31,7 @@ def reopened(kv: MemoryKv) -> PinBook:
 def test_round_trip() -> None:
     kv = MemoryKv()
     pins = {'1.%d' % i: pin for i, pin in enumerate(PINS)}
-    PinBook(Store(kv)).note(pins)
+    PinStore(Store(kv)).note(pins)
     assert dict(reopened(kv)) == pins
 
 
@@ -39,7 +39,7 @@ def test_round_trip() -> None:
 @given(STEPS)
 def test_no_pin_is_lost_and_the_newest_counts(steps: List[Tuple[str, object]]) -> None:
     kv = MemoryKv()
-    book = PinBook(Store(kv))
+    book = PinStore(Store(kv))
     wanted: Dict[str, PinRecord] = {}
     released: Set[str] = set()
     for verb, argument in steps:
@@ -64,7 +64,7 @@ def test_no_pin_is_lost_and_the_newest_counts(steps: List[Tuple[str, object]]) -
 
 def test_a_document_goes_with_its_last_pin() -> None:
     kv = MemoryKv()
-    book = PinBook(Store(kv))
+    book = PinStore(Store(kv))
     book.note({'1.0': PINS[0], '1.1': PINS[1]})
     book.forget({'1.0'})
     assert kv.data
@@ -74,7 +74,7 @@ def test_a_document_goes_with_its_last_pin() -> None:
 
 def test_a_changed_pin_moves_to_its_new_document() -> None:
     kv = MemoryKv()
-    book = PinBook(Store(kv))
+    book = PinStore(Store(kv))
     book.note({'1.0': PINS[0]})
     book.note({'1.0': PINS[1]})
     assert Store(kv).names('pins/') == ['pins/000002']
@@ -83,24 +83,24 @@ def test_a_changed_pin_moves_to_its_new_document() -> None:
 
 def test_numbers_go_on_after_a_restart() -> None:
     kv = MemoryKv()
-    PinBook(Store(kv)).note({'1.0': PINS[0]})
+    PinStore(Store(kv)).note({'1.0': PINS[0]})
     reopened(kv).note({'1.1': PINS[1]})
     assert set(reopened(kv)) == {'1.0', '1.1'}
 
 
 def test_an_empty_note_writes_nothing() -> None:
     kv = MemoryKv()
-    PinBook(Store(kv)).note({})
+    PinStore(Store(kv)).note({})
     assert not kv.data
 
 
 def test_what_is_no_pin_is_reported_and_the_rest_is_read() -> None:
     kv = MemoryKv()
     store = Store(kv)
-    PinBook(store).note({'1.0': PINS[0]})
+    PinStore(store).note({'1.0': PINS[0]})
     store.put('pins/000002', {'1.1': ['nonsense']})
     store.put('pins/000003', [1, 2])
-    book = PinBook(Store(kv))
+    book = PinStore(Store(kv))
     assert book.load() == ['pins/000002', 'pins/000003']
     assert dict(book) == {'1.0': PINS[0]}
 
@@ -108,7 +108,7 @@ def test_what_is_no_pin_is_reported_and_the_rest_is_read() -> None:
 def test_clear_leaves_nothing() -> None:
     kv = MemoryKv()
     store = Store(kv)
-    book = PinBook(store)
+    book = PinStore(store)
     book.note({'1.0': PINS[0]})
     store.put('pins/000009', {})
     book.clear()

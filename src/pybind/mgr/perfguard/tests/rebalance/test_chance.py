@@ -11,8 +11,8 @@ from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance import clients as clients_module
-from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, USUAL_SPREAD, Path, felt, judged,
-                                         load_factors)
+from perfguard.rebalance.clients import (CHANCE_MAX, LEAST_OPS, USUAL_SPREAD, Path, judged,
+                                         load_factors, pool_latencies)
 from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
 from perfguard.rebalance.types import Pace
 from perfguard.rebalance.throttle import LASTING_READINGS, decide
@@ -79,7 +79,7 @@ def test_chance_is_less_where_there_are_more_operations() -> None:
     def chance(number: int, spread: Optional[float] = None) -> float:
         rows = (ClientOps(1, 0, Ops(number * 10 ** 6, number), Ops()),)
         pools = {1: PoolClients('p', 8, 9.0, 2.0, read_spread=spread)}
-        found, = judged(felt(Clients(1.0, SECONDS, rows, pools), frozenset(), 0.0))
+        found, = judged(pool_latencies(Clients(1.0, SECONDS, rows, pools), frozenset(), 0.0))
         return found.chance
 
     assert chance(LEAST_OPS, 9.0) == CHANCE_MAX
@@ -145,8 +145,8 @@ def test_pools_away_from_the_path_do_not_count() -> None:
             ClientOps(2, 20, Ops(9 * 10 ** 9, 1000), Ops()))
     pools = {pool: PoolClients('p%d' % pool, 32, 9.0, 2.0) for pool in (1, 2)}
     clients = Clients(1.0, SECONDS, rows, pools, IDLE_SECONDS)
-    assert [each.pool for each in felt(clients, frozenset(), 0.0, PATH)] == ['p1']
-    assert [each.pool for each in felt(clients, frozenset(), 0.0)] == ['p1', 'p2']
+    assert [each.pool for each in pool_latencies(clients, frozenset(), 0.0, PATH)] == ['p1']
+    assert [each.pool for each in pool_latencies(clients, frozenset(), 0.0)] == ['p1', 'p2']
 
 
 # ---- what must not pass for chance or load
@@ -227,4 +227,4 @@ def test_pools_whose_rules_lead_to_the_path_count() -> None:
     clients = Clients(1.0, SECONDS, rows, {1: PoolClients('p', 32, 9.0, 2.0)}, IDLE_SECONDS)
     for path, pools in ((PATH, []), (PATH._replace(pools=frozenset({1})), ['p']),
                         (PATH._replace(near=frozenset({*PATH.near, 20})), ['p'])):
-        assert [each.pool for each in felt(clients, frozenset(), 0.0, path)] == pools
+        assert [each.pool for each in pool_latencies(clients, frozenset(), 0.0, path)] == pools

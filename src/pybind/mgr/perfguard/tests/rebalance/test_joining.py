@@ -13,7 +13,7 @@ from perfguard.cluster.types import Space, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json,
                                                 change_from_json, change_to_json)
-from perfguard.rebalance.types import Campaign, Change, Phase, Stage
+from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
 from perfguard.rebalance.crush_orders import _differences
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
@@ -29,7 +29,7 @@ INTERVAL = 'paxos_propose_interval'
 
 
 def test_the_journal_keeps_the_change_and_reads_documents_from_before() -> None:
-    change = Change({8: 1.5, 9: 0.0001}, True, (9,), Stage.SENT, 5.0, 2, 78, 3, 41)
+    change = Change({8: 1.5, 9: 0.0001}, True, (9,), ChangeStage.SENT, 5.0, 2, 78, 3, 41)
     assert change_from_json(json.loads(json.dumps(change_to_json(change)))) == change
     campaign = Campaign(1, Phase.PINNING, 0.0, automatic=True, change=change, crush_version=7)
     document = json.loads(json.dumps(campaign_to_json(campaign)))
@@ -547,8 +547,8 @@ def late(verb: str) -> Tuple[Driver, Late]:
         driver.order('expand', weight='1.0')
     else:
         driver.order('apply', crush_map=whole_map(driver.cluster))
-    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
-    driver.run_until(lambda: change_of(driver).stage is Stage.WANTED)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.SENT)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.WANTED)
     return driver, burst
 
 
@@ -576,7 +576,7 @@ def test_a_burst_is_not_given_up_before_the_mons_have_answered_it(end: str) -> N
     driver = Driver(waiting())
     burst = Late(driver.cluster)
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.SENT)
     driver.cluster.mons_silent = True
     driver.run(20)
     if end == 'ABORTED':
@@ -606,7 +606,7 @@ def test_a_burst_is_not_given_up_while_the_osdmap_of_the_mgr_is_old(end: str) ->
 
     setattr(cluster, 'run', run_and_lag)
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.SENT)
     if end == 'ABORTED':
         driver.ask('abort')
     driver.run(60)
@@ -623,7 +623,7 @@ def test_an_mgr_that_becomes_active_looks_for_the_burst_of_the_one_before_it() -
     driver = Driver(waiting())
     burst = Late(driver.cluster)
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.SENT)
     driver.ask('abort')
     driver.turn()
     driver.cluster.now += 1000.0
@@ -640,11 +640,11 @@ def test_the_burst_waits_for_the_last_plan_of_the_balancer() -> None:
     driver.cluster.balancer_finishing = True
     driver.order('expand', weight='1.0')
     driver.run(20)
-    assert change_of(driver).stage is Stage.WANTED and not driver.cluster.entries()
+    assert change_of(driver).stage is ChangeStage.WANTED and not driver.cluster.entries()
     pgid = next(iter(driver.cluster.pg))
     driver.cluster.set_upmap(pgid, [(driver.cluster.pg[pgid].up[0], 5)])
     driver.cluster.balancer_finishing = False
-    driver.run_until(lambda: change_of(driver).stage is Stage.SENT)
+    driver.run_until(lambda: change_of(driver).stage is ChangeStage.SENT)
     assert driver.cluster.config['mgr/balancer/active'] == 'false'
     driver.run_to('DONE')
 

@@ -10,7 +10,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import Refused
 from perfguard.rebalance.types import TINY_WEIGHT, Change
-from perfguard.rebalance.orders import Inventory, Order, change_of, check_map, waiting
+from perfguard.rebalance.orders import OrderFacts, Order, change_of, check_map, waiting
 
 GIB = 1 << 30
 
@@ -34,17 +34,17 @@ def crush(weights: Dict[int, float], hosts: int = 4, rules: int = 1,
 
 
 def inventory(weights: Optional[Dict[int, float]] = None, used_gib: int = 10, size: int = 3,
-              osds: Optional[Dict[int, Osd]] = None, **kwargs: Any) -> Inventory:
+              osds: Optional[Dict[int, Osd]] = None, **kwargs: Any) -> OrderFacts:
     """Eight OSDs of 100 GiB and weight 1 on four hosts, two of weight 0 on two of the hosts."""
     weights = {**dict.fromkeys(range(8), 1.0), 8: 0.0, 9: 0.0, **(weights or {})}
     osdmap = OsdMap(1, frozenset(), {1: Pool(1, 'p', False, size, 2, 0, 8, 8, 8)},
                     {**{osd: Osd(osd, True, 1.0) for osd in weights}, **(osds or {})}, {}, {}, {})
     space = {osd: Space(100 * GIB, (used_gib if weight else 0) * GIB, 10 if weight else 0)
              for osd, weight in weights.items()}
-    return Inventory(osdmap, crush(weights), space, **kwargs)
+    return OrderFacts(osdmap, crush(weights), space, **kwargs)
 
 
-def refusal(order: Order, there: Inventory) -> str:
+def refusal(order: Order, there: OrderFacts) -> str:
     with pytest.raises(Refused) as refused:
         change_of(order, there)
     assert refused.value.errno > 0 and '\n' not in str(refused.value)

@@ -17,7 +17,7 @@ from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import release_move
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request, apply
-from perfguard.rebalance.turn import Decision, Turn
+from perfguard.rebalance.turn import CampaignDecision, Turn
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.types import Action, Campaign, Flight, Phase, PinRecord, SetEntry
 from perfguard.upmap.semantics import out_osds
@@ -40,7 +40,7 @@ class Machine:
         self.pins: Dict[str, PinRecord] = {}
         self.phases: List[Phase] = []
         self.events: List[Event] = []
-        self.decision = Decision(self.campaign)
+        self.decision = CampaignDecision(self.campaign)
 
     def observe(self) -> Observation:
         view = self.cluster.map_view()
@@ -52,7 +52,7 @@ class Machine:
             degraded_osds=self.cluster.degraded_osds(),
             clients=Clients(self.cluster.now, covered=IDLE_SECONDS))
 
-    def judge(self) -> Decision:
+    def judge(self) -> CampaignDecision:
         seen = self.observe()
         out = out_osds(seen.osdmap.osds)
         moves = {}

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 import pytest
 
 from perfguard.errors import Refused
-from perfguard.rebalance.types import Change, Stage
+from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.rebalance.orders import Order
 from perfguard.requests import PendingOrder
 
@@ -184,7 +184,7 @@ def test_an_upmap_is_restored_although_its_source_is_that_of_a_pair_of_the_pin(
     driver.order('rollback')
     if peers:
         # Not in place when CRUSH is read back, it stays pinned then.
-        driver.run_until(lambda: stage(driver) is Stage.SENT)
+        driver.run_until(lambda: stage(driver) is ChangeStage.SENT)
         cluster.pg['2.0'].temp = (third, spare, first)
     driver.run_to('DONE')
     assert cluster.entries() == mine and cluster.moved == [] and placements(cluster) == before
@@ -244,10 +244,10 @@ def test_an_abort_waits_for_a_change_that_is_on_its_way() -> None:
     driver = Driver(waiting())
     cluster = driver.cluster
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: stage(driver) is Stage.SENT)
+    driver.run_until(lambda: stage(driver) is ChangeStage.SENT)
     driver.ask('abort')
     driver.run_to('ABORTED')
-    assert stage(driver) is Stage.LANDED and len(driver.loop.rebalance.pins) == 12
+    assert stage(driver) is ChangeStage.LANDED and len(driver.loop.rebalance.pins) == 12
     driver.order('rollback')
     driver.run_to('DONE')
     assert cluster.entries() == {} and cluster.moved == [] and cluster.most_unclean == 0
@@ -263,7 +263,7 @@ def test_a_refused_rollback_may_be_asked_for_again_and_resume_does_not_repeat_it
     driver.run_to('ABORTED')
     campaign = driver.loop.rebalance.campaign
     assert campaign is not None and not campaign.rolled_back
-    assert stage(driver) is Stage.LANDED and set(change(driver).weights) == set(cluster.new)
+    assert stage(driver) is ChangeStage.LANDED and set(change(driver).weights) == set(cluster.new)
     cluster.refuse.clear()
     assert driver.order('rollback', dry_run=True)['pins_removed'] == 12
     driver.ask('resume')
@@ -325,7 +325,7 @@ def test_an_expansion_aborted_between_its_bursts_is_rolled_back(
 def test_a_change_by_others_along_with_the_campaigns_own_is_not_reverted() -> None:
     driver = Driver(waiting())
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: stage(driver) is Stage.SENT)
+    driver.run_until(lambda: stage(driver) is ChangeStage.SENT)
     driver.cluster._weigh(0, 0.5)
     driver.run_to('PINNED')
     assert 'is not known' in str(refusal(driver)) and driver.cluster.toys[0].crush_weight == 0.5
@@ -348,7 +348,7 @@ def change(driver: Driver) -> Change:
     return campaign.change
 
 
-def stage(driver: Driver) -> Stage:
+def stage(driver: Driver) -> ChangeStage:
     return change(driver).stage
 
 
@@ -393,7 +393,7 @@ def test_refused_when_what_was_before_is_not_known(what: str) -> None:
     if what == 'no tools':
         cluster.no_tools = 'osdmaptool is not installed'
     if what in ('auto', 'older version'):
-        driver.loop.rebalance._joiner.forget_before()
+        driver.loop.rebalance._crush_orders.forget_before()
     refused = refusal(driver)
     assert ('cannot preview' if what == 'no tools' else 'is not known') in str(refused)
     assert driver.phase != 'ABORTING'
@@ -481,7 +481,7 @@ def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
     driver.restart()
     driver.run(5)
     assert 'paxos_propose_interval' not in cluster.mon_config
-    assert driver.phase == 'PINNING' and stage(driver) is Stage.WANTED
+    assert driver.phase == 'PINNING' and stage(driver) is ChangeStage.WANTED
     driver.run(60)
     assert 'paxos_propose_interval' not in cluster.mon_config
     raised: List[str] = []
@@ -495,13 +495,13 @@ def test_the_mons_gather_no_longer_while_a_divided_expansion_waits_for_recovery(
     setattr(cluster, 'run', note)
     cluster.degraded.clear()
     driver.run_to('PINNED')
-    assert raised == ['3'] and stage(driver) is Stage.LANDED
+    assert raised == ['3'] and stage(driver) is ChangeStage.LANDED
 
 
 def test_tunables_that_others_change_along_with_the_campaign_are_not_reverted() -> None:
     driver = Driver(waiting())
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: stage(driver) is Stage.SENT)
+    driver.run_until(lambda: stage(driver) is ChangeStage.SENT)
     driver.cluster.tunables = {'choose_total_tries': 100}
     driver.cluster._crush_changed()
     driver.run_to('PINNED')

@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import OsdMap, Pool
 from perfguard.options import DEFAULTS
-from perfguard.rebalance.throttle import Room, pgs_in_flight
+from perfguard.rebalance.throttle import FlightCap, pgs_in_flight
 
 from ..fakes.cluster import FakeCluster
 
@@ -78,7 +78,7 @@ def test_other_caps_count_and_empty_osds_do_not() -> None:
 
 
 def test_it_is_worked_out_once_and_never_where_the_operator_says() -> None:
-    room, rules = Room(), crush(1, 100, 10)
+    room, rules = FlightCap(), crush(1, 100, 10)
     assert room.resolve(DEFAULTS, osdmap(), rules, 1).max_pgs_in_flight == 400
     smaller = crush(1, 50, 10)
     assert room.resolve(DEFAULTS, osdmap(), smaller, 1).max_pgs_in_flight == 400

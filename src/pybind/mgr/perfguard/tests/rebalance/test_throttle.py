@@ -10,10 +10,10 @@ from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign_store import pace_from_json, pace_to_json
-from perfguard.rebalance.clients import LEAST_OPS, felt
+from perfguard.rebalance.clients import LEAST_OPS, pool_latencies
 from perfguard.rebalance.moves import Caps
-from perfguard.rebalance.throttle import (ACQUITTAL_SECONDS, BLIND_READINGS, HALT_READINGS,
-                                          INNOCENT_READINGS, caps, decide, limit, stopped)
+from perfguard.rebalance.throttle import (NEW_BASELINE_SECONDS, BLIND_READINGS, HALT_READINGS,
+                                          NEW_BASELINE_READINGS, caps, decide, limit, stopped)
 from perfguard.rebalance.types import Pace
 
 from ..fakes.cluster import FakeCluster
@@ -120,7 +120,7 @@ def test_pgs_that_come_and_go_between_readings_are_halted_too() -> None:
 
 def test_where_latency_stays_high_while_nothing_moves_movement_is_not_the_cause() -> None:
     pace = Pace(pgs=1.0, halted=True)
-    for now in range(1, INNOCENT_READINGS + 2):
+    for now in range(1, NEW_BASELINE_READINGS + 2):
         assert pace.halted
         pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 2, OPTIONS,
                       nothing_moves=True)
@@ -134,7 +134,7 @@ def test_where_latency_stays_high_while_nothing_moves_movement_is_not_the_cause(
     assert pace.pgs > 4.0, 'the load is as it was while nothing moved'
     for now in range(100, 100 + HALT_READINGS):
         begin = decide(begin, reading(float(now), 2 * TARGET), frozenset(), 0.0, 1, OPTIONS)
-    assert begin.halted, 'and what is slower than that is still felt'
+    assert begin.halted, 'and what is slower than that is still pool_latencies'
 
 
 def still(pace: Pace, ms: float, times: int, now: float, in_flight: int = 0) -> Pace:
@@ -148,15 +148,15 @@ def still(pace: Pace, ms: float, times: int, now: float, in_flight: int = 0) -> 
 def test_movement_that_goes_on_is_not_acquitted() -> None:
     """Others cleared norebalance, say: what moves may be the cause."""
     pace = Pace(pgs=1.0, halted=True)
-    for now in range(1, 5 * INNOCENT_READINGS):
+    for now in range(1, 5 * NEW_BASELINE_READINGS):
         pace = decide(pace, reading(float(now), 20 * TARGET), frozenset(), 0.0, 1, OPTIONS)
         assert pace.halted and not pace.levels
-    assert still(pace, 20 * TARGET, INNOCENT_READINGS - 1, 1000.0).halted
+    assert still(pace, 20 * TARGET, NEW_BASELINE_READINGS - 1, 1000.0).halted
 
 
 def test_a_baseline_from_a_peak_falls_with_the_load() -> None:
     name = 'reads of pool rbd'
-    pace = still(Pace(pgs=1.0, halted=True), 20 * TARGET, INNOCENT_READINGS + 1, 0.0)
+    pace = still(Pace(pgs=1.0, halted=True), 20 * TARGET, NEW_BASELINE_READINGS + 1, 0.0)
     assert not pace.halted and pace.levels == {name: 20 * TARGET}
     for now, ms, level in ((100.0, 5 * TARGET, 5 * TARGET), (101.0, 7 * TARGET, 5 * TARGET),
                            (102.0, 0.5 * TARGET, None)):
@@ -168,12 +168,12 @@ def test_a_baseline_from_a_peak_falls_with_the_load() -> None:
 
 
 def test_baselines_do_not_pile_up() -> None:
-    """A level rises at most once in ACQUITTAL_SECONDS, however the load grows."""
-    pace = still(Pace(pgs=1.0, halted=True), 2 * TARGET, INNOCENT_READINGS + 1, 0.0)
+    """A level rises at most once in NEW_BASELINE_SECONDS, however the load grows."""
+    pace = still(Pace(pgs=1.0, halted=True), 2 * TARGET, NEW_BASELINE_READINGS + 1, 0.0)
     assert not pace.halted
-    pace = still(replace(pace, halted=True), 9 * TARGET, 3 * INNOCENT_READINGS, 100.0)
+    pace = still(replace(pace, halted=True), 9 * TARGET, 3 * NEW_BASELINE_READINGS, 100.0)
     assert pace.halted and pace.levels == {'reads of pool rbd': 2 * TARGET}
-    later = still(pace, 9 * TARGET, INNOCENT_READINGS + 1, 100.0 + ACQUITTAL_SECONDS)
+    later = still(pace, 9 * TARGET, NEW_BASELINE_READINGS + 1, 100.0 + NEW_BASELINE_SECONDS)
     assert not later.halted and later.levels == {'reads of pool rbd': 9 * TARGET}
     assert pace_from_json(pace_to_json(later)) == later
 
@@ -184,14 +184,14 @@ def test_a_halt_counts_its_own_readings() -> None:
     for now in range(1, HALT_READINGS + 1):
         pace = decide(pace, reading(float(now), 2 * TARGET), frozenset(), 0.0, 1, OPTIONS)
     assert pace.halted
-    assert still(pace, 2 * TARGET, INNOCENT_READINGS, 100.0).halted
-    assert not still(pace, 2 * TARGET, INNOCENT_READINGS + 1, 100.0).halted
+    assert still(pace, 2 * TARGET, NEW_BASELINE_READINGS, 100.0).halted
+    assert not still(pace, 2 * TARGET, NEW_BASELINE_READINGS + 1, 100.0).halted
 
 
 def test_a_limit_that_the_operator_set_is_never_raised() -> None:
     options = replace(OPTIONS, latency_targets='rbd=%g' % TARGET)
     pace = Pace(pgs=1.0, halted=True)
-    for now in range(1, 3 * INNOCENT_READINGS):
+    for now in range(1, 3 * NEW_BASELINE_READINGS):
         pace = decide(pace, reading(float(now), 1.1 * TARGET), frozenset(), 0.0, 0, options,
                       nothing_moves=True)
         assert pace.halted and pace.code == Code.LATENCY
@@ -201,7 +201,7 @@ def test_a_limit_that_the_operator_set_is_never_raised() -> None:
 
 
 def test_latency_that_is_high_at_times_acquits_nobody() -> None:
-    pace = Pace(pgs=1.0, halted=True, over=INNOCENT_READINGS - 1)
+    pace = Pace(pgs=1.0, halted=True, over=NEW_BASELINE_READINGS - 1)
     for now, ms in enumerate((1.1, 0.9, 1.1), 1):
         pace = decide(pace, reading(float(now), ms * TARGET), frozenset(), 0.0, 0, OPTIONS,
                       nothing_moves=True)
@@ -278,7 +278,7 @@ def test_the_worst_kind_of_the_worst_pool_decides() -> None:
     rows = (ClientOps(1, 0, Ops(10 ** 8, 100), Ops(10 ** 8, 100)),
             ClientOps(2, 0, Ops(10 ** 8, 100), Ops(3 * 10 ** 8, 100)))
     seen = {(each.pool, each.kind): each.pressure
-            for each in felt(Clients(1.0, 5.0, rows, pools), frozenset(), 0.0)}
+            for each in pool_latencies(Clients(1.0, 5.0, rows, pools), frozenset(), 0.0)}
     assert seen == pytest.approx({('a', 'reads'): 0.5, ('a', 'writes'): 0.5, ('b', 'reads'): 0.1,
                                   ('b', 'writes'): 3.0})
 
@@ -286,7 +286,7 @@ def test_the_worst_kind_of_the_worst_pool_decides() -> None:
 def test_nonsense_of_an_osd_is_left_out() -> None:
     rows = (ClientOps(1, 0, Ops(-5, 100), Ops()), ClientOps(9, 0, Ops(10 ** 8, 100), Ops()))
     pools = {1: PoolClients('a', 8, 9.0, 2.0, 2.0)}
-    assert felt(Clients(1.0, 5.0, rows, pools), frozenset(), 0.0) == []
+    assert pool_latencies(Clients(1.0, 5.0, rows, pools), frozenset(), 0.0) == []
 
 
 def test_the_operators_cap_holds_at_once() -> None:
@@ -334,12 +334,12 @@ def test_only_readings_under_norebalance_show_that_movement_is_not_the_cause() -
     machine.until(lambda: machine.campaign.pace.halted and 'norebalance' in cluster.flags)
     machine.turn()
     cluster.flags.discard('norebalance')  # by other hands, and left to them
-    for _ in range(2 * INNOCENT_READINGS):
+    for _ in range(2 * NEW_BASELINE_READINGS):
         machine.turn()
     assert 'norebalance' not in cluster.flags
     assert machine.campaign.pace.halted and machine.campaign.in_flight
     cluster.flags.add('norebalance')
-    machine.until(lambda: not machine.campaign.pace.halted, INNOCENT_READINGS + 5)
+    machine.until(lambda: not machine.campaign.pace.halted, NEW_BASELINE_READINGS + 5)
 
 
 @pytest.mark.parametrize('cap, pgs', [(1000, 4.0), (1000, 40.0), (1000, 900.0), (32, 8.0)])
