@@ -5,15 +5,19 @@ The objects of others lie in the probes' own namespace, where a listing has to l
 """
 import os
 import signal
-import threading
 import time
-from typing import Any, Callable, Iterator, List
+from typing import Callable, Iterator
 
 import pytest
+import rados
 
 from perfguard.probe.types import NAMESPACE, PREFIX
+from perfguard.probe.wire import SWEEP, Request, request_to_json
+from perfguard.probe.worker.cleaning import SLICES
 from qa.cluster import Cluster
+from qa.lib.crowd import fill
 from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.probe_worker import Worker, mon_host, probe_key
 from qa.lib.probes import ENDED, Probes
 
 from .test_probe_trouble import CALM, LONG, workers
@@ -23,32 +27,27 @@ ClusterFactory = Callable[..., Cluster]
 POOL = 'crowded'
 #: check.sh sets 1,000,000 in the nightly tier.
 OBJECTS = int(os.environ.get('PERFGUARD_CROWD', '100000'))
-IN_FLIGHT = 256
-FILL_SECONDS = max(400.0, OBJECTS / 500)
-#: For the first object of a probe to be listed among them.
-FOUND_SECONDS = max(30.0, OBJECTS / 10000)
+#: Of the objects of LONG: 4 MiB in 16 objects.
+OBJECT_BYTES = 262144
+WRITTEN_SECONDS = 60.0
 #: Two passes that find nothing lie 12 s apart; a machine that has other things to do takes longer.
 CLEAN_SECONDS = 60.0
+STRAY_OBJECTS = 40
+#: Of one worker that lists the pool, and of all together.
+SWEEP_SECONDS = 4.0
+LISTING_SECONDS = 120.0 + OBJECTS / 2000
 
 
-def crowd(cluster: Cluster) -> None:
-    """Empty objects of others."""
-    places, deadline = threading.Semaphore(IN_FLIGHT), time.monotonic() + FILL_SECONDS
-    failed: List[int] = []
-
-    def done(completion: Any) -> None:
-        if completion.get_return_value() < 0:
-            failed.append(completion.get_return_value())
-        places.release()
-
+def written(cluster: Cluster, run: int) -> bool:
+    """Whether a run has written its objects; the pool is too full to be listed for this."""
     with cluster.rados().open_ioctx(POOL) as ioctx:
         ioctx.set_namespace(NAMESPACE)
-        for number in range(OBJECTS):
-            assert places.acquire(timeout=max(0.0, deadline - time.monotonic()))
-            ioctx.aio_write_full('other-%d' % number, b'', done)
-        for _ in range(IN_FLIGHT):
-            assert places.acquire(timeout=max(0.0, deadline - time.monotonic()))
-    assert not failed
+        for number in range(int(LONG['nrfiles'])):
+            try:
+                ioctx.stat('%s%d-%d-%d' % (PREFIX, run, OBJECT_BYTES, number))
+            except rados.ObjectNotFound:
+                return False
+    return True
 
 
 def left(cluster: Cluster) -> int:
@@ -66,7 +65,9 @@ def probes(cluster_factory: ClusterFactory, release: str) -> Iterator[Probes]:
     cluster = cluster_factory(release, osds=3, hosts=3, mgrs=2, conf={
         **FAST_CONF, 'global': CALM})
     cluster.pool_create(POOL, 32, size=2)
-    crowd(cluster)
+    begin = time.monotonic()
+    fill(cluster, POOL, NAMESPACE, OBJECTS)
+    print('%d objects of others written in %.0f s' % (OBJECTS, time.monotonic() - begin))
     guard = Guard(cluster)
     cluster.wait_clean(60)
     yield Probes(guard)
@@ -77,7 +78,7 @@ def killed(probes: Probes) -> int:
     """A run in the crowded pool whose worker and mgr are gone."""
     run = probes.begin(**LONG, runtime='60', pool=POOL)
     probes.wait_state(run, 'running')
-    probes.cluster.wait(lambda: left(probes.cluster), FOUND_SECONDS, 'objects')
+    probes.cluster.wait(lambda: written(probes.cluster, run), WRITTEN_SECONDS, 'objects')
     pid, = workers(probes.cluster)
     # Else it would notice that it is alone, and remove its objects.
     os.kill(pid, signal.SIGSTOP)
@@ -97,11 +98,36 @@ def test_what_was_killed_is_cleaned_up_by_name(probes: Probes) -> None:
     assert probes.wait_state(probes.begin(**LONG, runtime='1', pool=POOL), 'done')
 
 
+def test_objects_of_unknown_names_are_found_by_a_listing_that_resumes(probes: Probes) -> None:
+    """Each worker has a few seconds; the next one continues at its cursor."""
+    cluster, run = probes.cluster, 9999
+    prefix = '%s%d-' % (PREFIX, run)
+    with cluster.rados().open_ioctx(POOL) as ioctx:
+        ioctx.set_namespace(NAMESPACE)
+        for number in range(STRAY_OBJECTS):
+            ioctx.write_full('%s4096-%d' % (prefix, number), bytes(64))
+    user = PREFIX + str(run)
+    key = probe_key(cluster, user, POOL)
+    removed = cursor = sweeps = 0
+    begin = time.monotonic()
+    while cursor < SLICES:
+        request = Request(POOL, prefix, 'client.' + user, key, mon_host(cluster), SWEEP,
+                          limit_seconds=SWEEP_SECONDS, cursor=cursor)
+        with Worker(cluster, request_to_json(request)) as worker:
+            cleaned, = (line for line in worker.lines() if line['type'] == 'cleaned')
+        assert cleaned['left'] == 0 and cleaned['cursor'] > cursor, cleaned
+        removed, cursor, sweeps = removed + cleaned['removed'], cleaned['cursor'], sweeps + 1
+        assert time.monotonic() - begin < LISTING_SECONDS
+    print('listed %d objects of others in %d sweeps, %.0f s' % (
+        OBJECTS, sweeps, time.monotonic() - begin))
+    assert removed == STRAY_OBJECTS and left(cluster) == 0
+
+
 def test_a_clean_up_that_cannot_succeed_is_abandoned(probes: Probes) -> None:
     cluster = probes.cluster
     run = probes.begin(**LONG, runtime='60', pool=POOL)
     probes.wait_state(run, 'running')
-    cluster.wait(lambda: left(cluster), FOUND_SECONDS, 'objects')
+    cluster.wait(lambda: written(cluster, run), WRITTEN_SECONDS, 'objects')
     cluster.stop('osd.1')
     try:
         for pid in workers(cluster):
