@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from perfguard.probe.placement import pgid_of
-from perfguard.probe.types import NAMESPACE, PREFIX, Job, Step, Stream
-from perfguard.probe.wire import Request, request_to_json, step_result_from_json
+from perfguard.probe.types import NAMESPACE, PREFIX, Job, JobStep, Stream
+from perfguard.probe.wire import WorkerRequest, request_to_json, step_result_from_json
 from qa.cluster import Cluster
 from qa.lib.probe_worker import Worker, probe_key
 
@@ -101,10 +101,10 @@ class Bench:
         job = Job('bench', case.rw, case.bs, case.iodepth, case.object_bytes * case.objects,
                   case.objects, self._seconds, RAMP_SECONDS)
         names = self._twins[case.object_bytes]
-        request = Request(POOL, PREFIX + 'bench-', 'client.%sbench' % PREFIX, self._key, '',
-                          conf=str(self._cluster.conf_path), namespace=NAMESPACE,
-                          steps=(Step(job, (Stream('bench', names),)),), engine=engine,
-                          limit_seconds=self._seconds + SPARE_SECONDS)
+        request = WorkerRequest(POOL, PREFIX + 'bench-', 'client.%sbench' % PREFIX, self._key, '',
+                                conf=str(self._cluster.conf_path), namespace=NAMESPACE,
+                                steps=(JobStep(job, (Stream('bench', names),)),), engine=engine,
+                                limit_seconds=self._seconds + SPARE_SECONDS)
         with Worker(self._cluster, request_to_json(request)) as worker:
             lines = worker.lines()
         result = step_result_from_json(next(line for line in lines if line['type'] == 'result'))

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Dict, Iterator, List, Optional, Type
 
 from perfguard.probe import worker
-from perfguard.probe.resources import Site, user_command
+from perfguard.probe.resources import RunResources, user_command
 from qa.cluster import Cluster
 from qa.cluster.modules import MODULE
 
@@ -15,7 +15,7 @@ Json = Dict[str, Any]
 
 def probe_key(cluster: Cluster, user: str, pool: str) -> str:
     """Creates the cephx user client.<user> with the caps that the module gives its own."""
-    caps = user_command(Site(0, pool, False))['caps']
+    caps = user_command(RunResources(0, pool, False))['caps']
     found = cluster.mon('auth get-or-create', entity='client.' + user, caps=caps)
     return str(found[0]['key'])
 

@@ -12,7 +12,7 @@ import pytest
 import rados
 
 from perfguard.probe.types import NAMESPACE, PREFIX
-from perfguard.probe.wire import SWEEP, Request, request_to_json
+from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json
 from perfguard.probe.worker.cleaning import SLICES
 from qa.cluster import Cluster
 from qa.lib.crowd import fill
@@ -111,8 +111,8 @@ def test_objects_of_unknown_names_are_found_by_a_listing_that_resumes(probes: Pr
     removed = cursor = sweeps = 0
     begin = time.monotonic()
     while cursor < SLICES:
-        request = Request(POOL, prefix, 'client.' + user, key, mon_host(cluster), SWEEP,
-                          limit_seconds=SWEEP_SECONDS, cursor=cursor)
+        request = WorkerRequest(POOL, prefix, 'client.' + user, key, mon_host(cluster), SWEEP,
+                                limit_seconds=SWEEP_SECONDS, cursor=cursor)
         with Worker(cluster, request_to_json(request)) as worker:
             cleaned, = (line for line in worker.lines() if line['type'] == 'cleaned')
         assert cleaned['left'] == 0 and cleaned['cursor'] > cursor, cleaned

@@ -6,8 +6,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from perfguard.probe.types import NAMESPACE, PREFIX, Job, Step, StepResult, Stream
-from perfguard.probe.wire import SWEEP, Request, request_to_json, step_result_from_json
+from perfguard.probe.types import NAMESPACE, PREFIX, Job, JobStep, StepResult, Stream
+from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from perfguard.probe.worker.cleaning import SLICES
 from qa.cluster import Cluster
 from qa.lib.probe_worker import Json, Worker, mon_host, probe_key
@@ -82,8 +82,8 @@ def a_job(rw: str, **fields: Any) -> Job:
 def a_request(place: Place, *jobs: Job, **fields: Any) -> Json:
     """Without a ceph.conf: what the worker needs to know is in the request."""
     options: Json = {'mon_host': mon_host(place.cluster), 'seed': 1, 'limit_seconds': 30.0,
-                     'steps': tuple(Step(job, streams(job)) for job in jobs), **fields}
-    return request_to_json(Request(POOL, RUN, 'client.' + USER, place.key, **options))
+                     'steps': tuple(JobStep(job, streams(job)) for job in jobs), **fields}
+    return request_to_json(WorkerRequest(POOL, RUN, 'client.' + USER, place.key, **options))
 
 
 def results(lines: List[Json]) -> List[StepResult]:

@@ -3,8 +3,8 @@
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import warning
-from .compare import Comparison, NothingInCommon, compare
-from .records import History, RunRecord, differences
+from .compare import RunComparison, NothingInCommon, compare
+from .records import RunHistory, RunRecord, differences
 from .stats import JobWords, job_words
 from .types import BadJob, Json
 
@@ -65,7 +65,7 @@ class Regression(NamedTuple):
     lines: Tuple[str, ...]
 
 
-def regressions(baselines: Baselines, history: History) -> Tuple[Regression, ...]:
+def regressions(baselines: Baselines, history: RunHistory) -> Tuple[Regression, ...]:
     """Of the last run of each baseline's key that is done; the next one that is not slower ends
     it, and so does a new baseline."""
     last: Dict[int, RunRecord] = {}
@@ -90,7 +90,7 @@ def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Reg
     return Regression(baseline.id, record.id, record.target.key, _lines(found))
 
 
-def _lines(found: Comparison) -> Tuple[str, ...]:
+def _lines(found: RunComparison) -> Tuple[str, ...]:
     return tuple('%s: %s' % (line.label, line.why) for line in found.slower)
 
 

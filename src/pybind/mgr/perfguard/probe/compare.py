@@ -73,7 +73,7 @@ class Line(NamedTuple):
     why: str
 
 
-class Comparison(NamedTuple):
+class RunComparison(NamedTuple):
     """Run b against run a."""
     a: int
     b: int
@@ -86,7 +86,7 @@ class Comparison(NamedTuple):
     notes: Tuple[str, ...]
 
 
-def compare(a: RunRecord, b: RunRecord) -> Comparison:
+def compare(a: RunRecord, b: RunRecord) -> RunComparison:
     """What both have; NothingInCommon where there is no such job and OSD."""
     ours, theirs = measured(a.done), measured(b.done)
     common = [key for key in ours if key in theirs]
@@ -103,8 +103,8 @@ def compare(a: RunRecord, b: RunRecord) -> Comparison:
     held = holm([line.p for line in lines], ALARM_LEVEL)
     sure = [line for line, holds in zip(lines, held) if holds]
     slower = tuple(line for line in sure if line.verdict == SLOWER)
-    return Comparison(a.id, b.id, lines, _whole(lines, sure), slower,
-                      tuple(_notes(a, b, ours, theirs, common)))
+    return RunComparison(a.id, b.id, lines, _whole(lines, sure), slower,
+                         tuple(_notes(a, b, ours, theirs, common)))
 
 
 def _same_osds(common: Sequence[Key]) -> bool:

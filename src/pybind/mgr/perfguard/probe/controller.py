@@ -23,12 +23,12 @@ from .limits import limit_seconds
 from .osd_bench import StoreRun
 from .plan import (Draft, Named, NewSchedule, RunId, RunOrder, draft, order_of_words, reasons,
                    words_of_order)
-from .records import (CANCELLED, CLEANING, DONE, FAILED, History, PREPARING, RunRecord, differences,
-                      record_from_json, record_to_json, setting_of)
+from .records import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, RunHistory, RunRecord,
+                      differences, record_from_json, record_to_json, setting_of)
 from .report import Probed, Verdicts, unknown
-from .resources import (Site, left_check, own_pool, probe_rows, site_from_json, site_to_json,
-                        unknown_check)
-from .run import Plan, ProbeRun
+from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
+                        resources_to_json, unreadable_journal_check)
+from .run import ProbeRun, RunPlan
 from .schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
 from .types import BadJob, NAMESPACE, PREFIX
 
@@ -54,7 +54,7 @@ LEFT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProbeSettings:
     """What operators have set up, and what is slower than its baseline."""
     schedules: Tuple[Schedule, ...] = ()
     baselines: Baselines = Baselines()
@@ -64,16 +64,16 @@ class Settings:
     begun: Mapping[str, float] = field(default_factory=dict)
 
 
-def settings_to_json(settings: Settings) -> Json:
+def settings_to_json(settings: ProbeSettings) -> Json:
     return {'schedules': [schedule_to_json(each) for each in settings.schedules],
             'baselines': settings.baselines.to_json(),
             'regressions': [list(each) for each in settings.regressions],
             'begun': dict(settings.begun)}
 
 
-def settings_from_json(raw: Mapping[str, Any]) -> Settings:
+def settings_from_json(raw: Mapping[str, Any]) -> ProbeSettings:
     """Raises BadJob, KeyError, TypeError or ValueError on what is none of ours."""
-    return Settings(
+    return ProbeSettings(
         tuple(map(schedule_from_json, raw['schedules'])), baselines_from_json(raw['baselines']),
         tuple(Regression(int(base), int(run), str(target), tuple(map(str, lines)))
               for base, run, target, lines in raw['regressions']),
@@ -91,9 +91,9 @@ class Probing:
         self._store = store
         self._archive = archive
         self._note = note
-        self._history = History()
+        self._history = RunHistory()
         self._judge = Judge()
-        self._settings = Settings()
+        self._settings = ProbeSettings()
         #: Why the journal and the settings in the store cannot be read; '': they can.
         self._foreign_journal = self._foreign_settings = ''
         #: The run under way, its order, and its record so far.
@@ -165,15 +165,15 @@ class Probing:
             raise ValueError('written by a newer version of perfguard')
         self._take_over(now, record_from_json(document['record']), document['site'])
 
-    def _take_over(self, now: float, record: RunRecord, site: Any) -> None:
-        if site is None and self._history.get(record.id) is not None:
+    def _take_over(self, now: float, record: RunRecord, resources: Any) -> None:
+        if resources is None and self._history.get(record.id) is not None:
             self._store.remove(JOURNAL)
             return
         self._record = record
-        if site is None:
+        if resources is None:
             self._end(now, FAILED, 'the mgr that began the probe failed or stopped')
             return
-        found = replace(site_from_json(site), stage=CLEANING)
+        found = replace(resources_from_json(resources), stage=CLEANING)
         self._run = ProbeRun(self._cluster, self._keep, found, None, now, self._tools)
         self._cleaning_since = now
         if found.abandoned:
@@ -189,13 +189,13 @@ class Probing:
             self._run.close()
         self._archive.close(CLOSE_SECONDS)
 
-    def _keep(self, site: Optional[Site]) -> bool:
+    def _keep(self, resources: Optional[RunResources]) -> bool:
         """Journal what the running probe has made, or is about to make; whether the mons have
         it."""
         assert self._record is not None
         self._store.put(JOURNAL, {
             'version': JOURNAL_VERSION, 'record': record_to_json(self._record),
-            'site': None if site is None else site_to_json(site)})
+            'site': None if resources is None else resources_to_json(resources)})
         return self._kept()
 
     def _set(self, **changes: Any) -> None:
@@ -265,13 +265,13 @@ class Probing:
             self._keep(None)
             self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)
         else:
-            site = Site(run, own_pool(run) if given.pool is None else given.pool.name,
-                        given.pool is None)
-            self._keep(site)
-            plan = Plan(given.steps(), given.naming(run), given.target.osds,
-                        limit_seconds(given.budget), options.probe_engine,
-                        given.target.replicas, given.pg_num)
-            self._run = ProbeRun(self._cluster, self._keep, site, plan, now, self._tools)
+            resources = RunResources(run, own_pool(run) if given.pool is None else given.pool.name,
+                                     given.pool is None)
+            self._keep(resources)
+            plan = RunPlan(given.steps(), given.naming(run), given.target.osds,
+                           limit_seconds(given.budget), options.probe_engine,
+                           given.target.replicas, given.pg_num)
+            self._run = ProbeRun(self._cluster, self._keep, resources, plan, now, self._tools)
         self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
                          'requested by %s' % given.order.trigger))
         return {**given.preview, 'dry_run': False, 'id': run}
@@ -498,9 +498,9 @@ class Probing:
         """As MgrModule.set_health_checks takes them."""
         found = health_check(self._settings.regressions)
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
-            found.update(left_check(self._run.site, self._run.text))
+            found.update(leftover_check(self._run.resources, self._run.text))
         if self._foreign_journal:
-            found.update(unknown_check(self._foreign_journal))
+            found.update(unreadable_journal_check(self._foreign_journal))
         return found
 
     @property
@@ -508,7 +508,7 @@ class Probing:
         """What is borrowed from the cluster."""
         if not isinstance(self._run, ProbeRun) or self._record is None:
             return []
-        return probe_rows(self._run.site, self._record.started)
+        return probe_rows(self._run.resources, self._record.started)
 
     def stop(self, why: str) -> None:
         """End the run under way, if it does not clean up already."""

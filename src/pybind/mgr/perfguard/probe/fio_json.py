@@ -4,7 +4,7 @@ import math
 import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .types import Direction, Job, Json, Quantiles, Second, Step, StepResult, StreamResult
+from .types import Direction, Job, Json, Quantiles, Second, JobStep, StepResult, StreamResult
 
 #: Upper bounds in ns, exclusive, of the classes that fio counts latencies in: key, unit's ns.
 _EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
@@ -167,7 +167,7 @@ def share_below(latency: Quantiles, ns: int) -> float:
 #: The layout is that of this version; its readers look for a number behind the first "-".
 FIO_VERSION = 'fio-3.33-perfguard'
 
-Done = Tuple[Step, StepResult]
+Done = Tuple[JobStep, StepResult]
 
 
 class _Who(NamedTuple):
@@ -177,7 +177,7 @@ class _Who(NamedTuple):
     streams: Tuple[str, ...]
 
 
-def fio_json(run: Mapping[str, Any], steps: Sequence[Step],
+def fio_json(run: Mapping[str, Any], steps: Sequence[JobStep],
              results: Sequence[StepResult]) -> Json:
     """The document of a run; `results` are those of the first steps, as many as there are.
 
@@ -253,7 +253,7 @@ def _errors(stream: StreamResult) -> int:
     return stream.errors + stream.corrupt + stream.unfinished
 
 
-def _repetition(step: Step, stream: StreamResult, result: StepResult) -> Json:
+def _repetition(step: JobStep, stream: StreamResult, result: StepResult) -> Json:
     return {'repetition': step.repetition, 'read': _summary(stream.read),
             'write': _summary(stream.write), 'errors': _errors(stream),
             'client_limited': result.client_limited, 'cpu_share': result.cpu_share,

@@ -4,7 +4,7 @@ and the steps of a run of these jobs."""
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .types import AGAIN, ALONE, TOGETHER, BadJob, Job, Step, Stream, Target
+from .types import AGAIN, ALONE, TOGETHER, BadJob, Job, JobStep, Stream, Target
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -371,7 +371,7 @@ def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
     return repeat * len(jobs) * max(1, len(target.osds))
 
 
-def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[Step, ...]:
+def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[JobStep, ...]:
     """The steps of a run on a pool, in order, without names of objects.
 
     Each repetition goes through all jobs, and all OSDs, before the next one: what changes with
@@ -381,7 +381,7 @@ def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[Step, 
     if target.kind == 'interference':
         return _interference(jobs[0], target.osds, repeat)
     osds: Sequence[Optional[int]] = target.osds or (None,)
-    return tuple(Step(job, _streams(job, osd), repetition)
+    return tuple(JobStep(job, _streams(job, osd), repetition)
                  for repetition in range(repeat) for osd in osds for job in jobs)
 
 
@@ -396,14 +396,14 @@ def _stream_name(job: Job, osd: Optional[int], number: int) -> str:
     return 'osd.%d' % osd + ('/%d' % number if job.numjobs > 1 else '')
 
 
-def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[Step, ...]:
+def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, ...]:
     """Each OSD alone, all together, each alone again. All repetitions of a part before the next:
     after the first time together, no OSD is as it was."""
     streams = {osd: _streams(job, osd) for osd in osds}
     everyone = tuple(stream for osd in osds for stream in streams[osd])
-    steps: List[Step] = []
+    steps: List[JobStep] = []
     for part, each in ((ALONE, list(streams.values())), (TOGETHER, [everyone]),
                        (AGAIN, list(streams.values()))):
-        steps += [Step(job, those, repetition, part)
+        steps += [JobStep(job, those, repetition, part)
                   for repetition in range(repeat) for those in each]
     return tuple(steps)

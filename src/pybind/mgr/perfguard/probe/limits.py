@@ -127,8 +127,8 @@ def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budge
             'refusals': list(refused)}
 
 
-def crowded(shares: Mapping[int, float], space: Mapping[int, Space],
-            nearfull_ratio: float) -> List[str]:
+def nearfull_osds(shares: Mapping[int, float], space: Mapping[int, Space],
+                  nearfull_ratio: float) -> List[str]:
     """OSDs that a run would fill up to nearfull, in words. `shares`: OSD -> bytes that it may get;
     an OSD whose space is not reported is not judged."""
     found = []
@@ -177,7 +177,7 @@ STILL_FLAGS = ('full', 'pauserd', 'pausewr', 'pauserec')
 STILL_POOL_FLAGS = ('full', 'full_quota', 'backfillfull', 'nearfull', 'eio')
 
 
-def trouble(signals: Signals, moving_allowed: bool) -> List[str]:
+def stop_reasons(signals: Signals, moving_allowed: bool) -> List[str]:
     """Why no probe may run now, in words, beside the stop conditions that hold for everybody.
 
     `moving_allowed`: data is moved on purpose, and the operator wants to measure nevertheless.
@@ -194,7 +194,7 @@ def trouble(signals: Signals, moving_allowed: bool) -> List[str]:
     return found
 
 
-def closed(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List[str]:
+def blocked_io(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List[str]:
     """Why clients cannot do the probe's I/O, in words; `pool`: None for one of the probe's own."""
     found = ['the OSDMap has the flag %s' % flag for flag in STILL_FLAGS if flag in osdmap.flags]
     if pool is None:
@@ -207,7 +207,7 @@ def closed(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List
     return found
 
 
-def met(signals: Signals) -> List[str]:
+def disturbances(signals: Signals) -> List[str]:
     """What disturbs a measurement without speaking against it, in words."""
     counts = signals.counts
     found = []

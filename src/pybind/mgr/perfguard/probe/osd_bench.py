@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Signals
-from .limits import Budget, met
+from .limits import Budget, disturbances
 from .records import ABORTED, FAILED, RUNNING
-from .types import Counted, Direction, Job, Step, StepResult, Stream, StreamResult
+from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamResult
 
 Json = Dict[str, Any]
 
@@ -50,7 +50,7 @@ class StoreRun:
         self._asked_at = now
         self._waiting = False
         self.started = now
-        self._done: List[Tuple[Step, StepResult]] = []
+        self._done: List[Tuple[JobStep, StepResult]] = []
         self.outcome = ''
         self.message = ''
         self.met: Dict[str, None] = {}
@@ -65,7 +65,7 @@ class StoreRun:
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
         if reasons:
             self.end(ABORTED, reasons[0])
-        for text in met(signals):
+        for text in disturbances(signals):
             self.met[text] = None
         if self.finished:
             return
@@ -120,7 +120,7 @@ class StoreRun:
         return 'bench %d of %d' % (len(self._done) + 1, self._total)
 
     @property
-    def steps(self) -> Tuple[Step, ...]:
+    def steps(self) -> Tuple[JobStep, ...]:
         return tuple(step for step, _ in self._done)
 
     def in_order(self) -> Tuple[StepResult, ...]:
@@ -132,7 +132,7 @@ class StoreRun:
 
 
 def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
-              repetition: int) -> Tuple[Step, StepResult]:
+              repetition: int) -> Tuple[JobStep, StepResult]:
     """As a job of fio; an OSD tells no latencies of single operations."""
     name = 'osd.%d' % osd
     seconds = float(found['elapsed_sec'])
@@ -140,5 +140,5 @@ def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
     # Without a runtime: the same job, however long it took.
     job = Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
     done = Direction(total // block, total, int(seconds * 1e9))
-    return (Step(job, (Stream(name, (), osd),), repetition),
+    return (JobStep(job, (Stream(name, (), osd),), repetition),
             StepResult((StreamResult(name, write=done),), engine='osd bench'))

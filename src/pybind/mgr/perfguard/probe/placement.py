@@ -14,7 +14,7 @@ from itertools import count as count_up
 from typing import (Any, Collection, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
-from .types import NAMESPACE, PREFIX, BadJob, Job, Json, Step, Stream, Target
+from .types import NAMESPACE, PREFIX, BadJob, Job, Json, JobStep, Stream, Target
 
 #: Three words of 32 bits.
 State = Tuple[int, int, int]
@@ -142,7 +142,7 @@ def too_few(osd: int, pgs: int, count: int, pg_num: int) -> str:
 
 # ---- Which OSDs are probed: by number, by host, by device class, or all
 
-class Place(NamedTuple):
+class Candidate(NamedTuple):
     """What there is to know of an OSD."""
     host: str
     device_class: str
@@ -153,19 +153,19 @@ class Place(NamedTuple):
 ALL = 'all'
 
 
-def selected_osds(places: Mapping[int, Place], osd: str = '', host: str = '',
+def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str = '',
                   device_class: str = '') -> Tuple[int, ...]:
     """The OSDs that are meant, in order; BadJob, with the name, where that makes no sense.
 
     `osd`: "3", "osd.3", "3,osd.4" or "all". Host and class narrow it down. An OSD that is named
     and is down or out is refused; of a host, a class or all those are left out.
     """
-    if host and host not in {place.host for place in places.values()}:
+    if host and host not in {place.host for place in candidates.values()}:
         raise BadJob('no host %s with OSDs' % host)
-    if device_class and device_class not in {place.device_class for place in places.values()}:
+    if device_class and device_class not in {place.device_class for place in candidates.values()}:
         raise BadJob('no OSD has device class %s' % device_class)
-    named = () if osd in ('', ALL) else _osds_named(osd, places)
-    found = [each for each, place in sorted(places.items())
+    named = () if osd in ('', ALL) else _osds_named(osd, candidates)
+    found = [each for each, place in sorted(candidates.items())
              if (each in named if named else place.up and place.into)
              and host in ('', place.host) and device_class in ('', place.device_class)]
     if not found:
@@ -175,17 +175,17 @@ def selected_osds(places: Mapping[int, Place], osd: str = '', host: str = '',
     return tuple(found)
 
 
-def _osds_named(text: str, places: Mapping[int, Place]) -> Tuple[int, ...]:
+def _osds_named(text: str, candidates: Mapping[int, Candidate]) -> Tuple[int, ...]:
     named = []
     for name in (part.strip() for part in text.split(',')):
         digits = name[len('osd.'):] if name.startswith('osd.') else name
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
             raise BadJob('%r is not an OSD: must be a list such as 3 or osd.3,osd.4, or all' % name)
         osd = int(digits)
-        if osd not in places:
+        if osd not in candidates:
             raise BadJob('osd.%d does not exist' % osd)
-        if not (places[osd].up and places[osd].into):
-            raise BadJob('osd.%d is %s' % (osd, 'out' if places[osd].up else 'down'))
+        if not (candidates[osd].up and candidates[osd].into):
+            raise BadJob('osd.%d is %s' % (osd, 'out' if candidates[osd].up else 'down'))
         named.append(osd)
     return tuple(named)
 
@@ -263,13 +263,13 @@ def all_names(naming: Naming) -> Iterator[str]:
         yield from names
 
 
-def named(steps: Sequence[Step], naming: Naming) -> Tuple[Step, ...]:
+def named(steps: Sequence[JobStep], naming: Naming) -> Tuple[JobStep, ...]:
     """The steps with objects for each stream, of its own within a step."""
     names = names_of(naming)
     return tuple(_named(step, names) for step in steps)
 
 
-def _named(step: Step, names: Names) -> Step:
+def _named(step: JobStep, names: Names) -> JobStep:
     job = step.job
     taken: Dict[Optional[int], int] = {}
     streams = []
@@ -278,7 +278,7 @@ def _named(step: Step, names: Names) -> Step:
         taken[stream.osd] = begin + job.nrfiles
         mine = names[stream.osd, job.object_bytes][begin:begin + job.nrfiles]
         streams.append(Stream(stream.name, mine, stream.osd))
-    return Step(job, tuple(streams), step.repetition, step.part)
+    return JobStep(job, tuple(streams), step.repetition, step.part)
 
 
 # ---- JSON of a Naming

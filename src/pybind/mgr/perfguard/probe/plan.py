@@ -15,11 +15,11 @@ from ..options import Options
 from ..watch.stop_conditions import stop_conditions
 from . import limits as budgets
 from .jobs import MAX_REPEAT, check_target, default_repeat, parse_jobs, plan_steps, profile_of
-from .limits import Budget, closed, trouble
+from .limits import Budget, blocked_io, stop_reasons
 from .osd_bench import store_budget
-from .placement import Naming, Place, naming_of, selected_osds
+from .placement import Naming, Candidate, naming_of, selected_osds
 from .resources import pg_num_for, pool_named, quoted
-from .types import BadJob, Job, Json, Step, Target
+from .types import BadJob, Job, Json, JobStep, Target
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Draft:
     #: What --dry-run shows.
     preview: Json
 
-    def steps(self) -> Tuple[Step, ...]:
+    def steps(self) -> Tuple[JobStep, ...]:
         return plan_steps(self.jobs, self.target, self.repeat)
 
     def naming(self, run: int) -> Callable[[Pool, View], Naming]:
@@ -221,10 +221,12 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
                       '--yes-i-really-mean-it to confirm')
     osds: Tuple[int, ...] = ()
     if order.kind in ('osd', 'store', 'interference'):
-        places = {osd.id: Place(seen.crush.host_of(osd.id) or '', seen.crush.class_of(osd.id),
-                                osd.up, osd.reweight > 0.0)
-                  for osd in seen.osdmap.osds.values() if osd.exists}
-        osds = selected_osds(places, order.osd or '', order.host or '', order.device_class or '')
+        candidates = {
+            osd.id: Candidate(seen.crush.host_of(osd.id) or '', seen.crush.class_of(osd.id),
+                              osd.up, osd.reweight > 0.0)
+            for osd in seen.osdmap.osds.values() if osd.exists}
+        osds = selected_osds(candidates, order.osd or '', order.host or '',
+                             order.device_class or '')
     return Target(order.kind, pool.name if pool is not None else '', osds, replicas)
 
 
@@ -247,7 +249,7 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
         found.append('a campaign is active (override with --during-campaign)')
     found += reasons(seen, order.during_campaign)
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
-    found += closed(seen.osdmap, pool, writing)
+    found += blocked_io(seen.osdmap, pool, writing)
     space = cluster.pool_space(pool.id) if pool is not None else None
     # Of a pool that was just made the mgr says that nothing is free.
     free = space.free_bytes * _copies(Target('pool'), pool) \
@@ -269,10 +271,10 @@ def _crowded(cluster: Cluster, seen: Observation, target: Target, pool: Optional
     osds = [osd.id for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0
             and (rule is None or seen.crush.weight_of(rule, osd.id) > 0.0)]
     shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
-    return budgets.crowded(shares, cluster.osd_space(), seen.osdmap.nearfull_ratio)
+    return budgets.nearfull_osds(shares, cluster.osd_space(), seen.osdmap.nearfull_ratio)
 
 
 def reasons(seen: Observation, moving_allowed: bool) -> List[str]:
     """Why no probe may run now, in words; also while one is under way."""
     stops = [stop.reason.text for stop in stop_conditions(seen.signals)]
-    return stops + trouble(seen.signals, moving_allowed)
+    return stops + stop_reasons(seen.signals, moving_allowed)

@@ -5,8 +5,8 @@ from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple,
                     Tuple)
 
 from ..cluster.types import ConfigEntry
-from .types import (Counted, Direction, Job, Json, Second, Step, StepResult, Stream, StreamResult,
-                    Target)
+from .types import (Counted, Direction, Job, JobStep, Json, Second, StepResult, Stream,
+                    StreamResult, Target)
 from .wire import step_result_from_json, step_result_to_json
 
 PREPARING, RUNNING, CLEANING = 'preparing', 'running', 'cleaning'
@@ -39,7 +39,7 @@ class RunRecord:
     #: "command", or the name of the schedule.
     trigger: str = 'command'
     #: Without the names of objects, which are gone.
-    steps: Tuple[Step, ...] = ()
+    steps: Tuple[JobStep, ...] = ()
     #: Of the first steps, as many as came to an end.
     results: Tuple[StepResult, ...] = ()
     #: What disturbed it: scrub, deep scrub, balancer, autoscaler, recovery, in words.
@@ -51,7 +51,7 @@ class RunRecord:
     setting: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def done(self) -> Sequence[Tuple[Step, StepResult]]:
+    def done(self) -> Sequence[Tuple[JobStep, StepResult]]:
         return tuple(zip(self.steps, self.results))
 
     @property
@@ -116,9 +116,9 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
     """ValueError, TypeError or LookupError where it is no record."""
     jobs = [Job(**job) for job in raw['jobs']]
     target = raw['target']
-    steps = tuple(Step(jobs[step['job']],
-                       tuple(Stream(str(name), (), osd) for name, osd in step['streams']),
-                       int(step['repetition']), str(step['part'])) for step in raw['steps'])
+    steps = tuple(JobStep(jobs[step['job']],
+                          tuple(Stream(str(name), (), osd) for name, osd in step['streams']),
+                          int(step['repetition']), str(step['part'])) for step in raw['steps'])
     return RunRecord(
         int(raw['id']), str(raw['state']), str(raw['profile']),
         Target(str(target['kind']), str(target['pool']), tuple(map(int, target['osds'])),
@@ -140,7 +140,7 @@ class Retention(NamedTuple):
     steps: int
 
 
-class History:
+class RunHistory:
     """Records by id, slimmed. Not for two threads at once."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ LEAST_PGS, MOST_PGS = 32, 1024
 
 
 @dataclass(frozen=True)
-class Site:
+class RunResources:
     run: int
     #: Name of the pool.
     pool: str
@@ -64,45 +64,46 @@ class Site:
         return '%s%d-' % (PREFIX, self.run)
 
 
-def site_to_json(site: Site) -> Dict[str, Any]:
-    naming = None if site.naming is None else naming_to_json(site.naming)
-    return {**vars(site), 'allowed': dict(site.allowed), 'naming': naming}
+def resources_to_json(resources: RunResources) -> Dict[str, Any]:
+    naming = None if resources.naming is None else naming_to_json(resources.naming)
+    return {**vars(resources), 'allowed': dict(resources.allowed), 'naming': naming}
 
 
-def site_from_json(raw: Mapping[str, Any]) -> Site:
+def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
     """Raises KeyError, TypeError, ValueError or zlib.error on what is none of ours."""
     naming = raw.get('naming')
-    return Site(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
-                bool(raw['user']), {str(key): None if value is None else str(value)
-                                    for key, value in raw['allowed'].items()},
-                float(raw['worker_ends']), int(raw.get('pool_id', -1)),
-                None if naming is None else naming_from_json(naming), int(raw.get('cursor', 0)),
-                bool(raw.get('abandoned', False)))
+    return RunResources(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
+                        bool(raw['user']), {str(key): None if value is None else str(value)
+                                            for key, value in raw['allowed'].items()},
+                        float(raw['worker_ends']), int(raw.get('pool_id', -1)),
+                        None if naming is None else naming_from_json(naming),
+                        int(raw.get('cursor', 0)), bool(raw.get('abandoned', False)))
 
 
-def left_check(site: Site, why: str) -> Dict[str, Any]:
+def leftover_check(resources: RunResources, why: str) -> Dict[str, Any]:
     """As MgrModule.set_health_checks takes it: a run that cannot clean up."""
-    return {CHECK: warning('probe %d cannot complete its clean-up' % site.run,
-                           [why, *('not removed yet: ' + each for each in left(site))])}
+    return {CHECK: warning('probe %d cannot complete its clean-up' % resources.run,
+                           [why, *('not removed yet: ' + each for each in leftovers(resources))])}
 
 
-def unknown_check(why: str) -> Dict[str, Any]:
+def unreadable_journal_check(why: str) -> Dict[str, Any]:
     """The same of a run whose journal cannot be read."""
     return {CHECK: warning('the journal of an earlier probe is unreadable', [
         why, 'not removed yet: the objects, pool and user of that probe',
         'no other probe can begin; "probe abandon 0" gives up the clean-up'])}
 
 
-def left(site: Site) -> List[str]:
+def leftovers(resources: RunResources) -> List[str]:
     """What it may still have on the cluster, in words."""
-    found = ['option %s of the mons' % option for option in site.allowed]
-    if not site.user:
+    found = ['option %s of the mons' % option for option in resources.allowed]
+    if not resources.user:
         return found
-    if site.own:
-        return ['pool %s' % site.pool, site.entity, *found]
-    objects = ['objects %s* of namespace %s in pool %s' % (site.prefix, NAMESPACE, site.pool)]
+    if resources.own:
+        return ['pool %s' % resources.pool, resources.entity, *found]
+    objects = ['objects %s* of namespace %s in pool %s' % (
+        resources.prefix, NAMESPACE, resources.pool)]
     # Before a worker was started there are none.
-    return [*(objects if site.worker_ends else []), site.entity, *found]
+    return [*(objects if resources.worker_ends else []), resources.entity, *found]
 
 
 def own_pool(run: int) -> str:
@@ -115,26 +116,26 @@ def pg_num_for(osds: int) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
-def pool_commands(site: Site, replicas: int, pg_num: int) -> List[Dict[str, Any]]:
+def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[Dict[str, Any]]:
     """One after the other; a pool of one replica is asked for again, as the mons want it."""
-    size: Dict[str, Any] = {'prefix': 'osd pool set', 'pool': site.pool, 'var': 'size',
+    size: Dict[str, Any] = {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'size',
                             'val': str(replicas)}
     if replicas == 1:
         size['yes_i_really_mean_it'] = True
     return [
-        {'prefix': 'osd pool create', 'pool': site.pool, 'pg_num': pg_num, 'pgp_num': pg_num,
+        {'prefix': 'osd pool create', 'pool': resources.pool, 'pg_num': pg_num, 'pgp_num': pg_num,
          'pool_type': 'replicated', 'autoscale_mode': 'off'},
         size,
         # Pools may be made with it (osd_pool_default_flag_nodelete), and this one has to go.
-        {'prefix': 'osd pool set', 'pool': site.pool, 'var': 'nodelete', 'val': 'false'},
-        {'prefix': 'osd pool application enable', 'pool': site.pool, 'app': 'perfguard'}]
+        {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'nodelete', 'val': 'false'},
+        {'prefix': 'osd pool application enable', 'pool': resources.pool, 'app': 'perfguard'}]
 
 
-def user_command(site: Site) -> Dict[str, Any]:
+def user_command(resources: RunResources) -> Dict[str, Any]:
     """Nothing but objects of the probes' namespace in the one pool is in this user's reach."""
-    return {'prefix': 'auth get-or-create', 'entity': site.entity, 'format': 'json',
+    return {'prefix': 'auth get-or-create', 'entity': resources.entity, 'format': 'json',
             'caps': ['mon', 'allow r',
-                     'osd', 'allow rw pool=%s namespace=%s' % (quoted(site.pool), NAMESPACE)]}
+                     'osd', 'allow rw pool=%s namespace=%s' % (quoted(resources.pool), NAMESPACE)]}
 
 
 def quoted(name: str) -> str:
@@ -151,12 +152,12 @@ def quoted(name: str) -> str:
                  'with control characters' % name)
 
 
-def remove_user_command(site: Site) -> Dict[str, Any]:
-    return {'prefix': 'auth rm', 'entity': site.entity}
+def remove_user_command(resources: RunResources) -> Dict[str, Any]:
+    return {'prefix': 'auth rm', 'entity': resources.entity}
 
 
-def remove_pool_command(site: Site) -> Dict[str, Any]:
-    return {'prefix': 'osd pool rm', 'pool': site.pool, 'pool2': site.pool,
+def remove_pool_command(resources: RunResources) -> Dict[str, Any]:
+    return {'prefix': 'osd pool rm', 'pool': resources.pool, 'pool2': resources.pool,
             'yes_i_really_really_mean_it': True}
 
 
@@ -176,19 +177,19 @@ def restore_command(option: str, before: Optional[str]) -> Dict[str, Any]:
     return {'prefix': 'config set', 'who': 'mon', 'name': option, 'value': before}
 
 
-def probe_rows(site: Optional[Site], since: float) -> List[Row]:
+def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
     """Of the probe that runs or cleans up."""
-    if site is None:
+    if resources is None:
         return []
     rows = [Row('%s of the mons' % option, before, ALLOWED, since,
                 shell(restore_command(option, before)))
-            for option, before in site.allowed.items()]
-    if site.user:
-        rows.append(Row('user ' + site.entity, None, 'exists', since,
-                        shell(remove_user_command(site))))
-        if site.own:
-            rows.append(Row('pool ' + site.pool, None, 'exists', since,
-                            shell(remove_pool_command(site))))
+            for option, before in resources.allowed.items()]
+    if resources.user:
+        rows.append(Row('user ' + resources.entity, None, 'exists', since,
+                        shell(remove_user_command(resources))))
+        if resources.own:
+            rows.append(Row('pool ' + resources.pool, None, 'exists', since,
+                            shell(remove_pool_command(resources))))
     return rows
 
 
@@ -202,71 +203,73 @@ class CannotMake(PerfguardError):
     """The mons refuse something that the run needs; the message is one line."""
 
 
-class Premises:
+class ResourceManager:
     """For the loop's thread only: it waits for the mons."""
 
-    def __init__(self, cluster: Cluster, keep: Callable[[Site], bool], site: Site) -> None:
+    def __init__(self, cluster: Cluster, keep: Callable[[RunResources], bool],
+                 resources: RunResources) -> None:
         self._cluster = cluster
         self._keep = keep
-        self.site = site
+        self.resources = resources
         #: Secret of the user; '' where it is not known, or not any more.
         self.key = ''
         #: What is in the way of giving back, in words, and whether it was met in this attempt.
-        self.hindrance = ''
-        self.hindered = False
+        self.problem = ''
+        self.met_problem = False
 
     def note(self, **changes: Any) -> bool:
         """Journal what is about to change; whether the mons have it."""
-        self.site = replace(self.site, **changes)
-        return self._keep(self.site)
+        self.resources = replace(self.resources, **changes)
+        return self._keep(self.resources)
 
-    def hinder(self, text: str) -> None:
-        self.hindrance, self.hindered = text, True
+    def report_problem(self, text: str) -> None:
+        self.problem, self.met_problem = text, True
 
     # ---- making
 
     def make(self, view: View, replicas: int, pg_num: int) -> None:
         """The own pool, if there shall be one, and the user; raises CannotMake."""
-        if self.site.own and pool_named(view, self.site.pool) is not None:
+        if self.resources.own and pool_named(view, self.resources.pool) is not None:
             # Whoever made it, it is not the run's to remove.
-            self.site = replace(self.site, own=False)
-            raise CannotMake('pool %s already exists, but no probe created it' % self.site.pool)
+            self.resources = replace(self.resources, own=False)
+            raise CannotMake('pool %s already exists, but no probe created it'
+                             % self.resources.pool)
         if not self.note(user=True):
             raise CannotMake(NOT_KEPT)
-        if self.site.own:
+        if self.resources.own:
             self._make_pool(replicas, pg_num)
         self.make_user()
 
     def _make_pool(self, replicas: int, pg_num: int) -> None:
-        for command in pool_commands(self.site, replicas, pg_num):
+        for command in pool_commands(self.resources, replicas, pg_num):
             if command.get('yes_i_really_mean_it') and not self._allow(SIZE_ONE_OPTION):
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
             reply = self._cluster.run([command])[0]
             if 'already exists' in reply.error:
                 # Somebody has made it just now; the mons take that for success.
                 self.note(own=False)
-            if reply.retval != 0 or not self.site.own:
+            if reply.retval != 0 or not self.resources.own:
                 raise CannotMake('%s: %s' % (command['prefix'], reply.error))
         # Not for longer than it takes.
         self.restored()
 
     def make_user(self) -> None:
         """Or learn the secret of the one that there is; raises CannotMake."""
-        reply = self._cluster.run([user_command(self.site)])[0]
+        reply = self._cluster.run([user_command(self.resources)])[0]
         if reply.retval != 0:
             raise CannotMake('auth get-or-create: %s' % reply.error)
         self.key = str(json.loads(reply.out)[0]['key'])
 
     def _allow(self, option: str) -> bool:
         """Set an option of the mons for a moment; False: they did not."""
-        if option not in self.site.allowed:
+        if option not in self.resources.allowed:
             entries = self._cluster.config_entries()
             if entries is None:
-                self.hinder('config dump: no answer')
+                self.report_problem('config dump: no answer')
                 return False
-            if not self.note(allowed={**self.site.allowed,
+            if not self.note(allowed={**self.resources.allowed,
                                       option: in_force(entries, option)}):
-                self.hinder(NOT_KEPT)
+                self.report_problem(NOT_KEPT)
                 return False
         return self._done(allow_command(option))
 
@@ -277,9 +280,9 @@ class Premises:
 
         The journal stays, so that the next start sees to what the mons do not do in time.
         """
-        if not self.site.user:
+        if not self.resources.user:
             return
-        if self.site.own and not self.remove_pool():
+        if self.resources.own and not self.remove_pool():
             self.remove_pool()
         self.drop_user()
         self.restored()
@@ -287,12 +290,12 @@ class Premises:
     def drop_user(self) -> None:
         """Whatever the mons say to it: it is made anew, or removed, later on."""
         self.key = ''
-        self._cluster.run([remove_user_command(self.site)])
+        self._cluster.run([remove_user_command(self.resources)])
 
     def user_removed(self) -> bool:
         """Whether it is gone."""
         self.key = ''
-        return self._done(remove_user_command(self.site))
+        return self._done(remove_user_command(self.resources))
 
     def remove_user(self) -> bool:
         """Whether it is gone, and noted so."""
@@ -303,15 +306,15 @@ class Premises:
 
     def follow_rename(self, view: View) -> None:
         """The operator may have renamed the pool; the user has no right under the new name."""
-        pool = view.osdmap.pools.get(self.site.pool_id)
-        if pool is not None and pool.name != self.site.pool:
+        pool = view.osdmap.pools.get(self.resources.pool_id)
+        if pool is not None and pool.name != self.resources.pool:
             self.drop_user()
             self.note(pool=pool.name)
 
     @property
     def half_way(self) -> bool:
         """The next call of `remove_pool` belongs to the attempt of the last one."""
-        return DELETE_OPTION in self.site.allowed
+        return DELETE_OPTION in self.resources.allowed
 
     def remove_pool(self) -> bool:
         """What the mons say counts: this mgr's OSDMap need not show yet what was just made.
@@ -320,30 +323,31 @@ class Premises:
         so that all of them have heard of it.
         """
         allowed = self.half_way
-        reply = self._cluster.run([remove_pool_command(self.site)])[0]
+        reply = self._cluster.run([remove_pool_command(self.resources)])[0]
         if allowed:
             self.restored()
         if reply.retval in (0, -errno.ENOENT):
             return True
         if reply.retval != -errno.EPERM:
-            self.hinder('osd pool rm: %s' % (reply.error or 'no answer'))
+            self.report_problem('osd pool rm: %s' % (reply.error or 'no answer'))
         elif allowed:
             # Their ceph.conf wins over the database, or the pool itself has to stay.
-            self.hinder('osd pool rm: %s; if the configuration database has no effect: ceph tell '
-                        'mon.* config set %s true' % (reply.error, DELETE_OPTION))
+            self.report_problem('osd pool rm: %s; if the configuration database has no effect: '
+                                'ceph tell mon.* config set %s true'
+                                % (reply.error, DELETE_OPTION))
         else:
             self._allow(DELETE_OPTION)
         return False
 
     def restored(self) -> bool:
         """Give back what the operator has not set anew meanwhile; False: not all of it yet."""
-        if not self.site.allowed:
+        if not self.resources.allowed:
             return True
         entries = self._cluster.config_entries()
         if entries is None:
-            self.hinder('config dump: no answer')
+            self.report_problem('config dump: no answer')
             return False
-        for option, before in self.site.allowed.items():
+        for option, before in self.resources.allowed.items():
             ours = in_force(entries, option) == ALLOWED and before != ALLOWED
             if ours and not self._done(restore_command(option, before)):
                 return False
@@ -353,7 +357,7 @@ class Premises:
     def _done(self, command: Json) -> bool:
         reply = self._cluster.run([command])[0]
         if reply.retval not in (0, -errno.ENOENT):
-            self.hinder('%s: %s' % (command['prefix'], reply.error or 'no answer'))
+            self.report_problem('%s: %s' % (command['prefix'], reply.error or 'no answer'))
             return False
         return True
 

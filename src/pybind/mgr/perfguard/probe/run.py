@@ -14,12 +14,13 @@ from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import Job, ToolThread
 from ..cluster.types import Pool, Signals
 from .child import Child
-from .limits import met
+from .limits import disturbances
 from .placement import Naming
 from .records import ABORTED, CLEANING, FAILED, PREPARING, RUNNING
-from .resources import CannotMake, Part, Premises, Site, Sweeps, left, pool_named
-from .types import BadJob, Counted, Step, StepResult
-from .wire import RUN, SWEEP, Request, request_to_json, step_result_from_json
+from .resources import (CannotMake, Part, ResourceManager, RunResources, Sweeps, leftovers,
+                        pool_named)
+from .types import BadJob, Counted, JobStep, StepResult
+from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv
 
 Json = Dict[str, Any]
@@ -30,7 +31,7 @@ TOPIC = 'probe counters'
 BEFORE, AFTER = 'before', 'after'
 
 
-class Counts:
+class OpCounters:
     def __init__(self, cluster: Cluster, osds: Sequence[int]) -> None:
         self._cluster = cluster
         self._osds = frozenset(osds)
@@ -92,10 +93,10 @@ LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a run is to do, once it knows where the PGs are."""
     #: Without names of objects; and what these follow from, which raises BadJob.
-    steps: Tuple[Step, ...]
+    steps: Tuple[JobStep, ...]
     naming: Callable[[Pool, View], Naming]
     #: OSDs whose counters shall prove that the operations went there.
     osds: Tuple[int, ...]
@@ -107,14 +108,15 @@ class Plan:
 
 
 class ProbeRun:
-    def __init__(self, cluster: Cluster, keep: Callable[[Optional[Site]], bool], site: Site,
-                 plan: Optional[Plan], now: float, tools: ToolThread) -> None:
+    def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
+                 resources: RunResources, plan: Optional[RunPlan], now: float,
+                 tools: ToolThread) -> None:
         """Without a plan: only what an earlier mgr has left is cleaned up."""
         self._cluster = cluster
         self._tools = tools
         self._naming: Optional[Job[Naming]] = None
-        self._premises = Premises(cluster, keep, site)
-        self._counts = Counts(cluster, plan.osds if plan is not None else ())
+        self._manager = ResourceManager(cluster, keep, resources)
+        self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
         self._plan = plan
         self._since = now
         self._child: Optional[Child] = None
@@ -125,14 +127,14 @@ class ProbeRun:
         #: When the worker was told to end.
         self._cancelled_at: Optional[float] = None
         self._cancel = False
-        self._sweeps = Sweeps(plan is None, site.cursor)
+        self._sweeps = Sweeps(plan is None, resources.cursor)
         #: What the sweep that has just ended has said.
         self._part: Optional[Part] = None
         self._sweep_began = 0.0
         #: When cleaning up goes on, and how long it paused the last time.
         self._again_at, self._pause = 0.0, 0.0
         # ---- what came of it
-        self.steps: Tuple[Step, ...] = ()
+        self.steps: Tuple[JobStep, ...] = ()
         self.results: Dict[int, StepResult] = {}
         self.step, self.step_state = 0, ''
         self.started: Optional[float] = None
@@ -143,9 +145,9 @@ class ProbeRun:
         self.finished = False
 
     @property
-    def site(self) -> Site:
+    def resources(self) -> RunResources:
         """What it has on the cluster."""
-        return self._premises.site
+        return self._manager.resources
 
     # ---- from outside
 
@@ -157,32 +159,33 @@ class ProbeRun:
             if not self._cancel:
                 self._child.send({'cancel': message})
             self._cancel = True
-        elif self.site.stage != RUNNING:
+        elif self.resources.stage != RUNNING:
             self._stage(CLEANING)
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
         """`reasons`: why no probe may go on, in words."""
-        if reasons and self.site.stage == RUNNING:
+        if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
-        for text in met(signals):
+        for text in disturbances(signals):
             self.met[text] = None
-        if self.site.stage == PREPARING:
+        if self.resources.stage == PREPARING:
             self._prepare(now, view, signals, reasons)
-        if self.site.stage == RUNNING:
+        if self.resources.stage == RUNNING:
             self._follow(now)
-        if self.site.stage == CLEANING and not 0.0 < self._again_at - now <= MOST_PAUSE_SECONDS:
+        paused = 0.0 < self._again_at - now <= MOST_PAUSE_SECONDS
+        if self.resources.stage == CLEANING and not paused:
             self._try_to_clean_up(now, view)
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
         """The longer something has been in its way, the more rarely."""
         pause = min(max(2 * self._pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
         # In case that this raises.
-        self._premises.hindered, self._again_at = False, now + pause
+        self._manager.met_problem, self._again_at = False, now + pause
         self._clean_up(now, view)
-        if self._premises.hindered:
+        if self._manager.met_problem:
             self._pause = pause
             return
-        if not self._premises.half_way:
+        if not self._manager.half_way:
             self._pause = 0.0
         self._again_at = now
 
@@ -194,26 +197,26 @@ class ProbeRun:
             self._child.hang_up()
             self._child.wait(GRACE_SECONDS)
             self._child.close()
-        self._premises.close()
+        self._manager.close()
 
     # ---- preparing
 
     def _prepare(self, now: float, view: View, signals: Signals,
                  reasons: Sequence[str]) -> None:
         assert self._plan is not None
-        if not self.site.user:
+        if not self.resources.user:
             try:
-                self._premises.make(view, self._plan.replicas, self._plan.pg_num)
+                self._manager.make(view, self._plan.replicas, self._plan.pg_num)
             except CannotMake as error:
                 self._fail(str(error))
                 return
-        pool = pool_named(view, self.site.pool)
+        pool = pool_named(view, self.resources.pool)
         counts = signals.pool_counts.get(pool.id) if pool is not None else None
-        if pool is None or self.site.own and (
+        if pool is None or self.resources.own and (
                 counts is None or counts.active_clean < pool.pg_num):
             if now - self._since > POOL_SECONDS:
                 self._fail('pool %s is not active+clean after %d s'
-                           % (self.site.pool, POOL_SECONDS))
+                           % (self.resources.pool, POOL_SECONDS))
             return
         if not self._counts.taken(BEFORE, now):
             return
@@ -233,30 +236,31 @@ class ProbeRun:
             return
         self.steps = self._plan.steps
         limit = self._plan.limit_seconds
-        self._premises.note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS,
-                            naming=None if self.site.own else naming)
+        self._manager.note(stage=RUNNING, pool_id=pool.id, worker_ends=now + limit + GRACE_SECONDS,
+                           naming=None if self.resources.own else naming)
         self.started = now
         self._start(self._request(RUN, limit, naming))
 
     # ---- running
 
-    def _start(self, request: Request) -> bool:
+    def _start(self, request: WorkerRequest) -> bool:
         try:
             self._child = Child(argv())
         except OSError as error:
             self._fail('cannot start the worker: %s' % error)
-            self._premises.hinder('cannot start the worker: %s' % error)
+            self._manager.report_problem('cannot start the worker: %s' % error)
             return False
         self._clean = False
         self._child.send(request_to_json(request))
         return True
 
-    def _request(self, mode: str, limit_seconds: float, naming: Optional[Naming]) -> Request:
+    def _request(self, mode: str, limit_seconds: float, naming: Optional[Naming]) -> WorkerRequest:
         conf, hosts = self._cluster.connection()
-        return Request(
-            self.site.pool, self.site.prefix, self.site.entity, self._premises.key, hosts, mode,
-            conf, steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds,
-            seed=self.site.run, engine=self._plan.engine if self._plan is not None else 'auto',
+        made = self.resources
+        return WorkerRequest(
+            made.pool, made.prefix, made.entity, self._manager.key, hosts, mode, conf,
+            steps=self.steps if mode == RUN else (), limit_seconds=limit_seconds, seed=made.run,
+            engine=self._plan.engine if self._plan is not None else 'auto',
             naming=naming, cursor=self._sweeps.cursor)
 
     def _follow(self, now: float) -> None:
@@ -269,9 +273,9 @@ class ProbeRun:
         if status is None:
             if self._cancel and self._cancelled_at is None:
                 self._cancelled_at = now
-            cancelled_at = self.site.worker_ends if self._cancelled_at is None \
+            cancelled_at = self.resources.worker_ends if self._cancelled_at is None \
                 else self._cancelled_at + CANCEL_SECONDS
-            if now > min(self.site.worker_ends, cancelled_at) + GRACE_SECONDS:
+            if now > min(self.resources.worker_ends, cancelled_at) + GRACE_SECONDS:
                 self._fail('the worker did not end in time and was killed')
                 child.kill()
             return
@@ -292,7 +296,7 @@ class ProbeRun:
                 self._take(line)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 log.warning('probe %d: cannot parse a line of its worker: %r: %.200s',
-                            self.site.run, error, line)
+                            self.resources.run, error, line)
 
     def _take(self, line: Mapping[str, Any]) -> None:
         kind = line.get('type')
@@ -306,13 +310,13 @@ class ProbeRun:
             self._clean = True
         elif kind == 'cleaned':
             self._clean = line['left'] == 0
-            self._premises.hindrance = '' if self._clean else (
+            self._manager.problem = '' if self._clean else (
                 'objects not removed yet: %d' % line['left'])
             if self._sweeping:
                 self._part = Part(int(line['removed']), int(line['left']), int(line['cursor']),
                                   int(line['total']))
         elif kind == 'error' and self._sweeping:
-            self._premises.hindrance = str(line['message'])
+            self._manager.problem = str(line['message'])
         elif kind == 'error' and not self.outcome:
             self.outcome, self.message = FAILED, str(line['message'])
 
@@ -334,24 +338,24 @@ class ProbeRun:
         if self.results and not self._counts.taken(AFTER, now):
             return
         # It is noted before anything is made, so without it there is nothing.
-        if self.site.user and not (self._emptied(now, view) and self._premises.remove_user()):
+        if self.resources.user and not (self._emptied(now, view) and self._manager.remove_user()):
             return
         # What it ended with is kept before the journal goes.
-        self.finished = self._premises.restored()
+        self.finished = self._manager.restored()
 
     def _emptied(self, now: float, view: View) -> bool:
         """Whether neither its own pool nor an object is left."""
-        self._premises.follow_rename(view)
-        if self.site.own:
-            return self._premises.remove_pool()
-        if pool_named(view, self.site.pool) is not None:
+        self._manager.follow_rename(view)
+        if self.resources.own:
+            return self._manager.remove_pool()
+        if pool_named(view, self.resources.pool) is not None:
             return self._swept_clean(now)
         self._drop_child()
         return True
 
     def _swept_clean(self, now: float) -> bool:
         """Whether no object of this run is left in the operator's pool."""
-        if not self.site.worker_ends or self._clean and self._plan is not None \
+        if not self.resources.worker_ends or self._clean and self._plan is not None \
                 and not self._sweeping:
             return True
         if self._child is not None:
@@ -363,19 +367,19 @@ class ProbeRun:
         return False
 
     def _sweep(self, now: float) -> None:
-        if not self._premises.key and not self._has_user():
+        if not self._manager.key and not self._has_user():
             return
         self._sweeping, self._part, self._sweep_began = True, None, now
-        if not self._start(self._request(SWEEP, SWEEP_SECONDS, self.site.naming)):
+        if not self._start(self._request(SWEEP, SWEEP_SECONDS, self.resources.naming)):
             self._sweeps.failed(now)
 
     def _has_user(self) -> bool:
         try:
-            self._premises.make_user()
+            self._manager.make_user()
         except CannotMake as error:
             # Its rights are not what they were; the next turn makes it anew.
-            self._premises.hinder(str(error))
-            self._premises.drop_user()
+            self._manager.report_problem(str(error))
+            self._manager.drop_user()
             return False
         return True
 
@@ -391,27 +395,27 @@ class ProbeRun:
         if self._part is not None:
             self._sweeps.ended(self._part, now)
         else:
-            log.warning('probe %d: sweep: %s', self.site.run,
-                        self._premises.hindrance or child.last_words or status)
+            log.warning('probe %d: sweep: %s', self.resources.run,
+                        self._manager.problem or child.last_words or status)
             self._sweeps.failed(now)
             # The user may have been removed by hand.
-            self._premises.key = ''
-        if self._sweeps.cursor != self.site.cursor:
-            self._premises.note(cursor=self._sweeps.cursor)
+            self._manager.key = ''
+        if self._sweeps.cursor != self.resources.cursor:
+            self._manager.note(cursor=self._sweeps.cursor)
         child.close()
         self._child = None
 
     def abandon(self) -> Tuple[str, ...]:
         """Give up the clean-up, for good; what stays on the cluster, in words."""
-        self._premises.note(abandoned=True)
+        self._manager.note(abandoned=True)
         self._drop_child()
         gone = []
-        if self.site.own and self._premises.remove_pool():
-            gone.append('pool %s' % self.site.pool)
-        self._premises.restored()
-        if self.site.user and self._premises.user_removed():
-            gone.append(self.site.entity)
-        stays = [each for each in left(self.site) if each not in gone]
+        if self.resources.own and self._manager.remove_pool():
+            gone.append('pool %s' % self.resources.pool)
+        self._manager.restored()
+        if self.resources.user and self._manager.user_removed():
+            gone.append(self.resources.entity)
+        stays = [each for each in leftovers(self.resources) if each not in gone]
         self.finished = True
         return tuple(stays)
 
@@ -434,15 +438,15 @@ class ProbeRun:
 
     @property
     def state(self) -> str:
-        return self.site.stage
+        return self.resources.stage
 
     @property
     def text(self) -> str:
         """How far it is, in words."""
-        if self.outcome and self.site.stage == RUNNING:
+        if self.outcome and self.resources.stage == RUNNING:
             return 'stopping: ' + self.message
-        if self.site.stage != RUNNING or not self.steps:
-            return ': '.join(filter(None, (self.site.stage, self._premises.hindrance)))
+        if self.resources.stage != RUNNING or not self.steps:
+            return ': '.join(filter(None, (self.resources.stage, self._manager.problem)))
         step = self.steps[self.step]
         return 'measurement %d of %d (%s), %s' % (
             self.step + 1, self.total, ' '.join([step.job.name] + [
@@ -463,9 +467,9 @@ class ProbeRun:
     def _fail(self, message: str) -> None:
         if not self.outcome:
             self.outcome, self.message = FAILED, message
-        if self.site.stage == PREPARING or self._child is None:
+        if self.resources.stage == PREPARING or self._child is None:
             self._stage(CLEANING)
 
     def _stage(self, stage: str) -> None:
-        if self.site.stage != stage:
-            self._premises.note(stage=stage)
+        if self.resources.stage != stage:
+            self._manager.note(stage=stage)

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..watch.peers import median
-from .types import READING, WRITING, Direction, Job, Quantiles, Second, Step, StepResult
+from .types import READING, WRITING, Direction, Job, Quantiles, Second, JobStep, StepResult
 
 #: Resamples of the seconds of one repetition.
 WITHIN = 40
@@ -193,7 +193,7 @@ def holm(p_values: Sequence[float], level: float) -> List[bool]:
 READ, WRITE = 'read', 'write'
 P99 = '99.000000'
 
-Done = Iterable[Tuple[Step, StepResult]]
+Done = Iterable[Tuple[JobStep, StepResult]]
 
 
 class JobWords(NamedTuple):
@@ -252,7 +252,7 @@ def measured(done: Done) -> Measured:
     return found
 
 
-def _directions(step: Step, result: StepResult) -> Dict[Key, List[Direction]]:
+def _directions(step: JobStep, result: StepResult) -> Dict[Key, List[Direction]]:
     words = job_words(step.job)
     found: Dict[Key, List[Direction]] = {}
     for stream, got in zip(step.streams, result.streams):

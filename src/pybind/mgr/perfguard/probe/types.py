@@ -75,7 +75,7 @@ class Stream(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class JobStep:
     job: Job
     streams: Tuple[Stream, ...]
     #: Which repetition of the job this is, from 0.

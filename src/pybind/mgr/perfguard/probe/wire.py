@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, Optional, Sequence, Tuple, TypeVar
 
 from .placement import Naming, naming_from_json, naming_to_json, run_prefix
-from .types import (NAMESPACE, BadJob, Direction, Job, Json, Quantiles, Second, Step, StepResult,
+from .types import (NAMESPACE, BadJob, Direction, Job, Json, Quantiles, Second, JobStep, StepResult,
                     Stream, StreamResult)
 
 _T = TypeVar('_T')
@@ -16,7 +16,7 @@ ENGINES = ('auto', 'python', 'native')
 
 
 @dataclass(frozen=True)
-class Request:
+class WorkerRequest:
     """The one line that the worker begins with."""
     pool: str
     #: Run: the begin of all names of this run's objects. Sweep: what is removed.
@@ -29,7 +29,7 @@ class Request:
     #: Path of ceph.conf, '' for none.
     conf: str = ''
     namespace: str = NAMESPACE
-    steps: Tuple[Step, ...] = ()
+    steps: Tuple[JobStep, ...] = ()
     #: Wall time of the whole process, with connecting, prefill and cleaning.
     limit_seconds: float = 60.0
     engine: str = 'auto'
@@ -41,10 +41,10 @@ class Request:
     cursor: int = 0
 
 
-def request_to_json(request: Request) -> Json:
+def request_to_json(request: WorkerRequest) -> Json:
     """Jobs and lists of objects are told once, and steps refer to them by number: with 60 OSDs
     and 18 steps each, the same names would be told 18 times, in 12 MB."""
-    fields = {name: getattr(request, name) for name in Request.__dataclass_fields__}
+    fields = {name: getattr(request, name) for name in WorkerRequest.__dataclass_fields__}
     jobs = _numbers(step.job for step in request.steps)
     objects = _numbers(stream.objects for step in request.steps for stream in step.streams)
     steps = [{'job': jobs[step.job], 'repetition': step.repetition, 'part': step.part,
@@ -59,7 +59,7 @@ def _numbers(each: Iterable[_T]) -> Dict[_T, int]:
     return {one: number for number, one in enumerate(dict.fromkeys(each))}
 
 
-def request_from_json(data: Json) -> Request:
+def request_from_json(data: Json) -> WorkerRequest:
     """Raises BadJob where a field is missing, unknown or makes no sense."""
     try:
         jobs = [Job(**job) for job in data.get('jobs', ())]
@@ -69,7 +69,7 @@ def request_from_json(data: Json) -> Request:
         steps = tuple(_step(step, jobs, objects, naming) for step in data.get('steps', ()))
         fields: Json = {name: value for name, value in data.items()
                         if name not in ('jobs', 'objects', 'steps', 'naming')}
-        request = Request(**fields, steps=steps, naming=naming)
+        request = WorkerRequest(**fields, steps=steps, naming=naming)
     except (TypeError, LookupError, AttributeError, zlib.error) as e:
         raise BadJob('bad request: %s' % e)
     if request.mode not in (RUN, SWEEP):
@@ -90,7 +90,7 @@ def request_from_json(data: Json) -> Request:
 
 
 def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],
-          naming: Optional[Naming]) -> Step:
+          naming: Optional[Naming]) -> JobStep:
     """Raises BadJob where no operation fits into an object."""
     job = jobs[data['job']]
     if job.bs < 1 or job.iodepth < 1 or job.nrfiles < 1 or job.bs > job.object_bytes:
@@ -99,7 +99,7 @@ def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],
     streams = tuple(Stream(name, objects[number], osd) for name, number, osd in data['streams'])
     if not streams or naming is None and not all(stream.objects for stream in streams):
         raise BadJob('job %s: a stream has no objects' % job.name)
-    return Step(job, streams, data['repetition'], data['part'])
+    return JobStep(job, streams, data['repetition'], data['part'])
 
 
 def step_result_to_json(result: StepResult) -> Json:

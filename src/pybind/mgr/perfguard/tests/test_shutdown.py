@@ -10,7 +10,7 @@ from perfguard.errors import Refused
 from perfguard.holds import shell
 from perfguard.mitigation.report import mitigation_rows
 from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
-from perfguard.probe.resources import Site, probe_rows
+from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
 from perfguard.requests import Shutdown
 from perfguard.store import REQUESTS, Store
@@ -85,8 +85,8 @@ def test_mitigation_and_probes_list_theirs() -> None:
         'ceph config set osd/class:hdd osd_max_backfills 3',
         'ceph config rm osd osd_recovery_sleep',
         'ceph osd primary-affinity 7 1.0']
-    site = Site(4, 'perfguard-probe-4', True, user=True, allowed={'mon_allow_pool_delete': None})
-    commands = [row.restore for row in probe_rows(site, 5.0)]
+    resources = RunResources(4, 'perfguard-probe-4', True, user=True, allowed={'mon_allow_pool_delete': None})
+    commands = [row.restore for row in probe_rows(resources, 5.0)]
     assert commands[0] == 'ceph config rm mon mon_allow_pool_delete'
     assert commands[1].startswith('ceph auth rm client.')
     assert commands[2].endswith('perfguard-probe-4 perfguard-probe-4 '

@@ -9,7 +9,7 @@ import time
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any, Callable, Collection, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..wire import Request
+from ..wire import WorkerRequest
 from .connection import LIBRARY, conf_path, settings
 from .objects import Batch
 from .protocol import Failed, words
@@ -142,7 +142,7 @@ class _Item(Structure):
 class Listing:
     """With a connection of its own. Raises Failed."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: WorkerRequest) -> None:
         self._namespace = request.namespace.encode()
         self._rados = _library()
         self._ioctx = c_void_p()

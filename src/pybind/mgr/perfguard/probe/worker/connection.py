@@ -5,14 +5,14 @@ from typing import Dict
 
 import rados
 
-from ..wire import Request
+from ..wire import WorkerRequest
 from .protocol import Failed, words
 
 CONNECT_SECONDS_MAX = 15.0
 LIBRARY = 'librados.so.2'
 
 
-def settings(request: Request) -> Dict[str, str]:
+def settings(request: WorkerRequest) -> Dict[str, str]:
     """Options of librados, also for a connection that is not made here."""
     # Some releases take whole seconds only.
     timeout = '%d' % min(CONNECT_SECONDS_MAX, max(1.0, request.limit_seconds / 3))
@@ -27,7 +27,7 @@ def settings(request: Request) -> Dict[str, str]:
     }
 
 
-def conf_path(request: Request) -> str:
+def conf_path(request: WorkerRequest) -> str:
     """'' where there is no such file: all that is needed is in the request too."""
     return request.conf if os.access(request.conf, os.R_OK) else ''
 
@@ -35,7 +35,7 @@ def conf_path(request: Request) -> str:
 class Connection:
     """Raises Failed where there is no cluster, no such pool, or the key is not right."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: WorkerRequest) -> None:
         try:
             self._handle = self._connect(request)
         except rados.Error as e:
@@ -49,7 +49,7 @@ class Connection:
         self.ioctx.set_osdmap_full_try()
 
     @staticmethod
-    def _connect(request: Request) -> 'rados.Rados':
+    def _connect(request: WorkerRequest) -> 'rados.Rados':
         handle = rados.Rados(name=request.entity, conffile=conf_path(request) or None)
         for name, value in settings(request).items():
             handle.conf_set(name, value)

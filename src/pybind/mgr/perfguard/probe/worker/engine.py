@@ -8,7 +8,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import rados
 
-from ..types import RANDOM, Job, Step, Stream, StreamResult
+from ..types import RANDOM, Job, JobStep, Stream, StreamResult
 from .connection import failed
 from .objects import Payload
 from .protocol import words
@@ -61,22 +61,22 @@ ERRORS_MAX = 100
 NAME = 'python'
 
 
-class Window(NamedTuple):
+class Timing(NamedTuple):
     """time.monotonic_ns(): of the first operation, of the first that counts, of the end."""
     begin_ns: int
     measure_ns: int
     end_ns: int
 
 
-class Flow:
+class PythonStream:
     """One stream: never more than `iodepth` operations in flight, and as many wherever it may.
 
     Callbacks come from librados' threads, so all that changes is behind a lock.
     """
 
-    def __init__(self, ioctx: Any, job: Job, stream: Stream, payload: Payload, window: Window,
+    def __init__(self, ioctx: Any, job: Job, stream: Stream, payload: Payload, timing: Timing,
                  seed: int) -> None:
-        self._ioctx, self._job, self._stream, self._window = ioctx, job, stream, window
+        self._ioctx, self._job, self._stream, self._timing = ioctx, job, stream, timing
         self._offsets = Offsets(job, len(stream.objects), seed)
         self._base = payload.base
         self._starts = [payload.start(name) for name in stream.objects]
@@ -117,7 +117,7 @@ class Flow:
 
     def result(self) -> StreamResult:
         with self._lock:
-            ended_ns = (self._ended_ns or 0) - self._window.measure_ns
+            ended_ns = (self._ended_ns or 0) - self._timing.measure_ns
             nothing = StreamResult('')
             return StreamResult(
                 self._stream.name,
@@ -126,7 +126,7 @@ class Flow:
                 self._errors, self._corrupt, self.in_flight, self._first_error)
 
     def _due_ns(self) -> int:
-        return self._window.begin_ns + self._sent * SECOND_NS // self._job.rate_iops
+        return self._timing.begin_ns + self._sent * SECOND_NS // self._job.rate_iops
 
     def _end(self, now_ns: int) -> None:
         if self._ended_ns is None:
@@ -143,14 +143,14 @@ class Flow:
         job = self._job
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
             return None
-        if (now_ns >= self._window.end_ns or self._errors >= ERRORS_MAX
+        if (now_ns >= self._timing.end_ns or self._errors >= ERRORS_MAX
                 or job.io_size and (self._counted + 1) * job.bs > job.io_size):
             self._end(now_ns)
             return None
         if job.rate_iops and now_ns < self._due_ns():
             return None
         self._sent += 1
-        self._counted += now_ns >= self._window.measure_ns
+        self._counted += now_ns >= self._timing.measure_ns
         self.in_flight += 1
         return self._offsets.next()
 
@@ -206,7 +206,7 @@ class Flow:
                    'write: %s' % words(returned) if returned < 0 else '', True)
 
     def _done(self, tally: Tally, start_ns: int, end_ns: int, error: str, good: bool) -> None:
-        measure_ns = self._window.measure_ns
+        measure_ns = self._timing.measure_ns
         with self._lock:
             self.in_flight -= 1
             self._corrupt += not good
@@ -223,49 +223,50 @@ class Flow:
         self._first_error = self._first_error or text
 
 
-class Flows:
+class PythonStreams:
     """All streams of a step."""
 
     engine = NAME
 
-    def __init__(self, ioctx: Any, step: Step, payload: Payload, window: Window,
+    def __init__(self, ioctx: Any, step: JobStep, payload: Payload, timing: Timing,
                  seed: int) -> None:
         seeds = random.Random(seed)
-        self._flows = [Flow(ioctx, step.job, stream, payload, window, seeds.getrandbits(32))
-                       for stream in step.streams]
+        self._streams = [
+            PythonStream(ioctx, step.job, stream, payload, timing, seeds.getrandbits(32))
+            for stream in step.streams]
 
     def start(self) -> None:
         self.pace()
 
     def pace(self) -> Optional[int]:
         """Send what is due; when to come again, in time.monotonic_ns(), None if not for that."""
-        for flow in self._flows:
-            flow.fill()
-        return min(filter(None, (flow.due_ns() for flow in self._flows)), default=None)
+        for stream in self._streams:
+            stream.fill()
+        return min(filter(None, (stream.due_ns() for stream in self._streams)), default=None)
 
     def stop(self) -> None:
         now_ns = time.monotonic_ns()
-        for flow in self._flows:
-            flow.stop(now_ns)
+        for stream in self._streams:
+            stream.stop(now_ns)
 
     def ended(self) -> bool:
-        return all(flow.ended for flow in self._flows)
+        return all(stream.ended for stream in self._streams)
 
     def in_flight(self) -> int:
-        return sum(flow.in_flight for flow in self._flows)
+        return sum(stream.in_flight for stream in self._streams)
 
     def hopeless(self) -> str:
-        return next((flow.hopeless for flow in self._flows if flow.hopeless), '')
+        return next((stream.hopeless for stream in self._streams if stream.hopeless), '')
 
     def second(self, number: int) -> Tuple[int, int, int, int]:
         """Of a second of the measured time: reads, bytes of them, writes, bytes of them."""
-        reads = [flow.read.second(number) for flow in self._flows]
-        writes = [flow.write.second(number) for flow in self._flows]
+        reads = [stream.read.second(number) for stream in self._streams]
+        writes = [stream.write.second(number) for stream in self._streams]
         return (sum(row[0] for row in reads), sum(row[1] for row in reads),
                 sum(row[0] for row in writes), sum(row[1] for row in writes))
 
     def results(self) -> List[StreamResult]:
-        return [flow.result() for flow in self._flows]
+        return [stream.result() for stream in self._streams]
 
     def free(self) -> None:
         """Callbacks hold what they need."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A worker's life: a request on standard input, lines of JSON on standard output.
 
-Request: one line (wire.Request). Standard input then stays open; its end, or {"cancel": reason},
-ends the I/O at once. Lines out, by "type": ready, step, progress, result, cleaned, error, end.
+Request: one line (wire.WorkerRequest). Standard input then stays open; its end, or
+{"cancel": reason}, ends the I/O at once. Lines out, by "type": ready, step, progress, result,
+cleaned, error, end.
 """
 import errno
 import os
@@ -16,7 +17,7 @@ from typing import Optional
 
 from ..types import BadJob
 from ..wire import request_from_json
-from .protocol import Cancelled, Ear, Failed, Mouth
+from .protocol import Cancelled, Input, Failed, Output
 from .work import Work
 
 #: The process is over so long after its limit at the latest, as it sees it and as the kernel does.
@@ -33,25 +34,25 @@ IDLE_SECONDS = 2.0
 def main() -> None:
     began = time.monotonic()
     _be_killed_first()
-    mouth, ear = Mouth(), Ear()
-    _signals(ear)
+    output, commands = Output(), Input()
+    _signals(commands)
     state = 'failed'
     try:
-        request = request_from_json(ear.request())
-        _bound(mouth, request.limit_seconds)
-        state = Work(request, mouth, ear, began).run()
+        request = request_from_json(commands.request())
+        _bound(output, request.limit_seconds)
+        state = Work(request, output, commands, began).run()
     except Cancelled:
         state = 'cancelled'
     except BadJob as e:
-        mouth.error(errno.EINVAL, e)
+        output.error(errno.EINVAL, e)
     except Failed as e:
-        mouth.error(e.errno, e)
+        output.error(e.errno, e)
     except ValueError as e:
-        mouth.error(errno.EINVAL, 'bad request: %s' % e)
+        output.error(errno.EINVAL, 'bad request: %s' % e)
     except Exception as e:
         traceback.print_exc()
-        mouth.error(errno.EIO, '%s: %s' % (type(e).__name__, e))
-    _exit(mouth, state)
+        output.error(errno.EIO, '%s: %s' % (type(e).__name__, e))
+    _exit(output, state)
 
 
 def _be_killed_first() -> None:
@@ -63,22 +64,22 @@ def _be_killed_first() -> None:
         pass  # less than Linux as it is; nothing else depends on it
 
 
-def _signals(ear: Ear) -> None:
+def _signals(commands: Input) -> None:
     """SIGTERM cancels; what a terminal sends to all is left to the mgr."""
     def terminated(number: int, frame: Optional[FrameType]) -> None:
         # In a thread, for this one may hold the lock that cancelling takes.
-        threading.Thread(target=ear.cancel, args=('terminated',), daemon=True).start()
+        threading.Thread(target=commands.cancel, args=('terminated',), daemon=True).start()
 
     signal.signal(signal.SIGTERM, terminated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _bound(mouth: Mouth, limit_seconds: float) -> None:
+def _bound(output: Output, limit_seconds: float) -> None:
     """The end comes in time, whatever hangs: by a thread, and should that hang by the kernel."""
     def late() -> None:
-        mouth.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
-        _exit(mouth, 'failed')
+        output.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
+        _exit(output, 'failed')
 
     timer = threading.Timer(limit_seconds + LATE_SECONDS, late)
     timer.daemon = True
@@ -86,9 +87,9 @@ def _bound(mouth: Mouth, limit_seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, limit_seconds + KILL_SECONDS)
 
 
-def _exit(mouth: Mouth, state: str) -> None:
-    mouth.say('end', state=state)
-    mouth.close(LAST_LINES_SECONDS, IDLE_SECONDS)
+def _exit(output: Output, state: str) -> None:
+    output.say('end', state=state)
+    output.close(LAST_LINES_SECONDS, IDLE_SECONDS)
     sys.stderr.flush()
     # Closing librados waits for all operations, also for those on an OSD that hangs.
     os._exit(1 if state == 'failed' else 0)

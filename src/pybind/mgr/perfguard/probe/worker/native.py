@@ -6,11 +6,11 @@ import random
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_uint64, c_void_p
 from typing import Any, List, Optional, Tuple
 
-from ..types import Job, RANDOM, Step, Stream, StreamResult
-from ..wire import Request
+from ..types import Job, RANDOM, JobStep, Stream, StreamResult
+from ..wire import WorkerRequest
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
-from .engine import ERRORS_MAX, Window
+from .engine import ERRORS_MAX, Timing
 from .objects import Payload
 from .protocol import Failed, words
 from .tally import BUCKETS, SECOND_NS, Tally
@@ -43,7 +43,7 @@ class _Stream(Structure):
 class Core:
     """The compiled core with a connection of its own. Raises Failed where there is none."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: WorkerRequest) -> None:
         self.library = _load(os.path.join(os.path.dirname(os.path.abspath(__file__)), CORE))
         pairs = [text.encode() for pair in settings(request).items() for text in pair]
         self.ioctx = c_void_p()
@@ -85,23 +85,23 @@ def _check_layout(library: Any) -> None:
             CORE, list(found), wanted))
 
 
-def _job(job: Job, objects: int, window: Window) -> _Job:
+def _job(job: Job, objects: int, timing: Timing) -> _Job:
     share = job.rwmixread / 100 if job.reads and job.writes else float(job.reads)
-    seconds = -(-(window.end_ns - window.measure_ns) // SECOND_NS) + LATE_SECONDS
+    seconds = -(-(timing.end_ns - timing.measure_ns) // SECOND_NS) + LATE_SECONDS
     return _Job(job.bs, job.iodepth, job.object_bytes // job.bs, objects, job.rate_iops,
                 job.io_size, ERRORS_MAX, round(share * (1 << 32)), job.rw in RANDOM, seconds,
-                job.bs == job.object_bytes, *window)
+                job.bs == job.object_bytes, *timing)
 
 
-class _Flow:
+class _NativeStream:
     """One stream. What it holds must live as long as operations are in flight."""
 
-    def __init__(self, core: Core, job: Job, stream: Stream, payload: Payload, window: Window,
+    def __init__(self, core: Core, job: Job, stream: Stream, payload: Payload, timing: Timing,
                  seed: int) -> None:
         self._library, self._job, self._name = core.library, job, stream.name
-        self._measure_ns = window.measure_ns
+        self._measure_ns = timing.measure_ns
         number = len(stream.objects)
-        self._settings = _job(job, number, window)
+        self._settings = _job(job, number, timing)
         self._names = (c_char_p * number)(*[name.encode() for name in stream.objects])
         self._starts = (c_uint64 * number)(*map(payload.start, stream.objects))
         self._base = payload.base
@@ -160,49 +160,50 @@ class _Flow:
         return tally
 
 
-class NativeFlows:
+class NativeStreams:
     """All streams of a step."""
 
     engine = NAME
 
-    def __init__(self, core: Core, step: Step, payload: Payload, window: Window,
+    def __init__(self, core: Core, step: JobStep, payload: Payload, timing: Timing,
                  seed: int) -> None:
         seeds = random.Random(seed)
-        self._flows = [_Flow(core, step.job, stream, payload, window, seeds.getrandbits(63))
-                       for stream in step.streams]
+        self._streams = [
+            _NativeStream(core, step.job, stream, payload, timing, seeds.getrandbits(63))
+            for stream in step.streams]
 
     def start(self) -> None:
         self.pace()
 
     def pace(self) -> Optional[int]:
-        return min(filter(None, [flow.pace() for flow in self._flows]), default=None)
+        return min(filter(None, [stream.pace() for stream in self._streams]), default=None)
 
     def stop(self) -> None:
-        for flow in self._flows:
-            flow.stop()
+        for stream in self._streams:
+            stream.stop()
 
     def ended(self) -> bool:
-        return all(flow.seen.ended for flow in self._flows)
+        return all(stream.seen.ended for stream in self._streams)
 
     def in_flight(self) -> int:
-        return sum(flow.seen.in_flight for flow in self._flows)
+        return sum(stream.seen.in_flight for stream in self._streams)
 
     def hopeless(self) -> str:
-        found = (flow for flow in self._flows if flow.seen.errors >= ERRORS_MAX)
+        found = (stream for stream in self._streams if stream.seen.errors >= ERRORS_MAX)
         return next(('%d failed '
-                     'operations; first error: %s' % (flow.seen.errors, flow.first_error())
-                     for flow in found), '')
+                     'operations; first error: %s' % (stream.seen.errors, stream.first_error())
+                     for stream in found), '')
 
     def second(self, number: int) -> Tuple[int, int, int, int]:
-        reads = [flow.second(True, number) for flow in self._flows]
-        writes = [flow.second(False, number) for flow in self._flows]
+        reads = [stream.second(True, number) for stream in self._streams]
+        writes = [stream.second(False, number) for stream in self._streams]
         return (sum(row[0] for row in reads), sum(row[1] for row in reads),
                 sum(row[0] for row in writes), sum(row[1] for row in writes))
 
     def results(self) -> List[StreamResult]:
-        return [flow.result() for flow in self._flows]
+        return [stream.result() for stream in self._streams]
 
     def free(self) -> None:
         """Some time after the last answer; what still waits for one stays."""
-        for flow in self._flows:
-            flow.free()
+        for stream in self._streams:
+            stream.free()

@@ -18,7 +18,7 @@ STDOUT = 1
 CHUNK_BYTES = 64 << 10
 
 
-class Mouth:
+class Output:
     """Sends lines; a reader that does not read never holds the worker up."""
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class Mouth:
                 try:
                     written = os.write(STDOUT, data[:CHUNK_BYTES])
                 except OSError:
-                    return  # nobody reads any more; the ear hears of it
+                    return  # nobody reads any more; Input notices it
                 self._sent += written
                 data = data[written:]
 
 
-class Ear:
+class Input:
     """Hears that the worker has to stop."""
 
     def __init__(self) -> None:

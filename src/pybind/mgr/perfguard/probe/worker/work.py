@@ -10,14 +10,14 @@ from typing import (Any, Callable, Collection, Dict, List, NamedTuple, Optional,
                     TypeVar)
 
 from ..placement import all_names, named
-from ..types import Step, StepResult, StreamResult
-from ..wire import SWEEP, Request, step_result_to_json
+from ..types import JobStep, StepResult, StreamResult
+from ..wire import SWEEP, WorkerRequest, step_result_to_json
 from .cleaning import SLICES, Cleaned, Listing, Swept, remove, sweep_names, sweep_slices
 from .connection import Connection
-from .engine import NAME as PYTHON, Flows, Window
-from .native import NAME as NATIVE, Core, NativeFlows
+from .engine import NAME as PYTHON, PythonStreams, Timing
+from .native import NAME as NATIVE, Core, NativeStreams
 from .objects import LOOK_SECONDS, Payload, prefill
-from .protocol import Cancelled, Ear, Failed, Mouth
+from .protocol import Cancelled, Input, Failed, Output
 
 #: From this share of a core on the numbers may be the worker's own.
 LIMITED_SHARE = 0.9
@@ -107,20 +107,20 @@ class Streams(Protocol):
 class Stepping:
     """Drives the streams of one step; `stop_at` (time.monotonic) bounds all of it."""
 
-    def __init__(self, streams: Streams, window: Window, stop_at: float, ear: Ear) -> None:
-        self._streams, self._window, self._stop_at, self._ear = streams, window, stop_at, ear
+    def __init__(self, streams: Streams, timing: Timing, stop_at: float, commands: Input) -> None:
+        self._streams, self._timing, self._stop_at, self._input = streams, timing, stop_at, commands
         self._cut_short = ''
 
     def run(self, measured: Callable[[], None], progress: Progress) -> StepResult:
         """`measured` is called when the ramp is over."""
         self._streams.start()
-        self._until(self._window.measure_ns)
+        self._until(self._timing.measure_ns)
         before = used()
         measured()
         number = 0
         while self._goes_on():
-            second_ns = self._window.measure_ns + (number + 1) * 1_000_000_000
-            self._until(min(second_ns, self._window.end_ns))
+            second_ns = self._timing.measure_ns + (number + 1) * 1_000_000_000
+            self._until(min(second_ns, self._timing.end_ns))
             if time.monotonic_ns() >= second_ns:
                 progress(number, self._streams.second(number))
                 number += 1
@@ -132,12 +132,12 @@ class Stepping:
 
     def _goes_on(self) -> bool:
         now = time.monotonic()
-        if self._ear.cancelled.is_set():
-            self._cut_short = self._ear.reason
+        if self._input.cancelled.is_set():
+            self._cut_short = self._input.reason
         elif now >= self._stop_at:
             self._cut_short = 'the time limit of the probe is reached'
         return not (self._cut_short or self._streams.ended()
-                    or now * 1e9 >= self._window.end_ns)
+                    or now * 1e9 >= self._timing.end_ns)
 
     def _until(self, until_ns: int) -> None:
         """Wait, and send meanwhile what a rate has kept back."""
@@ -145,15 +145,15 @@ class Stepping:
             due_ns = self._streams.pace() or until_ns
             # Where all places are taken, operations stay due.
             pause = max((min(due_ns, until_ns) - time.monotonic_ns()) / 1e9, LEAST_SECONDS)
-            self._ear.cancelled.wait(min(pause, LOOK_SECONDS))
+            self._input.cancelled.wait(min(pause, LOOK_SECONDS))
 
     def _drain(self) -> None:
-        cancelled = self._ear.cancelled.is_set()
+        cancelled = self._input.cancelled.is_set()
         seconds = CANCELLED_DRAIN_SECONDS if cancelled else DRAIN_SECONDS
         until = min(time.monotonic() + seconds, max(self._stop_at, time.monotonic() + 0.2))
         while self._streams.in_flight() and time.monotonic() < until:
             time.sleep(0.002)
-            if self._ear.cancelled.is_set() and not cancelled:
+            if self._input.cancelled.is_set() and not cancelled:
                 cancelled = True
                 until = min(until, time.monotonic() + CANCELLED_DRAIN_SECONDS)
 
@@ -178,8 +178,9 @@ AGAIN_SECONDS = 0.5
 class Work:
     """`began`: time.monotonic() of the begin of the process."""
 
-    def __init__(self, request: Request, mouth: Mouth, ear: Ear, began: float) -> None:
-        self._request, self._mouth, self._ear = request, mouth, ear
+    def __init__(self, request: WorkerRequest, output: Output, commands: Input,
+                 began: float) -> None:
+        self._request, self._output, self._input = request, output, commands
         self._limit_at = began + request.limit_seconds
         self._stop_at = self._limit_at - min(CLEANING_SECONDS_MAX,
                                              CLEANING_SHARE * request.limit_seconds)
@@ -205,7 +206,7 @@ class Work:
         except Cancelled:
             state = 'cancelled'
         except Failed as e:
-            self._mouth.error(e.errno, e)
+            self._output.error(e.errno, e)
             state = 'failed'
         finally:
             self._clean(connection.ioctx, self._touched)
@@ -215,20 +216,20 @@ class Work:
         """For calls of librados that take long where there is no cluster. Raises Cancelled."""
         calling = ThreadPoolExecutor().submit(call)
         while not calling.done():
-            if self._ear.cancelled.is_set():
+            if self._input.cancelled.is_set():
                 raise Cancelled()
             wait([calling], LOOK_SECONDS)
         return calling.result()
 
     def _ready(self) -> None:
-        self._mouth.say('ready', engine=NATIVE if self._core is not None else PYTHON,
-                        python=platform.python_version())
+        self._output.say('ready', engine=NATIVE if self._core is not None else PYTHON,
+                         python=platform.python_version())
 
     def _sweep(self, ioctx: Any) -> str:
         """Remove what a worker that was killed has left."""
         swept, total = self._swept(ioctx)
-        self._mouth.say('cleaned', removed=swept.removed, left=swept.left, cursor=swept.cursor,
-                        total=total)
+        self._output.say('cleaned', removed=swept.removed, left=swept.left, cursor=swept.cursor,
+                         total=total)
         return 'failed' if swept.left else 'done'
 
     def _swept(self, ioctx: Any) -> Tuple[Swept, int]:
@@ -248,7 +249,7 @@ class Work:
         cleaned = remove(ioctx, names, until)
         if had_open and not cleaned.left:
             cleaned = self._clean_again(ioctx, names, until, cleaned)
-        self._mouth.say('cleaned', removed=cleaned.removed, left=cleaned.left)
+        self._output.say('cleaned', removed=cleaned.removed, left=cleaned.left)
         return cleaned.left
 
     def _clean_again(self, ioctx: Any, names: Collection[str], until: float,
@@ -277,52 +278,52 @@ class Work:
             self._prefill(ioctx, index, step, payload)
             self._step(ioctx, index, step, payload)
 
-    def _prefill(self, ioctx: Any, index: int, step: Step, payload: Payload) -> None:
+    def _prefill(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
         object_bytes = step.job.object_bytes
         names = [name for stream in step.streams for name in stream.objects
                  if self._written.get(name) != object_bytes]
         if not names:
             return
-        self._mouth.say('step', index=index, state='prefill')
+        self._output.say('step', index=index, state='prefill')
         self._touched.update(dict.fromkeys(names))
-        prefill(ioctx, names, object_bytes, payload, self._stop_at, self._ear.cancelled.is_set)
+        prefill(ioctx, names, object_bytes, payload, self._stop_at, self._input.cancelled.is_set)
         self._written.update(dict.fromkeys(names, object_bytes))
 
-    def _step(self, ioctx: Any, index: int, step: Step, payload: Payload) -> None:
+    def _step(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
         """Raises Failed where operations have no answer: later steps would count them as well."""
-        if self._ear.cancelled.is_set():
+        if self._input.cancelled.is_set():
             raise Cancelled()
         for streams in self._over:
             streams.free()
-        window = _window(step)
-        streams = self._streams(ioctx, step, payload, window, index)
+        timing = _timing(step)
+        streams = self._streams(ioctx, step, payload, timing, index)
         self._over = [streams]
         if step.job.ramp_time:
-            self._mouth.say('step', index=index, state='ramp')
-        stepping = Stepping(streams, window, self._stop_at, self._ear)
-        result = stepping.run(lambda: self._mouth.say('step', index=index, state='run'),
+            self._output.say('step', index=index, state='ramp')
+        stepping = Stepping(streams, timing, self._stop_at, self._input)
+        result = stepping.run(lambda: self._output.say('step', index=index, state='run'),
                               lambda number, row: self._progress(index, number, row))
-        self._mouth.say('result', index=index, **step_result_to_json(result))
-        if self._ear.cancelled.is_set():
+        self._output.say('result', index=index, **step_result_to_json(result))
+        if self._input.cancelled.is_set():
             raise Cancelled()
         if result.cut_short:
             raise Failed(errno.EIO if streams.hopeless() else errno.ETIMEDOUT,
                          'job %s: %s' % (step.job.name, result.cut_short))
 
-    def _streams(self, ioctx: Any, step: Step, payload: Payload, window: Window,
+    def _streams(self, ioctx: Any, step: JobStep, payload: Payload, timing: Timing,
                  index: int) -> Streams:
         seed = self._request.seed + index
         if self._core is not None:
-            return NativeFlows(self._core, step, payload, window, seed)
-        return Flows(ioctx, step, payload, window, seed)
+            return NativeStreams(self._core, step, payload, timing, seed)
+        return PythonStreams(ioctx, step, payload, timing, seed)
 
     def _progress(self, index: int, number: int, row: Tuple[int, int, int, int]) -> None:
         reads, read_bytes, writes, write_bytes = row
-        self._mouth.say('progress', index=index, second=number + 1, read_ios=reads,
-                        read_bytes=read_bytes, write_ios=writes, write_bytes=write_bytes)
+        self._output.say('progress', index=index, second=number + 1, read_ios=reads,
+                         read_bytes=read_bytes, write_ios=writes, write_bytes=write_bytes)
 
 
-def _core(request: Request) -> Optional[Core]:
+def _core(request: WorkerRequest) -> Optional[Core]:
     """None: the Python engine does it. Raises Failed where only the native one will do."""
     if request.engine == PYTHON:
         return None
@@ -334,7 +335,7 @@ def _core(request: Request) -> Optional[Core]:
         return None
 
 
-def _window(step: Step) -> Window:
+def _timing(step: JobStep) -> Timing:
     now_ns = time.monotonic_ns()
     measure_ns = now_ns + round(1e9 * step.job.ramp_time)
-    return Window(now_ns, measure_ns, measure_ns + round(1e9 * step.job.runtime))
+    return Timing(now_ns, measure_ns, measure_ns + round(1e9 * step.job.runtime))

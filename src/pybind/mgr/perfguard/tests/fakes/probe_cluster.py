@@ -12,7 +12,7 @@ from perfguard.options import Options
 from perfguard.probe import run as proberun
 from perfguard.probe.placement import all_names, named
 from perfguard.probe.types import NAMESPACE, Json
-from perfguard.probe.wire import SWEEP, Request, request_from_json, step_result_to_json
+from perfguard.probe.wire import SWEEP, WorkerRequest, request_from_json, step_result_to_json
 
 from . import probe_runs
 from .cluster import FakeCluster, FakeView
@@ -158,7 +158,7 @@ class FakeWorker:
         self.status: Optional[int] = None
         self.last_words = ''
         self.cancelled = False
-        self.request: Optional[Request] = None
+        self.request: Optional[WorkerRequest] = None
         self._life: Optional[Iterator[List[Any]]] = None
 
     def send(self, document: Mapping[str, Any]) -> None:
@@ -192,7 +192,7 @@ class FakeWorker:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _work(self, request: Request) -> Iterator[List[Any]]:
+    def _work(self, request: WorkerRequest) -> Iterator[List[Any]]:
         behaviour = self.cluster.behaviour
         if behaviour == 'refused':
             self.status = 1
@@ -226,7 +226,7 @@ class FakeWorker:
         yield [{'type': 'cleaned', 'removed': 1, 'left': int(left)},
                {'type': 'end', 'state': 'cancelled' if self.cancelled else 'done'}]
 
-    def _sweep(self, request: Request) -> Iterator[List[Any]]:
+    def _sweep(self, request: WorkerRequest) -> Iterator[List[Any]]:
         """By name, or where the names are not known a quarter of the pool at a time."""
         yield [{'type': 'ready', 'engine': 'python', 'python': '3'}]
         self.status = 0
@@ -243,7 +243,7 @@ class FakeWorker:
         yield [{'type': 'cleaned', 'removed': self._remove(request, names), 'left': 0,
                 'cursor': cursor, 'total': total}, {'type': 'end', 'state': 'done'}]
 
-    def _remove(self, request: Request, names: Optional[Set[str]] = None) -> int:
+    def _remove(self, request: WorkerRequest, names: Optional[Set[str]] = None) -> int:
         mine = {each for each in self.cluster.objects if each[:2] == (request.pool, NAMESPACE)
                 and each[2].startswith(request.prefix) and (names is None or each[2] in names)}
         self.cluster.objects -= mine

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Iterable, List, Optional, Sequence, Tuple
 
 from perfguard.probe.records import DONE, RunRecord
-from perfguard.probe.types import (Direction, Job, Quantiles, Second, Step, StepResult, Stream,
+from perfguard.probe.types import (Direction, Job, Quantiles, Second, JobStep, StepResult, Stream,
                                    StreamResult, Target)
 
 POOL = Target('pool', 'rbd')
@@ -15,7 +15,7 @@ WRITING = Job('latency', 'randwrite', 4096, 1, 64 << 20, 16, 10.0)
 IOPS = Job('iops', 'randread', 4096, 128, 64 << 20, 16, 10.0)
 LINEAR = Job('throughput', 'read', 4 << 20, 16, 1 << 30, 64, 10.0)
 
-Done = List[Tuple[Step, StepResult]]
+Done = List[Tuple[JobStep, StepResult]]
 
 
 def direction(job: Job, rates: Sequence[float], p99_ratio: float = 3.0) -> Direction:
@@ -31,16 +31,16 @@ def direction(job: Job, rates: Sequence[float], p99_ratio: float = 3.0) -> Direc
 
 
 def step(job: Job, rates: Sequence[float], osd: Optional[int] = None, repetition: int = 0,
-         part: str = '', p99_ratio: float = 3.0) -> Tuple[Step, StepResult]:
+         part: str = '', p99_ratio: float = 3.0) -> Tuple[JobStep, StepResult]:
     name = 'pool' if osd is None else 'osd.%d' % osd
     done = direction(job, rates, p99_ratio)
     result = StreamResult(name, read=done) if job.reads else StreamResult(name, write=done)
     objects = tuple('perfguard-probe-1-%s-%d' % (name, number) for number in range(job.nrfiles))
-    return (Step(job, (Stream(name, objects, osd),), repetition, part),
+    return (JobStep(job, (Stream(name, objects, osd),), repetition, part),
             StepResult((result,), engine='python'))
 
 
-def with_mean(done: Tuple[Step, StepResult], mean_ns: float) -> Tuple[Step, StepResult]:
+def with_mean(done: Tuple[JobStep, StepResult], mean_ns: float) -> Tuple[JobStep, StepResult]:
     """The same reads with another mean latency, and no seconds."""
     one, result = done
     read = result.streams[0].read
@@ -49,7 +49,7 @@ def with_mean(done: Tuple[Step, StepResult], mean_ns: float) -> Tuple[Step, Step
     return one, replace(result, streams=(replace(result.streams[0], read=read),))
 
 
-def run(run_id: int, done: Iterable[Tuple[Step, StepResult]], target: Target = POOL,
+def run(run_id: int, done: Iterable[Tuple[JobStep, StepResult]], target: Target = POOL,
         state: str = DONE, ended: float = 0.0) -> RunRecord:
     pairs = tuple(done)
     return RunRecord(run_id, state, 'quick', target, ended - 60.0, ended - 50.0, ended,

@@ -2,7 +2,7 @@
 """Steps with results as a worker brings them, for tests."""
 from typing import Dict, List, Sequence, Tuple
 
-from perfguard.probe.types import (PERCENTILES, Direction, Job, Quantiles, Second, Step,
+from perfguard.probe.types import (PERCENTILES, Direction, Job, Quantiles, Second, JobStep,
                                    StepResult, Stream, StreamResult)
 
 MS = 1000000
@@ -33,8 +33,8 @@ def result(job: Job, rates: Sequence[int], **changes: object) -> StepResult:
     return StepResult(**{**vars(plain), **changes})
 
 
-def repeated(job: Job, rates: Sequence[int]) -> Tuple[List[Step], List[StepResult]]:
+def repeated(job: Job, rates: Sequence[int]) -> Tuple[List[JobStep], List[StepResult]]:
     """One stream, each rate one repetition."""
-    steps = [Step(job, (Stream('0', ('a', 'b')),), repetition)
+    steps = [JobStep(job, (Stream('0', ('a', 'b')),), repetition)
              for repetition in range(len(rates))]
     return steps, [result(job, [rate]) for rate in rates]

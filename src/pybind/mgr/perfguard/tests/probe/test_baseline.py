@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.probe.baseline import (CHECK, Baselines, baselines_from_json, health_check,
                                       regressions)
-from perfguard.probe.records import History, RunRecord
+from perfguard.probe.records import RunHistory, RunRecord
 from perfguard.probe.types import BadJob, Target
 
 from ..fakes.probe_records import LATENCY, POOL, WRITING, run, step
@@ -19,8 +19,8 @@ def measured(run_id: int, reading: float, writing: float, target: Target = POOL)
                         for job, rate in ((LATENCY, reading), (WRITING, writing))], target)
 
 
-def history(*records: RunRecord) -> History:
-    found = History()
+def history(*records: RunRecord) -> RunHistory:
+    found = RunHistory()
     for record in records:
         found.put(record)
     return found

@@ -7,7 +7,7 @@ from typing import Dict
 
 import pytest
 
-from perfguard.probe.compare import (FASTER, SAME, SLOWER, UNKNOWN, Comparison, NothingInCommon,
+from perfguard.probe.compare import (FASTER, SAME, SLOWER, UNKNOWN, RunComparison, NothingInCommon,
                                      compare)
 from perfguard.probe.records import RunRecord, slimmed
 from perfguard.probe.types import Target
@@ -172,7 +172,7 @@ def test_osds_of_different_lists() -> None:
 
 
 def notes(a: RunRecord, b: RunRecord) -> str:
-    found: Comparison = compare(a, b)
+    found: RunComparison = compare(a, b)
     return '\n'.join(found.notes)
 
 

@@ -8,11 +8,11 @@ from typing import Any, Dict
 
 import pytest
 
-from perfguard.probe.types import Job, Step, Stream
-from perfguard.probe.wire import Request
+from perfguard.probe.types import Job, JobStep, Stream
+from perfguard.probe.wire import WorkerRequest
 from perfguard.probe.worker import native
 from perfguard.probe.worker.build import build
-from perfguard.probe.worker.engine import ERRORS_MAX, Window
+from perfguard.probe.worker.engine import ERRORS_MAX, Timing
 from perfguard.probe.worker.objects import Payload
 from perfguard.probe.worker.protocol import Failed
 
@@ -109,7 +109,7 @@ def number(fake, name):
 def request(**fields):
     usual: Dict[str, Any] = {'pool': 'p', 'prefix': NAME, 'entity': 'client.x', 'key': 'AQ',
                              'mon_host': 'm', 'namespace': 'space'}
-    return Request(**{**usual, **fields})
+    return WorkerRequest(**{**usual, **fields})
 
 
 def flows(fake, rw, ramp=0.0, **fields):
@@ -120,9 +120,9 @@ def flows(fake, rw, ramp=0.0, **fields):
     ctypes.memmove(ctypes.addressof((ctypes.c_char * OBJECT_BYTES).in_dll(fake, 'content')), data,
                    OBJECT_BYTES)
     now = time.monotonic_ns()
-    window = Window(now, now + int(ramp * SECOND_NS), now + int((ramp + 60) * SECOND_NS))
-    found = native.NativeFlows(native.Core(request()), Step(job, (Stream('s', (NAME,)),)), payload,
-                               window, 1)
+    timing = Timing(now, now + int(ramp * SECOND_NS), now + int((ramp + 60) * SECOND_NS))
+    found = native.NativeStreams(
+        native.Core(request()), JobStep(job, (Stream('s', (NAME,)),)), payload, timing, 1)
     found.start()
     return found
 

@@ -7,7 +7,7 @@ from typing import Dict
 
 import pytest
 
-from perfguard.probe.records import (MAX_POINTS, MAX_TEXTS, History, Retention, RunRecord,
+from perfguard.probe.records import (MAX_POINTS, MAX_TEXTS, RunHistory, Retention, RunRecord,
                                      record_from_json, record_to_json, slimmed, thinned)
 from perfguard.probe.types import PERCENTILES, Counted, Second, Target
 
@@ -97,12 +97,12 @@ def ended(run_id: int, at: float, steps: int = 2, state: str = 'done') -> RunRec
     return run(run_id, [step(LATENCY, [1.0])] * steps, state=state, ended=at)
 
 
-def kept(history: History) -> list:
+def kept(history: RunHistory) -> list:
     return [record.id for record in history.all()]
 
 
-def of(*records: RunRecord) -> History:
-    history = History()
+def of(*records: RunRecord) -> RunHistory:
+    history = RunHistory()
     for record in records:
         history.put(record)
     return history

@@ -16,7 +16,7 @@ from perfguard.probe.records import DONE, FAILED, RunRecord
 from perfguard.probe.report import Probed, Verdicts
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.tables import runs
-from perfguard.probe.types import Counted, Job, Step, StepResult, Stream, Target
+from perfguard.probe.types import Counted, Job, JobStep, StepResult, Stream, Target
 
 from ..fakes import probe_runs
 
@@ -33,7 +33,7 @@ def record(run: int, *rates: int, **changes: Any) -> RunRecord:
 
 
 def by_osd(run: int, slow: int, part: str = '') -> RunRecord:
-    steps = tuple(Step(JOB, (Stream('osd.%d' % osd, (), osd),), 0, part) for osd in OSDS)
+    steps = tuple(JobStep(JOB, (Stream('osd.%d' % osd, (), osd),), 0, part) for osd in OSDS)
     results = tuple(probe_runs.result(JOB, [300 if osd == slow else 2000]) for osd in OSDS)
     return record(run, target=Target('osd', '', OSDS), steps=steps, results=results,
                   counted=(Counted(0, 5, 6),), conditions=('deep scrub',))

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Set
 import pytest
 
 from perfguard.probe.fio_json import direction, fio_json, one_job, share_below
-from perfguard.probe.types import (Direction, Job, Json, Quantiles, Second, Step, Stream,
+from perfguard.probe.types import (Direction, Job, Json, Quantiles, Second, JobStep, Stream,
                                    StreamResult)
 
 from ..fakes.probe_runs import MS, repeated, result
@@ -177,8 +177,8 @@ def test_errors() -> None:
 def test_an_entry_for_each_stream_and_part() -> None:
     job = replace(READ, numjobs=2)
     both = (Stream('osd.1', (), 1), Stream('osd.2', (), 2))
-    steps = [Step(job, both[:1], 0, 'alone'), Step(job, both[1:], 0, 'alone'),
-             Step(job, both, 0, 'together')]
+    steps = [JobStep(job, both[:1], 0, 'alone'), JobStep(job, both[1:], 0, 'alone'),
+             JobStep(job, both, 0, 'together')]
     found = fio_json(RUN, steps, [result(job, [100]), result(job, [110]), result(job, [60, 70])])
     assert [(each['stream'], each['osd'], each['part'], each['read']['iops'])
             for each in found['jobs']] == [

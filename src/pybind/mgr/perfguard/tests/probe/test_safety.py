@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from perfguard.cluster.types import OsdMap, PgCounts, Pool, Signals
-from perfguard.probe.limits import FULL_CHECKS, STILL_FLAGS, STILL_POOL_FLAGS, closed, met, trouble
+from perfguard.probe.limits import (FULL_CHECKS, STILL_FLAGS, STILL_POOL_FLAGS, blocked_io,
+                                    disturbances, stop_reasons)
 
 WELL = Signals(PgCounts(total=8, active_clean=8))
 POOL = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -22,13 +23,14 @@ def signals(**counts: Any) -> Signals:
 
 
 def test_nothing_against_it() -> None:
-    assert trouble(WELL, False) == closed(osdmap('noscrub'), POOL, True) == met(WELL) == []
+    assert stop_reasons(WELL, False) == disturbances(WELL) == []
+    assert blocked_io(osdmap('noscrub'), POOL, True) == []
 
 
 @pytest.mark.parametrize('check', FULL_CHECKS)
 @pytest.mark.parametrize('moving', [False, True])
 def test_full(check: str, moving: bool) -> None:
-    reason, = trouble(replace(WELL, health={check: 'so it is'}), moving)
+    reason, = stop_reasons(replace(WELL, health={check: 'so it is'}), moving)
     assert reason.endswith(': so it is')
 
 
@@ -36,31 +38,31 @@ def test_full(check: str, moving: bool) -> None:
     ('backfilling', '3 PGs are backfilling'), ('recovering', '3 PGs are recovering'),
     ('backfill_wait', '3 PGs are waiting for backfill')])
 def test_movement(what: str, text: str) -> None:
-    assert trouble(signals(**{what: 3}), False) == [text]
-    assert trouble(signals(**{what: 3}), True) == []
+    assert stop_reasons(signals(**{what: 3}), False) == [text]
+    assert stop_reasons(signals(**{what: 3}), True) == []
 
 
 @pytest.mark.parametrize('flag', STILL_FLAGS)
 def test_flags_of_the_cluster(flag: str) -> None:
     for pool in (None, POOL):
-        assert closed(osdmap(flag), pool, False) == ['the OSDMap has the flag ' + flag]
+        assert blocked_io(osdmap(flag), pool, False) == ['the OSDMap has the flag ' + flag]
 
 
 @pytest.mark.parametrize('flag', STILL_POOL_FLAGS)
 def test_flags_of_a_pool(flag: str) -> None:
-    reason, = closed(osdmap(), replace(POOL, flags=frozenset({flag})), False)
+    reason, = blocked_io(osdmap(), replace(POOL, flags=frozenset({flag})), False)
     assert reason == 'pool rep has the flag ' + flag
 
 
 def test_erasure_coded_pools_without_overwrites() -> None:
-    reason, = closed(osdmap(), EC, True)
+    reason, = blocked_io(osdmap(), EC, True)
     assert 'allow_ec_overwrites' in reason
-    assert closed(osdmap(), EC, False) == []
-    assert closed(osdmap(), replace(EC, flags=frozenset({'ec_overwrites'})), True) == []
+    assert blocked_io(osdmap(), EC, False) == []
+    assert blocked_io(osdmap(), replace(EC, flags=frozenset({'ec_overwrites'})), True) == []
 
 
 @pytest.mark.parametrize('what, text', [('deep_scrubbing', 'deep scrub'),
                                         ('backfilling', 'recovery or backfill'),
                                         ('recovering', 'recovery or backfill')])
 def test_what_disturbs(what: str, text: str) -> None:
-    assert met(signals(**{what: 1})) == [text]
+    assert disturbances(signals(**{what: 1})) == [text]

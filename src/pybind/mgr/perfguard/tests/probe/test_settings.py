@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perfguard.probe.baseline import Baselines, Regression
-from perfguard.probe.controller import Settings, settings_from_json, settings_to_json
+from perfguard.probe.controller import ProbeSettings, settings_from_json, settings_to_json
 from perfguard.probe.schedule import schedule_of
 
 from ..fakes.probe_records import LATENCY, run, step
@@ -14,9 +14,9 @@ from ..fakes.probe_records import LATENCY, run, step
 def test_settings_both_ways() -> None:
     night = schedule_of('night', {'begin_time': '0200', 'end_time': '0500', 'profile': 'quick'})
     base = run(3, [step(LATENCY, [9.0] * 9)])
-    settings = Settings((night,), Baselines().with_run(base),
-                        (Regression(3, 5, 'pool:rbd', ('latency read: slower',)),),
-                        {'night': 1234.5})
+    settings = ProbeSettings((night,), Baselines().with_run(base),
+                             (Regression(3, 5, 'pool:rbd', ('latency read: slower',)),),
+                             {'night': 1234.5})
     raw = json.loads(json.dumps(settings_to_json(settings)))
     found = settings_from_json(raw)
     assert found.schedules == (night,) and found.begun == {'night': 1234.5}

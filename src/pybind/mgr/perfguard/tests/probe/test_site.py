@@ -8,80 +8,83 @@ import pytest
 
 from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Refused
-from perfguard.probe import resources as sites
+from perfguard.probe import resources as resources
 from perfguard.probe.placement import run_prefix
 from perfguard.probe.plan import NewSchedule, RunOrder, count_of, order_of_words, words_of_order
 from perfguard.probe.records import CLEANING
-from perfguard.probe.resources import Site
+from perfguard.probe.resources import RunResources
 from perfguard.probe.types import BadJob
 
-SITE = Site(7, 'perfguard-probe-7', True, CLEANING, True,
-            {sites.DELETE_OPTION: None, sites.SIZE_ONE_OPTION: 'false'}, 1234.5)
+RESOURCES = RunResources(
+    7, 'perfguard-probe-7', True, CLEANING, True,
+    {resources.DELETE_OPTION: None, resources.SIZE_ONE_OPTION: 'false'}, 1234.5)
 
 
 def test_the_journal_goes_and_comes() -> None:
-    assert sites.site_from_json(json.loads(json.dumps(sites.site_to_json(SITE)))) == SITE
+    raw = json.loads(json.dumps(resources.resources_to_json(RESOURCES)))
+    assert resources.resources_from_json(raw) == RESOURCES
 
 
 @pytest.mark.parametrize('wrong', [{'run': 'x'}, {'allowed': 3}, {'worker_ends': None}])
 def test_a_journal_that_makes_no_sense(wrong: Dict[str, Any]) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
-        sites.site_from_json({**sites.site_to_json(SITE), **wrong})
+        resources.resources_from_json({**resources.resources_to_json(RESOURCES), **wrong})
     with pytest.raises(LookupError):
-        sites.site_from_json({})
+        resources.resources_from_json({})
 
 
 def test_names() -> None:
-    assert SITE.entity == 'client.perfguard-probe-7' and SITE.prefix == run_prefix(7)
+    assert RESOURCES.entity == 'client.perfguard-probe-7' and RESOURCES.prefix == run_prefix(7)
     # Of run 7, not of run 70.
-    assert not (run_prefix(70) + '4096-0').startswith(SITE.prefix)
+    assert not (run_prefix(70) + '4096-0').startswith(RESOURCES.prefix)
 
 
 @pytest.mark.parametrize('osds, wanted', [(0, 32), (1, 32), (4, 32), (5, 64), (60, 512),
                                           (1000, 1024)])
 def test_pgs_of_an_own_pool(osds: int, wanted: int) -> None:
-    assert sites.pg_num_for(osds) == wanted
+    assert resources.pg_num_for(osds) == wanted
 
 
 def test_one_replica_is_asked_for_again() -> None:
-    sure = [command.get('yes_i_really_mean_it') for command in sites.pool_commands(SITE, 1, 32)]
+    sure = [command.get('yes_i_really_mean_it')
+            for command in resources.pool_commands(RESOURCES, 1, 32)]
     assert sure == [None, True, None, None]
     assert not any(command.get('yes_i_really_mean_it')
-                   for command in sites.pool_commands(SITE, 2, 32))
+                   for command in resources.pool_commands(RESOURCES, 2, 32))
 
 
 def test_rights_of_the_user_end_at_the_pool_and_the_namespace() -> None:
-    caps = sites.user_command(SITE)['caps']
+    caps = resources.user_command(RESOURCES)['caps']
     assert caps == ['mon', 'allow r', 'osd',
                     'allow rw pool=perfguard-probe-7 namespace=perfguard-probe']
 
 
 @pytest.mark.parametrize('before, prefix', [(None, 'config rm'), ('false', 'config set')])
 def test_giving_back(before: Optional[str], prefix: str) -> None:
-    command = sites.restore_command(sites.DELETE_OPTION, before)
+    command = resources.restore_command(resources.DELETE_OPTION, before)
     assert command['prefix'] == prefix and command.get('value') == before
 
 
 def test_in_force_is_what_all_mons_have() -> None:
-    option = sites.DELETE_OPTION
+    option = resources.DELETE_OPTION
     entries = [ConfigEntry('global', '', option, 'true'), ConfigEntry('mon', 'x', option, 'true'),
                ConfigEntry('mon.a', '', option, 'true'), ConfigEntry('mon', '', 'other', 'true')]
-    assert sites.in_force(entries, option) is None
+    assert resources.in_force(entries, option) is None
     entries.append(ConfigEntry('mon', '', option, 'false'))
-    assert sites.in_force(entries, option) == 'false'
+    assert resources.in_force(entries, option) == 'false'
 
 
 def test_what_is_left_is_told() -> None:
-    detail = sites.left_check(SITE, 'auth rm: no answer')[sites.CHECK]['detail']
+    detail = resources.leftover_check(RESOURCES, 'auth rm: no answer')[resources.CHECK]['detail']
     assert detail == ['auth rm: no answer', 'not removed yet: pool perfguard-probe-7',
                       'not removed yet: client.perfguard-probe-7',
                       'not removed yet: option mon_allow_pool_delete of the mons',
                       'not removed yet: option mon_allow_pool_size_one of the mons']
-    site = Site(7, 'rbd', False, CLEANING, True, worker_ends=1.0)
-    assert sites.left(site) == [
+    in_a_pool = RunResources(7, 'rbd', False, CLEANING, True, worker_ends=1.0)
+    assert resources.leftovers(in_a_pool) == [
         'objects perfguard-probe-7-* of namespace perfguard-probe in pool rbd',
         'client.perfguard-probe-7']
-    assert sites.left(replace(site, worker_ends=0.0)) == ['client.perfguard-probe-7']
+    assert resources.leftovers(replace(in_a_pool, worker_ends=0.0)) == ['client.perfguard-probe-7']
 
 
 # ---- orders in words
@@ -117,11 +120,11 @@ def test_counts() -> None:
     ('rbd', 'rbd'), ('a.b_c-1', 'a.b_c-1'), ('two words', '"two words"'), ('a,b=c', '"a,b=c"'),
     ("it's", '"it\'s"'), ('6"', '\'6"\''), ('\u00e4', '"\u00e4"'), ('*', '"*"')])
 def test_the_user_is_confined_to_the_pool_whatever_its_name(name: str, written: str) -> None:
-    caps = sites.user_command(Site(7, name, False))['caps']
+    caps = resources.user_command(RunResources(7, name, False))['caps']
     assert caps[3] == 'allow rw pool=%s namespace=perfguard-probe' % written
 
 
 @pytest.mark.parametrize('name', ['6" it\'s', 'a\nb', 'a\x00'])
 def test_a_name_that_capabilities_cannot_have(name: str) -> None:
     with pytest.raises(BadJob):
-        sites.quoted(name)
+        resources.quoted(name)

@@ -7,9 +7,11 @@ import pytest
 
 from perfguard.cluster.types import Space
 from perfguard.probe.jobs import parse_jobs, plan_steps, step_count
-from perfguard.probe.limits import Budget, budget_of, crowded, limit_seconds, refusals, shares_of
-from perfguard.probe.placement import Place, named, naming_of, pgid_of, run_prefix, selected_osds
-from perfguard.probe.types import BadJob, Job, NAMESPACE, Step, Target
+from perfguard.probe.limits import (Budget, budget_of, limit_seconds, nearfull_osds, refusals,
+                                    shares_of)
+from perfguard.probe.placement import (Candidate, named, naming_of, pgid_of, run_prefix,
+                                       selected_osds)
+from perfguard.probe.types import BadJob, Job, NAMESPACE, JobStep, Target
 
 MIB = 1 << 20
 CLUSTER = Target('cluster')
@@ -20,16 +22,16 @@ LEADS = {'5.%x' % pg: pg % 3 for pg in range(24)}
 
 
 def on_osds(kind: str, osds: Tuple[int, ...], jobs: Sequence[Job], repeat: int = 1
-            ) -> Tuple[Step, ...]:
+            ) -> Tuple[JobStep, ...]:
     target = Target(kind, osds=osds)
     return named(plan_steps(jobs, target, repeat), naming_of(7, jobs, target, LEADS, 5, 24))
 
 
-def planned(jobs: Sequence[Job], repeat: int) -> Tuple[Step, ...]:
+def planned(jobs: Sequence[Job], repeat: int) -> Tuple[JobStep, ...]:
     return named(plan_steps(jobs, CLUSTER, repeat), naming_of(7, jobs, CLUSTER, None, 5, 24))
 
 
-def objects_of(steps: Sequence[Step]) -> Dict[str, int]:
+def objects_of(steps: Sequence[JobStep]) -> Dict[str, int]:
     return {name: step.job.object_bytes for step in steps for stream in step.streams
             for name in stream.objects}
 
@@ -94,9 +96,9 @@ def test_interference_refused() -> None:
         on_osds('interference', (0, 4), [SMALL])
 
 
-PLACES = {0: Place('h1', 'ssd', True, True), 1: Place('h1', 'hdd', True, True),
-          2: Place('h2', 'ssd', False, True), 3: Place('h2', 'ssd', True, False),
-          4: Place('h2', 'ssd', True, True)}
+PLACES = {0: Candidate('h1', 'ssd', True, True), 1: Candidate('h1', 'hdd', True, True),
+          2: Candidate('h2', 'ssd', False, True), 3: Candidate('h2', 'ssd', True, False),
+          4: Candidate('h2', 'ssd', True, True)}
 
 
 @pytest.mark.parametrize('words, osds', [
@@ -202,7 +204,7 @@ def test_what_each_osd_gets(target: Target, data_shards: int, shares: Dict[int, 
 def test_no_osd_is_filled_up_to_nearfull() -> None:
     space = {0: Space(10 * GIB, 8 * GIB), 1: Space(10 * GIB, int(8.4 * GIB)), 2: Space(0, 0)}
     shares = {osd: 0.2 * GIB for osd in range(4)}
-    assert crowded(shares, space, 0.85) == [
+    assert nearfull_osds(shares, space, 0.85) == [
         'osd.1 would be 86.0 % full with its share of 204.8 MiB (nearfull is 85.0 %)']
     full = {osd: Space(GIB, GIB) for osd in range(9)}
-    assert len(crowded(dict.fromkeys(range(9), 1.0), full, 0.85)) == 6
+    assert len(nearfull_osds(dict.fromkeys(range(9), 1.0), full, 0.85)) == 6

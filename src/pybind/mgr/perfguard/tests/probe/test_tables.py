@@ -7,7 +7,7 @@ from perfguard.probe import tables
 from perfguard.probe.fio_json import fio_json
 from perfguard.probe.jobs import parse_jobs
 from perfguard.probe.limits import budget_of, preview_json, refusals
-from perfguard.probe.types import Job, Step, StepResult, Stream, StreamResult, Target
+from perfguard.probe.types import Job, JobStep, StepResult, Stream, StreamResult, Target
 
 from ..fakes.probe_runs import repeated, result
 
@@ -16,7 +16,7 @@ READS = replace(MIXED, name='reads', rw='randread')
 RUN = {'id': 7, 'state': 'done', 'verdict': '', 'started': 0.0}
 
 
-def shown(steps: Sequence[Step], results: Sequence[StepResult], **run: Any) -> str:
+def shown(steps: Sequence[JobStep], results: Sequence[StepResult], **run: Any) -> str:
     return tables.show(fio_json({**RUN, **run}, steps, results))
 
 
@@ -37,14 +37,15 @@ def test_a_row_for_each_direction() -> None:
 
 
 def test_streams_are_added_up() -> None:
-    steps = [Step(READS, (Stream('0', ()), Stream('1', ())), repetition) for repetition in (0, 1)]
+    streams = Stream('0', ()), Stream('1', ())
+    steps = [JobStep(READS, streams, repetition) for repetition in (0, 1)]
     text = shown(steps, [result(READS, [100, 50]), result(READS, [150, 150])])
     assert cells(text, 'reads')[:6] == ['reads', 'read', '150', '0.6', '100', '%']
 
 
 def test_osds_and_parts() -> None:
     streams = (Stream('osd.1', (), 1), Stream('osd.2', (), 2))
-    steps = [Step(READS, streams[:1], 0, 'alone'), Step(READS, streams, 0, 'together')]
+    steps = [JobStep(READS, streams[:1], 0, 'alone'), JobStep(READS, streams, 0, 'together')]
     text = shown(steps, [result(READS, [100]), result(READS, [60, 7])])
     rows = [line.split()[:5] for line in text.splitlines() if line.startswith('reads')]
     assert rows == [['reads', 'osd.1', 'alone', 'read', '100'],

@@ -8,7 +8,7 @@ import pytest
 from perfguard.probe.jobs import parse_jobs, plan_steps
 from perfguard.probe.placement import naming_of, run_prefix
 from perfguard.probe.types import Target
-from perfguard.probe.wire import (Request, request_from_json, request_to_json,
+from perfguard.probe.wire import (WorkerRequest, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
 
 from ..fakes.probe_runs import repeated
@@ -22,8 +22,8 @@ def test_a_request_for_five_hundred_osds_fits_into_a_pipe() -> None:
     leads = {'1.%x' % pg: pg * 7 % 500 for pg in range(65536)}
     steps = plan_steps(jobs, target, 3)
     assert len(steps) == 500 * 18
-    request = Request('p', run_prefix(7), 'client.x', 'AQ', 'm', steps=steps,
-                      naming=naming_of(7, jobs, target, leads, 1, 65536))
+    request = WorkerRequest('p', run_prefix(7), 'client.x', 'AQ', 'm', steps=steps,
+                            naming=naming_of(7, jobs, target, leads, 1, 65536))
     line = json.dumps(request_to_json(request))
     assert len(line) < PIPE_BYTES
     assert request_from_json(json.loads(line)) == request

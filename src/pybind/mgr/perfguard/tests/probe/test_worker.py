@@ -14,14 +14,14 @@ import pytest
 from perfguard.probe import worker
 from perfguard.probe.jobs import plan_steps
 from perfguard.probe.placement import all_names, named, naming_from_json, naming_of, naming_to_json
-from perfguard.probe.types import BadJob, Job, Step, StepResult, Stream, Target
-from perfguard.probe.wire import (Request, request_from_json, request_to_json,
+from perfguard.probe.types import BadJob, Job, JobStep, StepResult, Stream, Target
+from perfguard.probe.wire import (WorkerRequest, request_from_json, request_to_json,
                                   step_result_from_json, step_result_to_json)
 from perfguard.probe.worker.cleaning import (Cleaned, SLICES, Swept, remove, sweep_names,
                                              sweep_slices)
-from perfguard.probe.worker.engine import ERRORS_MAX, Flows, Offsets, Window
+from perfguard.probe.worker.engine import ERRORS_MAX, PythonStreams, Offsets, Timing
 from perfguard.probe.worker.objects import Batch, Payload, prefill
-from perfguard.probe.worker.protocol import Cancelled, Ear, Failed
+from perfguard.probe.worker.protocol import Cancelled, Input, Failed
 from perfguard.probe.worker.work import Stepping
 
 SECOND_NS = 10 ** 9
@@ -34,7 +34,7 @@ def job(rw='randread', **fields):
 
 
 def step(a_job, streams=1):
-    return Step(a_job, tuple(Stream('s%d' % one, tuple(
+    return JobStep(a_job, tuple(Stream('s%d' % one, tuple(
         '%s%d-%d' % (PREFIX, one, number) for number in range(a_job.nrfiles)))
         for one in range(streams)))
 
@@ -113,15 +113,15 @@ def filled(ioctx, a_step, payload):
     return ioctx
 
 
-def window(ramp=0.0, runtime=60.0):
+def timing(ramp=0.0, runtime=60.0):
     now = time.monotonic_ns()
-    return Window(now, now + int(ramp * SECOND_NS), now + int((ramp + runtime) * SECOND_NS))
+    return Timing(now, now + int(ramp * SECOND_NS), now + int((ramp + runtime) * SECOND_NS))
 
 
 def flows(a_job, ioctx=None, when=None, streams=1):
     a_step, payload = step(a_job, streams), Payload(1, a_job.object_bytes)
     ioctx = filled(ioctx or FakeIoctx(), a_step, payload)
-    found = Flows(ioctx, a_step, payload, when or window(), 1)
+    found = PythonStreams(ioctx, a_step, payload, when or timing(), 1)
     found.start()
     return found, ioctx
 
@@ -171,7 +171,7 @@ def test_the_depth_is_kept(rw):
 
 
 def test_operations_that_begin_in_the_ramp_do_not_count():
-    streams, ioctx = flows(job(iodepth=3), when=window(ramp=0.05))
+    streams, ioctx = flows(job(iodepth=3), when=timing(ramp=0.05))
     time.sleep(0.06)
     ioctx.answer(3)
     assert streams.results()[0].read.ios == 0
@@ -225,11 +225,11 @@ def test_a_stream_that_only_fails_ends():
 
 def test_a_step_whose_osd_hangs_ends_in_time():
     a_job = job('randread', runtime=30.0)
-    when = window(runtime=30.0)
+    when = timing(runtime=30.0)
     streams, ioctx = flows(a_job, when=when)
     begin = time.monotonic()
     told: List[Any] = []
-    result = Stepping(streams, when, begin + 1.3, Ear()).run(
+    result = Stepping(streams, when, begin + 1.3, Input()).run(
         lambda: told.append('run'), lambda number, row: told.append((number, row)))
     assert 1.2 < time.monotonic() - begin < 2.0
     assert told == ['run', (0, (0, 0, 0, 0))]
@@ -240,7 +240,7 @@ def test_a_step_whose_osd_hangs_ends_in_time():
 
 
 def test_a_rate_that_cannot_be_kept_does_not_keep_the_worker_busy():
-    when = window(runtime=0.4)
+    when = timing(runtime=0.4)
     streams, _ = flows(job(rate_iops=100_000, iodepth=1), when=when)
     paces: List[int] = []
     pace = streams.pace
@@ -250,18 +250,18 @@ def test_a_rate_that_cannot_be_kept_does_not_keep_the_worker_busy():
         return pace()
 
     streams.pace = counted
-    Stepping(streams, when, time.monotonic() + 0.4, Ear()).run(lambda: None, lambda *row: None)
+    Stepping(streams, when, time.monotonic() + 0.4, Input()).run(lambda: None, lambda *row: None)
     assert 10 < len(paces) < 2000
 
 
 def test_cancelled_step():
-    when = window(runtime=30.0)
+    when = timing(runtime=30.0)
     streams, _ = flows(job(), when=when)
-    ear = Ear()
-    ear.cancel('slow ops')
-    ear.cancel('too late')
+    commands = Input()
+    commands.cancel('slow ops')
+    commands.cancel('too late')
     begin = time.monotonic()
-    result = Stepping(streams, when, begin + 30, ear).run(lambda: None, lambda *row: None)
+    result = Stepping(streams, when, begin + 30, commands).run(lambda: None, lambda *row: None)
     assert result.cut_short == 'slow ops' and time.monotonic() - begin < 1.5
 
 
@@ -393,7 +393,7 @@ def test_a_listing_that_hangs_keeps_what_came_before():
 def request(**fields):
     usual: Dict[str, Any] = {'pool': 'p', 'prefix': PREFIX, 'entity': 'client.x', 'key': 'AQ',
                              'mon_host': 'm', 'steps': (step(job(), 2),)}
-    return Request(**{**usual, **fields})
+    return WorkerRequest(**{**usual, **fields})
 
 
 def test_requests_go_and_come():

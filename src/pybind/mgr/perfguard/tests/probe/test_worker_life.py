@@ -12,9 +12,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
-from perfguard.probe.types import Job, Json, Step, Stream
-from perfguard.probe.wire import Request, SWEEP, request_to_json
-from perfguard.probe.worker.protocol import Cancelled, Ear, Failed
+from perfguard.probe.types import Job, Json, JobStep, Stream
+from perfguard.probe.wire import WorkerRequest, SWEEP, request_to_json
+from perfguard.probe.worker.protocol import Cancelled, Input, Failed
 
 from .test_worker import FakeIoctx
 
@@ -93,7 +93,7 @@ class Handle:
 
 
 class Said:
-    """A mouth that remembers."""
+    """A output that remembers."""
 
     def __init__(self) -> None:
         self.lines: List[Json] = []
@@ -138,28 +138,29 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
         sys.modules.pop('perfguard.probe.worker.%s' % name, None)
 
 
-def request(rw: str = 'randread', steps: int = 1, **fields: Any) -> Request:
+def request(rw: str = 'randread', steps: int = 1, **fields: Any) -> WorkerRequest:
     job = Job(name='j', rw=rw, bs=4096, iodepth=2, size=2 << 14, nrfiles=2, runtime=0.1)
     streams = (Stream('s', tuple('%s%d' % (PREFIX, number) for number in range(2))),)
     given: Dict[str, Any] = dict(
         pool='rbd', prefix=PREFIX, entity='client.p', key='secret', mon_host='127.0.0.1',
-        steps=steps * (Step(job, streams),), limit_seconds=20.0, engine='python')
-    return Request(**{**given, **fields})
+        steps=steps * (JobStep(job, streams),), limit_seconds=20.0, engine='python')
+    return WorkerRequest(**{**given, **fields})
 
 
 class Listing:
     """All that there is, in the first slice."""
 
-    def __init__(self, given: Request) -> None:
+    def __init__(self, given: WorkerRequest) -> None:
         pass
 
     def slice(self, number: int) -> List[str]:
         return [] if number else list(Handle.newest.ioctx.objects)
 
 
-def ran(worker: Any, given: Request, ear: Optional[Ear] = None) -> Tuple[str, Said]:
+def ran(worker: Any, given: WorkerRequest, commands: Optional[Input] = None) -> Tuple[str, Said]:
     said = Said()
-    return worker.work.Work(given, said, ear or Ear(), worker.work.time.monotonic()).run(), said
+    began = worker.work.time.monotonic()
+    return worker.work.Work(given, said, commands or Input(), began).run(), said
 
 
 # ---- connection
@@ -254,34 +255,34 @@ def test_a_prefill_that_fails_is_an_error_and_is_cleaned_up(
 
 def test_a_cancelled_run_measures_nothing_and_is_cleaned_up(
         worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ear = Ear()
+    commands = Input()
     write = Ioctx.aio_write_full
 
     def write_and_cancel(self: Ioctx, name: str, data: bytes, oncomplete: Any) -> None:
         write(self, name, data, oncomplete)
-        ear.cancel('cancelled by command')
+        commands.cancel('cancelled by command')
 
     monkeypatch.setattr(Ioctx, 'aio_write_full', write_and_cancel)
-    state, said = ran(worker, request(), ear)
+    state, said = ran(worker, request(), commands)
     assert state == 'cancelled' and said.of('result') == []
     assert said.of('cleaned')[0]['left'] == 0 and Handle.newest.ioctx.objects == {}
 
 
 def test_a_connection_that_hangs_can_be_cancelled(worker: Any,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    hang, ear = threading.Event(), Ear()
+    hang, commands = threading.Event(), Input()
     monkeypatch.setattr(Handle, 'hangs', hang)
-    ear.cancel('cancelled by command')
+    commands.cancel('cancelled by command')
     try:
         with pytest.raises(Cancelled):
-            ran(worker, request(), ear)
+            ran(worker, request(), commands)
     finally:
         hang.set()
 
 
 def test_the_native_engine_is_taken_where_it_can_be(
         worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_core(given: Request) -> None:
+    def no_core(given: WorkerRequest) -> None:
         raise Failed(errno.ENOENT, 'not built')
 
     monkeypatch.setattr(worker.work, 'Core', no_core)
@@ -306,7 +307,7 @@ def life(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         codes.append(code)
         raise Ended()
 
-    monkeypatch.setattr(main, 'Mouth', lambda: said)
+    monkeypatch.setattr(main, 'Output', lambda: said)
     monkeypatch.setattr(main.os, '_exit', end)
     monkeypatch.setattr(main.signal, 'signal', lambda number, handler: None)
     monkeypatch.setattr(main.signal, 'setitimer', lambda which, seconds: timers.append(seconds))
@@ -314,7 +315,7 @@ def life(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         start=lambda: timers.append(seconds), daemon=False))
 
     def play(document: Any) -> Tuple[int, Said, List[float]]:
-        monkeypatch.setattr(main.Ear, 'request', lambda self: document)
+        monkeypatch.setattr(main.Input, 'request', lambda self: document)
         with pytest.raises(Ended):
             main.main()
         return codes[0], said, timers
@@ -368,11 +369,11 @@ def test_sigterm_cancels_in_a_thread_of_its_own(
         worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: Dict[int, Any] = {}
     monkeypatch.setattr(worker.main.signal, 'signal', handlers.__setitem__)
-    ear = Ear()
-    worker.main._signals(ear)
+    commands = Input()
+    worker.main._signals(commands)
     assert handlers[signal.SIGINT] == handlers[signal.SIGHUP] == signal.SIG_IGN
     handlers[signal.SIGTERM](signal.SIGTERM, None)
-    assert ear.cancelled.wait(10.0) and ear.reason == 'terminated'
+    assert commands.cancelled.wait(10.0) and commands.reason == 'terminated'
 
 
 def test_a_process_that_is_late_says_so_and_ends(
