@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs that later runs of the same jobs on the same target are held against."""
+"""Baselines: runs that later runs of the same jobs on the same target are compared with."""
+from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import warning
 from .compare import RunComparison, NothingInCommon, compare
-from .records import RunHistory, RunRecord, differences
+from .records import RunRecord, differences
 from .stats import JobWords, job_words
+from .schedule import Schedule, schedule_from_json, schedule_to_json
 from .types import BadJob, Json
 
 CHECK = 'PERFGUARD_PROBE_REGRESSION'
@@ -65,16 +67,31 @@ class Regression(NamedTuple):
     lines: Tuple[str, ...]
 
 
-def regressions(baselines: Baselines, history: RunHistory) -> Tuple[Regression, ...]:
-    """Of the last run of each baseline's key that is done; the next one that is not slower ends
-    it, and so does a new baseline."""
-    last: Dict[int, RunRecord] = {}
-    for record in history.all():
-        run_id = baselines.of(record)
-        if run_id is not None and record.ended_well and record.id > run_id:
-            last[run_id] = record
-    found = [regression(history.get(run_id), record) for run_id, record in sorted(last.items())]
-    return tuple(each for each in found if each is not None)
+@dataclass(frozen=True)
+class ProbeSettings:
+    """What operators have set up, and what is slower than its baseline."""
+    schedules: Tuple[Schedule, ...] = ()
+    baselines: Baselines = Baselines()
+    regressions: Tuple[Regression, ...] = ()
+    #: When each schedule last began a probe. Not read off the records: those may be forgotten,
+    #: or still be on their way from the database.
+    begun: Mapping[str, float] = field(default_factory=dict)
+
+
+def settings_to_json(settings: ProbeSettings) -> Json:
+    return {'schedules': [schedule_to_json(each) for each in settings.schedules],
+            'baselines': settings.baselines.to_json(),
+            'regressions': [list(each) for each in settings.regressions],
+            'begun': dict(settings.begun)}
+
+
+def settings_from_json(raw: Mapping[str, Any]) -> ProbeSettings:
+    """Raises BadJob, KeyError, TypeError or ValueError on what is none of ours."""
+    return ProbeSettings(
+        tuple(map(schedule_from_json, raw['schedules'])), baselines_from_json(raw['baselines']),
+        tuple(Regression(int(base), int(run), str(target), tuple(map(str, lines)))
+              for base, run, target, lines in raw['regressions']),
+        {str(name): float(when) for name, when in raw['begun'].items()})
 
 
 def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Regression]:

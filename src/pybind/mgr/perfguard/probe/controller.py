@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The probes at work: orders, schedules, one run at a time, and what is known of earlier ones."""
+"""Carries out orders and schedules of probes, one run at a time, and keeps the records of runs."""
+import collections
 import errno
 import logging
 import zlib
-from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
+from dataclasses import replace
+from functools import partial
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.ports import Cluster, View
-from ..cluster.tool_thread import ToolThread
-from ..cluster.types import OsdPlace, Pool
+from ..cluster.tool_thread import Job, ToolThread
+from ..cluster.types import OsdPlace
 from ..errors import Refused
 from ..events import Event
 from ..holds import Row
@@ -16,9 +18,9 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from .archive import Archive
-from .baseline import Baselines, Regression, baselines_from_json, health_check
-from .expectations import Layout
-from .judge import Judge, Verdict
+from .baseline import (ProbeSettings, Regression, health_check, regression, settings_from_json,
+                       settings_to_json)
+from .expectations import Layout, layout_of
 from .limits import limit_seconds
 from .osd_bench import StoreRun
 from .plan import (Draft, Named, NewSchedule, RunId, RunOrder, draft, order_of_words, reasons,
@@ -29,7 +31,7 @@ from .report import Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
 from .run import ProbeRun, RunPlan
-from .schedule import Schedule, due, schedule_from_json, schedule_of, schedule_to_json
+from .schedule import Attempts, due, schedule_of, schedule_to_json
 from .types import BadJob, NAMESPACE, PREFIX
 
 log = logging.getLogger(__name__)
@@ -45,42 +47,27 @@ SETTINGS = 'probe-settings'
 JOURNAL_VERSION = 1
 #: Report periods of the OSDs after a run in which its operations are still reported.
 FELT_PERIODS = 3.0
-#: Seconds after which a schedule that could not be met is tried again, within its window.
-AGAIN_SECONDS = 60.0
 #: Seconds that the archive has at the end of the module.
 CLOSE_SECONDS = 2.0
 #: Seconds of cleaning up after which operators are told what is in its way: a sweep takes 20.
 LEFT_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class ProbeSettings:
-    """What operators have set up, and what is slower than its baseline."""
-    schedules: Tuple[Schedule, ...] = ()
-    baselines: Baselines = Baselines()
-    regressions: Tuple[Regression, ...] = ()
-    #: When each schedule last began a probe. Not read off the records: those may be forgotten,
-    #: or still be on their way from the database.
-    begun: Mapping[str, float] = field(default_factory=dict)
-
-
-def settings_to_json(settings: ProbeSettings) -> Json:
-    return {'schedules': [schedule_to_json(each) for each in settings.schedules],
-            'baselines': settings.baselines.to_json(),
-            'regressions': [list(each) for each in settings.regressions],
-            'begun': dict(settings.begun)}
-
-
-def settings_from_json(raw: Mapping[str, Any]) -> ProbeSettings:
-    """Raises BadJob, KeyError, TypeError or ValueError on what is none of ours."""
-    return ProbeSettings(
-        tuple(map(schedule_from_json, raw['schedules'])), baselines_from_json(raw['baselines']),
-        tuple(Regression(int(base), int(run), str(target), tuple(map(str, lines)))
-              for base, run, target, lines in raw['regressions']),
-        {str(name): float(when) for name, when in raw['begun'].items()})
-
-
 class Probing:
+    """Runs probes, one at a time: from an order of an operator or a schedule until nothing of the
+    probe is left on the cluster.
+
+    1. Order. A draft (plan.py) says what the run does and why it may not begin now.
+    2. PREPARING. The cephx user and, unless the operator names a pool, a pool are journalled and
+       created (resources.py).
+    3. RUNNING. A worker process does the I/O. A stop condition, a campaign or "probe cancel" ends
+       it (run.py).
+    4. CLEANING. Objects, pool and user are removed, and options of the mons are restored. After a
+       failover the next mgr continues here.
+    5. DONE, FAILED, CANCELLED or ABORTED. The record is kept (archive.py), the journal is removed,
+       and the run is compared with its baseline.
+    """
+
     def __init__(self, cluster: Cluster, store: Store, archive: Archive,
                  note: Callable[[Event], None], tools: ToolThread,
                  kept: Callable[[], bool] = lambda: True) -> None:
@@ -92,7 +79,10 @@ class Probing:
         self._archive = archive
         self._note = note
         self._history = RunHistory()
-        self._judge = Judge()
+        #: Runs that are to be compared with their baselines, and the comparison that is computed:
+        #: baseline, run, and what is slower.
+        self._to_compare: Deque[Tuple[RunRecord, RunRecord]] = collections.deque()
+        self._comparing: Optional[Tuple[int, int, Job[Optional[Regression]]]] = None
         self._settings = ProbeSettings()
         #: Why the journal and the settings in the store cannot be read; '': they can.
         self._foreign_journal = self._foreign_settings = ''
@@ -104,11 +94,7 @@ class Probing:
         self._cleaning_since = 0.0
         #: When the last run ended.
         self._ended = float('-inf')
-        #: When each schedule was last tried, and why it was refused.
-        self._tried: Dict[str, float] = {}
-        self._refused: Dict[str, str] = {}
-        #: Those whose refusal was told since their window opened.
-        self._told: Set[str] = set()
+        self._attempts = Attempts()
         #: Epoch and CRUSH version, where the OSDs stood then, and what pools were spread over.
         self._placed = (-1, -1)
         self._places: Mapping[int, OsdPlace] = {}
@@ -260,7 +246,7 @@ class Probing:
             run, PREPARING, given.profile, given.target, now, trigger=given.order.trigger,
             setting=setting_of(self._cluster.release(), 0 if given.order.store else given.pg_num,
                                self._cluster.config_entries(),
-                               self._cluster.drives(_osds_at_work(given, seen)).values()))
+                               self._cluster.drives(given.osds_at_work(seen)).values()))
         if given.order.store:
             self._keep(None)
             self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)
@@ -357,14 +343,8 @@ class Probing:
         self._draft(order.run, seen, view, options, moving)
         others = tuple(each for each in self._settings.schedules if each.name != made.name)
         self._set(schedules=others + (made,))
-        self._forget_schedule(made.name)
+        self._attempts.forget(made.name)
         return {**schedule_to_json(made), 'message': 'scheduled'}
-
-    def _forget_schedule(self, name: str) -> None:
-        """What came of its earlier attempts."""
-        self._tried.pop(name, None)
-        self._refused.pop(name, None)
-        self._told.discard(name)
 
     def _drop_schedule(self, name: str) -> Json:
         self._check_settings()
@@ -374,7 +354,7 @@ class Probing:
                           % name)
         self._set(schedules=kept, begun={each: when for each, when in self._settings.begun.items()
                                          if each != name})
-        self._forget_schedule(name)
+        self._attempts.forget(name)
         return {'name': name, 'message': 'dropped'}
 
     # ---- one turn
@@ -383,8 +363,7 @@ class Probing:
              closing: bool = False) -> None:
         """`closing`: no schedule begins a run."""
         self._history.put_loaded(self._archive.collect())
-        for verdict in self._judge.verdicts():
-            self._take_verdict(verdict)
+        self._compare_next()
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
         if self._run is not None:
@@ -394,11 +373,7 @@ class Probing:
 
     def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
         names = due(self._settings.schedules, self._settings.begun, seen.now)
-        self._told &= set(names)
-        for name in names:
-            if 0.0 <= seen.now - self._tried.get(name, float('-inf')) < AGAIN_SECONDS:
-                continue
-            self._tried[name] = seen.now
+        for name in self._attempts.next_ones(names, seen.now):
             words = next(each.words for each in self._settings.schedules if each.name == name)
             try:
                 given = self._draft(order_of_words(dict(words), name), seen, view, options, moving)
@@ -411,14 +386,11 @@ class Probing:
                 self._put_off(name, 'internal error: %r' % error)
             else:
                 self._set(begun={**self._settings.begun, name: seen.now})
-                self._refused.pop(name, None)
+                self._attempts.forget(name)
                 return
 
     def _put_off(self, name: str, why: str) -> None:
-        """Told once a window: the reason may hold for hours, with other numbers each time."""
-        self._refused[name] = why
-        if name not in self._told:
-            self._told.add(name)
+        if self._attempts.refused(name, why):
             self._note(Event('refused', 'scheduled probe %s' % name, why))
 
     def _follow(self, run: Run, seen: Observation, view: View, moving: bool) -> None:
@@ -461,9 +433,9 @@ class Probing:
         self._store.remove(JOURNAL)
         self._note(Event('probe', 'probe %d is %s' % (record.id, state), message))
         if state == DONE:
-            self._hold_against_baseline(record)
+            self._compare_with_baseline(record)
 
-    def _hold_against_baseline(self, record: RunRecord) -> None:
+    def _compare_with_baseline(self, record: RunRecord) -> None:
         """Where the database has brought the baseline; otherwise nothing is known of it."""
         base = self._settings.baselines.of(record)
         known = None if base is None else self._history.get(base)
@@ -475,17 +447,33 @@ class Probing:
             self._note(Event('probe', 'probe %d cannot be compared with its baseline %d'
                              % (record.id, known.id), '; '.join(other)))
         else:
-            self._judge.ask(known, record)
+            self._to_compare.append((known, record))
 
-    def _take_verdict(self, verdict: Verdict) -> None:
-        """Unless the baseline or the run was dropped meanwhile."""
-        base, found = verdict.baseline, verdict.regression
-        if base not in self._settings.baselines.ids or self._history.get(verdict.run) is None:
+    def _compare_next(self) -> None:
+        """One comparison after the other, in the thread of the tools: a run on many OSDs takes
+        seconds."""
+        if self._comparing is not None and self._comparing[2].done:
+            base, run, job = self._comparing
+            self._comparing = None
+            try:
+                self._take_comparison(base, run, job.result())
+            except Exception:
+                log.exception('cannot compare probe %d with probe %d', run, base)
+        if self._comparing is None and self._to_compare:
+            known, record = self._to_compare[0]
+            job_or_none = self._tools.submit(partial(regression, known, record))
+            if job_or_none is not None:
+                self._to_compare.popleft()
+                self._comparing = known.id, record.id, job_or_none
+
+    def _take_comparison(self, base: int, run: int, found: Optional[Regression]) -> None:
+        """Unless the baseline or the run was removed meanwhile."""
+        if base not in self._settings.baselines.ids or self._history.get(run) is None:
             return
         others = tuple(each for each in self._settings.regressions if each.baseline != base)
         if found is not None:
             self._note(Event('probe', 'probe %d is slower than its baseline %d'
-                             % (verdict.run, base), found.lines[0]))
+                             % (run, base), found.lines[0]))
         self._set(regressions=others if found is None else others + (found,))
 
     def _drop_outlived(self, options: Options, now: float) -> None:
@@ -528,16 +516,16 @@ class Probing:
         if record is not None and run is not None:
             record = replace(record, state=run.state, started=run.started or 0.0,
                              steps=run.steps, results=run.in_order(), messages=(run.text,))
-        self._look_where_all_is(seen)
+        self._update_places(seen)
         self.probed = Probed(
             records=tuple(self._history.all()), running=record,
-            schedules=self._settings.schedules, refused=dict(self._refused),
+            schedules=self._settings.schedules, refused=dict(self._attempts.reasons),
             baselines=self._settings.baselines, regressions=self._settings.regressions,
             places=self._places, layouts=self._layouts, kept_in=self._archive.place,
             unread=self._archive.unread,
             verdicts=self._verdicts)
 
-    def _look_where_all_is(self, seen: Observation) -> None:
+    def _update_places(self, seen: Observation) -> None:
         """Again when OSDMap or CRUSH have changed: it takes a look at each OSD for each pool."""
         key = (seen.osdmap.epoch, seen.crush_version)
         if key == self._placed:
@@ -552,24 +540,6 @@ class Probing:
                          for pool in seen.osdmap.pools.values()}
 
 
-def layout_of(pool: Pool, seen: Observation) -> Layout:
-    """For what is expected of a pool."""
-    osds = sum(1 for osd in seen.osdmap.osds if seen.crush.weight_of(pool.crush_rule, osd) > 0.0)
-    if pool.erasure:
-        return Layout(osds, data_chunks=pool.data_shards,
-                      coding_chunks=pool.size - pool.data_shards)
-    return Layout(osds, pool.size)
-
-
 def progress_id(run: int) -> str:
     """The same in every mgr, so that one takes over the event of another."""
     return 'perfguard-probe-%d' % run
-
-
-def _osds_at_work(given: Draft, seen: Observation) -> List[int]:
-    """Those that are probed one by one; else all under the pool's rule, or all in CRUSH."""
-    if given.target.osds:
-        return list(given.target.osds)
-    weights = seen.crush.weights()
-    return sorted(osd for osd in seen.osdmap.osds if weights.get(osd, 0.0) > 0.0 and (
-        given.pool is None or seen.crush.weight_of(given.pool.crush_rule, osd) > 0.0))

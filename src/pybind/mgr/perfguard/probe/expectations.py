@@ -7,6 +7,8 @@ one OSD; depth-1 operations average over OSDs, deep queues and linear I/O add up
 """
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..cluster.types import Pool
+from ..observation import Observation
 from ..watch.peers import median
 from .records import RunRecord
 from .stats import WRITE, Key, Repetition, rate_text, label, measured
@@ -55,6 +57,15 @@ class Layout(NamedTuple):
     #: Of an erasure coded pool: k and m; 0: it is replicated.
     data_chunks: int = 0
     coding_chunks: int = 0
+
+
+def layout_of(pool: Pool, seen: Observation) -> Layout:
+    """For what is expected of a pool."""
+    osds = sum(1 for osd in seen.osdmap.osds if seen.crush.weight_of(pool.crush_rule, osd) > 0.0)
+    if pool.erasure:
+        return Layout(osds, data_chunks=pool.data_shards,
+                      coding_chunks=pool.size - pool.data_shards)
+    return Layout(osds, pool.size)
 
 
 class _Wanted(NamedTuple):

@@ -205,14 +205,6 @@ def fio_json(run: Mapping[str, Any], steps: Sequence[JobStep],
     return {**document, **{key: value for key, value in run.items() if key not in document}}
 
 
-def one_job(document: Json, name: str) -> Json:
-    """The document of one job only: many readers of fio's JSON take all entries of a file for
-    the threads of one job. Without entries if there is no such job."""
-    jobs = [job for job in document['jobs'] if job['jobname'] == name]
-    return {**document, 'jobs': jobs,
-            'global options': _shared([job['job options'] for job in jobs])}
-
-
 def _shared(options: Sequence[Mapping[str, str]]) -> Dict[str, str]:
     """What all jobs have in common, but the name."""
     first = options[0] if options else {}

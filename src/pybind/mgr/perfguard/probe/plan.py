@@ -146,6 +146,14 @@ class Draft:
     def steps(self) -> Tuple[JobStep, ...]:
         return plan_steps(self.jobs, self.target, self.repeat)
 
+    def osds_at_work(self, seen: Observation) -> List[int]:
+        """Those that are probed one by one; else all under the pool's rule, or all in CRUSH."""
+        if self.target.osds:
+            return list(self.target.osds)
+        weights = seen.crush.weights()
+        return sorted(osd for osd in seen.osdmap.osds if weights.get(osd, 0.0) > 0.0 and (
+            self.pool is None or seen.crush.weight_of(self.pool.crush_rule, osd) > 0.0))
+
     def naming(self, run: int) -> Callable[[Pool, View], Naming]:
         """For ProbeRun's Plan."""
         return lambda pool, view: _naming(run, self.jobs, self.target, pool, view)

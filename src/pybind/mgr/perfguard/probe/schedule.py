@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Probes that run by themselves: when each is due."""
+"""Scheduled probes: when each is due, and what came of the attempts to begin it."""
 import re
 import time
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Iterable, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 
 from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
 from .types import BadJob, Json
@@ -16,6 +16,8 @@ DEFAULTS = {'begin_time': '0000', 'end_time': '2400', 'begin_weekday': '0', 'end
 MAX_DAYS = 366
 #: "command" is the trigger of what no schedule began.
 RESERVED = frozenset({'command'})
+#: Seconds after which a schedule whose probe was refused is tried again, within its window.
+AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -91,3 +93,36 @@ def _day_of_window(when: Window, at: float) -> int:
     today = date(local.tm_year, local.tm_mon, local.tm_mday).toordinal()
     over_midnight = 60 * local.tm_hour + local.tm_min < when.begin_minute % DAY_MINUTES
     return today - over_midnight
+
+
+class Attempts:
+    """When scheduled probes were last tried, and why they could not begin."""
+
+    def __init__(self) -> None:
+        self._tried: Dict[str, float] = {}
+        #: Schedules whose refusal was reported since their window opened.
+        self._reported: Set[str] = set()
+        self.reasons: Dict[str, str] = {}
+
+    def next_ones(self, due_names: Iterable[str], now: float) -> Iterator[str]:
+        """Those of the schedules that are due that are tried now."""
+        names = list(due_names)
+        self._reported &= set(names)
+        for name in names:
+            if not 0.0 <= now - self._tried.get(name, float('-inf')) < AGAIN_SECONDS:
+                self._tried[name] = now
+                yield name
+
+    def refused(self, name: str, why: str) -> bool:
+        """Whether to report it: once in a window, for the reason may hold for hours, with other
+        numbers each time."""
+        self.reasons[name] = why
+        known = name in self._reported
+        self._reported.add(name)
+        return not known
+
+    def forget(self, name: str) -> None:
+        """It has begun, or was changed or removed."""
+        self._tried.pop(name, None)
+        self.reasons.pop(name, None)
+        self._reported.discard(name)

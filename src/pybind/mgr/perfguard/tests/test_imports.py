@@ -21,7 +21,7 @@ PARTS: Mapping[str, FrozenSet[str]] = {
 #: Modules of jobs that may touch the store, beside controllers.
 STORES = frozenset({'probe.archive', 'rebalance.campaign_store', 'rebalance.crush_orders'})
 #: Modules of jobs that may start threads or processes, beside controllers.
-THREADS = frozenset({'probe.archive', 'probe.child', 'probe.judge'})
+THREADS = frozenset({'probe.archive', 'probe.child'})
 IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',
                 'tempfile', 'threading', 'urllib'})
 #: The process that does the I/O of probes is no part of the mgr.

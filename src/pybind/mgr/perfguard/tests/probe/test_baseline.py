@@ -2,11 +2,12 @@
 """Baselines, and the health check about runs that are slower."""
 import json
 from dataclasses import replace
+from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.probe.baseline import (CHECK, Baselines, baselines_from_json, health_check,
-                                      regressions)
+from perfguard.probe.baseline import (CHECK, Baselines, Regression, baselines_from_json,
+                                      health_check, regression)
 from perfguard.probe.records import RunHistory, RunRecord
 from perfguard.probe.types import BadJob, Target
 
@@ -24,6 +25,17 @@ def history(*records: RunRecord) -> RunHistory:
     for record in records:
         found.put(record)
     return found
+
+
+def regressions(baselines: Baselines, history: RunHistory) -> Tuple[Regression, ...]:
+    """Of the last run of each baseline's key that is done, as the controller keeps them."""
+    last: Dict[int, RunRecord] = {}
+    for record in history.all():
+        run_id = baselines.of(record)
+        if run_id is not None and record.ended_well and record.id > run_id:
+            last[run_id] = record
+    found = [regression(history.get(run_id), record) for run_id, record in sorted(last.items())]
+    return tuple(each for each in found if each is not None)
 
 
 def test_a_slower_run_is_told_and_a_good_one_ends_it() -> None:

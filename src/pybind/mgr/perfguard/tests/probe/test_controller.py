@@ -10,8 +10,10 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe import plan
+from perfguard.probe import baseline, controller
 from perfguard.probe.baseline import CHECK
-from perfguard.probe.controller import AGAIN_SECONDS, FELT_PERIODS, JOURNAL, SETTINGS
+from perfguard.probe.controller import FELT_PERIODS, JOURNAL, SETTINGS
+from perfguard.probe.schedule import AGAIN_SECONDS
 from perfguard.probe.plan import Named, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
 
@@ -300,6 +302,39 @@ def test_a_regression_through_failovers(speed: Dict[str, int]) -> None:
     speed['iops'] = 1000
     ran(driver, REPEATED)
     assert CHECK not in driver.cluster.checks
+
+
+def test_a_comparison_waits_for_the_thread_of_the_tools(speed: Dict[str, int]) -> None:
+    driver = ProbeDriver()
+    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    speed['iops'] = 300
+    run = int(driver.give(REPEATED)['id'])
+    driver.run_until(lambda: driver.state(run) == 'running', 120)
+    driver.tools.late = True
+    driver.finish()
+    driver.run(3)
+    assert CHECK not in driver.cluster.checks
+    driver.tools.work()
+    driver.turn()
+    assert CHECK in driver.cluster.checks
+
+
+def test_a_comparison_that_fails_does_not_prevent_the_next(
+        speed: Dict[str, int], monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def computed(known: Any, record: Any) -> Any:
+        if record.id == 2:
+            raise ValueError('odd')
+        return baseline.regression(known, record)
+
+    monkeypatch.setattr(controller, 'regression', computed)
+    driver = ProbeDriver()
+    driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
+    speed['iops'] = 300
+    ran(driver, REPEATED)
+    assert CHECK not in driver.cluster.checks
+    assert 'cannot compare probe 2 with probe 1' in caplog.text
+    ran(driver, REPEATED)
+    assert CHECK in driver.cluster.checks
 
 
 @pytest.mark.parametrize('order', [RunId('probe baseline rm', 1), RunId('probe rm', 2),

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Set
 
 import pytest
 
-from perfguard.probe.fio_json import direction, fio_json, one_job, share_below
+from perfguard.probe.fio_json import direction, fio_json, share_below
 from perfguard.probe.types import (Direction, Job, Json, Quantiles, Second, JobStep, Stream,
                                    StreamResult)
 
@@ -202,16 +202,12 @@ def test_global_options_are_what_all_jobs_share() -> None:
     found = two_jobs()
     assert 'rw' not in found['global options'] and 'name' not in found['global options']
     assert found['global options']['bs'] == '4096'
-    only = one_job(found, 'writes')
-    assert [job['jobname'] for job in only['jobs']] == ['writes']
-    assert only['global options']['rw'] == 'randwrite' and only['id'] == 7
-    assert one_job(found, 'none')['jobs'] == []
 
 
 def test_readers_find_their_keys() -> None:
     """What fio-plot (1.1.21), the Ceph Benchmarking Tool's post processing and its
     fio-parse-jsons.py look up, in the document of one job."""
-    found = one_job(two_jobs(), 'reads')
+    found = fio_json(RUN, *repeated(READ, [100]))
     shared = found['global options']
     assert int(shared['iodepth']) == 3 and int(shared['numjobs']) == 1 and shared['runtime'] == '2'
     # The Ceph Benchmarking Tool takes blocks for bytes, once it has cut off one letter.

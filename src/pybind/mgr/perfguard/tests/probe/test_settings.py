@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from perfguard.probe.baseline import Baselines, Regression
-from perfguard.probe.controller import ProbeSettings, settings_from_json, settings_to_json
+from perfguard.probe.baseline import (Baselines, ProbeSettings, Regression, settings_from_json,
+                                      settings_to_json)
 from perfguard.probe.schedule import schedule_of
 
 from ..fakes.probe_records import LATENCY, run, step
