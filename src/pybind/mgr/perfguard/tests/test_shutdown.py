@@ -85,7 +85,8 @@ def test_mitigation_and_probes_list_theirs() -> None:
         'ceph config set osd/class:hdd osd_max_backfills 3',
         'ceph config rm osd osd_recovery_sleep',
         'ceph osd primary-affinity 7 1.0']
-    resources = RunResources(4, 'perfguard-probe-4', True, user=True, allowed={'mon_allow_pool_delete': None})
+    resources = RunResources(4, 'perfguard-probe-4', True, user=True,
+                             allowed={'mon_allow_pool_delete': None})
     commands = [row.restore for row in probe_rows(resources, 5.0)]
     assert commands[0] == 'ceph config rm mon mon_allow_pool_delete'
     assert commands[1].startswith('ceph auth rm client.')
