@@ -116,11 +116,11 @@ def test_one_that_talks_faster_than_it_is_listened_to_waits(
 WORKER = """
 sys.path.insert(0, %r)
 from perfguard.probe.worker.main import _exit
-from perfguard.probe.worker.protocol import Mouth
-mouth = Mouth()
+from perfguard.probe.worker.protocol import Output
+output = Output()
 for index in range(64):
-    mouth.say('result', index=index, data='x' * 65536)
-_exit(mouth, 'done')
+    output.say('result', index=index, data='x' * 65536)
+_exit(output, 'done')
 """ % os.path.abspath(os.path.join(os.path.dirname(process.__file__), '..', '..'))
 
 
