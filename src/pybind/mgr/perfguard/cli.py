@@ -124,7 +124,7 @@ class ProbeCommands:
                   dry_run: bool = False, during_campaign: bool = False,
                   yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
-        """Measure with short I/O: a profile (latency, iops, throughput, quick) or fio's options"""
+        """Measure: a profile (latency, iops, throughput, quick, curve) or options of fio"""
         given = locals()
         return show(self.loop.ask(_run_order(given, consent=yes_i_really_mean_it,
                                              during_campaign=during_campaign, dry_run=dry_run)),
@@ -186,6 +186,12 @@ class ProbeCommands:
                       format: Optional[str] = None) -> CommandResult:
         """Compare two probes: faster, slower, no difference, or cannot tell"""
         return show(self.loop.probed().compared(before, after), format, probe_tables.comparison)
+
+    @read_command('perfguard probe curve')
+    @command
+    def probe_curve(self, run: int, format: Optional[str] = None) -> CommandResult:
+        """Show latency against throughput of a probe with several queue depths, and the knee"""
+        return show(self.loop.probed().curve_json(run), format, probe_tables.curve)
 
     @write_command('perfguard probe baseline set')
     @command

@@ -221,12 +221,19 @@ def _linear(words: Words) -> Tuple[Words, ...]:
     return {'rw': 'write', **words}, {'rw': 'read', **words}
 
 
+#: From one operation in flight to more than any cluster of flash makes good use of.
+_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+#: 39 steps (13 jobs, 3 repetitions) of this are 105 s.
+_CURVE = {**_IOPS, 'runtime': '2', 'ramp_time': '500ms'}
+
 PROFILES: Mapping[str, Sequence[Words]] = {
     'latency': _random({**_LATENCY, **_LONG}),
     'iops': _random({**_IOPS, **_LONG}),
     'throughput': _linear({**_THROUGHPUT, **_LONG}),
     'quick': (*_random({**_LATENCY, **_QUICK}), *_random({**_IOPS, **_QUICK}),
               *_linear({**_THROUGHPUT, **_QUICK, 'nrfiles': '16'})),
+    # For "probe curve".
+    'curve': tuple({'rw': 'randwrite', **_CURVE, 'iodepth': str(depth)} for depth in _DEPTHS),
 }
 DEFAULT_PROFILE = 'quick'
 #: Three runs or more, of which the median is told.

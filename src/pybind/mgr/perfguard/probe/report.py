@@ -8,6 +8,7 @@ from ..cluster.types import OsdPlace
 from ..errors import Refused
 from .baseline import Baselines, Regression
 from .compare import NothingInCommon, compare
+from .curve import NoCurve, curves
 from .expectations import Layout, expect
 from .fio_json import fio_json
 from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
@@ -155,6 +156,23 @@ class Probed:
                      'repetitions': list(line.repetitions),
                      **{name: each._asdict() for name, each in line.estimates.items()}}
                     for line in found.lines]}
+
+    def curve_json(self, run: int) -> Json:
+        """Latency against throughput, of a run that measured at several queue depths."""
+        try:
+            found = curves(self.known(run))
+        except NoCurve as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        return {'id': run, 'curves': [
+            {'label': each.label, 'direction': each.direction, 'osd': each.osd,
+             'points': [{'depth': point.depth, 'iops': point.iops._asdict(),
+                         'latency_ns': point.latency_ns._asdict(),
+                         'p99_ns': point.p99_ns._asdict(),
+                         'client_limited': point.client_limited} for point in each.points],
+             'knee_depth': each.knee.depth, 'peak_depth': each.peak.depth,
+             'last_tenth': None if each.price is None else {
+                 **each.price._asdict(), 'times': each.price.times},
+             'notes': list(each.notes)} for each in found]}
 
     def baselines_json(self) -> Json:
         return {'baselines': [

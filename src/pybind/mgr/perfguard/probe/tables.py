@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Tables and texts that commands show of probes."""
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..tables import bytes_text, plural, seconds_text, table, time_text
 from .jobs import size_text
@@ -72,7 +72,7 @@ def _numbers(name: str, streams: Sequence[Tuple[Json, Json]]) -> List[str]:
     percentiles = [max(each['clat_ns'].get('percentile', {}).get(key, 0) for each in found)
                    for _, key in _PERCENTILES]
     iops = sum(each['iops'] for each in found)
-    return ['%.0f' % iops if iops >= 100 else '%.3g' % iops,
+    return [_rate(iops),
             '%.1f' % (sum(each['bw_bytes'] for each in found) / 1e6), _spread(name, streams),
             *(_ms(value) for value in (mean, *percentiles,
                                        max(each['lat_ns']['max'] for each in found))),
@@ -175,6 +175,37 @@ def comparison(data: Json) -> str:
         'compared with probe %d: %s' % (data['after'], data['before'], data['verdict']), '',
         table(('job', 'verdict', 'why'), rows, left=('job', 'verdict', 'why')),
         *('- ' + note for note in data['notes'])])
+
+
+def curve(data: Json) -> str:
+    return '\n\n'.join(_curve(each) for each in data['curves'])
+
+
+def _curve(one: Json) -> str:
+    marks = {one['peak_depth']: 'peak', one['knee_depth']: 'knee'}
+    rows = [(point['depth'], *_measure(point['iops'], _rate), *_measure(point['latency_ns'], _ms),
+             _ms(point['p99_ns']['median']), marks.get(point['depth'], ''))
+            for point in one['points']]
+    columns = ('depth', 'IOPS', 'low', 'high', 'mean ms', 'low ', 'high ', 'p99 ms', 'remarks')
+    lines = [one['label'], '', table(columns, rows, left=('remarks',)), '']
+    knee = next(point for point in one['points'] if point['depth'] == one['knee_depth'])
+    lines.append('knee: %s IOPS at %s ms (depth %d)' % (
+        _rate(knee['iops']['median']), _ms(knee['latency_ns']['median']), knee['depth']))
+    price = one['last_tenth']
+    if price is not None:
+        lines.append('the last 10 %% of throughput, from %s to %s IOPS, cost %.1f times the '
+                     'latency: %s instead of %s ms' % (
+                         _rate(price['from_iops']), _rate(price['to_iops']), price['times'],
+                         _ms(price['to_latency_ns']), _ms(price['from_latency_ns'])))
+    return '\n'.join([*lines, *('- ' + note for note in one['notes'])])
+
+
+def _measure(measure: Json, text: Callable[[float], str]) -> List[str]:
+    return [text(measure[name]) for name in ('median', 'low', 'high')]
+
+
+def _rate(iops: float) -> str:
+    return '%.0f' % iops if iops >= 100 else '%.3g' % iops
 
 
 def baselines(data: Json) -> str:

@@ -130,7 +130,7 @@ _MAP = (Field('crush_map', STRING, 'As text, or compiled and in base64', require
         Field('prior_version', INTEGER, 'Refuse unless this is the current CRUSH version'))
 
 _TARGET = (
-    Field('profile', STRING, 'latency, iops, throughput or quick'),
+    Field('profile', STRING, 'latency, iops, throughput, quick or curve'),
     Field('pool', STRING, 'Pool to measure; default: a pool that the probe creates'),
     Field('osd', TEXT, 'OSDs to measure one at a time: IDs, or all'),
     Field('host', STRING, 'Host whose OSDs to measure'),
@@ -246,6 +246,7 @@ ROUTES: Tuple[Route, ...] = (
          Field('before', INTEGER, 'ID of the earlier probe', required=True),
          Field('after', INTEGER, 'ID of the later probe', required=True)),
     _get('/probe/{run}', 'probe_show', 'Show the results of a probe', _RUN),
+    _get('/probe/{run}/curve', 'probe_curve', 'Latency against throughput of a probe', _RUN),
     _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN),
     _post('/probe/{run}/abandon', 'probe_abandon', 'Give up the clean-up of a probe', _RUN),
     _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN),

@@ -152,7 +152,7 @@ def test_refused(words: Dict[str, str], part: str) -> None:
 
 def test_profile_or_job_file() -> None:
     assert refused('fast') == ("unknown profile 'fast': must be one of latency, "
-                               'iops, throughput, quick')
+                               'iops, throughput, quick, curve')
     assert 'not both' in refused('quick', {}, '[a]\nrw=read')
 
 

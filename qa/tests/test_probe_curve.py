@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Latency against throughput, measured on a real cluster."""
+import errno
+from typing import Any, Callable, Dict, Iterator
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.probes import SHORT, Probes
+
+ClusterFactory = Callable[..., Cluster]
+
+POOL = 'curve'
+DEPTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128]
+#: 13 depths and three repetitions of a second each.
+CURVE_SECONDS = 240.0
+
+
+@pytest.fixture(scope='module')
+def probes(cluster_factory: ClusterFactory, release: str) -> Iterator[Probes]:
+    cluster = cluster_factory(release, osds=3, hosts=3, conf=FAST_CONF)
+    cluster.pool_create(POOL, 16, size=2)
+    guard = Guard(cluster)
+    cluster.wait_clean(60)
+    yield Probes(guard)
+    assert not guard.tracebacks()
+
+
+def test_a_curve(probes: Probes) -> None:
+    run = probes.begin(**SHORT, profile='curve', rw='randread', pool=POOL)
+    probes.cluster.wait(lambda: probes.state(run) == 'done', CURVE_SECONDS, 'the curve')
+    found, = probes.guard.get('probe curve', run=run)['curves']
+    print(probes.guard.ask('probe curve', run=run, format='plain')[1])
+    points: Dict[int, Any] = {point['depth']: point for point in found['points']}
+    assert list(points) == DEPTHS and found['direction'] == 'read'
+    for point in points.values():
+        for name in ('iops', 'latency_ns', 'p99_ns'):
+            assert 0.0 < point[name]['low'] <= point[name]['median'] <= point[name]['high']
+        # Little's law.
+        in_flight = point['iops']['median'] * point['latency_ns']['median'] / 1e9
+        assert 0.6 * point['depth'] < in_flight < 1.4 * point['depth'], point
+    peak, knee = points[found['peak_depth']], points[found['knee_depth']]
+    assert knee['iops']['median'] <= peak['iops']['high']
+    assert peak['iops']['high'] >= max(point['iops']['median'] for point in points.values())
+    assert points[128]['latency_ns']['median'] > points[1]['latency_ns']['median']
+
+
+def test_one_depth_makes_no_curve(probes: Probes) -> None:
+    run = probes.measure(**SHORT, rw='randread', pool=POOL)['id']
+    retval, _, error = probes.guard.ask('probe curve', run=run)
+    assert retval == -errno.EINVAL and 'queue depths' in error

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Latency against throughput: what a run says that measured one job at several queue depths.
+
+The knee is where throughput / latency, the "power" of a queueing system, is highest (Kleinrock,
+Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications, ICC
+1979): with fewer operations in flight the cluster idles, with more of them they wait. Error bars
+are the lowest and the highest repetition.
+"""
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..errors import InvalidValue
+from ..watch.peers import median
+from .records import RunRecord
+from .stats import JobWords, Key, Repetition, label, measured
+
+#: Fewer depths make no curve.
+LEAST_DEPTHS = 4
+#: The last part of the throughput whose price is named.
+LAST_SHARE = 0.1
+#: Throughput still rises where the highest depth has gained so much over the one before.
+RISING = 0.05
+
+
+class NoCurve(InvalidValue):
+    """The run has too few queue depths; the message is one line."""
+
+
+class Measure(NamedTuple):
+    """The median of the repetitions, the lowest and the highest."""
+    median: float
+    low: float
+    high: float
+
+
+class CurvePoint(NamedTuple):
+    #: Operations in flight of all streams together.
+    depth: int
+    iops: Measure
+    latency_ns: Measure
+    p99_ns: Measure
+    client_limited: bool
+
+    @property
+    def power(self) -> float:
+        return self.iops.median / self.latency_ns.median
+
+
+class Price(NamedTuple):
+    """What the last part of the throughput costs."""
+    from_iops: float
+    to_iops: float
+    from_latency_ns: float
+    to_latency_ns: float
+
+    @property
+    def times(self) -> float:
+        return self.to_latency_ns / self.from_latency_ns
+
+
+class Curve(NamedTuple):
+    #: "randwrite 4096 write osd.3"
+    label: str
+    direction: str
+    osd: Optional[int]
+    #: By depth.
+    points: Tuple[CurvePoint, ...]
+    knee: CurvePoint
+    #: The first depth whose repetitions reach the highest throughput.
+    peak: CurvePoint
+    #: None: the lowest depth already reaches more than that.
+    price: Optional[Price]
+    notes: Tuple[str, ...]
+
+
+class _Family(NamedTuple):
+    """What the points of one curve have in common."""
+    job: JobWords
+    direction: str
+    osd: Optional[int]
+
+
+def curves(record: RunRecord) -> Tuple[Curve, ...]:
+    """Of each job, direction and OSD that was measured at enough depths; NoCurve if none was."""
+    families: Dict[_Family, List[CurvePoint]] = {}
+    for key, repetitions in measured(record.done).items():
+        if not key.part and not key.job.rate_iops and all(each.latency_ns for each in repetitions):
+            families.setdefault(_family(key), []).append(_point(key, repetitions))
+    found = tuple(_curve(family, sorted(points)) for family, points in families.items()
+                  if len(points) >= LEAST_DEPTHS)
+    if not found:
+        raise NoCurve('probe %d has no job at %d or more queue depths: run "probe run curve", or a '
+                      'job file whose jobs differ in iodepth only' % (record.id, LEAST_DEPTHS))
+    return found
+
+
+def _family(key: Key) -> _Family:
+    return _Family(key.job._replace(iodepth=0), key.direction, key.osd)
+
+
+def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
+    return CurvePoint(key.job.iodepth * key.job.numjobs,
+                      _measure(repetitions, lambda each: each.iops),
+                      _measure(repetitions, lambda each: each.latency_ns),
+                      _measure(repetitions, lambda each: each.p99_ns),
+                      any(each.client_limited for each in repetitions))
+
+
+def _measure(repetitions: Sequence[Repetition], get: Callable[[Repetition], float]) -> Measure:
+    values = sorted(map(get, repetitions))
+    return Measure(median(values), values[0], values[-1])
+
+
+def _curve(family: _Family, points: Sequence[CurvePoint]) -> Curve:
+    best = max(points, key=lambda point: point.iops.median)
+    peak = next(point for point in points if point.iops.high >= best.iops.median)
+    words = family.job
+    key = Key(words, family.direction, family.osd, '')
+    return Curve(label(key, '%s %d' % (words.rw, words.bs)), family.direction, family.osd,
+                 tuple(points), max(points, key=lambda point: point.power), peak,
+                 _price(points, peak), tuple(_notes(points)))
+
+
+def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
+    """Between the points, latency is taken to be linear in throughput."""
+    wanted = (1.0 - LAST_SHARE) * peak.iops.median
+    rising = [point for point in points if point.depth <= peak.depth]
+    for below, above in zip(rising, rising[1:]):
+        if below.iops.median <= wanted < above.iops.median:
+            share = (wanted - below.iops.median) / (above.iops.median - below.iops.median)
+            latency = below.latency_ns.median + share * (
+                above.latency_ns.median - below.latency_ns.median)
+            return Price(wanted, peak.iops.median, latency, peak.latency_ns.median)
+    return None
+
+
+def _notes(points: Sequence[CurvePoint]) -> List[str]:
+    notes = []
+    before, last = points[-2], points[-1]
+    if last.iops.median > (1.0 + RISING) * before.iops.median:
+        notes.append('throughput still rises at depth %d: the cluster can do more' % last.depth)
+    limited = [str(point.depth) for point in points if point.client_limited]
+    if limited:
+        notes.append('the CPU of the probe process was the bottleneck at depth %s: the cluster may '
+                     'be faster' % ', '.join(limited))
+    return notes
