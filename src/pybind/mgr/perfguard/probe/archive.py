@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where records of runs are kept: the module's database, where the release has one that works,
-and otherwise the key/value store.
+"""Keeps the records of runs in the module's database, if the release provides one that works,
+otherwise in the key/value store.
 
-A call of the database waits while PGs of its pool are inactive, so it is made in a thread of its
-own. What it has not yet taken stays in the key/value store: nothing is lost with this mgr.
+A call of the database waits while PGs of its pool are inactive, so a separate thread makes it. What
+the database does not have yet stays in the key/value store: nothing is lost with this mgr.
 """
 import json
 import logging
@@ -15,20 +15,20 @@ from .records import Retention, RunRecord, record_from_json, record_to_json, sli
 
 log = logging.getLogger(__name__)
 
-#: Documents of records, one a run: 'probe/7'; and the id that was given out last.
+#: Documents of records, one per run, such as 'probe/7'; and the last id that was assigned.
 DOCUMENTS = 'probe/'
 IDS = 'probe-ids'
-#: Why the database does not serve before it was tried.
+#: The state of the database before the first attempt to open it.
 NOT_OPENED = 'not opened yet'
-#: What stands for a record that was removed, until the database has removed it as well.
+#: Replaces a removed record until the database has removed it as well.
 REMOVED = {'removed': True}
-#: Steps of all runs together that each of the two is to hold: about 1.2 kB a step, and the
-#: key/value store keeps everything twice and in the mons' memory.
+#: Steps of all runs that the database and the key/value store hold: a step takes about 1.2 kB, and
+#: the key/value store keeps everything twice, in the mons' memory.
 DATABASE_STEPS = 20000
 STORE_STEPS = 3000
-#: Changes that wait for the database; those beyond are brought to it by the next mgr.
+#: Maximum number of changes that wait for the database; the next mgr writes the others.
 MAX_PENDING = 200
-#: After a failure the database is left alone for so long.
+#: Seconds after a failure before the next attempt.
 RETRY_SECONDS = 30.0
 
 #: MgrModule's SCHEMA.
@@ -56,13 +56,13 @@ class Archive:
         self._store = store
         self._writer = None if database is None else _Writer(database)
         self._last_id = 0
-        #: The records of the database were brought.
+        #: `collect` has returned the records of the database.
         self._collected = False
-        #: Records that could not be read, in words.
+        #: Records that could not be read, and why.
         self.lost: List[str] = []
 
     def load(self) -> List[RunRecord]:
-        """Records in the key/value store; those of the database come with `collect`."""
+        """Records in the key/value store; `collect` returns those of the database."""
         ids = self._store.get(IDS)
         if isinstance(ids, dict) and isinstance(ids.get('last'), int):
             self._last_id = ids['last']
@@ -89,7 +89,7 @@ class Archive:
                 self.lost.append('%s (%s)' % (name, error))
                 return None
         if self._writer is not None:
-            # An earlier mgr did not get it into the database.
+            # An earlier mgr did not write it to the database.
             self._writer.put(int(number), change)
         return change
 
@@ -97,13 +97,13 @@ class Archive:
         self._last_id = max([self._last_id, *(record.id for record in records)])
 
     def new_id(self) -> int:
-        """Never given out before, by no mgr: objects and cephx users are named after it."""
+        """An id that no mgr has assigned before: objects and cephx users are named after it."""
         self._last_id += 1
         self._store.put(IDS, {'last': self._last_id})
         return self._last_id
 
     def put(self, record: RunRecord) -> None:
-        """Keep a record, in place of the one with its id."""
+        """Store a record; it replaces the one with the same id."""
         record = slimmed(record)
         self._store.put('%s%d' % (DOCUMENTS, record.id), record_to_json(record))
         if self._writer is not None:
@@ -118,9 +118,9 @@ class Archive:
             self._writer.put(run_id, None)
 
     def collect(self) -> List[RunRecord]:
-        """What the database has brought since the last call; once a turn.
+        """Records that the database has returned since the last call; once a turn.
 
-        Takes out of the key/value store what the database has by now.
+        Removes from the key/value store what the database has stored.
         """
         if self._writer is None:
             return []
@@ -134,14 +134,14 @@ class Archive:
         return found
 
     def retention(self, runs: int, days: float) -> Retention:
-        """The operator's, within what can be held. A database that was there once comes back:
-        what it holds is not given up meanwhile."""
+        """The limits of the operator, and of the storage. A database that has worked once is
+        expected to return: its records are not removed meanwhile."""
         serving = self._writer is not None and self._writer.loaded
         return Retention(runs, days, DATABASE_STEPS if serving else STORE_STEPS)
 
     @property
     def place(self) -> str:
-        """Where records are kept, in words."""
+        """Where records are kept, as a text."""
         if self._writer is None:
             return "the mgr's key/value store"
         if self._writer.problem:
@@ -158,13 +158,13 @@ class Archive:
         return 'cannot read the history of probes (%s)' % self._writer.problem
 
     def close(self, seconds: float) -> None:
-        """Give the database so long to take what waits."""
+        """Give the database this time to write what is pending."""
         if self._writer is not None:
             self._writer.close(seconds)
 
 
 class _Writer:
-    """The thread that speaks with the database."""
+    """The thread that uses the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -174,14 +174,14 @@ class _Writer:
         self._stop = threading.Event()
         #: By run; a change stays here until it is written.
         self._pending: Dict[int, _Change] = {}
-        #: Runs that were ever put: what the database has of them is no news.
+        #: Runs that were changed by this mgr: their records in the database are outdated.
         self._changed: Set[int] = set()
-        #: The database has served once.
+        #: The database has been read once.
         self.loaded = False
         self._found: List[RunRecord] = []
         self._written: Set[int] = set()
         self._lost: List[str] = []
-        #: Why the database does not serve; '' if it does.
+        #: Why the database cannot be used; '' if it can.
         self.problem = NOT_OPENED
 
     # ---- the loop's thread
@@ -197,8 +197,8 @@ class _Writer:
         self._wake.set()
 
     def collect(self) -> Tuple[List[RunRecord], List[int], List[str]]:
-        """Loaded records that the caller does not know, ids that are written and wait for
-        nothing more, unreadable records."""
+        """Loaded records that the caller does not know, ids of runs whose changes are all written,
+        unreadable records."""
         with self._lock:
             found = [record for record in self._found if record.id not in self._changed]
             written = sorted(self._written - set(self._pending))
@@ -219,12 +219,12 @@ class _Writer:
         while True:
             stopping = self._stop.is_set()
             try:
-                # What was removed is not to be found again.
+                # First, so that a removed record is not loaded again.
                 self._write_pending()
                 self._load()
                 self.problem = ''
             except Exception as error:
-                # Whatever it is, the key/value store has what matters; a command tells why.
+                # Any error: the key/value store has the records, and "probe ls" shows the reason.
                 self._failed(error)
             if stopping:
                 return
@@ -268,7 +268,7 @@ class _Writer:
                 run_id, change = next(iter(self._pending.items()))
             self._database.run([_statement(run_id, change)])
             with self._lock:
-                # What was put meanwhile has its own turn.
+                # A change that was made meanwhile is written separately.
                 if self._pending.get(run_id) is change:
                     del self._pending[run_id]
                 self._written.add(run_id)

@@ -14,7 +14,7 @@ CHECK = 'PERFGUARD_PROBE_REGRESSION'
 
 
 class BaselineKey(NamedTuple):
-    """What makes runs comparable: the jobs, whatever they are called, and the target."""
+    """Runs with the same jobs, regardless of their names, and the same target are comparable."""
     jobs: Tuple[JobWords, ...]
     target: str
 
@@ -25,13 +25,13 @@ def baseline_key(record: RunRecord) -> BaselineKey:
 
 
 class Baselines:
-    """Ids of runs by what they are a baseline of; nothing is ever replaced but by `set`."""
+    """The baseline of each combination of jobs and target; only `with_run` replaces one."""
 
     def __init__(self, runs: Optional[Mapping[BaselineKey, int]] = None) -> None:
         self._runs = dict(runs or {})
 
     def with_run(self, record: RunRecord) -> 'Baselines':
-        """This run is the baseline of its key from now on; BadJob if it has measured nothing."""
+        """With this run as the baseline of its key; BadJob if the run has no results."""
         if not record.ended_well or not record.results:
             raise BadJob('probe %d is %s: only a probe that is done can be a baseline'
                          % (record.id, record.state))
@@ -41,7 +41,7 @@ class Baselines:
         return Baselines({key: each for key, each in self._runs.items() if each != run_id})
 
     def of(self, record: RunRecord) -> Optional[int]:
-        """The id of the run that this one is held against."""
+        """The id of the run that this one is compared with."""
         return self._runs.get(baseline_key(record))
 
     @property
@@ -54,7 +54,7 @@ class Baselines:
 
 
 def baselines_from_json(raw: Sequence[Mapping[str, Any]]) -> Baselines:
-    """ValueError, TypeError or LookupError where it is none."""
+    """Raises ValueError, TypeError or LookupError if the data is invalid."""
     return Baselines({BaselineKey(tuple(JobWords(*job) for job in each['jobs']),
                                   str(each['target'])): int(each['id']) for each in raw})
 
@@ -73,8 +73,8 @@ class ProbeSettings:
     schedules: Tuple[Schedule, ...] = ()
     baselines: Baselines = Baselines()
     regressions: Tuple[Regression, ...] = ()
-    #: When each schedule last began a probe. Not read off the records: those may be forgotten,
-    #: or still be on their way from the database.
+    #: When each schedule last began a probe. The records do not suffice: they may be removed, or
+    #: not be loaded from the database yet.
     begun: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -86,7 +86,7 @@ def settings_to_json(settings: ProbeSettings) -> Json:
 
 
 def settings_from_json(raw: Mapping[str, Any]) -> ProbeSettings:
-    """Raises BadJob, KeyError, TypeError or ValueError on what is none of ours."""
+    """Raises BadJob, KeyError, TypeError or ValueError if the data is invalid."""
     return ProbeSettings(
         tuple(map(schedule_from_json, raw['schedules'])), baselines_from_json(raw['baselines']),
         tuple(Regression(int(base), int(run), str(target), tuple(map(str, lines)))
@@ -95,7 +95,7 @@ def settings_from_json(raw: Mapping[str, Any]) -> ProbeSettings:
 
 
 def regression(baseline: Optional[RunRecord], record: RunRecord) -> Optional[Regression]:
-    """What is slower, with regard to how many lines were looked at; None: nothing is."""
+    """What is slower, corrected for the number of lines compared; None: nothing is."""
     if baseline is None or differences(baseline, record):
         return None
     try:
@@ -112,7 +112,7 @@ def _lines(found: RunComparison) -> Tuple[str, ...]:
 
 
 def health_check(found: Sequence[Regression]) -> Dict[str, Any]:
-    """As MgrModule.set_health_checks takes them: none, or CHECK."""
+    """For MgrModule.set_health_checks: nothing, or CHECK."""
     if not found:
         return {}
     targets = ', '.join(each.target for each in found)

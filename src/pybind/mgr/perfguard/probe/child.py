@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A child process that is talked to in lines of JSON and never waited for.
+"""A child process that exchanges lines of JSON and never blocks the caller.
 
-A thread reads what it says: a pipe holds 1 MiB, a turn of the loop takes a second or more, and a
-child that ends does not wait long for a reader.
+A thread reads its output: a pipe holds 1 MiB, a turn of the loop takes a second or more, and a
+child that exits does not wait long for a reader.
 """
 import fcntl
 import json
@@ -14,24 +14,24 @@ from typing import IO, Any, Dict, List, Mapping, Optional, Sequence
 
 log = logging.getLogger(__name__)
 
-#: fcntl's command (Linux) and the bytes that a pipe shall hold, so that a request goes out in one
-#: write and the child need not wait for the next turn of the loop to go on.
+#: fcntl's command (Linux) and the size of the pipes in bytes, so that a request is sent in one
+#: write and the child does not wait for the next turn of the loop.
 F_SETPIPE_SZ = 1031
 PIPE_BYTES = 1 << 20
-#: Bytes of a line, without an end so far, that are kept; and of lines that were not asked for yet.
+#: Maximum size of an incomplete line, and of lines that were not fetched yet, in bytes.
 LINE_BYTES = 32 << 20
 HELD_BYTES = 64 << 20
-#: Seconds that the last lines of a child that has ended are waited for.
+#: Seconds to wait for the last lines of a child that has exited.
 LAST_LINES_SECONDS = 2.0
-#: Bytes of its standard error that are kept.
+#: Bytes of standard error that are kept.
 ERROR_BYTES = 4096
 
 
 class Child:
-    """Never waits for the child, but for `wait` and `close`. For one thread."""
+    """Only `wait` and `close` wait for the child. To be used by one thread."""
 
     def __init__(self, argv: Sequence[str]) -> None:
-        # In a session of its own, so that no signal to the mgr's group ends it half-way.
+        # In its own session, so that no signal to the mgr's process group ends it.
         self._process = subprocess.Popen(
             list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             cwd='/', env={'PATH': '/usr/bin:/bin', 'LC_ALL': 'C.UTF-8'}, start_new_session=True)
@@ -43,7 +43,7 @@ class Child:
             try:
                 fcntl.fcntl(pipe.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
             except OSError as error:
-                # Above the user's limit; smaller pipes take more turns.
+                # Above the limit of the user; with smaller pipes, requests take more turns.
                 log.debug('cannot enlarge the pipes: %s', error)
         assert self._process.stdout is not None
         self._lines = _Lines(self._process.stdout)
@@ -53,7 +53,7 @@ class Child:
         self._flush()
 
     def lines(self) -> List[Dict[str, Any]]:
-        """What has come in since the last call; what is no JSON object is logged and left out."""
+        """Messages since the last call; a line that is not a JSON object is logged and skipped."""
         self._flush()
         self._errors = (self._errors + _read(self._process.stderr))[-ERROR_BYTES:]
         found: List[Dict[str, Any]] = []
@@ -69,19 +69,19 @@ class Child:
         return found
 
     def ended(self) -> Optional[int]:
-        """Its exit status; None: it runs, or not all it said is read. Ask for the lines after
-        this."""
+        """Its exit status; None: it runs, or its output is not read completely. Fetch the lines
+        after this."""
         status = self._process.poll()
         return None if status is not None and self._lines.reading else status
 
     @property
     def last_words(self) -> str:
-        """The last line of its standard error."""
+        """The last line of its standard error output."""
         lines = self._errors.decode(errors='replace').strip().splitlines()
         return lines[-1].strip() if lines else ''
 
     def hang_up(self) -> None:
-        """Close its standard input: it is to come to an end by itself."""
+        """Close its standard input, which makes it clean up and exit."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._outgoing = b''
             self._process.stdin.close()
@@ -90,7 +90,7 @@ class Child:
         self._process.kill()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended within so many seconds."""
+        """Whether it has exited within this time."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -99,7 +99,7 @@ class Child:
         return True
 
     def close(self) -> None:
-        """After its end. What it says is read until then, so that it need not wait for that."""
+        """After its exit. Output is read until then, so that the child does not block."""
         self._lines.drop()
         for pipe in (self._process.stdin, self._process.stderr):
             if pipe is not None:
@@ -114,13 +114,13 @@ class Child:
         except BlockingIOError:
             pass
         except OSError as error:
-            # It has ended; why is in its last words.
+            # It has exited; `last_words` says why.
             log.debug('a worker does not read its input: %s', error)
             self._outgoing = b''
 
 
 class _Lines:
-    """Reads whole lines in a thread of its own, which closes the pipe at its end."""
+    """Reads whole lines in its own thread, which closes the pipe at the end."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -136,7 +136,7 @@ class _Lines:
         return self._thread.is_alive()
 
     def taken(self) -> List[bytes]:
-        """Those that have come in since the last call."""
+        """Lines since the last call."""
         with self._changed:
             lines, self._lines, self._held = self._lines, [], 0
             self._changed.notify()

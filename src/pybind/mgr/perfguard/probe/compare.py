@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Two runs side by side: what is faster, slower, the same, or cannot be told.
+"""Compares two runs: what is faster, slower, unchanged, or uncertain.
 
-Speed is that of the operations (bytes follow, since both runs have the same bs); where a rate was
-asked for, it is their mean latency. p99 varies more from run to run, so that more has to be seen
-before it counts.
+Speed means IOPS (both runs have the same bs, so bandwidth follows); for jobs with a fixed rate it
+means mean latency. p99 varies more from run to run, so that only a larger difference counts.
 """
 import math
 import random
@@ -74,20 +73,20 @@ class Line(NamedTuple):
 
 
 class RunComparison(NamedTuple):
-    """Run b against run a."""
+    """Run b compared with run a."""
     a: int
     b: int
     lines: Tuple[Line, ...]
-    #: Of all lines, those counted that hold together.
+    #: Of all lines together.
     verdict: str
-    #: Lines that are slower even with regard to their number.
+    #: Lines that are slower, corrected for the number of lines.
     slower: Tuple[Line, ...]
-    #: What to keep in mind.
+    #: Differences between the conditions of the runs, and doubts.
     notes: Tuple[str, ...]
 
 
 def compare(a: RunRecord, b: RunRecord) -> RunComparison:
-    """What both have; NothingInCommon where there is no such job and OSD."""
+    """The jobs that both runs have; NothingInCommon if there is none."""
     ours, theirs = measured(a.done), measured(b.done)
     common = [key for key in ours if key in theirs]
     if a.target.key != b.target.key and not _same_osds(common):
@@ -103,22 +102,22 @@ def compare(a: RunRecord, b: RunRecord) -> RunComparison:
     held = holm([line.p for line in lines], ALARM_LEVEL)
     sure = [line for line, holds in zip(lines, held) if holds]
     slower = tuple(line for line in sure if line.verdict == SLOWER)
-    return RunComparison(a.id, b.id, lines, _whole(lines, sure), slower,
+    return RunComparison(a.id, b.id, lines, _overall(lines, sure), slower,
                          tuple(_notes(a, b, ours, theirs, common)))
 
 
 def _same_osds(common: Sequence[Key]) -> bool:
-    """OSDs that both runs probed one by one: the rest of the lists does not matter."""
+    """Whether both runs probed these OSDs one by one: the other OSDs do not matter."""
     return bool(common) and all(key.osd is not None and not key.part for key in common)
 
 
 def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random,
           replicates: int) -> Line:
-    """One generator for all: its state is the same for the same two runs."""
+    """One random generator for all lines: the same two runs always give the same result."""
     speed = _estimate(a, b, _iops, _of_iops, True, rng, replicates)
     bandwidth = speed[0]._replace(a=_middle(a, _bandwidth), b=_middle(b, _bandwidth))
     if not all(each.latency_ns for each in (*a, *b)):
-        # Nobody has measured latencies.
+        # No latencies were measured.
         known = {IOPS: speed[0], BANDWIDTH: bandwidth}
         return Line(label(key, b[-1].name), key, (len(a), len(b)), known, speed[0].verdict,
                     speed[1], _why(key, known, speed[0].verdict))
@@ -127,7 +126,7 @@ def _line(key: Key, a: List[Repetition], b: List[Repetition], rng: random.Random
     main, p = latency if key.job.rate_iops else speed
     verdict = main.verdict
     if tail[0].verdict == SLOWER and verdict != FASTER:
-        # Either of two would have been told: Bonferroni.
+        # Either of the two would have been reported: Bonferroni.
         verdict, p = SLOWER, min(1.0, 2.0 * min(p, tail[1]))
     estimates = {IOPS: speed[0], BANDWIDTH: bandwidth, LATENCY: latency[0], P99: tail[0]}
     return Line(label(key, b[-1].name), key, (len(a), len(b)), estimates, verdict, p,
@@ -175,24 +174,26 @@ def _estimate(a: Sequence[Repetition], b: Sequence[Repetition],
     matters = found.p <= LEVEL and abs(found.value) >= -math.log1p(-LEAST_EFFECT)
     if matters and min(len(a), len(b)) >= RANK_REPETITIONS:
         matters = mann_whitney_p(list(map(get, a)), list(map(get, b))) <= LEVEL
-    return _told(a, b, get, found, matters, more_is_better), found.p
+    return _verdict_of(a, b, get, found, matters, more_is_better), found.p
 
 
 def _tail(a: Sequence[Repetition], b: Sequence[Repetition], rng: random.Random,
           replicates: int) -> Tuple[Estimate, float]:
-    """p99 hangs on few operations and now and then is anything: each repetition of one run has
-    to be beyond each of the other, and an alarm takes what ranks alone prove."""
+    """p99 depends on few operations and has outliers: each repetition of one run must be beyond
+    each of the other, and an alarm requires that the ranks alone prove the difference."""
     ours, theirs = ([math.log(each.p99_ns) for each in side] for side in (a, b))
     found = difference([[each] for each in ours], [[each] for each in theirs], TAIL_PRIOR_SD, rng,
                        replicates)
     apart = min(ours) > max(theirs) or max(ours) < min(theirs)
     matters = (apart and min(len(a), len(b)) > 1 and found.p <= LEVEL
                and abs(found.value) >= math.log1p(LEAST_TAIL_EFFECT))
-    return _told(a, b, _p99, found, matters, False), max(found.p, mann_whitney_p(ours, theirs))
+    p = max(found.p, mann_whitney_p(ours, theirs))
+    return _verdict_of(a, b, _p99, found, matters, False), p
 
 
-def _told(a: Sequence[Repetition], b: Sequence[Repetition], get: Callable[[Repetition], float],
-          found: Difference, matters: bool, more_is_better: bool) -> Estimate:
+def _verdict_of(a: Sequence[Repetition], b: Sequence[Repetition],
+                get: Callable[[Repetition], float], found: Difference, matters: bool,
+                more_is_better: bool) -> Estimate:
     bound = -math.log1p(-RULED_OUT)
     if matters:
         verdict = FASTER if (found.value > 0.0) == more_is_better else SLOWER
@@ -214,13 +215,13 @@ def _why(key: Key, estimates: Dict[str, Estimate], verdict: str) -> str:
     return text
 
 
-def _whole(lines: Sequence[Line], sure: Sequence[Line]) -> str:
-    told = {line.verdict for line in sure}
-    if SLOWER in told:
+def _overall(lines: Sequence[Line], sure: Sequence[Line]) -> str:
+    verdicts = {line.verdict for line in sure}
+    if SLOWER in verdicts:
         return SLOWER
-    if FASTER in told:
+    if FASTER in verdicts:
         return FASTER
-    # What is not sure is put down to chance as long as chance alone brings as many such lines.
+    # Uncertain lines are attributed to chance while chance alone explains their number.
     seeming = sum(1 for line in lines if line.verdict in (SLOWER, FASTER))
     calm = all(line.verdict != UNKNOWN for line in lines) and seeming <= LEVEL * len(lines)
     return SAME if calm else UNKNOWN

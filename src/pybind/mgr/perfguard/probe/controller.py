@@ -40,16 +40,16 @@ Json = Dict[str, Any]
 Order = Union[RunOrder, RunId, Named, NewSchedule]
 Run = Union[ProbeRun, StoreRun]
 
-#: Documents in the store: the run under way with what it has made; the rest.
+#: Documents in the store: the active run with its resources; schedules and baselines.
 JOURNAL = 'probing'
 SETTINGS = 'probe-settings'
-#: Of the layout of the journal.
+#: Version of the layout of the journal.
 JOURNAL_VERSION = 1
-#: Report periods of the OSDs after a run in which its operations are still reported.
+#: Report periods after a run in which the OSDs still report its operations.
 FELT_PERIODS = 3.0
-#: Seconds that the archive has at the end of the module.
+#: Seconds that the archive has when the module stops.
 CLOSE_SECONDS = 2.0
-#: Seconds of cleaning up after which operators are told what is in its way: a sweep takes 20.
+#: Seconds of cleaning up after which a health warning names the obstacle: a sweep takes 20.
 LEFT_SECONDS = 60.0
 
 
@@ -71,7 +71,7 @@ class Probing:
     def __init__(self, cluster: Cluster, store: Store, archive: Archive,
                  note: Callable[[Event], None], tools: ToolThread,
                  kept: Callable[[], bool] = lambda: True) -> None:
-        """`kept`: whether the mons have what was journalled."""
+        """`kept`: whether the mons have stored the journal."""
         self._cluster = cluster
         self._tools = tools
         self._kept = kept
@@ -84,18 +84,18 @@ class Probing:
         self._to_compare: Deque[Tuple[RunRecord, RunRecord]] = collections.deque()
         self._comparing: Optional[Tuple[int, int, Job[Optional[Regression]]]] = None
         self._settings = ProbeSettings()
-        #: Why the journal and the settings in the store cannot be read; '': they can.
+        #: Why the stored journal and settings cannot be read; '': they can.
         self._foreign_journal = self._foreign_settings = ''
-        #: The run under way, its order, and its record so far.
+        #: The active run, its order, and its record so far.
         self._run: Optional[Run] = None
         self._order = RunOrder()
         self._record: Optional[RunRecord] = None
-        #: When it was seen last doing anything but cleaning up.
+        #: When the clean-up of the active run began.
         self._cleaning_since = 0.0
         #: When the last run ended.
         self._ended = float('-inf')
         self._attempts = Attempts()
-        #: Epoch and CRUSH version, where the OSDs stood then, and what pools were spread over.
+        #: Epoch and CRUSH version of the following: the place of each OSD, the OSDs of each pool.
         self._placed = (-1, -1)
         self._places: Mapping[int, OsdPlace] = {}
         self._layouts: Mapping[str, Layout] = {}
@@ -108,25 +108,25 @@ class Probing:
 
     @property
     def active_id(self) -> Optional[int]:
-        """The probe that runs or cleans up."""
+        """The probe that is running or cleaning up."""
         return None if self._run is None or self._record is None else self._record.id
 
     def felt(self, now: float, stats_period: float) -> bool:
-        """Whether what OSDs report now may be the doing of a probe: reports come late."""
+        """Whether a probe may affect what the OSDs report now: reports are late."""
         return self.busy or 0.0 <= now - self._ended < FELT_PERIODS * stats_period
 
     # ---- life
 
     def load(self, now: float) -> None:
-        """Take up what an earlier mgr left in the store."""
+        """Load what an earlier mgr left in the store."""
         self._history.put_loaded(self._archive.load())
         self._foreign_settings = self._try_to_load(SETTINGS, self._load_settings)
-        # By itself: what is on the cluster has to go, whatever else cannot be read.
+        # Separately: what is on the cluster must be removed even if the settings are unreadable.
         self._foreign_journal = self._try_to_load(JOURNAL, lambda: self._load_journal(now))
 
     def _try_to_load(self, name: str, load: Callable[[], None]) -> str:
-        """Why a document cannot be read, if so. It is left as it is: another version wrote it,
-        and an mgr of that version may become active again."""
+        """Why a document cannot be read; '': it can. An unreadable document is left unchanged:
+        another version wrote it, and an mgr of that version may become active again."""
         try:
             if self._store.newer(name):
                 raise ValueError('written by a newer version of perfguard')
@@ -163,7 +163,7 @@ class Probing:
         self._run = ProbeRun(self._cluster, self._keep, found, None, now, self._tools)
         self._cleaning_since = now
         if found.abandoned:
-            # The mgr was gone before it was noted.
+            # The mgr failed before it recorded this.
             self._abandoned(self._run, now)
             return
         self._note(Event('probe', 'cleaning up after probe %d' % record.id,
@@ -176,8 +176,8 @@ class Probing:
         self._archive.close(CLOSE_SECONDS)
 
     def _keep(self, resources: Optional[RunResources]) -> bool:
-        """Journal what the running probe has made, or is about to make; whether the mons have
-        it."""
+        """Journal what the active probe has created, or is about to create. Returns whether the
+        mons have stored it."""
         assert self._record is not None
         self._store.put(JOURNAL, {
             'version': JOURNAL_VERSION, 'record': record_to_json(self._record),
@@ -190,7 +190,7 @@ class Probing:
             self._store.put(SETTINGS, settings_to_json(self._settings))
 
     def _check_settings(self) -> None:
-        """Refused where a change of schedules or baselines could not be kept."""
+        """Raises Refused if a change of schedules or baselines cannot be stored."""
         if self._foreign_settings:
             raise Refused(errno.EBUSY, 'cannot store schedules or baselines because the stored '
                           'ones are unreadable (%s)' % self._foreign_settings)
@@ -199,7 +199,7 @@ class Probing:
 
     def carry_out(self, order: Order, seen: Observation, view: View, options: Options,
                   moving: bool) -> Json:
-        """In the loop; raises Refused."""
+        """Called by the loop; raises Refused."""
         if isinstance(order, RunOrder):
             given = self._draft(order, seen, view, options, moving)
             if order.dry_run:
@@ -273,7 +273,7 @@ class Probing:
         return 'stopping'
 
     def _abandon(self, record: RunRecord, now: float) -> str:
-        """Give up the clean-up, which is in the way of every other probe."""
+        """Give up a clean-up, which prevents all other probes."""
         run = self._run
         if not isinstance(run, ProbeRun) or record is not self._record:
             raise Refused(errno.EINVAL, 'probe %d is not active: it is %s'
@@ -284,7 +284,7 @@ class Probing:
         return self._abandoned(run, now)
 
     def _abandon_journal(self) -> str:
-        """Set aside the journal of a run of which nothing is known but its names."""
+        """Set aside an unreadable journal; only the prefix of the names of the run is known."""
         self._foreign_journal = ''
         self._store.set_aside(JOURNAL)
         text = ('journal set aside; the probe may have left users %s, pools %s, and '
@@ -324,7 +324,7 @@ class Probing:
         return 'later probes with the same jobs and OSDs or pool are compared with it'
 
     def _drop_baseline(self, run: int) -> str:
-        """Also one whose record cannot be read any more."""
+        """Also of a baseline whose record is unreadable."""
         self._check_settings()
         if run not in self._settings.baselines.ids:
             raise Refused(errno.ENOENT, 'probe %d is not a baseline' % run)
@@ -339,7 +339,7 @@ class Probing:
             made = schedule_of(order.key, {**words_of_order(order.run), **order.window})
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
-        # What makes no sense is refused now; what only cannot be done now is not.
+        # An invalid order is refused; one that only cannot begin now is not.
         self._draft(order.run, seen, view, options, moving)
         others = tuple(each for each in self._settings.schedules if each.name != made.name)
         self._set(schedules=others + (made,))
@@ -361,7 +361,7 @@ class Probing:
 
     def turn(self, seen: Observation, view: View, options: Options, moving: bool,
              closing: bool = False) -> None:
-        """`closing`: no schedule begins a run."""
+        """`closing`: schedules begin no run."""
         self._history.put_loaded(self._archive.collect())
         self._compare_next()
         if self._run is None and not closing:
@@ -381,7 +381,7 @@ class Probing:
             except Refused as refused:
                 self._put_off(name, str(refused))
             except Exception as error:
-                # The loop has more to do than this.
+                # An error here must not stop the loop.
                 log.exception('scheduled probe %s', name)
                 self._put_off(name, 'internal error: %r' % error)
             else:
@@ -401,7 +401,7 @@ class Probing:
         try:
             run.turn(seen.now, view, seen.signals, against)
         except Exception as error:
-            # Whatever a worker says: the loop has to go on, and what was made has to go.
+            # Any error: the loop must continue, and what was created must be removed.
             log.exception('probe %d', self._record.id)
             run.end(FAILED, 'internal error: %r' % error)
         if run.state != CLEANING or self._cleaning_since > seen.now:
@@ -436,14 +436,14 @@ class Probing:
             self._compare_with_baseline(record)
 
     def _compare_with_baseline(self, record: RunRecord) -> None:
-        """Where the database has brought the baseline; otherwise nothing is known of it."""
+        """If the record of the baseline is loaded; otherwise it is unknown."""
         base = self._settings.baselines.of(record)
         known = None if base is None else self._history.get(base)
         if known is None:
             return
         other = differences(known, record)
         if other:
-            # Neither slower nor as fast: what was found before stays until it can be told.
+            # Not comparable: an earlier regression stays.
             self._note(Event('probe', 'probe %d cannot be compared with its baseline %d'
                              % (record.id, known.id), '; '.join(other)))
         else:
@@ -483,7 +483,7 @@ class Probing:
             self._archive.remove(run)
 
     def checks(self, now: float) -> Dict[str, Any]:
-        """As MgrModule.set_health_checks takes them."""
+        """For MgrModule.set_health_checks."""
         found = health_check(self._settings.regressions)
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
             found.update(leftover_check(self._run.resources, self._run.text))
@@ -499,12 +499,12 @@ class Probing:
         return probe_rows(self._run.resources, self._record.started)
 
     def stop(self, why: str) -> None:
-        """End the run under way, if it does not clean up already."""
+        """End the active run, unless it is already cleaning up."""
         if self._run is not None and self._run.state != CLEANING and not self._run.outcome:
             self._run.end(CANCELLED, why)
 
     def status(self) -> Optional[Json]:
-        """What is under way, for `perfguard status`; None: nothing."""
+        """The active run, for `perfguard status`; None: there is none."""
         if self._run is None or self._record is None:
             return None
         return {'id': self._record.id, 'state': self._run.state,
@@ -526,7 +526,7 @@ class Probing:
             verdicts=self._verdicts)
 
     def _update_places(self, seen: Observation) -> None:
-        """Again when OSDMap or CRUSH have changed: it takes a look at each OSD for each pool."""
+        """Only if the OSDMap or CRUSH has changed: this considers each OSD for each pool."""
         key = (seen.osdmap.epoch, seen.crush_version)
         if key == self._placed:
             return
@@ -541,5 +541,5 @@ class Probing:
 
 
 def progress_id(run: int) -> str:
-    """The same in every mgr, so that one takes over the event of another."""
+    """The same in every mgr, so that an mgr takes over the event of another one."""
     return 'perfguard-probe-%d' % run

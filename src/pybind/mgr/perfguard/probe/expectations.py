@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a run measured, against what devices of its class usually do below Ceph.
+"""Compares the results of a run with the usual results of such devices under Ceph.
 
-The figures are those that practitioners report (Mark Nelson's and Clyso's published performance
+The figures are published by practitioners (Mark Nelson's and Clyso's published performance
 tests of 2023 and 2024, the Ceph performance pages of yourcmc.ru): ranges, not limits. They are of
 one OSD; depth-1 operations average over OSDs, deep queues and linear I/O add up.
 """
@@ -21,9 +21,9 @@ SMALL_BYTES = 4096
 LINEAR_BYTES = 1 << 20
 LINEAR_DEPTH = 8
 DEEP = 128
-#: Small erasure coded writes fall to a third of replicated ones, or so.
+#: Small erasure coded writes achieve about a third of replicated ones.
 EC_SMALL_WRITE = 1 / 3
-#: What one client gets from a cluster of flash, however large it is.
+#: What one client achieves on a flash cluster of any size.
 CLIENT_IOPS = {'read': 30000.0, 'write': 15000.0}
 
 
@@ -36,7 +36,7 @@ class Figures(NamedTuple):
     """Of one OSD in one direction: IOPS of 4 KiB at depth 1 and 128, bytes a second linear."""
     shallow: Range
     deep: Range
-    #: None: whatever the device does.
+    #: None: depends on the device.
     linear: Optional[Range]
 
 
@@ -86,7 +86,7 @@ class Expectation(NamedTuple):
 
 def expect(record: RunRecord, device_class: str, layout: Layout) -> Tuple[Expectation, ...]:
     """Medians of the repetitions against the class. `layout` is that of a pool or the cluster;
-    OSDs that are probed one by one are judged each by itself."""
+    OSDs that are probed one by one are judged separately."""
     found: List[Expectation] = []
     for key, repetitions in measured(record.done).items():
         if key.part not in ('', ALONE):
@@ -131,7 +131,7 @@ def _wanted(key: Key, figures: Figures, layout: Layout) -> Optional[_Wanted]:
         return None
     erasure_coded = layout.data_chunks and key.direction == WRITE
     if depth == 1:
-        # One after the other goes to all OSDs in turn: how many they are makes no difference.
+        # One operation at a time: the number of OSDs makes no difference.
         return _Wanted(_times(figures.shallow, EC_SMALL_WRITE if erasure_coded else 1.0), False,
                        'at iodepth 1')
     copies = layout.replicas if key.direction == WRITE else 1
@@ -141,8 +141,8 @@ def _wanted(key: Key, figures: Figures, layout: Layout) -> Optional[_Wanted]:
 
 
 def _bounded(deep: Range, shallow: Range, depth: int, client_iops: float) -> Range:
-    """No more than so many operations in flight can do, each as fast as one alone; and of one
-    client nobody expects more than one client gets."""
+    """At most what this number of operations in flight achieves, each as fast as one alone, and
+    at most what one client achieves."""
     return Range(min(deep.low, depth * shallow.low, client_iops),
                  min(deep.high, depth * shallow.high))
 

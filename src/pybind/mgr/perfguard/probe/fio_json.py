@@ -14,7 +14,7 @@ _CLASSES: Sequence[Tuple[str, int, Sequence[int]]] = (
 _LAST_CLASS = '>=2000'
 #: fio's classes of depth, by the least depth of each.
 _DEPTHS = ((1, '1'), (2, '2'), (4, '4'), (8, '8'), (16, '16'), (32, '32'), (64, '>=64'))
-#: What fio tells of how many operations it submits and completes at once: here, always one.
+#: fio's classes of operations that are submitted or completed together: here always one.
 _BATCHES = ('0', '4', '8', '16', '32', '64', '>=64')
 _NOTHING = Quantiles(0, 0, 0.0, 0.0, {})
 #: A last, shorter second counts from this share of a whole one on.
@@ -25,7 +25,7 @@ NS_PER_SECOND = 10 ** 9
 
 
 def job_options(job: Job) -> Dict[str, str]:
-    """fio's words for it, sizes in plain bytes: that is what most readers can cope with."""
+    """The job in fio's options, sizes in plain bytes, which most readers expect."""
     options = {'name': job.name, 'ioengine': 'rados', 'rw': job.rw, 'bs': str(job.bs),
                'iodepth': str(job.iodepth), 'numjobs': str(job.numjobs), 'size': str(job.size),
                'nrfiles': str(job.nrfiles), 'runtime': '%g' % job.runtime,
@@ -40,8 +40,8 @@ def job_options(job: Job) -> Dict[str, str]:
 
 
 def entry(job: Job, stream: StreamResult, step: StepResult) -> Json:
-    """What fio tells of a job: latencies from submission to completion are both clat and lat, the
-    time of submission (slat) is not measured apart; page faults and context switches neither.
+    """fio's entry of a job. The latency from submission to completion is both clat and lat; slat,
+    page faults and context switches are not measured.
 
     The worker's CPU time is divided between the streams of the step. The shares of latency_ns,
     latency_us and latency_ms are interpolated between the percentiles.
@@ -107,7 +107,7 @@ def _operations(seconds: Sequence[Second]) -> Json:
 
 
 def _lengths(seconds: Sequence[Second]) -> List[Tuple[Second, float]]:
-    """Each second and how long it was, but a last one that is too short to tell anything."""
+    """Each second and its length, without a last one that is too short to be meaningful."""
     begins = [0.0, *(each.end for each in seconds)]
     pairs = [(each, each.end - begin) for each, begin in zip(seconds, begins)
              if each.end > begin]
@@ -182,9 +182,9 @@ def fio_json(run: Mapping[str, Any], steps: Sequence[JobStep],
     """The document of a run; `results` are those of the first steps, as many as there are.
 
     `run` has "started" (seconds since the epoch; 0: not yet), "id", "state", "verdict" and what
-    else is to be told of the run. An entry of "jobs" is one stream of one job, in interference of
+    else is to be shown of the run. An entry of "jobs" is one stream of one job, in interference of
     one part: all numbers are those of the repetition with the median of the operations a second
-    (of two in the middle, the slower one); "repetitions" tells what the single ones were, and
+    (of two in the middle, the slower one); "repetitions" has the single ones, and
     "seconds" of a direction is that repetition's course: [end in s, operations, bytes, sum of
     latencies in ns] of each second.
     Repetitions that were cut short count only where there is no other. "client_limited" holds if

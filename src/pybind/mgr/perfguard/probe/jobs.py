@@ -86,7 +86,7 @@ class Word(NamedTuple):
     help: str
 
 
-#: All words that a job can have.
+#: All options of a job.
 WORDS: Mapping[str, Word] = {
     'rw': Word(_rw, 'read, write, randread, randwrite, rw (or readwrite), randrw'),
     'bs': Word(_between(parse_size, MIN_BS, MAX_BS, size_text),
@@ -112,7 +112,7 @@ WORDS: Mapping[str, Word] = {
 
 
 def values(words: Mapping[str, str]) -> Dict[str, Any]:
-    """What the words mean; BadJob for an unknown word or a value out of its bounds."""
+    """The parsed options; BadJob for an unknown option or an invalid value."""
     found = {}
     for word, text in words.items():
         if word not in WORDS:
@@ -125,10 +125,10 @@ def values(words: Mapping[str, str]) -> Dict[str, Any]:
 # ---- Job files in fio's syntax: [sections] of key=value, [global] for those below it, comment
 
 GLOBAL = 'global'
-#: Keys that mean something here.
+#: Keys with an effect.
 SUPPORTED: Tuple[str, ...] = tuple(WORDS)
-#: Keys that say what is so anyway, and the values they may have ('' stands for the key alone).
-#: Jobs run one after the other, for their runtime, each stream reported by itself.
+#: Keys without effect, and their allowed values ('' stands for the key alone): jobs always run one
+#: after the other, for their runtime, and each stream is reported separately.
 IMPLIED: Mapping[str, Tuple[str, ...]] = {
     'ioengine': ('rados',), 'time_based': ('', '1'), 'stonewall': ('', '1'),
     'wait_for_previous': ('', '1'), 'group_reporting': ('', '0', '1'), 'thread': ('', '0', '1'),
@@ -141,7 +141,7 @@ Section = Tuple[str, Dict[str, str]]
 
 
 def sections(text: str) -> List[Section]:
-    """Name and words of each job of a file; BadJob, with the line, for what is none."""
+    """Name and options of each job of a file; BadJob, with the line, for a syntax error."""
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         raise BadJob('the job file has %d lines (limit %d)' % (len(lines), MAX_LINES))
@@ -180,7 +180,7 @@ def _name(line: str, number: int) -> str:
 
 
 def _setting(line: str, section: str, number: int) -> Dict[str, str]:
-    """The word of a line; nothing, if it is about what is so anyway."""
+    """The option of a line; nothing for a key without effect."""
     key, _, value = (part.strip() for part in line.partition('='))
     where = 'line %d of the job file, [%s]' % (number, section)
     if key in IMPLIED:
@@ -236,7 +236,7 @@ PROFILES: Mapping[str, Sequence[Words]] = {
     'curve': tuple({'rw': 'randwrite', **_CURVE, 'iodepth': str(depth)} for depth in _DEPTHS),
 }
 DEFAULT_PROFILE = 'quick'
-#: Three runs or more, of which the median is told.
+#: The median of three repetitions is shown.
 DEFAULT_REPEAT = 3
 MAX_REPEAT = 20
 
@@ -246,29 +246,28 @@ def default_repeat(profile: str) -> int:
     return DEFAULT_REPEAT if profile else 1
 
 
-#: What a job is that does not say otherwise. Without nrfiles: objects of OBJECT_BYTES.
+#: Defaults of a job. Without nrfiles: objects of OBJECT_BYTES.
 DEFAULTS: Words = {'bs': '4k', 'iodepth': '1', 'size': '64m', 'runtime': '10', 'ramp_time': '1'}
-#: As RBD and CephFS have them.
+#: As in RBD and CephFS.
 OBJECT_BYTES = 4 * MIB
 MAX_JOBS = 32
-#: Of one job, all its streams together: what the worker holds in memory, and what one client is
-#: good for.
+#: Limits of one job with all its streams: memory of the worker, and what one client can do.
 MAX_BYTES_IN_FLIGHT = 512 * MIB
 MAX_IN_FLIGHT = 4096
 MAX_OBJECTS_IN_ALL = 4 * MAX_OBJECTS
 
 
 def profile_of(profile: Optional[str], words: Words, job_file: Optional[str]) -> str:
-    """The profile that is meant: "quick" where nothing says what to do; '': none."""
+    """The name of the profile, "quick" if neither jobs nor a profile are given; '': none."""
     if profile:
         return profile
     return '' if job_file is not None or 'rw' in words else DEFAULT_PROFILE
 
 
 def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) -> Tuple[Job, ...]:
-    """The jobs that a profile, or a job file, or rw= describes, all with `words` laid over them.
+    """The jobs of a profile, of a job file, or of rw=; `words` override the options of all jobs.
 
-    Without any of these: the profile "quick". Raises BadJob, of one line that names the word.
+    Without any of these: the profile "quick". Raises BadJob with one line that names the option.
     """
     explicit = values(words)
     if profile and job_file is not None:
@@ -288,11 +287,11 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
 
 
 def _of_profile(profile: str, words: Words) -> List[Job]:
-    """Jobs that `words` make equal count once."""
+    """Jobs that become equal by `words` count once."""
     jobs: Dict[str, Job] = {}
     for base in PROFILES[profile]:
         merged = {**base, **words}
-        # The number of objects of a profile goes with its size and block size.
+        # The number of objects of a profile fits its own size and block size only.
         if {'size', 'bs'} & words.keys() and 'nrfiles' not in words:
             del merged['nrfiles']
         found = values(merged)
@@ -302,7 +301,7 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
 
 
 def _job(name: str, words: Words) -> Job:
-    """BadJob if words contradict one another."""
+    """BadJob if options contradict each other."""
     try:
         if 'rw' not in words:
             raise BadJob('rw is missing: give read, write, randread, randwrite, rw or randrw')
@@ -316,7 +315,7 @@ def _job(name: str, words: Words) -> Job:
 
 
 def _objects(size: int, bs: int) -> int:
-    """How many objects of 4 MiB, or of one block if that is larger, make up a size."""
+    """How many objects of 4 MiB, or of one block if that is larger, hold this size."""
     return max(1, -(-size // max(OBJECT_BYTES, bs)))
 
 
@@ -342,7 +341,7 @@ def _check(job: Job) -> None:
 
 
 def check_in_flight(job: Job, streams: int) -> None:
-    """BadJob if so many streams of the job would hold too much at the same time."""
+    """BadJob if this number of streams would exceed the limits in flight."""
     operations = job.iodepth * streams
     if operations > MAX_IN_FLIGHT:
         raise BadJob('iodepth=%d with numjobs=%d: limit is %d operations in flight'
@@ -381,8 +380,8 @@ def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
 def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[JobStep, ...]:
     """The steps of a run on a pool, in order, without names of objects.
 
-    Each repetition goes through all jobs, and all OSDs, before the next one: what changes with
-    time, changes all alike.
+    Each repetition covers all jobs and all OSDs before the next one begins, so that a change in the
+    cluster affects all of them alike.
     """
     check_target(jobs, target)
     if target.kind == 'interference':
@@ -404,8 +403,8 @@ def _stream_name(job: Job, osd: Optional[int], number: int) -> str:
 
 
 def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, ...]:
-    """Each OSD alone, all together, each alone again. All repetitions of a part before the next:
-    after the first time together, no OSD is as it was."""
+    """Each OSD alone, all together, each alone again. All repetitions of a part precede the next
+    part, because the load of all OSDs may have lasting effects."""
     streams = {osd: _streams(job, osd) for osd in osds}
     everyone = tuple(stream for osd in osds for stream in streams[osd])
     steps: List[JobStep] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a run will take at most, before it begins."""
+"""The limits of a run: what it takes, why it must not begin, and why it must end."""
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import OsdMap, Pool, Signals, Space
@@ -9,37 +9,37 @@ from .jobs import step_count
 from .placement import objects_wanted
 from .types import Job, Json, Target
 
-#: What the objects are expected to be written with, and what is enough even so, in bytes/s.
+#: Expected speed of the prefill, and the lowest speed that still fits the limit, in bytes/s.
 PREFILL_BYTES_PER_SECOND = 50e6
 SLOW_PREFILL_BYTES_PER_SECOND = 10e6
-#: Making and removing an object costs this much beside its bytes.
+#: Seconds to create and remove an object, in addition to writing its bytes.
 OBJECT_SECONDS = 0.001
 SLOW_OBJECT_SECONDS = 0.02
-#: Between two steps; and connecting to the cluster and leaving it, usually and at most.
+#: Seconds between two steps; seconds to connect and disconnect, expected and at most.
 STEP_SECONDS = 0.2
 CONNECT_SECONDS = 1.0
 SLOW_CONNECT_SECONDS = 10.0
-#: What an OSD gets of a pool's bytes at most, in times of its even share: few PGs lie unevenly.
+#: Maximum share of an OSD in the bytes of a pool, as a multiple of the even share.
 SKEW = 2.0
-#: OSDs that a refusal names.
+#: Number of OSDs that a refusal names.
 NAMED_OSDS = 5
 
 
 class Budget(NamedTuple):
-    #: That it is expected to take.
+    #: Expected duration.
     seconds: float
-    #: Bytes of all objects that are written before the measurements, and what they take on all
-    #: replicas or shards together.
+    #: Bytes of all objects that are written before the measurements, and the space that they take
+    #: with all replicas or shards.
     prefill_bytes: int
     stored_bytes: int
-    #: Bytes that the measurements read and write at most; None: time is the only bound.
+    #: Maximum number of bytes that the measurements read and write; None: only time limits it.
     transfer_bytes: Optional[int]
     objects: int
 
 
 def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
               replicas_factor: float) -> Budget:
-    """By arithmetic: a run on all OSDs of a large cluster has too many steps to make them first.
+    """By arithmetic: a run on all OSDs of a large cluster has too many steps to plan them first.
 
     `replicas_factor`: bytes stored per byte written; the size of the pool, or (k+m)/k.
     """
@@ -59,7 +59,7 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
 
 
 def _transfer(job: Job, streams: int) -> Optional[int]:
-    """Of so many streams; None if only their time bounds it. io_size is without the ramp."""
+    """Of this number of streams; None if only time limits it. io_size is without the ramp."""
     bounds = []
     if job.rate_iops:
         bounds.append(_at_rate(job, job.ramp_time + job.runtime))
@@ -82,7 +82,7 @@ def _sum(values: Iterable[Optional[int]]) -> Optional[int]:
 
 
 def limit_seconds(budget: Budget) -> float:
-    """Wall time after which the worker has to end, whatever the cluster does."""
+    """Wall time after which the worker must end, even if the cluster does not answer."""
     return (budget.seconds + budget.prefill_bytes / SLOW_PREFILL_BYTES_PER_SECOND
             + SLOW_OBJECT_SECONDS * budget.objects + SLOW_CONNECT_SECONDS)
 
@@ -90,11 +90,11 @@ def limit_seconds(budget: Budget) -> float:
 def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seconds: float,
              quota_left_bytes: Optional[int] = None,
              quota_left_objects: Optional[int] = None) -> List[str]:
-    """Why a run must not begin; empty: it may.
+    """Why a run must not begin; empty: it may begin.
 
-    `free_bytes`: what the fullest OSD that matters lets be stored, all replicas counted; None
-    where nobody knows. `max_bytes` and `max_seconds` are the operator's bounds on what is stored
-    and on the time. Quotas of a pool count its objects and their bytes once; None: there is none.
+    `free_bytes`: free space with all replicas, as far as the fullest OSD allows; None: unknown.
+    `max_bytes` and `max_seconds` are the operator's limits on space and time. Quotas of a pool
+    count its objects and their bytes once; None: there is no quota.
     """
     found = []
     if budget.stored_bytes > max_bytes:
@@ -117,7 +117,7 @@ def refusals(budget: Budget, free_bytes: Optional[int], max_bytes: int, max_seco
 
 def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budget,
                  refused: Sequence[str]) -> Json:
-    """What a run would do, and why not."""
+    """What a run would do, and why it is refused."""
     jobs = target.jobs(jobs)
     return {'target': target.key, 'jobs': [job_options(job) for job in dict.fromkeys(jobs)],
             'steps': step_count(jobs, target, repeat), 'repeat': repeat,
@@ -129,8 +129,8 @@ def preview_json(target: Target, jobs: Sequence[Job], repeat: int, budget: Budge
 
 def nearfull_osds(shares: Mapping[int, float], space: Mapping[int, Space],
                   nearfull_ratio: float) -> List[str]:
-    """OSDs that a run would fill up to nearfull, in words. `shares`: OSD -> bytes that it may get;
-    an OSD whose space is not reported is not judged."""
+    """OSDs that a run would make nearfull, as texts. `shares`: OSD -> maximum bytes that it gets;
+    OSDs that do not report their space are skipped."""
     found = []
     for osd, share in sorted(shares.items()):
         if osd not in space or not space[osd].total_bytes:
@@ -147,7 +147,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
               data_shards: int) -> Dict[int, float]:
     """OSD -> bytes that it gets at most. `osds`: all that the pool may use.
 
-    An OSD that is probed leads its objects, so a whole copy (or chunk) of each is there. Of all
+    An OSD that is probed is the primary of its objects and holds a copy (or chunk) of each. Of all
     other bytes no OSD gets more than SKEW times its even share.
     """
     if not osds or not budget.stored_bytes:
@@ -162,25 +162,25 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
     return shares
 
 
-# ---- When a probe must not begin, and when it has to end at once
+# ---- When a probe must not begin, and when it must end at once
 
-#: Health checks that no probe may make worse; the stop conditions of a rebalance come on top. Pools
+#: Health checks under which no probe runs, beside the stop conditions of a rebalance. Pools
 #: matter only where they are the probe's own target: see `closed`.
 FULL_CHECKS = {
     'OSD_FULL': 'OSDs are full',
     'OSD_NEARFULL': 'OSDs are nearly full',
     'OSD_BACKFILLFULL': 'OSDs are too full for backfill',
 }
-#: Flags of the OSDMap under which clients wait, or must not write.
+#: Flags of the OSDMap with which clients wait or cannot write.
 STILL_FLAGS = ('full', 'pauserd', 'pausewr', 'pauserec')
-#: The same of a pool; eio: whatever clients ask for is an error.
+#: Flags of a pool with the same effect; eio: every operation returns an error.
 STILL_POOL_FLAGS = ('full', 'full_quota', 'backfillfull', 'nearfull', 'eio')
 
 
 def stop_reasons(signals: Signals, moving_allowed: bool) -> List[str]:
-    """Why no probe may run now, in words, beside the stop conditions that hold for everybody.
+    """Why no probe may run now, in addition to the stop conditions of a rebalance.
 
-    `moving_allowed`: data is moved on purpose, and the operator wants to measure nevertheless.
+    `moving_allowed`: the operator wants to measure although data moves.
     """
     counts = signals.counts
     found = ['%s: %s' % (text, signals.health[check]) for check, text in FULL_CHECKS.items()
@@ -195,7 +195,7 @@ def stop_reasons(signals: Signals, moving_allowed: bool) -> List[str]:
 
 
 def blocked_io(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> List[str]:
-    """Why clients cannot do the probe's I/O, in words; `pool`: None for one of the probe's own."""
+    """Why clients cannot do the I/O of the probe; `pool`: None if the probe creates one."""
     found = ['the OSDMap has the flag %s' % flag for flag in STILL_FLAGS if flag in osdmap.flags]
     if pool is None:
         return found
@@ -208,7 +208,7 @@ def blocked_io(osdmap: OsdMap, pool: Optional[Pool], writing_in_place: bool) -> 
 
 
 def disturbances(signals: Signals) -> List[str]:
-    """What disturbs a measurement without speaking against it, in words."""
+    """What disturbs a measurement but does not prevent it."""
     counts = signals.counts
     found = []
     if counts.deep_scrubbing:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A run that benches the OSDs' stores with their own `bench` command, one OSD after the other.
+"""A run that measures the object stores of OSDs by their command `bench`, one OSD at a time.
 
-It takes neither pool nor user nor worker, and leaves nothing: an OSD removes what it wrote.
+It needs no pool, user or worker and leaves nothing: an OSD removes what it wrote.
 """
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
@@ -14,7 +14,7 @@ from .types import Counted, Direction, Job, JobStep, StepResult, Stream, StreamR
 Json = Dict[str, Any]
 
 BENCH = 'probe bench'
-#: Seconds that one bench is waited for: OSDs allow themselves 30 (osd_bench_duration).
+#: Seconds to wait for one bench: OSDs allow 30 (osd_bench_duration).
 BENCH_SECONDS = 45.0
 
 
@@ -27,19 +27,19 @@ class Bench(NamedTuple):
 #: At 4 KiB an OSD allows 30 s x 100 operations/s = 12,288,000 bytes (osd_bench_small_size_max_iops
 #: and osd_bench_duration); with 4 MiB up to 100 MiB/s (osd_bench_large_size_max_throughput).
 BENCHES = (Bench(12288000, 4096), Bench(128 << 20, 4 << 20))
-#: That one bench is expected to take.
+#: Expected duration of one bench.
 USUAL_SECONDS = 10.0
 
 
 def store_budget(osds: int, repeat: int) -> Budget:
-    """What a bench of so many OSDs takes; what it writes is gone at its end."""
+    """The budget of a bench of this number of OSDs; each removes what it wrote."""
     count = sum(bench.total_bytes for bench in BENCHES)
     return Budget(USUAL_SECONDS * len(BENCHES) * osds * repeat, 0,
                   max(bench.total_bytes for bench in BENCHES), count * osds * repeat, 0)
 
 
 class StoreRun:
-    """The same from outside as a ProbeRun."""
+    """Has the interface of ProbeRun."""
 
     def __init__(self, cluster: Cluster, osds: Sequence[int], repeat: int, now: float) -> None:
         self._cluster = cluster
@@ -57,7 +57,7 @@ class StoreRun:
         self.finished = False
 
     def end(self, outcome: str, message: str) -> None:
-        """A bench under way cannot be stopped: its end is waited for, and none begun after it."""
+        """A bench cannot be stopped: the run waits for its end and begins no other."""
         if not self.outcome:
             self.outcome, self.message = outcome, message
         self.finished = not self._waiting
@@ -98,7 +98,7 @@ class StoreRun:
             return
         _, osd, bench = self._todo[0]
         if osd in self._cluster.asked(BENCH):
-            # Of an earlier run: its answer would be taken for one to this.
+            # From an earlier run: its answer would be mistaken for that of this one.
             if now - self._asked_at > 2 * BENCH_SECONDS:
                 self.end(FAILED, 'osd.%d is still running an earlier bench' % osd)
             return
@@ -116,7 +116,7 @@ class StoreRun:
 
     @property
     def text(self) -> str:
-        """How far it is, in words."""
+        """The progress, as a text."""
         return 'bench %d of %d' % (len(self._done) + 1, self._total)
 
     @property
@@ -127,17 +127,17 @@ class StoreRun:
         return tuple(result for _, result in self._done)
 
     def counted(self) -> Tuple[Counted, ...]:
-        """Nothing of this passes through what counts operations of clients."""
+        """A bench does not pass through the counters of client operations."""
         return ()
 
 
 def _measured(osd: int, bench: Bench, found: Mapping[str, Any],
               repetition: int) -> Tuple[JobStep, StepResult]:
-    """As a job of fio; an OSD tells no latencies of single operations."""
+    """As a job of fio; OSDs do not report latencies of single operations."""
     name = 'osd.%d' % osd
     seconds = float(found['elapsed_sec'])
     total, block = bench
-    # Without a runtime: the same job, however long it took.
+    # Without a runtime, so that the job does not depend on how long it took.
     job = Job('bench-%d' % block, 'write', block, 1, total, 1, 0.0)
     done = Direction(total // block, total, int(seconds * 1e9))
     return (JobStep(job, (Stream(name, (), osd),), repetition),

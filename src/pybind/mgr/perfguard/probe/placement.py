@@ -2,7 +2,7 @@
 """Which PG an object belongs to, which OSDs are probed, and the names of the objects of a run.
 
 Computed as every client does it: rjenkins hash of the name, stable modulo of the pool's pg_num.
-Pools hash with rjenkins (object_hash 2) unless somebody has asked for another hash at creation.
+Pools hash with rjenkins (object_hash 2) unless another hash was chosen at creation.
 """
 import base64
 import json
@@ -22,7 +22,7 @@ State = Tuple[int, int, int]
 _MASK = 0xffffffff
 _START: State = (0x9e3779b9, 0x9e3779b9, 0)
 _WORDS = struct.Struct('<III')
-#: Names that are tried at most: some 16 s of one core, of the worker's.
+#: Maximum number of names to try: some 16 s of one core of the worker.
 MAX_TRIES = 4000000
 
 
@@ -36,7 +36,7 @@ def str_hash_rjenkins(name: bytes) -> int:
 
 
 def _whole_blocks(state: State, name: bytes) -> Tuple[State, bytes]:
-    """The state after all blocks of twelve bytes, and the bytes that are left."""
+    """The state after all blocks of twelve bytes, and the remaining bytes."""
     end = len(name) - len(name) % 12
     for words in _WORDS.iter_unpack(name[:end]):
         state = _mix(state, words)
@@ -44,7 +44,7 @@ def _whole_blocks(state: State, name: bytes) -> Tuple[State, bytes]:
 
 
 def _last_block(state: State, rest: bytes, length: int) -> int:
-    # The lowest byte of the third word is kept for the length.
+    # The lowest byte of the third word is reserved for the length.
     a, b, c = _WORDS.unpack((rest[:8].ljust(9, b'\0') + rest[8:]).ljust(12, b'\0'))
     return _mix(state, (a, b, c + length))[2]
 
@@ -59,12 +59,12 @@ def _mix(state: State, words: Tuple[int, ...]) -> State:
 
 
 def stable_mod(x: int, b: int, bmask: int) -> int:
-    """x modulo b, so that growing b by one splits one value only; `bmask`: see `mask_of`."""
+    """x modulo b, such that an increment of b splits a single value; `bmask`: see `mask_of`."""
     return x & bmask if (x & bmask) < b else x & (bmask >> 1)
 
 
 def mask_of(pg_num: int) -> int:
-    """The least 2^n - 1 that is not below pg_num - 1."""
+    """The smallest 2^n - 1 that is at least pg_num - 1."""
     return (1 << (pg_num - 1).bit_length()) - 1
 
 
@@ -80,7 +80,7 @@ def _key(namespace: str, name: str) -> bytes:
 
 def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
                  count: int) -> Dict[int, Tuple[str, ...]]:
-    """`count` names for each OSD, in the probes' namespace, of objects whose PGs it leads.
+    """`count` names for each OSD, in the probes' namespace, of objects whose primary it is.
 
     `led`: OSD -> its PGs, as numbers. PREFIX0, PREFIX1, ... are tried one by one, for all OSDs in
     one pass. The names are spread evenly over the PGs of an OSD. BadJob if there are too few PGs.
@@ -107,9 +107,9 @@ def names_by_osd(prefix: str, pg_num: int, led: Mapping[int, Sequence[int]],
 
 def led_by(pool_id: int, pg_num: int, leads: Mapping[str, int],
            osds: Collection[int]) -> Dict[int, List[int]]:
-    """OSD -> the PGs of the pool that it leads, as numbers; BadJob if one leads none.
+    """OSD -> the PGs of the pool whose primary it is, as numbers; BadJob if there are none.
 
-    `leads`: PG -> the OSD that leads it, its primary.
+    `leads`: PG -> its primary.
     """
     led: Dict[int, List[int]] = {osd: [] for osd in osds}
     for pgid, osd in leads.items():
@@ -124,7 +124,7 @@ def led_by(pool_id: int, pg_num: int, leads: Mapping[str, int],
 
 
 def _pgs_of(prefix: str, pg_num: int) -> Iterator[int]:
-    """The PGs of PREFIX0, PREFIX1, ...; what the names have in common is hashed once."""
+    """The PGs of PREFIX0, PREFIX1, ...; the common prefix is hashed once."""
     key = _key(NAMESPACE, prefix)
     common, rest = _whole_blocks(_START, key)
     bmask = mask_of(pg_num)
@@ -140,10 +140,10 @@ def too_few(osd: int, pgs: int, count: int, pg_num: int) -> str:
         osd, pgs, pg_num, count)
 
 
-# ---- Which OSDs are probed: by number, by host, by device class, or all
+# ---- Selection of OSDs: by number, host, device class, or all
 
 class Candidate(NamedTuple):
-    """What there is to know of an OSD."""
+    """An OSD that may be selected."""
     host: str
     device_class: str
     up: bool
@@ -155,10 +155,10 @@ ALL = 'all'
 
 def selected_osds(candidates: Mapping[int, Candidate], osd: str = '', host: str = '',
                   device_class: str = '') -> Tuple[int, ...]:
-    """The OSDs that are meant, in order; BadJob, with the name, where that makes no sense.
+    """The selected OSDs, in order; BadJob, with the name, if the selection is invalid.
 
-    `osd`: "3", "osd.3", "3,osd.4" or "all". Host and class narrow it down. An OSD that is named
-    and is down or out is refused; of a host, a class or all those are left out.
+    `osd`: "3", "osd.3", "3,osd.4" or "all". Host and class restrict the selection. A named OSD that
+    is down or out is refused; otherwise such OSDs are skipped.
     """
     if host and host not in {place.host for place in candidates.values()}:
         raise BadJob('no host %s with OSDs' % host)
@@ -196,29 +196,29 @@ def _osds_named(text: str, candidates: Mapping[int, Candidate]) -> Tuple[int, ..
 
 #: OSD (None: any) and bytes of an object -> names of such objects.
 Names = Mapping[Tuple[Optional[int], int], Tuple[str, ...]]
-#: Names that are tried for each that is found, beyond what the share of the PGs asks for: the last
-#: PG to get one of its own takes longest.
+#: Names to try for each name to find, as a multiple of what the share of the PGs requires: the last
+#: PG to get a name takes longest.
 TRIES_MARGIN = 3.0
 
 
 @dataclass(frozen=True)
 class Naming:
     run: int
-    #: Bytes of an object -> how many such objects the pool, or each OSD, gets.
+    #: Size of an object -> number of such objects in the pool, or of each OSD.
     wanted: Tuple[Tuple[int, int], ...]
     pool_id: int = -1
     pg_num: int = 0
-    #: OSD -> the PGs that it leads; empty: objects lie anywhere.
+    #: OSD -> the PGs whose primary it is; empty: objects may have any primary.
     leads: Tuple[Tuple[int, Tuple[int, ...]], ...] = ()
 
 
 def run_prefix(run_id: int) -> str:
-    """What the names of all objects of a run begin with."""
+    """The prefix of the names of all objects of a run."""
     return '%s%d-' % (PREFIX, run_id)
 
 
 def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:
-    """Bytes of an object -> how many such objects the largest job works on."""
+    """Size of an object -> number of such objects of the largest job."""
     wanted: Dict[int, int] = {}
     for job in jobs:
         wanted[job.object_bytes] = max(wanted.get(job.object_bytes, 0), job.numjobs * job.nrfiles)
@@ -227,9 +227,9 @@ def objects_wanted(jobs: Iterable[Job]) -> Dict[int, int]:
 
 def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
               leads: Optional[Mapping[str, int]], pool_id: int, pg_num: int) -> Naming:
-    """`leads`: PG -> the OSD that leads it; wanted where the target is OSDs.
+    """`leads`: PG -> its primary; required if the target is OSDs.
 
-    BadJob if an OSD leads no PG, or too few to find names that go there.
+    BadJob if an OSD is the primary of no PG, or of too few to find names for it.
     """
     wanted = objects_wanted(target.jobs(jobs))
     if leads is None:
@@ -244,7 +244,7 @@ def naming_of(run_id: int, jobs: Sequence[Job], target: Target,
 
 
 def names_of(naming: Naming) -> Names:
-    """Takes some 4 us of one core for each name that is tried: not for the mgr."""
+    """Takes about 4 us of one core for each name that is tried: not to be called in the mgr."""
     found: Dict[Tuple[Optional[int], int], Tuple[str, ...]] = {}
     led = {osd: list(pgs) for osd, pgs in naming.leads}
     for size, count in naming.wanted:
@@ -264,7 +264,7 @@ def all_names(naming: Naming) -> Iterator[str]:
 
 
 def named(steps: Sequence[JobStep], naming: Naming) -> Tuple[JobStep, ...]:
-    """The steps with objects for each stream, of its own within a step."""
+    """The steps with the objects of each stream; streams of a step share no object."""
     names = names_of(naming)
     return tuple(_named(step, names) for step in steps)
 
@@ -284,7 +284,7 @@ def _named(step: JobStep, names: Names) -> JobStep:
 # ---- JSON of a Naming
 
 def naming_to_json(naming: Naming) -> Json:
-    """PGs in compressed form: all OSDs of a pool of 65,536 PGs take 400 kB otherwise."""
+    """PGs are compressed: without, all OSDs of a pool of 65,536 PGs take 400 kB."""
     leads = zlib.compress(json.dumps([[osd, _steps_between(pgs)] for osd, pgs in naming.leads],
                                      separators=(',', ':')).encode())
     return {'run': naming.run, 'wanted': [list(each) for each in naming.wanted],
@@ -293,7 +293,7 @@ def naming_to_json(naming: Naming) -> Json:
 
 
 def naming_from_json(raw: Mapping[str, Any]) -> Naming:
-    """ValueError, TypeError, LookupError or zlib.error where it is none."""
+    """Raises ValueError, TypeError, LookupError or zlib.error if the data is invalid."""
     leads = json.loads(zlib.decompress(base64.b64decode(raw['leads'])))
     return Naming(int(raw['run']), tuple((int(size), int(count)) for size, count in raw['wanted']),
                   int(raw['pool_id']), int(raw['pg_num']),

@@ -24,20 +24,20 @@ from .types import BadJob, Job, Json, JobStep, Target
 
 @dataclass(frozen=True)
 class RunOrder:
-    """A run, in the words of the command line."""
+    """The order of a run, as given on the command line."""
     profile: Optional[str] = None
-    #: fio's words -> texts.
+    #: fio's options -> values.
     words: Mapping[str, str] = field(default_factory=dict)
     job_file: Optional[str] = None
     pool: Optional[str] = None
-    #: Which OSDs: ids, a host, a device class; all of them that are given.
+    #: Selection of OSDs by ids, host and device class; all given ones apply.
     osd: Optional[str] = None
     host: Optional[str] = None
     device_class: Optional[str] = None
-    #: Bench the OSDs' stores; measure the OSDs alone, together, and alone again.
+    #: Bench the object stores; measure the OSDs alone, together, and alone again.
     store: bool = False
     interference: bool = False
-    #: Of the run's own pool; a pool of one replica takes consent.
+    #: Of the pool that the run creates; a pool with one replica requires consent.
     replicas: Optional[str] = None
     consent: bool = False
     repeat: Optional[str] = None
@@ -65,7 +65,8 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class RunId:
-    """Something about one run: "probe cancel", "probe rm", "probe baseline set" or "... rm"."""
+    """An order for one run: "probe cancel", "probe rm", "probe abandon", "probe baseline set" or
+    "probe baseline rm"."""
     verb: str
     run: int
     job: ClassVar[str] = 'probe'
@@ -73,7 +74,7 @@ class RunId:
 
 @dataclass(frozen=True)
 class Named:
-    """Something about a thing with a name: "probe schedule rm"."""
+    """An order for something with a name: "probe schedule rm"."""
     verb: str
     key: str
     job: ClassVar[str] = 'probe'
@@ -81,7 +82,7 @@ class Named:
 
 @dataclass(frozen=True)
 class NewSchedule:
-    """The words of "schedule add"; `run` is what is started when it is due."""
+    """The arguments of "schedule add"; `run` is begun when the schedule is due."""
     key: str
     run: RunOrder
     window: Mapping[str, str]
@@ -92,13 +93,13 @@ class NewSchedule:
         return 'probe schedule add'
 
 
-#: Fields of a RunOrder that are texts, and those that are switches, as a schedule keeps them.
+#: Fields of a RunOrder that a schedule stores: texts and switches.
 _TEXTS = ('profile', 'pool', 'osd', 'host', 'device_class', 'replicas', 'repeat')
 _SWITCHES = ('store', 'during_campaign', 'consent')
 
 
 def words_of_order(order: RunOrder) -> Dict[str, str]:
-    """What of an order a schedule keeps."""
+    """The part of an order that a schedule stores."""
     words = {name: getattr(order, name) for name in _TEXTS if getattr(order, name) is not None}
     return {**words, **{name: 'yes' for name in _SWITCHES if getattr(order, name)}}
 
@@ -110,7 +111,7 @@ def order_of_words(words: Mapping[str, str], trigger: str) -> RunOrder:
 
 
 def count_of(word: str, text: Optional[str], usual: int, most: int) -> int:
-    """A number from 1 to `most`; Refused else."""
+    """A number from 1 to `most`; raises Refused otherwise."""
     if text is None:
         return usual
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
@@ -119,7 +120,7 @@ def count_of(word: str, text: Optional[str], usual: int, most: int) -> int:
     return int(text)
 
 
-#: Copies of an own pool unless the operator says otherwise.
+#: Default and maximum number of replicas in the pool that a probe creates.
 REPLICAS, MOST_REPLICAS = 3, 10
 #: Repetitions of a bench of the stores.
 STORE_REPEAT = 1
@@ -127,18 +128,18 @@ STORE_REPEAT = 1
 
 @dataclass(frozen=True)
 class Draft:
-    """An order that makes sense, held against the cluster."""
+    """A valid order, checked against the cluster."""
     order: RunOrder
     #: As in RunRecord.
     profile: str
     jobs: Tuple[Job, ...]
     target: Target
     repeat: int
-    #: None: one of the run's own.
+    #: None: the run creates one.
     pool: Optional[Pool]
     pg_num: int
     budget: Budget
-    #: Why it must not be done now.
+    #: Why the run must not begin now.
     refusals: Tuple[str, ...]
     #: What --dry-run shows.
     preview: Json
@@ -161,7 +162,7 @@ class Draft:
 
 def draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, options: Options,
           moving: bool) -> Draft:
-    """Raises Refused where the order makes no sense; what else is against it is in the draft."""
+    """Raises Refused if the order is invalid; other refusals are in the draft."""
     try:
         return _draft(order, cluster, seen, view, options, moving)
     except BadJob as error:
@@ -195,7 +196,7 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
     refusals = (*_refusals(order, cluster, seen, options, moving, pool, jobs, spent),
                 *_crowded(cluster, seen, target, pool, spent))
     if pool is not None and not refusals:
-        # Last, for it looks at each PG of the pool; raises BadJob.
+        # Last, because it considers each PG of the pool; raises BadJob.
         _naming(0, jobs, target, pool, view)
     preview = budgets.preview_json(target, jobs, repeat, spent, refusals)
     return Draft(order, profile, jobs, target, repeat, pool, pg_num, spent, refusals, preview)
@@ -243,7 +244,7 @@ def _up(seen: Observation) -> int:
 
 
 def _copies(target: Target, pool: Optional[Pool]) -> float:
-    """Bytes in the OSDs for each byte of an object."""
+    """Bytes stored on OSDs for each byte of an object."""
     if pool is None:
         return float(target.replicas)
     return pool.size / pool.data_shards
@@ -259,7 +260,7 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
     writing = any(job.writes and job.bs < job.object_bytes for job in jobs)
     found += blocked_io(seen.osdmap, pool, writing)
     space = cluster.pool_space(pool.id) if pool is not None else None
-    # Of a pool that was just made the mgr says that nothing is free.
+    # For a new pool, the mgr reports that no space is free.
     free = space.free_bytes * _copies(Target('pool'), pool) \
         if space is not None and space.free_bytes else cluster.free_bytes()
     quota_bytes = quota_objects = None
@@ -274,7 +275,7 @@ def _refusals(order: RunOrder, cluster: Cluster, seen: Observation, options: Opt
 
 def _crowded(cluster: Cluster, seen: Observation, target: Target, pool: Optional[Pool],
              spent: Budget) -> List[str]:
-    """Each OSD counts: the free space of a pool is that of all together."""
+    """For each OSD: the free space of a pool is that of all its OSDs together."""
     rule = pool.crush_rule if pool is not None else None
     osds = [osd.id for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0
             and (rule is None or seen.crush.weight_of(rule, osd.id) > 0.0)]
@@ -283,6 +284,6 @@ def _crowded(cluster: Cluster, seen: Observation, target: Target, pool: Optional
 
 
 def reasons(seen: Observation, moving_allowed: bool) -> List[str]:
-    """Why no probe may run now, in words; also while one is under way."""
+    """Why no probe may run now; also checked while a probe runs."""
     stops = [stop.reason.text for stop in stop_conditions(seen.signals)]
     return stops + stop_reasons(seen.signals, moving_allowed)

@@ -10,17 +10,17 @@ from .types import (Counted, Direction, Job, JobStep, Json, Second, StepResult, 
 from .wire import step_result_from_json, step_result_to_json
 
 PREPARING, RUNNING, CLEANING = 'preparing', 'running', 'cleaning'
-#: Aborted: the cluster was not well any more.
+#: Aborted: a stop condition ended the run.
 DONE, FAILED, CANCELLED, ABORTED = 'done', 'failed', 'cancelled', 'aborted'
-#: States in which nothing changes any more.
+#: Final states.
 ENDED = frozenset({DONE, FAILED, CANCELLED, ABORTED})
 
-#: Points that a series of one direction of one stream is thinned to, in short and in long runs.
+#: Maximum number of points of a series of one direction of one stream, in short and in long runs.
 MAX_POINTS = 60
 MIN_POINTS = 6
-#: Points in all series of a run together; those of many steps are thinned to this.
+#: Maximum number of points in all series of a run.
 RUN_POINTS = 6000
-#: Messages and conditions that a record holds, the last ones.
+#: Maximum number of messages and conditions of a record; the last ones are kept.
 MAX_TEXTS = 50
 DAY_SECONDS = 86400.0
 
@@ -40,14 +40,14 @@ class RunRecord:
     trigger: str = 'command'
     #: Without the names of objects, which are gone.
     steps: Tuple[JobStep, ...] = ()
-    #: Of the first steps, as many as came to an end.
+    #: Of the completed steps, from the first one on.
     results: Tuple[StepResult, ...] = ()
-    #: What disturbed it: scrub, deep scrub, balancer, autoscaler, recovery, in words.
+    #: What disturbed the run: scrub, deep scrub, balancer, autoscaler, recovery.
     conditions: Tuple[str, ...] = ()
     messages: Tuple[str, ...] = ()
     #: By the counters of the OSDs that were probed.
     counted: Tuple[Counted, ...] = ()
-    #: What else results depend on (setting_of); empty: an earlier version ran it.
+    #: What else results depend on (setting_of); empty: made by an earlier version.
     setting: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ def _thin_direction(direction: Direction, points: int) -> Direction:
 
 
 def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
-    """Neighbours added up, so that at most so many are left; sums stay as they are."""
+    """Neighbours are added up until at most `points` remain; sums do not change."""
     step = -(-len(seconds) // points)
     if step <= 1:
         return tuple(seconds)
@@ -98,7 +98,7 @@ def thinned(seconds: Sequence[Second], points: int) -> Tuple[Second, ...]:
 # ---- JSON
 
 def record_to_json(record: RunRecord) -> Json:
-    """Each job is told once: {"jobs": [...], "steps": [[job's number, streams, ...]], ...}."""
+    """Steps refer to jobs by number: {"jobs": [...], "steps": [{"job": 0, ...}], ...}."""
     jobs = list(dict.fromkeys(step.job for step in record.steps))
     numbers = {job: number for number, job in enumerate(jobs)}
     plain: Json = {each.name: getattr(record, each.name) for each in fields(record)}
@@ -113,7 +113,7 @@ def record_to_json(record: RunRecord) -> Json:
 
 
 def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
-    """ValueError, TypeError or LookupError where it is no record."""
+    """Raises ValueError, TypeError or LookupError if the data is invalid."""
     jobs = [Job(**job) for job in raw['jobs']]
     target = raw['target']
     steps = tuple(JobStep(jobs[step['job']],
@@ -133,15 +133,15 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
 # ---- Which runs are kept
 
 class Retention(NamedTuple):
-    """Runs that ended are kept while all of these allow it; a baseline is kept in any case."""
+    """Limits on the ended runs that are kept; baselines are always kept."""
     runs: int
     days: float
-    #: Of all runs together: what a place to keep them can hold.
+    #: Of all runs together: what the storage can hold.
     steps: int
 
 
 class RunHistory:
-    """Records by id, slimmed. Not for two threads at once."""
+    """Slimmed records by id. To be used by one thread."""
 
     def __init__(self) -> None:
         self._records: Dict[int, RunRecord] = {}
@@ -150,7 +150,7 @@ class RunHistory:
         self._records[record.id] = slimmed(record)
 
     def put_loaded(self, records: Iterable[RunRecord]) -> None:
-        """Records from an archive; what is known already is newer."""
+        """Records from an archive; those that are already known are newer."""
         for record in records:
             self._records.setdefault(record.id, record)
 
@@ -175,7 +175,7 @@ class RunHistory:
                 continue
             runs, steps = runs + 1, steps + len(record.steps)
             old = record.ended < now - retention.days * DAY_SECONDS
-            # The newest one stays in any case: it is what was asked for.
+            # The newest one is always kept.
             if runs > 1 and (runs > retention.runs or steps > retention.steps or old):
                 over.append(record.id)
         return over[::-1]
@@ -183,23 +183,23 @@ class RunHistory:
 
 # ---- What results depend on beside jobs and target: runs that differ in it are not comparable
 
-#: Options that change how fast OSDs and clients are begin with one of these.
+#: Prefixes of options that affect the speed of OSDs and clients.
 _PREFIXES = ('osd_', 'bluestore_', 'bluefs_', 'rocksdb_', 'memstore_', 'ms_', 'objecter_', 'rbd_')
-#: Daemons and clients whose options count.
+#: Sections whose options count.
 _SECTIONS = ('global', 'osd', 'client')
-#: So many options are remembered, and so many differences named.
+#: Maximum number of options recorded, and of differences named.
 MOST_OPTIONS, MOST_NAMED = 200, 5
 ENGINE, RELEASE, PGS, DRIVES, OPTION = 'engine', 'Ceph release', 'PGs', 'drives', 'option '
-#: So many models of drives are named.
+#: Maximum number of drive models recorded.
 MOST_DRIVES = 20
-#: There where the options were read: then what is missing is not set.
+#: Present if the options were read: then a missing option is not set.
 READ = 'options'
 
 
 def setting_of(release: str, pg_num: int, entries: Optional[Iterable[ConfigEntry]],
                drives: Iterable[str] = ()) -> Dict[str, str]:
-    """`pg_num`: of the pool, 0 for a bench of the stores; `entries`: None where the mons did not
-    say; `drives`: of the OSDs that do the work, '' where it is not known."""
+    """`pg_num`: of the pool, 0 for a bench of the stores; `entries`: None if the mons did not
+    answer; `drives`: of the OSDs of the pool or target, '' if unknown."""
     found = {RELEASE: release} if release else {}
     if pg_num:
         found[PGS] = str(pg_num)
@@ -220,7 +220,7 @@ def _counts(entry: ConfigEntry) -> bool:
 
 
 def differences(a: RunRecord, b: RunRecord) -> List[str]:
-    """In words; empty: comparable, as far as is known."""
+    """As texts; empty: comparable, as far as known."""
     ours, theirs = _known(a), _known(b)
     both = READ in ours and READ in theirs
     keys = [key for key in dict.fromkeys((*ours, *theirs))

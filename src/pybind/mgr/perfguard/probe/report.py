@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What commands see of the probes: the state at the end of one turn, and what follows from it."""
+"""What commands show of probes: the state at the end of a turn, and what follows from it."""
 import errno
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -22,15 +22,15 @@ MOST_VERDICTS = 1000
 
 
 class Verdicts:
-    """Verdicts that were worked out before: records do not change, and every viewer of the page
-    asks for twenty of them every few seconds. For any thread."""
+    """A cache of verdicts: records do not change, and each viewer of the page requests twenty of
+    them every few seconds. For any thread."""
 
     def __init__(self) -> None:
-        #: Run -> its record, what else the verdict rests on, and the verdict.
+        #: Run -> its record, what else the verdict depends on, and the verdict.
         self._known: Dict[int, Tuple[RunRecord, Tuple[str, Layout], str]] = {}
 
     def of(self, record: RunRecord, device_class: str, layout: Layout) -> str:
-        """Against what the device class is good for, in one word."""
+        """Compared with the expected results of the device class, in one word."""
         basis = device_class, layout
         known = self._known.get(record.id)
         if known is None or known[0] is not record or known[1] != basis:
@@ -50,7 +50,7 @@ def _verdict(record: RunRecord, device_class: str, layout: Layout) -> str:
 
 
 def unknown(run: int, unread: str) -> Refused:
-    """For a run of which there is no record; `unread`: why it may still come."""
+    """For a run without a record; `unread`: why the record may still be loaded."""
     if unread:
         return Refused(errno.EAGAIN, '%s: try again in a few seconds' % unread)
     return Refused(errno.ENOENT, 'probe %d does not exist (see "probe ls")' % run)
@@ -58,7 +58,7 @@ def unknown(run: int, unread: str) -> Refused:
 
 @dataclass(frozen=True)
 class Probed:
-    #: Runs that have ended, the oldest first; the one under way.
+    #: Runs that have ended, oldest first; the active run.
     records: Tuple[RunRecord, ...] = ()
     running: Optional[RunRecord] = None
     schedules: Tuple[Schedule, ...] = ()
@@ -67,11 +67,11 @@ class Probed:
     baselines: Baselines = Baselines()
     regressions: Tuple[Regression, ...] = ()
     places: Mapping[int, OsdPlace] = field(default_factory=dict)
-    #: Pool -> what its I/O is spread over.
+    #: Pool -> how its I/O is distributed.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
-    #: Where records are kept, in words.
+    #: Where records are kept, as a text.
     kept_in: str = ''
-    #: Why some records are not here yet; '': all are.
+    #: Why some records are not loaded yet; '': all are.
     unread: str = ''
     #: Shared by the states of all turns.
     verdicts: Verdicts = field(default_factory=Verdicts, compare=False)
@@ -89,7 +89,7 @@ class Probed:
     # ---- the data of commands
 
     def listing(self, last: Optional[int] = None) -> Json:
-        """`last`: only so many, and the baselines, however old."""
+        """`last`: only this number of runs, and all baselines."""
         records = self._all()
         first = 0 if last is None else len(records) - last
         return {'probes': [self._summary(record) for number, record in enumerate(records)
@@ -106,7 +106,7 @@ class Probed:
                 'message': record.messages[0] if record.messages else ''}
 
     def details(self, run: int) -> Json:
-        """fio's JSON with what perfguard makes of it."""
+        """fio's JSON with perfguard's findings."""
         record = self.known(run)
         expected = [each._asdict() for each in expect(record, self._device_class(record),
                                                       self._layout(record))]
@@ -130,13 +130,13 @@ class Probed:
         return found
 
     def _verdict(self, record: RunRecord) -> str:
-        """In one word: against the baseline, else against what the device class is good for."""
+        """In one word: compared with the baseline, else with the device class."""
         if any(each.run == record.id for each in self.regressions):
             return 'slower than its baseline'
         return self.verdicts.of(record, self._device_class(record), self._layout(record))
 
     def _device_class(self, record: RunRecord) -> str:
-        """Of all OSDs that took part; '' where they differ."""
+        """Of all OSDs that took part; '' if they differ."""
         osds = record.target.osds or tuple(self.places)
         classes = {self.places[osd].device_class for osd in osds if osd in self.places}
         return classes.pop() if len(classes) == 1 else ''

@@ -19,12 +19,13 @@ from .records import PREPARING
 from .types import BadJob, NAMESPACE, PREFIX
 
 CHECK = 'PERFGUARD_PROBE_LEFT'
-#: The mons' options that a run may have to set for a moment, each for a pool of its own.
+#: Options of the mons that a run may set temporarily for the pool that it creates.
 DELETE_OPTION = 'mon_allow_pool_delete'
 SIZE_ONE_OPTION = 'mon_allow_pool_size_one'
 ALLOWED = 'true'
-#: PGs of an own pool for each OSD, so that each leads some (of N OSDs with 8 N PGs one in e^8 does
-#: not), and their bounds: a pool of more than about a thousand PGs splits for minutes.
+#: PGs per OSD of a pool that a run creates, so that each OSD is a primary (of N OSDs with 8 N PGs
+#: one in e^8 is not), and the limits of pg_num: a pool with more than about 1,000 PGs splits for
+#: minutes.
 PGS_PER_OSD = 8
 LEAST_PGS, MOST_PGS = 32, 1024
 
@@ -34,23 +35,23 @@ class RunResources:
     run: int
     #: Name of the pool.
     pool: str
-    #: The pool is the run's own: made for it, and removed after it.
+    #: The run creates the pool and removes it.
     own: bool
     #: PREPARING, RUNNING or CLEANING.
     stage: str = PREPARING
-    #: The cephx user may exist; noted before anything is made, removed after all else is.
+    #: The cephx user may exist; recorded before anything is created, removed last.
     user: bool = False
-    #: Options of the mons that were set, with the value of the configuration database from before
+    #: Options of the mons that were set, with their previous values in the configuration database
     #: (None: there was none).
     allowed: Mapping[str, Optional[str]] = field(default_factory=dict)
-    #: When the run's worker has ended for sure, whoever started it.
+    #: When the worker of the run has certainly ended, also that of another mgr.
     worker_ends: float = 0.0
-    #: Of the pool, whatever its name becomes; -1: no worker was started yet.
+    #: Of the pool, which may be renamed; -1: no worker was started yet.
     pool_id: int = -1
-    #: Of the objects in an operator's pool; None: not known, as long as there are none, or of a
-    #: run that another version has begun.
+    #: Of the objects in an operator's pool; None: there are none yet, or another version began the
+    #: run.
     naming: Optional[Naming] = None
-    #: Where the search for objects that are left came to (see Sweeps).
+    #: How far the removal of remaining objects has come (see Sweeps).
     cursor: int = 0
     #: The operator has given up the clean-up.
     abandoned: bool = False
@@ -70,7 +71,7 @@ def resources_to_json(resources: RunResources) -> Dict[str, Any]:
 
 
 def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
-    """Raises KeyError, TypeError, ValueError or zlib.error on what is none of ours."""
+    """Raises KeyError, TypeError, ValueError or zlib.error if the data is invalid."""
     naming = raw.get('naming')
     return RunResources(int(raw['run']), str(raw['pool']), bool(raw['own']), str(raw['stage']),
                         bool(raw['user']), {str(key): None if value is None else str(value)
@@ -81,20 +82,20 @@ def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
 
 
 def leftover_check(resources: RunResources, why: str) -> Dict[str, Any]:
-    """As MgrModule.set_health_checks takes it: a run that cannot clean up."""
+    """For MgrModule.set_health_checks: a run that cannot clean up."""
     return {CHECK: warning('probe %d cannot complete its clean-up' % resources.run,
                            [why, *('not removed yet: ' + each for each in leftovers(resources))])}
 
 
 def unreadable_journal_check(why: str) -> Dict[str, Any]:
-    """The same of a run whose journal cannot be read."""
+    """For MgrModule.set_health_checks: a run whose journal is unreadable."""
     return {CHECK: warning('the journal of an earlier probe is unreadable', [
         why, 'not removed yet: the objects, pool and user of that probe',
         'no other probe can begin; "probe abandon 0" gives up the clean-up'])}
 
 
 def leftovers(resources: RunResources) -> List[str]:
-    """What it may still have on the cluster, in words."""
+    """What may remain on the cluster, as texts."""
     found = ['option %s of the mons' % option for option in resources.allowed]
     if not resources.user:
         return found
@@ -102,7 +103,7 @@ def leftovers(resources: RunResources) -> List[str]:
         return ['pool %s' % resources.pool, resources.entity, *found]
     objects = ['objects %s* of namespace %s in pool %s' % (
         resources.prefix, NAMESPACE, resources.pool)]
-    # Before a worker was started there are none.
+    # Without a worker there are no objects.
     return [*(objects if resources.worker_ends else []), resources.entity, *found]
 
 
@@ -117,7 +118,7 @@ def pg_num_for(osds: int) -> int:
 
 
 def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[Dict[str, Any]]:
-    """One after the other; a pool of one replica is asked for again, as the mons want it."""
+    """In order; for one replica the mons require a confirmation."""
     size: Dict[str, Any] = {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'size',
                             'val': str(replicas)}
     if replicas == 1:
@@ -126,22 +127,22 @@ def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[D
         {'prefix': 'osd pool create', 'pool': resources.pool, 'pg_num': pg_num, 'pgp_num': pg_num,
          'pool_type': 'replicated', 'autoscale_mode': 'off'},
         size,
-        # Pools may be made with it (osd_pool_default_flag_nodelete), and this one has to go.
+        # osd_pool_default_flag_nodelete may set it, and this pool must be removable.
         {'prefix': 'osd pool set', 'pool': resources.pool, 'var': 'nodelete', 'val': 'false'},
         {'prefix': 'osd pool application enable', 'pool': resources.pool, 'app': 'perfguard'}]
 
 
 def user_command(resources: RunResources) -> Dict[str, Any]:
-    """Nothing but objects of the probes' namespace in the one pool is in this user's reach."""
+    """The user can access only objects in the probes' namespace of this pool."""
     return {'prefix': 'auth get-or-create', 'entity': resources.entity, 'format': 'json',
             'caps': ['mon', 'allow r',
                      'osd', 'allow rw pool=%s namespace=%s' % (quoted(resources.pool), NAMESPACE)]}
 
 
 def quoted(name: str) -> str:
-    """A pool's name as capabilities take it: they know quotes, and no escapes within them.
+    """The name of a pool in capabilities, which support quotes but no escapes.
 
-    BadJob for a name that cannot be written.
+    BadJob for a name that cannot be quoted.
     """
     if re.fullmatch(r'[A-Za-z0-9_.-]+', name):
         return name
@@ -162,7 +163,7 @@ def remove_pool_command(resources: RunResources) -> Dict[str, Any]:
 
 
 def in_force(entries: Iterable[ConfigEntry], option: str) -> Optional[str]:
-    """What the configuration database has for all mons; None: nothing."""
+    """The value in the configuration database for all mons; None: there is none."""
     return next((entry.value for entry in entries if entry.name == option
                  and entry.section == 'mon' and not entry.mask), None)
 
@@ -195,7 +196,7 @@ def probe_rows(resources: Optional[RunResources], since: float) -> List[Row]:
 
 Json = Dict[str, Any]
 
-#: Nothing is made, or set, that another mgr would not find in the journal.
+#: Nothing is created or set that another mgr does not find in the journal.
 NOT_KEPT = 'the mons do not keep the journal of the probe'
 
 
@@ -204,33 +205,36 @@ class CannotMake(PerfguardError):
 
 
 class ResourceManager:
-    """For the loop's thread only: it waits for the mons."""
+    """Creates and removes the resources of a run. It waits for the mons.
+
+    To be used by the thread of the loop.
+    """
 
     def __init__(self, cluster: Cluster, keep: Callable[[RunResources], bool],
                  resources: RunResources) -> None:
         self._cluster = cluster
         self._keep = keep
         self.resources = resources
-        #: Secret of the user; '' where it is not known, or not any more.
+        #: Secret of the user; '' if unknown.
         self.key = ''
-        #: What is in the way of giving back, in words, and whether it was met in this attempt.
+        #: What prevents the clean-up, as a text, and whether this attempt met it.
         self.problem = ''
         self.met_problem = False
 
     def note(self, **changes: Any) -> bool:
-        """Journal what is about to change; whether the mons have it."""
+        """Journal what is about to change. Returns whether the mons have stored it."""
         self.resources = replace(self.resources, **changes)
         return self._keep(self.resources)
 
     def report_problem(self, text: str) -> None:
         self.problem, self.met_problem = text, True
 
-    # ---- making
+    # ---- Creating
 
     def make(self, view: View, replicas: int, pg_num: int) -> None:
-        """The own pool, if there shall be one, and the user; raises CannotMake."""
+        """Create the user and, unless the operator named one, the pool; raises CannotMake."""
         if self.resources.own and pool_named(view, self.resources.pool) is not None:
-            # Whoever made it, it is not the run's to remove.
+            # The run did not create it, so it must not remove it.
             self.resources = replace(self.resources, own=False)
             raise CannotMake('pool %s already exists, but no probe created it'
                              % self.resources.pool)
@@ -246,22 +250,22 @@ class ResourceManager:
                 raise CannotMake('the mons do not accept %s' % SIZE_ONE_OPTION)
             reply = self._cluster.run([command])[0]
             if 'already exists' in reply.error:
-                # Somebody has made it just now; the mons take that for success.
+                # It was created by another client just now; the mons report success.
                 self.note(own=False)
             if reply.retval != 0 or not self.resources.own:
                 raise CannotMake('%s: %s' % (command['prefix'], reply.error))
-        # Not for longer than it takes.
+        # As early as possible.
         self.restored()
 
     def make_user(self) -> None:
-        """Or learn the secret of the one that there is; raises CannotMake."""
+        """Create the user, or fetch its secret if it exists; raises CannotMake."""
         reply = self._cluster.run([user_command(self.resources)])[0]
         if reply.retval != 0:
             raise CannotMake('auth get-or-create: %s' % reply.error)
         self.key = str(json.loads(reply.out)[0]['key'])
 
     def _allow(self, option: str) -> bool:
-        """Set an option of the mons for a moment; False: they did not."""
+        """Set an option of the mons temporarily; False: they refused."""
         if option not in self.resources.allowed:
             entries = self._cluster.config_entries()
             if entries is None:
@@ -273,12 +277,12 @@ class ResourceManager:
                 return False
         return self._done(allow_command(option))
 
-    # ---- giving back
+    # ---- Removing and restoring
 
     def close(self) -> None:
-        """What can be given back at once, where there will be no other turn.
+        """Remove what can be removed at once; there is no other turn.
 
-        The journal stays, so that the next start sees to what the mons do not do in time.
+        The journal stays, so that the next start removes the rest.
         """
         if not self.resources.user:
             return
@@ -288,24 +292,24 @@ class ResourceManager:
         self.restored()
 
     def drop_user(self) -> None:
-        """Whatever the mons say to it: it is made anew, or removed, later on."""
+        """Remove the user. An error does not matter: it is created again, or removed, later."""
         self.key = ''
         self._cluster.run([remove_user_command(self.resources)])
 
     def user_removed(self) -> bool:
-        """Whether it is gone."""
+        """Remove the user. Returns whether it is gone."""
         self.key = ''
         return self._done(remove_user_command(self.resources))
 
     def remove_user(self) -> bool:
-        """Whether it is gone, and noted so."""
+        """Remove the user and journal it. Returns whether it is gone."""
         if not self.user_removed():
             return False
         self.note(user=False)
         return True
 
     def follow_rename(self, view: View) -> None:
-        """The operator may have renamed the pool; the user has no right under the new name."""
+        """If the operator renamed the pool, the user has no capability for the new name."""
         pool = view.osdmap.pools.get(self.resources.pool_id)
         if pool is not None and pool.name != self.resources.pool:
             self.drop_user()
@@ -317,10 +321,11 @@ class ResourceManager:
         return DELETE_OPTION in self.resources.allowed
 
     def remove_pool(self) -> bool:
-        """What the mons say counts: this mgr's OSDMap need not show yet what was just made.
+        """Remove the pool. Returns whether it is gone, as the mons report it: the OSDMap of this
+        mgr may not show the new pool yet.
 
-        Mons that do not delete pools are allowed to for one attempt, from one call to the next,
-        so that all of them have heard of it.
+        Mons that do not allow pools to be deleted are configured to do so for one attempt, from
+        one call to the next, so that all of them have applied it.
         """
         allowed = self.half_way
         reply = self._cluster.run([remove_pool_command(self.resources)])[0]
@@ -331,7 +336,7 @@ class ResourceManager:
         if reply.retval != -errno.EPERM:
             self.report_problem('osd pool rm: %s' % (reply.error or 'no answer'))
         elif allowed:
-            # Their ceph.conf wins over the database, or the pool itself has to stay.
+            # ceph.conf overrides the database, or the pool has the flag nodelete.
             self.report_problem('osd pool rm: %s; if the configuration database has no effect: '
                                 'ceph tell mon.* config set %s true'
                                 % (reply.error, DELETE_OPTION))
@@ -340,7 +345,7 @@ class ResourceManager:
         return False
 
     def restored(self) -> bool:
-        """Give back what the operator has not set anew meanwhile; False: not all of it yet."""
+        """Restore the options that the operator has not changed meanwhile; False: not all yet."""
         if not self.resources.allowed:
             return True
         entries = self._cluster.config_entries()
@@ -368,22 +373,21 @@ def pool_named(view: View, name: str) -> Optional[Pool]:
 
 # ---- When objects that a run left in an operator's pool are removed, and until when.
 # A pass covers all names that the run may have written, or the whole pool where these are not
-# known. A sweep is one worker's part of a pass; the next one goes on at its cursor.
+# known. A sweep is the part of a pass that one worker does; the next one continues at its cursor.
 
-#: Seconds between two passes; and, where a sweep came no further, between it and the next: twice
-#: as long each time, up to the last.
+#: Seconds between two passes. After a sweep without progress the pause doubles, up to the maximum.
 PAUSE_SECONDS = 5.0
 MOST_PAUSE_SECONDS = 300.0
-#: Where another mgr may have left a worker, two passes that find nothing must lie further apart
-#: than that worker takes to notice that it is alone.
+#: If another mgr may have left a worker, two passes that find nothing must be further apart than
+#: that worker needs to notice that its mgr is gone.
 ORPHAN_SECONDS = 12.0
 
 
 class Part(NamedTuple):
-    """What one sweep has done."""
+    """The result of one sweep."""
     removed: int
     left: int
-    #: Where the next one goes on, and where there is nothing more.
+    #: Where the next sweep continues, and the end.
     cursor: int
     total: int
 
@@ -394,10 +398,10 @@ class Part(NamedTuple):
 
 class Sweeps:
     def __init__(self, orphan: bool, cursor: int) -> None:
-        """`orphan`: another mgr has begun the run. `cursor`: where its sweeps came to."""
+        """`orphan`: another mgr began the run. `cursor`: the progress of its sweeps."""
         self._orphan = orphan
         self.cursor = cursor
-        #: When passes in a row have found nothing.
+        #: Times of consecutive passes that found nothing.
         self._empty: List[float] = []
         self._removed = 0
         self._next_at = float('-inf')
@@ -405,16 +409,16 @@ class Sweeps:
 
     @property
     def done(self) -> bool:
-        """Nothing is left, and nothing can come any more."""
+        """No object is left, and none can appear any more."""
         return bool(self._empty) and (
             not self._orphan or self._empty[-1] - self._empty[0] > ORPHAN_SECONDS)
 
     def due(self, now: float) -> bool:
-        # A clock that was put back must not put the next sweep off.
+        # A clock that was set back must not delay the next sweep.
         return not now < self._next_at <= now + MOST_PAUSE_SECONDS
 
     def failed(self, now: float) -> None:
-        """A sweep could not begin, or said nothing."""
+        """A sweep could not begin, or returned no result."""
         self._pause = min(max(2.0 * self._pause, PAUSE_SECONDS), MOST_PAUSE_SECONDS)
         self._next_at = now + self._pause
 
@@ -423,7 +427,7 @@ class Sweeps:
         self._removed += part.removed
         self.cursor = part.cursor
         if part.whole:
-            # What was on its way when its worker died may come after the removal.
+            # Operations in flight when the worker died may recreate an object.
             self._empty = [] if self._removed else [*self._empty, now]
             self.cursor = self._removed = 0
             self._pause, self._next_at = 0.0, now + PAUSE_SECONDS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One run of a probe at work: from its first command until the last trace of it is gone.
+"""Carries out one run of a probe: from its first command until it has removed everything.
 
 It advances once a turn and never waits for the worker or an OSD. Whatever it creates on the cluster
 is journalled first (resources.py). A run of which only that is left, because the mgr that began it
@@ -25,7 +25,7 @@ from .worker import argv
 
 Json = Dict[str, Any]
 
-#: Seconds that the OSDs' counters are waited for.
+#: Seconds to wait for the counters of the OSDs.
 PATIENCE_SECONDS = 5.0
 TOPIC = 'probe counters'
 BEFORE, AFTER = 'before', 'after'
@@ -41,7 +41,7 @@ class OpCounters:
         self._taken: Set[str] = set()
 
     def taken(self, when: str, now: float) -> bool:
-        """Whether the OSDs have told, or need not be waited for any more. Once each."""
+        """Whether the OSDs have answered, or the time to wait is over."""
         if when in self._taken:
             return True
         if self._asked_at is None:
@@ -59,19 +59,19 @@ class OpCounters:
     def _ask(self, now: float) -> None:
         self._asked_at = now
         self._cluster.answers(TOPIC)
-        # An answer that is owed from before would tell of then.
+        # A late answer to an earlier request would have old values.
         self._asked = set(self._osds - self._cluster.asked(TOPIC))
         self._cluster.ask(TOPIC, sorted(self._asked), {'prefix': 'perf dump', 'logger': 'osd'})
 
     def counted(self) -> Tuple[Counted, ...]:
-        """What the OSDs counted of clients in between."""
+        """Client operations that the OSDs counted in between."""
         before, after = self._known[BEFORE], self._known[AFTER]
         found = []
         for osd in sorted(set(before) & set(after)):
             then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
             reads, writes = (int(now.get(name, 0)) - int(then.get(name, 0))
                              for name in ('op_r', 'op_w'))
-            if min(reads, writes) >= 0:  # else it has been started anew
+            if min(reads, writes) >= 0:  # else the OSD was restarted
                 found.append(Counted(osd, reads, writes))
         return tuple(found)
 
@@ -81,26 +81,25 @@ log = logging.getLogger(__name__)
 
 #: Seconds until an own pool must be active+clean.
 POOL_SECONDS = 60.0
-#: Seconds over its limit after which a worker that does not end by itself is killed.
+#: Seconds over its limit after which a worker is killed.
 GRACE_SECONDS = 2.0
 #: Seconds for one sweep.
 SWEEP_SECONDS = 20.0
-#: Seconds after which a worker that was told to end is killed: it takes some 10 to clean up.
+#: Seconds after which a cancelled worker is killed: it takes about 10 to clean up.
 CANCEL_SECONDS = 20.0
-#: Between two attempts at something that the mons refuse: from the first of these, twice as long
-#: each time, up to the second.
+#: Pause after an attempt that the mons refuse: it doubles from the minimum to the maximum.
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run is to do, once it knows where the PGs are."""
-    #: Without names of objects; and what these follow from, which raises BadJob.
+    """What a run does."""
+    #: Without names of objects; a function computes their Naming, or raises BadJob.
     steps: Tuple[JobStep, ...]
     naming: Callable[[Pool, View], Naming]
-    #: OSDs whose counters shall prove that the operations went there.
+    #: OSDs whose counters show where the operations went.
     osds: Tuple[int, ...]
-    #: For the whole of the worker.
+    #: Of the worker.
     limit_seconds: float
     engine: str
     replicas: int
@@ -111,7 +110,7 @@ class ProbeRun:
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
                  resources: RunResources, plan: Optional[RunPlan], now: float,
                  tools: ToolThread) -> None:
-        """Without a plan: only what an earlier mgr has left is cleaned up."""
+        """Without a plan, the run only cleans up what an earlier mgr has left."""
         self._cluster = cluster
         self._tools = tools
         self._naming: Optional[Job[Naming]] = None
@@ -121,24 +120,24 @@ class ProbeRun:
         self._since = now
         self._child: Optional[Child] = None
         self._sweeping = False
-        #: Nothing of the run's own worker is left: it has said so, or never began.
+        #: The worker of this run has removed its objects, or wrote none.
         self._clean = plan is not None
         self._worked = False
-        #: When the worker was told to end.
+        #: When the worker was cancelled.
         self._cancelled_at: Optional[float] = None
         self._cancel = False
         self._sweeps = Sweeps(plan is None, resources.cursor)
-        #: What the sweep that has just ended has said.
+        #: The result of the last sweep.
         self._part: Optional[Part] = None
         self._sweep_began = 0.0
-        #: When cleaning up goes on, and how long it paused the last time.
+        #: When the clean-up continues, and the length of its last pause.
         self._again_at, self._pause = 0.0, 0.0
-        # ---- what came of it
+        # ---- Results
         self.steps: Tuple[JobStep, ...] = ()
         self.results: Dict[int, StepResult] = {}
         self.step, self.step_state = 0, ''
         self.started: Optional[float] = None
-        #: "", or why it did not come to its end: state and words.
+        #: State and reason of a run that did not complete; '' otherwise.
         self.outcome, self.message = ('', '') if plan is not None else (
             FAILED, 'the mgr that began the probe failed or stopped')
         self.met: Dict[str, None] = {}
@@ -146,13 +145,13 @@ class ProbeRun:
 
     @property
     def resources(self) -> RunResources:
-        """What it has on the cluster."""
+        """What the run has on the cluster."""
         return self._manager.resources
 
-    # ---- from outside
+    # ---- Control
 
     def end(self, outcome: str, message: str) -> None:
-        """Have it stop and clean up; the first reason counts."""
+        """Stop and clean up; the first reason is kept."""
         if not self.outcome:
             self.outcome, self.message = outcome, message
         if self._child is not None and not self._sweeping:
@@ -163,7 +162,7 @@ class ProbeRun:
             self._stage(CLEANING)
 
     def turn(self, now: float, view: View, signals: Signals, reasons: Sequence[str]) -> None:
-        """`reasons`: why no probe may go on, in words."""
+        """`reasons`: why no probe may continue."""
         if reasons and self.resources.stage == RUNNING:
             self.end(ABORTED, reasons[0])
         for text in disturbances(signals):
@@ -177,9 +176,9 @@ class ProbeRun:
             self._try_to_clean_up(now, view)
 
     def _try_to_clean_up(self, now: float, view: View) -> None:
-        """The longer something has been in its way, the more rarely."""
+        """With growing pauses while something prevents the clean-up."""
         pause = min(max(2 * self._pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
-        # In case that this raises.
+        # First, in case the attempt raises.
         self._manager.met_problem, self._again_at = False, now + pause
         self._clean_up(now, view)
         if self._manager.met_problem:
@@ -190,16 +189,16 @@ class ProbeRun:
         self._again_at = now
 
     def close(self) -> None:
-        """The module is being stopped: leave as little as possible to the next start."""
+        """The module stops: leave as little as possible to the next start."""
         if self._child is not None:
-            # One that takes longer to remove its objects ends by itself: nobody else may be left
-            # to do it.
+            # A worker that needs longer to remove its objects is not killed: no other process may
+            # be able to remove them.
             self._child.hang_up()
             self._child.wait(GRACE_SECONDS)
             self._child.close()
         self._manager.close()
 
-    # ---- preparing
+    # ---- Preparing
 
     def _prepare(self, now: float, view: View, signals: Signals,
                  reasons: Sequence[str]) -> None:
@@ -221,11 +220,11 @@ class ProbeRun:
         if not self._counts.taken(BEFORE, now):
             return
         if reasons:
-            # Not before: PGs of a new pool are no trouble until they have peered.
+            # Not earlier: PGs of a new pool that are still peering are no stop condition.
             self.end(ABORTED, reasons[0])
             return
         if self._naming is None:
-            # Which OSD leads which PG takes some 20 us a PG.
+            # Primaries of all PGs: about 20 us per PG.
             self._naming = self._tools.submit(partial(self._plan.naming, pool, view), first=True)
         if self._naming is None or not self._naming.done:
             return
@@ -241,7 +240,7 @@ class ProbeRun:
         self.started = now
         self._start(self._request(RUN, limit, naming))
 
-    # ---- running
+    # ---- Running
 
     def _start(self, request: WorkerRequest) -> bool:
         try:
@@ -306,7 +305,7 @@ class ProbeRun:
         elif kind == 'result':
             self._take_result(self._index(line), line)
         elif kind == 'end' and not self._worked and not self._sweeping:
-            # In good order, and no step was begun: it has written nothing.
+            # It ended regularly before the first step, so it has written nothing.
             self._clean = True
         elif kind == 'cleaned':
             self._clean = line['left'] == 0
@@ -332,19 +331,19 @@ class ProbeRun:
             raise ValueError('%d streams' % len(result.streams))
         self.results[index] = result
 
-    # ---- cleaning up
+    # ---- Cleaning up
 
     def _clean_up(self, now: float, view: View) -> None:
         if self.results and not self._counts.taken(AFTER, now):
             return
-        # It is noted before anything is made, so without it there is nothing.
+        # It is journalled before anything is created, so without it there is nothing.
         if self.resources.user and not (self._emptied(now, view) and self._manager.remove_user()):
             return
-        # What it ended with is kept before the journal goes.
+        # The record is stored before the journal is removed.
         self.finished = self._manager.restored()
 
     def _emptied(self, now: float, view: View) -> bool:
-        """Whether neither its own pool nor an object is left."""
+        """Whether neither a pool of the run nor an object of it is left."""
         self._manager.follow_rename(view)
         if self.resources.own:
             return self._manager.remove_pool()
@@ -377,7 +376,7 @@ class ProbeRun:
         try:
             self._manager.make_user()
         except CannotMake as error:
-            # Its rights are not what they were; the next turn makes it anew.
+            # Its capabilities have changed; the next turn creates it again.
             self._manager.report_problem(str(error))
             self._manager.drop_user()
             return False
@@ -398,7 +397,7 @@ class ProbeRun:
             log.warning('probe %d: sweep: %s', self.resources.run,
                         self._manager.problem or child.last_words or status)
             self._sweeps.failed(now)
-            # The user may have been removed by hand.
+            # An operator may have removed the user.
             self._manager.key = ''
         if self._sweeps.cursor != self.resources.cursor:
             self._manager.note(cursor=self._sweeps.cursor)
@@ -406,7 +405,7 @@ class ProbeRun:
         self._child = None
 
     def abandon(self) -> Tuple[str, ...]:
-        """Give up the clean-up, for good; what stays on the cluster, in words."""
+        """Give up the clean-up. Returns what remains on the cluster, as texts."""
         self._manager.note(abandoned=True)
         self._drop_child()
         gone = []
@@ -426,7 +425,7 @@ class ProbeRun:
             self._child.close()
             self._child = None
 
-    # ---- what came of it
+    # ---- Results
 
     @property
     def total(self) -> int:
@@ -442,7 +441,7 @@ class ProbeRun:
 
     @property
     def text(self) -> str:
-        """How far it is, in words."""
+        """The progress, as a text."""
         if self.outcome and self.resources.stage == RUNNING:
             return 'stopping: ' + self.message
         if self.resources.stage != RUNNING or not self.steps:
@@ -454,14 +453,14 @@ class ProbeRun:
             self.step_state)
 
     def in_order(self) -> Tuple[StepResult, ...]:
-        """Of the first steps, as many as came to an end."""
+        """Results of the completed steps, from the first one on."""
         found: List[StepResult] = []
         while len(found) in self.results:
             found.append(self.results[len(found)])
         return tuple(found)
 
     def counted(self) -> Tuple[Counted, ...]:
-        """What the OSDs counted of clients while the run went on."""
+        """Client operations that the OSDs counted during the run."""
         return self._counts.counted()
 
     def _fail(self, message: str) -> None:

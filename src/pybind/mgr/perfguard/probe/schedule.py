@@ -9,12 +9,12 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 from ..window import DAY_MINUTES, BadWindow, Window, is_open, window
 from .types import BadJob, Json
 
-#: Words that are the schedule's; all others are those of the probe.
+#: Arguments of the schedule; all others are those of the probe.
 TIME_WORDS = ('begin_time', 'end_time', 'begin_weekday', 'end_weekday', 'every_days')
 DEFAULTS = {'begin_time': '0000', 'end_time': '2400', 'begin_weekday': '0', 'end_weekday': '0',
             'every_days': '1'}
 MAX_DAYS = 366
-#: "command" is the trigger of what no schedule began.
+#: "command" is the trigger of runs that no schedule began.
 RESERVED = frozenset({'command'})
 #: Seconds after which a schedule whose probe was refused is tried again, within its window.
 AGAIN_SECONDS = 60.0
@@ -22,18 +22,18 @@ AGAIN_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Schedule:
-    """A probe that begins in each window, or in the first after so many days; at most once."""
+    """A probe that begins once in each window, or in the first window after `every_days`."""
     name: str
     #: Of the probe: profile, target, words of the job.
     words: Tuple[Tuple[str, str], ...]
     window: Window
-    #: As they were given, so that they can be told again.
+    #: As given, to be shown again.
     times: Tuple[Tuple[str, str], ...]
     every_days: int = 1
 
 
 def schedule_of(name: str, words: Mapping[str, str]) -> Schedule:
-    """Of TIME_WORDS and the probe's; BadJob if there is none such, or it is never due.
+    """From TIME_WORDS and the arguments of the probe; BadJob if invalid or never due.
 
     begin_time and end_time as HHMM, weekdays with Sunday as 0 and the end excluded, as in the
     options of the rebalance; every_days from 1.
@@ -71,7 +71,7 @@ def schedule_from_json(raw: Mapping[str, Any]) -> Schedule:
 
 def due(schedules: Iterable[Schedule], last_started: Mapping[str, float],
         now: float) -> Tuple[str, ...]:
-    """Names of those that may begin now, the one that has waited longest first."""
+    """Names of the schedules that may begin now, the one that has waited longest first."""
     names: List[Tuple[float, str]] = []
     for schedule in schedules:
         last = last_started.get(schedule.name)
@@ -83,8 +83,8 @@ def due(schedules: Iterable[Schedule], last_started: Mapping[str, float],
 
 
 def _days_between(when: Window, last: float, now: float) -> int:
-    """Windows are counted by the day on which they opened, so that an hour that comes twice, or
-    never, changes nothing. Negative where the clock was put back: then nothing is known."""
+    """Windows are counted by the day on which they open, so that changes to and from daylight
+    saving time have no effect. Negative if the clock was set back."""
     return _day_of_window(when, now) - _day_of_window(when, last)
 
 

@@ -14,7 +14,7 @@ from .types import READING, WRITING, Direction, Job, Quantiles, Second, JobStep,
 
 #: Resamples of the seconds of one repetition.
 WITHIN = 40
-#: Fewer seconds than these say nothing of how a repetition varies.
+#: Fewer seconds do not show how a repetition varies.
 MIN_SECONDS = 4
 #: Two-sided 95 % of a normal distribution.
 Z_95 = 1.96
@@ -197,7 +197,7 @@ Done = Iterable[Tuple[JobStep, StepResult]]
 
 
 class JobWords(NamedTuple):
-    """The words of a job that change what is measured; name and length do not."""
+    """The options of a job that affect what is measured; its name and duration do not."""
     rw: str
     bs: int
     iodepth: int
@@ -218,7 +218,7 @@ class Key(NamedTuple):
     job: JobWords
     #: "read" or "write".
     direction: str
-    #: The OSD that led all of it; None: it lay anywhere.
+    #: The primary of all objects; None: any OSD.
     osd: Optional[int]
     #: Of an interference run: "alone", "together" or "again".
     part: str
@@ -230,7 +230,7 @@ class Repetition(NamedTuple):
     name: str
     iops: float
     bytes_per_second: float
-    #: Of one operation; 0.0 where nobody measures it (the bench of an OSD).
+    #: Of one operation; 0.0 if it is not measured (the bench of an OSD).
     latency_ns: float
     #: Of the stream where it is the highest, which bounds that of all together.
     p99_ns: float
@@ -242,7 +242,7 @@ Measured = Dict[Key, List[Repetition]]
 
 
 def measured(done: Done) -> Measured:
-    """By key in the order of the steps; a direction in which nothing was done is left out."""
+    """By key in the order of the steps; a direction without operations is omitted."""
     found: Measured = {}
     for step, result in done:
         for key, parts in _directions(step, result).items():
@@ -306,5 +306,5 @@ def label(key: Key, name: str) -> str:
 
 
 def rate_text(value: float) -> str:
-    """A rate as people write it: 12,345 or 45.6."""
+    """A rate as a text: 12,345 or 45.6."""
     return '{:,.0f}'.format(value) if value >= 100 else '%.3g' % value

@@ -109,7 +109,7 @@ def runs(data: Json) -> str:
 
 
 def preview(data: Json) -> str:
-    """`preview_json`'s data: what --dry-run tells."""
+    """The data of `preview_json`: what --dry-run shows."""
     columns = ('job', 'rw', 'bs', 'depth', 'streams', 'objects', 'size', 'seconds')
     jobs = table(columns, [
         (job['name'], job['rw'], size_text(int(job['bs'])), job['iodepth'], job['numjobs'],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a probe does and what it found, as plain frozen data.
+"""What a probe does and what it measured, as frozen data.
 
-A run is a list of steps, one after the other; a step is one job (fio's word) done by one or more
-streams at the same time, each with objects, a queue depth and numbers of its own.
+A run is a list of steps, which run one after the other. A step is one job (in fio's sense), done by
+one or more concurrent streams, each with its own objects and queue depth.
 """
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -11,12 +11,12 @@ from ..errors import InvalidValue
 
 Json = Dict[str, Any]
 
-#: RADOS namespace of all objects that probes write; with PREFIX it tells them from all others.
+#: RADOS namespace of all objects that probes write; together with PREFIX it identifies them.
 NAMESPACE = 'perfguard-probe'
-#: Names of objects, cephx users ("client." + PREFIX + run) and own pools begin with it.
+#: Prefix of the names of objects, cephx users ("client." + PREFIX + run) and pools of probes.
 PREFIX = 'perfguard-probe-'
 
-#: Parts of an interference run.
+#: Parts of a run with --interference.
 ALONE, TOGETHER, AGAIN = 'alone', 'together', 'again'
 
 READING = frozenset({'read', 'randread', 'rw', 'randrw'})
@@ -25,12 +25,12 @@ RANDOM = frozenset({'randread', 'randwrite', 'randrw'})
 
 
 class BadJob(InvalidValue):
-    """A job that makes no sense; the message is one line and names the word and the value."""
+    """An invalid job; the message is one line and names the option and the value."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job in fio's words. Sizes in bytes, times in seconds."""
+    """One job with fio's options. Sizes in bytes, times in seconds."""
     name: str
     #: read, write, randread, randwrite, rw (readwrite), randrw.
     rw: str
@@ -38,7 +38,7 @@ class Job:
     bs: int
     #: Operations in flight of one stream.
     iodepth: int
-    #: Bytes that one stream works on, evenly in so many objects.
+    #: Total size of the objects of one stream, and their number.
     size: int
     nrfiles: int
     #: Seconds that are measured, after `ramp_time` seconds that are not.
@@ -48,9 +48,9 @@ class Job:
     numjobs: int = 1
     #: Per cent of reads in rw and randrw.
     rwmixread: int = 50
-    #: Operations a second of one stream at most; 0: as many as there can be.
+    #: Maximum operations per second of one stream; 0: unlimited.
     rate_iops: int = 0
-    #: Bytes that one stream transfers at most, then it ends early; 0: no bound.
+    #: Maximum number of bytes that one stream transfers before it ends early; 0: unlimited.
     io_size: int = 0
 
     @property
@@ -67,10 +67,10 @@ class Job:
 
 
 class Stream(NamedTuple):
-    """What keeps `iodepth` operations in flight: a job of its own, as in numjobs."""
+    """Keeps `iodepth` operations in flight, like one of fio's numjobs."""
     name: str
     objects: Tuple[str, ...]
-    #: The OSD that leads the PGs of all these objects; None: they lie anywhere.
+    #: The primary of the PGs of all these objects; None: any OSD.
     osd: Optional[int] = None
 
 
@@ -78,14 +78,14 @@ class Stream(NamedTuple):
 class JobStep:
     job: Job
     streams: Tuple[Stream, ...]
-    #: Which repetition of the job this is, from 0.
+    #: Number of the repetition of the job, from 0.
     repetition: int = 0
     #: With interference: "alone", "together" or "again".
     part: str = ''
 
 
 class Quantiles(NamedTuple):
-    """Latencies in ns of one direction of one stream; zeros where nothing was done."""
+    """Latencies in ns of one direction of one stream; zeros without operations."""
     min: int
     max: int
     mean: float
@@ -94,14 +94,14 @@ class Quantiles(NamedTuple):
     percentile: Mapping[str, int]
 
 
-#: Percentiles that are told, p1 to p99.99.
+#: Percentiles that are reported, p1 to p99.99.
 PERCENTILES = (1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5,
                99.9, 99.95, 99.99)
 
 
 class Second(NamedTuple):
     """One second of the measured time of one direction (the last one may be shorter)."""
-    #: From the begin of the measurement.
+    #: Seconds since the beginning of the measurement.
     end: float
     ios: int
     bytes: int
@@ -113,8 +113,8 @@ class Direction:
     """Reads, or writes, of one stream in the measured time."""
     ios: int = 0
     bytes: int = 0
-    #: Measured time in ns: from the end of the ramp to the last completion that counts, and at
-    #: least for as long as operations were sent, for a cluster that does not answer is not fast.
+    #: Measured time in ns: from the end of the ramp to the last completion that counts, but not
+    #: less than the time in which operations were sent: a cluster that does not answer is slow.
     runtime_ns: int = 0
     latency: Optional[Quantiles] = None
     seconds: Tuple[Second, ...] = ()
@@ -133,8 +133,8 @@ class StreamResult:
     name: str
     read: Direction = Direction()
     write: Direction = Direction()
-    #: Operations that failed, reads whose bytes were not what was written, operations that had no
-    #: answer when the time was over, and the first error in words.
+    #: Failed operations, reads that returned wrong data, operations without an answer at the end,
+    #: and the text of the first error.
     errors: int = 0
     corrupt: int = 0
     unfinished: int = 0
@@ -144,20 +144,20 @@ class StreamResult:
 @dataclass(frozen=True)
 class StepResult:
     streams: Tuple[StreamResult, ...]
-    #: CPU seconds of the worker in the measured time, and what its busiest thread (or, where one
-    #: lock lets only one thread run, all of them) used of one core, 0 to 1.
+    #: CPU seconds of the worker in the measured time, and the share of one core, 0 to 1, that its
+    #: busiest thread used (all threads, if a lock lets only one of them run).
     cpu_user: float = 0.0
     cpu_system: float = 0.0
     cpu_share: float = 0.0
-    #: The worker's own CPU was the bound, so that the numbers are a lower bound of the cluster's.
+    #: The CPU of the worker was the bottleneck: the cluster may be faster.
     client_limited: bool = False
     engine: str = ''
-    #: Why the step ended early, '' if it did not.
+    #: Why the step ended early; '' if it did not.
     cut_short: str = ''
 
 
 class Counted(NamedTuple):
-    """Operations of clients, by the counters of an OSD, between begin and end of a run."""
+    """Client operations that an OSD counted from the beginning to the end of a run."""
     osd: int
     reads: int
     writes: int
@@ -166,22 +166,22 @@ class Counted(NamedTuple):
 @dataclass(frozen=True)
 class Target:
     """What is probed."""
-    #: "cluster" (an own pool), "pool", "osd" (each of `osds`, one after the other), "store" (tell
-    #: osd bench) or "interference".
+    #: "cluster" (in a pool that the run creates), "pool", "osd" (each of `osds`, one after the
+    #: other), "store" (the command bench of OSDs) or "interference".
     kind: str
-    #: Pool of the operator's; '' for an own pool that is created and removed.
+    #: Pool of the operator; '' for a pool that the run creates and removes.
     pool: str = ''
     osds: Tuple[int, ...] = ()
-    #: Of the own pool.
+    #: Of the pool that the run creates.
     replicas: int = 3
 
     def jobs(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Those of the jobs that are done: interference takes one."""
+        """The jobs that are done: interference uses only the first."""
         return jobs[:1] if self.kind == 'interference' else jobs
 
     @property
     def key(self) -> str:
-        """What results are compared by: the same key, the same thing."""
+        """Results with the same key are comparable."""
         osds = ','.join(map(str, self.osds))
         own = 'x%d' % self.replicas if not self.pool and self.kind != 'store' else ''
         return ':'.join(filter(None, (self.kind, self.pool or own, osds)))

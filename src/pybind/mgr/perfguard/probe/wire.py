@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the mgr and the worker send each other, as JSON and back."""
+"""The messages between the mgr and the worker, and their JSON."""
 import zlib
 from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, Optional, Sequence, Tuple, TypeVar
@@ -17,12 +17,12 @@ ENGINES = ('auto', 'python', 'native')
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """The one line that the worker begins with."""
+    """The first line that the worker reads."""
     pool: str
-    #: Run: the begin of all names of this run's objects. Sweep: what is removed.
+    #: Run: the prefix of the names of all objects of this run. Sweep: what is removed.
     prefix: str
     entity: str
-    #: The secret of the cephx user; it travels in this line only.
+    #: The secret of the cephx user; it is sent in this line only.
     key: str
     mon_host: str
     mode: str = RUN
@@ -30,20 +30,20 @@ class WorkerRequest:
     conf: str = ''
     namespace: str = NAMESPACE
     steps: Tuple[JobStep, ...] = ()
-    #: Wall time of the whole process, with connecting, prefill and cleaning.
+    #: Wall time of the whole process, including connecting, prefill and cleaning up.
     limit_seconds: float = 60.0
     engine: str = 'auto'
     seed: int = 0
-    #: From which the names of the steps' objects follow, and of those to be swept; None: the steps
-    #: say it themselves, and a sweep has to list the pool.
+    #: Determines the names of the objects of the steps or of the sweep; None: the steps contain the
+    #: names, and a sweep lists the pool.
     naming: Optional[Naming] = None
-    #: Where an earlier sweep came to: the number of a name, or of a slice of the pool.
+    #: Where an earlier sweep ended: the number of a name, or of a slice of the pool.
     cursor: int = 0
 
 
 def request_to_json(request: WorkerRequest) -> Json:
-    """Jobs and lists of objects are told once, and steps refer to them by number: with 60 OSDs
-    and 18 steps each, the same names would be told 18 times, in 12 MB."""
+    """Steps refer to jobs and lists of objects by number: with 60 OSDs and 18 steps each, repeating
+    the same names 18 times would take 12 MB."""
     fields = {name: getattr(request, name) for name in WorkerRequest.__dataclass_fields__}
     jobs = _numbers(step.job for step in request.steps)
     objects = _numbers(stream.objects for step in request.steps for stream in step.streams)
@@ -60,7 +60,7 @@ def _numbers(each: Iterable[_T]) -> Dict[_T, int]:
 
 
 def request_from_json(data: Json) -> WorkerRequest:
-    """Raises BadJob where a field is missing, unknown or makes no sense."""
+    """Raises BadJob if a field is missing, unknown or invalid."""
     try:
         jobs = [Job(**job) for job in data.get('jobs', ())]
         objects = [tuple(names) for names in data.get('objects', ())]
@@ -77,21 +77,21 @@ def request_from_json(data: Json) -> WorkerRequest:
     if request.engine not in ENGINES:
         raise BadJob('bad request: engine %r' % (request.engine,))
     if not request.prefix or not request.namespace:
-        # Both protect the objects of others.
+        # Both protect the objects of other clients.
         raise BadJob('bad request: prefix and namespace must not be empty')
     if naming is not None and run_prefix(naming.run) != request.prefix:
         raise BadJob('bad request: objects of run %d lack the prefix %r' % (
             naming.run, request.prefix))
     names = (name for some in objects for name in some)
-    stranger = next((name for name in names if not name.startswith(request.prefix)), None)
-    if stranger is not None:
-        raise BadJob('bad request: object %r lacks the prefix %r' % (stranger, request.prefix))
+    foreign = next((name for name in names if not name.startswith(request.prefix)), None)
+    if foreign is not None:
+        raise BadJob('bad request: object %r lacks the prefix %r' % (foreign, request.prefix))
     return request
 
 
 def _step(data: Json, jobs: Sequence[Job], objects: Sequence[Tuple[str, ...]],
           naming: Optional[Naming]) -> JobStep:
-    """Raises BadJob where no operation fits into an object."""
+    """Raises BadJob if no operation fits into an object."""
     job = jobs[data['job']]
     if job.bs < 1 or job.iodepth < 1 or job.nrfiles < 1 or job.bs > job.object_bytes:
         raise BadJob('job %s: inconsistent bs %d, iodepth %d, size %d and nrfiles %d' % (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The process that does a probe's I/O, so that ceph-mgr never waits for it.
+"""The process that does the I/O of a probe, so that ceph-mgr never waits for it.
 
-Nothing that this file imports needs rados: the mgr imports it to start the process.
+The mgr imports this file to start the process: nothing that it imports needs rados.
 """
 import os
 from typing import List
@@ -11,7 +11,7 @@ PYTHON = '/usr/bin/python3'
 
 
 def argv() -> List[str]:
-    """The command that starts a worker, whatever the environment and the working directory.
+    """The command that starts a worker, independent of environment and working directory.
 
     -I: neither PYTHON* variables nor the user's packages count; -B: no .pyc files are left.
     """

@@ -14,7 +14,7 @@ from .connection import LIBRARY, conf_path, settings
 from .objects import Batch
 from .protocol import Failed, words
 
-#: Where an OSD hangs, so many operations wait for it; those after them are then sent anyway.
+#: Operations in flight; if an OSD hangs, further ones are sent after BATCH_SECONDS.
 BATCH = 256
 BATCH_SECONDS = 2.0
 
@@ -22,27 +22,27 @@ BATCH_SECONDS = 2.0
 class Cleaned(NamedTuple):
     removed: int
     left: int
-    #: So many of the first names are gone for sure.
+    #: Number of the first names that are certainly gone.
     gone: int = 0
 
 
 class Swept(NamedTuple):
     removed: int
-    #: Objects that are there and could not be removed.
+    #: Objects that exist and could not be removed.
     left: int
-    #: Where the next sweep goes on.
+    #: Where the next sweep continues.
     cursor: int
 
 
 def remove(ioctx: Any, names: Iterable[str], deadline: float) -> Cleaned:
-    """Remove objects; one that is not there counts neither as removed nor as left."""
+    """Remove objects; one that does not exist counts neither as removed nor as left."""
     batches: List[Tuple[Batch, List[str]]] = []
     left = 0
     for some in _groups(names):
         if time.monotonic() >= deadline:
             left += len(some)
             continue
-        # The last moment is kept for those whose answer only comes late.
+        # The rest of the time is for late answers.
         until = min(deadline, time.monotonic() + BATCH_SECONDS)
         batch = Batch(BATCH, until)
         batches.append((batch, some))
@@ -74,7 +74,7 @@ def _finish(batch: Batch) -> None:
     try:
         batch.finish()
     except Failed:
-        pass  # the caller sees which have no answer
+        pass  # the caller checks which have no answer
 
 
 def sweep_names(ioctx: Any, names: Iterable[str], cursor: int, deadline: float) -> Swept:
@@ -103,7 +103,7 @@ def sweep_slices(ioctx: Any, listed: Callable[[int], List[str]], slices: int, pr
 
 
 def _in_time(call: Callable[[], List[str]], deadline: float) -> List[str]:
-    """Nothing where it takes too long: a listing waits for ever for an OSD that hangs."""
+    """Raises Failed after the deadline: a listing waits for an OSD that hangs without limit."""
     found: List[List[str]] = []
     errors: List[Exception] = []
 

@@ -13,27 +13,27 @@ LIBRARY = 'librados.so.2'
 
 
 def settings(request: WorkerRequest) -> Dict[str, str]:
-    """Options of librados, also for a connection that is not made here."""
-    # Some releases take whole seconds only.
+    """Options of librados, also for other connections."""
+    # Some releases accept whole seconds only.
     timeout = '%d' % min(CONNECT_SECONDS_MAX, max(1.0, request.limit_seconds / 3))
     return {
         **({'mon_host': request.mon_host} if request.mon_host else {}), 'key': request.key,
-        # There is a key, so no file is looked for; nothing is written anywhere.
+        # The key is given, so no keyring is read; no logs are written.
         'keyring': '', 'log_file': '', 'admin_socket': '', 'log_to_stderr': 'false',
         'err_to_stderr': 'false', 'log_to_syslog': 'false', 'err_to_syslog': 'false',
         'rados_mon_op_timeout': timeout, 'client_mount_timeout': timeout,
-        # The queue depth is the probe's own; librados' limits would be in its way.
+        # The probe determines the queue depth; limits of librados must not.
         'objecter_inflight_ops': '1000000', 'objecter_inflight_op_bytes': str(1 << 40),
     }
 
 
 def conf_path(request: WorkerRequest) -> str:
-    """'' where there is no such file: all that is needed is in the request too."""
+    """'' if there is no such file: the request contains what is needed."""
     return request.conf if os.access(request.conf, os.R_OK) else ''
 
 
 class Connection:
-    """Raises Failed where there is no cluster, no such pool, or the key is not right."""
+    """Raises Failed if the cluster does not answer, the pool is missing, or the key is wrong."""
 
     def __init__(self, request: WorkerRequest) -> None:
         try:
@@ -45,7 +45,7 @@ class Connection:
         except rados.Error as e:
             raise failed(e, 'pool %s' % request.pool)
         self.ioctx.set_namespace(request.namespace)
-        # A full pool refuses instead of letting writes wait, and what is there can be removed.
+        # A full pool then returns errors instead of blocking writes, and objects can be removed.
         self.ioctx.set_osdmap_full_try()
 
     @staticmethod

@@ -55,7 +55,7 @@ class Offsets:
         return share == 1.0 or share > 0.0 and self._random.random() < share
 
 
-#: A stream that fails so often goes on failing.
+#: Errors after which a stream gives up.
 ERRORS_MAX = 100
 
 NAME = 'python'
@@ -69,9 +69,9 @@ class Timing(NamedTuple):
 
 
 class PythonStream:
-    """One stream: never more than `iodepth` operations in flight, and as many wherever it may.
+    """One stream: it keeps `iodepth` operations in flight.
 
-    Callbacks come from librados' threads, so all that changes is behind a lock.
+    Callbacks run in threads of librados, so a lock protects the state.
     """
 
     def __init__(self, ioctx: Any, job: Job, stream: Stream, payload: Payload, timing: Timing,
@@ -89,18 +89,18 @@ class PythonStream:
         self.read, self.write = Tally(), Tally()
 
     def fill(self) -> None:
-        """Send what may be sent now."""
+        """Send all operations that may be sent now."""
         while self._send_next():
             pass
 
     def due_ns(self) -> Optional[int]:
-        """When it may send again by itself; None without a rate, or after the end."""
+        """When it may send the next operation; None without a rate, or after the end."""
         if not self._job.rate_iops or self._ended_ns is not None:
             return None
         return self._due_ns()
 
     def stop(self, now_ns: int) -> None:
-        """Send nothing more."""
+        """Send no further operation."""
         with self._lock:
             self._end(now_ns)
 
@@ -110,7 +110,7 @@ class PythonStream:
 
     @property
     def hopeless(self) -> str:
-        """Why it has ended by itself before its time, '' if it has not."""
+        """Why it ended before its time; '' if it did not."""
         if self._errors < ERRORS_MAX:
             return ''
         return '%d failed operations; first error: %s' % (self._errors, self._first_error)
@@ -139,7 +139,7 @@ class PythonStream:
         return operation is not None and self._send(operation)
 
     def _take(self, now_ns: int) -> Optional[Operation]:
-        """The next operation, where one may be sent now; with the lock."""
+        """The next operation, if one may be sent now. The caller holds the lock."""
         job = self._job
         if self._ended_ns is not None or self.in_flight >= job.iodepth:
             return None
@@ -167,15 +167,15 @@ class PythonStream:
                 self._write(name, self._base[begin:begin + self._job.bs], offset,
                             functools.partial(self._write_done, start_ns))
         except rados.Error as e:
-            # The library itself will not; there is no use in trying again.
+            # librados itself refused; a retry is useless.
             self._note_refused(str(failed(e, 'not sent')))
             return False
         return True
 
     def _write(self, name: str, data: bytes, offset: int, done: Callable[[Any], None]) -> None:
         if len(data) == self._job.object_bytes:
-            # The same for a replicated pool; an erasure coded one without overwrites takes no
-            # other.
+            # Equivalent in a replicated pool; an erasure coded pool without overwrites accepts
+            # nothing else.
             self._ioctx.aio_write_full(name, data, done)
         else:
             self._ioctx.aio_write(name, data, offset, done)
@@ -239,7 +239,7 @@ class PythonStreams:
         self.pace()
 
     def pace(self) -> Optional[int]:
-        """Send what is due; when to come again, in time.monotonic_ns(), None if not for that."""
+        """Send what is due. Returns when the next operation is due, or None."""
         for stream in self._streams:
             stream.fill()
         return min(filter(None, (stream.due_ns() for stream in self._streams)), default=None)
@@ -259,7 +259,7 @@ class PythonStreams:
         return next((stream.hopeless for stream in self._streams if stream.hopeless), '')
 
     def second(self, number: int) -> Tuple[int, int, int, int]:
-        """Of a second of the measured time: reads, bytes of them, writes, bytes of them."""
+        """Of a second of the measured time: reads, bytes read, writes, bytes written."""
         reads = [stream.read.second(number) for stream in self._streams]
         writes = [stream.write.second(number) for stream in self._streams]
         return (sum(row[0] for row in reads), sum(row[1] for row in reads),
@@ -269,4 +269,4 @@ class PythonStreams:
         return [stream.result() for stream in self._streams]
 
     def free(self) -> None:
-        """Callbacks hold what they need."""
+        """Nothing to do: callbacks hold what they need."""

@@ -20,13 +20,13 @@ from ..wire import request_from_json
 from .protocol import Cancelled, Input, Failed, Output
 from .work import Work
 
-#: The process is over so long after its limit at the latest, as it sees it and as the kernel does.
+#: Seconds after its limit at which the process ends itself, and at which the kernel kills it.
 LATE_SECONDS = 1.2
 KILL_SECONDS = 1.8
-#: Of -1000 (never) to 1000 (first); to raise it takes no privilege.
+#: From -1000 (never) to 1000 (first); raising it requires no privilege.
 OOM_SCORE = '900'
-#: Results of many streams are more than a pipe holds: a reader that reads is waited for so long,
-#: within the time above, one that does not for less.
+#: Results of many streams exceed the size of a pipe: seconds to wait for a reader that reads, and
+#: for one that does not.
 LAST_LINES_SECONDS = 30.0
 IDLE_SECONDS = 2.0
 
@@ -56,18 +56,18 @@ def main() -> None:
 
 
 def _be_killed_first() -> None:
-    """Where memory runs out, a probe goes before the mgr and the OSDs beside it."""
+    """If memory runs out, the probe is killed before mgr and OSDs on the same host."""
     try:
         with open('/proc/self/oom_score_adj', 'w') as file:
             file.write(OOM_SCORE)
     except OSError:
-        pass  # less than Linux as it is; nothing else depends on it
+        pass  # not supported; nothing else depends on it
 
 
 def _signals(commands: Input) -> None:
-    """SIGTERM cancels; what a terminal sends to all is left to the mgr."""
+    """SIGTERM cancels; signals from a terminal are ignored."""
     def terminated(number: int, frame: Optional[FrameType]) -> None:
-        # In a thread, for this one may hold the lock that cancelling takes.
+        # In a thread, because this one may hold the lock that cancelling requires.
         threading.Thread(target=commands.cancel, args=('terminated',), daemon=True).start()
 
     signal.signal(signal.SIGTERM, terminated)
@@ -76,7 +76,7 @@ def _signals(commands: Input) -> None:
 
 
 def _bound(output: Output, limit_seconds: float) -> None:
-    """The end comes in time, whatever hangs: by a thread, and should that hang by the kernel."""
+    """The process ends in time, by a thread and, if that hangs, by the kernel."""
     def late() -> None:
         output.error(errno.ETIMEDOUT, 'not completed within %g s' % limit_seconds)
         _exit(output, 'failed')
@@ -91,5 +91,5 @@ def _exit(output: Output, state: str) -> None:
     output.say('end', state=state)
     output.close(LAST_LINES_SECONDS, IDLE_SECONDS)
     sys.stderr.flush()
-    # Closing librados waits for all operations, also for those on an OSD that hangs.
+    # Closing librados would wait for operations on an OSD that hangs.
     os._exit(1 if state == 'failed' else 0)

@@ -18,7 +18,7 @@ from .tally import BUCKETS, SECOND_NS, Tally
 NAME = 'native'
 #: As in core.c.
 VERSION = 1
-#: Answers that come so long after the end of the measured time are told in one sum.
+#: Seconds after the measured time for which answers are counted per second.
 LATE_SECONDS = 30
 
 
@@ -41,7 +41,7 @@ class _Stream(Structure):
 
 
 class Core:
-    """The compiled core with a connection of its own. Raises Failed where there is none."""
+    """The compiled core with its own connection. Raises Failed if it is not available."""
 
     def __init__(self, request: WorkerRequest) -> None:
         self.library = _load(os.path.join(os.path.dirname(os.path.abspath(__file__)), CORE))
@@ -73,13 +73,13 @@ def _load(path: str) -> Any:
 
 
 def _check_layout(library: Any) -> None:
-    """A core that was built from another version writes anywhere."""
+    """A core of another version would corrupt memory."""
     wanted = [VERSION, ctypes.sizeof(_Tally), ctypes.sizeof(_Job), ctypes.sizeof(_Stream)]
     found = (c_uint64 * len(wanted))()
     try:
         library.core_layout(found)
     except AttributeError:
-        pass  # from before there was a version
+        pass  # older than the version check
     if list(found) != wanted:
         raise Failed(2, 'no native engine: %s has version %s, not %s' % (
             CORE, list(found), wanted))
@@ -94,7 +94,7 @@ def _job(job: Job, objects: int, timing: Timing) -> _Job:
 
 
 class _NativeStream:
-    """One stream. What it holds must live as long as operations are in flight."""
+    """One stream. Its buffers must exist as long as operations are in flight."""
 
     def __init__(self, core: Core, job: Job, stream: Stream, payload: Payload, timing: Timing,
                  seed: int) -> None:
@@ -112,7 +112,7 @@ class _NativeStream:
 
     @property
     def seen(self) -> Any:
-        """The core's own numbers, which change meanwhile."""
+        """The counters of the core, which may change at any time."""
         return self._stream.contents
 
     def pace(self) -> int:
@@ -204,6 +204,6 @@ class NativeStreams:
         return [stream.result() for stream in self._streams]
 
     def free(self) -> None:
-        """Some time after the last answer; what still waits for one stays."""
+        """Free the streams that have no operation in flight."""
         for stream in self._streams:
             stream.free()

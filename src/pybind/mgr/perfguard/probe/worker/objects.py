@@ -10,14 +10,14 @@ from zlib import crc32
 
 from .protocol import Cancelled, Failed, words
 
-#: Sends one operation; what it is given is the completion's callback.
+#: Sends one operation with this callback of its completion.
 Send = Callable[[Callable[..., None]], Any]
-#: How long a cancellation may be overlooked.
+#: Seconds between two checks for a cancellation.
 LOOK_SECONDS = 0.05
 
 
 class Batch:
-    """Keeps up to `in_flight` operations under way until a deadline (time.monotonic)."""
+    """Keeps up to `in_flight` operations in flight until a deadline (time.monotonic)."""
 
     def __init__(self, in_flight: int, deadline: float,
                  cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -28,13 +28,13 @@ class Batch:
         self._open = 0
         #: The label of the first operation that failed, and what it returned.
         self.failure: Optional[Tuple[str, int]] = None
-        #: By label: what the operation returned.
+        #: Label -> return value of the operation.
         self.returned: Dict[str, int] = {}
-        #: By label: what else was given to the callback.
+        #: Label -> other arguments of the callback.
         self.values: Dict[str, Any] = {}
 
     def submit(self, label: str, send: Send) -> None:
-        """Wait for a place, and send. Raises Failed (ETIMEDOUT) or Cancelled."""
+        """Send when fewer operations are in flight. Raises Failed (ETIMEDOUT) or Cancelled."""
         self._wait(self._in_flight - 1)
         with self._changed:
             self._open += 1
@@ -45,7 +45,7 @@ class Batch:
         try:
             send(done)
         except Exception as e:
-            # Refused by librados itself; its errors have an errno and no base class of Python's.
+            # librados itself refused; its errors have an errno but no base class in Python.
             self._note(label, -abs(getattr(e, 'errno', None) or errno.EIO), ())
 
     def _note(self, label: str, returned: int, values: Any) -> None:
@@ -75,7 +75,7 @@ class Batch:
 
 # ---- Contents: bytes that follow from the seed, the name of the object and the offset
 
-#: Objects begin at different places of the random bytes, so that one is not taken for another.
+#: Objects begin at different offsets of the random bytes, so that mixed up objects are noticed.
 SPAN = 1 << 20
 STEP = 64
 
@@ -104,7 +104,7 @@ IN_FLIGHT = 16
 
 def prefill(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload,
             deadline: float, cancelled: Callable[[], bool]) -> None:
-    """Write the objects whole and look at their sizes. Raises Failed or Cancelled."""
+    """Write whole objects and check their sizes. Raises Failed or Cancelled."""
     _write(ioctx, names, object_bytes, payload, Batch(IN_FLIGHT, deadline, cancelled))
     _check(ioctx, names, object_bytes, Batch(IN_FLIGHT, deadline, cancelled))
 
@@ -114,7 +114,7 @@ def _write(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload
     for name, offset, length in _chunks(names, object_bytes):
         data = payload.slice(name, offset, length)
         if length == object_bytes:
-            # Erasure coded pools without overwrites take this and nothing else.
+            # Erasure coded pools without overwrites accept nothing else.
             send = functools.partial(ioctx.aio_write_full, name, data)
         else:
             send = functools.partial(ioctx.aio_write, name, data, offset)

@@ -11,15 +11,15 @@ from typing import Any, Optional
 
 from ..types import Json
 
-#: The reason that is given where the mgr, or whoever began the worker, has gone.
+#: The reason of a cancellation when standard input is closed.
 GONE = 'the process that started the worker has ended'
 STDOUT = 1
-#: Bytes of one write: a reader that is slow is known from one that does not read.
+#: Bytes of one write, to tell a slow reader from one that does not read.
 CHUNK_BYTES = 64 << 10
 
 
 class Output:
-    """Sends lines; a reader that does not read never holds the worker up."""
+    """Sends lines; a reader that does not read never blocks the worker."""
 
     def __init__(self) -> None:
         self._lines: 'queue.Queue[Optional[str]]' = queue.Queue()
@@ -36,7 +36,7 @@ class Output:
         self.say('error', errno=-abs(code), message=' '.join(str(text).split()))
 
     def close(self, seconds: float, idle_seconds: float) -> None:
-        """Wait until all is sent: for so long at most, and not for a reader that does not read."""
+        """Wait until all is sent: at most `seconds`, and `idle_seconds` without progress."""
         self._lines.put(None)
         until = time.monotonic() + seconds
         sent = -1
@@ -51,20 +51,20 @@ class Output:
                 try:
                     written = os.write(STDOUT, data[:CHUNK_BYTES])
                 except OSError:
-                    return  # nobody reads any more; Input notices it
+                    return  # the reader is gone; Input notices it
                 self._sent += written
                 data = data[written:]
 
 
 class Input:
-    """Hears that the worker has to stop."""
+    """Receives the request and the cancellation."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
         self.reason = ''
 
     def request(self) -> Json:
-        """The first line; then others are listened to. Raises ValueError where it is no JSON."""
+        """The first line; a thread reads further ones. Raises ValueError if it is not JSON."""
         data = json.loads(sys.stdin.readline())
         if not isinstance(data, dict):
             raise ValueError('the request is not a JSON object')
@@ -72,7 +72,7 @@ class Input:
         return data
 
     def cancel(self, reason: str) -> None:
-        """The first reason stays."""
+        """The first reason is kept."""
         if not self.cancelled.is_set():
             self.reason = reason
             self.cancelled.set()
@@ -86,7 +86,7 @@ class Input:
 
 
 def _cancel_reason(line: str) -> Optional[str]:
-    """None for a line that is not understood."""
+    """None for an unknown line."""
     try:
         return str(json.loads(line)['cancel'])
     except (ValueError, TypeError, KeyError):
@@ -104,7 +104,7 @@ class Failed(Exception):
 
 
 class Cancelled(Exception):
-    """Somebody wants it to end."""
+    """The worker was cancelled."""
 
 
 def words(code: int) -> str:

@@ -19,7 +19,7 @@ from .native import NAME as NATIVE, Core, NativeStreams
 from .objects import LOOK_SECONDS, Payload, prefill
 from .protocol import Cancelled, Input, Failed, Output
 
-#: From this share of a core on the numbers may be the worker's own.
+#: Share of a core from which on the worker may be the bottleneck.
 LIMITED_SHARE = 0.9
 
 
@@ -66,23 +66,23 @@ def _seconds(thread: str) -> float:
         with open('/proc/self/task/%s/stat' % thread) as stat:
             fields = stat.read().rpartition(')')[2].split()
     except OSError:
-        return 0.0  # it has just ended
+        return 0.0  # the thread has just ended
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
-#: How long answers are waited for after the last operation was sent.
+#: Seconds to wait for answers after the last operation was sent.
 DRAIN_SECONDS = 10.0
-#: The same where the step was cancelled.
+#: The same if the step was cancelled.
 CANCELLED_DRAIN_SECONDS = 1.0
-#: It does not look more often, for its own CPU time would be taken from the probe.
+#: Shortest pause between two checks: they use CPU time that the probe needs.
 LEAST_SECONDS = 0.0005
 
-#: A second of the measured time, from 0: reads, bytes of them, writes, bytes of them.
+#: Number of a second of the measured time; reads, bytes read, writes, bytes written.
 Progress = Callable[[int, Tuple[int, int, int, int]], None]
 
 
 class Streams(Protocol):
-    """What an engine makes of a step."""
+    """The streams of a step in an engine."""
     engine: str
 
     def start(self) -> None: ...
@@ -105,7 +105,7 @@ class Streams(Protocol):
 
 
 class Stepping:
-    """Drives the streams of one step; `stop_at` (time.monotonic) bounds all of it."""
+    """Runs the streams of one step, at most until `stop_at` (time.monotonic)."""
 
     def __init__(self, streams: Streams, timing: Timing, stop_at: float, commands: Input) -> None:
         self._streams, self._timing, self._stop_at, self._input = streams, timing, stop_at, commands
@@ -140,10 +140,10 @@ class Stepping:
                     or now * 1e9 >= self._timing.end_ns)
 
     def _until(self, until_ns: int) -> None:
-        """Wait, and send meanwhile what a rate has kept back."""
+        """Wait, and send the operations that a fixed rate has delayed."""
         while self._goes_on() and time.monotonic_ns() < until_ns:
             due_ns = self._streams.pace() or until_ns
-            # Where all places are taken, operations stay due.
+            # With `iodepth` operations in flight, further ones stay due.
             pause = max((min(due_ns, until_ns) - time.monotonic_ns()) / 1e9, LEAST_SECONDS)
             self._input.cancelled.wait(min(pause, LOOK_SECONDS))
 
@@ -166,17 +166,17 @@ class Stepping:
 
 T = TypeVar('T')
 
-#: Of the limit, this is kept for removing the objects.
+#: Share of the limit that is reserved for removing the objects, and its maximum.
 CLEANING_SHARE = 0.1
 CLEANING_SECONDS_MAX = 10.0
-#: Removing takes so long at most, however early the I/O was over.
+#: Maximum time to remove the objects.
 CLEANING_SECONDS = 10.0
-#: More of it for looking once more.
+#: Additional time for the second pass.
 AGAIN_SECONDS = 0.5
 
 
 class Work:
-    """`began`: time.monotonic() of the begin of the process."""
+    """`began`: time.monotonic() at the start of the process."""
 
     def __init__(self, request: WorkerRequest, output: Output, commands: Input,
                  began: float) -> None:
@@ -184,16 +184,16 @@ class Work:
         self._limit_at = began + request.limit_seconds
         self._stop_at = self._limit_at - min(CLEANING_SECONDS_MAX,
                                              CLEANING_SHARE * request.limit_seconds)
-        #: Objects that are or may be there, in the order of their writing.
+        #: Objects that may exist, in the order of writing.
         self._touched: Dict[str, None] = {}
         #: Objects that were prefilled, and their bytes.
         self._written: Dict[str, int] = {}
         self._core: Optional[Core] = None
-        #: What the steps that are over still hold.
+        #: Streams of completed steps.
         self._over: List[Streams] = []
 
     def run(self) -> str:
-        """The state of the end. Raises Failed or Cancelled where nothing has been done yet."""
+        """Returns the final state. Raises Failed or Cancelled if nothing was written yet."""
         connection = self._unless_cancelled(lambda: Connection(self._request))
         if self._request.mode == SWEEP:
             self._ready()
@@ -213,7 +213,7 @@ class Work:
         return state
 
     def _unless_cancelled(self, call: Callable[[], T]) -> T:
-        """For calls of librados that take long where there is no cluster. Raises Cancelled."""
+        """For calls of librados that block if the cluster does not answer. Raises Cancelled."""
         calling = ThreadPoolExecutor().submit(call)
         while not calling.done():
             if self._input.cancelled.is_set():
@@ -226,14 +226,14 @@ class Work:
                          python=platform.python_version())
 
     def _sweep(self, ioctx: Any) -> str:
-        """Remove what a worker that was killed has left."""
+        """Remove the objects that a killed worker has left."""
         swept, total = self._swept(ioctx)
         self._output.say('cleaned', removed=swept.removed, left=swept.left, cursor=swept.cursor,
                          total=total)
         return 'failed' if swept.left else 'done'
 
     def _swept(self, ioctx: Any) -> Tuple[Swept, int]:
-        """With the cursor at which nothing more is to be looked for."""
+        """The result, and the cursor at which the sweep is complete."""
         request = self._request
         if request.naming is not None:
             names = list(all_names(request.naming))
@@ -243,7 +243,7 @@ class Work:
                             self._stop_at), SLICES
 
     def _clean(self, ioctx: Any, names: Collection[str]) -> int:
-        """Remove the objects; how many are left."""
+        """Remove the objects. Returns how many are left."""
         until = min(self._limit_at, time.monotonic() + CLEANING_SECONDS)
         had_open = self._open_operations() > 0
         cleaned = remove(ioctx, names, until)
@@ -254,9 +254,9 @@ class Work:
 
     def _clean_again(self, ioctx: Any, names: Collection[str], until: float,
                      cleaned: Cleaned) -> Cleaned:
-        """Also remove what operations that were still under way have brought back.
+        """Also remove objects that operations in flight have recreated.
 
-        The native engine's connection is another one, so theirs may come after the removal.
+        The native engine has its own connection, so its writes may arrive after the removal.
         """
         while self._open_operations() and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
@@ -290,7 +290,7 @@ class Work:
         self._written.update(dict.fromkeys(names, object_bytes))
 
     def _step(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
-        """Raises Failed where operations have no answer: later steps would count them as well."""
+        """Raises Failed if operations have no answer: later steps would count them as well."""
         if self._input.cancelled.is_set():
             raise Cancelled()
         for streams in self._over:
@@ -324,7 +324,7 @@ class Work:
 
 
 def _core(request: WorkerRequest) -> Optional[Core]:
-    """None: the Python engine does it. Raises Failed where only the native one will do."""
+    """None: use the Python engine. Raises Failed if the native engine is required but missing."""
     if request.engine == PYTHON:
         return None
     try:
