@@ -25,7 +25,7 @@ DEFAULTS = {'repetitions': 3, 'quiet': 30, 'objects': 8000, 'pgs': 128, 'erasure
 LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1, 3600),
           'objects': (1, 1000000), 'pgs': (1, 4096), 'erasure_pgs': (1, 4096),
           'many_rate': (1, 10000), 'ones': (1, 16), 'one_rate': (0.1, 1000),
-          'propose_interval': (0.05, 5), 'step_seconds': (60, 7200)}
+          'object_kib': (1, 4096), 'propose_interval': (0.05, 5), 'step_seconds': (60, 7200)}
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -96,6 +96,7 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
     args.settings = Settings(
         release=args.release, osds=args.osds, added=args.added, quiet_seconds=args.quiet,
         many_rate=args.many_rate, ones=args.ones, one_rate=args.one_rate, objects=args.objects,
+        object_kib=args.object_kib,
         pgs=args.pgs, erasure_pgs=args.erasure_pgs, propose_seconds=args.propose_interval,
         step_seconds=args.step_seconds, options=options, drives=args.drives)
     return args
@@ -135,7 +136,8 @@ def _add_size(p: argparse.ArgumentParser) -> None:
     add('osds', int, 8, 'OSDs to begin with, two a host')
     add('added', int, 4, 'OSDs that join, two a host')
     add('quiet', int, None, 'seconds before the change')
-    add('objects', int, None, 'of 16 KiB in each pool')
+    add('objects', int, None, 'in each pool')
+    add('object_kib', int, 16, 'KiB of each')
     add('pgs', int, None, 'of the pool of three copies')
     add('erasure_pgs', int, None, 'of the erasure-coded pool')
     add('many_rate', float, 100.0, 'operations a second of the client of each pool that has many '

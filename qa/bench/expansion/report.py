@@ -12,8 +12,7 @@ from .burst import verdict
 from .clients import MANY, ONE
 from .epochs import CAUSES
 from .run import BALANCE, BURST, EXPAND, IDLE, MOVE, QUIET
-from .settings import (BALANCER, DRIVES, OBJECT_BYTES, OPERATION_BYTES, PERFGUARD, READ_FRACTION,
-                       Settings)
+from .settings import (BALANCER, DRIVES, OPERATION_BYTES, PERFGUARD, READ_FRACTION, Settings)
 
 Results = Sequence[Mapping[str, Any]]
 PERCENTILES = {'p50': 'p50', 'p95': 'p95', 'p99': 'p99', 'p999': 'p99.9', 'max': 'max'}
@@ -30,7 +29,7 @@ def introduction(settings: Settings, repetitions: int) -> str:
         f'{settings.release}: {settings.osds} -> {settings.osds + settings.added} OSDs, two a '
         f'host; pools of 3 copies ({settings.pgs} PGs) and of erasure code {k}+{m} '
         f'({settings.erasure_pgs} PGs), each of {settings.objects} objects of '
-        f'{OBJECT_BYTES // 1024} KiB; failure domain host; {repetitions} repetitions.',
+        f'{settings.object_kib} KiB; failure domain host; {repetitions} repetitions.',
         f'Clients: 2 with many operations in flight, {settings.many_rate:g}/s each, and {ones} '
         f'with one at a time, {settings.one_rate:g}/s each; {OPERATION_BYTES // 1024} KiB, '
         f'{READ_FRACTION:.0%} reads.',

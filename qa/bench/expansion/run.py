@@ -14,8 +14,8 @@ from . import balance, epochs
 from .arms import METHODS, STOCK, Expander
 from .burst import Burst
 from .clients import Clients
-from .settings import (DRIVES, ERASURE, NO_SLEEP_IN_CONF, OBJECT_BYTES, PERFGUARD, REPLICATED,
-                       SETTLE_SECONDS, Arm, Settings)
+from .settings import (DRIVES, ERASURE, NO_SLEEP_IN_CONF, PERFGUARD, REPLICATED, SETTLE_SECONDS,
+                       Arm, Settings)
 
 LOAD, IDLE, BURST = 'load', 'idle', 'burst'
 SCENARIOS = (LOAD, IDLE, BURST)
@@ -108,7 +108,7 @@ class _Run:
         self._screen.step('The pools are balanced, then filled')
         balance.balance(cluster, settings.step_seconds)
         for pool in (REPLICATED, ERASURE):
-            cluster.fill(pool, settings.objects, OBJECT_BYTES)
+            cluster.fill(pool, settings.objects, settings.object_bytes)
         if self._arm.method != STOCK:
             self._enable_perfguard()
         added = cluster.add_osds(settings.added, in_crush=False)

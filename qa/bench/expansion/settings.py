@@ -8,7 +8,6 @@ OSDS_A_HOST = 2
 REPLICATED, ERASURE = 'replicated', 'erasure'
 COPIES = 3
 
-OBJECT_BYTES = 16384
 CLIENT_OBJECTS = 1000
 OPERATION_BYTES = 4096
 READ_FRACTION = 0.7
@@ -42,8 +41,9 @@ class Settings:
     #: Clients of each pool that have one in flight, and the rate of each.
     ones: int = 2
     one_rate: float = 20.0
-    #: Objects of OBJECT_BYTES in each pool.
+    #: Objects of each pool, and their size.
     objects: int = 8000
+    object_kib: int = 16
     pgs: int = 128
     erasure_pgs: int = 64
     propose_seconds: float = 1.0
@@ -53,6 +53,10 @@ class Settings:
     drives: str = 'flash'
     #: For every arm of perfguard: its options.
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def object_bytes(self) -> int:
+        return self.object_kib * 1024
 
     @property
     def hosts(self) -> int:
@@ -67,7 +71,7 @@ class Settings:
     def least_bytes(self) -> float:
         """What has to move onto new OSDs until these have their share, and no more."""
         k, m = self.erasure
-        stored = self.objects * OBJECT_BYTES * (COPIES + (k + m) / k)
+        stored = self.objects * self.object_bytes * (COPIES + (k + m) / k)
         return stored * self.added / (self.osds + self.added)
 
 
