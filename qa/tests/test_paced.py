@@ -44,9 +44,9 @@ def test_set_while_releasing_and_given_back(release: str, make_cluster: ClusterF
     before = guard.foreign()
     name, value = PACED[release]
     usual = shown(cluster, 0, name)
-    # Without clients nothing is paced. Whether these feel it is not what this is about.
-    cluster.load('rep', rate=20)
-    guard.option('latency_targets', 'rep=10000')
+    cluster.fill('rep', 6000, 4096, prefix='more')
+    # Without clients nothing is paced. These are too few for their latency to change the pace.
+    cluster.load('rep', rate=4)
 
     def paced() -> bool:
         return same(stored(cluster).get(name, ''), value)

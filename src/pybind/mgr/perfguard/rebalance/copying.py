@@ -84,6 +84,9 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
     """The step after a new reading (None: there is none). Slower soon, faster after a while."""
     if reading is None:
         return copying
+    if not copying.changed:
+        # The first step has its time as well.
+        copying = replace(copying, changed=now)
     passed = now - copying.changed
     # A clock that was set back must not keep the step for long.
     passed = passed if passed >= 0.0 else FASTER_SECONDS

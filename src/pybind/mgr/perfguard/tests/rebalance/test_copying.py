@@ -20,9 +20,9 @@ SSD, HYBRID, HDD = ('osd_recovery_sleep_' + kind for kind in ('ssd', 'hybrid', '
 
 
 def steps(readings: List[Optional[Reading]], every: float, step: int = FIRST_STEP) -> List[int]:
-    copying, taken = Copying(step=step, changed=0.0), []
+    copying, taken = Copying(step=step, changed=1.0), []
     for number, reading in enumerate(readings):
-        copying = decide(copying, reading, every * (number + 1))
+        copying = decide(copying, reading, 1.0 + every * (number + 1))
         taken.append(copying.step)
     return taken
 
@@ -36,6 +36,13 @@ def test_slower_at_once_and_faster_after_a_while() -> None:
 
 def test_the_step_stays_in_between_and_without_a_reading() -> None:
     assert steps([BETWEEN, None] * 5, FASTER_SECONDS) == [FIRST_STEP] * 10
+
+
+def test_the_first_step_has_its_time() -> None:
+    first = decide(Copying(), COMFORTABLE, 5000.0)
+    assert first.step == FIRST_STEP
+    assert decide(first, COMFORTABLE, 5000.0 + FASTER_SECONDS - 1).step == FIRST_STEP
+    assert decide(first, COMFORTABLE, 5000.0 + FASTER_SECONDS).step == FIRST_STEP - 1
 
 
 def test_full_speed_without_clients() -> None:
