@@ -9,13 +9,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Generator, Iterator, List
+from typing import Any, Callable, Generator, Iterator, List, Optional
 
 import pytest
 
 from qa.cluster import Cluster, ClusterError
 from qa.cluster.state import base_dir
 from qa.lib import tiers
+from qa.lib.guard import Guard
+from qa.lib.shared import SharedClusters
 
 ClusterFactory = Callable[..., Cluster]
 
@@ -26,6 +28,7 @@ LOG_LINES = 20
 LOG_BYTES_MAX = 4 << 20
 
 _failed = pytest.StashKey[bool]()
+_shared = pytest.StashKey[SharedClusters]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,6 +101,34 @@ def cluster_factory(request: pytest.FixtureRequest) -> Iterator[ClusterFactory]:
     yield from _factory(request.config)
 
 
+@pytest.fixture(scope='session')
+def shared_clusters(request: pytest.FixtureRequest) -> Iterator[SharedClusters]:
+    """Clusters that the tests of several modules share."""
+    with contextlib.contextmanager(_factory)(request.config) as make:
+        request.config.stash[_shared] = SharedClusters(make)
+        yield request.config.stash[_shared]
+
+
+@pytest.fixture
+def guard(request: pytest.FixtureRequest, release: str, shared_clusters: SharedClusters,
+          failed: Callable[[], bool]) -> Iterator[Guard]:
+    """The shared cluster of the kind that the marker `shares` names, with perfguard."""
+    kind = tiers.shared_kind(request.node)
+    assert kind is not None, 'the marker "shares" is missing'
+    with shared_clusters.lend(kind, release, failed) as guard:
+        yield guard
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: Optional[pytest.Item]
+                            ) -> Generator[None, None, None]:
+    """A shared cluster ends with the last test that borrows it."""
+    yield
+    shared = item.config.stash.get(_shared, None)
+    if shared is not None and (nextitem is None or tiers.group(nextitem) != tiers.group(item)):
+        shared.discard()
+
+
 @pytest.fixture
 def run_dir(tmp_path_factory: pytest.TempPathFactory,
             monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -112,8 +143,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory,
 @pytest.fixture(autouse=True)
 def _describe_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
     """After a failure, print what the clusters say of themselves, and keep their logs."""
-    factories = [request.getfixturevalue(name) for name in ('make_cluster', 'cluster_factory')
-                 if name in request.fixturenames]
+    names = ('make_cluster', 'cluster_factory', 'shared_clusters')
+    factories = [request.getfixturevalue(name) for name in names if name in request.fixturenames]
     yield
     if request.node.stash.get(_failed, False):
         for factory in factories:

@@ -42,13 +42,18 @@ class Guard:
         self.cluster = cluster
         #: How much of each log has been looked at for tracebacks.
         self._seen: Dict[str, int] = {}
+        #: The id of the last campaign that is none of the test's; 0: there was none.
+        self.former = 0
         cluster.mon('mgr module enable', module='perfguard')
-        for name, value in {**FAST_OPTIONS, **(options or {})}.items():
-            self.option(name, value)
+        self.configure({**FAST_OPTIONS, **(options or {})})
         # On, as operators have it, but with nothing to do: what it moves is not to be tested.
         # perfguard respects it as well: tests of target=balanced set their own.
         cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='100')
         self.wait_ready()
+
+    def configure(self, options: Dict[str, str]) -> None:
+        for name, value in options.items():
+            self.option(name, value)
 
     def option(self, name: str, value: str) -> None:
         self.cluster.mon('config set', who='mgr', name='mgr/perfguard/' + name, value=value)
@@ -103,19 +108,27 @@ class Guard:
         return self.status()
 
     def wait_phase(self, *phases: str, timeout: float = 90) -> Json:
+        """Until the test's campaign is in one of the phases; without one that is IDLE."""
         seen: List[Json] = []
 
         def there() -> bool:
             retval, out, _ = self.ask('rebalance status')
             if retval == 0:
                 seen.append(json.loads(out))
-            return bool(seen) and seen[-1]['phase'] in phases
+            return bool(seen) and self._phase_of(seen[-1]) in phases
 
         try:
             self.cluster.wait(there, timeout, 'phase %s' % '/'.join(phases))
         except Exception as error:
             raise AssertionError('%s; status: %s' % (error, seen[-1:])) from error
         return seen[-1]
+
+    def phase(self) -> str:
+        """The phase of the test's campaign; IDLE: it has none yet."""
+        return self._phase_of(self.status())
+
+    def _phase_of(self, status: Json) -> str:
+        return 'IDLE' if status['id'] and status['id'] == self.former else str(status['phase'])
 
     def wait_moving(self, at_least: int = 1, timeout: float = 60) -> Json:
         """Until PGs have been released and others still wait."""

@@ -24,11 +24,11 @@ RELEASES = ('pacific', 'reef', 'tentacle')
 TIMEOUT_SECONDS = 900
 #: What a worker reports to the process that distributes the tests.
 LEFT_OUT, BOOTS = 'perfguard_left_out', 'perfguard_boots'
-#: Seconds that the tests of a module take on one release, where that is much: the longest begin
-#: first. From the durations that check.sh keeps as artefacts.
-LONG = {'test_probe_trouble': 420, 'test_campaign_trouble': 330, 'test_join': 300,
-        'test_exits': 250, 'test_dashboard_page': 180, 'test_dashboard_api': 170,
-        'test_probe': 160, 'test_release': 150, 'test_mitigation': 150, 'test_campaign': 140,
+#: Seconds that the tests of a module, or of a kind of shared cluster, take on one release, where
+#: that is much: the longest begin first. From the durations that check.sh keeps as artefacts.
+LONG = {'test_probe_trouble': 420, 'join': 400, 'test_campaign_trouble': 330,
+        'test_dashboard_page': 180, 'test_dashboard_api': 170, 'campaign': 160,
+        'test_probe': 160, 'test_release': 150, 'test_mitigation': 150,
         'test_metrics': 130, 'test_balanced': 120, 'test_alarms': 120, 'test_demo': 110,
         'test_bench_expansion': 100}
 USUAL = 60
@@ -91,6 +91,7 @@ class Tiers:
         for line in (
                 'releases(*names, quick=...): the Ceph releases that a test runs on (default: '
                 'all), and the one or those of the quick tier (default: the first; (): none)',
+                'shares(kind): the test borrows a cluster that modules share (qa/lib/shared.py)',
                 'alone: the test judges latency, so that nothing else may run meanwhile'):
             config.addinivalue_line('markers', line)
 
@@ -133,7 +134,7 @@ class Tiers:
             items[:] = [item for item in items if self._runs(item)]
             config.hook.pytest_deselected(items=left_out)
         # Stable: the tests of a group stay together and in their order.
-        items.sort(key=lambda item: -LONG.get(module(item), USUAL))
+        items.sort(key=lambda item: (-LONG.get(family(item), USUAL), group(item)))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -179,9 +180,20 @@ def module(item: pytest.Item) -> str:
     return Path(str(item.path)).stem
 
 
+def shared_kind(item: pytest.Item) -> Optional[str]:
+    """The kind of the shared cluster that a test borrows."""
+    marker = item.get_closest_marker('shares')
+    return str(marker.args[0]) if marker else None
+
+
+def family(item: pytest.Item) -> str:
+    """The tests that share clusters on one release: those of a module, or of a shared cluster."""
+    return shared_kind(item) or module(item)
+
+
 def group(item: pytest.Item) -> str:
-    """The tests of a module and a release share clusters, so one worker runs them."""
-    return '%s-%s' % (module(item), release_of(item) or 'any')
+    """One worker runs the tests that share clusters."""
+    return '%s-%s' % (family(item), release_of(item) or 'any')
 
 
 def watch_the_clock(seconds: float) -> None:

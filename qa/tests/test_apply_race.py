@@ -8,10 +8,9 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
-from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import USUAL_CONF, Guard
+from qa.lib.guard import Guard
 
-pytestmark = pytest.mark.releases('pacific')
+pytestmark = [pytest.mark.releases('pacific'), pytest.mark.shares('join')]
 
 
 def crush_version(cluster: Cluster) -> int:
@@ -33,10 +32,8 @@ def weight(cluster: Cluster, osd: int) -> float:
                       if node['id'] == osd))
 
 
-def test_a_concurrent_change_of_crush_survives(release: str,
-                                               make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, USUAL_CONF)
-    guard = Guard(cluster)
+def test_a_concurrent_change_of_crush_survives(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
     before = guard.foreign()
     given = heavier(cluster, 1)
 

@@ -11,12 +11,12 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
-from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import FAST_CONF, Guard, Json
+from qa.lib.guard import Guard, Json
 
 SOURCE = Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr'
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef'),
+              pytest.mark.shares('campaign')]
 
 
 def with_foreign_settings(cluster: Cluster) -> None:
@@ -46,10 +46,9 @@ def pool_id(cluster: Cluster, name: str) -> str:
     return next('%d.' % p['pool'] for p in cluster.osd_dump()['pools'] if p['pool_name'] == name)
 
 
-def test_expansion(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, FAST_CONF)
+def test_expansion(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
     with_foreign_settings(cluster)
-    guard = Guard(cluster)
     mine = own_upmap(cluster)
     before = guard.foreign()
     upmap_before = guard.upmaps()[mine]
@@ -115,15 +114,14 @@ def answers_fast(guard: Guard) -> None:
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
-def test_mgr_failover_in_each_phase(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, FAST_CONF, mgrs=2)
-    guard = Guard(cluster)
+def test_mgr_failover_in_each_phase(guard: Guard) -> None:
+    cluster = guard.cluster
     before = guard.foreign()
 
     def fail_mgr(*phases: str) -> None:
         cluster.mgr_fail()
         guard.wait_ready()
-        assert guard.wait_phase(*phases, timeout=60)['id'] == 1
+        assert guard.wait_phase(*phases, timeout=60)['id'] == guard.former + 1
 
     guard.prepare()
     fail_mgr('PREPARED')
@@ -157,19 +155,15 @@ def test_mgr_failover_in_each_phase(release: str, make_cluster: ClusterFactory) 
     guard.wait_phase('PINNED')
     guard.do('start')
     done = guard.wait_phase('DONE', timeout=180)
-    assert done['id'] == 2 and done['pinned'] == 0
+    assert done['id'] == guard.former + 2 and done['pinned'] == 0
     cluster.wait_clean(30)
     assert guard.upmaps() == {} and guard.foreign() == before
     assert not guard.tracebacks()
 
 
-def test_offline_pins(release: str, make_cluster: ClusterFactory) -> None:
+def test_offline_pins(guard: Guard) -> None:
     """The offline planner's commands make a real cluster active+clean."""
-    cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
-    cluster.pool_create('rep', 64, size=3)
-    cluster.pool_create('ec', 32, erasure=(2, 1))
-    cluster.fill('rep', 500, 4096)
-    cluster.fill('ec', 300, 4096)
+    cluster = guard.cluster
     cluster.mon('osd set', key='norebalance')
     cluster.add_osds(4)
     cluster.wait(lambda: cluster.osd_dump()['pg_temp'], 30, 'remapped PGs')

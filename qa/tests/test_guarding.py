@@ -4,18 +4,16 @@ import time
 
 import pytest
 
-from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import Guard
 
-pytestmark = pytest.mark.releases('pacific')
+pytestmark = [pytest.mark.releases('pacific'), pytest.mark.shares('campaign')]
 
 #: Seconds in which pinning must not go on without the PGs that are degraded.
 WATCH_SECONDS = 12.0
 
 
-def test_a_host_fails_after_the_change(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, FAST_CONF)
-    guard = Guard(cluster)
+def test_a_host_fails_after_the_change(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
     before = guard.foreign()
     guard.prepare()
     cluster.add_osds(4)

@@ -9,20 +9,20 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
-from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import USUAL_CONF, Guard
+from qa.lib.guard import Guard
 from qa.lib.joins import (SLOW_PEERING, crush_weights, join, let_go, order, refused,
                           safe_to_destroy, wait_reported)
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
+              pytest.mark.shares('join')]
 
 #: Seconds with and around a burst in which clients are listened to.
 LISTEN_SECONDS = 12.0
 
 
-def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, USUAL_CONF)
-    guard = Guard(cluster, SLOW_PEERING)
+def test_expand_under_load(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(SLOW_PEERING)
     before = guard.foreign()
     wait_reported(guard)
     refused(guard, 'expand', 'to receive the weight', weight='1')
@@ -40,7 +40,7 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
         quiet = time.time()
         time.sleep(LISTEN_SECONDS)
         preview = order(guard, 'expand', weight='1.0', dry_run=True)
-        assert guard.status()['phase'] == 'IDLE' and set(crush_weights(cluster)) >= set(added)
+        assert guard.phase() == 'IDLE' and set(crush_weights(cluster)) >= set(added)
         begin = time.time()
         answer = join(guard, 'expand', weight='1.0')
         time.sleep(max(0.0, begin + LISTEN_SECONDS + 3 - time.time()))
@@ -65,9 +65,9 @@ def test_expand_under_load(release: str, make_cluster: ClusterFactory) -> None:
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
-def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, USUAL_CONF)
-    guard = Guard(cluster, SLOW_PEERING)
+def test_drain_and_undrain(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(SLOW_PEERING)
     before, weights = guard.foreign(), crush_weights(cluster)
     host, other = sorted(set(cluster.osd_hosts().values()))[:2]
     drained = [osd for osd, at in cluster.osd_hosts().items() if at == host]
@@ -92,9 +92,9 @@ def test_drain_and_undrain(release: str, make_cluster: ClusterFactory) -> None:
 
 
 @pytest.mark.releases('pacific')
-def test_apply(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, USUAL_CONF)
-    guard = Guard(cluster, SLOW_PEERING)
+def test_apply(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(SLOW_PEERING)
     before, weights = guard.foreign(), crush_weights(cluster)
     wait_reported(guard)
     text = crush_text(cluster)
@@ -129,34 +129,33 @@ def crush_tool(cluster: Cluster, *options: str) -> bytes:
 
 
 @pytest.mark.releases('pacific', 'tentacle')
-def test_auto_expand(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, USUAL_CONF)
-    guard = Guard(cluster, {'auto_expand': 'true', 'loop_interval': '10'})
+def test_auto_expand(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure({'auto_expand': 'true', 'loop_interval': '10'})
     before = guard.foreign()
     time.sleep(3)
-    cluster.add_osds(2, in_crush=False)
+    added = cluster.add_osds(2, in_crush=False)
     begin = time.monotonic()
-    cluster.place([8, 9])
+    cluster.place(added)
     cluster.wait(lambda: 'norebalance' in cluster.osd_dump()['flags_set'], 10, 'norebalance')
     print('%s: norebalance %.1f s after the weights' % (release, time.monotonic() - begin))
     assert guard.wait_phase('DONE', timeout=180)['trigger'] == 'auto'
     cluster.wait_clean(30)
     assert guard.upmaps() == {} and guard.foreign() == before
-    assert {8, 9} <= {osd for pg in cluster.pgs() for osd in pg['acting']}
+    assert set(added) <= {osd for pg in cluster.pgs() for osd in pg['acting']}
     # An OSD that goes out is none of its business.
     cluster.mon('osd out', ids=['0'])
     time.sleep(5)
-    assert guard.status()['id'] == 1 and guard.status()['phase'] == 'DONE'
+    assert guard.status()['id'] == guard.former + 1 and guard.status()['phase'] == 'DONE'
     assert not guard.tracebacks()
 
 
 @pytest.mark.releases('pacific')
 @pytest.mark.parametrize('phase', ['IDLE', 'PINNING', 'RELEASING'])
-def test_mgr_failover_in_the_middle(release: str, make_cluster: ClusterFactory,
-                                    phase: str) -> None:
+def test_mgr_failover_in_the_middle(guard: Guard, phase: str) -> None:
     """Whatever the mgr was about: nothing is lost, nothing is left. IDLE: it has only begun."""
-    cluster = small_cluster(make_cluster, release, USUAL_CONF, mgrs=2)
-    guard = Guard(cluster, SLOW_PEERING)
+    cluster = guard.cluster
+    guard.configure(SLOW_PEERING)
     before = guard.foreign()
     added = cluster.add_osds(2, weight=0.0)
     cluster.wait_clean(30)
@@ -168,7 +167,7 @@ def test_mgr_failover_in_the_middle(release: str, make_cluster: ClusterFactory,
         time.sleep(1.5)
     cluster.mgr_fail()
     guard.wait_ready()
-    assert guard.wait_phase('DONE', timeout=240)['id'] == 1
+    assert guard.wait_phase('DONE', timeout=240)['id'] == guard.former + 1
     cluster.wait_clean(60)
     assert {crush_weights(cluster)[osd] for osd in added} == {1.0}
     assert guard.upmaps() == {} and guard.foreign() == before

@@ -9,11 +9,11 @@ from typing import Any, Dict, Tuple
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import Guard
 from qa.lib.joins import wait_reported
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
+              pytest.mark.shares('campaign')]
 
 EACCES = 13
 EAGAIN = 11
@@ -50,10 +50,8 @@ class Viewer:
         return found
 
 
-def test_a_user_who_may_only_read_previews_everything(release: str,
-                                                      make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, FAST_CONF)
-    guard = Guard(cluster)
+def test_a_user_who_may_only_read_previews_everything(guard: Guard) -> None:
+    cluster = guard.cluster
     added = cluster.add_osds(2, weight=0.0)
     wait_reported(guard)
     before, viewer = guard.foreign(), Viewer(cluster)
@@ -74,14 +72,12 @@ def test_a_user_who_may_only_read_previews_everything(release: str,
     for words in (('expand', '--dry-run'), ('drain', 'osd.0'), ('rebalance', 'prepare'),
                   ('probe', 'run', 'quick')):
         assert viewer.ask(*words)[0] == EACCES
-    assert viewer.get('rebalance', 'status')['phase'] == 'IDLE'
+    assert viewer.get('rebalance', 'status') and guard.phase() == 'IDLE'
     assert guard.foreign() == before and not guard.tracebacks()
 
 
-def test_a_campaign_proceeds_while_previews_are_worked_out(release: str,
-                                                           make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, FAST_CONF)
-    guard = Guard(cluster)
+def test_a_campaign_proceeds_while_previews_are_worked_out(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
     guard.hold(lambda: cluster.add_osds(2))
     ended, answers = threading.Event(), []
 
