@@ -2,11 +2,11 @@
 """Drives perfguard on a test cluster as an operator does, and notes what must not change."""
 import json
 import time
-from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
+from qa.lib.auditor import Foreign, audit
 
 #: perfguard runs from the first mgr on: to enable a module later makes every mgr start again.
 ENABLED = {'mgr_initial_modules': 'iostat perfguard'}
@@ -26,15 +26,6 @@ FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills
 FAILURES = ('Traceback', 'a loop iteration failed', 'the watch failed to process')
 
 Json = Dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """What perfguard must give back as it was."""
-    flags: FrozenSet[str]
-    balancer: Tuple[str, ...]
-    autoscale: Tuple[Tuple[str, str], ...]
-    config: Tuple[Tuple[str, str, str], ...]
 
 
 class Guard:
@@ -161,16 +152,8 @@ class Guard:
         return found
 
     def foreign(self) -> Foreign:
-        dump = self.cluster.osd_dump()
-        return Foreign(
-            flags=frozenset(dump['flags_set']),
-            balancer=tuple(str(self.balancer()[key]) for key in ('active', 'mode')),
-            autoscale=tuple((p['pool_name'], p['pg_autoscale_mode']) for p in dump['pools']),
-            config=tuple(sorted((e['section'], e['name'], e['value'])
-                                for e in self.cluster.mon('config dump')
-                                # The dashboard writes settings of its own at a login.
-                                if not e['name'].startswith(('mgr/perfguard',
-                                                             'mgr/dashboard')))))
+        """What perfguard must give back as it was."""
+        return audit(self.cluster, self.balancer())
 
     def balancer(self) -> Json:
         retval, out, error = self.cluster.mgr('balancer status', format='json')

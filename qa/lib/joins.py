@@ -51,7 +51,7 @@ def served_by(cluster: Cluster) -> Dict[str, Tuple[Any, ...]]:
 
 
 def crush_weights(cluster: Cluster) -> Dict[int, float]:
-    return {node['id']: node['crush_weight'] for node in cluster.mon('osd tree')['nodes']
+    return {node['id']: float(node['crush_weight']) for node in cluster.mon('osd tree')['nodes']
             if node['id'] >= 0}
 
 

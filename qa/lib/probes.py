@@ -3,14 +3,15 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import rados
 
 from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster
 
-from .guard import Foreign, Guard, Json
+from .auditor import Foreign, Placement, placement
+from .guard import Guard, Json
 
 #: Of runs that do not change any more.
 ENDED = ('done', 'failed', 'cancelled', 'aborted')
@@ -26,7 +27,7 @@ LOOKALIKES = ((NAMESPACE, 'mine'), ('', PREFIX + '1-65536-0'), ('other', PREFIX 
 class Traces:
     """What is the same before a probe and after it."""
     foreign: Foreign
-    users: FrozenSet[str]
+    placement: Placement
     #: SHA-256 of names and contents of all objects, by pool.
     objects: Tuple[Tuple[str, str], ...]
 
@@ -108,7 +109,7 @@ class Probes:
     # ---- traces
 
     def traces(self) -> Traces:
-        return Traces(self.guard.foreign(), frozenset(users(self.cluster)),
+        return Traces(self.guard.foreign(), placement(self.cluster),
                       tuple(sorted((pool['pool_name'], digest(self.cluster, pool['pool_name']))
                                    for pool in self.cluster.osd_dump()['pools']
                                    if not pool['pool_name'].startswith('.'))))

@@ -139,10 +139,9 @@ def _put_back_osds(cluster: Cluster, weights: Dict[int, float]) -> None:
     out = [str(osd['osd']) for osd in cluster.osd_dump()['osds'] if not osd['in']]
     if out:
         cluster.mon('osd in', ids=out)
-    present = crush_weights(cluster)
-    cluster.burst([{'prefix': 'osd crush reweight', 'name': 'osd.%d' % osd,
-                    'weight': weights.get(osd, 0.0)}
-                   for osd in present if present[osd] != weights.get(osd, 0.0)])
+    for osd, present in crush_weights(cluster).items():
+        if present != weights.get(osd, 0.0):
+            cluster.mon('osd crush reweight', name='osd.%d' % osd, weight=weights.get(osd, 0.0))
     added = [osd for osd in cluster.osds() if osd not in weights]
     if added:
         cluster.wait_clean(120)

@@ -14,7 +14,8 @@ from typing import Any, Callable, Dict, Iterator, Set
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.guard import FAST_CONF, Foreign, Guard
+from qa.lib.auditor import Foreign
+from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.lent import Failed, Lender
 
 ClusterFactory = Callable[..., Cluster]

@@ -54,7 +54,7 @@ def test_a_user_who_may_only_read_previews_everything(guard: Guard) -> None:
     cluster = guard.cluster
     added = cluster.add_osds(2, weight=0.0)
     wait_reported(guard)
-    before, viewer = guard.foreign(), Viewer(cluster)
+    viewer, before = Viewer(cluster), guard.foreign()
     crush_map = str(cluster.directory / 'crush.txt')
     binary = str(cluster.directory / 'crush.bin')
     cluster.ceph('osd', 'getcrushmap', '-o', binary)

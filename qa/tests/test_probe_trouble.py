@@ -13,16 +13,17 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
 from perfguard.probe.types import PREFIX
 from qa.cluster import Cluster
+from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.faults import LAGGY_CONF, laggy
-from qa.lib.guard import FAST_CONF, Foreign, Guard, Json
+from qa.lib.guard import FAST_CONF, Guard, Json
 from qa.lib.lent import Failed, Lender
-from qa.lib.probes import ENDED, Probes, objects, put_lookalikes, users
+from qa.lib.probes import ENDED, Probes, objects, put_lookalikes
 from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]
@@ -61,8 +62,7 @@ LATE_SECONDS = 3.0
 class Traces:
     """What a probe must leave as it was."""
     foreign: Foreign
-    users: FrozenSet[str]
-    upmaps: Tuple[str, ...]
+    placement: Placement
     workers: Tuple[int, ...]
     objects: Dict[Tuple[str, str], bytes]
 
@@ -76,8 +76,7 @@ class Trouble(Probes):
         self.before = self.seen()
 
     def seen(self) -> Traces:
-        return Traces(self.guard.foreign(), frozenset(users(self.cluster)),
-                      tuple(sorted(self.guard.upmaps())), workers(self.cluster),
+        return Traces(self.guard.foreign(), placement(self.cluster), workers(self.cluster),
                       objects(self.cluster, POOL))
 
     def row_now(self, run: int) -> Json:
@@ -274,7 +273,7 @@ def may_delete(probes: Trouble, run: int) -> bool:
     """Whether the run has the mons delete pools, sooner or later."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while probes.row_now(run).get('state') not in ENDED:
-        if any(name == 'mon_allow_pool_delete' for _, name, _ in probes.guard.foreign().config):
+        if any(name == 'mon_allow_pool_delete' for _, _, name, _ in probes.guard.foreign().config):
             return True
         assert time.monotonic() < deadline, 'no end of probe %d' % run
     return False

@@ -14,7 +14,8 @@ from qa.cluster import Cluster
 from qa.cluster.ports import claim
 from qa.lib.joins import crush_weights, join, let_go
 from qa.lib.clusters import ClusterFactory
-from qa.lib.guard import USUAL_CONF, Foreign, Guard
+from qa.lib.auditor import Foreign
+from qa.lib.guard import USUAL_CONF, Guard
 from qa.lib.probes import SHORT, Probes, users
 from qa.lib.prometheus import LOOPBACK, fetch
 from qa.lib.restapi import READER, Request, RestApi
