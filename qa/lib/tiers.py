@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 900
 LEFT_OUT, BOOTS = 'perfguard_left_out', 'perfguard_boots'
 #: Seconds that the tests of a module, or of a kind of shared cluster, take on one release, where
 #: that is much: the longest begin first. From the durations that check.sh keeps as artefacts.
-LONG = {'test_probe_trouble': 420, 'join': 400, 'test_campaign_trouble': 330,
+LONG = {'test_probe_trouble': 400, 'test_campaign_trouble': 310, 'join': 300,
         'test_dashboard_page': 180, 'test_dashboard_api': 170, 'campaign': 160,
         'test_probe': 160, 'test_release': 150, 'test_mitigation': 150,
         'test_metrics': 130, 'test_balanced': 120, 'test_alarms': 120, 'test_demo': 110,

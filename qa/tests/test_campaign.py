@@ -161,6 +161,23 @@ def test_mgr_failover_in_each_phase(guard: Guard) -> None:
     assert not guard.tracebacks()
 
 
+@pytest.mark.releases('pacific')
+def test_osds_added_while_releasing(guard: Guard) -> None:
+    cluster, before = guard.cluster, guard.foreign()
+    first = guard.hold(lambda: cluster.add_osds(2))['total']
+    guard.do('start')
+    guard.wait_moving()
+    cluster.add_osds(2)
+    # What the second change remapped is pinned without being asked, then released as well.
+    cluster.wait(lambda: guard.status()['total'] > first, 30, 'more PGs pinned')
+    assert guard.status()['phase'] in ('RELEASING', 'HOLDING')
+    done = guard.wait_phase('DONE', timeout=150)
+    assert done['pinned'] == 0 and done['in_flight'] == 0
+    cluster.wait_clean(30)
+    assert guard.upmaps() == {} and guard.foreign() == before
+    assert {osd for pg in cluster.pgs() for osd in pg['up']} == set(cluster.osds())
+
+
 def test_offline_pins(guard: Guard) -> None:
     """The offline planner's commands make a real cluster active+clean."""
     cluster = guard.cluster

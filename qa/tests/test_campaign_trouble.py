@@ -166,25 +166,6 @@ def pins_of(guard: Guard, pgids: Set[str]) -> Dict[str, Any]:
     return {key: entry for key, entry in guard.upmaps().items() if key.split()[0] in pgids}
 
 
-def test_osds_added_while_releasing(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
-    cluster.pool_create('rep', 64, size=3)
-    cluster.fill('rep', 800, 4096)
-    cluster.wait_clean(30)
-    guard = Guard(cluster)
-    before = guard.foreign()
-    first = guard.hold(lambda: cluster.add_osds(2))['total']
-    guard.do('start')
-    guard.wait_moving()
-    cluster.add_osds(2)
-    # What the second change remapped is pinned without being asked, then released as well.
-    cluster.wait(lambda: guard.status()['total'] > first, 30, 'more PGs pinned')
-    assert guard.status()['phase'] in ('RELEASING', 'HOLDING')
-    finish(guard, before)
-    assert {osd for pg in cluster.pgs() for osd in pg['up']} == set(range(12))
-    assert not guard.tracebacks()
-
-
 def test_pool_deleted(guard: Guard) -> None:
     cluster = guard.cluster
     cluster.pool_create('doomed', 32, size=3)

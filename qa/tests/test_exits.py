@@ -12,7 +12,7 @@ from qa.lib.guard import Guard
 from qa.lib.joins import (SLOW_PEERING, Witness, ask, changed_since, crush_weights, join, landing,
                           order, refused, served_by, wait_reported)
 
-pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
               pytest.mark.shares('join')]
 
 HELD = 'PERFGUARD_HELD_PINS'
@@ -125,35 +125,6 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
     refused(guard, 'rebalance rollback', 'no campaign is active')
 
 
-def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:
-    cluster = guard.cluster
-    before, upmaps = guard.foreign(), guard.upmaps()
-    assert guard.get('held')['held'] == []
-    added = cluster.add_osds(4, weight=0.0)
-    wait_reported(guard)
-    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
-    guard.wait_moving()
-    held = guard.get('held')['held']
-    print('%s: held: %s' % (release, ['%s: %s' % (row['what'], row['restore']) for row in held]))
-    assert {row['what'] for row in held} >= {'mgr/balancer/active', 'upmaps of pinned PGs'}
-    assert all(row['restore'].startswith('ceph ') and row['since'] for row in held)
-    refused(guard, 'shutdown', 'yes-i-really-mean-it')
-    answer = order(guard, 'shutdown', yes_i_really_mean_it=True)
-    assert answer['held'] and not answer['safe']
-    begin = time.monotonic()
-    cluster.wait(lambda: order(guard, 'shutdown')['safe'], 90, 'a safe shutdown')
-    print('%s: safe after %.0f s, %d pins handed over' % (
-        release, time.monotonic() - begin, len(guard.upmaps()) - len(upmaps)))
-    assert guard.foreign() == before and guard.get('held')['held'] == []
-    assert len(guard.upmaps()) > len(upmaps) and not guard.checks()
-    assert not {key.split('/')[0] for key in guard.store_keys()} & {
-        'campaign', 'pins', 'shutdown', 'crushbefore'}
-    assert not guard.tracebacks()
-    cluster.mon('mgr module disable', module='perfguard')
-    # The mgr starts anew and answers nothing meanwhile; the mons do.
-    assert set(cluster.osd_dump()['flags_set']) == set(before.flags)
-
-
 def test_expand_leaves_drained_disks_out(release: str, guard: Guard) -> None:
     cluster = guard.cluster
     guard.configure(SLOW_PEERING)
@@ -183,3 +154,32 @@ def test_expand_leaves_drained_disks_out(release: str, guard: Guard) -> None:
         (0, 'was drained'), (7, 'held PGs before')]
     named = order(guard, 'expand', osds='0', weight='1.0', dry_run=True)
     assert set(named['weights']) == {'osd.0'} and not guard.tracebacks()
+
+
+def test_shutdown_gives_everything_back(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    before, upmaps = guard.foreign(), guard.upmaps()
+    assert guard.get('held')['held'] == []
+    added = cluster.add_osds(4, weight=0.0)
+    wait_reported(guard)
+    order(guard, 'expand', weight='1.0', osds=','.join(map(str, added)))
+    guard.wait_moving()
+    held = guard.get('held')['held']
+    print('%s: held: %s' % (release, ['%s: %s' % (row['what'], row['restore']) for row in held]))
+    assert {row['what'] for row in held} >= {'mgr/balancer/active', 'upmaps of pinned PGs'}
+    assert all(row['restore'].startswith('ceph ') and row['since'] for row in held)
+    refused(guard, 'shutdown', 'yes-i-really-mean-it')
+    answer = order(guard, 'shutdown', yes_i_really_mean_it=True)
+    assert answer['held'] and not answer['safe']
+    begin = time.monotonic()
+    cluster.wait(lambda: order(guard, 'shutdown')['safe'], 90, 'a safe shutdown')
+    print('%s: safe after %.0f s, %d pins handed over' % (
+        release, time.monotonic() - begin, len(guard.upmaps()) - len(upmaps)))
+    assert guard.foreign() == before and guard.get('held')['held'] == []
+    assert len(guard.upmaps()) > len(upmaps) and not guard.checks()
+    assert not {key.split('/')[0] for key in guard.store_keys()} & {
+        'campaign', 'pins', 'shutdown', 'crushbefore'}
+    assert not guard.tracebacks()
+    cluster.mon('mgr module disable', module='perfguard')
+    # The mgr starts anew and answers nothing meanwhile; the mons do.
+    assert set(cluster.osd_dump()['flags_set']) == set(before.flags)

@@ -64,7 +64,6 @@ def test_expand_under_load(release: str, guard: Guard) -> None:
     assert not guard.tracebacks()
 
 
-@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 def test_drain_and_undrain(release: str, guard: Guard) -> None:
     cluster = guard.cluster
     guard.configure(SLOW_PEERING)

@@ -124,10 +124,8 @@ def test_mgr_failover(pacific: Cluster) -> None:
     assert pacific.restart_mgr() == before
 
 
-def test_added_osds_leave_pgs_remapped(make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster('pacific', osds=6, conf={'mon': {'paxos_propose_interval': 0.2}})
-    cluster.pool_create('p', 64)
-    cluster.fill('p', 400, 4096)
+def test_added_osds_leave_pgs_remapped(pacific: Cluster) -> None:
+    cluster = pacific
     cluster.mon('osd set', key='norebalance')
     added = cluster.add_osds(4)
     assert added == [6, 7, 8, 9]
