@@ -47,7 +47,7 @@ class Boot:
                       '--keyring', str(initial)])
 
     def make_osds(self, osds: Iterable[int]) -> Dict[int, Dict[str, str]]:
-        """Make the OSDs' stores; returns the uuid and the key that the mons must be told."""
+        """Make the OSDs' stores; returns the uuid and the key that the mons need."""
         identities = {osd: {'uuid': str(uuid.uuid4()), 'key': keyring.new_key()} for osd in osds}
 
         def mkfs(osd: int) -> None:
@@ -68,7 +68,7 @@ class Boot:
         self._daemons.spawn(name, argv, self._inherit)
 
     def _ciphers(self) -> List[str]:
-        """Newer mons take AES-256 keys alone unless told; the machine's librados knows none."""
+        """Newer mons accept AES-256 keys only by default; the machine's librados knows none."""
         if '--auth-allowed-ciphers' not in self.run(['monmaptool', '--help'], check=False):
             return []
         return ['--auth-allowed-ciphers', 'aes,aes256k', '--auth-service-cipher', 'aes',

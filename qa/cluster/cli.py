@@ -122,7 +122,7 @@ def _up(args: argparse.Namespace) -> None:
     for setting in args.conf:
         option, equals, value = setting.partition('=')
         if not equals:
-            raise ClusterError(f'--conf {setting}: OPTION=VALUE is wanted')
+            raise ClusterError(f'--conf {setting}: must be OPTION=VALUE')
         conf[option.strip()] = value.strip()
     begin = time.monotonic()
     cluster = Cluster.up(

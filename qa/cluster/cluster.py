@@ -461,7 +461,7 @@ class Cluster:
             return
         before = self._up_from(int(ident))
         self._boot.start(daemon)
-        # The mons may not even have noticed its death, so `up` alone tells nothing.
+        # The mons may not even have noticed its death, so `up` alone proves nothing.
         self.wait(lambda: self._up_from(int(ident)) > before, timeout, f'{daemon} up again')
 
     def _up_from(self, osd: int) -> int:
@@ -496,7 +496,7 @@ class Cluster:
         name = f'mgr.{before["active_name"]}'
         self.kill(name)
         with contextlib.suppress(CommandError):
-            # Nobody would notice its death for the length of the beacon's grace.
+            # The mons would not notice its death for the length of the beacon's grace.
             self.mon('mgr fail', who=before['active_name'])
         self.start(name)
         return self._wait_other_mgr(before['active_gid'], timeout)

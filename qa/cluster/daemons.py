@@ -92,7 +92,7 @@ class Daemons:
 
     def names(self) -> List[str]:
         """All that was started and not forgotten, dead or alive."""
-        # An interrupted spawn may still be under way.
+        # An interrupted spawn may not have ended yet.
         _spawner.run(lambda: None)
         return sorted(path.name[:-len('.pid')]
                       for path in (self._directory / 'run').glob('*.pid'))

@@ -47,7 +47,7 @@ class Load:
               prefill: bool = True, wait: bool = True) -> 'Load':
         """Start a client and wait until it has prefilled the pool and begins to measure.
 
-        Without `wait` return at once: `started` tells when it is so far.
+        Without `wait` return at once: `started` is true once operations run.
         """
         number = sum(1 for _ in (directory / 'log').glob('load-*.out'))
         load = cls(f'load-{number}', daemons, directory)
@@ -93,7 +93,7 @@ class Load:
             time.sleep(0.1)
 
     def samples(self) -> Iterator[Sample]:
-        """All operations so far, those under way included, up to the last interval."""
+        """All operations so far, those in flight included, up to the last interval."""
         # In this order: what completes in between is then seen twice rather than not at all,
         # and only until the next interval.
         yield from read_file(Path(f'{self._samples}{PENDING_SUFFIX}'))

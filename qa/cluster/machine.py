@@ -35,4 +35,4 @@ def _available_memory() -> int:
         for line in f:
             if line.startswith('MemAvailable:'):
                 return int(line.split()[1]) * 1024
-    raise ClusterError('/proc/meminfo does not tell MemAvailable')
+    raise ClusterError('/proc/meminfo has no MemAvailable')

@@ -28,13 +28,13 @@ JOINING = 'joining'
 RELEASING = 'releasing'
 MOVING = 'moving'
 
-# The stretches of time for which the clients' latency is told.
+# The stretches of time for which the clients' latency is reported.
 BEFORE = 'before'
 JOIN = 'join'
 RELEASE = 'release'
 DURING = 'in all'
 
-# Longer than any demonstration: the client ends when it is told to.
+# Longer than any demonstration: the client is stopped at its end.
 LOAD_SECONDS = 3600
 STEP_SECONDS = 900.0
 POLL_SECONDS = 1.0
@@ -85,7 +85,7 @@ def expand(settings: Settings, arm: str, screen: Screen, keep: bool = False) -> 
     """Boot a cluster, expand it under load, and take it down unless it is to be kept."""
     screen.step(f'A cluster of {settings.osds} OSDs on {settings.hosts} hosts boots'
                 + (' (for the expansion without perfguard)' if arm == STOCK else ''))
-    # A cluster that shall outlive this process cannot be tied to it.
+    # A cluster that outlives this process cannot be tied to it.
     cluster = Cluster.up(settings.release, osds=settings.osds, hosts=settings.hosts,
                          tied=not keep)
     kept = False
@@ -283,10 +283,10 @@ class _Expansion:
         return False
 
     def _wait_for_last_operations(self) -> None:
-        """Slow operations shall count with all the time that they take."""
+        """Wait so that slow operations count with all the time that they take."""
         begin, end = self._steps[QUIET][0], max(end for _, end in self._steps.values())
         deadline = time.monotonic() + LAST_OPERATIONS_SECONDS
-        # One interval of the client's reports later it is known what is under way.
+        # One interval of the client's reports later all operations in flight are known.
         time.sleep(2.0)
         while self._gauge.latency(begin, end).unfinished and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

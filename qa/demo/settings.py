@@ -16,7 +16,7 @@ CLIENT_OBJECTS = 1000
 OPTIONS = {'max_pgs_in_flight': '4', 'baseline_seconds': '5'}
 
 #: What the speed before and after is measured with, some 25 s each time: short and often, for the
-#: repetitions are what tells a difference from chance. In a pool of its own: what is usual for
+#: repetitions distinguish a difference from chance. In a pool of its own: what is usual for
 #: POOL is to be learned from the clients.
 PROBE = {'profile': 'latency', 'size': '16m', 'nrfiles': '64', 'runtime': '2',
          'ramp_time': '200ms', 'repeat': '4'}

@@ -17,7 +17,7 @@ from qa.cluster import Cluster
 VOLATILE_OPTIONS = ('mgr/perfguard', 'mgr/dashboard')
 #: Keys of modules, and the mons' own copy of the configuration database.
 VOLATILE_KEYS = ('mgr/', 'config/', 'config-history/')
-#: The mgr makes them, and sets them up, when it comes to that.
+#: The mgr creates them, and sets them up, at a time of its own.
 MGR_POOLS = ('.', 'device_health_metrics')
 #: Of a pool, what operators set and no PG changes.
 POOL_SETTINGS = ('size', 'min_size', 'crush_rule', 'flags_names', 'quota_max_bytes',

@@ -175,7 +175,7 @@ class Browser:
     def script(self, source: str) -> Any:
         return self.driver.execute_script(source)
 
-    # ---- what it tells besides
+    # ---- what it logs
 
     def screenshot(self, name: str) -> Path:
         # No tip where the last click was.

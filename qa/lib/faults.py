@@ -90,7 +90,7 @@ def throttled_writes(cluster: Cluster, osd: int, iops: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def laggy(cluster: Cluster, osd: int) -> Iterator[None]:
-    """The OSD hangs and nobody marks it down: PGs that it is a replica of become laggy.
+    """The OSD hangs and is not marked down: PGs that it is a replica of become laggy.
 
     The cluster needs LAGGY_CONF and a client that does not wait for one operation before it
     sends the next.

@@ -183,7 +183,7 @@ class Guard:
                       if key.startswith('mgr/perfguard/'))
 
     def tracebacks(self) -> List[str]:
-        """Lines of the mgr logs that tell of an exception in perfguard.
+        """Lines of the mgr logs that report an exception in perfguard.
 
         Only those since the last call: a traceback fails one test, not all that follow.
         """
@@ -216,8 +216,8 @@ class Guard:
         self.cluster.wait(lambda: (code in self.checks()) == raised, timeout,
                           '%s %s' % (code, 'raised' if raised else 'gone'))
 
-    def told(self, kind: str, after: int = 0) -> List[str]:
-        """What the events of a kind say, of those with an id above `after`; oldest first."""
+    def event_texts(self, kind: str, after: int = 0) -> List[str]:
+        """The texts of the events of a kind with an id above `after`, oldest first."""
         return [event['what'] for event in self.events()
                 if event['kind'] == kind and event['id'] > after]
 

@@ -107,9 +107,9 @@ def landing(cluster: Cluster, since: int) -> Tuple[int, Set[int], int]:
 
 
 def join(guard: Guard, command: str, **args: Any) -> Dict[str, Any]:
-    """Give an order, and hold it to its promise as long as nothing is released.
+    """Give an order, and check its promise as long as nothing is released.
 
-    Nothing is: somebody else's nobackfill is a stop condition.
+    Nothing is: a nobackfill that perfguard did not set is a stop condition.
     """
     cluster = guard.cluster
     cluster.wait_clean(60)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs probes on a test cluster, and tells what they must not leave or change."""
+"""Runs probes on a test cluster, and reads what they must not leave or change."""
 import hashlib
 import json
 from dataclasses import dataclass

@@ -160,7 +160,7 @@ def test_slow_osd_is_named_and_its_primary_affinity_lowered(guard: Guard) -> Non
         guard.wait_check('PERFGUARD_SLOW_OSD', False, 15)
         cluster.wait(lambda: affinity(guard) == AFFINITY, 30, 'the affinity given back')
         cluster.wait(lambda: not affinity_row(guard), 15, 'the rung to be idle')
-        assert len(guard.told('slow-osd', last)) == 2, 'begins and ends once'
+        assert len(guard.event_texts('slow-osd', last)) == 2, 'begins and ends once'
 
 
 @pytest.mark.alone
@@ -185,7 +185,7 @@ def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_within_a_minu
     wait_slow(guard, set(), CLEARED_SECONDS)
     print('cleared after %.0f s' % (time.monotonic() - begin))
     name = 'osd.%d' % VICTIM
-    assert guard.told('slow-osd') == [name + ' is slow', name + ' is no longer slow']
+    assert guard.event_texts('slow-osd') == [name + ' is slow', name + ' is no longer slow']
     assert not guard.tracebacks()
 
 
@@ -222,7 +222,7 @@ def test_slow_clients(guard: Guard) -> None:
         row = pool_row(guard)
         assert max(row['read_ms'], row['write_ms']) > ALARM_FACTOR * row['baseline_ms'], row
     guard.wait_check('PERFGUARD_LATENCY', False, LATENCY_SECONDS)
-    assert guard.told('latency', last)
+    assert guard.event_texts('latency', last)
 
 
 def test_campaign_without_progress(guard: Guard) -> None:

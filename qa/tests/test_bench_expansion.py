@@ -102,7 +102,7 @@ def moments(limits: List[int], burst: List[int], last: str = 'RELEASING') -> Lis
     return rows
 
 
-def test_burst_yields_and_comes_back() -> None:
+def test_burst_yields_and_recovers() -> None:
     timeline = moments([8, 8, 8, 8, 4, 2, 2, 4, 8, 9], burst=[2, 3, 4, 5])
     assert verdict(timeline) == Verdict(8, 2, 2.0, 2.0)
 

@@ -88,7 +88,7 @@ def wait_check(guard: Guard, code: str, raised: bool = True) -> None:
 
 
 def finish(guard: Guard, before: Foreign) -> None:
-    """Let the campaign end by itself and check that it leaves nothing behind."""
+    """Wait for the end of the campaign and check that it leaves nothing behind."""
     done = guard.wait_phase('DONE', timeout=150)
     assert done['pinned'] == 0 and done['in_flight'] == 0
     guard.cluster.wait_clean(30)
@@ -374,7 +374,7 @@ def test_finish_keep_hands_the_pins_over(guard: Guard) -> None:
     assert done['kept'] == len(pins) and guard.upmaps() == pins
     assert guard.foreign() == before
     assert not any(key.startswith('pins/') for key in guard.store_keys())
-    # They are nobody's pins now: the next campaign does not touch them.
+    # They are ordinary upmaps now: the next campaign does not touch them.
     guard.prepare()
     guard.do('pin')
     assert guard.wait_phase('PINNED')['total'] == 0
@@ -457,7 +457,7 @@ def test_refuses_an_unhealthy_cluster(guard: Guard) -> None:
 
 
 def test_enable_disable(guard: Guard) -> None:
-    """Disabled in the middle, nothing moves and nothing is lost; enabled again it goes on."""
+    """Disabled in the middle, nothing moves and nothing is lost; enabled again it continues."""
     cluster = guard.cluster
     before = guard.foreign()
     guard.hold(lambda: change_crush(guard))

@@ -63,7 +63,7 @@ def shared(release: str, cluster_factory: ClusterFactory,
     with Proxy(cluster, PREFIX) as proxy, Browser(directory) as browser:
         scene = Scene(guard, dashboard, proxy.url, browser, directory)
         scene.enter(browser, 'admin')
-        # All that follows goes on without leaving the page.
+        # All that follows happens without leaving the page.
         browser.script('window.neverReloaded = true')
         browser.wait_shows('heat-osd-7')
         yield scene
@@ -206,7 +206,7 @@ def test_reader(scene: Scene) -> None:
 
 
 def test_failover(scene: Scene) -> None:
-    """The page tells that it is stale, and goes on by itself with the other mgr."""
+    """The page shows that it is stale, and continues with the other mgr without a reload."""
     browser, cluster = scene.browser, scene.cluster
     dead = cluster.active_mgr()
     cluster.kill('mgr.' + dead)

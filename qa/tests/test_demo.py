@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The demonstration: it runs, tells what it measured, and leaves nothing behind."""
+"""The demonstration: it runs, reports what it measured, and leaves nothing behind."""
 
 import http.client
 import json

@@ -45,7 +45,8 @@ def test_a_burst_that_the_mon_holds_for_long(release: str, make_cluster: Cluster
     done = guard.wait_phase(end, timeout=240)
     print('%s: %s after %g s without the mon: %d of %d PGs released, %d upmaps' % (
         release, end, OUTAGE_SECONDS, done['released'], number, len(guard.upmaps())))
-    assert any('crush reweight' in text for text in guard.told('failed')), 'it was answered in time'
+    assert any('crush reweight' in text
+               for text in guard.event_texts('failed')), 'it was answered in time'
     assert done['released'] + done['pinned'] == number
     assert len(guard.upmaps()) == done['pinned'] and (end == 'ABORTED') == bool(done['pinned'])
     assert not guard.tracebacks()

@@ -22,8 +22,8 @@ RULES = MONITORING / 'perfguard_alerts.yml'
 DASHBOARD = MONITORING / 'grafana' / 'perfguard.json'
 #: Panels that have nothing to show while all is well, or in the first minutes: baselines are
 #: learned, and OSDs asked for their histograms one after the other.
-MAY_BE_EMPTY = {'Time left', 'Health checks', 'Rungs', 'PGs in trouble', 'Latency in baselines',
-                'p99 of the cluster'}
+MAY_BE_EMPTY = {'Time left', 'Health checks', 'Mitigations', 'PGs in trouble',
+                'Latency as a multiple of the baseline', 'p99 of the cluster'}
 #: What a pool may be called; it ends labels and lines of those who do not expect it.
 HOSTILE = 'a"b\\c{d="e"} 1'
 
@@ -76,7 +76,7 @@ def scraped(release: str, cluster_factory: ClusterFactory,
     for name, value in options.items():
         cluster.mon('config set', who='mgr', name='mgr/' + name, value=value)
     cluster.mon('mgr module enable', module='prometheus')
-    # Scores come early, and accuse nobody: that is not what these tests are about.
+    # Slowdowns are shown early, and name no OSD: these tests are about something else.
     guard = Guard(cluster, {'slow_osd_seconds': '5', 'slow_osd_ratio': '100'})
     cluster.pool_create('rbd', 32)
     cluster.pool_create(HOSTILE, 8)
@@ -224,7 +224,7 @@ def test_failover_moves_the_metrics(scraped: Scraped) -> None:
     prometheus.wait(instance % (LOOPBACK, scraped.ports[after]),
                     lambda value: value is not None, 30)
     cluster.wait(lambda: prometheus.targets() == ['up', 'up'], 30, 'both targets to be up')
-    # What the mgr that failed has told is not told any more.
+    # The metrics of the mgr that failed are gone.
     prometheus.wait('count(ceph_perfguard_info)', lambda value: value == 1, 10)
     prometheus.wait('ceph_perfguard_health_check{name="PERFGUARD_INTERRUPTED"}',
                     lambda value: value == 1, 20)

@@ -208,7 +208,7 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
         assert 'norebalance' in flags(guard) and 'laggy' in first['why']
         fail_mgr(guard)
         back = wait_rung(guard, 'pin back', 'held')
-        cluster.wait(lambda: any(text.endswith(' back') for text in guard.told('pin')), 20,
+        cluster.wait(lambda: any(text.endswith(' back') for text in guard.event_texts('pin')), 20,
                      'PGs pinned back')
         print('pinned back: %s' % back['note'])
         fail_mgr(guard)
@@ -283,7 +283,7 @@ def test_what_the_operator_changes_is_theirs(guard: Guard) -> None:
             after = guard.last_event()
             cluster.mon('config set', who='osd', name=knob, value=theirs)
             wait_rung(guard, 'slow recovery', 'given up')
-            assert any('given up' in text for text in guard.told('mitigation', after))
+            assert any('given up' in text for text in guard.event_texts('mitigation', after))
             cluster.mon('osd unset', key='norebalance')
             wait_rung(guard, 'norebalance', 'given up')
             fail_mgr(guard)

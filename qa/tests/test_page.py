@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The dashboard's page in a browser, with an API that is made up: names that nobody should have,
+"""The dashboard's page in a browser, with an API that is made up: names that nothing should have,
 managers that go and come back, users who may only read. No cluster is needed.
 """
 from pathlib import Path
@@ -14,7 +14,7 @@ from qa.lib.fake_page import WEB, FakePage
 
 #: As in the page's tests/fake/data.ts.
 HOSTILE = '<img src=x onerror=alert(1)>'
-#: Tells what of WCAG's rules it finds broken.
+#: Reports violations of WCAG.
 AXE = WEB / 'node_modules' / 'axe-core' / 'axe.min.js'
 RUN_AXE = '''
     const done = arguments[arguments.length - 1];
@@ -73,7 +73,7 @@ def test_hostile_names_are_text(browser: Browser, page: FakePage) -> None:
     assert browser.foreign_requests(page.url('x')) == []
 
 
-def test_slow_osds_are_told_by_more_than_colour(browser: Browser, page: FakePage) -> None:
+def test_slow_osds_are_marked_by_more_than_colour(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.wait_shows('heat-osd-41')
     slow, = browser.all('heat-osd-41')
@@ -135,7 +135,7 @@ def test_the_ways_out_of_an_aborted_campaign(browser: Browser, page: FakePage) -
     assert 'button-rollback' not in buttons(browser)
 
 
-def test_a_pool_that_is_chosen_comes_with_its_hour(browser: Browser, page: FakePage) -> None:
+def test_a_chosen_pool_is_drawn_with_its_last_hour(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.wait_shows('chart-latency-1')
     browser.click('pool-choice')
@@ -148,7 +148,7 @@ def test_a_pool_that_is_chosen_comes_with_its_hour(browser: Browser, page: FakeP
     assert points(browser, 'chart-latency-2') >= 719
 
 
-def test_what_the_api_refuses_is_told_beside_the_button(browser: Browser, page: FakePage) -> None:
+def test_what_the_api_refuses_is_shown_beside_the_button(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'releasing')
     browser.click('button-revert-3')
     browser.click('confirm-yes')
@@ -157,7 +157,7 @@ def test_what_the_api_refuses_is_told_beside_the_button(browser: Browser, page: 
     browser.wait(lambda: not browser.all('error'), 'the error to go')
 
 
-def test_what_is_refused_after_escape_is_told_as_well(browser: Browser, page: FakePage) -> None:
+def test_what_is_refused_after_escape_is_shown_as_well(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'releasing')
     browser.click('button-revert-3')
     browser.click('confirm-yes')
@@ -204,8 +204,8 @@ def test_readers_see_no_buttons(browser: Browser, page: FakePage) -> None:
     ('expired', 'The login has expired', 'link-login'),
     ('down', 'perfguard is not enabled', ''),
     ('standby', 'another manager is active', 'link-active')])
-def test_stale_data_are_told_with_the_reason(browser: Browser, page: FakePage, scenario: str,
-                                             text: str, link: str) -> None:
+def test_stale_data_are_shown_with_the_reason(
+        browser: Browser, page: FakePage, scenario: str, text: str, link: str) -> None:
     look(browser, page, scenario)
     browser.wait_text('banner-stale', text)
     if link:
@@ -225,7 +225,7 @@ def test_another_manager_takes_over_without_a_reload(browser: Browser, page: Fak
     browser.wait(lambda: not browser.all('banner-stale'), 'the page to go on', 60)
     browser.wait(lambda: 'other' in browser.driver.find_element(By.TAG_NAME, 'header').text,
                  'the name of the other manager')
-    # All but what nobody has measured in between, and what is older than an hour by now.
+    # All but what was not measured in between, and what is older than an hour by now.
     assert points(browser) > 700
     assert browser.script('return window.mark') == 1
 

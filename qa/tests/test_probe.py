@@ -2,7 +2,7 @@
 """Probes on real clusters, by command: what they find, and that nothing is left of them.
 
 The tests of a release share one cluster. Mons do not let pools be deleted, and know of no pool of
-one replica, as Ceph has it unless it is told otherwise.
+one replica, as Ceph has it by default.
 """
 import contextlib
 import errno
@@ -365,7 +365,7 @@ def test_cancel_and_rm(probes: Probes) -> None:
 
 @pytest.mark.alone
 def test_compare_and_baseline(probes: Probes) -> None:
-    """OSDs that are slower than at the time of the baseline are told of, until they are not."""
+    """OSDs that are slower than at the time of the baseline are reported as long as they are."""
     cluster, guard = probes.cluster, probes.guard
     job = {'pool': 'rep', 'rw': 'randwrite', 'repeat': '3', **SHORT}
     first, second = (probes.measure(**job)['id'] for _ in range(2))
@@ -406,7 +406,7 @@ def slow_osds(cluster: Cluster) -> Iterator[None]:
 
 
 def test_schedule_and_failover(release: str, probes: Probes) -> None:
-    """It begins by itself, once in its window, and so it is for the next mgr."""
+    """It begins automatically, once in its window, and so it does with the next mgr."""
     guard = probes.guard
     before = probes.ids()
     probes.refused('probe schedule add', errno.EINVAL, '2500', schedule='nightly',
@@ -447,7 +447,7 @@ def test_campaign(probes: Probes) -> None:
 
 @pytest.mark.releases('pacific')
 def test_pool_that_cannot_be_removed(release: str, make_cluster: ClusterFactory) -> None:
-    """ceph.conf wins over what the module sets for a while: it is told until it is over."""
+    """ceph.conf wins over what the module sets: the reason is shown until it is gone."""
     conf = {**FAST_CONF, 'mon': {**FAST_CONF['mon'], 'mon_allow_pool_delete': 'false'}}
     cluster = make_cluster(release, osds=2, hosts=2, conf=conf)
     probes = Probes(Guard(cluster))

@@ -175,7 +175,7 @@ def wait_for(worker: Worker, kind: str, state: str = '') -> None:
 
 
 @every_release
-def test_ends_when_told(place: Place) -> None:
+def test_ends_on_request(place: Place) -> None:
     for engine, how in itertools.product(ENGINES, ('cancel', 'EOF', 'SIGTERM')):
         check_ends(place, engine, how)
 

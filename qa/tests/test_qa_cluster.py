@@ -243,7 +243,7 @@ def test_a_suite_that_has_moved_on_is_refused(candidate: str, refused: bool) -> 
         check_candidate('tentacle', recipe, policy)
 
 
-def test_owner_is_told_from_a_process_that_reuses_its_pid() -> None:
+def test_owner_is_distinguished_from_a_process_that_reuses_its_pid() -> None:
     identity = process_identity(os.getpid())
     assert identity is not None
     state = State('pacific', 'memstore', '', True, identity, (0, 0), [], [])

@@ -95,7 +95,7 @@ def test_an_intermittently_slow_osd_is_one_finding_that_is_cleared(setup: Setup)
     assert CHRONIC in guard.get('status')['health']
     guard.cluster.wait(lambda: CHRONIC not in guard.checks(), CLEARED_SECONDS, 'it to be cleared')
     assert not chronic_osds(guard)
-    assert len(guard.told('chronic-osd', last)) == 2, 'raised once and cleared once'
+    assert len(guard.event_texts('chronic-osd', last)) == 2, 'raised once and cleared once'
 
 
 def test_a_slow_host_is_the_cause_of_its_slow_osds(setup: Setup) -> None:

@@ -153,7 +153,7 @@ def wait_refused(guard: Guard) -> None:
 
 
 def test_leader_dies_during_the_burst(guard: Guard) -> None:
-    """Whatever of the burst is lost is sent again; it ends in the ordinary way at the latest."""
+    """Whatever of the burst is lost is sent again; at worst the campaign pins after the change."""
     cluster = guard.cluster
     epoch = cluster.epoch()
     order(guard, 'expand', **both(guard))

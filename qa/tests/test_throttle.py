@@ -77,7 +77,7 @@ def test_outside_the_window_nothing_is_released(guard: Guard) -> None:
     assert guard.status()['in_flight'] == guard.status()['released'] == 0
 
 
-def test_it_yields_to_clients_halts_and_comes_back(guard: Guard) -> None:
+def test_it_yields_to_clients_halts_and_recovers(guard: Guard) -> None:
     cluster = guard.cluster
     load = cluster.load(POOL, rate=200, read_fraction=0.5, runtime=600, objects=200)
     try:

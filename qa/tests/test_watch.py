@@ -86,7 +86,7 @@ def test_laggy_pgs(guard: Guard) -> None:
     load.stop()
     after = guard.get('laggy')
     assert after['pgs'] == after['suspects'] == [] and after['since'] is None
-    begin, end = guard.told('laggy')
+    begin, end = guard.event_texts('laggy')
     assert ' laggy' in begin and end == 'no PG is laggy anymore'
     guard.wait_log('laggy', 2)
     quiet(guard)
@@ -182,5 +182,5 @@ def test_expansion_raises_no_alarm(release: str, make_cluster: ClusterFactory) -
                  'the end of the campaign')
     # No alarm means nothing where nobody looks: each OSD is compared with its peers.
     cluster.wait(lambda: watched() == set(range(12)), 60, 'scores of all OSDs')
-    assert not slow and not guard.told('slow-osd')
+    assert not slow and not guard.event_texts('slow-osd')
     assert not guard.tracebacks()
