@@ -29,6 +29,8 @@ LOG_BYTES_MAX = 4 << 20
 
 _failed = pytest.StashKey[bool]()
 _shared = pytest.StashKey[SharedClusters]()
+#: What has the clusters that a test uses.
+_factories = pytest.StashKey[List[Any]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,10 +44,19 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: 'pytest.CallInfo[None]'
                               ) -> Generator[None, Any, None]:
-    """Tell the fixtures whether the test has failed."""
+    """Note for the fixtures that the test has failed; describe its clusters and keep their logs.
+
+    Here and not in a fixture: a lent cluster that a test has failed on is gone by then.
+    """
     outcome = yield
-    if outcome.get_result().failed:
+    report = outcome.get_result()
+    if report.failed:
+        again = item.stash.get(_failed, False)
         item.stash[_failed] = True
+        for factory in item.stash.get(_factories, []) if not again else []:
+            for cluster in factory.clusters:
+                report.sections.append((cluster.directory.name, _description(cluster)))
+                _keep_logs(cluster, item.nodeid)
 
 
 @pytest.fixture(scope='session')
@@ -141,16 +152,11 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory,
 
 
 @pytest.fixture(autouse=True)
-def _describe_clusters(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After a failure, print what the clusters say of themselves, and keep their logs."""
+def _clusters_of_the_test(request: pytest.FixtureRequest) -> None:
+    """For `pytest_runtest_makereport`."""
     names = ('make_cluster', 'cluster_factory', 'shared_clusters')
-    factories = [request.getfixturevalue(name) for name in names if name in request.fixturenames]
-    yield
-    if request.node.stash.get(_failed, False):
-        for factory in factories:
-            for cluster in factory.clusters:
-                print(_description(cluster))
-                _keep_logs(cluster, request.node.nodeid)
+    request.node.stash[_factories] = [request.getfixturevalue(name) for name in names
+                                      if name in request.fixturenames]
 
 
 def _description(cluster: Cluster) -> str:
