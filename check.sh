@@ -69,7 +69,8 @@ unit() {
         # In a subshell: what follows runs with the usual number of examples.
         (
             export PERFGUARD_FUZZ=200
-            tests unit "$units" -q -n 2 --durations=10 --cov=perfguard --cov-report=term "$@"
+            tests unit "$units" -q -n 2 --durations=10 --cov=perfguard \
+                --cov-report=term:skip-covered "$@"
         )
     else
         tests unit "$units" -q -n 2 --durations=10 "$@"
