@@ -142,7 +142,7 @@ def join(turn: Turn, ready: bool) -> None:
             turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
         elif not ready:
             turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off and '
-                         'paxos_propose_interval is raised')
+                         'idle, and paxos_propose_interval is raised')
         elif turn.seen.outlook is None:
             turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs')
         else:

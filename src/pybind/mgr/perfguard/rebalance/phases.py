@@ -86,7 +86,8 @@ def _prepared(turn: Turn) -> None:
     if _hold(turn, norebalance=True):
         turn.set(prepared=True)
     elif not turn.campaign.prepared:
-        turn.because(Code.SETTINGS, 'waiting until norebalance is set and the balancer is off')
+        turn.because(Code.SETTINGS, 'waiting until norebalance is set and the balancer is off '
+                     'and idle')
         return
     remapped = len(turn.seen.osdmap.pg_temp)
     campaign = turn.campaign
