@@ -32,8 +32,8 @@ class Foreign:
     balancer: Tuple[str, ...]
     #: Pool and its pg_autoscale_mode.
     autoscale: Tuple[Tuple[str, str], ...]
-    #: Section, mask, option and value.
-    config: Tuple[Tuple[str, str, str, str], ...]
+    #: Section with its mask, option and value.
+    config: Tuple[Tuple[str, str, str], ...]
     #: Entity and its caps, but for OSDs.
     users: Tuple[Tuple[str, str], ...]
     #: Pool and its other settings; without those of the mgr's own pools.
@@ -50,7 +50,8 @@ def audit(cluster: Cluster, balancer: Dict[str, Any]) -> Foreign:
         flags=frozenset(dump['flags_set']),
         balancer=tuple(str(balancer[key]) for key in ('active', 'mode')),
         autoscale=tuple((pool['pool_name'], pool['pg_autoscale_mode']) for pool in dump['pools']),
-        config=tuple(sorted((entry['section'], entry['mask'], entry['name'], entry['value'])
+        config=tuple(sorted(('/'.join(filter(None, (entry['section'], entry['mask']))),
+                             entry['name'], entry['value'])
                             for entry in cluster.mon('config dump')
                             if not entry['name'].startswith(VOLATILE_OPTIONS))),
         users=tuple(sorted((user['entity'], _text(user['caps']))

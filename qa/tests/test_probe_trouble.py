@@ -273,7 +273,7 @@ def may_delete(probes: Trouble, run: int) -> bool:
     """Whether the run has the mons delete pools, sooner or later."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while probes.row_now(run).get('state') not in ENDED:
-        if any(name == 'mon_allow_pool_delete' for _, _, name, _ in probes.guard.foreign().config):
+        if any(name == 'mon_allow_pool_delete' for _, name, _ in probes.guard.foreign().config):
             return True
         assert time.monotonic() < deadline, 'no end of probe %d' % run
     return False
