@@ -12,6 +12,8 @@ from qa.lib.auditor import Foreign, audit
 ENABLED = {'mgr_initial_modules': 'iostat perfguard'}
 #: With the mons' own proposal interval, which a ceph.conf would override.
 USUAL_CONF: Dict[str, Dict[str, str]] = {'mon': ENABLED, 'mgr': {'mgr_stats_period': '1'}}
+#: Global: after one slow heartbeat OSD_SLOW_PING_TIME stays for a quarter of an hour.
+CALM = {'mon_warn_on_slow_ping_time': '60000'}
 #: What lets a campaign on a loopback cluster take seconds instead of minutes.
 FAST_CONF = {'mon': {**ENABLED, 'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period': '1'}}
 FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',

@@ -13,12 +13,12 @@ from typing import Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
 
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import FAST_CONF, USUAL_CONF, Guard
+from qa.lib.guard import CALM, FAST_CONF, USUAL_CONF, Guard
 from qa.lib.joins import crush_weights, wait_reported
 from qa.lib.lent import Failed, Lender
 
 #: Kind -> configuration. "campaign": campaigns in seconds; "join": the mons' usual proposals.
-KINDS = {'campaign': FAST_CONF, 'join': USUAL_CONF}
+KINDS = {'campaign': {**FAST_CONF, 'global': CALM}, 'join': {**USUAL_CONF, 'global': CALM}}
 
 #: Left to the balancer's own commands, which take effect at once.
 BALANCER = 'mgr/balancer/active'

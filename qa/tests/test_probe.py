@@ -329,6 +329,7 @@ def test_interference(probes: Probes) -> None:
     check_counted(found, [0, 3])
 
 
+@pytest.mark.releases('pacific')
 def test_more_results_than_a_pipe_holds(probes: Probes) -> None:
     """Some 8 MB, while the loop turns rarely; without them there would be nothing to sweep for."""
     probes.guard.option('campaign_interval', '10')

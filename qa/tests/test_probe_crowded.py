@@ -16,11 +16,11 @@ from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json
 from perfguard.probe.worker.cleaning import SLICES
 from qa.cluster import Cluster
 from qa.lib.crowd import fill
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import CALM, FAST_CONF, Guard
 from qa.lib.probe_worker import Worker, mon_host, probe_key
 from qa.lib.probes import ENDED, Probes
 
-from .test_probe_trouble import CALM, LONG, workers
+from .test_probe_trouble import LONG, workers
 
 ClusterFactory = Callable[..., Cluster]
 

@@ -21,7 +21,7 @@ from perfguard.probe.types import PREFIX
 from qa.cluster import Cluster
 from qa.lib.auditor import Foreign, Placement, placement
 from qa.lib.faults import LAGGY_CONF, laggy
-from qa.lib.guard import FAST_CONF, Guard, Json
+from qa.lib.guard import CALM, FAST_CONF, Guard, Json
 from qa.lib.lent import Failed, Lender
 from qa.lib.probes import ENDED, Probes, objects, put_lookalikes
 from qa.lib.tiers import RELEASES
@@ -47,8 +47,6 @@ TRIES = 10
 CANCEL_SHARE = 0.3
 #: What a cancelled run takes to stop and clean up, about.
 CANCEL_SECONDS = 0.6
-#: Where an OSD has hung, heartbeats count as slow for a quarter of an hour.
-CALM = {'mon_warn_on_slow_ping_time': '60000'}
 #: For what has to be over in a moment, on a machine that has other things to do as well.
 PATIENCE_SECONDS = 120.0
 #: From the instant at which the mons show a stop condition until the run has been told to stop:
