@@ -125,10 +125,11 @@ class MgrCluster:
         slow = self._slow_daemons()
         counts = count_states(((row['state_name'], row['count'])
                                for row in status.get('pgs_by_state', [])), osdmap.pg_count)
-        self._summary.note(counts)
+        pools = pool_counts(status, osdmap.pools)
+        self._summary.note(counts, pools, frozenset(
+            osd.id for osd in osdmap.osds.values() if osd.up and osd.reweight > 0.0))
         return Signals(
-            counts=counts,
-            pool_counts=pool_counts(status, osdmap.pools),
+            counts=counts, pool_counts=pools,
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),
             slow_ops=sum(slow.values()), slow_daemons=slow, health=checks,
             muted=frozenset(set(found) - set(checks)),

@@ -12,6 +12,14 @@ from .types import NO_OSD, PgCounts, PgSets, Pool
 #: PGs, which would be a sixth of the mgr's time with one reading in each report period.
 TROUBLE_SHARE = 0.02
 
+#: Changes that nothing cheap shows, such as one PG that recovers while another one of its pool
+#: finds an unreadable object, are known after so long, as long as that is no larger a share.
+STALE_SECONDS = 20.0
+STALE_SHARE = 0.05
+
+#: In place of a pool id: all pools. No PG in trouble.
+WHOLE = -1
+NONE = (0, 0, 0, 0)
 #: State -> number of PGs, by OSD.
 ByOsd = Mapping[int, Mapping[str, int]]
 
@@ -34,21 +42,30 @@ class PgSummary:
         self._read_at: Optional[float] = None
         #: Seconds of CPU that the last reading took.
         self.cost_seconds = 0.0
-        self._trouble: Tuple[int, ...] = ()
-        #: More PGs are in trouble than at some time since the last reading.
+        #: PGs in trouble of each pool; those of all under WHOLE.
+        self._trouble: Dict[int, Tuple[int, ...]] = {}
+        self._serving: FrozenSet[int] = frozenset()
+        #: More PGs are in trouble than at some time since the last reading, or other ones may be.
         self._news = False
 
-    def note(self, counts: PgCounts) -> None:
-        """What the cheap counts say. Fewer PGs in trouble make the last reading no less safe: it
-        names all OSDs that have any, and some that have none any more."""
-        trouble = (counts.degraded, counts.inactive, counts.laggy, counts.wait)
-        if any(now > before for now, before in zip(trouble, self._trouble)):
+    def note(self, counts: PgCounts, pools: Mapping[int, PgCounts],
+             serving: FrozenSet[int]) -> None:
+        """What the cheap counts say, and the OSDs that are up and in: without a change of these
+        few PGs get degraded. Fewer PGs in trouble make the last reading no less safe: it names all
+        OSDs that have any, and some that have none any more."""
+        trouble = {pool: _trouble(each) for pool, each in pools.items()}
+        trouble[WHOLE] = _trouble(counts)
+        if serving != self._serving or any(
+                now > before for pool, each in trouble.items()
+                for now, before in zip(each, self._trouble.get(pool, NONE))):
             self._news = True
-        self._trouble = trouble
+        self._trouble, self._serving = trouble, serving
 
     def by_osd(self, period: float) -> ByOsd:
         """Not older than `period`, if there was news since; else than it is worth."""
-        worth = period if self._news else max(period, self.cost_seconds / TROUBLE_SHARE)
+        seldom = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
+        worth = period if self._news else max(
+            period, min(self.cost_seconds / TROUBLE_SHARE, seldom))
         age = None if self._read_at is None else self._clock() - self._read_at
         if age is None or not 0.0 <= age < worth:
             self._read()
@@ -150,3 +167,7 @@ def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
     if up == acting:
         return CLEAN
     return PgSets(row['pgid'], tuple(up), tuple(acting), row.get('state', ''))
+
+
+def _trouble(counts: PgCounts) -> Tuple[int, ...]:
+    return counts.degraded, counts.inactive, counts.laggy, counts.wait

@@ -189,7 +189,6 @@ class Sensors:
             return {}
         if not self._counts_pace.due(now, urgent):
             return None
-        self._summary.note(whole)
         counts = {osd: count_states(states.items())
                   for osd, states in self._summary.by_osd(period).items()}
         self._counts_pace.done(now, self._summary.cost_seconds)

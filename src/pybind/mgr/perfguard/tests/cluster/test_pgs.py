@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How often ceph-mgr goes through all PGs."""
-from typing import Any, Dict
+from typing import Any, Dict, FrozenSet, Mapping
+
+import pytest
 
 from perfguard.cluster.pgs import PgSummary
 from perfguard.cluster.types import NO_OSD, PgCounts
@@ -25,10 +27,12 @@ class Mgr:
         return {'by_osd': {'1': {'active+clean': 90}, str(NO_OSD): {'active+degraded': 1}, **{
             osd: {'active+undersized+degraded': pgs} for osd, pgs in self.degraded.items()}}}
 
-    def run(self, seconds: int, degraded: int) -> None:
+    def run(self, seconds: int, degraded: int, pools: Mapping[int, int] = {},
+            osds: FrozenSet[int] = frozenset()) -> None:
         for _ in range(seconds):
             self.now += 1.0
-            self.summary.note(PgCounts(total=100, degraded=degraded))
+            self.summary.note(PgCounts(total=100, degraded=degraded), {
+                pool: PgCounts(total=50, degraded=number) for pool, number in pools.items()}, osds)
             self.summary.degraded(PERIOD)
 
 
@@ -40,14 +44,38 @@ def test_one_reading_serves_all_and_what_is_cheap_is_read_every_period() -> None
     assert sorted(mgr.summary.by_osd(PERIOD)) == [1, 3, 4] and mgr.readings == 20
 
 
-def test_what_is_costly_takes_a_fiftieth_of_the_time() -> None:
-    mgr = Mgr(cost=0.8)
+@pytest.mark.parametrize('cost, readings', [(0.2, 40), (0.8, 20), (2.0, 10)])
+def test_what_is_costly_is_read_seldom(cost: float, readings: int) -> None:
+    """A fiftieth of the time, but each 20 s as long as that is a twentieth of it."""
+    mgr = Mgr(cost)
     mgr.run(400, degraded=9)
-    assert mgr.readings == 10
+    assert mgr.readings == pytest.approx(readings, abs=2)
     # Recovery makes the last reading too long, never too short.
     for left in range(9, 0, -1):
         mgr.run(40, degraded=left)
-    assert mgr.readings == 19
+    assert mgr.readings == pytest.approx(1.9 * readings, abs=3)
+
+
+def test_changes_that_even_out_are_seen_by_pool_and_by_osds() -> None:
+    """100,000 PGs, of which one recovers while another one gets degraded."""
+    mgr = Mgr(cost=0.8)
+    mgr.run(7, 9, {1: 9, 2: 0}, frozenset({1, 3, 4}))
+    mgr.degraded['5'] = 1
+    mgr.run(1, 9, {1: 8, 2: 1}, frozenset({1, 3, 4}))
+    assert mgr.readings == 2 and 5 in mgr.summary.degraded(PERIOD)
+    mgr.run(7, 9, {1: 8, 2: 1}, frozenset({1, 3, 4}))
+    assert mgr.readings == 2, 'nothing is new'
+    mgr.degraded['6'] = 1
+    mgr.run(1, 9, {1: 8, 2: 1}, frozenset({1, 3}))
+    assert mgr.readings == 3 and 6 in mgr.summary.degraded(PERIOD)
+
+
+def test_changes_that_nothing_cheap_shows_are_seen_within_20_s() -> None:
+    mgr = Mgr(cost=0.8)
+    mgr.run(7, 9, {1: 9})
+    mgr.degraded['5'] = 1
+    mgr.run(20, 9, {1: 9})
+    assert 5 in mgr.summary.degraded(PERIOD)
 
 
 def test_new_trouble_is_read_within_a_period_whatever_it_costs() -> None:
