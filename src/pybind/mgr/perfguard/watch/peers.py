@@ -251,6 +251,8 @@ FLASH_EXCESS_MS = 0.05
 FLASH_CLASSES = frozenset({'ssd', 'nvme'})
 #: Standard deviations, of which a day of 60 OSDs has some 350,000 independent ones.
 MIN_DEVIATIONS = 5.0
+#: And fewer of these are no slowness that has not ended: its peers differ as much.
+CLEAR_DEVIATIONS = 2.0
 #: How much slower an OSD may be that backfills or deep scrubs than others that do the same, not
 #: all as much; and the load that this adds where it must be compared with others.
 ALIKE_ALLOWANCE = 2.0
@@ -297,7 +299,8 @@ class Finding(NamedTuple):
 
     def above(self, ratio: float) -> bool:
         """Whether what is slow still is."""
-        return self.score >= ratio and self.now() >= ratio and self.matters(0.5)
+        return (self.score >= ratio and self.now() >= ratio and self.matters(0.5)
+                and self.comparison.deviations >= CLEAR_DEVIATIONS)
 
     def now(self) -> float:
         """The score of the window's end; of what is over it falls at once."""

@@ -279,6 +279,18 @@ def test_cleared_with_hysteresis() -> None:
     assert clock.detector.verdicts[3].why == ''
 
 
+def test_cleared_where_the_peers_differ_as_much() -> None:
+    """A machine with other things to do: healthy OSDs are up to twice as slow as others."""
+    def noisy(osd: int, factor: float = 1.0) -> OsdSample:
+        factor *= 1.4 if osd == 3 else math.exp(0.8 * ((osd * 7 % 24) / 12 - 1.0))
+        return sample(osd, read=factor, write=factor)
+
+    clock = Clock()
+    clock.play(300, noisy)
+    assert clock.play(120, lambda osd: noisy(osd, 30.0 if osd == 3 else 1.0)) == {3}
+    assert not clock.play(120, noisy)
+
+
 def test_no_evidence_neither_raises_nor_clears_until_it_is_stale() -> None:
     clock = Clock()
     clock.play(300, slow_ones({3}, read=4.0, write=4.0))
