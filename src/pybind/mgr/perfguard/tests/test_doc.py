@@ -14,6 +14,7 @@ from perfguard.metrics.catalogue import CATALOGUE
 from perfguard.metrics.page import CHECKS
 from perfguard.options import OPTIONS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
+from perfguard.web.routes import ROUTES
 
 from qa.lib import reference
 
@@ -58,9 +59,9 @@ def setup(app):
 def test_sphinx_builds_the_manual_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip('sphinx')
     source = tmp_path / 'source'
-    shutil.copytree(MANUAL.parent, source)
+    shutil.copytree(MANUAL.parents[1], source)
     (source / 'conf.py').write_text(CONF)
-    (source / 'index.rst').write_text('manuals\n=======\n\n.. toctree::\n   :glob:\n\n   *\n')
+    (source / 'index.rst').write_text('manuals\n=======\n\n.. toctree::\n   :glob:\n\n   */*\n')
     done = subprocess.run(
         [sys.executable, '-m', 'sphinx', '-q', '-W', '--keep-going', '-n', '-b', 'html',
          str(source), str(tmp_path / 'built')], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -72,6 +73,19 @@ def test_generated_tables_are_current() -> None:
     manual = MANUAL.read_text()
     assert sorted(reference.generated(manual)) == sorted(reference.TABLES)
     assert reference.current(manual) == manual, 'run python3 -m qa.lib.reference'
+
+
+def test_the_openapi_fragment_has_every_route_and_field() -> None:
+    yaml = pytest.importorskip('yaml')
+    from qa.lib import openapi
+    paths = yaml.safe_load(openapi.fragment())['paths']
+    for route in ROUTES:
+        operation = paths[openapi.API + route.path][route.method.lower()]
+        body = operation.get('requestBody', {}).get('content', {}).get('application/json', {})
+        named = {each['name'] for each in operation['parameters']} | set(
+            body.get('schema', {}).get('properties', {}))
+        assert named == {field.name for field in route.fields}, route
+    assert sum(map(len, paths.values())) == len(ROUTES)
 
 
 COMMANDS = [command for name in ('cli.py',) for command in re.findall(
