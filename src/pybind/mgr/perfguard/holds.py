@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What perfguard has borrowed from the cluster now, with the command that restores it by hand."""
+"""What perfguard borrows from the cluster: flags, options, the balancer, primary affinity.
+
+One rule for all of it. The value that was found and the one to put are journalled before a command
+is sent. The command is sent again until the cluster shows its value. A value that is neither found
+nor put is somebody else's, and so is each change after ours was seen: it is left alone, and nothing
+is given back over it. Values are text; None: not set.
+"""
 import shlex
-from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, Mapping, Optional
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 
 
 @dataclass(frozen=True)
@@ -39,3 +45,68 @@ def same_value(one: Optional[str], other: Optional[str]) -> bool:
         return float(one) == float(other)
     except ValueError:
         return one.strip() == other.strip()
+
+
+@dataclass(frozen=True)
+class Held:
+    """The journalled record of one borrowed setting."""
+    found: Optional[str]
+    put: str
+    #: The cluster has shown what was put.
+    seen: bool = False
+    #: It is being given back; until that is seen, its absence is our own doing.
+    returning: bool = False
+    #: Values put before this one that were never seen: they may still arrive.
+    earlier: Tuple[str, ...] = ()
+
+    def is_ours(self, value: Optional[str]) -> bool:
+        return any(same_value(value, ours) for ours in (self.put, *self.earlier))
+
+
+class HoldStep(NamedTuple):
+    """What to do about one setting now."""
+    #: The record from now on; None: given back, or left to others.
+    held: Optional[Held]
+    #: Send a command: for `put` when it is held, for `found` when it is given back.
+    send: bool = False
+    #: Somebody else has changed it.
+    theirs: bool = False
+
+
+LEFT = HoldStep(None, theirs=True)
+
+
+def hold(held: Held, value: Optional[str], late: bool = False) -> HoldStep:
+    """One step towards the value that is put; `value`: what the cluster shows.
+
+    `late`: it may be from before our last command, as in an OSDMap that is not the newest.
+    """
+    if same_value(value, held.put):
+        if held.returning and late:
+            # From before it was given back, or from after it was put again: sent once.
+            return HoldStep(replace(held, seen=False), send=held.seen)
+        return HoldStep(Held(held.found, held.put, seen=True))
+    if same_value(value, held.found) and (held.returning or not held.seen):
+        return HoldStep(replace(held, seen=False, returning=False), send=True)
+    return HoldStep(held, send=True) if held.is_ours(value) else LEFT
+
+
+def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
+    """As `hold`, where another value than before may be wanted."""
+    if same_value(put, held.put):
+        return hold(held, value)
+    if held.seen and not held.returning and not same_value(value, held.put):
+        return LEFT
+    earlier = tuple(each for each in (*held.earlier, held.put) if not same_value(each, put))
+    return hold(Held(held.found, put, earlier=earlier), value)
+
+
+def give_back(held: Held, value: Optional[str]) -> HoldStep:
+    """One step towards the value that was found; over when the cluster shows another than ours."""
+    found = same_value(value, held.found)
+    if same_value(held.found, held.put) and found:
+        return HoldStep(None)
+    # Where ours was never seen, it may still arrive: taken back in any case.
+    if held.is_ours(value) or found and not held.seen:
+        return HoldStep(replace(held, seen=True, returning=True), send=True)
+    return HoldStep(None, theirs=not found)

@@ -11,7 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set,
 from ..cluster.types import Signals
 from ..errors import Code, Reason, texts
 from ..events import Event
-from ..holds import same_value
+from ..holds import Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
 from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
@@ -174,16 +174,15 @@ def _hold(sheet: _Sheet, step: Step) -> None:
     theirs: List[str] = []
     for setting in step.settings:
         known, value = present(setting, sheet.seen)
-        if not known:
-            if not setting.seen:
-                sheet.needs.add(Need.CONFIG)
-        elif same_value(value, setting.put):
-            setting = replace(setting, seen=True)
-        elif setting.seen or not same_value(value, setting.found):
-            theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
-            setting = replace(setting, done=True)
-        else:
-            actions.append(Put(setting, setting.put))
+        if known:
+            held = hold(_held(setting), value)
+            if held.theirs:
+                theirs.append('%s is %s' % (setting.text(), 'not set' if value is None else value))
+            elif held.send:
+                actions.append(Put(setting, setting.put))
+            setting = _with_held(setting, held.held)
+        elif not setting.seen:
+            sheet.needs.add(Need.CONFIG)
         settings.append(setting)
     if theirs:
         sheet.event('%s: given up' % _name(step), 'it was changed outside perfguard: %s; '
@@ -202,6 +201,14 @@ def _hold(sheet: _Sheet, step: Step) -> None:
         sheet.put(step, settings=tuple(settings), pgs=moving)
 
 
+def _held(setting: Setting) -> Held:
+    return Held(setting.found, setting.put, setting.seen)
+
+
+def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
+    return replace(setting, done=True) if held is None else replace(setting, seen=held.seen)
+
+
 def _undo(sheet: _Sheet, step: Step) -> None:
     if step.rung is Rung.NOREBALANCE and sheet.seen.campaign_still and step.then is None:
         # Given back now, data would move until the campaign has set the flag for itself.
@@ -213,16 +220,14 @@ def _undo(sheet: _Sheet, step: Step) -> None:
             known, value = present(setting, sheet.seen)
             if not known:
                 sheet.needs.add(Need.CONFIG)
-            elif same_value(value, setting.put) or (
-                    not setting.seen and same_value(value, setting.found)):
-                # Where the put was never seen, it may still be on its way.
-                sheet.actions.append(Put(setting, setting.found))
-                setting = replace(setting, seen=True)
             else:
-                if not same_value(value, setting.found):
+                back = give_back(_held(setting), value)
+                if back.send:
+                    sheet.actions.append(Put(setting, setting.found))
+                elif back.theirs:
                     sheet.event('%s remains unchanged' % setting.text(),
                                 'it was changed outside perfguard')
-                setting = replace(setting, done=True)
+                setting = _with_held(setting, back.held)
         settings.append(setting)
     if not all(setting.done for setting in settings):
         sheet.put(step, settings=tuple(settings))

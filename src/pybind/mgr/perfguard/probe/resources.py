@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 from ..cluster.ports import Cluster, View
 from ..cluster.types import ConfigEntry, Pool
 from ..errors import PerfguardError, warning
-from ..holds import Row, shell
+from ..holds import Held, Row, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json
 from .records import PREPARING
 from .types import BadJob, NAMESPACE, PREFIX
@@ -353,7 +353,8 @@ class ResourceManager:
             self.report_problem('config dump: no answer')
             return False
         for option, before in self.resources.allowed.items():
-            ours = in_force(entries, option) == ALLOWED and before != ALLOWED
+            # It was seen: the mons have answered before anything else was done.
+            ours = give_back(Held(before, ALLOWED, seen=True), in_force(entries, option)).send
             if ours and not self._done(restore_command(option, before)):
                 return False
         self.note(allowed={})

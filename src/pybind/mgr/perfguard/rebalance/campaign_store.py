@@ -11,10 +11,11 @@ from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Set
 
 from ..cluster.types import UpmapEntry
 from ..errors import Code
+from ..holds import Held
 from ..store import Store
 from .copying import Copying, copying_from_json, copying_to_json
 from .stalls import Stalls, stalls_from_json, stalls_to_json
-from .types import Campaign, Change, Flight, Held, Holds, Pace, Phase, PinRecord, Sent, ChangeStage
+from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
 
 PREFIX = 'pins/'
 
@@ -185,7 +186,14 @@ def _flight_of_before(raw: Mapping[str, Any]) -> Flight:
 
 
 def _held_to_json(held: Held) -> List[Any]:
-    return [held.found, held.put, held.seen, held.returning]
+    row: List[Any] = [held.found, held.put, held.seen, held.returning]
+    return row + [list(held.earlier)] if held.earlier else row
+
+
+def _held_from_json(row: List[Any]) -> Held:
+    found, put, *marks = row
+    held = Held(found, put, *marks[:2])
+    return replace(held, earlier=tuple(marks[2])) if len(marks) > 2 else held
 
 
 #: Fields of Campaign that JSON can hold as they are.
@@ -285,7 +293,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         pinning={pgid: Sent(*sent) for pgid, sent in _ungrouped(raw['pinning']).items()},
         in_flight={pgid: _flight_from_json(f) for pgid, f in raw['in_flight'].items()},
         holds=Holds(dict(holds['flags']),
-                    {k: Held(*v) for k, v in holds['options'].items()},
-                    {int(k): Held(*v) for k, v in holds['autoscale'].items()},
-                    {k: Held(*v) for k, v in holds.get('mon', {}).items()},
+                    {k: _held_from_json(v) for k, v in holds['options'].items()},
+                    {int(k): _held_from_json(v) for k, v in holds['autoscale'].items()},
+                    {k: _held_from_json(v) for k, v in holds.get('mon', {}).items()},
                     tuple(holds['given_up']), tuple(holds.get('returning', ()))))

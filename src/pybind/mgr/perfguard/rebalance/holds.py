@@ -2,21 +2,19 @@
 """Flags, balancer, autoscaler and options of the mons: hold them during a campaign, give them back
 after it.
 
-What others have set is never touched. What others change after perfguard is theirs from then
-on. Each hold goes through three states: absent -> wanted (journalled before the
-command is sent) -> seen (read back). Doing a step twice does no harm.
+What others have set is never touched. The rest is the rule of perfguard/holds.py.
 """
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import OsdMap
-from ..holds import same_value
+from ..holds import Held, give_back, hold, hold_other, same_value
 from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
 from ..tables import pgs, plural
 from .copying import OFF
-from .types import (Action, Campaign, Held, Holds, Phase, SetAutoscale, SetBalancer, SetFlag,
-                    SetOption, ChangeStage)
+from .types import (Action, Campaign, ChangeStage, Holds, Phase, SetAutoscale, SetBalancer,
+                    SetFlag, SetOption)
 
 NOREBALANCE = 'norebalance'
 #: Flags of others under which nothing that was released could move.
@@ -59,49 +57,29 @@ def retaken(holds: Holds, name: str) -> Holds:
 
 
 def _flag(holds: Holds, osdmap: OsdMap, wanted: bool) -> Reconciled:
-    flags = dict(holds.flags)
-    is_set = NOREBALANCE in osdmap.flags
+    value = NOREBALANCE if NOREBALANCE in osdmap.flags else None
     if not wanted:
         holds = retaken(holds, NOREBALANCE)
-        if NOREBALANCE not in flags:
-            return Reconciled(holds)
-        if is_set or not flags[NOREBALANCE]:
-            # Not seen yet, it may still be on its way into the map: taken back in any case.
-            flags[NOREBALANCE] = True
-            return Reconciled(replace(holds, flags=flags, returning=(NOREBALANCE,)),
-                              (SetFlag(NOREBALANCE, False),))
-        del flags[NOREBALANCE]
-        return Reconciled(replace(holds, flags=flags, returning=()))
-    if NOREBALANCE in holds.given_up:
-        return Reconciled(holds)
-    if NOREBALANCE not in flags:
-        if is_set:
+    if NOREBALANCE not in holds.flags:
+        if not wanted or value or NOREBALANCE in holds.given_up:
             return Reconciled(holds)  # set by others: it serves as it is, and stays theirs
-        return Reconciled(replace(holds, flags={**flags, NOREBALANCE: False}),
+        return Reconciled(replace(holds, flags={**holds.flags, NOREBALANCE: False}),
                           (SetFlag(NOREBALANCE, True),))
-    if NOREBALANCE in holds.returning:
-        return _taken_again(holds, is_set)
-    if is_set:
-        return Reconciled(replace(holds, flags={**flags, NOREBALANCE: True}))
-    if flags[NOREBALANCE]:
-        del flags[NOREBALANCE]
-        return Reconciled(
-            replace(holds, flags=flags, given_up=holds.given_up + (NOREBALANCE,)), (),
-            ('norebalance was cleared outside perfguard: perfguard does not set it again',))
-    return Reconciled(holds, (SetFlag(NOREBALANCE, True),))
+    held = Held(None, NOREBALANCE, holds.flags[NOREBALANCE], NOREBALANCE in holds.returning)
+    step = hold(held, value, late=True) if wanted else give_back(held, value)
+    holds = _with_flag(holds, step.held)
+    if wanted and step.theirs:
+        return Reconciled(replace(holds, given_up=holds.given_up + (NOREBALANCE,)), (), (
+            'norebalance was cleared outside perfguard: perfguard does not set it again',))
+    return Reconciled(holds, (SetFlag(NOREBALANCE, wanted),) if step.send else ())
 
 
-def _taken_again(holds: Holds, is_set: bool) -> Reconciled:
-    """Wanted again before the map showed that it was given back.
-
-    The map may show it from before, then our own clearing: neither says what others did.
-    """
-    if not is_set:
-        holds = replace(holds, returning=())
-    elif not holds.flags[NOREBALANCE]:
-        return Reconciled(holds)  # sent already
-    return Reconciled(replace(holds, flags={**holds.flags, NOREBALANCE: False}),
-                      (SetFlag(NOREBALANCE, True),))
+def _with_flag(holds: Holds, held: Optional[Held]) -> Holds:
+    flags = {flag: seen for flag, seen in holds.flags.items() if flag != NOREBALANCE}
+    if held is None:
+        return replace(holds, flags=flags, returning=())
+    return replace(holds, flags={**flags, NOREBALANCE: held.seen},
+                   returning=(NOREBALANCE,) if held.returning else ())
 
 
 def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:
@@ -120,19 +98,30 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
                 return Reconciled(holds)
             options[BALANCER] = Held(settings.balancer_stored, 'false')
             return Reconciled(replace(holds, options=options), (SetBalancer(False, 'false'),))
-        if active == held.put:
-            options[BALANCER] = replace(held, seen=True)
-            return Reconciled(replace(holds, options=options))
-        if held.seen:
+        step = hold(held, _balancer_value(held, settings))
+        if step.held is None:
             return _theirs(holds)
-        return Reconciled(holds, (SetBalancer(False, held.put),))
+        options[BALANCER] = step.held
+        return Reconciled(replace(holds, options=options),
+                          (SetBalancer(False, held.put),) if step.send else ())
     if held is None or settings.stored is None:
         return Reconciled(holds)
-    if held.found != held.put and (settings.balancer_stored == held.put or not held.seen):
-        options[BALANCER] = replace(held, seen=True)
-        return Reconciled(replace(holds, options=options), (SetBalancer(True, held.found),))
-    del options[BALANCER]  # given back, or changed by others meanwhile
-    return Reconciled(replace(holds, options=options))
+    step = give_back(held, settings.balancer_stored)
+    del options[BALANCER]
+    if step.held is not None:
+        options[BALANCER] = step.held
+    return Reconciled(replace(holds, options=options),
+                      (SetBalancer(True, held.found),) if step.send else ())
+
+
+def _balancer_value(held: Held, settings: Settings) -> Optional[str]:
+    """The balancer follows the value in force; that of the database says whose it is."""
+    if settings.balancer_active == held.put:
+        return held.put
+    if held.seen and not held.returning:
+        return settings.balancer_active
+    stored = settings.balancer_stored
+    return held.found if settings.stored is None or stored == held.put else stored
 
 
 def _theirs(holds: Holds) -> Reconciled:
@@ -163,26 +152,24 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
             if begin and pool.autoscale_mode == 'on' and mark not in given_up:
                 held[pool.id] = Held('on', 'off')
                 actions.append(SetAutoscale(pool.name, 'off'))
-        elif pool.autoscale_mode == held[pool.id].put:
-            held[pool.id] = replace(held[pool.id], seen=True)
-        elif held[pool.id].seen:
-            del held[pool.id]
+            continue
+        step = hold(held.pop(pool.id), pool.autoscale_mode)
+        if step.held is None:
             given_up.append(mark)
             notices.append(f'the autoscaler of pool {pool.name} was switched to '
                            f'{pool.autoscale_mode} outside perfguard')
-        else:
-            actions.append(SetAutoscale(pool.name, held[pool.id].put))
-    for pool_id, hold in list(held.items()):
-        if pool_id in wanted:
             continue
-        current = osdmap.pools.get(pool_id)
-        if current is not None and (current.autoscale_mode == hold.put or not hold.seen):
-            held[pool_id] = replace(hold, seen=True)
-            actions.append(SetAutoscale(current.name, hold.found or 'on'))
-        else:
-            del held[pool_id]
+        held[pool.id] = step.held
+        if step.send:
+            actions.append(SetAutoscale(pool.name, step.held.put))
     # A pool that is gone needs nothing back.
-    held = {pool_id: hold for pool_id, hold in held.items() if pool_id in osdmap.pools}
+    held = {pool_id: each for pool_id, each in held.items() if pool_id in osdmap.pools}
+    for pool_id in sorted(held.keys() - wanted):
+        pool = osdmap.pools[pool_id]
+        step = give_back(held.pop(pool_id), pool.autoscale_mode)
+        if step.held is not None:
+            held[pool_id] = step.held
+            actions.append(SetAutoscale(pool.name, step.held.found or 'on'))
     return Reconciled(replace(holds, autoscale=held, given_up=tuple(given_up)),
                       tuple(actions), tuple(notices))
 
@@ -332,15 +319,15 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
     for name, before in holds.mon.items():
         now = stored.get(name)
         if name not in wanted:
-            # One not seen yet may still be on its way into the database: given back in any case.
-            if not same_value(before.found, before.put) \
-                    and (same_value(now, before.put) or not before.seen):
-                held[name] = replace(before, seen=True, returning=True)
+            step = give_back(before, now)
+            if step.send:
                 actions.append(set_option(name, before.found))
-        elif before.seen and not before.returning and not same_value(now, before.put):
-            theirs.append(name)
         else:
-            held[name] = Held(before.found, wanted[name], seen=same_value(now, wanted[name]))
+            step = hold_other(before, now, wanted[name])
+            if step.theirs:
+                theirs.append(name)
+        if step.held is not None:
+            held[name] = step.held
     for name, value in wanted.items():
         if name not in holds.mon and mon_option_mark(name) not in holds.given_up:
             found = stored.get(name)

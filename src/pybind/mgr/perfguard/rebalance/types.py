@@ -6,6 +6,7 @@ from typing import List, Mapping, Optional, Tuple, Union
 
 from ..cluster.types import OsdSet, UpmapEntry
 from ..errors import Code
+from ..holds import Held
 from .copying import Copying
 from .stalls import Stalls
 
@@ -173,19 +174,6 @@ class Sent:
     """A pin on its way into the OSDMap: sent last at `since`, `times` times in all."""
     since: float
     times: int = 1
-
-
-@dataclass(frozen=True)
-class Held:
-    """A setting that the campaign changed: what it found, what it put, whether that was seen.
-
-    ``found`` None: the option was not set.
-    """
-    found: Optional[str]
-    put: str
-    seen: bool = False
-    #: It is being given back; until that is seen, its absence is our own doing.
-    returning: bool = False
 
 
 @dataclass(frozen=True)

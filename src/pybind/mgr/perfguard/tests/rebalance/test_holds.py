@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import OsdMap, Pool
+from perfguard.holds import Held
 from perfguard.observation import BALANCER, Settings
 from perfguard.rebalance.holds import NOREBALANCE, foreign_movement_flags, reconcile, settled
-from perfguard.rebalance.types import Action, Held, Holds, SetAutoscale, SetBalancer, SetFlag
+from perfguard.rebalance.types import Action, Holds, SetAutoscale, SetBalancer, SetFlag
 
 
 class World:
