@@ -63,6 +63,8 @@ class Copying:
     basis: str = ''
     #: `basis` has changed, and the configuration database has to be read for `wanted`.
     due: bool = False
+    #: There were no client operations in the last reading; the step stays, for when there are.
+    idle: bool = False
 
     @property
     def seconds(self) -> float:
@@ -84,6 +86,7 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
     """The step after a new reading (None: there is none). Slower soon, faster after a while."""
     if reading is None:
         return copying
+    copying = replace(copying, idle=reading.idle)
     if not copying.changed:
         # The first step has its time as well.
         copying = replace(copying, changed=now)
@@ -91,9 +94,7 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
     # A clock that was set back must not keep the step for long.
     passed = passed if passed >= 0.0 else FASTER_SECONDS
     step = copying.step
-    if reading.idle:
-        step = 0
-    elif reading.lowered and passed >= SLOWER_SECONDS:
+    if reading.lowered and passed >= SLOWER_SECONDS:
         step = min(step + 1, len(STEPS) - 1)
     elif reading.comfortable and passed >= FASTER_SECONDS:
         step = max(step - 1, 0)
@@ -103,7 +104,7 @@ def decide(copying: Copying, reading: Optional[Reading], now: float) -> Copying:
 def basis(copying: Copying, mode: str, schedulers: AbstractSet[str], now: float) -> str:
     """What the options depend on, as things are; '' where nothing is to be borrowed."""
     recovering = copying.degraded and 0.0 <= now - copying.degraded < RECOVERED_SECONDS
-    if mode == OFF or recovering or not copying.step:
+    if mode == OFF or recovering or copying.idle or not copying.step:
         return ''
     if not schedulers:
         return copying.basis  # not known yet, as after a failover
@@ -177,7 +178,7 @@ def copying_from_json(raw: Mapping[str, Any]) -> Copying:
     return Copying(min(len(STEPS) - 1, max(0, int(raw['step']))), float(raw['changed']),
                    float(raw['degraded']),
                    {str(name): str(value) for name, value in raw['wanted'].items()},
-                   str(raw['basis']), bool(raw['due']))
+                   str(raw['basis']), bool(raw['due']), bool(raw.get('idle', False)))
 
 
 def some_osds(osdmap: OsdMap) -> List[int]:

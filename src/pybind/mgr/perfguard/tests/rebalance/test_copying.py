@@ -46,7 +46,11 @@ def test_the_first_step_has_its_time() -> None:
 
 
 def test_full_speed_without_clients() -> None:
-    assert steps([IDLE], 1.0) == [0]
+    idle = decide(Copying(), IDLE, 100.0)
+    assert not basis(idle, 'auto', WPQ, 100.0)
+    # They may be back, and feel what is in flight.
+    back = decide(idle, BETWEEN, 105.0)
+    assert back.step == FIRST_STEP and basis(back, 'auto', WPQ, 105.0)
 
 
 def test_a_clock_that_was_set_back_keeps_no_step() -> None:
@@ -119,7 +123,7 @@ def test_what_others_have_set(held: Mapping[str, Optional[str]],
 
 
 def test_stored_and_read_back() -> None:
-    copying = Copying(3, 12.5, 11.0, {SSD: '0.05'}, 'auto wpq 0.05', True)
+    copying = Copying(3, 12.5, 11.0, {SSD: '0.05'}, 'auto wpq 0.05', True, True)
     assert copying_from_json(copying_to_json(copying)) == copying
     with pytest.raises((KeyError, TypeError, ValueError)):
         copying_from_json({'step': 'fast'})
