@@ -19,6 +19,8 @@ LEAST_DEPTHS = 4
 LAST_SHARE = 0.1
 #: Throughput still rises where the highest depth has gained so much over the one before.
 RISING = 0.05
+#: The highest repetition, as a multiple of the lowest, from which on a curve is called uncertain.
+UNCERTAIN = 1.5
 
 
 class NoCurve(InvalidValue):
@@ -138,6 +140,11 @@ def _notes(points: Sequence[CurvePoint]) -> List[str]:
     before, last = points[-2], points[-1]
     if last.iops.median > (1.0 + RISING) * before.iops.median:
         notes.append('throughput still rises at depth %d: the cluster can do more' % last.depth)
+    unsteady = [str(point.depth) for point in points
+                if point.iops.high > UNCERTAIN * point.iops.low]
+    if unsteady:
+        notes.append('the curve is uncertain: repetitions differ by more than %.0f %% at depth %s'
+                     % (100 * (UNCERTAIN - 1.0), ', '.join(unsteady)))
     limited = [str(point.depth) for point in points if point.client_limited]
     if limited:
         notes.append('the CPU of the probe process was the bottleneck at depth %s: the cluster may '

@@ -101,6 +101,8 @@ def test_notes() -> None:
     assert curve().notes == ()
     rising = curve(depths=(1, 2, 4, 8))
     assert 'still rises at depth 8' in rising.notes[0]
+    unsteady = curve(factors=(0.7, 1.0, 1.1)).notes
+    assert len(unsteady) == 1 and 'uncertain' in unsteady[0] and unsteady[0].endswith('64, 128')
     limited = [measure(replace(JOB, iodepth=depth), ideal(depth), limited=depth >= 64)
                for depth in DEPTHS]
     found, = curves(record(limited))
