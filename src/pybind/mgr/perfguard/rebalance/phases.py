@@ -14,6 +14,7 @@ from ..observation import BALANCER, Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
+from . import osd_limits
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled, wanted_mon_options
 from .joining import drop_refused, join, on_its_way
@@ -23,7 +24,7 @@ from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep
                         loose_moves, pin_back, recovering, release_more)
 from .throttle import out_of_hours, set_copying, set_pace, stopped, too_much
 from .turn import CampaignDecision, Turn, flight_osds
-from .types import KEPT_ALL, Campaign, Change, Phase, PinRecord, ChangeStage
+from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
 #: what is still unclean then is not the campaign's doing.
@@ -182,6 +183,7 @@ def _releasing(turn: Turn) -> None:
     set_copying(turn, before, _others_degraded(turn))
     loose = loose_moves(turn)
     wide, turn.stops = spread(_stops(turn), flight_osds(turn))
+    turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
     shut = out_of_hours(turn)
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted

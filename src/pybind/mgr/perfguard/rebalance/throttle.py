@@ -17,7 +17,7 @@ from ..options import Options
 from ..tables import plural
 from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
-from . import copying
+from . import copying, osd_limits
 from .clients import SMALL_OPS, Path, PoolLatency, judged, pool_latencies, strain
 from .holds import NOREBALANCE, PROPOSE_INTERVAL
 from .moves import Caps
@@ -267,7 +267,11 @@ def set_pace(turn: Turn) -> None:
     if pace.halted or NOREBALANCE not in turn.seen.osdmap.flags:
         # Otherwise nothing moves, and no latency is due to it.
         pace = _burdened(turn, pace)
-        path = _path(turn, pace) if clients.time != pace.decided else Path()
+        path = Path()
+        if clients.time != pace.decided:
+            path = _path(turn, pace)
+            pace = replace(pace, osd_holds=osd_limits.update(
+                pace.osd_holds, clients, unsteady(stalls, clients), path.osds, turn.now))
         pace = decide(pace, clients, unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
                       pace.used, options, _nothing_moves(turn), path)

@@ -8,6 +8,7 @@ from ..cluster.types import OsdSet, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from .copying import Copying
+from .osd_limits import OsdHold
 from .stalls import Stalls
 
 #: The least CRUSH weight above 0 that survives (units are 1/65536). Upmaps onto an OSD of weight 0
@@ -98,6 +99,8 @@ class Pace:
     #: Hosts that moves have burdened -> when; known to this mgr alone, which has seen them since.
     burdened: Mapping[str, float] = field(default_factory=dict, compare=False)
     seen_since: float = field(default=0.0, compare=False)
+    #: OSDs whose own clients wait; also known to this mgr alone.
+    osd_holds: Mapping[int, OsdHold] = field(default_factory=dict, compare=False)
 
 
 class Phase(str, enum.Enum):

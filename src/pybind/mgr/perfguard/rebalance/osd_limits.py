@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""OSDs whose own clients wait while PGs move there: no release touches them for a while.
+
+The throttle judges pools (throttle.py), and the mean of a pool hides a few OSDs. So the reads of
+each OSD on the path of what moves are compared with its own baseline, and with what the other OSDs
+need at the same instant: where all are slow, the pool shows it. Reads of replicated pools wait
+mostly for the OSD that serves them. Writes, and reads of erasure-coded pools, wait for others too.
+"""
+from math import log, sqrt
+from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+
+from ..observation import Clients
+from ..errors import Code, Reason
+from ..tables import plural
+from ..watch.peers import weighted_median
+from ..watch.stop_conditions import Stop
+from .clients import (CHANCE, CHANCE_MAX, LEAST_OPS, REFERENCE_OSDS, REFERENCE_OPS, SPREAD_MAX,
+                      USUAL_SPREAD)
+
+#: An OSD gets releases again so long after its last reading over the limit.
+HOLD_SECONDS = 30.0
+#: Reads that are slow for so long after the last PG moved there are not slow because of that.
+UNTOUCHED_SECONDS = 180.0
+#: Then the OSD gets releases for so long, whatever its latency is.
+EXEMPT_SECONDS = 3600.0
+#: OSDs that the reason names.
+NAMED_OSDS = 5
+
+
+class OsdHold(NamedTuple):
+    """An OSD whose reads were over their limit while PGs moved there."""
+    #: Its last reading over the limit, and when a PG in flight last burdened it.
+    over: float
+    touched: float
+    #: Until then its latency holds nothing.
+    exempt_until: float = 0.0
+
+    def holds(self, now: float) -> bool:
+        return now >= self.exempt_until and 0.0 <= now - self.over < HOLD_SECONDS
+
+
+class _Reads(NamedTuple):
+    """The reads of one OSD against its own baseline."""
+    #: Their latency, and its limit, in baselines.
+    ratio: float
+    limit: float
+    ops: int
+    spread: float
+
+    @property
+    def certain(self) -> float:
+        """The ratio without what chance explains."""
+        chance = sqrt(2.0 * log(1.0 / CHANCE)) * min(SPREAD_MAX, self.spread) / sqrt(self.ops)
+        return self.ratio / (1.0 + min(CHANCE_MAX, chance))
+
+
+def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet[int],
+           in_flight: AbstractSet[int], now: float) -> Dict[int, OsdHold]:
+    """The holds after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
+    whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
+    kept = {osd: hold._replace(touched=now) if osd in in_flight else hold
+            for osd, hold in holds.items()
+            if now < hold.exempt_until or 0.0 <= now - hold.over < HOLD_SECONDS}
+    for osd in _over(clients, unsteady, in_flight | kept.keys()):
+        hold = kept.get(osd, OsdHold(now, now))._replace(over=now)
+        if now - hold.touched > UNTOUCHED_SECONDS and now >= hold.exempt_until:
+            hold = hold._replace(exempt_until=now + EXEMPT_SECONDS)
+        kept[osd] = hold
+    return kept
+
+
+def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
+    """What holds the releases that touch these OSDs."""
+    osds = sorted(osd for osd, hold in holds.items() if hold.holds(now))
+    if not osds:
+        return []
+    names = ', '.join('osd.%d' % osd for osd in osds[:NAMED_OSDS])
+    if len(osds) > NAMED_OSDS:
+        names += ' and %s' % plural(len(osds) - NAMED_OSDS, 'other')
+    return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit while PGs move '
+                        'there, and that of the other OSDs is not; releases continue %d s after '
+                        'it is back' % (names, HOLD_SECONDS)), frozenset(osds))]
+
+
+def _over(clients: Clients, unsteady: AbstractSet[int], judged: AbstractSet[int]) -> List[int]:
+    """OSDs to be judged whose reads are over their limit, and those of others are not."""
+    reads = _reads(clients, unsteady)
+    return [osd for osd in judged & reads.keys()
+            if reads[osd].certain > reads[osd].limit * _of_others(reads, osd)]
+
+
+def _of_others(reads: Mapping[int, _Reads], osd: int) -> float:
+    """What the median of the other OSDs takes, in baselines; at least 1."""
+    others = [(each.ratio, each.ops) for other, each in reads.items() if other != osd]
+    if len(others) < REFERENCE_OSDS or sum(ops for _, ops in others) < REFERENCE_OPS:
+        return float('inf')
+    return max(1.0, weighted_median(others))
+
+
+def _reads(clients: Clients, unsteady: AbstractSet[int]) -> Dict[int, _Reads]:
+    """By OSD, of those that have a baseline and operations enough."""
+    rows: Dict[int, List[Tuple[int, int, float, float, float]]] = {}
+    for row in clients.rows:
+        pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
+        if row.osd in unsteady or norm is None or pool is None or pool.erasure or pool.named \
+                or not pool.read_baseline_ms or pool.read_target_ms is None \
+                or not row.read.sane or not row.read.number:
+            continue
+        usual_ns = 1e6 * pool.read_baseline_ms * norm
+        rows.setdefault(row.osd, []).append((
+            row.read.sum_ns, row.read.number, usual_ns,
+            # What the floor of the limit allows in ms does not shrink with a fast OSD.
+            usual_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
+            pool.read_spread or USUAL_SPREAD))
+    found = {osd: _together(parts) for osd, parts in rows.items()}
+    return {osd: reads for osd, reads in found.items() if reads is not None}
+
+
+def _together(parts: Iterable[Tuple[int, int, float, float, float]]) -> Optional[_Reads]:
+    """The pools of one OSD, each read against its own pool; None: too few reads."""
+    parts = list(parts)
+    ops = sum(number for _, number, _, _, _ in parts)
+    if ops < LEAST_OPS:
+        return None
+    usual = sum(number * usual_ns for _, number, usual_ns, _, _ in parts)
+    return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / usual,
+                  sum(number * limit_ns for _, number, _, limit_ns, _ in parts) / usual, ops,
+                  sqrt(sum(number * spread ** 2 for _, number, _, _, spread in parts) / ops))

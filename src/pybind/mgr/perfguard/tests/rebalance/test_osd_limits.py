@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One OSD whose clients wait gets no release; the others go on."""
+from dataclasses import replace
+from typing import Any, Dict, FrozenSet, Optional, Set
+
+import pytest
+
+from perfguard.cluster.types import ClientOps, Ops
+from perfguard.errors import Code
+from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
+from perfguard.rebalance.osd_limits import (EXEMPT_SECONDS, HOLD_SECONDS, UNTOUCHED_SECONDS,
+                                            OsdHold, stops, update)
+
+from ..fakes.cluster import FakeCluster
+from .test_phases import releasing
+
+NORMS = {osd: 1.0 for osd in range(8)}
+EVERYWHERE = frozenset(range(8))
+
+
+def reading(slow: Dict[int, float], ops: int = 1000, norms: Optional[Dict[int, float]] = None,
+            time: float = 5.0, **pool: Any) -> Clients:
+    """Reads take 1 ms, and 1.5 are allowed; on some OSDs they take so many ms."""
+    rows = tuple(ClientOps(1, osd, Ops(int(ops * slow.get(osd, 1.0) * 1e6), ops), Ops())
+                 for osd in range(8))
+    found = PoolClients('rbd', 64, 800.0, 1.5, None, 1.0)._replace(**pool)
+    return Clients(time, 5.0, rows, {1: found}, IDLE_SECONDS, NORMS if norms is None else norms)
+
+
+def held(clients: Clients, unsteady: FrozenSet[int] = frozenset(),
+         in_flight: FrozenSet[int] = EVERYWHERE) -> Set[int]:
+    found = update({}, clients, unsteady, in_flight, 100.0)
+    return {osd for osd, hold in found.items() if hold.holds(100.0)}
+
+
+def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
+    assert held(reading({3: 20.0})) == {3}
+    (stop,) = stops(update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0), 100.0)
+    assert stop.osds == frozenset({3}) and 'osd.3' in stop.reason.text
+    assert stop.concerns([3, 5], [1]) and not stop.concerns([4, 5], [1])
+
+
+@pytest.mark.parametrize('clients', [
+    reading({}), reading({3: 1.4}),
+    reading({3: 1.8}, ops=100),                            # chance explains it
+    reading({3: 20.0}, ops=40),                            # too few
+    reading({osd: 20.0 for osd in range(8)}),              # the load, which the pool shows
+    reading({3: 20.0}, norms={**NORMS, 3: 15.0}),          # as slow as ever
+    reading({3: 20.0}, norms={osd: 1.0 for osd in range(3)}),  # no baseline of its own
+    reading({3: 20.0}, erasure=True), reading({3: 20.0}, named=True),
+    reading({3: 20.0}, read_baseline_ms=None, read_target_ms=None)])
+def test_other_reasons_hold_nothing(clients: Clients) -> None:
+    assert held(clients) == set()
+
+
+def test_only_osds_that_moves_burden_are_judged() -> None:
+    assert held(reading({3: 20.0}), in_flight=frozenset({1, 2})) == set()
+    assert held(reading({3: 20.0}), unsteady=frozenset({3})) == set()
+    assert held(reading({3: 3.0}, norms={**NORMS, 3: 1.9})) == set()
+    assert held(reading({3: 3.0}, norms={**NORMS, 3: 0.5})) == {3}
+
+
+def test_a_hold_ends_a_while_after_the_last_slow_reading() -> None:
+    holds = update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0)
+    for _ in range(2):
+        holds = update(holds, reading({}), frozenset(), EVERYWHERE, 100.0 + HOLD_SECONDS - 1)
+        assert stops(holds, 100.0 + HOLD_SECONDS - 1)
+    assert not stops(holds, 100.0 + HOLD_SECONDS)
+    assert update(holds, reading({}), frozenset(), EVERYWHERE, 100.0 + HOLD_SECONDS) == {}
+
+
+def test_an_osd_that_stays_slow_without_moves_is_let_go() -> None:
+    """A failing disk must not keep a campaign from its end."""
+    now, holds = 100.0, update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0)
+    while stops(holds, now):
+        now += 5.0
+        assert now < 100.0 + UNTOUCHED_SECONDS + HOLD_SECONDS
+        holds = update(holds, reading({3: 20.0}), frozenset(), frozenset(), now)
+    assert now - 100.0 > UNTOUCHED_SECONDS
+    for _ in range(int(EXEMPT_SECONDS / 5.0) - 1):
+        now += 5.0
+        holds = update(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, now)
+        assert not stops(holds, now)
+    now += 10.0
+    assert stops(update(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, now), now)
+
+
+def test_inputs_are_not_changed() -> None:
+    holds = {3: OsdHold(100.0, 100.0)}
+    update(holds, reading({3: 20.0}), frozenset(), EVERYWHERE, 110.0)
+    assert holds == {3: OsdHold(100.0, 100.0)}
+
+
+def test_the_others_are_released_while_one_osd_is_held() -> None:
+    machine = releasing(FakeCluster(backfill_seconds=8.0))
+    cluster, observe = machine.cluster, machine.observe
+    slow = next(iter(machine.campaign.in_flight.values())).targets[0]
+    norms = {osd: 1.0 for osd in (*range(8), *cluster.new)}
+
+    def seen() -> Observation:
+        rows = tuple(ClientOps(1, osd, Ops(int(1000 * (4.0 if osd == slow else 1.0) * 1e6), 1000),
+                               Ops()) for osd in norms)
+        pool = PoolClients('rbd', 64, 800.0, 2.0, None, 1.0)
+        return replace(observe(), clients=Clients(cluster.now, 5.0, rows, {1: pool}, IDLE_SECONDS,
+                                                  norms))
+
+    def turn() -> None:
+        machine.turn()
+        # The same mgr knows more than the store.
+        machine.campaign = replace(machine.campaign, pace=machine.decision.campaign.pace)
+
+    setattr(machine, 'observe', seen)
+    while not machine.campaign.pace.osd_holds:
+        assert cluster.now < 1100.0
+        turn()
+    began, others = set(machine.campaign.in_flight), 0
+    while cluster.now < 1200.0 and len(machine.pins) > len(machine.campaign.in_flight):
+        turn()
+        new = set(machine.campaign.in_flight) - began
+        began |= new
+        others += len(new)
+        if new:
+            assert machine.campaign.pace.osd_holds.keys() == {slow}
+        assert not [pgid for pgid in new if slow in machine.campaign.in_flight[pgid].targets]
+        if not machine.campaign.in_flight:
+            break
+    assert others > 1 and machine.pins
+    assert Code.OSD_LATENCY in [reason.code for reason in machine.decision.reasons]
