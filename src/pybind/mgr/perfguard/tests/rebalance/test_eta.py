@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The time left lies in the interval in 9 of 10 campaigns, however their rates change."""
+import math
+import random
+from statistics import median
+from typing import Callable, Iterator, List, Tuple
+
+import pytest
+
+from perfguard.rebalance.eta import (MOST_BLOCKS, Eta, Progress, advance, progress_from_json,
+                                     progress_to_json, remaining)
+
+#: Rates in bytes a second, one for each second.
+Rates = Callable[[random.Random], Iterator[float]]
+PG = 4 << 30
+PGS = 1000
+
+
+def steady(rng: random.Random) -> Iterator[float]:
+    while True:
+        yield 1e9
+
+
+def noisy(rng: random.Random) -> Iterator[float]:
+    """Around a mean, from which it goes far and for some minutes."""
+    level = 0.0
+    while True:
+        level += -level / 90.0 + rng.gauss(0.0, 0.08)
+        yield 1e9 * math.exp(level)
+
+
+def throttled(rng: random.Random) -> Iterator[float]:
+    """The throttle: halved when clients are not well, and from a quarter to the cap in 75 s."""
+    limit = 0.25
+    while True:
+        limit = limit / 2 if rng.random() < 0.01 else min(1.0, limit + 0.01)
+        yield 2e9 * limit
+
+
+def held(rng: random.Random) -> Iterator[float]:
+    """With stop conditions of half a minute, on average every three."""
+    left = 0
+    while True:
+        left = left - 1 if left > 0 else (30 if rng.random() < 1 / 180 else 0)
+        yield 0.0 if left else 1e9
+
+
+def beginning_slowly(rng: random.Random) -> Iterator[float]:
+    """A quarter of the limit at first, all of it after 75 s."""
+    for second in range(75):
+        yield 1e9 * (0.25 + 0.01 * second)
+    yield from noisy(rng)
+
+
+def campaign(rates: Rates, seed: int, share: float) -> Tuple[Eta, float]:
+    """The estimate when a share of the PGs has arrived, and the truth."""
+    rng = random.Random(seed)
+    sizes = [PG * rng.uniform(0.7, 1.3) for _ in range(PGS)]
+    progress, done, copied, second = Progress(), 0, 0.0, 0
+    asked, estimate = 0, None
+    for rate in rates(rng):
+        second += 1
+        copied, arrived = copied + rate, 0.0
+        while done < PGS and copied >= sizes[done]:
+            copied, arrived, done = copied - sizes[done], arrived + sizes[done], done + 1
+        progress = advance(progress, 1.0, arrived)
+        if estimate is None and done >= share * PGS:
+            estimate, asked = remaining(progress, sum(sizes[done:]), done, PGS - done), second
+        if done == PGS:
+            assert estimate is not None
+            return estimate, float(second - asked)
+    raise AssertionError('not reached')
+
+
+@pytest.mark.parametrize('rates', [steady, noisy, throttled, held, beginning_slowly])
+@pytest.mark.parametrize('share, width', [(0.1, 4.0), (0.5, 4.0)])
+def test_the_truth_is_in_the_interval_in_nine_of_ten_runs(rates: Rates, share: float,
+                                                          width: float) -> None:
+    runs = [campaign(rates, seed, share) for seed in range(60)]
+    inside = sum(eta.low <= truth <= eta.high for eta, truth in runs)
+    assert inside >= 0.9 * len(runs)
+    assert all(eta.low <= eta.seconds <= eta.high for eta, _ in runs)
+    # An interval that holds anything says nothing.
+    assert median(eta.high / eta.low for eta, _ in runs) < width
+
+
+def test_a_steady_rate_gives_a_narrow_interval() -> None:
+    eta, truth = campaign(steady, 1, 0.3)
+    assert abs(eta.seconds - truth) < 0.05 * truth and eta.high / eta.low < 2.0
+
+
+def test_nothing_is_known_before_anything_has_arrived() -> None:
+    assert remaining(Progress(), 1.0, 0, 1) is None
+    assert remaining(advance(Progress(), 60.0, 0.0), 1.0, 0, 1) is None
+    assert remaining(Progress(), 0.0, 0, 0) == Eta(0.0, 0.0, 0.0)
+
+
+def test_the_first_arrival_gives_a_wide_interval() -> None:
+    eta = remaining(advance(Progress(), 4.0, 100.0), 900.0, 1, 9)
+    assert eta is not None and eta.seconds == 36.0 and eta.high / eta.low > 10
+
+
+def test_the_history_stays_small_and_loses_nothing() -> None:
+    progress, seconds, given = Progress(), 0.0, 0.0
+    rng = random.Random(8)
+    for _ in range(20000):
+        step, arrived = rng.uniform(0.3, 5.0), rng.choice([0.0, 0.0, 1e9])
+        progress = advance(progress, step, arrived)
+        seconds, given = seconds + step, given + arrived
+    assert len(progress.blocks) < MOST_BLOCKS
+    assert abs(progress.whole_seconds - seconds) < 1e-3 * seconds
+    assert abs(progress.whole_bytes - given) < 1e-6 * given
+    assert progress_from_json(progress_to_json(progress)) == progress
+
+
+def test_blocks_hold_what_arrived_in_them() -> None:
+    progress = Progress()
+    for number in range(4):
+        progress = advance(progress, 10.0, 10.0 * number)
+    found: List[float] = list(progress.blocks)
+    assert found == [0.0, 10.0, 20.0, 30.0]
