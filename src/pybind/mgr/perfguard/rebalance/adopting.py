@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Upmaps of others that hold data off where CRUSH and the balance want it. Pure.
+
+An expansion that was begun with upmap-remapped.py, pgremapper, or half-way by the balancer leaves
+pg_upmap_items entries, and nothing in the OSDMap says what for. The shares of the OSDs do: a pair
+that keeps a shard off an OSD that lacks more than one PG of its share, on an OSD that has its
+share, is a pin. A pair that takes a shard from an OSD that has its share belongs to a balanced
+state. Entries that are neither for sure are left alone, with the reason.
+"""
+import errno
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
+
+from ..cluster.crush import CrushRules
+from ..cluster.types import Balancing, Items, Osd, OsdMap, OsdSet, Pair, Pool, UpmapEntry, pool_of
+from ..errors import Refused
+from ..observation import Observation
+from ..upmap.balance import PlacedPg, balance
+from ..upmap.pins import lawful, skip_reason
+from ..upmap.semantics import apply_entry, out_osds, raw_from_up
+from ..tables import plural
+from .moves import Plan, plan, release_move
+from .types import PinRecord
+
+Json = Dict[str, Any]
+
+#: PGs that an OSD may lack, or have too many, and still have its share.
+SHARE_PGS = 1.0
+#: Entries that are left out and named in an answer.
+NAMED = 50
+VECTOR = 'a pg_upmap vector hides where CRUSH places the PG'
+BALANCED = 'with its upmaps the pool is balanced'
+NOT_MODELLED = "the shares of the OSDs under the pool's CRUSH rule are not known"
+AMBIGUOUS = 'more than one CRUSH placement explains its upmap'
+
+
+@dataclass(frozen=True)
+class Adoption:
+    #: What is taken over; `before` is the PG's entry without what pins it.
+    pins: Mapping[str, PinRecord] = field(default_factory=dict)
+    #: Entries that are left alone, with the reason.
+    left: Mapping[str, str] = field(default_factory=dict)
+    #: Entries that are part of a balanced state.
+    balancing: int = 0
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What an order to adopt finds, and what the releases would move."""
+    adoption: Adoption
+    moves: Plan
+
+    def refuse_nothing(self) -> None:
+        """Raise Refused where there is nothing to take over."""
+        adoption = self.adoption
+        if adoption.pins:
+            return
+        text = 'no upmap keeps data off where CRUSH and the balance place it'
+        if adoption.balancing:
+            text += '; %s of a balanced state' % _are_part(adoption.balancing)
+        if adoption.left:
+            pgid, reason = min(adoption.left.items())
+            text += '; %s for certain, such as that of PG %s: %s' % (
+                _are_neither(len(adoption.left)), pgid, reason)
+        raise Refused(errno.ENOENT, text)
+
+    def still_there(self, osdmap: OsdMap) -> Dict[str, PinRecord]:
+        """The pins whose entries have not changed meanwhile."""
+        return {pgid: pin for pgid, pin in self.adoption.pins.items()
+                if osdmap.entry(pgid) == pin.entry}
+
+    def as_json(self, campaign: Optional[int]) -> Json:
+        left = sorted(self.adoption.left.items())
+        return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.adoption.pins),
+                'shards': self.moves.shards, 'bytes': self.moves.bytes,
+                'primaries_moving': self.moves.primaries_moving,
+                'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left),
+                'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED]]}
+
+
+def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
+            known: FrozenSet[str]) -> Adopted:
+    """For any thread; `known` as in adoptable."""
+    osdmap = seen.osdmap
+    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known)
+    out = out_osds(osdmap.osds)
+    ups: Dict[int, Mapping[str, OsdSet]] = {}
+    moves = []
+    for pgid, pin in found.pins.items():
+        pool = osdmap.pools[pool_of(pgid)]
+        if pool.id not in ups:
+            ups[pool.id] = pool_up(pool.id)
+        moves.append(release_move(pgid, pool, ups[pool.id][pgid], pin, out,
+                                  seen.signals.pool_bytes.get(pool.id, 0)))
+    return Adopted(found, plan(moves, 1, 1, None))
+
+
+def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: Callable[[int], Mapping[str, OsdSet]],
+              balancing: Balancing, known: FrozenSet[str] = frozenset()) -> Adoption:
+    """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own."""
+    pins: Dict[str, PinRecord] = {}
+    left: Dict[str, str] = {}
+    kept = 0
+    for pool_id, pgids in _with_upmaps(osdmap, known).items():
+        pool = osdmap.pools[pool_id]
+        work = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id))
+        whole = work.why_not(balancing)
+        for pgid in pgids:
+            found = whole or work.judged(pgid)
+            if isinstance(found, PinRecord):
+                pins[pgid] = found
+            elif found == BALANCED:
+                kept += 1
+            else:
+                left[pgid] = found
+    return Adoption(pins, left, kept)
+
+
+def _with_upmaps(osdmap: OsdMap, known: FrozenSet[str]) -> Dict[int, List[str]]:
+    found: Dict[int, List[str]] = {}
+    for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} - known:
+        if pool_of(pgid) in osdmap.pools:
+            found.setdefault(pool_of(pgid), []).append(pgid)
+    return {pool: sorted(found[pool]) for pool in sorted(found)}
+
+
+class _PoolUpmaps:
+    def __init__(self, osdmap: OsdMap, crush: CrushRules, pool: Pool,
+                 ups: Mapping[str, OsdSet]) -> None:
+        self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
+        self._out = out_osds(osdmap.osds)
+        self._modelled = crush.balances(pool.crush_rule)
+        if self._modelled:
+            # Nothing is free to move: only the shares are of interest.
+            self._balance = balance(pool, [PlacedPg(pgid, up, None, False)
+                                           for pgid, up in ups.items()], crush, osdmap.osds)
+
+    def why_not(self, balancing: Balancing) -> str:
+        """Why no entry of the pool is taken over; '' for nothing."""
+        if not self._modelled:
+            return NOT_MODELLED
+        within = max(SHARE_PGS, balancing.deviation if balancing.covers(self._pool.id) else 0.0)
+        return BALANCED if self._balance.deviation <= within else ''
+
+    def judged(self, pgid: str) -> Union[PinRecord, str]:
+        entry, up = self._osdmap.entry(pgid), self._ups.get(pgid)
+        if entry.vector is not None:
+            return VECTOR
+        why_not = 'the PG does not exist' if up is None else skip_reason(self._pool, pgid)
+        if up is None or why_not is not None:
+            return str(why_not)
+        raw = raw_from_up(up, entry, self._out)
+        if raw is None:
+            return AMBIGUOUS
+        pinning, why = self._pinning(entry.items, raw, up)
+        if not pinning:
+            return why or BALANCED
+        before = UpmapEntry(tuple(pair for pair in entry.items if pair not in pinning))
+        before = lawful(before, raw, self._pool, self._crush, self._out)
+        if apply_entry(raw, before, self._out) == up:
+            return 'without it the PG would not move'
+        return PinRecord(before, entry)
+
+    def _pinning(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
+        """The pairs that hold data off, and why another one may or may not."""
+        pinning, why = set(), ''
+        for source, target in items:
+            if source not in raw or source in up or target not in up:
+                continue  # it has no effect
+            found = self._of_pair(source, target)
+            if found is None:
+                pinning.add((source, target))
+            elif found != BALANCED:
+                why = found
+        return frozenset(pinning), why
+
+    def _of_pair(self, source: int, target: int) -> Optional[str]:
+        """None: it is a pin."""
+        ideal, count = self._balance.targets.ideal, self._balance.before
+        row = self._osdmap.osds.get(source)
+        if not ideal.get(source):
+            return BALANCED  # it is to be empty
+        if ideal[source] - count.get(source, 0) < SHARE_PGS:
+            return BALANCED
+        if row is None or not row.up or row.reweight < 1.0 or row.fullness:
+            return 'osd.%d lacks PGs, but is %s' % (source, _condition(row))
+        if ideal.get(target, 0.0) - count.get(target, 0) >= SHARE_PGS:
+            return 'neither osd.%d nor osd.%d has its share of PGs' % (source, target)
+        return None
+
+
+def _are_part(number: int) -> str:
+    return plural(number, 'upmap') + (' is part' if number == 1 else ' are part')
+
+
+def _are_neither(number: int) -> str:
+    return plural(number, 'upmap') + (' is neither' if number == 1 else ' are neither')
+
+
+def _condition(row: Optional[Osd]) -> str:
+    return 'down' if row is None or not row.up else row.fullness or 'reweighted'
