@@ -3,6 +3,7 @@
 import errno
 import functools
 import inspect
+import keyword
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
@@ -17,12 +18,16 @@ from .mitigation.types import Revert
 from .probe import tables as probe_tables
 from .probe.plan import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
+from .rebalance.following import followed
 from .rebalance.orders import Order
+from .rebalance.overrides import assignment
 from .rebalance.report import summary
 from .rebalance.requests import Request
 from .requests import Shutdown
 from .status import Published, with_pins
 from .watch.report import exported_json, history_json
+from .why.answer import parsed
+from .window import duration
 
 CommandResult = Tuple[int, str, str]
 
@@ -37,8 +42,12 @@ MOST_EXPORTED = 50000
 def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
     """Check --format and turn refusals into a retval and one line."""
 
+    shown = _shown_parameters(handler)
+    own = {name: parameter for parameter, name in shown.items()}
+
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
+        kwargs = {own.get(name, name): value for name, value in kwargs.items()}
         format_ = kwargs.get('format')
         if format_ not in (None, *tables.FORMATS):
             return (-errno.EINVAL, '', 'unknown format %.40r: must be '
@@ -49,7 +58,7 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
             return -error.errno, '', _line(str(error))
 
     # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
-    wrapper.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
+    wrapper.__signature__ = _signature(handler, shown)  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -58,6 +67,23 @@ def _line(text: str) -> str:
     line = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
                    for char in text[:MOST_ERROR])
     return line if max(len(line), len(text)) <= MOST_ERROR else line[:MOST_ERROR - 3] + '...'
+
+
+def _shown_parameters(handler: Callable[..., CommandResult]) -> Dict[str, str]:
+    """Parameter -> argument of the command, where that is a word of Python: for_ -> for."""
+    return {name: name[:-1] for name in inspect.signature(handler).parameters
+            if name.endswith('_') and keyword.iskeyword(name[:-1])}
+
+
+def _signature(handler: Callable[..., CommandResult], shown: Mapping[str, str]) -> Any:
+    """With the arguments' own names; Python lets positional parameters alone have such."""
+    signature = inspect.signature(handler)
+    names = list(signature.parameters)
+    last = max((names.index(name) for name in shown), default=-1)
+    return signature.replace(parameters=[
+        each.replace(name=shown.get(each.name, each.name), kind=inspect.Parameter.POSITIONAL_ONLY)
+        if number <= last else each
+        for number, each in enumerate(signature.parameters.values())])
 
 
 def show(data: Dict[str, Any], format: Optional[str],
@@ -253,6 +279,15 @@ def _words(*texts: Optional[str]) -> Tuple[str, ...]:
     return tuple(word for text in texts for word in (text or '').replace(',', ' ').split())
 
 
+def _expansion(what: Optional[List[str]], osds: Optional[str], hosts: Optional[str],
+               **more: Any) -> Order:
+    """`what`: osd.<id>, hosts and other buckets, as drain takes them."""
+    named = _words(*what or ())
+    return Order('expand', _words(osds) + tuple(each for each in named if each.startswith('osd.')),
+                 _words(hosts) + tuple(each for each in named if not each.startswith('osd.')),
+                 **more)
+
+
 def _map_of(inbuf: Optional[str]) -> bytes:
     if not inbuf:
         raise Refused(errno.EINVAL, 'no CRUSH map: give one with -i <file>')
@@ -323,6 +358,12 @@ class Commands(ProbeCommands):
         """Show the findings of one code again"""
         return show(self.loop.ask(AdviseOrder('advise unmute', code)), format, advice.plain)
 
+    @read_command('perfguard why')
+    @command
+    def why(self, what: str, format: Optional[str] = None) -> CommandResult:
+        """Explain why a PG does not move, why osd.<id> is slow, or what limits the campaign"""
+        return show(self.loop.ask(parsed(what)), format, tables.why)
+
     @write_command('perfguard shutdown')
     @command
     def shut_down(self, yes_i_really_mean_it: bool = False,
@@ -377,6 +418,17 @@ class Commands(ProbeCommands):
     def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
         """Show the active campaign, or the last one"""
         return show(self._ready().rebalance, format, tables.rebalance_status)
+
+    @read_command('perfguard rebalance watch', poll=True)
+    @command
+    def rebalance_watch(self, until: Optional[str] = None,
+                        format: Optional[str] = None) -> CommandResult:
+        """Follow the campaign in one line per --period until it has ended or is in phase <until>"""
+        status = self._ready().rebalance
+        ending = followed(status, until)
+        if ending is None:
+            return show(status, format, tables.watched)
+        return ending.retval, '', _line(ending.text)
 
     @read_command('perfguard rebalance plan')
     @command
@@ -433,9 +485,25 @@ class Commands(ProbeCommands):
 
     @write_command('perfguard rebalance pause')
     @command
-    def rebalance_pause(self, format: Optional[str] = None) -> CommandResult:
-        """Stop all movement; what was copied is kept"""
-        return self._ask(Request('pause'), 'pausing; "rebalance resume" continues', format)
+    def rebalance_pause(self, for_: Optional[str] = None,
+                        format: Optional[str] = None) -> CommandResult:
+        """Stop all movement, until resume or --for a time such as 2h; what was copied is kept"""
+        seconds = 0.0 if for_ is None else duration(for_)
+        message = 'pausing; "rebalance resume" continues'
+        if seconds:
+            message = 'pausing for %s; "rebalance resume" continues earlier' % (
+                tables.seconds_text(seconds))
+        return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0),
+                         message, format)
+
+    @write_command('perfguard rebalance set')
+    @command
+    def rebalance_set(self, setting: str, format: Optional[str] = None) -> CommandResult:
+        """Set <option>=<value> for this campaign only; "<option>=" returns to the module option"""
+        option, value = assignment(setting)
+        return self._ask(Request('set', option=option, value=value),
+                         '%s is %s for this campaign' % (option, value or 'that of the module'),
+                         format)
 
     @write_command('perfguard rebalance acknowledge')
     @command
@@ -463,6 +531,13 @@ class Commands(ProbeCommands):
         """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
         return self._order(Order('rollback', dry_run=dry_run), format)
 
+    @write_command('perfguard rebalance adopt')
+    @command
+    def rebalance_adopt(self, dry_run: bool = False, force: bool = False,
+                        format: Optional[str] = None) -> CommandResult:
+        """Take over an expansion that another tool has pinned with upmaps, and release them"""
+        return self._order(Order('adopt', dry_run=dry_run, force=force), format, tables.adoption)
+
     @write_command('perfguard rebalance finish')
     @command
     def rebalance_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False,
@@ -473,12 +548,12 @@ class Commands(ProbeCommands):
 
     @write_command('perfguard expand')
     @command
-    def expand(self, osds: Optional[str] = None, hosts: Optional[str] = None,
-               weight: Optional[str] = None, dry_run: bool = False, force: bool = False,
-               format: Optional[str] = None) -> CommandResult:
+    def expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
+               hosts: Optional[str] = None, weight: Optional[str] = None, dry_run: bool = False,
+               force: bool = False, format: Optional[str] = None) -> CommandResult:
         """Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them"""
-        return self._order(Order('expand', _words(osds), _words(hosts), weight, force=force,
-                                 dry_run=dry_run), format)
+        return self._order(_expansion(what, osds, hosts, weight=weight, force=force,
+                                      dry_run=dry_run), format)
 
     @write_command('perfguard drain')
     @command
@@ -508,12 +583,17 @@ class Commands(ProbeCommands):
 
     @read_command('perfguard preview expand')
     @command
-    def preview_expand(self, osds: Optional[str] = None, hosts: Optional[str] = None,
-                       weight: Optional[str] = None,
+    def preview_expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
+                       hosts: Optional[str] = None, weight: Optional[str] = None,
                        format: Optional[str] = None) -> CommandResult:
         """Show what expand would do (needs read access only)"""
-        return self._order(Order('expand', _words(osds), _words(hosts), weight, dry_run=True),
-                           format)
+        return self._order(_expansion(what, osds, hosts, weight=weight, dry_run=True), format)
+
+    @read_command('perfguard preview adopt')
+    @command
+    def preview_adopt(self, format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance adopt would do (needs read access only)"""
+        return self._order(Order('adopt', dry_run=True), format, tables.adoption)
 
     @read_command('perfguard preview drain')
     @command
@@ -541,10 +621,11 @@ class Commands(ProbeCommands):
         """Show what rebalance rollback would do (needs read access only)"""
         return self._order(Order('rollback', dry_run=True), format)
 
-    def _order(self, order: Order, format: Optional[str]) -> CommandResult:
+    def _order(self, order: Order, format: Optional[str],
+               plain: Callable[[Any], str] = tables.order) -> CommandResult:
         answer = patiently(lambda again: self.loop.ask(order, again),
                            self.loop.report_seconds(), self.loop.wake)
-        return show(answer, format, tables.order)
+        return show(answer, format, plain)
 
     def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
         patiently(lambda again: self.loop.request(request), self.loop.report_seconds(),

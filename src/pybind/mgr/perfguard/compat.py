@@ -14,16 +14,17 @@ if _registry_base is not None and hasattr(_registry_base, 'make_registry_subtype
     # From Tentacle on each module owns its registry and names it in `Module.CLICommand`.
     CLICommand: Any = _registry_base.make_registry_subtype('PerfguardCLICommand')
 
-    def read_command(prefix: str) -> Decorator:
-        return CLICommand.Read(prefix)
+    def read_command(prefix: str, poll: bool = False) -> Decorator:
+        """`poll`: the ceph tool repeats it every --period until it fails."""
+        return CLICommand.Read(prefix, poll)
 
     def write_command(prefix: str) -> Decorator:
         return CLICommand.Write(prefix)
 else:
     CLICommand = getattr(mgr_module, 'CLICommand')
 
-    def read_command(prefix: str) -> Decorator:
-        return getattr(mgr_module, 'CLIReadCommand')(prefix)
+    def read_command(prefix: str, poll: bool = False) -> Decorator:
+        return getattr(mgr_module, 'CLIReadCommand')(prefix, poll)
 
     def write_command(prefix: str) -> Decorator:
         return getattr(mgr_module, 'CLIWriteCommand')(prefix)

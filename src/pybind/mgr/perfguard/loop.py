@@ -31,8 +31,9 @@ from .probe.report import Probed
 from .rebalance import copying
 from .rebalance.controller import RebalanceController
 from .rebalance.holds import peering_forecast
-from .rebalance.report import progress_id, progress_share, progress_text
-from .rebalance.requests import Request, check, problems, refuse_bad_options
+from .rebalance.report import progress_id, progress_share
+from .rebalance.requests import (check, problems, refuse_bad_options, refuse_bad_settings,
+                                 Request)
 from .rebalance.throttle import FlightCap
 from .rebalance.types import Campaign
 from .requests import (AnsweredOrder, CLOSING, Json, Leaving, PendingOrder, Promised, Requests,
@@ -42,6 +43,7 @@ from .store import Journal, Store, found, found_earlier
 from .watch.checks import KINDS
 from .watch.controller import Watching
 from .watch.series import Point
+from .why.controller import Explaining, Sight
 
 log = logging.getLogger(__name__)
 
@@ -89,10 +91,11 @@ class Loop:
         self.leaving = Leaving(store)
         self._tools = tools or ToolThread(self.wake)
         self.rebalance = RebalanceController(
-            cluster, store, options, clock, self._tools, self._note, self._kept, self._may_write,
-            self.leaving.reopen, self.requests.worked_out)
+            cluster, store, self._options_now, clock, self._tools, self._note, self._kept,
+            self._may_write, self.leaving.reopen, self.requests.worked_out)
         self._watching = Watching(cluster, store, self._note)
         self._mitigating = Mitigating(cluster, store, self._note, self._kept)
+        self._explaining = Explaining(cluster)
         self.probing = Probing(cluster, store, Archive(store, database), self._note,
                                self._tools, self._kept)
         self._advising = Advising(cluster, store)
@@ -137,7 +140,14 @@ class Loop:
         if self.leaving.wanted and not self.leaving.done and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
-        refuse_bad_options(request, problems(self._options(), seen.watched.pool_ids or None))
+        refuse_bad_options(request, problems(self._options_now(), seen.watched.pool_ids or None))
+        if request.verb == 'set' and seen.campaign is not None:
+            refuse_bad_settings(seen.campaign, request, self._options(),
+                                seen.watched.pool_ids or None)
+
+    def _options_now(self) -> Options:
+        """With the settings of the campaign that is active."""
+        return self.rebalance.overridden(self._options())
 
     def _foreseen(self, published: Published, now: float) -> Published:
         """With what will come of the promises that wait."""
@@ -171,7 +181,7 @@ class Loop:
     def wait(self) -> None:
         """Until the next turn is due, a request came in, or `wake`."""
         options = self._options()
-        busy = (self.rebalance.active or self.probing.busy
+        busy = (self.rebalance.active or self.probing.busy or self.requests.holding
                 or self.leaving.wanted and not self.leaving.done)
         interval = options.campaign_interval if busy else options.loop_interval
         rest = self._rest()
@@ -269,7 +279,7 @@ class Loop:
             self._warn(old_check(self._too_old))
             return
         self._owns = None
-        options = self._options()
+        options = self._options_now()
         if self.leaving.wanted:
             # What was borrowed goes back, and nothing is borrowed without an order.
             options = replace(options, mitigation_mode='off', auto_expand=False)
@@ -362,9 +372,9 @@ class Loop:
         order = pending.order
         jobs: Dict[str, Callable[..., Optional[Json]]] = {
             'rebalance': self._change_crush, 'probe': self._probe, 'advise': self._advise,
-            'shutdown': self._shut_down}
+            'shutdown': self._shut_down, 'why': self._explain}
         try:
-            if not self._may_write():
+            if order.job != 'why' and not self._may_write():
                 raise Refused(errno.EAGAIN, self.journal.failure)
             pending.answer = jobs[order.job](pending, seen, view, options)
             if pending.answer is None:
@@ -379,12 +389,19 @@ class Loop:
             log.exception('the order %s failed', order.verb)
             pending.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
 
-    def _change_crush(self, pending: PendingOrder, seen: Observation, _: View,
+    def _change_crush(self, pending: PendingOrder, seen: Observation, view: View,
                       options: Options) -> Optional[Json]:
-        answer = self.rebalance.carry_out(pending, seen)
+        answer = self.rebalance.carry_out(pending, seen, view)
         return answer and {
             **answer, 'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
             'copying': {'text': copying.text(options.pace_copying)}}
+
+    def _explain(self, pending: PendingOrder, seen: Observation, _: View,
+                 options: Options) -> Optional[Json]:
+        rebalance = self.rebalance
+        return self._explaining.carry_out(pending, Sight(
+            seen, options, rebalance.campaign, rebalance.pins, rebalance.forecast.moves,
+            rebalance.shown_reasons(seen), self._watching.watched))
 
     def _probe(self, pending: PendingOrder, seen: Observation, view: View,
                options: Options) -> Json:
@@ -486,7 +503,7 @@ class Loop:
         checks = {**watched.checks, **overview.health_checks(
             rebalance.campaign, seen, options, texts(rebalance.reasons), self._store.losses),
             **self.probing.checks(seen.now), **self._advising.checks}
-        self._show_progress(rebalance.campaign)
+        self._show_progress(rebalance.campaign, rebalance.status)
         published = Published(
             status=overview.status(seen, rebalance.status, rebalance.reasons, checks, watched,
                                    mitigated, self.probing.status(), self._turn_seconds,
@@ -505,7 +522,8 @@ class Loop:
         self._cluster.health_checks(checks)
         self._events.save_now_and_then(seen.now)
 
-    def _show_progress(self, campaign: Optional[Campaign]) -> None:
+    def _show_progress(self, campaign: Optional[Campaign], status: Json) -> None:
         if campaign is not None and campaign.active:
-            self._cluster.progress(progress_id(campaign), progress_text(campaign),
+            self._cluster.progress(progress_id(campaign),
+                                   overview.progress_message(campaign, status),
                                    progress_share(campaign))

@@ -195,6 +195,11 @@ class Requests:
         self._left = None
         return left.job
 
+    @property
+    def holding(self) -> bool:
+        """An order waits for a later turn."""
+        return bool(self._held)
+
     def holds(self, verb: str) -> bool:
         """For the loop: an order of this verb that changes something waits for its job."""
         return any(held.order.verb == verb and not held.order.dry_run for held in self._held)

@@ -15,7 +15,7 @@ from .rebalance.report import to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
-from .tables import pgs, pgs_are, seconds_text
+from .tables import eta_text, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
 
 Json = Dict[str, Any]
@@ -56,19 +56,23 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
 
     Without it, whoever asks to pin and then waits for PINNED could be shown the phase from before.
     """
-    if published.campaign is None or request.verb == 'prepare':
+    if published.campaign is None:
         return published
     try:
         check(published.campaign, request, published.pins, published.unhealthy,
               loose=published.loose)
     except Refused:
         return published
+    requested = told([Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb)])
+    if request.verb == 'prepare':
+        # Whoever follows the new campaign must not be shown the end of the one before.
+        return replace(published, rebalance={
+            **published.rebalance, **requested, 'id': None, 'phase': Phase.IDLE.value})
     campaign = apply(published.campaign, request, now)
-    changes = {'phase': campaign.phase.value,
-               **told([Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb)])}
-    return replace(published, campaign=campaign,
-                   rebalance={**published.rebalance, **changes, 'paused': campaign.paused},
-                   status={**published.status, **changes})
+    changes = {'phase': campaign.phase.value, **requested}
+    return replace(published, campaign=campaign, status={**published.status, **changes}, rebalance={
+        **published.rebalance, **changes, **report.paused(campaign),
+        'settings': dict(campaign.settings)})
 
 
 def aged(published: Published, now: float) -> Json:
@@ -166,6 +170,13 @@ def _mover(rebalance: Json) -> str:
     if Phase(rebalance['phase']) not in ENDED:
         return ', and campaign %d moves none at present' % rebalance['id']
     return ', and no campaign moves them'
+
+
+def progress_message(campaign: Campaign, rebalance: Json) -> str:
+    """Of the progress event; `rebalance` as `rebalance status`."""
+    text = report.progress_text(campaign)
+    return text if rebalance['eta_seconds'] is None else '%s, %s left' % (
+        text, eta_text(rebalance))
 
 
 def health_checks(campaign: Optional[Campaign], seen: Observation, options: Options,

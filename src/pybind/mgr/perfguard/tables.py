@@ -204,10 +204,15 @@ def rebalance_status(data: Json) -> str:
             bar, data['released'], data['total'], data['in_flight'], data['limit'],
             data['pinned'])),
         ('bytes', '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))),
-        ('time left', seconds_text(data['eta_seconds'])),
+        ('time left', eta_text(data)),
         ('OSDMap epochs', data['epochs'])]
     if data['kept']:
         rows.append(('kept as upmaps', data['kept']))
+    if data.get('paused_until'):
+        rows.append(('pause ends', time_text(data['paused_until'])))
+    if data.get('settings'):
+        rows.append(('settings', ', '.join('%s=%s' % item for item in sorted(
+            data['settings'].items()))))
     if data['ended']:
         rows[4] = ('ended', time_text(data['ended']))
     text = [_pairs(rows), *_reasons(data)]
@@ -218,6 +223,52 @@ def rebalance_status(data: Json) -> str:
         if len(data['unpinnable']) > 20:
             text.append('... and %d more' % (len(data['unpinnable']) - 20))
     return '\n'.join(text)
+
+
+def watched(data: Json) -> str:
+    """One line of `rebalance watch`."""
+    if data['id'] is None:
+        return 'no campaign'
+    parts = ['campaign %d: %s%s' % (data['id'], data['phase'], ' (paused)' if data['paused']
+                                    else ''),
+             '%d of %d PGs released' % (data['released'], data['total']),
+             '%d in flight' % data['in_flight'],
+             '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))]
+    if data['eta_seconds'] is not None:
+        parts.append('%s left' % eta_text(data))
+    return ', '.join(parts) + (': ' + data['reasons'][0] if data['reasons'] else '')
+
+
+def eta_text(data: Json) -> str:
+    """As in "20 min (15 min to 31 min)"."""
+    text = seconds_text(data['eta_seconds'])
+    ends = [seconds_text(data[key]) for key in ('eta_low_seconds', 'eta_high_seconds')
+            if data[key] is not None]
+    return text if not ends or ends == [text, text] else '%s (%s)' % (text, ' to '.join(ends))
+
+
+def why(data: Json) -> str:
+    rows = [(row['code'], '-' if row['share'] is None else '%.1f %%' % (100 * row['share']),
+             row['text']) for row in data['reasons']]
+    return '%s\n\n%s' % (data['object'], table(('reason', 'time', 'explanation'), rows,
+                                               left=('reason', 'explanation')))
+
+
+def adoption(data: Json) -> str:
+    """What rebalance adopt will take over, or has."""
+    lines = [] if data['campaign'] is None else [
+        'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
+    lines.append(_pairs([
+        ('upmaps to take over', data['pgs']),
+        ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
+        ('primaries that move', data['primaries_moving']),
+        ('upmaps of a balanced state', data['balancing_pgs']),
+        ('upmaps left alone', data['left_out_pgs'])]))
+    if data['left_out']:
+        lines.append(table(('PG', 'why its upmap is left alone'), [
+            (row['pgid'], row['reason']) for row in data['left_out'][:20]],
+            left=('PG', 'why its upmap is left alone')))
+    return '\n'.join(lines)
 
 
 def plan(data: Json) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Times of the day and days of the week in which PGs may be released, as the balancer has them."""
+import re
 import time
 from dataclasses import dataclass
 from typing import Optional
@@ -98,3 +99,19 @@ def _next_edge(when: Window, now: float) -> float:
     stamps = [time.mktime((*date, local.tm_mday + day, 0, minute, 0, 0, 0, -1))
               for day in (0, 1) for minute in minutes]
     return next(stamp for stamp in stamps if stamp > now)
+
+
+#: Units of a duration, in seconds.
+_UNITS = {'s': 1, 'm': 60, 'min': 60, 'h': 3600, 'd': 86400}
+_DURATION = re.compile(r'([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|m|min|h|d)')
+LONGEST_SECONDS = 30 * 86400.0
+
+
+def duration(text: str) -> float:
+    """Seconds of "90s", "30m", "2h" or "1d"; raises InvalidValue."""
+    found = _DURATION.fullmatch(text.strip())
+    seconds = float(found.group(1)) * _UNITS[found.group(2)] if found else 0.0
+    if not 0.0 < seconds <= LONGEST_SECONDS:
+        raise InvalidValue('%.30r is not a duration: give one such as 30m, 2h or 1d, at most 30d'
+                           % text)
+    return seconds

@@ -19,7 +19,7 @@ from ..upmap.balance import PlacedPg, balance
 from ..upmap.pins import lawful, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import plural
-from .moves import Plan, plan, release_move
+from .moves import MovePlan, plan, release_move
 from .types import PinRecord
 
 Json = Dict[str, Any]
@@ -48,7 +48,7 @@ class Adoption:
 class Adopted:
     """What an order to adopt finds, and what the releases would move."""
     adoption: Adoption
-    moves: Plan
+    moves: MovePlan
 
     def refuse_nothing(self) -> None:
         """Raise Refused where there is nothing to take over."""

@@ -14,6 +14,8 @@ from ..errors import Code
 from ..holds import Held
 from ..store import Store
 from .copying import Copying, copying_from_json, copying_to_json
+from .eta import BLOCK_SECONDS, progress_from_json, progress_to_json
+from .limits import Limits, limits_from_json, limits_to_json
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
 
@@ -204,7 +206,7 @@ _PLAIN = ('id', 'started', 'phase_since', 'pins_sent', 'turned', 'progressed', '
 
 #: The same, of fields that earlier documents lack.
 _LATER = ('goals', 'kept_mark', 'automatic', 'crush_version', 'held', 'left',
-          'crush_own', 'rolled_back', 'accepted_unpinnable', 'refused_crush')
+          'crush_own', 'rolled_back', 'accepted_unpinnable', 'refused_crush', 'paused_until')
 
 
 def _grouped(values: Mapping[str, Any]) -> List[List[Any]]:
@@ -263,6 +265,8 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
         'back': None if campaign.back is None else change_to_json(campaign.back),
         'undone': None if campaign.undone is None else change_to_json(campaign.undone),
         'unpinnable': unpinnable_to_json(campaign.unpinnable),
+        'arrivals': progress_to_json(campaign.arrivals),
+        'limits': limits_to_json(campaign.limits), 'settings': dict(campaign.settings),
         'pace': pace_to_json(campaign.pace), 'stalls': stalls_to_json(campaign.stalls),
         'copying': copying_to_json(campaign.copying),
         'pinning': _grouped({pgid: (s.since, s.times) for pgid, s in campaign.pinning.items()}),
@@ -287,6 +291,11 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
         undone=None if raw.get('undone') is None else change_from_json(raw['undone']),
         unpinnable=unpinnable_from_json(raw.get('unpinnable', ())),
         acknowledged=tuple(raw.get('acknowledged', ())),
+        # Earlier versions counted whole campaigns only.
+        arrivals=progress_from_json(raw.get('arrivals') or (
+            (), BLOCK_SECONDS, raw['moving_seconds'], raw['bytes_done'])),
+        limits=limits_from_json(raw['limits']) if 'limits' in raw else Limits(),
+        settings=dict(raw.get('settings', {})),
         pace=pace_from_json(raw['pace']) if 'pace' in raw else Pace(),
         stalls=stalls_from_json(raw['stalls']) if 'stalls' in raw else Stalls(),
         copying=copying_from_json(raw['copying']) if 'copying' in raw else Copying(),

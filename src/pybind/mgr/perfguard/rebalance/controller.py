@@ -18,13 +18,17 @@ from ..store import Store
 from ..tables import plural
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from . import copying, goals, report
+from .adopting import Adopted, adopted
 from .campaign_store import (PinStore, campaign_from_json, campaign_record, unpinnable_from_json,
                              unpinnable_to_json)
 from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
 from .holds import mon_options_settled, wanted_mon_options
 from .joining import overdue, wants_outlook
+from .eta import Progress
+from .limits import in_minutes
 from .orders import LastClean, look
+from .overrides import overridden
 from .phases import judge
 from .pinning import count_again, unpinned_warning
 from .report import Forecast, campaign_rows
@@ -180,6 +184,11 @@ class RebalanceController:
 
     # ---- what it is now
 
+    def overridden(self, options: Options) -> Options:
+        """The options with the settings of the campaign that is active."""
+        campaign = self.campaign
+        return overridden(options, campaign.settings) if campaign and campaign.active else options
+
     @property
     def active(self) -> bool:
         return self.campaign is not None and self.campaign.active
@@ -251,8 +260,10 @@ class RebalanceController:
         assert self.campaign is not None
         self.campaign = apply(self.campaign, request, now)
 
-    def carry_out(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """None while what the order needs is being worked out; raises Refused."""
+        if waiting.order.verb == 'adopt':
+            return self._adopt(waiting, seen, view)
         change = self._roll_back if waiting.order.verb == 'rollback' else self._change
         return change(waiting, seen)
 
@@ -260,13 +271,9 @@ class RebalanceController:
         order = waiting.order
         request = Request('prepare', order.force)
         if not order.dry_run:
-            self._reopen()
             # What speaks against any change is known before Ceph's tools are run for this one.
-            check(self.campaign, request, self.pins_held_back, self._unhealthy(seen, NOTHING),
-                  _unfit(seen.osdmap))
-            refuse_bad_options(request, problems(
-                self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
-        prepared = self._prepared(
+            self._check_new(request, seen, NOTHING)
+        prepared: Optional[Prepared] = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options()))
         if prepared is None:
             return None
@@ -285,8 +292,42 @@ class RebalanceController:
         self._save()
         return prepared.as_json(order, self.campaign.id)
 
+    def _check_new(self, request: Request, seen: Observation,
+                   touched: Optional[Touched] = None) -> None:
+        """Raise Refused where no campaign may begin; see watch.stop_conditions.unhealthy."""
+        self._reopen()
+        check(self.campaign, request, self.pins_held_back, self._unhealthy(seen, touched),
+              _unfit(seen.osdmap))
+        refuse_bad_options(request, problems(
+            self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
+
+    def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+        """Begin a campaign with upmaps of others as its pins."""
+        order = waiting.order
+        if not order.dry_run:
+            self._check_new(Request('prepare', order.force), seen)
+        known = frozenset(self.pins)
+        found: Optional[Adopted] = self._prepared(
+            waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known))
+        if found is None:
+            return None
+        found.refuse_nothing()
+        if order.dry_run:
+            return found.as_json(None)
+        pins = found.still_there(seen.osdmap)
+        self._note(Event('request', order.verb, 'by command'))
+        self._begin(seen)
+        assert self.campaign is not None
+        # What CRUSH was before is not known, and it has changed already.
+        self._crush_orders.forget_before()
+        self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
+                                crush_version=-1)
+        self._save()
+        self.pins.note(pins)
+        return found.as_json(self.campaign.id)
+
     def _prepared(self, waiting: WaitingOrder, seen: Observation,
-                  work: Callable[[], Callable[[], Prepared]]) -> Optional[Prepared]:
+                  work: Callable[[], Callable[[], Any]]) -> Any:
         """What an order will do, worked out beside the loop; None: not yet. Raises Refused."""
         if waiting.job is None:
             waiting.crush_version = seen.crush_version
@@ -302,8 +343,7 @@ class RebalanceController:
         if waiting.crush_version != seen.crush_version and not waiting.order.dry_run:
             raise Refused(errno.EAGAIN, 'CRUSH has changed while the change was being worked out: '
                           'try again')
-        prepared: Prepared = waiting.job.result()
-        return prepared
+        return waiting.job.result()
 
     def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         order = waiting.order
@@ -619,11 +659,11 @@ class RebalanceController:
     # ---- what commands see
 
     def report(self, seen: Observation, options: Options) -> 'Reported':
-        reasons = self._shown_reasons(seen)
+        reasons = self.shown_reasons(seen)
         self.forecast.update_plan(self.campaign, self.pins, seen, options)
         plan = self.forecast.plan
         return Reported(
-            campaign=self.campaign, reasons=tuple(reasons),
+            campaign=self.campaign, reasons=reasons,
             status=report.status(self.campaign, self.pins, plan.bytes if self.active else 0,
                                  reasons, options, seen.now),
             plan=report.plan_json(plan, self.forecast.unheld, self.campaign.unpinnable
@@ -632,11 +672,12 @@ class RebalanceController:
             unhealthy=tuple(self._unhealthy(seen)), unfit=_unfit(seen.osdmap),
             loose=self._loose(seen.osdmap))
 
-    def _shown_reasons(self, seen: Observation) -> List[Reason]:
+    def shown_reasons(self, seen: Observation) -> Tuple[Reason, ...]:
+        """Of the last turn."""
         if not self.open:
-            return report.idle_reasons(seen, self.campaign)
-        return [*self._reasons, *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
-                                  for text in self._failures[:3])]
+            return tuple(report.idle_reasons(seen, self.campaign))
+        return (*self._reasons, *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
+                                  for text in self._failures[:3]))
 
 
 @dataclass(frozen=True)
@@ -672,7 +713,8 @@ def _held(seen: Observation, why: str) -> Observation:
 def _lasting(campaign: Campaign) -> Campaign:
     """What has to be in the store: all but clocks, and what is a document of its own."""
     return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
-                   pace=Pace(), stalls=Stalls(), unpinnable={})
+                   pace=Pace(), stalls=Stalls(), unpinnable={},
+                   limits=in_minutes(campaign.limits), arrivals=Progress())
 
 
 def _without_flights(campaign: Campaign) -> Campaign:

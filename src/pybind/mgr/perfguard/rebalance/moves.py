@@ -2,10 +2,11 @@
 """What the release of each pinned PG would move, and which moves are next: as many as fit under
 every cap, least loaded paths first."""
 from dataclasses import dataclass, field
-from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional,
-                    Sequence, Tuple, Union)
+from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Tuple, Union)
 
 from ..cluster.types import NO_OSD, OsdSet, Pool, shard_bytes
+from ..errors import Code
 from ..upmap.pins import released_up
 from .types import Flight, PinRecord
 
@@ -127,15 +128,6 @@ def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: 
     return max(busiest, seconds(pgs, total, parallel))
 
 
-def remaining_seconds(bytes_left: int, bytes_done: int, moving_seconds: float) -> Optional[float]:
-    """ETA from the rate measured so far; None until anything has arrived."""
-    if bytes_left == 0:
-        return 0.0
-    if bytes_done <= 0 or moving_seconds <= 0:
-        return None
-    return bytes_left * moving_seconds / bytes_done
-
-
 #: Candidates looked at in one turn, so that a turn's cost does not grow with the campaign.
 SCAN = 4096
 #: Seconds after which a PG that never fitted gets its path kept free for it.
@@ -156,6 +148,17 @@ class Caps:
     host: int
     #: Failure domain of the pool's rule, such as a rack.
     domain: int = 1 << 30
+
+
+class Obstacle(NamedTuple):
+    """A cap that one more move would exceed."""
+    code: str
+    #: The option that sets it.
+    option: str
+    #: As in "osd.3" or "host h1"; '' for the whole cluster.
+    where: str
+    used: int
+    limit: int
 
 
 def _no_domain(pgid: str, osd: int) -> Optional[str]:
@@ -200,6 +203,26 @@ class Load:
                 and all(self.domain.get(domain, 0) < caps.domain
                         for domain in self._domains(move.pgid, move)))
 
+    def obstacles(self, move: Move, caps: Caps) -> List[Obstacle]:
+        """The caps that keep one more move from fitting; none exactly if it fits."""
+        found = []
+        if self.pgs >= caps.pgs:
+            found.append(Obstacle(Code.CAP_PGS, 'max_pgs_in_flight', '', self.pgs, caps.pgs))
+        if self.pgs and self.bytes + move.bytes > caps.bytes:
+            found.append(Obstacle(Code.CAP_BYTES, 'max_bytes_in_flight', '',
+                                  self.bytes + move.bytes, caps.bytes))
+        for role, osds, counts, cap in (('source', _read(move), self.source, caps.source),
+                                        ('target', move.targets, self.target, caps.target),
+                                        ('primary', (move.primary,), self.primary, caps.primary)):
+            found += [_full('max_backfills_' + role, 'osd.%d' % osd, counts.get(osd, 0), cap)
+                      for osd in osds if counts.get(osd, 0) >= cap]
+        found += [_full('max_backfills_host', 'host ' + host, self.host[host], caps.host)
+                  for host in sorted(self._hosts(move)) if self.host.get(host, 0) >= caps.host]
+        found += [_full('max_backfills_domain', domain, self.domain[domain], caps.domain)
+                  for domain in sorted(self._domains(move.pgid, move))
+                  if self.domain.get(domain, 0) >= caps.domain]
+        return found
+
     def of_path(self, move: Move) -> int:
         """How busy the path of a move is: the sum over its OSDs in all their roles."""
         return (sum(self.source.get(osd, 0) for osd in _read(move))
@@ -230,6 +253,10 @@ class Load:
     def _domains(self, pgid: str, path: Path) -> AbstractSet[str]:
         domains = {self._domain_of(pgid, osd) for osd in (*path.sources, *path.targets)}
         return {domain for domain in domains if domain is not None}
+
+
+def _full(option: str, where: str, used: int, limit: int) -> Obstacle:
+    return Obstacle(Code.CAP_BACKFILLS, option, where, used, limit)
 
 
 def _read(path: Path) -> Iterable[int]:

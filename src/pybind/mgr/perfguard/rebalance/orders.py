@@ -66,10 +66,8 @@ def _expand(order: Order, inventory: OrderFacts) -> Optional[Change]:
     weights = inventory.crush.weights()
     weight = None if order.weight is None else _weight(order.weight)
     if order.names or order.hosts:
-        osds = _named(order.names, inventory, hosts=False)
-        osds |= _named(order.hosts, inventory, hosts=True)
-        if not order.names:
-            osds = {osd for osd in osds if weights[osd] == 0}
+        osds = _named(order.names, inventory, hosts=False) | {
+            osd for osd in _named(order.hosts, inventory, hosts=True) if weights[osd] == 0}
         for osd in sorted(osds):
             _must_serve(osd, inventory)
             if weights[osd] > 0:

@@ -18,11 +18,13 @@ from . import osd_limits
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled, wanted_mon_options
 from .joining import drop_refused, join, on_its_way
+from .limits import Limits, charge, limit_of
 from .moves import Move
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
                         loose_moves, pin_back, recovering, release_more)
-from .throttle import out_of_hours, set_copying, set_pace, stopped, too_much
+from .throttle import (caps, limit, out_of_hours, set_copying, set_pace, stopped,
+                       too_much)
 from .turn import CampaignDecision, Turn, flight_osds
 from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
 
@@ -44,8 +46,21 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     audit(turn)
     follow_flights(turn)
     _STEPS[campaign.phase](turn)
-    turn.set(turned=seen.now, last_epoch=seen.osdmap.epoch, total=_total(turn))
+    turn.set(turned=seen.now, last_epoch=seen.osdmap.epoch, total=_total(turn),
+             limits=_limits(turn, campaign))
     return turn.decision()
+
+
+def _limits(turn: Turn, before: Campaign) -> Limits:
+    """With what has limited it since the last turn."""
+    campaign = turn.campaign
+    if not campaign.active:
+        return campaign.limits
+    flying = sum(1 for flight in campaign.in_flight.values() if flight.pin is not None)
+    code = limit_of(turn.reasons, campaign.phase is Phase.RELEASING, len(campaign.in_flight),
+                    limit(campaign.pace, turn.options).caps.pgs, caps(turn.options).pgs,
+                    turn.pin_count - flying)
+    return charge(campaign.limits, code, turn.now - (before.turned or turn.now))
 
 
 def _total(turn: Turn) -> int:
@@ -174,6 +189,7 @@ def _pinned(turn: Turn) -> None:
 
 
 def _releasing(turn: Turn) -> None:
+    _end_pause(turn)
     left = pin_remapped(turn)
     excess = unpinnable_excess(turn.campaign, _held(turn), turn.options)
     # Other hands changed CRUSH: nothing of that may move before it is pinned.
@@ -182,7 +198,7 @@ def _releasing(turn: Turn) -> None:
     set_pace(turn)
     set_copying(turn, before, _others_degraded(turn))
     loose = loose_moves(turn)
-    wide, turn.stops = spread(_stops(turn), flight_osds(turn))
+    wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
     shut = out_of_hours(turn)
@@ -204,7 +220,8 @@ def _releasing(turn: Turn) -> None:
         return
     if turn.campaign.paused:
         turn.enter(Phase.HOLDING, 'paused by the operator')
-        turn.because(Code.PAUSED, 'paused by the operator; "rebalance resume" continues')
+        turn.because(Code.PAUSED, 'paused by the operator%s; "rebalance resume" continues'
+                     % _pause_left(turn))
         turn.reasons.extend(stops)
         return
     if stops:
@@ -235,6 +252,19 @@ def _releasing(turn: Turn) -> None:
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
 
 
+def _end_pause(turn: Turn) -> None:
+    """After the time that the operator gave the pause."""
+    campaign = turn.campaign
+    if campaign.paused and campaign.paused_until and turn.now >= campaign.paused_until:
+        turn.set(paused=False, paused_until=0.0)
+        turn.event('pause', 'campaign %d continues' % campaign.id, 'the time of its pause is over')
+
+
+def _pause_left(turn: Turn) -> str:
+    left = turn.campaign.paused_until - turn.now
+    return ' for another %s' % plural(max(1, round(left / 60)), 'minute') if left > 0.0 else ''
+
+
 def _confirming(turn: Turn) -> bool:
     """A stop condition that has just cleared may be back with the next report: no flapping."""
     return turn.now - turn.campaign.stopped < turn.seen.stats_period
@@ -254,7 +284,7 @@ def _quiet(turn: Turn) -> bool:
     return True
 
 
-def _stops(turn: Turn) -> List[Stop]:
+def stops_of(turn: Turn) -> List[Stop]:
     """What holds releases, but for what the operator has waived or muted."""
     seen = turn.seen
     stops = stop_conditions(seen.signals, seen.osd_counts, recovering(turn))

@@ -10,7 +10,9 @@ from ..tables import pgs, plural
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from .copying import in_force
+from .eta import advance
 from .holds import epoch_of, peering_text
+from .limits import LONGEST_TURN_SECONDS
 from .moves import SCAN, Move, choose, load_of, move_between, path_osds, window
 from .pinning import is_mixture, may_be_degraded, waits
 from .stalls import IntervalChange, Stalls, affords, note, spend
@@ -61,15 +63,27 @@ def follow_flights(turn: Turn) -> None:
             changes.append(_arrival(turn, pgid, flight))
         else:
             flights[pgid] = flight
-    moving = turn.campaign.moving_seconds
     campaign = turn.campaign
-    if (campaign.in_flight or campaign.phase is Phase.RELEASING) \
-            and campaign.turned and not campaign.paused:
-        moving += min(max(0.0, turn.now - turn.campaign.turned), 30.0)
+    passed = _passed(turn)
+    moving = campaign.in_flight or campaign.phase is Phase.RELEASING
+    # Holds count for the time left as well; the hours outside the time window are known.
+    counts = moving or (campaign.phase is Phase.HOLDING
+                        and campaign.limits.now != Code.WINDOW_CLOSED)
     if released > turn.campaign.released:
         turn.set(progressed=turn.now)
-    turn.set(in_flight=flights, released=released, bytes_done=bytes_done, moving_seconds=moving,
+    turn.set(in_flight=flights, released=released, bytes_done=bytes_done,
+             moving_seconds=campaign.moving_seconds + (passed if moving else 0.0),
+             arrivals=advance(campaign.arrivals, passed if counts else 0.0,
+                              bytes_done - campaign.bytes_done),
              stalls=note(campaign.stalls, changes, turn.now, turn.seen.stats_period))
+
+
+def _passed(turn: Turn) -> float:
+    """Seconds since the last turn, as far as they count for the campaign's speed."""
+    campaign = turn.campaign
+    if not campaign.turned or campaign.paused:
+        return 0.0
+    return min(max(0.0, turn.now - campaign.turned), LONGEST_TURN_SECONDS)
 
 
 def _is_refused(turn: Turn, pgid: str, flight: Flight) -> bool:
@@ -231,10 +245,10 @@ def recovering(turn: Turn) -> List[OwnPg]:
 
 def _is_held(turn: Turn, move: Move) -> bool:
     """A stop condition concerns an OSD or the pool of the move."""
-    return any(_concerns(stop, move) for stop in turn.stops)
+    return any(concerns(stop, move) for stop in turn.stops)
 
 
-def _concerns(stop: Stop, move: Move) -> bool:
+def concerns(stop: Stop, move: Move) -> bool:
     return stop.concerns(path_osds(move), (pool_of(move.pgid),))
 
 
@@ -244,7 +258,7 @@ def held_moves(turn: Turn, loose: Mapping[str, Move]) -> List[Reason]:
     if turn.moves and turn.stops and all(_is_held(turn, move) for move in turn.moves.values()):
         return [stop.reason for stop in turn.stops]
     return [stop.reason for stop in turn.stops
-            if any(_concerns(stop, move) for move in loose.values())]
+            if any(concerns(stop, move) for move in loose.values())]
 
 
 def release_more(turn: Turn) -> None:
@@ -262,10 +276,10 @@ def release_more(turn: Turn) -> None:
     if room <= 0:
         turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
         return
-    load = load_of(campaign.in_flight, turn.seen.crush.host_of, _domains(turn))
+    load = load_of(campaign.in_flight, turn.seen.crush.host_of, domains(turn))
     if load.pgs >= allowed.caps.pgs:
         return
-    full = _full_osds(turn)
+    full = full_osds(turn)
     candidates = [_judged(turn, move)
                   for move in window(list(turn.moves.values()), start=int(turn.now) * SCAN)
                   if _releasable(turn, move, full)]
@@ -374,7 +388,7 @@ def _flight(turn: Turn, move: Move, entry: UpmapEntry, **more: Any) -> Flight:
                   primary=move.primary, bytes=move.bytes, readers=move.readers, **more)
 
 
-def _domains(turn: Turn) -> Callable[[str, int], Optional[str]]:
+def domains(turn: Turn) -> Callable[[str, int], Optional[str]]:
     """PG, OSD -> the failure domain of the PG's rule that the OSD is in; None where that is the
     OSD itself, whose own caps are stricter."""
     crush, pools = turn.seen.crush, turn.seen.osdmap.pools
@@ -400,7 +414,7 @@ def _judged(turn: Turn, move: Move) -> Move:
     return replace(move, relieves=True) if relieves else move
 
 
-def _full_osds(turn: Turn) -> FrozenSet[int]:
+def full_osds(turn: Turn) -> FrozenSet[int]:
     """OSDs that should get nothing now.
 
     The mgr cannot find out cheaply which PGs are too full to be backfilled: while there are any, it

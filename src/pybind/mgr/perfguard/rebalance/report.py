@@ -17,8 +17,9 @@ from ..upmap.semantics import out_osds
 from ..window import BadWindow, is_open, seconds_until_done
 from .executor import commands_of
 from .copying import NAMES
+from .eta import remaining
 from .holds import MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
-from .moves import Move, MovePlan, move_between, plan, release_move, remaining_seconds
+from .moves import Move, MovePlan, move_between, plan, release_move
 from .requests import window_of
 from .throttle import caps, limit
 from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption
@@ -40,7 +41,8 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
     flights = shown.in_flight
     left = waiting_bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
     return {
-        'id': shown.id or None, 'phase': phase.value, 'paused': shown.paused,
+        'id': shown.id or None, 'phase': phase.value, **paused(shown),
+        'settings': dict(shown.settings),
         'trigger': shown.trigger if campaign else None, 'target': shown.target,
         'total': shown.total, 'pinned': held_back(shown, pins),
         'in_flight': len(flights), 'released': shown.released, 'kept': shown.kept_now,
@@ -55,6 +57,11 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         'started': shown.started or None, 'ended': shown.ended,
         'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': texts(reasons),
         'limits': as_json(reasons), 'acknowledged': list(shown.acknowledged)}
+
+
+def paused(campaign: Campaign) -> Json:
+    until = campaign.paused_until if campaign.paused else 0.0
+    return {'paused': campaign.paused, 'paused_until': until or None}
 
 
 def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:
@@ -93,20 +100,18 @@ def _waits_for_operator(campaign: Campaign) -> bool:
 
 
 def eta(campaign: Campaign, left: int, options: Options, now: float) -> Json:
-    """Seconds until the last PG has arrived, and between what that may lie.
+    """Seconds until the last PG has arrived, and between what that lies in 9 of 10 cases.
 
-    None while that is unknown. PGs arrive about independently of one another, so that
-    the rate over n of them is known to about 1 / sqrt(n) (Poisson).
+    None while that is unknown.
     """
     keys = ('eta_seconds', 'eta_low_seconds', 'eta_high_seconds')
-    seconds = None
+    found = None
     if campaign.phase in (Phase.RELEASING, Phase.HOLDING) and not campaign.paused:
-        seconds = remaining_seconds(left, campaign.bytes_done, campaign.moving_seconds)
-    if seconds is None:
+        found = remaining(campaign.arrivals, left, campaign.released,
+                          campaign.total - campaign.released - campaign.kept_now)
+    if found is None:
         return dict.fromkeys(keys)
-    error = 1.0 / max(1, campaign.released) ** 0.5
-    return {key: round(_by_the_clock(work, options, now), 1) for key, work in zip(
-        keys, (seconds, seconds / (1.0 + error), seconds * (1.0 + error)))}
+    return {key: round(_by_the_clock(work, options, now), 1) for key, work in zip(keys, found)}
 
 
 def _by_the_clock(work: float, options: Options, now: float) -> float:

@@ -11,12 +11,13 @@ from ..watch.pools import BadTarget, latency_targets
 from ..watch.stop_conditions import WAIVABLE
 from ..window import BadWindow, Window, window
 from .holds import NOREBALANCE, retaken
+from .overrides import assignment, overridden
 from .types import Campaign, Phase
 
 
 @dataclass(frozen=True)
 class Request:
-    #: prepare, pin, start, pause, resume, acknowledge, abort or finish.
+    #: prepare, pin, start, pause, resume, acknowledge, set, abort or finish.
     verb: str
     force: bool = False
     keep: bool = False
@@ -24,11 +25,18 @@ class Request:
     sure: bool = False
     #: Of the stop condition that is acknowledged.
     code: str = ''
+    #: When a pause ends; 0: with resume only.
+    until: float = 0.0
+    #: set: an option and its value for this campaign; '': that of the module.
+    option: str = ''
+    value: str = ''
     #: Where requests wait in the store.
     document: ClassVar[str] = 'requests'
 
     def to_json(self) -> Dict[str, Any]:
-        return dict(vars(self))
+        # Without what an earlier version does not know, unless it is asked for.
+        return {name: value for name, value in vars(self).items()
+                if value or name in ('verb', 'force', 'keep', 'sure', 'code')}
 
 
 def from_json(raw: Any) -> Request:
@@ -49,7 +57,7 @@ _FROM = {
                          Phase.ABORTED}),
 }
 #: Verbs that only stop or end something, or are about a campaign that goes on anyway.
-_ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge'})
+_ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge', 'set'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
     ('pin', Phase.PINNING): 'it is already pinning',
@@ -98,7 +106,9 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     assert campaign is not None
     if verb == 'acknowledge':
         _check_code(request.code)
-    if verb in ('abort', 'acknowledge'):
+    if verb == 'set':
+        assignment('%s=%s' % (request.option, request.value))
+    if verb in ('abort', 'acknowledge', 'set'):
         return
     if verb == 'pin' and not campaign.prepared:
         raise Refused(errno.EBUSY, 'campaign %d is not PREPARED yet' % campaign.id)
@@ -141,16 +151,26 @@ def refuse_bad_options(request: Request, problems: Sequence[str]) -> None:
                       % '; '.join(problems))
 
 
+def refuse_bad_settings(campaign: Campaign, request: Request, options: Options,
+                        pools: Optional[Container[str]]) -> None:
+    """Raise Refused for a setting that contradicts other options. `options`: the module's own."""
+    found = problems(overridden(options, _settings(campaign, request)), pools)
+    if found:
+        raise Refused(errno.EINVAL, '; '.join(found))
+
+
 def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     """The campaign after a request that `check` let through (not: prepare)."""
     verb = request.verb
     if verb == 'pause':
-        return replace(campaign, paused=True)
+        return replace(campaign, paused=True, paused_until=request.until)
     if verb == 'resume':
         return _resumed(campaign, now)
     if verb == 'acknowledge':
         waived = dict.fromkeys((*campaign.acknowledged, request.code))
         return replace(campaign, acknowledged=tuple(waived))
+    if verb == 'set':
+        return replace(campaign, settings=_settings(campaign, request))
     phase = _TO[verb]
     if verb == 'abort' and campaign.phase is Phase.ABORTING:
         return replace(campaign, back=None)
@@ -161,13 +181,18 @@ def apply(campaign: Campaign, request: Request, now: float) -> Campaign:
     unpinnable = {} if verb == 'pin' else campaign.unpinnable
     if verb == 'start':
         changes = {'accepted_unpinnable': len(unpinnable)}
-    return replace(campaign, phase=phase, phase_since=now, paused=False, unpinnable=unpinnable,
-                   held=False, left=0, **changes)
+    return replace(campaign, phase=phase, phase_since=now, paused=False, paused_until=0.0,
+                   unpinnable=unpinnable, held=False, left=0, **changes)
+
+
+def _settings(campaign: Campaign, request: Request) -> Dict[str, str]:
+    settings = {**campaign.settings, request.option: request.value}
+    return {name: value for name, value in settings.items() if value}
 
 
 def _resumed(campaign: Campaign, now: float) -> Campaign:
     if not campaign.held:
-        return replace(campaign, paused=False)
+        return replace(campaign, paused=False, paused_until=0.0)
     # What became remapped meanwhile is pinned first; then releases go on without another command.
     return replace(campaign, phase=Phase.PINNING, phase_since=now, automatic=True, prepared=False,
                    held=False, left=0, ended=None, unpinnable={},
@@ -177,7 +202,7 @@ def _resumed(campaign: Campaign, now: float) -> Campaign:
 _TO = {'pin': Phase.PINNING, 'start': Phase.RELEASING, 'finish': Phase.FINISHING,
        'abort': Phase.ABORTING}
 
-VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort', 'acknowledge'}
+VERBS: FrozenSet[str] = frozenset(_FROM) | {'prepare', 'abort', 'acknowledge', 'set'}
 
 
 def window_of(options: Options) -> Window:

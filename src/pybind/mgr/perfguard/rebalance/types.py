@@ -8,6 +8,8 @@ from ..cluster.types import OsdSet, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from .copying import Copying
+from .eta import Progress
+from .limits import Limits
 from .osd_limits import OsdHold
 from .stalls import Stalls
 
@@ -268,6 +270,14 @@ class Campaign:
     pace: Pace = Pace()
     stalls: Stalls = Stalls()
     copying: Copying = Copying()
+    #: Bytes that have arrived, by lengths of time.
+    arrivals: Progress = Progress()
+    #: What has limited it, in seconds by code.
+    limits: Limits = Limits()
+    #: A pause ends then; 0: with "resume" only.
+    paused_until: float = 0.0
+    #: Options that count for this campaign only, as text.
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:

@@ -6,6 +6,7 @@ import inspect
 import json
 import sys
 import threading
+import time
 import types
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
@@ -21,8 +22,8 @@ from .fakes.driver import Driver
 COMMANDS: Dict[str, Tuple[str, Callable[..., Any]]] = {}
 
 
-def _register(permission: str) -> Callable[[str], Callable[..., Any]]:
-    def with_prefix(prefix: str) -> Callable[..., Any]:
+def _register(permission: str) -> Callable[..., Callable[..., Any]]:
+    def with_prefix(prefix: str, poll: bool = False) -> Callable[..., Any]:
         def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
             COMMANDS[prefix] = (permission, handler)
             return handler
@@ -83,9 +84,9 @@ def shell(stub: types.ModuleType) -> Shell:
 
 READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
-WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'abort', 'finish')
-ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'shutdown',
-          'advise mute', 'advise unmute', *('probe ' + verb for verb in (
+WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'set', 'abort', 'finish')
+ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'rebalance adopt',
+          'shutdown', 'advise mute', 'advise unmute', *('probe ' + verb for verb in (
               'run', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm', 'schedule add',
               'schedule rm')))
 
@@ -139,6 +140,66 @@ def test_orders(shell: Shell) -> None:
                      Order('apply', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True)]
     assert shell('rebalance apply') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
+
+
+def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: List[Order] = []
+    answer = shell.driver.order('drain', 'h3', dry_run=True)
+
+    def ask(order: Order, again: bool = False) -> Any:
+        given.append(order)
+        return answer
+
+    monkeypatch.setattr(shell.driver.loop, 'ask', ask)
+    for command in ('expand', 'preview expand'):
+        shell.json(command, what=['osd.7', 'host3', 'rack2,osd.8'], weight='2')
+    assert [(order.names, order.hosts, order.weight) for order in given] == [
+        (('osd.7', 'osd.8'), ('host3', 'rack2'), '2')] * 2
+    shell.json('expand', osds='9', what=['h1'], hosts='h2')
+    assert (given[-1].names, given[-1].hosts) == (('9',), ('h2', 'h1'))
+
+
+def test_a_pause_for_a_time(shell: Shell) -> None:
+    pause = COMMANDS['perfguard rebalance pause'][1]
+    assert inspect.getfullargspec(pause).args == ['self', 'for', 'format']
+    retval, _, error = shell('rebalance pause', **{'for': '2 fortnights'})
+    assert retval == -errno.EINVAL and '2 fortnights' in error
+    shell.driver.to_releasing()
+    begin = time.time()
+    shell.json('rebalance pause', **{'for': '2h'})
+    status = shell.json('rebalance status')
+    assert status['paused'] and 7200 <= status['paused_until'] - begin < 7300
+    # The dashboard calls the handler by the names of its parameters.
+    assert pause(shell.module, for_='1h', format='json')[0] == 0
+    assert 3600 <= shell.json('rebalance status')['paused_until'] - begin < 3700
+
+
+def test_settings_of_a_campaign(shell: Shell) -> None:
+    assert shell('rebalance set', setting='latency_factor=2')[0] == -errno.ENOENT
+    shell.driver.to_releasing()
+    for setting in ('latency_factor', 'target=crush', 'latency_factor=x', 'latency_factor=0',
+                    'max_backfills_host=1.5', 'fast_peering=no', 'latency_factor=nan',
+                    'latency_factor=50', 'begin_time=99'):
+        assert shell('rebalance set', setting=setting)[0] == -errno.EINVAL, setting
+    shell.json('rebalance set', setting='latency_factor=2')
+    assert shell.json('rebalance status')['settings'] == {'latency_factor': '2'}
+    assert 'latency_factor=2' in shell('rebalance status')[1]
+
+
+def test_watching(shell: Shell) -> None:
+    assert shell('rebalance watch')[:2] == (-errno.ETIMEDOUT, '')
+    shell.driver.to_pinned()
+    assert shell('rebalance watch', until='pinned')[0] == -errno.ENODATA
+    assert shell('rebalance watch', until='soon')[0] == -errno.EINVAL
+    assert shell.json('rebalance watch') == shell.json('rebalance status')
+    line = shell('rebalance watch')[1]
+    assert 'PINNED' in line and '\n' not in line
+    shell.driver.ask('start')
+    shell.driver.run_to('DONE')
+    assert shell('rebalance watch')[0] == -errno.ENODATA
+    # The next one is not taken for the end of this one.
+    shell.json('rebalance prepare')
+    assert shell('rebalance watch')[0] == shell('rebalance watch', until='PREPARED')[0] == 0
 
 
 def test_shutdown(shell: Shell) -> None:

@@ -17,7 +17,7 @@ JOBS: Mapping[str, FrozenSet[str]] = {
     'advise': frozenset()}
 PARTS: Mapping[str, FrozenSet[str]] = {
     **JOBS, 'cluster': frozenset(), 'upmap': frozenset(), 'metrics': frozenset(JOBS),
-    'web': frozenset(JOBS)}
+    'web': frozenset(JOBS), 'why': frozenset({'watch', 'rebalance'})}
 #: Modules of jobs that may touch the store, beside controllers.
 STORES = frozenset({'probe.archive', 'rebalance.campaign_store', 'rebalance.crush_orders'})
 #: Modules of jobs that may start threads or processes, beside controllers.

@@ -121,7 +121,8 @@ _WHAT = Field('what', WORDS, 'OSDs, hosts or racks', required=True)
 _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
-_NEW_OSDS = (Field('osds', JOINED, 'Only these OSDs'),
+_NEW_OSDS = (Field('what', WORDS, 'Only these OSDs, hosts or racks'),
+             Field('osds', JOINED, 'Only these OSDs'),
              Field('hosts', JOINED, 'Only the OSDs of these hosts'),
              Field('weight', TEXT, 'CRUSH weight of each OSD'))
 
@@ -189,6 +190,8 @@ ROUTES: Tuple[Route, ...] = (
           Field('code', STRING, 'Code of the finding', required=True)),
     _post('/advice/{code}/unmute', 'advise_unmute', 'Show the findings of one code again',
           Field('code', STRING, 'Code of the finding', required=True)),
+    _get('/why', 'why', 'Explain why a PG does not move, why an OSD is slow, or what limits the '
+         'campaign', Field('what', STRING, 'A PG id, osd.<id>, or campaign', required=True)),
     _post('/shutdown', 'shut_down', 'Give back every borrowed setting',
           Field('yes_i_really_mean_it', BOOLEAN, 'Confirm that this ends a campaign or a probe')),
     _get('/mitigation', 'mitigation_ls', 'Show the mitigations in force and why'),
@@ -196,6 +199,8 @@ ROUTES: Tuple[Route, ...] = (
           Field('rung', INTEGER, 'Its id', required=True)),
 
     _get('/rebalance', 'rebalance_status', 'Show the active campaign, or the last one'),
+    _get('/rebalance/watch', 'rebalance_watch', 'Show the active campaign until it has ended',
+         Field('until', STRING, 'Phase that ends the watch')),
     _get('/rebalance/plan', 'rebalance_plan', 'Preview the movement'),
     _get('/rebalance/campaign', 'rebalance_ls', 'List campaigns, newest last'),
     _get('/rebalance/campaign/{campaign}', 'rebalance_show', 'Show one campaign',
@@ -204,7 +209,12 @@ ROUTES: Tuple[Route, ...] = (
           'Begin a campaign: set norebalance, stop the balancer and the autoscaler', _FORCE),
     _post('/rebalance/pin', 'rebalance_pin', 'Pin every remapped PG where its data is'),
     _post('/rebalance/start', 'rebalance_start', 'Release the pinned PGs in batches'),
-    _post('/rebalance/pause', 'rebalance_pause', 'Stop all movement; what was copied is kept'),
+    _post('/rebalance/pause', 'rebalance_pause', 'Stop all movement; what was copied is kept',
+          Field('duration', TEXT, 'Such as 2h; default: until resume', parameter='for_')),
+    _post('/rebalance/set', 'rebalance_set', 'Set an option for the active campaign only',
+          Field('setting', STRING, '<option>=<value>', required=True)),
+    _post('/rebalance/adopt', 'rebalance_adopt', 'Take over an expansion that another tool has '
+          'pinned', _DRY_RUN, _FORCE),
     _post('/rebalance/resume', 'rebalance_resume', 'Continue after a pause or an abort'),
     _post('/rebalance/acknowledge', 'rebalance_acknowledge',
           'Ignore a stop condition until the campaign ends',
@@ -229,6 +239,7 @@ ROUTES: Tuple[Route, ...] = (
     # Nothing is changed. Fields are in the body, since a CRUSH map or a job file may be one.
     _post('/preview/expand', 'preview_expand', 'Show what expand would do', *_NEW_OSDS,
           permission=READ),
+    _post('/preview/adopt', 'preview_adopt', 'Show what adopt would take over', permission=READ),
     _post('/preview/drain', 'preview_drain', 'Show what drain would do', _WHAT, permission=READ),
     _post('/preview/undrain', 'preview_undrain', 'Show what undrain would do', _WHAT,
           permission=READ),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from perfguard.cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
                                        RELEASE_OVERHEAD_SECONDS, Move, move_between, plan,
-                                       release_move, remaining_seconds)
+                                       release_move)
 from perfguard.rebalance.types import PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -99,10 +99,3 @@ def test_assumed_time_is_that_of_the_narrowest_place(parallel: int, per_target: 
 def test_nothing_to_move() -> None:
     found = plan([], 4, 2, None)
     assert (found.pgs, found.osds, found.estimated_seconds) == (0, (), 0.0)
-
-
-def test_remaining_seconds() -> None:
-    assert remaining_seconds(0, 0, 0.0) == 0.0
-    assert remaining_seconds(10, 0, 5.0) is None
-    assert remaining_seconds(10, 5, 0.0) is None
-    assert remaining_seconds(100, 50, 10.0) == 20.0

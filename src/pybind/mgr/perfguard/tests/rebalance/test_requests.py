@@ -39,7 +39,7 @@ def refusal(subject: Optional[Campaign], request: Request, pins: int = 0,
 
 
 def test_the_table_names_every_verb() -> None:
-    assert VERBS == set(TABLE) | {'prepare', 'acknowledge'}
+    assert VERBS == set(TABLE) | {'prepare', 'acknowledge', 'set'}
 
 
 @pytest.mark.parametrize('phase', Phase)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which upmaps of others are pins of an unfinished expansion, and which keep the balance."""
+import errno
+from collections import Counter
+from dataclasses import replace
+from typing import Dict, FrozenSet, List, Tuple
+
+import pytest
+
+from perfguard.cluster.types import Balancing, UpmapEntry
+from perfguard.errors import Refused
+from perfguard.options import Options
+from perfguard.rebalance.adopting import VECTOR, Adopted, Adoption, adoptable
+from perfguard.rebalance.moves import plan
+from perfguard.upmap.balance import PlacedPg, balance
+
+from ..fakes.driver import OPTIONS, Driver
+from ..fakes.straw_cluster import StrawCluster
+
+STRICT = Balancing(deviation=1.0)
+
+
+def found(cluster: StrawCluster, balancing: Balancing = STRICT,
+          known: FrozenSet[str] = frozenset()) -> Adoption:
+    view = cluster.map_view()
+    return adoptable(view.osdmap, cluster.crush(1), view.pool_up, balancing, known)
+
+
+def put_balance(cluster: StrawCluster) -> Dict[str, UpmapEntry]:
+    """What the balancer would do with a cluster without upmaps."""
+    view = cluster.map_view()
+    for pool in view.osdmap.pools.values():
+        pgs = [PlacedPg(pgid, up, up) for pgid, up in view.pool_up(pool.id).items()]
+        finals = balance(pool, pgs, cluster.crush(1), view.osdmap.osds).finals
+        for pgid, final in finals.items():
+            up = cluster.pg[pgid].up
+            cluster.set_upmap(pgid, [(old, new) for old, new in zip(up, final) if old != new])
+            cluster.pg[pgid].data = cluster.pg[pgid].up
+    settle(cluster)
+    return cluster.entries()
+
+
+def settle(cluster: StrawCluster) -> None:
+    for _ in range(100):
+        cluster.tick()
+        if cluster.clean():
+            return
+    raise AssertionError('not clean')
+
+
+def pin_by_script(cluster: StrawCluster) -> List[str]:
+    """As upmap-remapped.py does, keeping what was there before."""
+    pinned = []
+    for pgid, pg in cluster.pg.items():
+        new = [osd for osd in pg.up if osd not in pg.data]
+        old = [osd for osd in pg.data if osd not in pg.up]
+        if new:
+            cluster.set_upmap(pgid, [*pg.mon.stored.items, *zip(new, old)])
+            assert set(pg.up) == set(pg.data)
+            pinned.append(pgid)
+        # Shards that have only changed places have been moved.
+        pg.data = pg.up
+    settle(cluster)
+    return sorted(pinned)
+
+
+def expanded(balanced_before: bool = False) -> Tuple[StrawCluster, List[str],
+                                                     Dict[str, UpmapEntry]]:
+    cluster = StrawCluster(hosts=8, pgs=64)
+    before = put_balance(cluster) if balanced_before else {}
+    cluster.flags.add('norebalance')
+    cluster.add_osds(4, 1.0)
+    return cluster, pin_by_script(cluster), before
+
+
+def test_what_a_script_has_pinned_is_taken_over() -> None:
+    cluster, pinned, _ = expanded()
+    adoption = found(cluster)
+    assert len(pinned) > 40 and sorted(adoption.pins) == pinned
+    assert not adoption.left and not adoption.balancing
+    for pgid, pin in adoption.pins.items():
+        assert pin.before == UpmapEntry() and pin.entry == cluster.entries()[pgid]
+
+
+def test_upmaps_of_the_balancer_are_no_pins() -> None:
+    cluster, pinned, before = expanded(balanced_before=True)
+    assert before
+    adoption = found(cluster)
+    alone = set(before) - set(pinned)
+    assert alone and not alone & set(adoption.pins)
+    assert set(adoption.pins) <= set(pinned) and adoption.pins
+    # Of an entry with both, the balancer's pairs are what a release leaves.
+    mixed = [pgid for pgid, pin in adoption.pins.items() if pin.before.items]
+    for pgid in mixed:
+        assert set(adoption.pins[pgid].before.items) < set(adoption.pins[pgid].entry.items)
+    assert adoption.balancing + len(adoption.left) == len(cluster.entries()) - len(adoption.pins)
+
+
+def test_a_balanced_cluster_has_nothing_to_adopt() -> None:
+    cluster = StrawCluster(hosts=8, pgs=64)
+    entries = put_balance(cluster)
+    assert entries
+    assert found(cluster) == Adoption({}, {}, len(entries))
+
+
+def test_a_cluster_within_the_balancers_deviation_has_nothing_to_adopt() -> None:
+    cluster, pinned, _ = expanded()
+    assert found(cluster, Balancing(deviation=100.0)) == Adoption({}, {}, len(pinned))
+    # Where the balancer does not balance, its deviation says nothing.
+    assert sorted(found(cluster, Balancing(100.0, upmap=False)).pins) == pinned
+
+
+def test_own_pins_and_vectors_are_left() -> None:
+    cluster, pinned, _ = expanded()
+    own, hidden = pinned[0], pinned[1]
+    cluster.pg[hidden].mon.put_items([])
+    cluster.pg[hidden].mon.put_vector(list(cluster.pg[hidden].data))
+    cluster.pg[hidden].mon.next_epoch()
+    adoption = found(cluster, known=frozenset({own}))
+    assert own not in adoption.pins and own not in adoption.left
+    assert adoption.left == {hidden: VECTOR}
+    assert sorted(adoption.pins) == pinned[2:]
+
+
+@pytest.mark.parametrize('change, word', [
+    ({'up': False}, 'down'), ({'reweight': 0.5}, 'reweighted')])
+def test_an_osd_that_cannot_take_its_share_is_no_reason_to_adopt(change: Dict[str, float],
+                                                                 word: str) -> None:
+    cluster, pinned, _ = expanded()
+    view = cluster.map_view()
+    osds = dict(view.osdmap.osds)
+    osds[8] = replace(osds[8], **change)
+    adoption = adoptable(replace(view.osdmap, osds=osds), cluster.crush(1), view.pool_up, STRICT)
+    assert adoption.left and all(word in why for why in adoption.left.values())
+    assert all('osd.8' in why for why in adoption.left.values())
+    assert set(adoption.left) | set(adoption.pins) == set(pinned)
+
+
+# ---- as a campaign
+
+BALANCING = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
+
+
+def deviation(cluster: StrawCluster) -> float:
+    """Greatest distance of an OSD from its share, of both pools; all OSDs weigh the same."""
+    ideal = 3 * cluster.pgs / len(cluster.toys)
+    counts = [Counter(osd for pgid, pg in cluster.pg.items() if pgid.startswith('%d.' % pool)
+                      for osd in pg.data) for pool in (1, 2)]
+    return max(abs(found[osd] - ideal) for found in counts for osd in cluster.toys)
+
+
+@pytest.mark.parametrize('options', [BALANCING, OPTIONS])
+def test_an_adopted_expansion_ends(options: Options) -> None:
+    cluster, pinned, _ = expanded()
+    cluster.flags.discard('norebalance')
+    driver = Driver(cluster, replace(options, max_pgs_in_flight=16))
+    before = cluster.foreign()
+    preview = driver.order('adopt', dry_run=True)
+    assert preview['campaign'] is None and preview['pgs'] == len(pinned)
+    assert preview['shards'] > 0 and not cluster.moved and driver.phase == 'IDLE'
+    assert driver.order('adopt')['campaign'] == 1
+    driver.run_to('DONE', 2000)
+    moved = Counter(one.pgid for one in cluster.moved)
+    assert set(moved.values()) == {1} and cluster.clean()
+    assert cluster.foreign() == before
+    if options is BALANCING:
+        assert deviation(cluster) < 1
+    else:
+        assert set(moved) == set(pinned) and not cluster.entries()
+
+
+def test_a_failover_right_after_the_order() -> None:
+    cluster, pinned, _ = expanded()
+    cluster.flags.discard('norebalance')
+    driver = Driver(cluster, replace(OPTIONS, max_pgs_in_flight=16))
+    driver.order('adopt')
+    driver.restart()
+    driver.turn()
+    assert driver.status['trigger'] == 'adopt' and driver.status['pinned'] == len(pinned)
+    driver.run_to('DONE', 2000)
+    assert not cluster.entries()
+
+
+def test_what_others_change_meanwhile_is_not_taken_over() -> None:
+    cluster, pinned, _ = expanded()
+    view = cluster.map_view()
+    adoption = found(cluster)
+    cluster.set_upmap(pinned[0], [])
+    osdmap = cluster.map_view().osdmap
+    assert view.osdmap.entry(pinned[0]) != osdmap.entry(pinned[0])
+    assert set(Adopted(adoption, plan((), 1, 1, None)).still_there(osdmap)) == set(pinned[1:])
+
+
+def test_nothing_to_adopt_is_refused_with_the_reason() -> None:
+    cluster = StrawCluster(hosts=8, pgs=64)
+    with pytest.raises(Refused, match='no upmap keeps data off') as refused:
+        Driver(cluster, BALANCING).order('adopt')
+    assert refused.value.errno == errno.ENOENT
+    number = len(put_balance(cluster))
+    with pytest.raises(Refused, match='%d upmaps are part of a balanced state' % number):
+        Driver(cluster, BALANCING).order('adopt', dry_run=True)
+
+
+def test_no_second_campaign() -> None:
+    cluster, _, _ = expanded()
+    driver = Driver(cluster, OPTIONS)
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    with pytest.raises(Refused) as refused:
+        driver.order('adopt')
+    assert refused.value.errno == errno.EBUSY

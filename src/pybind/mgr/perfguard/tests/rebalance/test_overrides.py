@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Settings of one campaign, and pauses that end by the clock."""
+from typing import Any, Dict
+
+import pytest
+
+from perfguard.errors import Refused
+from perfguard.options import DEFAULTS, OPTIONS
+from perfguard.rebalance.overrides import SETTABLE, assignment, overridden
+from perfguard.window import duration
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import Driver
+
+
+def releasing() -> Driver:
+    driver = Driver(FakeCluster(backfill_seconds=30.0))
+    driver.to_releasing()
+    return driver
+
+
+def test_a_setting_counts_for_the_campaign_only_and_survives_a_failover() -> None:
+    driver = releasing()
+    driver.run_until(lambda: driver.status['in_flight'] == 4)
+    driver.ask('set', option='max_pgs_in_flight', value='6')
+    assert driver.status['settings'] == {'max_pgs_in_flight': '6'}
+    driver.run_until(lambda: driver.status['in_flight'] > 4)
+    driver.restart()
+    driver.turn()
+    assert driver.status['settings'] == {'max_pgs_in_flight': '6'}
+    assert driver.loop.rebalance.overridden(driver.options).max_pgs_in_flight == 6
+    driver.ask('set', option='max_pgs_in_flight', value='')
+    driver.run(2)
+    assert driver.status['settings'] == {} and driver.status['limit'] <= 4
+    driver.ask('set', option='max_pgs_in_flight', value='8')
+    driver.run_to('DONE', 2000)
+    assert driver.loop.rebalance.overridden(driver.options) == driver.options
+
+
+@pytest.mark.parametrize('settings, changed', [
+    ({'latency_factor': '2'}, {'latency_factor': 2.0}),
+    ({'begin_time': '0100', 'end_weekday': '3'}, {'begin_time': '0100', 'end_weekday': 3}),
+    # As a later or an earlier version may have stored them.
+    ({'target': 'crush', 'nonsense': '1', 'latency_factor': '0.1'}, {}),
+])
+def test_values(settings: Dict[str, str], changed: Dict[str, Any]) -> None:
+    found = overridden(DEFAULTS, settings)
+    assert {name: value for name, value in vars(found).items()
+            if value != getattr(DEFAULTS, name)} == changed
+
+
+def test_every_settable_option_exists_and_takes_its_default() -> None:
+    specs = {spec['name']: spec for spec in OPTIONS}
+    for name in SETTABLE:
+        default = specs[name]['default']
+        assert assignment('%s=%s' % (name, default)) == (name, str(default))
+
+
+def test_a_setting_that_contradicts_another_option_is_refused() -> None:
+    driver = releasing()
+    with pytest.raises(Refused, match='latency_alarm_factor'):
+        driver.ask('set', option='latency_factor', value='50')
+    driver.ask('set', option='begin_time', value='1200')
+    driver.turn()
+    with pytest.raises(Refused, match='never opens'):
+        driver.ask('set', option='end_time', value='1200')
+    assert driver.status['settings'] == {'begin_time': '1200'}
+
+
+def test_a_pause_ends_by_the_clock_also_after_a_failover() -> None:
+    driver = releasing()
+    until = driver.cluster.now + 60
+    driver.ask('pause', until=until)
+    driver.run_to('HOLDING')
+    assert driver.status['paused_until'] == until
+    driver.restart()
+    driver.run(20)
+    assert driver.phase == 'HOLDING' and driver.status['paused']
+    driver.run_until(lambda: driver.phase == 'RELEASING', 100)
+    assert until <= driver.cluster.now < until + 10
+    assert not driver.status['paused'] and driver.status['paused_until'] is None
+
+
+def test_resume_ends_it_earlier_and_another_pause_has_no_end() -> None:
+    driver = releasing()
+    driver.ask('pause', until=driver.cluster.now + 60)
+    driver.run_to('HOLDING')
+    driver.ask('resume')
+    driver.run_to('RELEASING')
+    driver.ask('pause')
+    driver.run(120)
+    assert driver.phase == 'HOLDING' and driver.status['paused_until'] is None
+
+
+@pytest.mark.parametrize('text, seconds', [
+    ('90s', 90.0), ('30m', 1800.0), ('30min', 1800.0), ('2h', 7200.0), ('1.5 h', 5400.0),
+    ('30d', 30 * 86400.0)])
+def test_durations(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize('text', ['', '2', 'h', '0h', '-1h', '31d', '2 hours', '1h30m', '1e3s'])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ValueError):
+        duration(text)

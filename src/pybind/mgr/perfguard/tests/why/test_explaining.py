@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`perfguard why` through the loop: what OSDs are asked, and what is made of their answers."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
+
+import pytest
+
+from perfguard.cluster.types import OsdPlace, Readings
+from perfguard.errors import Code, Refused
+from perfguard.rebalance.types import Flight
+from perfguard.why.answer import Why, parsed
+from perfguard.why.controller import PATIENCE_SECONDS
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import Driver
+
+
+class AskedCluster(FakeCluster):
+    """Its OSDs answer the questions of `why` a tick after they were asked."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.silent: Set[int] = set()
+        self.waiting: Dict[str, List[str]] = {'local': [], 'remote': []}
+        self._asked: Dict[str, Dict[int, Tuple[float, Any]]] = {}
+        self.questions = 0
+
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+        for osd in osds:
+            if osd not in self.silent:
+                self.questions += 1
+                self._asked.setdefault(topic, {})[osd] = (self.now, self._reply(command))
+
+    def answers(self, topic: str) -> Dict[int, Any]:
+        due = {osd: reply for osd, (asked, reply) in self._asked.get(topic, {}).items()
+               if self.now > asked}
+        for osd in due:
+            del self._asked[topic][osd]
+        return due
+
+    def _reply(self, command: Mapping[str, Any]) -> Any:
+        if command['prefix'] == 'query':
+            pg = self.pg[command['pgid']]
+            state = 'active+clean' if pg.temp is None else 'active+remapped+backfill_wait'
+            return {'state': state, 'info': {'pgid': command['pgid'] + 's0'}}
+        if command['prefix'] == 'config get':
+            return {command['var']: 'wpq'}
+        return {kind + '_reservations': {
+            'max_allowed': 1, 'queues': [{'items': [{'item': pgid} for pgid in pgids]}],
+            'in_progress': [{'item': '1.f'}]} for kind, pgids in self.waiting.items()}
+
+
+def explain(driver: Driver, what: str, turns: int = 20) -> Any:
+    pending = driver.loop.requests.submit(Why(what))
+    for _ in range(turns):
+        driver.turn()
+        if pending.refused is not None:
+            raise pending.refused
+        if pending.answer is not None:
+            return pending.answer
+    raise AssertionError('no answer in %d turns' % turns)
+
+
+def flights(driver: Driver) -> Mapping[str, Flight]:
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    return campaign.in_flight
+
+
+def codes(answer: Mapping[str, Any]) -> List[str]:
+    return [row['code'] for row in answer['reasons']]
+
+
+@pytest.mark.parametrize('text', ['', '1', '1.G', 'osd', 'osd.x', 'campaigns', '1.a;', 'osd.1 '])
+def test_what_is_none_of_the_three_is_refused(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parsed(text)
+    assert refused.value.errno == errno.EINVAL
+    assert parsed('1.2f').pgid == '1.2f' and parsed('osd.7').osd == 7
+
+
+@pytest.mark.parametrize('what', ['9.0', '1.ff', 'osd.99'])
+def test_what_does_not_exist(what: str) -> None:
+    with pytest.raises(Refused) as refused:
+        explain(Driver(AskedCluster()), what)
+    assert refused.value.errno == errno.ENOENT
+
+
+def test_a_campaign_from_its_begin_to_its_end() -> None:
+    cluster = AskedCluster(backfill_seconds=60.0)
+    driver = Driver(cluster)
+    assert codes(explain(driver, 'campaign')) == [Code.NO_CAMPAIGN]
+    driver.to_pinned()
+    pgid = sorted(driver.loop.rebalance.pins)[0]
+    assert codes(explain(driver, pgid)) == [Code.AWAITS_START]
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['in_flight'] == 4)
+    waiting = sorted(set(driver.loop.rebalance.pins) - set(flights(driver)))
+    assert Code.CAP_PGS in codes(explain(driver, waiting[0]))
+    flying = sorted(set(cluster.remapped()))[0]
+    assert codes(explain(driver, flying)) == [Code.BACKFILL_WAIT]
+    cluster.waiting['remote'] = [flying]
+    assert codes(explain(driver, flying)) == [Code.REMOTE_RESERVATION]
+    cluster.waiting['local'] = [flying]
+    assert codes(explain(driver, flying)) == [Code.LOCAL_RESERVATION]
+    cluster.flags.add('nobackfill')
+    assert codes(explain(driver, flying)) == [Code.FOREIGN_FLAG, Code.LOCAL_RESERVATION]
+    cluster.flags.discard('nobackfill')
+    driver.ask('pause')
+    driver.run_to('HOLDING')
+    assert codes(explain(driver, waiting[0]))[0] == Code.PAUSED
+    answer = explain(driver, 'campaign')
+    assert codes(answer)[0] == Code.PAUSED and Code.CAP_PGS in codes(answer)
+    shares = [row['share'] for row in answer['reasons']]
+    assert answer['reasons'][0]['evidence']['now'] and abs(sum(shares) - 1.0) < 0.05
+
+
+def test_shares_of_time_survive_a_failover() -> None:
+    driver = Driver(AskedCluster())
+    driver.to_releasing()
+    driver.ask('pause')
+    driver.run(70)
+    before = explain(driver, 'campaign')['reasons'][0]
+    driver.restart()
+    driver.turn()
+    after = explain(driver, 'campaign')['reasons'][0]
+    assert before['code'] == after['code'] == Code.PAUSED
+    assert before['evidence']['seconds'] >= 60.0
+    assert abs(before['evidence']['seconds'] - after['evidence']['seconds']) < 65
+
+
+def test_osds_that_do_not_answer_delay_nothing_else() -> None:
+    cluster = AskedCluster(backfill_seconds=60.0)
+    driver = Driver(cluster)
+    driver.to_releasing()
+    driver.run_until(lambda: len(cluster.remapped()) > 1)
+    flying = sorted(cluster.remapped())[0]
+    primary = cluster.map_view().placements[flying].acting[0]
+    cluster.silent = set(cluster.toys)
+    begin, turned = cluster.now, driver.loop.published.turned
+    answer = explain(driver, flying)
+    assert codes(answer) == [Code.NO_ANSWER]
+    assert primary in answer['reasons'][0]['evidence']['osds']
+    assert cluster.now - begin <= PATIENCE_SECONDS + 2 and driver.loop.published.turned > turned
+
+
+def test_two_who_ask_at_a_time_are_answered_in_turn() -> None:
+    cluster = AskedCluster(backfill_seconds=60.0)
+    driver = Driver(cluster)
+    driver.to_releasing()
+    driver.run_until(lambda: len(cluster.remapped()) > 1)
+    first, second = sorted(cluster.remapped())[:2]
+    pending = [driver.loop.requests.submit(Why(pgid)) for pgid in (first, second, first)]
+    driver.run(12)
+    assert [each.answer and each.answer['object'] for each in pending] == [first, second, first]
+    assert not driver.loop.requests.holding
+
+
+def test_a_fenced_mgr_still_explains() -> None:
+    """It changes nothing, so whose journal it is does not matter."""
+    driver = Driver(AskedCluster())
+    driver.to_pinned()
+    questions = driver.cluster.read_back
+    assert codes(explain(driver, sorted(driver.loop.rebalance.pins)[0])) == [Code.AWAITS_START]
+    assert driver.cluster.read_back == questions
+
+
+def test_an_osd() -> None:
+    cluster = AskedCluster(backfill_seconds=60.0)
+    cluster.read = replace(Readings(60.0, {}, (), {
+        osd: OsdPlace(osd, 'h%d' % osd, 'default', 'hdd') for osd in range(11)}))
+    driver = Driver(cluster)
+    assert codes(explain(driver, 'osd.0')) == [Code.NOT_SLOW]
+    driver.to_releasing()
+    flight = next(iter(flights(driver).values()))
+    answer = explain(driver, 'osd.%d' % flight.targets[0])
+    assert codes(answer) == [Code.IN_FLIGHT]
+    assert list(answer['reasons'][0]['evidence']) == ['target']
+    cluster.slow_daemons = {'osd.3': 2}
+    assert codes(explain(driver, 'osd.3'))[0] == Code.SLOW_OPS
+    cluster.take_down(4)
+    assert codes(explain(driver, 'osd.4'))[0] == Code.OSD_DOWN

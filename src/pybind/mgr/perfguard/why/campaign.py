@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What limits the campaign: now, and by the share of its time. Pure."""
+from typing import Dict, List, Optional, Sequence
+
+from ..errors import Code, Reason
+from ..rebalance.limits import shares
+from ..rebalance.types import Campaign
+from .answer import Cause, passed_on
+
+#: Shares below this are left out, but for what limits it now.
+LEAST_SHARE = 0.001
+
+
+def causes(campaign: Optional[Campaign], reasons: Sequence[Reason]) -> List[Cause]:
+    """What limits it now first, then what has limited it, by share of time; never empty."""
+    if campaign is None:
+        return [passed_on(reason) for reason in reasons] or [
+            Cause(Code.NO_CAMPAIGN, 'no campaign is active')]
+    share, seconds = shares(campaign.limits), campaign.limits.seconds
+    texts = _texts(reasons)
+    now = campaign.limits.now if campaign.active else ''
+    ordered = sorted(share, key=lambda code: (code != now, -share[code], code))
+    found = [Cause(code, texts.get(code, _past(code)), {
+        'now': code == now, 'seconds': round(seconds[code], 1)}, round(share[code], 4))
+        for code in ordered if code == now or share[code] >= LEAST_SHARE]
+    rest = [passed_on(reason, now=True) for reason in reasons if reason.code not in share]
+    return found + rest or [Cause(Code.NO_CAMPAIGN, 'nothing has limited campaign %d yet'
+                                  % campaign.id)]
+
+
+def _texts(reasons: Sequence[Reason]) -> Dict[str, str]:
+    """By code; of several with the same code the first."""
+    found: Dict[str, str] = {}
+    for reason in reasons:
+        found.setdefault(reason.code, reason.text)
+    return found
+
+
+def _past(code: str) -> str:
+    return _WORDS.get(code, 'it was limited by %s' % code)
+
+
+#: What is no reason of a turn, or not of this one.
+_WORDS = {
+    Code.NO_LIMIT: 'releasing without waiting for anything',
+    Code.IN_FLIGHT: 'waiting for the last PGs in flight',
+    Code.CAP_PGS: 'as many PGs as max_pgs_in_flight were in flight',
+    Code.CAP_BACKFILLS: 'OSDs, hosts or failure domains were at their limits (max_backfills_*)',
+    Code.PAUSED: 'it was paused by the operator',
+    Code.WINDOW_CLOSED: 'the time window (begin_time to end_time) was closed',
+    Code.LATENCY: 'client latency was over its limit',
+    Code.HALTED: 'all movement was halted because of client latency',
+    Code.STALL_SHARE: 'it waited between releases (stall_share)',
+    Code.PEERING: 'it waited for PGs to peer',
+    Code.BATCH: 'it waited for further PGs to share OSDMap epochs with',
+}

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Answers `perfguard why`: from what the loop knows, and from what a PG's OSDs say of it.
+
+The loop asks the OSDs and does not wait for them: the order is held until they have answered, or
+for PATIENCE_SECONDS. One PG is asked about at a time.
+"""
+import errno
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, FrozenSet, Mapping, Optional, Tuple
+
+from ..cluster.ports import Cluster
+from ..cluster.types import NO_OSD, PgCounts, Placement
+from ..errors import Reason, Refused
+from ..observation import Observation
+from ..options import Options
+from ..rebalance.gate import gate
+from ..rebalance.moves import Move
+from ..rebalance.turn import Turn
+from ..rebalance.types import Campaign, PinRecord
+from ..watch.controller import Watched
+from . import campaign as limits, osds, pgs
+from .answer import Why, as_json
+from .pg_state import PgAnswers, Reservations, option_of, reservations, state_of
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+#: For so long the answers of OSDs are waited for.
+PATIENCE_SECONDS = 8.0
+#: Options of the primary that slow its backfills down, beside its reservations.
+OPTIONS = ('osd_op_queue', 'osd_mclock_profile')
+QUERY = 'why query'
+RESERVATIONS = 'why reservations'
+_OPTION = 'why option %s'
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the loop knows in this turn."""
+    seen: Observation
+    options: Options
+    campaign: Optional[Campaign]
+    pins: Mapping[str, PinRecord]
+    moves: Mapping[str, Move]
+    #: Of the campaign's last turn.
+    reasons: Tuple[Reason, ...]
+    watched: Watched
+
+
+@dataclass
+class _Inquiry:
+    """What the OSDs of one PG are asked, and have answered."""
+    #: The pending order that it is for.
+    of: Any
+    pgid: str
+    primary: int
+    osds: FrozenSet[int]
+    until: float
+    state: FrozenSet[str] = frozenset()
+    reservations: Dict[int, Reservations] = field(default_factory=dict)
+    options: Dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.state) and not self.osds - set(self.reservations) \
+            and len(self.options) == len(OPTIONS)
+
+    def answers(self) -> PgAnswers:
+        silent = set(self.osds) - set(self.reservations)
+        if not self.state:
+            silent.add(self.primary)
+        return PgAnswers(self.state, dict(self.reservations), dict(self.options),
+                         tuple(sorted(silent)))
+
+
+class Explaining:
+    """For the loop's thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._open: Optional[_Inquiry] = None
+
+    def carry_out(self, pending: Any, sight: Sight) -> Optional[Json]:
+        """The answer; None: not yet. Raises Refused."""
+        order: Why = pending.order
+        if order.osd is not None:
+            return as_json(order, osds.causes(_osd_case(order.osd, sight)))
+        if order.pgid is None:
+            return as_json(order, limits.causes(sight.campaign, sight.reasons))
+        place = sight.seen.placement(order.pgid)
+        if place is None:
+            raise Refused(errno.ENOENT, 'PG %s does not exist' % order.pgid)
+        answers = self._answers(pending, order.pgid, place, sight.seen.now)
+        if answers is None:
+            return None
+        return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, sight)))
+
+    def _answers(self, pending: Any, pgid: str, place: Placement,
+                 now: float) -> Optional[PgAnswers]:
+        if self._open is not None and self._open.of is not pending and now < self._open.until:
+            self._collect(self._open)
+            return None  # another PG's turn
+        if self._open is None or self._open.of is not pending:
+            self._open = self._begin(pending, pgid, place, now)
+        self._collect(self._open)
+        if not self._open.complete and now < self._open.until:
+            return None
+        found, self._open = self._open, None
+        return found.answers()
+
+    def _begin(self, pending: Any, pgid: str, place: Placement, now: float) -> _Inquiry:
+        serving = [osd for osd in place.acting if osd != NO_OSD]
+        if not serving:
+            return _Inquiry(pending, pgid, -1, frozenset(), now)
+        primary = serving[0]
+        targets = {osd for osd in place.up if osd not in place.acting and osd != NO_OSD}
+        asked = frozenset({primary, *targets})
+        for topic in (QUERY, RESERVATIONS, *(_OPTION % name for name in OPTIONS)):
+            self._cluster.answers(topic)  # of earlier inquiries
+        # To the primary by its own name, as cluster.osd_commands does.
+        self._cluster.ask(QUERY, [primary], {'prefix': 'query', 'pgid': pgid})
+        self._cluster.ask(RESERVATIONS, asked, {'prefix': 'dump_recovery_reservations'})
+        for name in OPTIONS:
+            self._cluster.ask(_OPTION % name, [primary], {'prefix': 'config get', 'var': name})
+        return _Inquiry(pending, pgid, primary, asked, now + PATIENCE_SECONDS)
+
+    def _collect(self, inquiry: _Inquiry) -> None:
+        for osd, answer in self._cluster.answers(QUERY).items():
+            found = _read(osd, lambda: state_of(inquiry.pgid, answer))
+            if found is not None and osd == inquiry.primary:
+                inquiry.state = found
+        for osd, answer in self._cluster.answers(RESERVATIONS).items():
+            queues = _read(osd, lambda: reservations(answer))
+            if queues is not None and osd in inquiry.osds:
+                inquiry.reservations[osd] = queues
+        for name in OPTIONS:
+            for osd, answer in self._cluster.answers(_OPTION % name).items():
+                if osd == inquiry.primary:
+                    inquiry.options.update(_read(osd, lambda: option_of(answer, name)) or {})
+
+
+def _read(osd: int, parse: Callable[[], Any]) -> Any:
+    """None where an OSD answers what no release is known to answer."""
+    try:
+        return parse()
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        log.warning('osd.%d: cannot read its answer: %r', osd, error)
+        return None
+
+
+def _osd_case(osd_id: int, sight: Sight) -> osds.OsdCase:
+    osd = sight.seen.osdmap.osds.get(osd_id)
+    if osd is None:
+        raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd_id)
+    suspects = sight.watched.laggy.get('suspects', ())
+    return osds.OsdCase(
+        osd, next((row for row in sight.watched.osds if row['osd'] == osd_id), None),
+        next((row for row in suspects if row['osd'] == osd_id), None),
+        sight.seen.osd_counts.get(osd_id, PgCounts()), sight.seen.signals, sight.campaign)
+
+
+def _pg_case(pgid: str, place: Placement, answers: PgAnswers, sight: Sight) -> pgs.PgCase:
+    seen, campaign = sight.seen, sight.campaign
+    pin, move = sight.pins.get(pgid), sight.moves.get(pgid)
+    flags = {} if campaign is None else campaign.holds.flags
+    found = pgs.PgCase(
+        pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
+        frozenset(flags) | seen.own_flags, campaign, sight.reasons, pin, move, answers=answers)
+    if campaign is None or pin is None or move is None:
+        return found
+    turn = Turn(campaign, sight.pins, sight.moves, seen, sight.options)
+    return replace(found, gate=gate(turn, move))

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Why an OSD is slow. Pure: from what the watch has found and what the campaign moves."""
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ..cluster.types import Osd, PgCounts, Signals
+from ..errors import Code
+from ..rebalance.types import Campaign, Flight
+from ..tables import pgs, plural
+from .answer import Cause
+
+Json = Mapping[str, Any]
+
+#: Time to answer a heartbeat from which on the network is named, in ms; what Ceph itself warns of
+#: is 1,000 (mon_warn_on_slow_ping_time).
+SLOW_PING_MS = 100.0
+#: PGs that an evidence names.
+NAMED = 10
+
+
+@dataclass(frozen=True)
+class OsdCase:
+    osd: Osd
+    #: Its row of `perfguard osds`; None: it has not reported yet.
+    row: Optional[Json] = None
+    #: Its suspicion as the cause of laggy PGs, as in `perfguard laggy`.
+    suspect: Optional[Json] = None
+    counts: PgCounts = PgCounts()
+    signals: Signals = Signals(PgCounts())
+    campaign: Optional[Campaign] = None
+    #: What else the watch knows of the cause, the most likely first.
+    found: Tuple[Cause, ...] = field(default=())
+
+
+def causes(case: OsdCase) -> List[Cause]:
+    """The most decisive first; never empty."""
+    found = [*_state(case), *case.found, *_watched(case), *_busy(case)]
+    return found or [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
+                           _figures(case))]
+
+
+def _state(case: OsdCase) -> List[Cause]:
+    osd = case.osd
+    if osd.destroyed or not osd.up:
+        return [Cause(Code.OSD_DOWN, 'osd.%d is %s' % (
+            osd.id, 'destroyed' if osd.destroyed else 'down'), {'in': osd.reweight > 0})]
+    if case.row is None:
+        return [Cause(Code.NO_READINGS, 'osd.%d has not reported yet' % osd.id)]
+    silent = case.row.get('silent_seconds')
+    if silent:
+        return [Cause(Code.NO_ANSWER, 'osd.%d has not reported for %d s' % (osd.id, silent),
+                      {'silent_seconds': silent})]
+    return []
+
+
+def _watched(case: OsdCase) -> List[Cause]:
+    row = case.row or {}
+    found = []
+    if row.get('slow'):
+        found.append(Cause('PERFGUARD_SLOW_OSD', row['why'], _figures(case)))
+    if row.get('chronic'):
+        found.append(Cause(Code.SLOW_AGAIN, row['chronic']['why'], dict(row['chronic'])))
+    if case.suspect is not None:
+        found.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect['why'], {
+            'score': case.suspect['score'], 'advice': case.suspect['advice']}))
+    ping = row.get('ping_ms')
+    if ping is not None and ping >= SLOW_PING_MS:
+        found.append(Cause(Code.SLOW_PING, 'it answers heartbeats after %.0f ms' % ping,
+                           {'ping_ms': ping}))
+    slow_ops = case.signals.slow_daemons.get('osd.%d' % case.osd.id, 0)
+    if slow_ops:
+        found.append(Cause(Code.SLOW_OPS, 'it reports %s' % plural(slow_ops, 'slow operation'),
+                           {'slow_ops': slow_ops}))
+    return found
+
+
+def _busy(case: OsdCase) -> List[Cause]:
+    """What it does besides the work of clients."""
+    counts, found = case.counts, []
+    moving = _moving(case)
+    if any(moving.values()):
+        text = ', '.join('%d as %s' % (len(pgids), role) for role, pgids in moving.items()
+                         if pgids)
+        found.append(Cause(Code.IN_FLIGHT, 'PGs in flight burden it: %s' % text, {
+            role: pgids[:NAMED] for role, pgids in moving.items() if pgids}))
+    for code, number, text in (
+            (Code.DEGRADED, counts.recovering, 'recovers'),
+            (Code.BACKFILLING, counts.backfilling, 'backfills'),
+            (Code.SCRUB, counts.deep_scrubbing, 'deep-scrubs')):
+        if number:
+            found.append(Cause(code, 'it %s %s' % (text, pgs(number)), {'pgs': number}))
+    if case.osd.fullness:
+        found.append(Cause(Code.TARGET_FULL, 'it is %s' % case.osd.fullness,
+                           {'fullness': case.osd.fullness}))
+    return found
+
+
+def _moving(case: OsdCase) -> Dict[str, List[str]]:
+    """PGs in flight by what the OSD is to them."""
+    found: Dict[str, List[str]] = {'source': [], 'target': [], 'primary': []}
+    if case.campaign is None or not case.campaign.active:
+        return found
+    for pgid, flight in sorted(case.campaign.in_flight.items()):
+        for role in _roles(case.osd.id, flight):
+            found[role].append(pgid)
+    return found
+
+
+def _roles(osd: int, flight: Flight) -> List[str]:
+    roles = [('source', (*flight.sources, *flight.readers)), ('target', flight.targets),
+             ('primary', (flight.primary,))]
+    return [role for role, osds in roles if osd in osds]
+
+
+def _figures(case: OsdCase) -> Dict[str, Any]:
+    return {key: (case.row or {}).get(key) for key in (
+        'score', 'read_ms', 'write_ms', 'store_ms', 'ping_ms', 'since')}

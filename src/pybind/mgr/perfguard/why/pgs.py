@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Why a PG does not move. Pure: from what the loop knows of it and what its OSDs answer."""
+from dataclasses import dataclass
+from typing import AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+
+from ..cluster.types import NO_OSD, Osd, Placement
+from ..errors import Code, Reason
+from ..rebalance.gate import Gate
+from ..rebalance.moves import Move, Obstacle
+from ..rebalance.types import Campaign, Flight, Phase, PinRecord
+from ..watch.stop_conditions import osds_text
+from .answer import Cause, passed_on
+from .pg_state import PgAnswers, Queue
+
+#: Flags that stop backfill; norebalance only that of PGs that are not degraded.
+STOPPING_FLAGS = ('nobackfill', 'norebalance')
+#: PGs that an evidence names.
+NAMED = 5
+#: Reasons of a turn that concern every PG that is still to be released.
+_OF_ALL = frozenset({
+    Code.PEERING, Code.BATCH, Code.SETTINGS, Code.NO_GOALS, Code.CONFIRMING, Code.NOT_STORED,
+    Code.OUTLOOK, Code.BACKFILL_TOOFULL})
+
+
+@dataclass(frozen=True)
+class PgCase:
+    pgid: str
+    place: Placement
+    remapped: bool
+    osds: Mapping[int, Osd]
+    #: Of the OSDMap, and those of them that perfguard has set.
+    flags: FrozenSet[str] = frozenset()
+    own_flags: FrozenSet[str] = frozenset()
+    campaign: Optional[Campaign] = None
+    #: The reasons of the campaign's last turn.
+    reasons: Tuple[Reason, ...] = ()
+    pin: Optional[PinRecord] = None
+    #: The move that its release would make.
+    move: Optional[Move] = None
+    gate: Gate = Gate()
+    answers: PgAnswers = PgAnswers()
+
+    @property
+    def flight(self) -> Optional[Flight]:
+        return None if self.campaign is None else self.campaign.in_flight.get(self.pgid)
+
+    @property
+    def primary(self) -> int:
+        return next((osd for osd in self.place.acting if osd != NO_OSD), -1)
+
+    @property
+    def targets(self) -> Tuple[int, ...]:
+        """OSDs that are to receive it."""
+        return tuple(osd for osd in self.place.up
+                     if osd not in self.place.acting and osd != NO_OSD)
+
+
+def causes(case: PgCase) -> List[Cause]:
+    """Why the PG does not move, the most decisive cause first; never empty."""
+    campaign = case.campaign
+    if case.flight is not None or case.remapped:
+        return _on_its_way(case)
+    if campaign is not None and campaign.open and case.pin is not None:
+        return _held_back(case, campaign, case.pin) + _condition(case)
+    return _condition(case) or [Cause(
+        Code.IN_PLACE, 'the PG is where CRUSH and its upmaps place it: there is nothing to move',
+        {'up': list(case.place.up)})]
+
+
+# ---- pinned, and not released yet
+
+def _held_back(case: PgCase, campaign: Campaign, pin: PinRecord) -> List[Cause]:
+    evidence = {'phase': campaign.phase.value, 'campaign': campaign.id}
+    if case.pgid in campaign.pinning:
+        return [Cause(Code.PINS_SENT, 'its pin is not in the OSDMap yet', evidence)]
+    if pin.stays:
+        return [Cause(Code.KEPT, 'it stays where it is by an ordinary upmap, because the balance '
+                      'requires it there', {**evidence, 'upmap': _entry(pin)})]
+    if campaign.phase not in (Phase.RELEASING, Phase.HOLDING):
+        return [passed_on(reason, **evidence) for reason in case.reasons] or [Cause(
+            Code.PINNED, 'it is pinned, and campaign %d is %s' % (campaign.id,
+                                                                  campaign.phase.value), evidence)]
+    if campaign.phase is Phase.HOLDING:
+        return [passed_on(reason, **evidence) for reason in case.reasons]
+    return _queued(case, campaign)
+
+
+def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
+    """Releases go on, but not of this PG yet."""
+    gate = case.gate
+    found = [passed_on(stop) for stop in gate.stops]
+    for code, text, osds in ((Code.TARGET_DOWN, 'down', gate.down),
+                             (Code.TARGET_FULL, 'too full', gate.full)):
+        if osds:
+            found.append(Cause(code, 'its target is %s: %s' % (text, osds_text(osds)),
+                               {'osds': sorted(osds)}))
+    if gate.pace is not None:
+        found.append(passed_on(gate.pace, in_flight=len(campaign.in_flight)))
+    found += [_capped(obstacle) for obstacle in gate.obstacles]
+    if not gate.affordable:
+        found.append(Cause(Code.STALL_SHARE, 'the pool waits a few seconds between releases '
+                           '(stall_share)', {'option': 'stall_share'}))
+    if case.move is not None and not case.move.known and campaign.in_flight:
+        found.append(Cause(Code.GOES_ALONE, 'where it goes shows only once it is released, so it '
+                           'is released alone', {'in_flight': len(campaign.in_flight)}))
+    found += [passed_on(reason) for reason in case.reasons if reason.code in _OF_ALL]
+    return found or [Cause(Code.NEXT, 'nothing speaks against it: PGs with less loaded OSDs are '
+                           'released first', {'in_flight': len(campaign.in_flight)})]
+
+
+def _capped(obstacle: Obstacle) -> Cause:
+    place = ' of ' + obstacle.where if obstacle.where else ''
+    return Cause(obstacle.code, '%s%s is at its limit: %d of %d' % (
+        obstacle.option, place, obstacle.used, obstacle.limit), {
+            'option': obstacle.option, 'where': obstacle.where, 'used': obstacle.used,
+            'limit': obstacle.limit})
+
+
+def _entry(pin: PinRecord) -> Dict[str, object]:
+    return {'items': [list(pair) for pair in pin.entry.items],
+            'vector': None if pin.entry.vector is None else list(pin.entry.vector)}
+
+
+# ---- released, or remapped and pinned by nobody
+
+def _on_its_way(case: PgCase) -> List[Cause]:
+    flight = case.flight
+    if flight is not None and flight.confirmed is None:
+        return [Cause(Code.RELEASE_SENT, 'its release was sent and is not in the OSDMap yet',
+                      {'sent': flight.sent})]
+    # What stops or explains the backfill; the campaign's part of it comes last.
+    return [*_flags(case), *_of_backfill(case), *_condition(case), *_unpinned(case)] or [
+        _silent(case)]
+
+
+def _flags(case: PgCase) -> List[Cause]:
+    if 'degraded' in case.answers.state:
+        return []
+    found = []
+    for flag in STOPPING_FLAGS:
+        if flag in case.flags and flag in case.own_flags:
+            found += [passed_on(reason, flag=flag) for reason in case.reasons] or [Cause(
+                Code.OWN_FLAG, 'perfguard has set %s' % flag, {'flag': flag})]
+        elif flag in case.flags:
+            found.append(Cause(Code.FOREIGN_FLAG, '%s is set, but not by perfguard: "ceph osd '
+                               'unset %s"' % (flag, flag), {'flag': flag}))
+    return found
+
+
+def _of_backfill(case: PgCase) -> List[Cause]:
+    state = case.answers.state
+    if 'backfill_toofull' in state:
+        return [Cause(Code.BACKFILL_TOOFULL, 'too full for backfill: %s' % (
+            osds_text(_full(case)) or 'a target'), {
+                'targets': list(case.targets), 'full': sorted(_full(case))})]
+    if 'backfill_wait' in state:
+        return _reservation(case)
+    if 'backfilling' in state:
+        return [*_slowed(case), Cause(Code.BACKFILLING, 'it is moving', {
+            'targets': list(case.targets)})]
+    return []
+
+
+def _full(case: PgCase) -> AbstractSet[int]:
+    return {osd for osd in case.targets if osd in case.osds and case.osds[osd].fullness}
+
+
+def _reservation(case: PgCase) -> List[Cause]:
+    """A backfill holds one local reservation on the primary, and one remote on each target."""
+    known = case.answers.reservations
+    if case.primary in known and case.pgid in known[case.primary].local.waiting:
+        return [_waits(Code.LOCAL_RESERVATION, 'local', case.primary,
+                       known[case.primary].local)]
+    found = [_waits(Code.REMOTE_RESERVATION, 'remote', osd, known[osd].remote)
+             for osd in case.targets if osd in known and case.pgid in known[osd].remote.waiting]
+    return found or [Cause(Code.BACKFILL_WAIT, 'it waits for a backfill reservation; which one is '
+                           'not known', {'primary': case.primary, 'targets': list(case.targets),
+                                         'silent': list(case.answers.silent)})]
+
+
+def _waits(code: str, kind: str, osd: int, queue: Queue) -> Cause:
+    return Cause(code, 'it waits for the %s backfill reservation of osd.%d, which allows %d '
+                 '(osd_max_backfills): %s' % (kind, osd, queue.most, _listed(queue.granted)), {
+                     'osd': osd, 'limit': queue.most, 'granted': list(queue.granted),
+                     'waiting': len(queue.waiting)})
+
+
+def _listed(pgids: Iterable[str]) -> str:
+    names = list(pgids)
+    if not names:
+        return 'none is granted'
+    more = ' and %d more' % (len(names) - NAMED) if len(names) > NAMED else ''
+    return 'granted to PG %s%s' % (', '.join(names[:NAMED]), more)
+
+
+def _slowed(case: PgCase) -> List[Cause]:
+    options = case.answers.options
+    if options.get('osd_op_queue') == 'mclock_scheduler' \
+            and options.get('osd_mclock_profile') == 'high_client_ops':
+        return [Cause(Code.MCLOCK, 'osd_mclock_profile of osd.%d is high_client_ops, which leaves '
+                      'little to backfill' % case.primary, {'osd': case.primary, **options})]
+    return []
+
+
+def _condition(case: PgCase) -> List[Cause]:
+    """What the PG's own state says, whoever placed it."""
+    state, found = case.answers.state, []
+    evidence = {'state': '+'.join(sorted(state)), 'acting': list(case.place.acting)}
+    if state & {'peering', 'activating', 'creating'}:
+        found.append(Cause(Code.PEERING, 'it is peering', evidence))
+    elif state and 'active' not in state:
+        found.append(Cause(Code.INACTIVE, 'it is not active: %s' % evidence['state'], evidence))
+    if 'degraded' in state or 'undersized' in state:
+        found.append(Cause(Code.DEGRADED, 'it is degraded, and recovery goes first', evidence))
+    if 'laggy' in state:
+        found.append(Cause(Code.LAGGY, 'it is laggy: its read lease has expired', evidence))
+    if 'wait' in state:
+        found.append(Cause(Code.LEASES, 'it waits for read leases to expire', evidence))
+    if 'scrubbing' in state:
+        found.append(Cause(Code.SCRUB, 'it is being scrubbed, and the objects that are scrubbed '
+                           'are not copied meanwhile', evidence))
+    return found
+
+
+def _unpinned(case: PgCase) -> List[Cause]:
+    campaign = case.campaign
+    if case.flight is not None or not case.remapped:
+        return []
+    why = None if campaign is None else campaign.unpinnable.get(case.pgid)
+    if campaign is not None and why:
+        return [Cause(Code.UNPINNABLE, 'it cannot be pinned: %s' % why,
+                      {'campaign': campaign.id})]
+    if campaign is not None and campaign.active:
+        return [Cause(Code.UNPINNED, 'it is remapped and still to be pinned',
+                      {'campaign': campaign.id, 'phase': campaign.phase.value})]
+    return [Cause(Code.REMAPPED, 'it is remapped, and no campaign holds it',
+                  {'up': list(case.place.up), 'acting': list(case.place.acting)})]
+
+
+def _silent(case: PgCase) -> Cause:
+    if case.answers.silent:
+        return Cause(Code.NO_ANSWER, '%s did not answer in time' % osds_text(case.answers.silent),
+                     {'osds': list(case.answers.silent)})
+    return Cause(Code.ARRIVING, 'its backfill has not begun, or has just ended',
+                 {'state': '+'.join(sorted(case.answers.state))})
