@@ -3,8 +3,8 @@
 
 One rule for all of it. The value that was found and the one to put are journalled before a command
 is sent. The command is sent again until the cluster shows its value. A value that is neither found
-nor put is somebody else's, and so is each change after ours was seen: it is left alone, and nothing
-is given back over it. Values are text; None: not set.
+nor put belongs to others, and so does each change after ours was seen: it is left alone, also when
+the rest is given back. Values are text; None: not set.
 """
 import shlex
 from dataclasses import asdict, dataclass, replace
@@ -69,7 +69,7 @@ class HoldStep(NamedTuple):
     held: Optional[Held]
     #: Send a command: for `put` when it is held, for `found` when it is given back.
     send: bool = False
-    #: Somebody else has changed it.
+    #: Others have changed it.
     theirs: bool = False
 
 

@@ -308,7 +308,7 @@ def found(store: Store, lost: Sequence[str]) -> Tuple[List[str], List[str]]:
 
 
 def found_earlier(store: Store) -> List[str]:
-    """What mgrs before this one have lost, and nobody has acknowledged with a new campaign."""
+    """What mgrs before this one have lost and no new campaign has acknowledged."""
     names = [name for name in store.lost_earlier() if name.split('/')[0] not in RECORDS]
     texts = ['a previous mgr could not read %s; set aside as damaged/%s' % (
         name, name) for name in names]

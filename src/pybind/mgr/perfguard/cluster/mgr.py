@@ -167,7 +167,7 @@ class MgrCluster:
         return float(self._mgr.get_ceph_option('mgr_stats_period'))
 
     def balancer_active(self) -> Optional[str]:
-        """"true", "false", or None where nobody set it."""
+        """"true", "false", or None where it is not set."""
         value = self._mgr.get_module_option_ex('balancer', 'active')
         return None if value is None else str(value).lower()
 
@@ -265,7 +265,7 @@ class MgrCluster:
         return str(self._mgr.get_ceph_conf_path()), hosts
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
-        """Send OSDs a command that nobody waits for; see Asking."""
+        """Send OSDs a command without waiting for the answers; see Asking."""
         self._asking.ask(topic, osds, command)
 
     def asked(self, topic: str) -> Set[int]:

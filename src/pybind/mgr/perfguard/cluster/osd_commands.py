@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Commands to OSDs that nobody waits for: an OSD that hangs must not stop the loop."""
+"""Commands to OSDs. Nothing waits for the answers: an OSD that hangs must not stop the loop."""
 import json
 import logging
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 60.0
 
 
-class Answer(NamedTuple):
+class OsdAnswer(NamedTuple):
     osd: int
     #: When it was asked, by the clock of Asking.
     asked: float
@@ -46,12 +46,12 @@ class Asking:
         """OSDs that owe an answer."""
         return {osd for open_topic, osd in self._open if open_topic == topic}
 
-    def answers(self, topic: str, parse: Callable[[str], Any]) -> List[Answer]:
+    def answers(self, topic: str, parse: Callable[[str], Any]) -> List[OsdAnswer]:
         """What has come in since the last call; refusals and late answers are dropped.
 
         So is what `parse` cannot make sense of, with a line in the log.
         """
-        found: List[Answer] = []
+        found: List[OsdAnswer] = []
         now = self._clock()
         for key, (asked, result) in list(self._open.items()):
             if key[0] != topic:
@@ -61,7 +61,7 @@ class Asking:
                 if result.r != 0:
                     continue
                 try:
-                    found.append(Answer(key[1], asked, parse(result.outb)))
+                    found.append(OsdAnswer(key[1], asked, parse(result.outb)))
                 except (ArithmeticError, AttributeError, LookupError, TypeError,
                         ValueError) as error:
                     log.warning('osd.%d: cannot read %s: %r', key[1], topic,
@@ -71,7 +71,7 @@ class Asking:
         return found
 
 
-# ---- Single questions to OSDs that nobody waits for: one that hangs must not stop the loop
+# ---- Single questions to OSDs
 
 #: Seconds for which an answer serves without being asked for again, and after which it is old.
 FRESH_SECONDS = 5.0

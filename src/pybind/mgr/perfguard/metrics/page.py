@@ -157,7 +157,7 @@ CUSTOM = 'custom'
 class Measurement(NamedTuple):
     """One direction of one job, in the median of its repetitions."""
     labels: str
-    #: Zeros where nobody measures it, as in the bench of an OSD's store.
+    #: Zeros where it is not measured, as in the bench of an OSD's store.
     latency: float
     p99: float
     ops: float

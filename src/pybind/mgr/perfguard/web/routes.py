@@ -22,14 +22,14 @@ class BadField(PerfguardError):
 
 class Field(NamedTuple):
     name: str
-    kind: 'Kind'
+    kind: 'FieldKind'
     about: str
     required: bool = False
     #: Parameter of the handler, where it has another name.
     parameter: str = ''
 
 
-class Kind(NamedTuple):
+class FieldKind(NamedTuple):
     """What a field may hold. `take` gets a value of JSON, or the text of a path or query."""
     #: As the dashboard's documentation wants it.
     documented: Any
@@ -104,13 +104,13 @@ def _joined(name: str, value: Any) -> str:
     return ' '.join(_words(name, value))
 
 
-TEXT = Kind(str, _text)
-STRING = Kind(str, _string)
-INTEGER = Kind(int, _integer)
-NUMBER = Kind(float, _number)
-BOOLEAN = Kind(bool, _boolean)
-WORDS = Kind([str], _words)
-JOINED = Kind([str], _joined)
+TEXT = FieldKind(str, _text)
+STRING = FieldKind(str, _string)
+INTEGER = FieldKind(int, _integer)
+NUMBER = FieldKind(float, _number)
+BOOLEAN = FieldKind(bool, _boolean)
+WORDS = FieldKind([str], _words)
+JOINED = FieldKind([str], _joined)
 
 
 # ---- fields that several routes have
