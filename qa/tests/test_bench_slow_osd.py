@@ -12,7 +12,7 @@ import pytest
 
 from perfguard import tables
 from perfguard.watch.report import exported_json
-from perfguard.watch.series import Point
+from perfguard.watch.series import HistoryPoint
 from qa.bench import recorded
 from qa.bench.bench_slow_osd import chronic_cases
 from qa.bench.detectors import PeerEvaluation
@@ -26,7 +26,7 @@ def row(osd: int) -> Dict[str, object]:
 
 
 def test_an_export_of_the_module_is_a_trace(tmp_path: Path) -> None:
-    points = [Point(1e9 + 5 * beat, 5.0, (500.0, 5e8 * (beat + 1), 0.0, 0.0, 250.0, 5e8))
+    points = [HistoryPoint(1e9 + 5 * beat, 5.0, (500.0, 5e8 * (beat + 1), 0.0, 0.0, 250.0, 5e8))
               for beat in range(4)]
     text = tables.exported(exported_json('cluster', [(row(osd), points) for osd in range(4)]))
     (tmp_path / 'a.csv').write_text(text)

@@ -42,7 +42,7 @@ from .status import Published
 from .store import Journal, Store, found, found_earlier
 from .watch.checks import KINDS
 from .watch.controller import Watching
-from .watch.series import Point
+from .watch.series import HistoryPoint
 from .why.controller import Explaining, Sight
 
 log = logging.getLogger(__name__)
@@ -489,7 +489,7 @@ class Loop:
             self._cluster.cluster_log(
                 event.what + (' (%s)' % event.why if event.why else ''))
 
-    def history_of(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
+    def history_of(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
         return self._watching.history(what, condensed, last)
 

@@ -7,7 +7,7 @@ from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Op
 
 from .. import errors
 from ..advise import standbys
-from ..mitigation.types import Rung, Stage
+from ..mitigation.types import Rung, StepStage
 from ..probe import resources
 from ..probe.records import CANCELLED, RunRecord
 from ..probe.report import Probed
@@ -26,7 +26,7 @@ Found = Dict[str, List[Sample]]
 
 MODES = ('off', 'observe', 'act')
 #: States of rungs that are worth a metric: others are those of rungs that nothing holds.
-STATES = (Stage.HELD.value, Stage.WOULD.value, Stage.UNDOING.value)
+STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.value)
 
 
 def campaign_samples(rebalance: Json, known: Optional[Campaign]) -> Found:

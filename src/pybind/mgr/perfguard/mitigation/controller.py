@@ -21,8 +21,9 @@ from . import ladder, report
 from .ladder import evidence
 from .recovery_options import command_of
 from .report import mitigation_rows
-from .types import (Decision, Evidence, Kind, Need, Policy, Put, Revert, Rung, Seen, Stage, State,
-                    Step, active, state_from_json, state_to_json)
+from .types import (Evidence, LadderDecision, LadderStep, MitigationState, Need, Policy, Put,
+                    Revert, Rung, Seen, SettingKind, StepStage, active, state_from_json,
+                    state_to_json)
 
 Json = Dict[str, Any]
 
@@ -55,8 +56,8 @@ class Mitigated:
     own_options: FrozenSet[str] = frozenset()
     reasons: Tuple[Reason, ...] = ()
     #: Stages of the rungs that are listed, by id.
-    stages: Mapping[int, Stage] = field(default_factory=dict)
-    listing: Json = field(default_factory=lambda: report.listing(State(), 'off', (), 0.0))
+    stages: Mapping[int, StepStage] = field(default_factory=dict)
+    listing: Json = field(default_factory=lambda: report.listing(MitigationState(), 'off', (), 0.0))
 
 
 def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
@@ -69,6 +70,17 @@ def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
 
 
 class Mitigating:
+    """Once every turn of the loop:
+
+    1. Observe: evidence from the watch, and the cluster's settings as they are now.
+    2. Decide: `ladder.decide`, pure. What it needs beside that (configuration database,
+       schedulers, PG states) is looked up, and it is asked again.
+    3. Journal: the new state goes to the store before anything is sent.
+    4. Act: the commands are sent, unless the mons do not have what was journalled.
+    5. Check: some OSDs are asked whether an option is in force; the next turn reads back the rest.
+    6. Publish: why releases stop, borrowed settings, and the listing for commands (`mitigated`).
+    """
+
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
                  kept: Callable[[], bool] = lambda: True) -> None:
         """`kept`: whether the mons have what was journalled."""
@@ -76,7 +88,7 @@ class Mitigating:
         self._store = store
         self._note = note
         self._kept = kept
-        self._state = State()
+        self._state = MitigationState()
         self._saved: Any = None
         self._config_read: Optional[float] = None
         #: When answers were first waited for, by what they are needed for.
@@ -101,7 +113,7 @@ class Mitigating:
         if stage is None:
             raise Refused(errno.ENOENT, 'mitigation %d does not exist (see "mitigation ls")'
                           % request.rung)
-        if stage is not Stage.HELD:
+        if stage is not StepStage.HELD:
             raise Refused(errno.EINVAL, 'mitigation %d is not in force: it is %s'
                           % (request.rung, stage.value))
 
@@ -189,7 +201,7 @@ class Mitigating:
             and NOREBALANCE in campaign.holds.flags,
             campaign_still=campaign is not None and running
             and (campaign.paused or campaign.pace.halted or campaign.phase in STILL_PHASES))
-        holding = any(setting.kind is Kind.CONFIG for step in active(self._state)
+        holding = any(setting.kind is SettingKind.CONFIG for step in active(self._state)
                       for setting in step.settings)
         if holding and not (self._config_read is not None
                             and 0.0 <= now - self._config_read < CONFIG_SECONDS):
@@ -200,7 +212,7 @@ class Mitigating:
         self._config_read = now
         return replace(seen, config=self._cluster.config_entries())
 
-    def _look_up(self, now: float, seen: Seen, view: View, decision: Decision) -> Seen:
+    def _look_up(self, now: float, seen: Seen, view: View, decision: LadderDecision) -> Seen:
         """Read what the decision needs; what has to be asked for is there in a later turn."""
         if Need.CONFIG in decision.needs and self._config_read != now:
             # Once a turn, also where the mons do not answer.
@@ -231,7 +243,7 @@ class Mitigating:
             return None
         return told
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: MitigationState) -> None:
         """The intent goes to the store before anything is sent."""
         if _gist(state) != self._saved:
             self._store.put(DOCUMENT, state_to_json(state))
@@ -254,7 +266,7 @@ class Mitigating:
         """Hold what was put against what some OSDs show: their own ceph.conf wins over it."""
         for step in self._state.steps:
             names = sorted({setting.name for setting in step.settings})
-            if step.rung is not Rung.SLOW or step.stage is not Stage.HELD or not names \
+            if step.rung is not Rung.SLOW or step.stage is not StepStage.HELD or not names \
                     or step.id in self._checked or now - step.since < SETTLE_SECONDS \
                     or not all(setting.seen for setting in step.settings):
                 continue
@@ -263,9 +275,9 @@ class Mitigating:
             if len(told) < len(questions) and now - step.since < 3 * SETTLE_SECONDS:
                 continue
             self._checked[step.id] = None
-            self._tell(step, told)
+            self._note_differences(step, told)
 
-    def _tell(self, step: Step, told: Mapping[Question, str]) -> None:
+    def _note_differences(self, step: LadderStep, told: Mapping[Question, str]) -> None:
         other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
                  for question, value in sorted(told.items())
                  if not any(same_value(value, setting.put) for setting in step.settings
@@ -288,7 +300,7 @@ class Mitigating:
         return Mitigated(
             stops=stops,
             pin_back=frozenset(pgid for step in state.steps
-                               if step.rung is Rung.PIN_BACK and step.stage is Stage.HELD
+                               if step.rung is Rung.PIN_BACK and step.stage is StepStage.HELD
                                for pgid in step.pgs),
             own_flags=ladder.own_flags(state), own_options=ladder.own_options(state),
             reasons=ladder.reasons(state),
@@ -311,6 +323,6 @@ def _primaries(view: View, pgids: FrozenSet[str],
     return found
 
 
-def _gist(state: State) -> State:
+def _gist(state: MitigationState) -> MitigationState:
     """What is worth a write."""
     return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0)

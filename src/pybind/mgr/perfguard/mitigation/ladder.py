@@ -14,15 +14,15 @@ from ..events import Event
 from ..holds import Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
-from .types import (Decision, Evidence, Kind, Need, Policy, Put, Rung, Seen, Setting, Stage, State,
-                    Step)
+from .types import (Evidence, LadderDecision, LadderStep, MitigationState, Need, Policy, Put, Rung,
+                    Seen, Setting, SettingKind, StepStage)
 
 
 def present(setting: Setting, seen: Seen) -> Tuple[bool, Optional[str]]:
     """(whether it is known, its value); None: it is not set."""
-    if setting.kind is Kind.FLAG:
+    if setting.kind is SettingKind.FLAG:
         return True, setting.put if setting.name in seen.flags else None
-    if setting.kind is Kind.AFFINITY:
+    if setting.kind is SettingKind.AFFINITY:
         affinity = seen.affinities.get(int(setting.name))
         # An OSD that is gone has none, and needs none back.
         return True, None if affinity is None else '%g' % affinity
@@ -35,7 +35,7 @@ def present(setting: Setting, seen: Seen) -> Tuple[bool, Optional[str]]:
 
 
 #: Evidence must be gone for so many intervals before the first rung is undone.
-CALM_INTERVALS = 2
+CLEAR_INTERVALS = 2
 #: Seconds until a setting that the cluster does not show counts as refused.
 READBACK_SECONDS = 60.0
 #: Share of the OSDs whose primary affinity may be lowered at the same time, one in any case.
@@ -60,34 +60,35 @@ UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recove
                Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
 
 
-def decide(state: State, evidence: Evidence, seen: Seen, policy: Policy, now: float) -> Decision:
+def decide(state: MitigationState, evidence: Evidence, seen: Seen, policy: Policy,
+           now: float) -> LadderDecision:
     """One turn. Where the decision's `needs` are met, `decide` may be asked again at once."""
-    sheet = _Sheet(state, evidence, seen, policy, now)
-    sheet.keep_time()
-    for step in sheet.state.steps:
-        _unwanted(sheet, step)
-    for step in sheet.state.steps:
-        _follow(sheet, step)
-    if sheet.free:
-        _down(sheet)
-    if sheet.free:
-        _up(sheet)
-    return Decision(sheet.state, tuple(sheet.actions), tuple(sheet.events),
-                    frozenset(sheet.needs))
+    draft = _Draft(state, evidence, seen, policy, now)
+    draft.keep_time()
+    for step in draft.state.steps:
+        _unwanted(draft, step)
+    for step in draft.state.steps:
+        _follow(draft, step)
+    if draft.free:
+        _down(draft)
+    if draft.free:
+        _up(draft)
+    return LadderDecision(draft.state, tuple(draft.actions), tuple(draft.events),
+                          frozenset(draft.needs))
 
 
-def revert(state: State, step_id: int) -> State:
+def revert(state: MitigationState, step_id: int) -> MitigationState:
     """Undo one rung, and leave it alone until the evidence has been gone."""
     return replace(state, steps=tuple(
-        replace(step, stage=Stage.UNDOING, then=Stage.REVERTED)
-        if step.id == step_id and step.stage in (Stage.HELD, Stage.UNDOING) else step
+        replace(step, stage=StepStage.UNDOING, then=StepStage.REVERTED)
+        if step.id == step_id and step.stage in (StepStage.HELD, StepStage.UNDOING) else step
         for step in state.steps))
 
 
-class _Sheet:
-    """Collects a Decision."""
+class _Draft:
+    """Collects a LadderDecision."""
 
-    def __init__(self, state: State, evidence: Evidence, seen: Seen, policy: Policy,
+    def __init__(self, state: MitigationState, evidence: Evidence, seen: Seen, policy: Policy,
                  now: float) -> None:
         self.state, self.evidence, self.seen, self.policy = state, evidence, seen, policy
         self.now = now
@@ -123,24 +124,24 @@ class _Sheet:
         since = self.state.bad_since
         return bool(since) and self.now - since >= self.policy.seconds
 
-    def calm(self) -> bool:
+    def is_clear(self) -> bool:
         since = self.state.clear_since
-        return bool(since) and self.now - since >= CALM_INTERVALS * self.policy.seconds
+        return bool(since) and self.now - since >= CLEAR_INTERVALS * self.policy.seconds
 
-    def put(self, step: Step, **changes: Any) -> None:
+    def put(self, step: LadderStep, **changes: Any) -> None:
         new = replace(step, **changes)
         self.state = replace(self.state, steps=tuple(
             new if each.id == step.id else each for each in self.state.steps))
 
-    def drop(self, step: Step) -> None:
+    def drop(self, step: LadderStep) -> None:
         self.state = replace(self.state, steps=tuple(
             each for each in self.state.steps if each.id != step.id))
 
-    def add(self, rung: Rung, why: str, subject: str = '', **more: Any) -> Step:
+    def add(self, rung: Rung, why: str, subject: str = '', **more: Any) -> LadderStep:
         number = self.state.last_id + 1
         acting = self.policy.mode == 'act'
-        step = Step(number, rung, Stage.HELD if acting else Stage.WOULD, self.now, why, subject,
-                    **more)
+        step = LadderStep(number, rung, StepStage.HELD if acting else StepStage.WOULD, self.now,
+                          why, subject, **more)
         self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number,
                              stepped=self.now)
         return step
@@ -148,7 +149,7 @@ class _Sheet:
     def limit(self, rung: Rung, why: str, subject: str, limit: str) -> None:
         """Take note of what is not done, which is no step of the ladder."""
         number = self.state.last_id + 1
-        step = Step(number, rung, Stage.LIMITED, self.now, why, subject, note=limit)
+        step = LadderStep(number, rung, StepStage.LIMITED, self.now, why, subject, note=limit)
         self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number)
         self.event('%s: not changed' % _name(step), limit)
 
@@ -161,19 +162,19 @@ class _Sheet:
 
 # ---- what is held, and what is being undone
 
-def _follow(sheet: _Sheet, step: Step) -> None:
-    if step.stage is Stage.HELD:
-        _hold(sheet, step)
-    elif step.stage is Stage.UNDOING:
-        _undo(sheet, step)
+def _follow(draft: _Draft, step: LadderStep) -> None:
+    if step.stage is StepStage.HELD:
+        _hold(draft, step)
+    elif step.stage is StepStage.UNDOING:
+        _undo(draft, step)
 
 
-def _hold(sheet: _Sheet, step: Step) -> None:
+def _hold(draft: _Draft, step: LadderStep) -> None:
     settings: List[Setting] = []
     actions: List[Put] = []
     theirs: List[str] = []
     for setting in step.settings:
-        known, value = present(setting, sheet.seen)
+        known, value = present(setting, draft.seen)
         if known:
             held = hold(_held(setting), value)
             if held.theirs:
@@ -182,23 +183,23 @@ def _hold(sheet: _Sheet, step: Step) -> None:
                 actions.append(Put(setting, setting.put))
             setting = _with_held(setting, held.held)
         elif not setting.seen:
-            sheet.needs.add(Need.CONFIG)
+            draft.needs.add(Need.CONFIG)
         settings.append(setting)
     if theirs:
-        sheet.event('%s: given up' % _name(step), 'it was changed outside perfguard: %s; '
+        draft.event('%s: given up' % _name(step), 'it was changed outside perfguard: %s; '
                     'perfguard leaves it alone'
                     % ', '.join(theirs))
-        sheet.put(step, settings=tuple(settings), stage=Stage.UNDOING, then=Stage.GIVEN_UP,
+        draft.put(step, settings=tuple(settings), stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
                   note=', '.join(theirs))
-    elif actions and sheet.now - step.since > READBACK_SECONDS:
-        sheet.event('%s: given up' % _name(step), 'the cluster does not show it after %d s'
+    elif actions and draft.now - step.since > READBACK_SECONDS:
+        draft.event('%s: given up' % _name(step), 'the cluster does not show it after %d s'
                     % READBACK_SECONDS)
-        sheet.put(step, stage=Stage.UNDOING, then=Stage.GIVEN_UP,
+        draft.put(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
                   note='the cluster did not accept it')
     else:
-        sheet.actions += actions
-        moving = tuple(pgid for pgid in step.pgs if pgid in sheet.seen.in_flight)
-        sheet.put(step, settings=tuple(settings), pgs=moving)
+        draft.actions += actions
+        moving = tuple(pgid for pgid in step.pgs if pgid in draft.seen.in_flight)
+        draft.put(step, settings=tuple(settings), pgs=moving)
 
 
 def _held(setting: Setting) -> Held:
@@ -209,145 +210,146 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
     return replace(setting, done=True) if held is None else replace(setting, seen=held.seen)
 
 
-def _undo(sheet: _Sheet, step: Step) -> None:
-    if step.rung is Rung.NOREBALANCE and sheet.seen.campaign_still and step.then is None:
+def _undo(draft: _Draft, step: LadderStep) -> None:
+    if step.rung is Rung.NOREBALANCE and draft.seen.campaign_still and step.then is None:
         # Given back now, data would move until the campaign has set the flag for itself.
-        sheet.put(step, note='kept as long as the campaign also needs it')
+        draft.put(step, note='kept as long as the campaign also needs it')
         return
     settings: List[Setting] = []
     for setting in step.settings:
         if not setting.done:
-            known, value = present(setting, sheet.seen)
+            known, value = present(setting, draft.seen)
             if not known:
-                sheet.needs.add(Need.CONFIG)
+                draft.needs.add(Need.CONFIG)
             else:
                 back = give_back(_held(setting), value)
                 if back.send:
-                    sheet.actions.append(Put(setting, setting.found))
+                    draft.actions.append(Put(setting, setting.found))
                 elif back.theirs:
-                    sheet.event('%s remains unchanged' % setting.text(),
+                    draft.event('%s remains unchanged' % setting.text(),
                                 'it was changed outside perfguard')
                 setting = _with_held(setting, back.held)
         settings.append(setting)
     if not all(setting.done for setting in settings):
-        sheet.put(step, settings=tuple(settings))
+        draft.put(step, settings=tuple(settings))
         return
-    if step.then is not Stage.GIVEN_UP:
-        sheet.event(_text(UNDONE_TEXT, step), 'by command' if step.then is Stage.REVERTED else '')
+    if step.then is not StepStage.GIVEN_UP:
+        draft.event(_text(UNDONE_TEXT, step),
+                    'by command' if step.then is StepStage.REVERTED else '')
     if step.rung is Rung.AFFINITY:
-        sheet.state = replace(sheet.state, returned=(
-            *sheet.state.returned, (int(step.subject), sheet.now)))
+        draft.state = replace(draft.state, returned=(
+            *draft.state.returned, (int(step.subject), draft.now)))
     if step.then is None:
-        sheet.drop(step)
+        draft.drop(step)
     else:
-        sheet.put(step, settings=tuple(settings), stage=step.then, pgs=())
+        draft.put(step, settings=tuple(settings), stage=step.then, pgs=())
 
 
-def _unwanted(sheet: _Sheet, step: Step) -> None:
+def _unwanted(draft: _Draft, step: LadderStep) -> None:
     """Undo at once what is against the operator's wishes, and what would delay recovery."""
-    mode = sheet.policy.mode
-    urgent = step.rung is Rung.SLOW and sheet.evidence.degraded > 0
-    if step.stage is Stage.WOULD and (mode != 'observe' or urgent):
-        sheet.drop(step)
-    elif step.stage in (Stage.GIVEN_UP, Stage.REVERTED) and mode != 'act':
-        sheet.drop(step)
-    elif step.stage is Stage.LIMITED and (mode == 'off' or not sheet.policy.affinity):
-        sheet.drop(step)
-    elif step.stage is Stage.HELD:
+    mode = draft.policy.mode
+    urgent = step.rung is Rung.SLOW and draft.evidence.degraded > 0
+    if step.stage is StepStage.WOULD and (mode != 'observe' or urgent):
+        draft.drop(step)
+    elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED) and mode != 'act':
+        draft.drop(step)
+    elif step.stage is StepStage.LIMITED and (mode == 'off' or not draft.policy.affinity):
+        draft.drop(step)
+    elif step.stage is StepStage.HELD:
         if mode != 'act':
-            _begin_undo(sheet, step, 'mitigation_mode is %s' % mode)
+            _begin_undo(draft, step, 'mitigation_mode is %s' % mode)
         elif urgent:
-            _begin_undo(sheet, step, '%s degraded' % pgs_are(sheet.evidence.degraded))
-            sheet.stepped()
-        elif step.rung is Rung.AFFINITY and not sheet.policy.affinity:
-            _begin_undo(sheet, step, 'mitigation_affinity is off')
+            _begin_undo(draft, step, '%s degraded' % pgs_are(draft.evidence.degraded))
+            draft.stepped()
+        elif step.rung is Rung.AFFINITY and not draft.policy.affinity:
+            _begin_undo(draft, step, 'mitigation_affinity is off')
 
 
-def _begin_undo(sheet: _Sheet, step: Step, why: str) -> None:
-    sheet.event('%s: undoing' % _name(step), why)
-    sheet.put(step, stage=Stage.UNDOING)
+def _begin_undo(draft: _Draft, step: LadderStep, why: str) -> None:
+    draft.event('%s: undoing' % _name(step), why)
+    draft.put(step, stage=StepStage.UNDOING)
 
 
 # ---- down
 
-def _down(sheet: _Sheet) -> None:
+def _down(draft: _Draft) -> None:
     """Undo the highest rung whose evidence is gone."""
-    over = [step for step in sheet.state.steps if _over(sheet, step)]
+    over = [step for step in draft.state.steps if _over(draft, step)]
     for step in over:
-        if step.stage in (Stage.GIVEN_UP, Stage.REVERTED, Stage.WOULD, Stage.LIMITED):
-            sheet.drop(step)
-    held = [step for step in over if step.stage is Stage.HELD]
+        if step.stage not in (StepStage.HELD, StepStage.UNDOING):
+            draft.drop(step)
+    held = [step for step in over if step.stage is StepStage.HELD]
     if held:
         order = list(Rung)
         step = max(held, key=lambda each: (order.index(each.rung), each.id))
-        _begin_undo(sheet, step, 'the cause has cleared')
-        sheet.stepped()
+        _begin_undo(draft, step, 'the cause has cleared')
+        draft.stepped()
 
 
-def _over(sheet: _Sheet, step: Step) -> bool:
+def _over(draft: _Draft, step: LadderStep) -> bool:
     if step.rung is Rung.AFFINITY:
-        return int(step.subject) not in sheet.evidence.slow_osds and not sheet.evidence.unknown
-    return sheet.calm()
+        return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
+    return draft.is_clear()
 
 
 # ---- up
 
-def _up(sheet: _Sheet) -> None:
+def _up(draft: _Draft) -> None:
     """Take the lowest rung that is not taken, if the evidence has lasted."""
-    if sheet.policy.mode not in ('observe', 'act'):
+    if draft.policy.mode not in ('observe', 'act'):
         return
-    taken = {step.rung for step in sheet.state.steps}
-    if sheet.lasting() and sheet.bad:
-        why = '; '.join(texts(sheet.evidence.trouble))
+    taken = {step.rung for step in draft.state.steps}
+    if draft.lasting() and draft.bad:
+        why = '; '.join(texts(draft.evidence.trouble))
         for rung in MOVEMENT_RUNGS:
-            if rung not in taken and _TAKE[rung](sheet, why):
+            if rung not in taken and _TAKE[rung](draft, why):
                 return
-            if sheet.needs:
+            if draft.needs:
                 return
-    if sheet.policy.affinity:
-        _take_affinity(sheet)
+    if draft.policy.affinity:
+        _take_affinity(draft)
 
 
-def _take_norebalance(sheet: _Sheet, why: str) -> bool:
-    seen = sheet.seen
-    if not sheet.evidence.rebalancing or NOREBALANCE in seen.flags or seen.campaign_flag:
+def _take_norebalance(draft: _Draft, why: str) -> bool:
+    seen = draft.seen
+    if not draft.evidence.rebalancing or NOREBALANCE in seen.flags or seen.campaign_flag:
         return False
-    _taken(sheet, sheet.add(Rung.NOREBALANCE, why, settings=(
-        Setting(Kind.FLAG, NOREBALANCE, '', None, 'set'),)))
+    _taken(draft, draft.add(Rung.NOREBALANCE, why, settings=(
+        Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set'),)))
     return True
 
 
-def _take_pin_back(sheet: _Sheet, why: str) -> bool:
-    if not sheet.seen.in_flight:
+def _take_pin_back(draft: _Draft, why: str) -> bool:
+    if not draft.seen.in_flight:
         return False
-    if sheet.seen.pg_states is None:
-        sheet.needs.add(Need.PG_STATES)
+    if draft.seen.pg_states is None:
+        draft.needs.add(Need.PG_STATES)
         return False
     # A degraded PG waits for its copies: it stays on its way.
-    waiting = tuple(sorted(pgid for pgid, state in sheet.seen.pg_states.items()
+    waiting = tuple(sorted(pgid for pgid, state in draft.seen.pg_states.items()
                            if 'backfill_wait' in state and 'degraded' not in state
-                           and 'undersized' not in state and pgid in sheet.seen.in_flight))
+                           and 'undersized' not in state and pgid in draft.seen.in_flight))
     if not waiting:
         return False
-    _taken(sheet, sheet.add(Rung.PIN_BACK, why, pgs=waiting, note='%s: %s%s' % (
+    _taken(draft, draft.add(Rung.PIN_BACK, why, pgs=waiting, note='%s: %s%s' % (
         pgs(len(waiting)), ', '.join(waiting[:8]), ', ...' if len(waiting) > 8 else '')))
     return True
 
 
-def _take_slow(sheet: _Sheet, why: str) -> bool:
-    seen = sheet.seen
-    if sheet.now - sheet.state.degraded < sheet.policy.seconds:
+def _take_slow(draft: _Draft, why: str) -> bool:
+    seen = draft.seen
+    if draft.now - draft.state.degraded < draft.policy.seconds:
         # Degraded PGs have to recover first, whatever clients feel. PGs that this mgr does not know
         # yet do not count: those whose primary hangs stay unknown, and what clients wait for is
         # that OSD. Once they are known to be degraded, the rung is undone at once.
         return False
     if seen.schedulers is None or seen.config is None:
-        sheet.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
+        draft.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
         return False
     plan = recovery_options.slow_recovery(seen.config, seen.schedulers, seen.paced)
     remarks = plan.remarks if plan.settings else \
         plan.remarks + ('recovery is already as slow as perfguard makes it',)
-    _taken(sheet, sheet.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))
+    _taken(draft, draft.add(Rung.SLOW, why, settings=plan.settings, note='; '.join(remarks)))
     return True
 
 
@@ -355,31 +357,31 @@ _TAKE = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
          Rung.SLOW: _take_slow}
 
 
-def _take_affinity(sheet: _Sheet) -> None:
-    limited = {step.subject: step for step in sheet.state.steps if step.stage is Stage.LIMITED}
-    taken = {step.subject for step in sheet.state.steps if step.rung is Rung.AFFINITY}
-    affinities = sheet.seen.affinities
-    for osd, why in sorted(sheet.evidence.slow_osds.items()):
+def _take_affinity(draft: _Draft) -> None:
+    limited = {step.subject: step for step in draft.state.steps if step.stage is StepStage.LIMITED}
+    taken = {step.subject for step in draft.state.steps if step.rung is Rung.AFFINITY}
+    affinities = draft.seen.affinities
+    for osd, why in sorted(draft.evidence.slow_osds.items()):
         name = str(osd)
         if affinities.get(osd, 0.0) <= 0.0 or name in taken - limited.keys():
             continue
-        limit = _affinity_limit(sheet, osd)
+        limit = _affinity_limit(draft, osd)
         if limit and name not in limited:
-            sheet.limit(Rung.AFFINITY, why, name, limit)
+            draft.limit(Rung.AFFINITY, why, name, limit)
         elif not limit:
             if name in limited:
-                sheet.drop(limited[name])
-            _taken(sheet, sheet.add(Rung.AFFINITY, why, name, settings=(
-                Setting(Kind.AFFINITY, name, '', '%g' % affinities[osd], '0'),)))
+                draft.drop(limited[name])
+            _taken(draft, draft.add(Rung.AFFINITY, why, name, settings=(
+                Setting(SettingKind.AFFINITY, name, '', '%g' % affinities[osd], '0'),)))
             return
 
 
-def _affinity_limit(sheet: _Sheet, osd: int) -> str:
+def _affinity_limit(draft: _Draft, osd: int) -> str:
     """Why the primary affinity of a slow OSD must stay as it is; '' where nothing speaks against
     it. A host is the smallest failure domain: within one, all larger ones are one as well."""
-    seen = sheet.seen
-    lowered = {int(step.subject) for step in sheet.state.steps
-               if step.rung is Rung.AFFINITY and step.stage is not Stage.LIMITED}
+    seen = draft.seen
+    lowered = {int(step.subject) for step in draft.state.steps
+               if step.rung is Rung.AFFINITY and step.stage is not StepStage.LIMITED}
     others = {seen.hosts.get(each, 'osd.%d' % each) for each in lowered
               } - {seen.hosts.get(osd, 'osd.%d' % osd)}
     if others:
@@ -390,69 +392,69 @@ def _affinity_limit(sheet: _Sheet, osd: int) -> str:
     left = sum(1 for each in up if each != osd and seen.affinities[each] > 0.0)
     if left < max(LEAST_PRIMARIES, PRIMARIES_SHARE * len(up)):
         return 'only %s would be left with a primary affinity above 0' % plural(left, 'OSD')
-    if any(each == osd for each, _ in sheet.state.returned):
+    if any(each == osd for each, _ in draft.state.returned):
         return 'it was given back less than %d s ago' % (
-            AFFINITY_REST_INTERVALS * sheet.policy.seconds)
+            AFFINITY_REST_INTERVALS * draft.policy.seconds)
     return ''
 
 
-def _taken(sheet: _Sheet, step: Step) -> None:
-    if step.stage is Stage.WOULD:
-        sheet.event('%s: would be done in mode act '
+def _taken(draft: _Draft, step: LadderStep) -> None:
+    if step.stage is StepStage.WOULD:
+        draft.event('%s: would be done in mode act '
                     '(mitigation_mode is observe)' % _name(step), step.why)
         return
-    sheet.event(_text(DONE_TEXT, step), step.why)
-    sheet.actions += [Put(setting, setting.put) for setting in step.settings]
+    draft.event(_text(DONE_TEXT, step), step.why)
+    draft.actions += [Put(setting, setting.put) for setting in step.settings]
 
 
 # ---- words
 
-def _name(step: Step) -> str:
+def _name(step: LadderStep) -> str:
     return step.rung.value + (' of osd.' + step.subject if step.subject else '')
 
 
-def _text(texts: Dict[Rung, str], step: Step) -> str:
+def _text(texts: Dict[Rung, str], step: LadderStep) -> str:
     text = texts[step.rung]
     return text % step.subject if '%s' in text else text
 
 
-def reasons(state: State) -> Tuple[Reason, ...]:
+def reasons(state: MitigationState) -> Tuple[Reason, ...]:
     """What is held."""
     found = []
     for step in state.steps:
-        if step.stage is Stage.HELD:
+        if step.stage is StepStage.HELD:
             found.append('mitigation %d: %s (%s)' % (step.id, _text(DONE_TEXT, step), step.why))
-        elif step.stage is Stage.UNDOING:
+        elif step.stage is StepStage.UNDOING:
             found.append('mitigation %d: %s is being undone%s' % (
                 step.id, _name(step), ': ' + step.note if step.note else ''))
-        elif step.stage is Stage.WOULD:
+        elif step.stage is StepStage.WOULD:
             found.append('mitigation_mode act would take: %s (%s)' % (_name(step), step.why))
     return tuple(Reason(Code.MITIGATION, text) for text in found)
 
 
-def stops(state: State, evidence: Evidence) -> Tuple[Reason, ...]:
+def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
     """Why the campaign must release nothing: the first rung, which is taken in every mode."""
     held = [step for step in state.steps
-            if step.stage in (Stage.HELD, Stage.UNDOING) and step.rung in MOVEMENT_RUNGS]
+            if step.stage in (StepStage.HELD, StepStage.UNDOING) and step.rung in MOVEMENT_RUNGS]
     return evidence.trouble + tuple(
         Reason(Code.MITIGATION, 'mitigation %d is in force: %s' % (step.id, _name(step)))
         for step in held)
 
 
-def own_options(state: State) -> FrozenSet[str]:
+def own_options(state: MitigationState) -> FrozenSet[str]:
     """Options of the OSDs that the mitigation has set in the configuration database."""
     return frozenset(setting.name for step in state.steps
-                     if step.stage in (Stage.HELD, Stage.UNDOING)
+                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
                      for setting in step.settings
-                     if setting.kind is Kind.CONFIG and not setting.done)
+                     if setting.kind is SettingKind.CONFIG and not setting.done)
 
 
-def own_flags(state: State) -> FrozenSet[str]:
+def own_flags(state: MitigationState) -> FrozenSet[str]:
     """Flags that are in the OSDMap, or on their way, because the mitigation set them."""
     return frozenset(setting.name for step in state.steps
-                     if step.stage in (Stage.HELD, Stage.UNDOING)
+                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
                      for setting in step.settings
-                     if setting.kind is Kind.FLAG and not setting.done)
+                     if setting.kind is SettingKind.FLAG and not setting.done)
 
 
 # ---- What speaks for mitigation: what clients suffer from, while data moves

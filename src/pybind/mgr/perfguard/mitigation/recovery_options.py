@@ -17,7 +17,7 @@ from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Tuple
 from ..cluster.types import ConfigEntry
 from ..rebalance.copying import (CUSTOM_PROFILE, MCLOCK, PATIENT_PROFILE, PROFILE, SLEEP,
                                  SLEEP_SECONDS, WPQ)
-from .types import Kind, Put, Setting
+from .types import SettingKind, Put, Setting
 
 OVERRIDE = 'osd_mclock_override_recovery_settings'
 BACKFILLS = 'osd_max_backfills'
@@ -28,14 +28,14 @@ SLOWEST_LIMIT = '1'
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecoveryPlan:
     settings: Tuple[Setting, ...]
     #: What is left as it is, and why.
     remarks: Tuple[str, ...] = ()
 
 
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
-                  paced: AbstractSet[str] = frozenset()) -> Plan:
+                  paced: AbstractSet[str] = frozenset()) -> RecoveryPlan:
     """What to set, given the configuration database and the schedulers that OSDs use.
 
     `paced`: options that the campaign holds to slow the copying; they stay its own.
@@ -67,7 +67,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
         remarks.append('unknown scheduler %s' % ', '.join(unknown))
     remarks += ['%s is set by the campaign and remains unchanged' % name
                 for name in sorted({setting.name for setting in settings} & paced)]
-    return Plan(tuple(each for each in settings if each.name not in paced), tuple(remarks))
+    return RecoveryPlan(tuple(each for each in settings if each.name not in paced), tuple(remarks))
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
@@ -110,16 +110,16 @@ def _number(value: str) -> float:
 
 
 def _option(name: str, who: str, found: Optional[str], put: str) -> Setting:
-    return Setting(Kind.CONFIG, name, who, found, put)
+    return Setting(SettingKind.CONFIG, name, who, found, put)
 
 
 # ---- The mon command that makes a setting have a value
 
 def command_of(put: Put) -> Dict[str, Any]:
     setting, value = put.setting, put.value
-    if setting.kind is Kind.FLAG:
+    if setting.kind is SettingKind.FLAG:
         return {'prefix': 'osd unset' if value is None else 'osd set', 'key': setting.name}
-    if setting.kind is Kind.AFFINITY:
+    if setting.kind is SettingKind.AFFINITY:
         return {'prefix': 'osd primary-affinity', 'id': int(setting.name),
                 'weight': 1.0 if value is None else float(value)}
     if value is None:

@@ -5,12 +5,12 @@ from typing import Any, Dict, List, Optional, Sequence
 from ..errors import Reason, texts
 from ..holds import Row, shell
 from .recovery_options import command_of
-from .types import Kind, Put, Rung, Setting, State, Step, active
+from .types import SettingKind, Put, Rung, Setting, MitigationState, LadderStep, active
 
 Json = Dict[str, Any]
 
 
-def listing(state: State, mode: str, hold: Sequence[Reason], hold_since: float) -> Json:
+def listing(state: MitigationState, mode: str, hold: Sequence[Reason], hold_since: float) -> Json:
     """`mitigation ls`; `hold`: why releases are held, empty where they are not."""
     rungs: List[Json] = []
     for rung in Rung:
@@ -23,7 +23,7 @@ def listing(state: State, mode: str, hold: Sequence[Reason], hold_since: float) 
     return {'mode': mode, 'rungs': rungs}
 
 
-def _step(step: Step) -> Json:
+def _step(step: LadderStep) -> Json:
     row = _row(step.id, step.rung, step.stage.value, step.since, step.why)
     row.update(note=step.note, subject='osd.' + step.subject if step.subject else '',
                settings=[_setting(setting) for setting in step.settings])
@@ -37,12 +37,12 @@ def _row(number: Optional[int], rung: Rung, state: str, since: Optional[float],
 
 
 def _setting(setting: Setting) -> Json:
-    return {'what': setting.name if setting.kind is Kind.CONFIG else setting.text(),
+    return {'what': setting.name if setting.kind is SettingKind.CONFIG else setting.text(),
             'who': setting.who, 'found': setting.found, 'put': setting.put,
             'in_force': setting.seen and not setting.done}
 
 
-def mitigation_rows(state: State) -> List[Row]:
+def mitigation_rows(state: MitigationState) -> List[Row]:
     return [Row(setting.text(), setting.found, setting.put, step.since,
                 shell(command_of(Put(setting, setting.found))))
             for step in active(state) for setting in step.settings if not setting.done]

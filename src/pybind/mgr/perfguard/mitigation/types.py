@@ -20,7 +20,7 @@ class Rung(str, enum.Enum):
     AFFINITY = 'primary affinity'
 
 
-class Stage(str, enum.Enum):
+class StepStage(str, enum.Enum):
     #: Mode observe: what would be done.
     WOULD = 'would'
     #: Not done, since it would reach beyond one failure domain, or too soon again.
@@ -33,7 +33,7 @@ class Stage(str, enum.Enum):
     REVERTED = 'reverted'
 
 
-class Kind(str, enum.Enum):
+class SettingKind(str, enum.Enum):
     FLAG = 'flag'
     CONFIG = 'config'
     AFFINITY = 'affinity'
@@ -46,7 +46,7 @@ class Setting:
     ``who`` is the section (and mask) of an option, as in "osd/class:hdd". ``found`` None: it was
     not set.
     """
-    kind: Kind
+    kind: SettingKind
     name: str
     who: str
     found: Optional[str]
@@ -57,19 +57,19 @@ class Setting:
     done: bool = False
 
     def text(self) -> str:
-        if self.kind is Kind.FLAG:
+        if self.kind is SettingKind.FLAG:
             return 'the flag ' + self.name
-        if self.kind is Kind.AFFINITY:
+        if self.kind is SettingKind.AFFINITY:
             return 'primary affinity of osd.' + self.name
         return '%s of %s' % (self.name, self.who)
 
 
 @dataclass(frozen=True)
-class Step:
+class LadderStep:
     """One rung that was taken, or would be."""
     id: int
     rung: Rung
-    stage: Stage
+    stage: StepStage
     since: float
     why: str
     #: The OSD that the rung is about ("3"); '' where it is about the cluster.
@@ -78,15 +78,15 @@ class Step:
     #: PGs that are to be pinned back and still are under way.
     pgs: Tuple[str, ...] = ()
     #: What an undone step becomes; None: nothing, it is forgotten.
-    then: Optional[Stage] = None
+    then: Optional[StepStage] = None
     #: What else there is to say.
     note: str = ''
 
 
 @dataclass(frozen=True)
-class State:
+class MitigationState:
     """What outlives the mgr."""
-    steps: Tuple[Step, ...] = ()
+    steps: Tuple[LadderStep, ...] = ()
     last_id: int = 0
     #: Since when there has been evidence without a gap, or none; 0.0 where it is the other way.
     bad_since: float = 0.0
@@ -165,28 +165,28 @@ class Put:
 
 
 @dataclass(frozen=True)
-class Decision:
-    state: State
+class LadderDecision:
+    state: MitigationState
     actions: Tuple[Put, ...] = ()
     events: Tuple[Event, ...] = ()
     needs: FrozenSet[Need] = frozenset()
 
 
-def active(state: State) -> Tuple[Step, ...]:
+def active(state: MitigationState) -> Tuple[LadderStep, ...]:
     """The steps that have an effect on the cluster, or may have one."""
-    return tuple(step for step in state.steps if step.stage in (Stage.HELD, Stage.UNDOING))
+    return tuple(step for step in state.steps if step.stage in (StepStage.HELD, StepStage.UNDOING))
 
 
 # ---- JSON --------------------------------------------------------------------------------------
 
-def state_to_json(state: State) -> Json:
+def state_to_json(state: MitigationState) -> Json:
     return {'last_id': state.last_id, 'bad_since': state.bad_since,
             'clear_since': state.clear_since, 'stepped': state.stepped,
             'degraded': state.degraded, 'returned': [list(each) for each in state.returned],
             'steps': [_step_to_json(step) for step in state.steps]}
 
 
-def _step_to_json(step: Step) -> Json:
+def _step_to_json(step: LadderStep) -> Json:
     return {'id': step.id, 'rung': step.rung.value, 'stage': step.stage.value,
             'since': step.since, 'why': step.why, 'subject': step.subject,
             'pgs': list(step.pgs), 'then': None if step.then is None else step.then.value,
@@ -195,12 +195,12 @@ def _step_to_json(step: Step) -> Json:
                          for s in step.settings]}
 
 
-def state_from_json(raw: Any) -> Tuple[State, List[str]]:
+def state_from_json(raw: Any) -> Tuple[MitigationState, List[str]]:
     """The state and, in words, what of it cannot be read."""
     if not isinstance(raw, dict):
-        return State(), ['not a mitigation']
+        return MitigationState(), ['not a mitigation']
     lost: List[str] = []
-    steps: List[Step] = []
+    steps: List[LadderStep] = []
     rows = raw.get('steps')
     for row in rows if isinstance(rows, list) else []:
         try:
@@ -215,7 +215,7 @@ def state_from_json(raw: Any) -> Tuple[State, List[str]]:
                   if isinstance(row, list) and len(row) == 2 and all(map(_is_number, row)))
     last_id = max([step.id for step in steps]
                   + [int(raw['last_id']) if _is_number(raw.get('last_id')) else 0])
-    return State(tuple(steps), last_id, returned=known, **numbers), lost
+    return MitigationState(tuple(steps), last_id, returned=known, **numbers), lost
 
 
 def _is_number(value: Any) -> bool:
@@ -223,19 +223,19 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and 0 <= value < 1e12
 
 
-def _step_from_json(raw: Mapping[str, Any]) -> Step:
+def _step_from_json(raw: Mapping[str, Any]) -> LadderStep:
     if not _is_number(raw['since']):
         raise ValueError('since')
     settings = tuple(_setting_from_json(row) for row in raw['settings'])
-    return Step(int(raw['id']), Rung(raw['rung']), Stage(raw['stage']), float(raw['since']),
-                str(raw['why']), str(raw['subject']), settings,
-                tuple(str(pgid) for pgid in raw['pgs']),
-                None if raw['then'] is None else Stage(raw['then']), str(raw['note']))
+    return LadderStep(int(raw['id']), Rung(raw['rung']), StepStage(raw['stage']),
+                      float(raw['since']), str(raw['why']), str(raw['subject']), settings,
+                      tuple(str(pgid) for pgid in raw['pgs']),
+                      None if raw['then'] is None else StepStage(raw['then']), str(raw['note']))
 
 
 def _setting_from_json(row: Any) -> Setting:
     kind, name, who, found, put, seen, done = row
-    return Setting(Kind(kind), str(name), str(who), None if found is None else str(found),
+    return Setting(SettingKind(kind), str(name), str(who), None if found is None else str(found),
                    str(put), bool(seen), bool(done))
 
 

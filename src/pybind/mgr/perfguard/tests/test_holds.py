@@ -14,8 +14,9 @@ from perfguard.cluster.types import ConfigEntry, OsdMap, Pool
 from perfguard.errors import Reason
 from perfguard.holds import Held, give_back, hold, hold_other
 from perfguard.mitigation import ladder
-from perfguard.mitigation.types import (Evidence, Kind, Policy, Rung, Seen, Setting, Stage, State,
-                                        Step, state_from_json, state_to_json)
+from perfguard.mitigation.types import (Evidence, LadderStep, MitigationState, Policy, Rung, Seen,
+                                        Setting, SettingKind, StepStage, state_from_json,
+                                        state_to_json)
 from perfguard.observation import BALANCER, Settings
 from perfguard.probe.resources import (DELETE_OPTION, ResourceManager, RunResources,
                                        resources_from_json, resources_to_json)
@@ -160,11 +161,11 @@ class MonOptionNotSet(MonOption):
 
 class OfMitigation(Engine):
     rung = Rung.SLOW
-    setting = Setting(Kind.CONFIG, 'osd_max_backfills', 'osd', '4', '1')
+    setting = Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', '4', '1')
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = State(stepped=1e6)
+        self.state = MitigationState(stepped=1e6)
         self.begun = False
 
     def seen(self) -> Seen:
@@ -176,8 +177,8 @@ class OfMitigation(Engine):
         if wanted and not self.begun:
             self.begun = True
             self.state = replace(self.state, steps=(
-                Step(1, self.rung, Stage.HELD, 1e6, 'bad', '3', (self.setting,)),))
-        elif not wanted and steps and steps[0].stage is Stage.HELD:
+                LadderStep(1, self.rung, StepStage.HELD, 1e6, 'bad', '3', (self.setting,)),))
+        elif not wanted and steps and steps[0].stage is StepStage.HELD:
             self.state = ladder.revert(self.state, 1)
         decision = ladder.decide(self.state, BAD, self.seen(), ACT, 1e6)
         self.notices += [event.what for event in decision.events if 'given up' in event.what
@@ -188,7 +189,7 @@ class OfMitigation(Engine):
             self.send(put.value)
 
     def held(self) -> bool:
-        return any(step.stage in (Stage.HELD, Stage.UNDOING) for step in self.state.steps)
+        return any(step.stage in (StepStage.HELD, StepStage.UNDOING) for step in self.state.steps)
 
 
 class OsdOption(OfMitigation):
@@ -199,7 +200,7 @@ class OsdOption(OfMitigation):
 
 class MitigationFlag(OfMitigation):
     rung = Rung.NOREBALANCE
-    setting = Setting(Kind.FLAG, NOREBALANCE, '', None, 'set')
+    setting = Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set')
     put = 'set'
 
     def seen(self) -> Seen:
@@ -208,7 +209,7 @@ class MitigationFlag(OfMitigation):
 
 class PrimaryAffinity(OfMitigation):
     rung = Rung.AFFINITY
-    setting = Setting(Kind.AFFINITY, '3', '', '1', '0')
+    setting = Setting(SettingKind.AFFINITY, '3', '', '1', '0')
     found = '1'
     put = '0'
     foreign = '0.5'

@@ -9,7 +9,8 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.holds import shell
 from perfguard.mitigation.report import mitigation_rows
-from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
+from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
+                                        StepStage)
 from perfguard.probe.resources import RunResources, probe_rows
 from perfguard.rebalance.requests import Request
 from perfguard.requests import Shutdown
@@ -75,13 +76,13 @@ def test_an_aborted_campaign_still_lists_what_its_pins_need() -> None:
 
 
 def test_mitigation_and_probes_list_theirs() -> None:
-    settings = (Setting(Kind.CONFIG, 'osd_max_backfills', 'osd/class:hdd', '3', '1'),
-                Setting(Kind.CONFIG, 'osd_recovery_sleep', 'osd', None, '0.1'),
-                Setting(Kind.AFFINITY, '7', '', '1', '0'),
-                replace(Setting(Kind.FLAG, 'norebalance', '', None, 'set'), done=True))
-    steps = (Step(1, Rung.SLOW, Stage.HELD, 5.0, 'why', settings=settings),
-             Step(2, Rung.NOREBALANCE, Stage.WOULD, 5.0, 'why', settings=settings))
-    assert [row.restore for row in mitigation_rows(State(steps))] == [
+    settings = (Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd/class:hdd', '3', '1'),
+                Setting(SettingKind.CONFIG, 'osd_recovery_sleep', 'osd', None, '0.1'),
+                Setting(SettingKind.AFFINITY, '7', '', '1', '0'),
+                replace(Setting(SettingKind.FLAG, 'norebalance', '', None, 'set'), done=True))
+    steps = (LadderStep(1, Rung.SLOW, StepStage.HELD, 5.0, 'why', settings=settings),
+             LadderStep(2, Rung.NOREBALANCE, StepStage.WOULD, 5.0, 'why', settings=settings))
+    assert [row.restore for row in mitigation_rows(MitigationState(steps))] == [
         'ceph config set osd/class:hdd osd_max_backfills 3',
         'ceph config rm osd osd_recovery_sleep',
         'ceph osd primary-affinity 7 1.0']

@@ -3,8 +3,9 @@
 import math
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-from .percentiles import Levels, Tails
-from .series import (DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, Point, Series, mean_flow)
+from .percentiles import LatencyPercentiles, Levels
+from .series import (DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, Series,
+                     mean_flow)
 
 Json = Dict[str, Any]
 
@@ -25,17 +26,17 @@ class Charts:
         self._cluster = Series(1 + len(Levels._fields), DETAILED_POINTS)
         self._pools: Dict[int, Series] = {}
 
-    def update(self, now: float, seconds: float, tails: Tails, busiest: Iterable[int],
-               pools: Iterable[int], in_flight: int) -> None:
+    def update(self, now: float, seconds: float, percentiles: LatencyPercentiles,
+               busiest: Iterable[int], pools: Iterable[int], in_flight: int) -> None:
         """`busiest`: pools, the busiest first. To be called for each point of the histories."""
-        self._cluster.add(now, seconds, [in_flight, *_numbers(tails.levels_of_cluster(now))])
+        self._cluster.add(now, seconds, [in_flight, *_numbers(percentiles.levels_of_cluster(now))])
         for pool in set(self._pools) - set(pools):
             del self._pools[pool]
         for pool in list(busiest)[:TAIL_POOLS]:
             series = self._pools.setdefault(pool, Series(len(Levels._fields), DETAILED_POINTS))
-            series.add(now, seconds, _numbers(tails.levels_of_pool(now, pool)))
+            series.add(now, seconds, _numbers(percentiles.levels_of_pool(now, pool)))
 
-    def cluster(self, points: Sequence[Point]) -> Json:
+    def cluster(self, points: Sequence[HistoryPoint]) -> Json:
         """`points`: of the cluster's history, newest last."""
         own = _by_time(self._cluster, points)
         return {'columns': list(CLUSTER_COLUMNS), 'rows': [
@@ -43,7 +44,7 @@ class Charts:
                                  for value in point.sums[WRITE_NS + 1:]),
              *own.get(point.end, [None] * (1 + len(Levels._fields)))] for point in points]}
 
-    def pool(self, pool_id: int, name: str, points: Sequence[Point]) -> Json:
+    def pool(self, pool_id: int, name: str, points: Sequence[HistoryPoint]) -> Json:
         """`points`: of the pool's history, newest last."""
         series = self._pools.get(pool_id)
         own = _by_time(series, points) if series is not None else {}
@@ -52,7 +53,7 @@ class Charts:
             for point in points]}
 
 
-def newer(series: Series, since: float) -> List[Point]:
+def newer(series: Series, since: float) -> List[HistoryPoint]:
     """The points after `since`, newest last."""
     have = len(series)
     number = 8
@@ -64,7 +65,7 @@ def newer(series: Series, since: float) -> List[Point]:
     return [point for point in series.points() if point.end > since]
 
 
-def _by_time(series: Series, points: Sequence[Point]) -> Dict[float, List[Optional[float]]]:
+def _by_time(series: Series, points: Sequence[HistoryPoint]) -> Dict[float, List[Optional[float]]]:
     if not points:
         return {}
     found = newer(series, math.nextafter(points[0].end, -math.inf))
@@ -72,7 +73,7 @@ def _by_time(series: Series, points: Sequence[Point]) -> Dict[float, List[Option
                         for value in point.sums] for point in found}
 
 
-def _clients(point: Point) -> List[Optional[float]]:
+def _clients(point: HistoryPoint) -> List[Optional[float]]:
     flows = [mean_flow([point], READS, READ_NS), mean_flow([point], WRITES, WRITE_NS)]
     return [round(point.end, 3), round(point.seconds, 1),
             *(round(flow.ms, 3) if flow.rate else None for flow in flows),

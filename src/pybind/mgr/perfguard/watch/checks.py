@@ -8,8 +8,8 @@ from ..tables import pgs_are
 from .causes import LikelyCause
 from .pools import PoolLatency
 from .slow_osds import whole_hosts
-from .state import Sight, Watch
-from .types import Verdict
+from .state import WatchContext, WatchState
+from .types import OsdVerdict
 
 LAGGY = 'PERFGUARD_LAGGY_PGS'
 SLOW = 'PERFGUARD_SLOW_OSD'
@@ -25,17 +25,17 @@ LASTING_SECONDS = 1800.0
 KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY: 'latency'}
 
 
-def health_checks(watch: Watch, sight: Sight) -> Dict[str, Any]:
+def health_checks(watch: WatchState, context: WatchContext) -> Dict[str, Any]:
     """As MgrModule.set_health_checks takes them."""
     checks: Dict[str, Any] = {}
     if watch.laggy.raised:
-        checks[LAGGY] = warning(_laggy_summary(watch, sight), _laggy_detail(watch, sight))
-    slow = _slow_lines(watch, sight)
+        checks[LAGGY] = warning(_laggy_summary(watch, context), _laggy_detail(watch, context))
+    slow = _slow_lines(watch, context)
     if slow:
-        checks[SLOW] = warning(_slow_summary(watch, sight.now), slow)
+        checks[SLOW] = warning(_slow_summary(watch, context.now), slow)
     if watch.slow.chronic.standing:
         checks[CHRONIC] = warning(_chronic_summary(watch), _chronic_lines(watch))
-    late = _late_pools(watch, sight)
+    late = _late_pools(watch, context)
     if late:
         checks[LATENCY] = warning(
             '1 pool is slower than its baseline' if len(late) == 1 else
@@ -44,8 +44,8 @@ def health_checks(watch: Watch, sight: Sight) -> Dict[str, Any]:
     return checks
 
 
-def _laggy_summary(watch: Watch, sight: Sight) -> str:
-    counts = sight.signals.counts
+def _laggy_summary(watch: WatchState, context: WatchContext) -> str:
+    counts = context.signals.counts
     text = '%s laggy' % pgs_are(counts.laggy)
     if counts.wait:
         text += ', %d waiting for read leases to expire' % counts.wait
@@ -56,25 +56,25 @@ def _laggy_summary(watch: Watch, sight: Sight) -> str:
     return text
 
 
-def _laggy_detail(watch: Watch, sight: Sight) -> List[str]:
+def _laggy_detail(watch: WatchState, context: WatchContext) -> List[str]:
     lines = []
     for suspect in watch.laggy.suspects[:SUSPECTS_IN_TEXT]:
         lines.append('osd.%d: %s%s' % (suspect.osd, suspect.why,
                                        '; ' + suspect.advice if suspect.advice else ''))
     for pg in watch.laggy.pgs.all()[:PGS_IN_TEXT]:
         lines.append('PG %s, acting %s: clients have been waiting for %s' % (
-            pg.pgid, list(pg.acting), _ago(sight, pg.since)))
+            pg.pgid, list(pg.acting), _ago(context, pg.since)))
     return lines or ['no OSD has reported yet which PGs are laggy']
 
 
-def _slow(watch: Watch, now: float) -> List[Verdict]:
+def _slow(watch: WatchState, now: float) -> List[OsdVerdict]:
     """The slow OSDs, but not the episodes of those that are chronically slow."""
     standing = watch.slow.chronic.standing
     return [verdict for osd, verdict in sorted(watch.slow.verdicts.items())
             if verdict.slow and (osd not in standing or now - verdict.since >= LASTING_SECONDS)]
 
 
-def _slow_summary(watch: Watch, now: float) -> str:
+def _slow_summary(watch: WatchState, now: float) -> str:
     hosts = watch.slow.hosts()
     members = {osd for host in hosts for osd in host.osds}
     single = [each.osd for each in _slow(watch, now) if each.osd not in members]
@@ -94,11 +94,11 @@ def _names(hosts: Sequence[str], osds: Sequence[int]) -> str:
     return ' and '.join(parts)
 
 
-def _slow_lines(watch: Watch, sight: Sight) -> List[str]:
+def _slow_lines(watch: WatchState, context: WatchContext) -> List[str]:
     return ['host %s: %s' % (host.host, host.why) for host in watch.slow.hosts()] + [
         '%s: %s%s' % (_place(watch, verdict.osd), verdict.why,
-                      _likely(watch.causes_of(verdict.osd, sight)))
-        for verdict in _slow(watch, sight.now)]
+                      _likely(watch.causes_of(verdict.osd, context)))
+        for verdict in _slow(watch, context.now)]
 
 
 def _likely(causes: Sequence[LikelyCause]) -> str:
@@ -108,12 +108,12 @@ def _likely(causes: Sequence[LikelyCause]) -> str:
         cause.text for cause in causes))
 
 
-def _place(watch: Watch, osd: int) -> str:
+def _place(watch: WatchState, osd: int) -> str:
     place = watch.places.get(osd)
     return 'osd.%d%s' % (osd, ' on ' + place.host if place else '')
 
 
-def _chronic_summary(watch: Watch) -> str:
+def _chronic_summary(watch: WatchState) -> str:
     """Hosts of which most OSDs are, by name: there it is not the drives."""
     standing = watch.slow.chronic.standing.keys() & watch.places.keys()
     whole = whole_hosts(standing, watch.places, watch.places)
@@ -123,7 +123,7 @@ def _chronic_summary(watch: Watch) -> str:
         _names(hosts, sorted(single)), 'are' if len(hosts) + len(single) > 1 else 'is')
 
 
-def _chronic_lines(watch: Watch) -> List[str]:
+def _chronic_lines(watch: WatchState) -> List[str]:
     verdicts, lines = watch.slow.verdicts, []
     for osd, found in watch.slow.chronic.standing.items():
         now = verdicts.get(osd)
@@ -132,21 +132,21 @@ def _chronic_lines(watch: Watch) -> List[str]:
     return lines
 
 
-def _late_pools(watch: Watch, sight: Sight) -> Dict[int, List[str]]:
+def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]]:
     found: Dict[int, List[str]] = {}
     for pool_id, kind, since in watch.pools.slow():
-        pool = sight.osdmap.pools.get(pool_id)
+        pool = context.osdmap.pools.get(pool_id)
         if pool is not None:
             found.setdefault(pool_id, []).append('pool %s: %s for %s' % (
-                pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(sight, since)))
+                pool.name, _late_text(watch.pools.latency(pool_id), kind), _ago(context, since)))
     for pool_id, lines in found.items():
         lines += [client.text() for client in watch.heavy_clients(pool_id)]
     return found
 
 
-def _ago(sight: Sight, since: float) -> str:
+def _ago(context: WatchContext, since: float) -> str:
     """Never negative: clocks are set back."""
-    return '%.0f s' % max(0.0, sight.now - since)
+    return '%.0f s' % max(0.0, context.now - since)
 
 
 def _late_text(seen: PoolLatency, kind: str) -> str:
@@ -184,9 +184,9 @@ class Announcer:
                     and isinstance(row[1], str) and isinstance(row[2], (int, float)):
                 self._told[row[0], row[1]] = _Trouble(row[0], row[1], float(row[2]), '')
 
-    def events(self, watch: Watch, sight: Sight) -> List[Event]:
-        names = {pool.id: pool.name for pool in sight.osdmap.pools.values()}
-        now = {(each.check, each.subject): each for each in _troubles(watch, names, sight.now)}
+    def events(self, watch: WatchState, context: WatchContext) -> List[Event]:
+        names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
+        now = {(each.check, each.subject): each for each in _troubles(watch, names, context.now)}
         # As long as one of its OSDs is slow, a host that was told of is not told of again, nor
         # are its OSDs: they come and go one by one.
         hosts = {(SLOW, 'host ' + place.host) for osd, place in watch.places.items()
@@ -198,13 +198,13 @@ class Announcer:
                  if key not in self._told and not each.host and key not in of_told}
         ended = {key: each for key, each in self._told.items() if key not in now}
         self._told = {**{key: each for key, each in self._told.items() if key in now}, **begun}
-        return [Event(KINDS[each.check], _begin(each, watch, sight), each.why)
+        return [Event(KINDS[each.check], _begin(each, watch, context), each.why)
                 for each in begun.values()] + \
-            [Event(KINDS[each.check], _end(each), 'after %s' % _ago(sight, each.since))
+            [Event(KINDS[each.check], _end(each), 'after %s' % _ago(context, each.since))
              for each in ended.values()]
 
 
-def _troubles(watch: Watch, pool_names: Mapping[int, str], now: float) -> List[_Trouble]:
+def _troubles(watch: WatchState, pool_names: Mapping[int, str], now: float) -> List[_Trouble]:
     found: List[_Trouble] = []
     if watch.laggy.raised:
         first = watch.laggy.suspects[0] if watch.laggy.suspects else None
@@ -225,9 +225,9 @@ def _troubles(watch: Watch, pool_names: Mapping[int, str], now: float) -> List[_
     return found
 
 
-def _begin(trouble: _Trouble, watch: Watch, sight: Sight) -> str:
+def _begin(trouble: _Trouble, watch: WatchState, context: WatchContext) -> str:
     if trouble.check == LAGGY:
-        return _laggy_summary(watch, sight)
+        return _laggy_summary(watch, context)
     if trouble.check == CHRONIC:
         return trouble.subject + ' is slow again and again'
     return trouble.subject + (' is slow' if trouble.check == SLOW

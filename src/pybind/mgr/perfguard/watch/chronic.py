@@ -16,9 +16,9 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .osd_window import BLOCK_OPS, CHANNELS, Window, flows_of
+from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Finding, Findings, median,
-                    without_victims)
+                    without_waiting_primaries)
 from .types import Chronic, OsdPlace, OsdSample
 
 #: Times as slow as its peers from which an interval is slow.
@@ -168,7 +168,7 @@ class ChronicOsds:
                 if count.evidence >= self._scale * PEERS_SECONDS}
 
     def update(self, now: float, samples: Sequence[OsdSample], findings: Findings,
-               windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
+               windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
                busy: Collection[int], memory_seconds: float = MEMORY_SECONDS) -> None:
         """`findings`: every OSD's comparisons with its peers at its load; `busy`: those with other
         work than clients', of which nothing is counted."""
@@ -253,7 +253,7 @@ def _read(row: Any, now: float) -> Optional[_Count]:
     return count
 
 
-def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mapping[int, Window],
+def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mapping[int, OsdWindow],
                busy: Collection[int]) -> Dict[int, Tuple[float, List[Finding]]]:
     """Seconds of each OSD's interval, and in what it was slow; of those with enough operations of
     some kind for a mean that says something."""
@@ -275,11 +275,11 @@ def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mappin
 def _worst(over: Findings) -> Dict[int, Finding]:
     """In what each OSD is slowest, but not those that only wait for another one."""
     return {osd: max(found, key=lambda each: each.score)
-            for osd, found in without_victims(over, RATIO).items() if found}
+            for osd, found in without_waiting_primaries(over, RATIO).items() if found}
 
 
 def _instant(finding: Finding, ms: float, rate: float, seconds: float,
-             window: Window) -> List[Finding]:
+             window: OsdWindow) -> List[Finding]:
     """A finding as of one interval, with the load of it and the noise of so few operations, if
     it is slow."""
     burst = max(1.0, rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE

@@ -13,8 +13,8 @@ from ..options import Options
 from ..store import Store
 from . import checks, report
 from .pools import named_target, target_ms
-from .series import Point
-from .state import Sight, Watch, pool_settings
+from .series import HistoryPoint
+from .state import WatchContext, WatchState, pool_settings
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +57,23 @@ class Watched:
 
 
 class Watching:
+    """Once every stats period:
+
+    1. Read: counters, client operations, PG counts and answers of OSDs (`Cluster.readings`).
+    2. Judge: WatchState takes the readings in; pure.
+    3. Report: events for what begins and ends, health checks, rows for commands (`watched`), and
+       what the throttle goes by (`clients`).
+    4. Store: what is raised, one grown baseline, and every 15 minutes the counts of OSDs that are
+       slow again and again.
+
+    A reading that fails ends the turn with step 3 left out; a campaign goes on without it.
+    """
+
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
         self._cluster = cluster
         self._store = store
         self._note = note
-        self._watch = Watch(threading.Lock())
+        self._watch = WatchState(threading.Lock())
         self._announcer = checks.Announcer()
         self._saved: Any = None
         #: Who was chronically slow when that was written, and when it was.
@@ -109,16 +121,16 @@ class Watching:
         if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
             return
         self._updated = now
-        sight = Sight(now, signals, view.osdmap, view.placement, period,
-                      not (in_flight or probing), probing, in_flight)
+        context = WatchContext(now, signals, view.osdmap, view.placement, period,
+                               not (in_flight or probing), probing, in_flight)
         try:
             readings = self._cluster.readings(view, signals)
-            self._watch.update(sight, readings, options)
-            for event in self._announcer.events(self._watch, sight):
+            self._watch.update(context, readings, options)
+            for event in self._announcer.events(self._watch, context):
                 self._note(event)
-            self.watched = _watched(self._watch, sight, options)
+            self.watched = _watched(self._watch, context, options)
             self.clients = Clients(now, readings.seconds, readings.clients,
-                                   _pool_clients(self._watch, sight, options),
+                                   _pool_clients(self._watch, context, options),
                                    self.clients.covered + readings.seconds,
                                    self._watch.norms.norms())
             self._failure = ''
@@ -159,7 +171,7 @@ class Watching:
         if document != (self._store.get(CHRONIC) or {}):
             self._store.put(CHRONIC, document)
 
-    def history(self, what: str, condensed: bool, last: int) -> Optional[List[Point]]:
+    def history(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
         return self._watch.history_of(what, self.watched.pool_ids, condensed, last)
 
@@ -169,8 +181,8 @@ class Watching:
         return self._watch.drawn(since, now, pools, names, DRAWN_POOLS)
 
 
-def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
-    pools = sight.osdmap.pools
+def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watched:
+    pools = context.osdmap.pools
     return Watched(
         laggy_raised=watch.laggy.raised,
         suspects=tuple(suspect.osd for suspect in watch.laggy.suspects),
@@ -179,16 +191,17 @@ def _watched(watch: Watch, sight: Sight, options: Options) -> Watched:
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
         slow_osds={osd: verdict.why for osd, verdict in watch.slow.verdicts.items()
                    if verdict.slow},
-        signals=report.signals(watch, sight), pools=tuple(report.pools(watch, sight, options)),
-        osds=tuple(report.osds(watch, sight)), laggy=report.laggy(watch, sight),
-        checks=checks.health_checks(watch, sight),
+        signals=report.signals(watch, context), pools=tuple(report.pools(watch, context, options)),
+        osds=tuple(report.osds(watch, context)), laggy=report.laggy(watch, context),
+        checks=checks.health_checks(watch, context),
         pool_ids={pool.name: pool.id for pool in pools.values()})
 
 
-def _pool_clients(watch: Watch, sight: Sight, options: Options) -> Dict[int, PoolClients]:
+def _pool_clients(watch: WatchState, context: WatchContext,
+                  options: Options) -> Dict[int, PoolClients]:
     found: Dict[int, PoolClients] = {}
     disks = watch.disk_pools
-    for pool in sight.osdmap.pools.values():
+    for pool in context.osdmap.pools.values():
         seen = watch.pools.latency(pool.id)
         named = named_target(options, pool.name)
         found[pool.id] = PoolClients(

@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     ops: float
 
 
-class Window:
+class OsdWindow:
     """The last `seconds` of one OSD, by columns."""
     __slots__ = ('_columns',)
 

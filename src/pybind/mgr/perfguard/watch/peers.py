@@ -7,8 +7,8 @@ the peers do not move what is expected.
 import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, Reading, Window,
-                         rates)
+from .osd_window import (CHANNELS, COMMITS, READS, REPLICATED, STORE_READS, WRITES, OsdWindow,
+                         Reading, rates)
 from .types import OsdPlace
 
 #: Others with evidence that an OSD needs to be judged.
@@ -45,14 +45,14 @@ Loads = Tuple[float, float, float]
 GroupKey = Tuple[str, str, str]
 
 
-class Point(NamedTuple):
+class LoadPoint(NamedTuple):
     """One OSD in one kind of operation."""
     osd: int
     reading: Reading
     loads: Loads
 
 
-class Comparison(NamedTuple):
+class PeerComparison(NamedTuple):
     """An OSD against its peers."""
     ms: float
     #: That of the window's end.
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
 class Peers:
     """The common behaviour of a group."""
 
-    def __init__(self, points: Sequence[Point]) -> None:
+    def __init__(self, points: Sequence[LoadPoint]) -> None:
         self._points = points
         self.count = len(points)
         loads = [sorted(point.loads[i] for point in points) for i in range(3)]
@@ -117,7 +117,7 @@ class Peers:
         return self._center + max(self._growth(within + beyond),
                                   self._growth(within) + BEYOND_SLOPE * beyond)
 
-    def compare(self, point: Point, others: int) -> Comparison:
+    def compare(self, point: LoadPoint, others: int) -> PeerComparison:
         """A point against this group, in which it has `others` beside it."""
         expected = self.expected(point.loads)
         # Of few peers the median deviation is a guess; of few operations so is the mean.
@@ -125,16 +125,16 @@ class Peers:
         op_sigma = math.sqrt(OP_VARIANCE / point.reading.ops)
         expected_ms = math.exp(expected)
         reading = point.reading
-        return Comparison(reading.ms, reading.recent_ms, expected_ms,
-                          expected_ms * math.expm1(self.spread),
-                          (reading.log_ms - expected) / max(spread, op_sigma), op_sigma,
-                          math.exp(point.loads[0] - self._middle), others)
+        return PeerComparison(reading.ms, reading.recent_ms, expected_ms,
+                              expected_ms * math.expm1(self.spread),
+                              (reading.log_ms - expected) / max(spread, op_sigma), op_sigma,
+                              math.exp(point.loads[0] - self._middle), others)
 
     def without(self, osd: int) -> 'Peers':
         return Peers([point for point in self._points if point.osd != osd])
 
 
-def compare(point: Point, peers: Peers, member: bool) -> Optional[Comparison]:
+def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerComparison]:
     """A point against its peers; `member`: it is one of those given. None: too few of them."""
     others = peers.count - member
     if others < MIN_PEERS:
@@ -180,13 +180,13 @@ def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict
         models[model] = models.get(model, 0) + 1
         classes[model[:2]] = classes.get(model[:2], 0) + 1
     groups: Dict[int, GroupKey] = {}
-    strangers: Dict[int, bool] = {}
+    minorities: Dict[int, bool] = {}
     for osd, place in places.items():
         model = (place.root, place.device_class, place.model)
         own = models[model] >= MODEL_MEMBERS
         groups[osd] = model if own else (place.root, place.device_class, '*')
-        strangers[osd] = not own and 2 * models[model] <= classes[model[:2]]
-    return groups, strangers
+        minorities[osd] = not own and 2 * models[model] <= classes[model[:2]]
+    return groups, minorities
 
 
 def median(ordered: List[float]) -> float:
@@ -215,7 +215,7 @@ LEARN_SECONDS = 300.0
 CLIP = 2.0
 
 
-class Habit:
+class UsualScore:
     """Mean and variance of the logarithm of a score, exponentially weighted."""
     __slots__ = ('mean', 'variance', 'seconds')
 
@@ -259,7 +259,7 @@ ALIKE_ALLOWANCE = 2.0
 BUSY_LOAD = 1.75
 BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
 #: How much slower an OSD may be of a model that its group are not.
-STRANGER_ALLOWANCE = 2.0
+MINORITY_ALLOWANCE = 2.0
 #: In place of a kind of work: the whole group.
 EVERYONE = '*'
 #: Scores up to this accuse nobody, whatever the allowance.
@@ -272,7 +272,7 @@ SURE = 10.0
 class Finding(NamedTuple):
     """One kind of operation of one OSD against its peers."""
     channel: int
-    comparison: Comparison
+    comparison: PeerComparison
     #: Factor on the ratio from which this OSD is slow.
     allowance: float
     #: Milliseconds over the expected ones that matter.
@@ -282,7 +282,7 @@ class Finding(NamedTuple):
     def score(self) -> float:
         return self.comparison.score
 
-    def over(self, ratio: float, usual: Optional[Habit] = None) -> bool:
+    def over(self, ratio: float, usual: Optional[UsualScore] = None) -> bool:
         """Whether it is slow, if it lasts: it stands out of its peers, or of what is usual for it
         among them."""
         least = ratio * self.allowance
@@ -318,21 +318,21 @@ class Finding(NamedTuple):
 Findings = Dict[int, List[Finding]]
 
 
-def judge(windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
+def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
           busy: Mapping[int, str]) -> Findings:
     """The findings of every OSD that has any; `busy` names the kind of an OSD's other work."""
-    groups, strangers = groups_of(places)
+    groups, minorities = groups_of(places)
     totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
     loads = {osd: loads_of(*rates(each, osd in busy)) for osd, each in totals.items()}
     findings: Findings = {}
     groups_peers: Dict[Tuple[GroupKey, int], Dict[str, Peers]] = {}
-    points_of: Dict[Tuple[GroupKey, int], List[Point]] = {}
+    points_of: Dict[Tuple[GroupKey, int], List[LoadPoint]] = {}
     for channel in range(len(CHANNELS)):
-        members: Dict[GroupKey, List[Point]] = {}
+        members: Dict[GroupKey, List[LoadPoint]] = {}
         for osd, load in loads.items():
             reading = windows[osd].reading(channel, totals[osd])
             if reading is not None:
-                point = Point(osd, reading, load)
+                point = LoadPoint(osd, reading, load)
                 root, device_class, model = groups[osd]
                 members.setdefault((root, device_class, '*'), []).append(point)
                 if model != '*':
@@ -344,7 +344,7 @@ def judge(windows: Mapping[int, Window], places: Mapping[int, OsdPlace],
     for (key, channel), kinds in groups_peers.items():
         points = points_of[key, channel]
         judged = [point for point in points if groups[point.osd] == key]
-        _judge_group(channel, key[1], points, judged, kinds, utilisation[key], busy, strangers,
+        _judge_group(channel, key[1], points, judged, kinds, utilisation[key], busy, minorities,
                      findings)
     return findings
 
@@ -359,9 +359,9 @@ def _utilisations(peers: Mapping[Tuple[GroupKey, int], Mapping[str, Peers]]
     return found
 
 
-def _judge_group(channel: int, device_class: str, points: List[Point], judged: List[Point],
+def _judge_group(channel: int, device_class: str, points: List[LoadPoint], judged: List[LoadPoint],
                  kinds: Dict[str, Peers], utilisation: float, busy: Mapping[int, str],
-                 strangers: Mapping[int, bool], findings: Findings) -> None:
+                 minorities: Mapping[int, bool], findings: Findings) -> None:
     """Compare some of a group's members with those of it that do the same work."""
     least_ms = FLASH_EXCESS_MS if device_class in FLASH_CLASSES else MIN_EXCESS_MS
     for point in judged:
@@ -376,7 +376,7 @@ def _judge_group(channel: int, device_class: str, points: List[Point], judged: L
         found = compare(point, peers, chosen in (kind, EVERYONE))
         if found is None:
             continue
-        allowance = STRANGER_ALLOWANCE if strangers[point.osd] else 1.0
+        allowance = MINORITY_ALLOWANCE if minorities[point.osd] else 1.0
         if kind:
             allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
         if found.score > LEAST_SCORE:
@@ -388,9 +388,9 @@ def _judge_group(channel: int, device_class: str, points: List[Point], judged: L
         findings.setdefault(point.osd, []).append(Finding(channel, found, allowance, least_ms))
 
 
-def _by_kind(points: Iterable[Point], busy: Mapping[int, str]) -> Dict[str, Peers]:
+def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, Peers]:
     """The members by their work, '': client operations only."""
-    kinds: Dict[str, List[Point]] = {}
+    kinds: Dict[str, List[LoadPoint]] = {}
     for point in points:
         kinds.setdefault(busy.get(point.osd, ''), []).append(point)
     return {kind: Peers(members) for kind, members in kinds.items()}
@@ -426,12 +426,12 @@ def score_of(finding: Finding, ratio: float) -> float:
 # ---- Who is slow only because another OSD is
 
 #: What victims suffer from; the store and the writes that it replicates speak for themselves.
-_SUFFERED = frozenset({READS, WRITES})
+_WAITING = frozenset({READS, WRITES})
 #: What waits for a write waits as long as that does, not twice as long.
 FACTOR = 2.0
 
 
-def without_victims(findings: Findings, ratio: float) -> Findings:
+def without_waiting_primaries(findings: Findings, ratio: float) -> Findings:
     """The findings, but not those that a replica explains which the primaries wait for."""
     causes: Dict[int, float] = {}
     for osd, found in findings.items():
@@ -443,8 +443,8 @@ def without_victims(findings: Findings, ratio: float) -> Findings:
     kept: Dict[int, List[Finding]] = {}
     for osd, found in findings.items():
         most = max((excess for cause, excess in causes.items() if cause != osd), default=0.0)
-        own = any(each.channel not in _SUFFERED and each.over(ratio) for each in found)
-        kept[osd] = [each for each in found if own or each.channel not in _SUFFERED
+        own = any(each.channel not in _WAITING and each.over(ratio) for each in found)
+        kept[osd] = [each for each in found if own or each.channel not in _WAITING
                      or _excess_ms(each) > FACTOR * most]
     return kept
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tail latency, from the samples of a few OSDs at a time."""
+"""P99 latency, from the samples of a few OSDs at a time."""
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps, LatencyCounts
@@ -49,7 +49,7 @@ MEDIAN, TAIL = 0.5, 0.99
 Shares = Mapping[int, Tuple[float, float]]
 
 
-class Tail(NamedTuple):
+class P99(NamedTuple):
     """p99 in ms; None without operations."""
     read_ms: Optional[float] = None
     write_ms: Optional[float] = None
@@ -69,7 +69,7 @@ class _Sample(NamedTuple):
     shares: Shares
 
 
-class Tails:
+class LatencyPercentiles:
     def __init__(self) -> None:
         self._samples: Dict[int, _Sample] = {}
         #: OSD that is being sampled -> pool -> reads and writes since the sample began.
@@ -94,15 +94,15 @@ class Tails:
         for osd in set(self._samples) - set(osds):
             del self._samples[osd]
 
-    def of_osd(self, osd: int) -> Tail:
+    def of_osd(self, osd: int) -> P99:
         """As of the OSD's last sample."""
         found = self._samples.get(osd)
-        return _tail(found.counts) if found else Tail()
+        return _p99(found.counts) if found else P99()
 
-    def of_cluster(self, now: float) -> Tail:
+    def of_cluster(self, now: float) -> P99:
         """Of the OSDs that were sampled in the last minutes, taken together."""
         levels = self.levels_of_cluster(now)
-        return Tail(levels.read_p99_ms, levels.write_p99_ms)
+        return P99(levels.read_p99_ms, levels.write_p99_ms)
 
     def levels_of_cluster(self, now: float) -> Levels:
         both = merged([sample.counts for sample in self._recent(now)])
@@ -152,6 +152,6 @@ def _levels(bounds: Sequence[int], read: Sequence[float], write: Sequence[float]
                     for counts in (read, write) for share in (MEDIAN, TAIL)))
 
 
-def _tail(counts: LatencyCounts) -> Tail:
-    return Tail(percentile_ms(counts.bounds, counts.read, TAIL),
-                percentile_ms(counts.bounds, counts.write, TAIL))
+def _p99(counts: LatencyCounts) -> P99:
+    return P99(percentile_ms(counts.bounds, counts.read, TAIL),
+               percentile_ms(counts.bounds, counts.write, TAIL))

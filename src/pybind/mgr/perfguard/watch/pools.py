@@ -7,8 +7,8 @@ from ..cluster.types import ClientOps
 from ..errors import InvalidValue
 from ..options import Options
 from .peers import weighted_median
-from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, Point, Series, mean_flow,
-                     recent)
+from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, HistoryPoint, Series,
+                     mean_flow, recent)
 from .types import Alarm, Flow
 
 #: Points of a pool's baseline that are kept (a week of quiet), and that survive an mgr's end.
@@ -66,9 +66,9 @@ class _Pool:
         self.history = History(4)
         self.quiet = Series(4, BASELINE_POINTS, baseline_seconds)
         #: The points of the last minute.
-        self.recent: List[Point] = []
+        self.recent: List[HistoryPoint] = []
         self.alarms = {kind: Alarm() for kind, _, _ in KINDS}
-        self.spreads = {kind: Spread() for kind, _, _ in KINDS}
+        self.spreads = {kind: OpSpread() for kind, _, _ in KINDS}
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
@@ -218,7 +218,7 @@ def add_ops(sums: List[float], row: ClientOps) -> None:
         sums[WRITE_NS] += row.write.sum_ns
 
 
-def _median_ms(points: Sequence[Point], number: int, total_ns: int,
+def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,
                least: int) -> Optional[float]:
     """Median of the points' mean latencies, each as often as it has operations.
 
@@ -243,7 +243,7 @@ LEAST_PAIR_OPS = 20
 OUTLIER = 9.0
 
 
-class Spread:
+class OpSpread:
     """Standard deviation of the latency of one operation over its mean.
 
     Only sums and counts are known. The means m and m' of two readings in a row, of n and n'

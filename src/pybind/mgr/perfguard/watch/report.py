@@ -6,9 +6,9 @@ from ..cluster.types import PgCounts
 from ..options import Options
 from .osds import COMMIT_NS, COMMITS, NO_FLOWS
 from .pools import named_target, target_ms
-from .series import READ_NS, READS, WRITE_NS, WRITES, Point, mean_flow, recent
-from .state import Sight, Watch
-from .types import Flow, Verdict
+from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
+from .state import WatchContext, WatchState
+from .types import Flow, OsdVerdict
 
 Json = Dict[str, Any]
 
@@ -30,22 +30,22 @@ def trouble(counts: PgCounts) -> Json:
     return {name: getattr(counts, name) for name in _TROUBLE if getattr(counts, name)}
 
 
-def signals(watch: Watch, sight: Sight) -> Json:
+def signals(watch: WatchState, context: WatchContext) -> Json:
     """Of the whole cluster, in the last minute."""
-    points = recent(watch.cluster.detailed, sight.now, sight.period)
+    points = recent(watch.cluster.detailed, context.now, context.period)
     read = mean_flow(points, READS, READ_NS)
     write = mean_flow(points, WRITES, WRITE_NS)
-    tail = watch.tails.of_cluster(sight.now)
+    tail = watch.percentiles.of_cluster(context.now)
     return {'read_ms': ms(read), 'write_ms': ms(write),
             'read_rate': round(read.rate, 1), 'write_rate': round(write.rate, 1),
             'read_p99_ms': rounded(tail.read_ms), 'write_p99_ms': rounded(tail.write_ms),
             'untrimmed_osdmaps': watch.untrimmed_epochs}
 
 
-def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
+def pools(watch: WatchState, context: WatchContext, options: Options) -> List[Json]:
     slow = {(pool, kind) for pool, kind, _ in watch.pools.slow()}
     rows = []
-    for pool in sorted(sight.osdmap.pools.values(), key=lambda pool: pool.id):
+    for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id):
         seen = watch.pools.latency(pool.id)
         named = named_target(options, pool.name)
         usual = {'baseline_ms': seen.baseline_ms, 'read_baseline_ms': seen.read_baseline_ms,
@@ -59,24 +59,24 @@ def pools(watch: Watch, sight: Sight, options: Options) -> List[Json]:
                 target_ms(value, named, options, pool.id in watch.disk_pools))
                for key, value in usual.items()},
             'slow': sorted(kind for pool_id, kind in slow if pool_id == pool.id),
-            'pgs': trouble(sight.signals.pool_counts.get(pool.id, PgCounts()))})
+            'pgs': trouble(context.signals.pool_counts.get(pool.id, PgCounts()))})
     return rows
 
 
-def osds(watch: Watch, sight: Sight) -> List[Json]:
+def osds(watch: WatchState, context: WatchContext) -> List[Json]:
     rows = []
     verdicts, shares = watch.slow.verdicts, watch.slow.chronic.shares()
     for osd, place in sorted(watch.places.items()):
-        flows = watch.osds.flows(osd, sight.now, sight.period) or NO_FLOWS
-        verdict = verdicts.get(osd, Verdict(osd))
-        tail = watch.tails.of_osd(osd)
+        flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
+        verdict = verdicts.get(osd, OsdVerdict(osd))
+        tail = watch.percentiles.of_osd(osd)
         rows.append({
             'osd': osd, 'host': place.host, 'device_class': place.device_class,
             'model': place.model,
             'read_ms': ms(flows.read), 'write_ms': ms(flows.write), 'store_ms': ms(flows.commit),
             'score': rounded(verdict.score, 2), 'slow': verdict.slow, 'why': verdict.why,
             'causes': [{'code': cause.code, 'text': cause.text, 'evidence': dict(cause.evidence)}
-                       for cause in watch.causes_of(osd, sight)] if verdict.slow else [],
+                       for cause in watch.causes_of(osd, context)] if verdict.slow else [],
             'chronic': chronic(watch, osd), 'slow_time_ratio': rounded(shares.get(osd), 4),
             'since': verdict.since or None, 'read_rate': round(flows.read.rate, 1),
             'write_rate': round(flows.write.rate, 1), 'read_p99_ms': rounded(tail.read_ms),
@@ -86,7 +86,7 @@ def osds(watch: Watch, sight: Sight) -> List[Json]:
     return rows
 
 
-def chronic(watch: Watch, osd: int) -> Optional[Json]:
+def chronic(watch: WatchState, osd: int) -> Optional[Json]:
     """The standing finding of an OSD that is slow again and again."""
     found = watch.slow.chronic.standing.get(osd)
     if found is None:
@@ -96,8 +96,8 @@ def chronic(watch: Watch, osd: int) -> Optional[Json]:
             'episodes': found.episodes, 'slowdown': round(found.slowdown, 2), 'why': found.why}
 
 
-def laggy(watch: Watch, sight: Sight) -> Json:
-    counts = sight.signals.counts
+def laggy(watch: WatchState, context: WatchContext) -> Json:
+    counts = context.signals.counts
     return {
         'laggy_pgs': counts.laggy, 'wait_pgs': counts.wait,
         'since': watch.laggy.since or None,
@@ -107,7 +107,7 @@ def laggy(watch: Watch, sight: Sight) -> Json:
                       'advice': suspect.advice} for suspect in watch.laggy.suspects]}
 
 
-def history_json(what: str, points: Sequence[Point]) -> Json:
+def history_json(what: str, points: Sequence[HistoryPoint]) -> Json:
     """All kinds of history begin with the same four columns."""
     rows = []
     for point in points:
@@ -125,7 +125,7 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
                    ('commits', COMMITS, COMMIT_NS))
 
 
-def exported_json(what: str, histories: Sequence[Tuple[Json, Sequence[Point]]]) -> Json:
+def exported_json(what: str, histories: Sequence[Tuple[Json, Sequence[HistoryPoint]]]) -> Json:
     """`histories`: rows as of osds(), and the points of each; no operations, no row."""
     rows: List[List[Any]] = []
     for osd, points in histories:

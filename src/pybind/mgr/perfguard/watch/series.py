@@ -19,7 +19,7 @@ LARGEST = 1e24
 READS, READ_NS, WRITES, WRITE_NS = range(4)
 
 
-class Point(NamedTuple):
+class HistoryPoint(NamedTuple):
     #: When it ended, in seconds since the epoch.
     end: float
     seconds: float
@@ -64,7 +64,7 @@ class Series:
     def __len__(self) -> int:
         return len(self._rows) // (self._width + 2)
 
-    def points(self, last: int = 0) -> List[Point]:
+    def points(self, last: int = 0) -> List[HistoryPoint]:
         """The last so many points (0: all that are kept), newest last."""
         size, have = self._width + 2, len(self)
         numbers = range(have - last if 0 < last < have else 0, have)
@@ -72,7 +72,7 @@ class Series:
         for number in numbers:
             begin = (self._oldest + number) % max(1, have) * size
             end, seconds, *sums = self._rows[begin:begin + size]
-            found.append(Point(end, seconds, tuple(sums)))
+            found.append(HistoryPoint(end, seconds, tuple(sums)))
         return found
 
     def to_json(self) -> List[List[float]]:
@@ -106,7 +106,7 @@ class History:
 WINDOW_SECONDS = 60.0
 
 
-def recent(series: Series, now: float, seconds: float) -> List[Point]:
+def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
     """The points of the last minute, of some `seconds` each.
 
     A point of the future was written before a clock jumped.
@@ -116,7 +116,7 @@ def recent(series: Series, now: float, seconds: float) -> List[Point]:
             if 0.0 <= now - point.end < WINDOW_SECONDS]
 
 
-def mean_flow(points: Sequence[Point], number: int, total_ns: int) -> Flow:
+def mean_flow(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Flow:
     ops = sum(point.sums[number] for point in points)
     seconds = sum(point.seconds for point in points)
     if not ops or not seconds:

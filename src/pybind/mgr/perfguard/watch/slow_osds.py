@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from .chronic import MEMORY_SECONDS, ChronicOsds
-from .osd_window import CHANNELS, REPLICATED, Window
-from .peers import SURE, Finding, Habit, judge, median, without_victims, worst
-from .types import OsdPlace, OsdSample, SlowHost, Verdict
+from .osd_window import CHANNELS, REPLICATED, OsdWindow
+from .peers import SURE, Finding, UsualScore, judge, median, without_waiting_primaries, worst
+from .types import OsdPlace, OsdSample, SlowHost, OsdVerdict
 
 #: Loads within this factor are the same to a reader.
 SAME_LOAD = 1.2
@@ -90,7 +90,7 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
     return crowd
 
 
-def hosts_of(slow: Mapping[int, Verdict], judged: Iterable[int],
+def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
     """The slow hosts, in order of their names."""
     known = by_host({*judged, *slow}, places)
@@ -133,10 +133,10 @@ class SlowSettings:
 @dataclass
 class _State:
     """What is remembered of one OSD."""
-    window: Window
+    window: OsdWindow
     #: Seconds that it has been over the ratio, less those that it has not.
-    heat: float = 0.0
-    #: When the heat began to rise, or the trouble where slow.
+    over_seconds: float = 0.0
+    #: When the over_seconds began to rise, or the trouble where slow.
     since: float = 0.0
     slow: bool = False
     #: In what it was slow when there was evidence last.
@@ -146,11 +146,11 @@ class _State:
     #: Its work beside the clients', and when it was last seen.
     kind: str = ''
     kind_at: float = 0.0
-    verdict: Verdict = Verdict(-1)
+    verdict: OsdVerdict = OsdVerdict(-1)
     #: Its last comparisons.
     findings: Sequence[Finding] = ()
     #: By channel, what is usual for it without other work.
-    habits: Tuple[Habit, ...] = ()
+    usual: Tuple[UsualScore, ...] = ()
 
 
 class SlowOsds:
@@ -165,7 +165,7 @@ class SlowOsds:
         self.chronic = ChronicOsds()
 
     @property
-    def verdicts(self) -> Dict[int, Verdict]:
+    def verdicts(self) -> Dict[int, OsdVerdict]:
         """By OSD, of all that have a place."""
         return {osd: state.verdict for osd, state in self._states.items()}
 
@@ -204,13 +204,13 @@ class SlowOsds:
         if learning:
             self.chronic.update(now, [each for each in samples if each.osd in windows], judged,
                                 windows, places, kinds, settings.memory_seconds)
-        findings = without_victims(judged, settings.ratio)
+        findings = without_waiting_primaries(judged, settings.ratio)
         self._settled_since = min(self._settled_since, now) if settled else math.inf
         quick = now - self._settled_since >= QUICK_SECONDS
         chosen: Dict[int, Finding] = {}
         for osd, state in self._states.items():
             if any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
-                _warm(state, findings[osd], now, passed, settings, learning, quick)
+                _count_time(state, findings[osd], now, passed, settings, learning, quick)
             else:
                 _forget(state, now, settings)
             best, score = worst(findings.get(osd, ()), settings.ratio)
@@ -230,8 +230,8 @@ class SlowOsds:
             del self._states[osd]
         for osd in places:
             if osd not in self._states:
-                self._states[osd] = _State(Window(), verdict=Verdict(osd),
-                                           habits=_habits())
+                self._states[osd] = _State(OsdWindow(), verdict=OsdVerdict(osd),
+                                           usual=_usual_scores())
         return True
 
     def _turn_back(self, now: float) -> None:
@@ -257,26 +257,26 @@ class SlowOsds:
     def _raise(self, judged: AbstractSet[int], places: Mapping[int, OsdPlace],
                settings: SlowSettings) -> None:
         """Call those slow that have been over the ratio for long, unless they are a crowd."""
-        warm = {osd for osd, state in self._states.items()
-                if state.slow or state.heat >= 0.5 * _hold(state, settings)}
-        for osd in warm - too_many(warm, judged, places):
+        candidates = {osd for osd, state in self._states.items()
+                      if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
+        for osd in candidates - too_many(candidates, judged, places):
             state = self._states[osd]
-            if not state.slow and state.heat >= _hold(state, settings):
+            if not state.slow and state.over_seconds >= _hold(state, settings):
                 state.slow = True
                 state.evidence = self._now
-                state.heat = settings.seconds
+                state.over_seconds = settings.seconds
 
     def _conclude(self, now: float, chosen: Mapping[int, Finding],
                   places: Mapping[int, OsdPlace]) -> None:
         """Write the verdicts."""
-        slow: Dict[int, Verdict] = {}
+        slow: Dict[int, OsdVerdict] = {}
         for osd, state in self._states.items():
             if not state.slow:
-                state.verdict = Verdict(osd, state.verdict.score)
+                state.verdict = OsdVerdict(osd, state.verdict.score)
                 continue
             if osd in chosen:
                 state.why = describe(chosen[osd], now - state.since)
-            slow[osd] = Verdict(osd, state.verdict.score, True, state.since, state.why)
+            slow[osd] = OsdVerdict(osd, state.verdict.score, True, state.since, state.why)
         self._hosts = hosts_of(slow, chosen.keys(), places)
         of_host = {osd: host for host in self._hosts for osd in host.osds}
         for osd, verdict in slow.items():
@@ -302,9 +302,9 @@ class SlowOsds:
             since, why = flag.get('since'), flag.get('why')
             if isinstance(since, (int, float)) and math.isfinite(since) and isinstance(why, str):
                 osd, begun = int(key), min(float(since), now)
-                self._states[osd] = _State(Window(), math.inf, begun, True, why, now,
-                                           verdict=Verdict(osd, None, True, begun, why),
-                                           habits=_habits())
+                self._states[osd] = _State(OsdWindow(), math.inf, begun, True, why, now,
+                                           verdict=OsdVerdict(osd, None, True, begun, why),
+                                           usual=_usual_scores())
 
 
 def _over(state: _State, findings: Sequence[Finding], learned: float,
@@ -317,16 +317,16 @@ def _over(state: _State, findings: Sequence[Finding], learned: float,
         return [each for each in findings if each.over(settings.ratio)]
     over = []
     for each in findings:
-        habit = state.habits[each.channel]
-        if each.over(settings.ratio, habit):
+        usual = state.usual[each.channel]
+        if each.over(settings.ratio, usual):
             over.append(each)
         else:
-            habit.learn(math.log(each.score), learned)
+            usual.learn(math.log(each.score), learned)
     return over
 
 
-def _habits() -> Tuple[Habit, ...]:
-    return tuple(Habit() for _ in CHANNELS)
+def _usual_scores() -> Tuple[UsualScore, ...]:
+    return tuple(UsualScore() for _ in CHANNELS)
 
 
 def _hold(state: _State, settings: SlowSettings) -> float:
@@ -337,11 +337,11 @@ def _hold(state: _State, settings: SlowSettings) -> float:
 def _forget(state: _State, now: float, settings: SlowSettings) -> None:
     """Without evidence nothing is counted; what was counted before is of no use any more."""
     if now - state.evidence > (FORGET_SECONDS if state.slow else settings.seconds):
-        state.slow, state.heat = False, 0.0
+        state.slow, state.over_seconds = False, 0.0
 
 
-def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
-          settings: SlowSettings, learning: bool, quick: bool) -> None:
+def _count_time(state: _State, findings: Sequence[Finding], now: float, passed: float,
+                settings: SlowSettings, learning: bool, quick: bool) -> None:
     """Count the time for or against an OSD. No findings: another OSD explains all of them.
 
     Without new operations the latency of the last ones is no evidence: they may have ended with
@@ -359,16 +359,16 @@ def _warm(state: _State, findings: Sequence[Finding], now: float, passed: float,
             passed *= max(each.weight() for each in over)
             if quick and not state.kind and _is_sure(state.window, over):
                 passed = _hold(state, settings)
-    if bad and state.heat <= 0.0:
+    if bad and state.over_seconds <= 0.0:
         # The median has risen when half of the window is slow.
         state.since = now - settings.seconds / 2
-    state.heat += passed if bad else -passed
-    state.heat = min(max(state.heat, 0.0), _hold(state, settings))
-    if state.slow and state.heat <= 0.0:
+    state.over_seconds += passed if bad else -passed
+    state.over_seconds = min(max(state.over_seconds, 0.0), _hold(state, settings))
+    if state.slow and state.over_seconds <= 0.0:
         state.slow = False
 
 
-def _is_sure(window: Window, over: Sequence[Finding]) -> bool:
+def _is_sure(window: OsdWindow, over: Sequence[Finding]) -> bool:
     """Whether not one of the last means is near to what is expected.
 
     What primaries say of a replica counts for half a minute each time, so it is left out.

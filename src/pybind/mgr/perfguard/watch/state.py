@@ -12,9 +12,9 @@ from .causes import ClientShare, LikelyCause, OsdEvidence, causes, heavy_clients
 from .charts import Charts, newer
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
-from .percentiles import Tails
+from .percentiles import LatencyPercentiles
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
-from .series import LARGEST, History, Point, Series
+from .series import LARGEST, History, HistoryPoint, Series
 from .slow_osds import SlowOsds, SlowSettings
 from .types import NO_FLOW, Alarm, Flow
 
@@ -36,7 +36,7 @@ LONGEST_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Sight:
+class WatchContext:
     """What one update is given, beside the readings."""
     now: float
     signals: Signals
@@ -68,7 +68,7 @@ class LaggyState:
         return min(raised, default=0.0)
 
 
-class Watch:
+class WatchState:
     """Updated by the loop alone; `history_of` and `drawn` may be called from any thread."""
 
     def __init__(self, lock: ContextManager[Any] = contextlib.nullcontext()) -> None:
@@ -77,7 +77,7 @@ class Watch:
         self.osds = OsdWatch()
         self.norms = OsdNorms()
         self.slow = SlowOsds()
-        self.tails = Tails()
+        self.percentiles = LatencyPercentiles()
         self.laggy = LaggyState()
         self.cluster = History(10)
         self.charts = Charts()
@@ -99,7 +99,7 @@ class Watch:
         self._unknown_seconds = 0.0
         self._lock = lock
 
-    def update(self, sight: Sight, readings: Readings, options: Options) -> None:
+    def update(self, context: WatchContext, readings: Readings, options: Options) -> None:
         seconds = readings.seconds if 0.0 < readings.seconds <= LONGEST_SECONDS else 0.0
         if readings.osd_counts is not None:
             self.osd_counts = readings.osd_counts
@@ -108,22 +108,22 @@ class Watch:
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
         self.places, self.silent = readings.places, readings.silent
-        self.disk_pools = (self.disk_pools & set(sight.osdmap.pools)) | _on_disks(readings)
-        self.tails.update(sight.now, readings.latencies, list(readings.counters),
-                          readings.clients, readings.sampling)
+        self.disk_pools = (self.disk_pools & set(context.osdmap.pools)) | _on_disks(readings)
+        self.percentiles.update(context.now, readings.latencies, list(readings.counters),
+                                readings.clients, readings.sampling)
         with self._lock:
-            samples = self.osds.update(sight.now, readings.counters)
+            samples = self.osds.update(context.now, readings.counters)
             if seconds:
-                quiet = self._quiet(sight)
-                self.pools.update(sight.now, seconds, readings.clients, sight.osdmap.pools, quiet,
-                                  pool_settings(options))
-                self.norms.forget_others(sight.osdmap.osds)
+                quiet = self._quiet(context)
+                self.pools.update(context.now, seconds, readings.clients, context.osdmap.pools,
+                                  quiet, pool_settings(options))
+                self.norms.forget_others(context.osdmap.osds)
                 if quiet:
                     self.norms.update(readings.clients, self.pools.read_baselines())
-                self.cluster.add(sight.now, seconds, _columns(sight, readings, seconds))
-                self.charts.update(sight.now, seconds, self.tails, self.pools.busiest(),
-                                   sight.osdmap.pools, sight.in_flight)
-        erasure = {pool.id for pool in sight.osdmap.pools.values() if pool.erasure}
+                self.cluster.add(context.now, seconds, _columns(context, readings, seconds))
+                self.charts.update(context.now, seconds, self.percentiles, self.pools.busiest(),
+                                   context.osdmap.pools, context.in_flight)
+        erasure = {pool.id for pool in context.osdmap.pools.values() if pool.erasure}
         if readings.pg_writes is not None:
             latest = replica_flows(readings.pg_writes, readings.pg_seconds)
             self._replicas = steady(self._last_replicas, latest)
@@ -131,22 +131,22 @@ class Watch:
         samples = [each._replace(replica=self._replicas.get(each.osd, NO_FLOW))
                    for each in without_erasure(samples, readings.clients, erasure)]
         self.slow.update(
-            sight.now, samples,
+            context.now, samples,
             readings.places, busy(self.osd_counts, readings.counters),
             SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
                          memory_seconds=options.slow_osd_memory),
-            not sight.probing, self._settled(sight))
+            not context.probing, self._settled(context))
         self._slow_ratio = options.slow_osd_ratio
         self._loads.append(readings.client_loads)
-        self._judge_laggy(sight, readings, seconds)
+        self._judge_laggy(context, readings, seconds)
 
-    def _judge_laggy(self, sight: Sight, readings: Readings, seconds: float) -> None:
-        counts = sight.signals.counts
+    def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
+        counts = context.signals.counts
         self._unknown_seconds = self._unknown_seconds + seconds if counts.unreported else 0.0
         known = not 0.0 < self._unknown_seconds < UNKNOWN_SECONDS
-        self.laggy.alarm.update(sight.now, seconds, _holds(counts.laggy, known), 0.0,
-                                CLEAR_PERIODS * sight.period)
-        self.laggy.waiting.update(sight.now, seconds, _holds(counts.wait, known), WAIT_SECONDS,
+        self.laggy.alarm.update(context.now, seconds, _holds(counts.laggy, known), 0.0,
+                                CLEAR_PERIODS * context.period)
+        self.laggy.waiting.update(context.now, seconds, _holds(counts.wait, known), WAIT_SECONDS,
                                   0.0)
         if not counts.laggy + counts.wait:
             self.laggy.pgs.clear()
@@ -154,34 +154,34 @@ class Watch:
             return
 
         def acting_of(pgid: str) -> Optional[Tuple[int, ...]]:
-            placement = sight.placement(pgid)
+            placement = context.placement(pgid)
             return placement.acting if placement is not None else None
 
-        self.laggy.pgs.update(sight.now, readings.unreadable, acting_of, self.osd_counts)
+        self.laggy.pgs.update(context.now, readings.unreadable, acting_of, self.osd_counts)
         self.laggy.suspects = suspects(LaggySignals(
             counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(), self.silent,
             self.ping_ms))
 
     @staticmethod
-    def _settled(sight: Sight) -> bool:
+    def _settled(context: WatchContext) -> bool:
         """No operation waits for a PG that peers, is moved or recovers."""
-        counts = sight.signals.counts
-        return sight.idle and counts.active_clean == counts.total
+        counts = context.signals.counts
+        return context.idle and counts.active_clean == counts.total
 
-    def _quiet(self, sight: Sight) -> bool:
+    def _quiet(self, context: WatchContext) -> bool:
         """Nothing moves and nothing is wrong."""
-        counts = sight.signals.counts
-        return (self._settled(sight)
-                and not counts.laggy + counts.wait and not sight.signals.slow_ops
-                and not sight.signals.recovery_bytes_per_second
+        counts = context.signals.counts
+        return (self._settled(context)
+                and not counts.laggy + counts.wait and not context.signals.slow_ops
+                and not context.signals.recovery_bytes_per_second
                 and not self.laggy.raised
-                and not any(verdict.slow and sight.now - verdict.since < ACCEPT_SECONDS
+                and not any(verdict.slow and context.now - verdict.since < ACCEPT_SECONDS
                             for verdict in self.slow.verdicts.values()))
 
-    def causes_of(self, osd: int, sight: Sight) -> Tuple[LikelyCause, ...]:
+    def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """Why a slow OSD may be slow."""
         slowdowns, load_ratio = self.slow.comparisons(osd)
-        place, known = self.places.get(osd), sight.osdmap.osds.get(osd)
+        place, known = self.places.get(osd), context.osdmap.osds.get(osd)
         whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
         return causes(OsdEvidence(
             osd, slowdowns, self._slow_ratio, load_ratio,
@@ -191,14 +191,14 @@ class Watch:
             host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
             fullness=known.fullness if known else '', ping_ms=self.ping_ms,
             clients=[row for rows in self._loads for row in rows if row.osd == osd],
-            pool_names={pool.id: pool.name for pool in sight.osdmap.pools.values()}))
+            pool_names={pool.id: pool.name for pool in context.osdmap.pools.values()}))
 
     def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
         """Who sends most of a pool's operations."""
         return heavy_clients(row for rows in self._loads for row in rows if row.pool == pool)
 
     def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
-                   last: int) -> Optional[List[Point]]:
+                   last: int) -> Optional[List[HistoryPoint]]:
         """Points of "cluster", "osd.N" or a pool's name; None: there is no such thing."""
         with self._lock:
             history: Optional[History] = None
@@ -222,7 +222,7 @@ class Watch:
         # Times are told in milliseconds, and the caller has the row of `since` already.
         after = since + 0.001
 
-        def points(series: Series) -> List[Point]:
+        def points(series: Series) -> List[HistoryPoint]:
             # What is later than now is from before a clock was set back.
             return [point for point in newer(series, after) if point.end <= now]
 
@@ -269,15 +269,15 @@ def _holds(number: int, known: bool) -> Optional[bool]:
     return True if number else (False if known else None)
 
 
-def _columns(sight: Sight, readings: Readings, seconds: float) -> List[float]:
+def _columns(context: WatchContext, readings: Readings, seconds: float) -> List[float]:
     sums = [0.0] * 10
     for row in readings.clients:
         add_ops(sums, row)
-    counts = sight.signals.counts
+    counts = context.signals.counts
     sums[LAGGY_SECONDS] = counts.laggy * seconds
     sums[DEGRADED_SECONDS] = counts.degraded * seconds
     sums[BACKFILL_SECONDS] = (counts.backfilling + counts.backfill_wait) * seconds
-    sums[SLOW_OP_SECONDS] = sight.signals.slow_ops * seconds
-    sums[MISPLACED_SECONDS] = sight.signals.misplaced_ratio * seconds
-    sums[RECOVERED_BYTES] = sight.signals.recovery_bytes_per_second * seconds
+    sums[SLOW_OP_SECONDS] = context.signals.slow_ops * seconds
+    sums[MISPLACED_SECONDS] = context.signals.misplaced_ratio * seconds
+    sums[RECOVERED_BYTES] = context.signals.recovery_bytes_per_second * seconds
     return sums

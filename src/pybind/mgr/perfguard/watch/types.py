@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional, Tuple
 from ..cluster.types import OsdPlace
 
 __all__ = ['Alarm', 'Chronic', 'Flow', 'NO_FLOW', 'OsdPlace', 'OsdSample', 'SCRUB', 'SOURCE',
-           'SlowHost', 'TARGET', 'Verdict']
+           'SlowHost', 'TARGET', 'OsdVerdict']
 
 
 class Flow(NamedTuple):
@@ -46,7 +46,7 @@ SOURCE = 'backfill'
 SCRUB = 'deep scrub'
 
 
-class Verdict(NamedTuple):
+class OsdVerdict(NamedTuple):
     """What is concluded of one OSD."""
     osd: int
     #: Times as slow as its peers at the same load, in the kind of operation where it is worst;

@@ -9,12 +9,12 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Code, Reason
 from perfguard.mitigation import ladder
-from perfguard.mitigation.types import (Evidence, Kind, Policy, Put, Rung, Seen, Stage, State,
-                                        state_from_json, state_to_json)
+from perfguard.mitigation.types import (Evidence, MitigationState, Policy, Put, Rung, Seen,
+                                        SettingKind, StepStage, state_from_json, state_to_json)
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
 BAD = Evidence((LAGGY,), moving=True, rebalancing=True)
-CALM = Evidence(moving=True, rebalancing=True)
+CLEAR = Evidence(moving=True, rebalancing=True)
 SECONDS = 10.0
 FOUND = {('osd', 'osd_max_backfills'): '4'}
 SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd', 'osd_recovery_max_active'): '1'}
@@ -38,7 +38,7 @@ class World:
     #: The commands are lost.
     deaf: bool = False
     now: float = 1e6
-    state: State = State()
+    state: MitigationState = MitigationState()
     events: List[str] = field(default_factory=list)
     puts: List[Put] = field(default_factory=list)
 
@@ -65,9 +65,9 @@ class World:
 
     def _apply(self, put: Put) -> None:
         setting = put.setting
-        if setting.kind is Kind.FLAG:
+        if setting.kind is SettingKind.FLAG:
             (self.flags.discard if put.value is None else self.flags.add)(setting.name)
-        elif setting.kind is Kind.AFFINITY:
+        elif setting.kind is SettingKind.AFFINITY:
             assert put.value is not None
             self.affinities[int(setting.name)] = float(put.value)
         elif put.value is None:
@@ -119,7 +119,7 @@ def test_pgs_are_pinned_back_once() -> None:
 
 
 @pytest.mark.parametrize('evidence', [
-    CALM, Evidence((LAGGY,)), Evidence(slow_osds={3: 'slow'}, moving=True),
+    CLEAR, Evidence((LAGGY,)), Evidence(slow_osds={3: 'slow'}, moving=True),
     Evidence((LAGGY,), unknown=True)])
 def test_nothing_is_done_without_trouble_and_movement(evidence: Evidence) -> None:
     world = World(evidence=evidence)
@@ -132,7 +132,7 @@ def test_flapping_evidence_moves_nothing() -> None:
     for _ in range(30):
         world.evidence = BAD
         world.run(5)
-        world.evidence = CALM
+        world.evidence = CLEAR
         world.run(5)
     assert world.puts == [] and world.state.steps == ()
     # Up, then flapping: neither further up nor down.
@@ -140,7 +140,7 @@ def test_flapping_evidence_moves_nothing() -> None:
     world.run(12)
     assert world.stages() == {'norebalance': 'held'}
     for _ in range(30):
-        world.evidence = CALM
+        world.evidence = CLEAR
         world.run(9)
         world.evidence = BAD
         world.run(5)
@@ -213,7 +213,7 @@ def test_a_flag_that_is_there_is_not_taken(change: Dict[str, Any]) -> None:
     world = World(**change)
     world.run(30)
     assert world.stages() == {'slow recovery': 'held'}
-    world.evidence = CALM
+    world.evidence = CLEAR
     world.run(60)
     assert world.flags == change.get('flags', set()) and world.config == FOUND
 
@@ -232,7 +232,7 @@ def test_what_must_be_asked_for_is_waited_for() -> None:
 def test_down_one_by_one_after_twice_the_interval() -> None:
     world = World()
     world.climb()
-    world.evidence = CALM
+    world.evidence = CLEAR
     begin = world.now
     gone: List[Tuple[float, str]] = []
     while world.state.steps:
@@ -249,7 +249,7 @@ def test_trouble_in_between_starts_the_count_again() -> None:
     world = World()
     world.climb()
     for _ in range(5):
-        world.evidence = CALM
+        world.evidence = CLEAR
         world.run(19)
         world.evidence = BAD
         world.run(1)
@@ -275,7 +275,7 @@ def test_movement_that_ends_ends_the_mitigation() -> None:
 def test_norebalance_stays_while_the_campaign_wants_it() -> None:
     world = World()
     world.run(12)
-    world.campaign_still, world.evidence = True, CALM
+    world.campaign_still, world.evidence = True, CLEAR
     world.run(60)
     assert world.stages() == {'norebalance': 'undoing'} and world.flags == {'norebalance'}
     world.campaign_still = False
@@ -290,7 +290,7 @@ def test_clocks_that_jump_hold_nothing_for_ever(jump: float) -> None:
     world.now += jump
     world.turn()
     assert set(world.stages().values()) == {'held'}
-    world.evidence = CALM
+    world.evidence = CLEAR
     world.run(80)
     assert untouched(world)
 
@@ -303,8 +303,8 @@ def test_observe_says_what_it_would_do() -> None:
     assert world.stages() == {'norebalance': 'would', 'slow recovery': 'would'}
     assert world.puts == [] and len(world.events) == 2
     assert all('would be done' in text for text in world.events)
-    assert ladder.stops(world.state, CALM) == () and not ladder.own_flags(world.state)
-    world.evidence = CALM
+    assert ladder.stops(world.state, CLEAR) == () and not ladder.own_flags(world.state)
+    world.evidence = CLEAR
     world.run(30)
     assert world.state.steps == ()
 
@@ -315,7 +315,7 @@ def test_any_other_mode_undoes_all(mode: str) -> None:
     world.climb()
     world.policy = Policy(mode, SECONDS)
     world.run(4)
-    assert untouched(world) and Stage.HELD.value not in world.stages().values()
+    assert untouched(world) and StepStage.HELD.value not in world.stages().values()
     world.run(60)
     assert untouched(world)
 
@@ -344,7 +344,7 @@ def test_an_option_that_somebody_sets_is_theirs() -> None:
     assert any('given up' in text for text in world.events)
     world.run(60)
     assert world.config == theirs and world.stages()['slow recovery'] == 'given up'
-    world.evidence = CALM
+    world.evidence = CLEAR
     world.run(60)
     assert world.config == theirs and world.state.steps == ()
 
@@ -394,7 +394,7 @@ def test_revert_and_leave_alone() -> None:
     world.state = ladder.revert(world.state, number)
     world.run(60)
     assert world.stages()['norebalance'] == 'reverted' and not world.flags
-    world.evidence = CALM
+    world.evidence = CLEAR
     world.run(60)
     assert untouched(world)
     world.evidence = BAD
@@ -526,7 +526,7 @@ def test_affinity_goes_with_its_option() -> None:
     {'last_id': 'x', 'bad_since': float('nan'), 'stepped': -1, 'clear_since': 1e300}])
 def test_documents_of_a_wrong_shape(document: Any) -> None:
     state, _ = state_from_json(document)
-    assert state == State()
+    assert state == MitigationState()
 
 
 def test_of_a_damaged_document_the_rest_is_kept() -> None:

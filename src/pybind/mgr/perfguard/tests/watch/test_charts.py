@@ -7,8 +7,8 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, LatencyCounts, Ops
 from perfguard.watch.charts import CLUSTER_COLUMNS, POOL_COLUMNS, TAIL_POOLS, Charts, newer
-from perfguard.watch.percentiles import Levels, Tails
-from perfguard.watch.series import Point, Series
+from perfguard.watch.percentiles import LatencyPercentiles, Levels
+from perfguard.watch.series import HistoryPoint, Series
 
 MS = 1000000
 BOUNDS = (MS, 2 * MS, 4 * MS)
@@ -23,50 +23,51 @@ def client(pool: int, osd: int, reads: int = 0, writes: int = 0) -> ClientOps:
     return ClientOps(pool, osd, Ops(reads, reads * MS), Ops(writes, writes * MS))
 
 
-def sampled(*samples: LatencyCounts, clients: Sequence[ClientOps]) -> Tails:
+def sampled(*samples: LatencyCounts, clients: Sequence[ClientOps]) -> LatencyPercentiles:
     """As of 100 s, when they ended."""
-    tails = Tails()
+    percentiles = LatencyPercentiles()
     osds = [each.osd for each in samples]
-    tails.update(70.0, [], osds, [], set(osds))
-    tails.update(100.0, samples, osds, clients)
-    return tails
+    percentiles.update(70.0, [], osds, [], set(osds))
+    percentiles.update(100.0, samples, osds, clients)
+    return percentiles
 
 
 def test_a_pool_with_osds_of_its_own_has_their_latency() -> None:
-    tails = sampled(sample(0, read=(100, 0, 0, 0)), sample(1, read=(0, 0, 100, 0)),
-                    clients=[client(7, 0, reads=50), client(8, 1, reads=50)])
-    assert tails.levels_of_pool(100.0, 7) == Levels(0.5, 0.99, None, None)
-    assert tails.levels_of_pool(100.0, 8) == pytest.approx((3.0, 3.98, None, None))
-    assert tails.levels_of_pool(100.0, 9) == Levels()
+    percentiles = sampled(sample(0, read=(100, 0, 0, 0)), sample(1, read=(0, 0, 100, 0)),
+                          clients=[client(7, 0, reads=50), client(8, 1, reads=50)])
+    assert percentiles.levels_of_pool(100.0, 7) == Levels(0.5, 0.99, None, None)
+    assert percentiles.levels_of_pool(100.0, 8) == pytest.approx((3.0, 3.98, None, None))
+    assert percentiles.levels_of_pool(100.0, 9) == Levels()
 
 
 def test_shares_of_an_osd() -> None:
     """Three quarters of the operations of a fast OSD, a quarter of those of a slow one."""
-    tails = sampled(sample(0, write=(100, 0, 0, 0)), sample(1, write=(0, 0, 100, 0)), clients=[
+    rows = sample(0, write=(100, 0, 0, 0)), sample(1, write=(0, 0, 100, 0))
+    percentiles = sampled(*rows, clients=[
         client(7, 0, writes=30), client(8, 0, writes=10),
         client(7, 1, writes=10), client(8, 1, writes=30)])
-    found = tails.levels_of_pool(100.0, 7)
+    found = percentiles.levels_of_pool(100.0, 7)
     assert found.write_p50_ms == pytest.approx(2 / 3) and found.read_p50_ms is None
-    assert tails.levels_of_pool(100.0, 8).write_p50_ms == pytest.approx(2 + 2 / 3)
+    assert percentiles.levels_of_pool(100.0, 8).write_p50_ms == pytest.approx(2 + 2 / 3)
 
 
 def test_operations_during_the_sample_count_and_no_others() -> None:
-    tails = Tails()
-    tails.update(10.0, [], [0, 1], [client(8, 0, reads=1000)], {1})
-    tails.update(80.0, [], [0, 1], [client(7, 0, reads=10), client(9, 1, reads=1)], {0})
-    tails.update(100.0, [sample(0, read=(100, 0, 0, 0))], [0, 1], [client(7, 0, reads=10)])
-    assert tails.levels_of_pool(100.0, 7).read_p50_ms == 0.5
-    assert tails.levels_of_pool(100.0, 8) == tails.levels_of_pool(100.0, 9) == Levels()
-    tails.update(130.0, [sample(0, read=(0, 0, 100, 0))], [0, 1])
-    assert tails.levels_of_pool(130.0, 7) == Levels(), 'nothing is known of its clients'
+    percentiles = LatencyPercentiles()
+    percentiles.update(10.0, [], [0, 1], [client(8, 0, reads=1000)], {1})
+    percentiles.update(80.0, [], [0, 1], [client(7, 0, reads=10), client(9, 1, reads=1)], {0})
+    percentiles.update(100.0, [sample(0, read=(100, 0, 0, 0))], [0, 1], [client(7, 0, reads=10)])
+    assert percentiles.levels_of_pool(100.0, 7).read_p50_ms == 0.5
+    assert percentiles.levels_of_pool(100.0, 8) == percentiles.levels_of_pool(100.0, 9) == Levels()
+    percentiles.update(130.0, [sample(0, read=(0, 0, 100, 0))], [0, 1])
+    assert percentiles.levels_of_pool(130.0, 7) == Levels(), 'nothing is known of its clients'
 
 
 def test_samples_grow_old_and_other_buckets_are_left_out() -> None:
-    tails = sampled(sample(0, read=(100, 0, 0, 0)),
-                    sample(1, read=(9, 9, 9, 9), bounds=(1, 2, 3)),
-                    clients=[client(7, 0, reads=1), client(7, 1, reads=1)])
-    assert tails.levels_of_pool(100.0, 7).read_p99_ms == 0.99
-    assert tails.levels_of_pool(230.0, 7) == Levels()
+    percentiles = sampled(sample(0, read=(100, 0, 0, 0)),
+                          sample(1, read=(9, 9, 9, 9), bounds=(1, 2, 3)),
+                          clients=[client(7, 0, reads=1), client(7, 1, reads=1)])
+    assert percentiles.levels_of_pool(100.0, 7).read_p99_ms == 0.99
+    assert percentiles.levels_of_pool(230.0, 7) == Levels()
 
 
 def series_to(count: int, length: int = 720) -> Series:
@@ -91,9 +92,10 @@ def charted(columns: Sequence[str], row: Sequence[Any]) -> Any:
 
 def test_rows_have_all_columns_and_are_json() -> None:
     charts = Charts()
-    tails = sampled(sample(0, read=(100, 0, 0, 0)), clients=[client(7, 0, reads=5)])
-    charts.update(100.0, 5.0, tails, [7, 8], {7, 8}, 12)
-    points = [Point(100.0, 5.0, (10.0, 20.0 * MS, 0.0, 0.0, 15.0, 0.0, 5.0, 0.0, 1.25, 500.0))]
+    percentiles = sampled(sample(0, read=(100, 0, 0, 0)), clients=[client(7, 0, reads=5)])
+    charts.update(100.0, 5.0, percentiles, [7, 8], {7, 8}, 12)
+    sums = (10.0, 20.0 * MS, 0.0, 0.0, 15.0, 0.0, 5.0, 0.0, 1.25, 500.0)
+    points = [HistoryPoint(100.0, 5.0, sums)]
     found = json.loads(json.dumps(charts.cluster(points)))
     assert found['columns'] == list(CLUSTER_COLUMNS)
     assert charted(found['columns'], found['rows'][0]) == {
@@ -109,15 +111,15 @@ def test_rows_have_all_columns_and_are_json() -> None:
 
 def percentiles(charts: Charts, pool: int) -> List[Optional[float]]:
     return [row[-3] for row in charts.pool(
-        pool, 'p', [Point(100.0, 5.0, (0.0,) * 4)])['rows']]
+        pool, 'p', [HistoryPoint(100.0, 5.0, (0.0,) * 4)])['rows']]
 
 
 def test_only_the_busiest_pools_have_percentiles_and_pools_that_are_gone_none() -> None:
     charts = Charts()
     pools = range(TAIL_POOLS + 1)
-    tails = sampled(sample(0, read=(100, 0, 0, 0)),
-                    clients=[client(pool, 0, reads=5) for pool in pools])
-    charts.update(100.0, 5.0, tails, pools, set(pools), 0)
+    latest = sampled(sample(0, read=(100, 0, 0, 0)),
+                     clients=[client(pool, 0, reads=5) for pool in pools])
+    charts.update(100.0, 5.0, latest, pools, set(pools), 0)
     assert percentiles(charts, 0) == [0.99] and percentiles(charts, TAIL_POOLS) == [None]
-    charts.update(105.0, 5.0, tails, [], set(), 0)
+    charts.update(105.0, 5.0, latest, [], set(), 0)
     assert percentiles(charts, 0) == [None]

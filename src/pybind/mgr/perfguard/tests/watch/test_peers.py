@@ -6,22 +6,22 @@ from typing import Dict, List, Sequence
 import pytest
 
 from perfguard.watch.osd_window import COMMITS, READS, REPLICATED, STORE_READS, WRITES, Reading
-from perfguard.watch.peers import (Comparison, Finding, Peers, Point, compare, groups_of, loads_of,
-                                   queue_allowance, without_victims)
+from perfguard.watch.peers import (Finding, LoadPoint, PeerComparison, Peers, compare, groups_of,
+                                   loads_of, queue_allowance, without_waiting_primaries)
 from perfguard.watch.types import OsdPlace
 
 
-def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> Point:
-    return Point(osd, Reading(ms, ms, math.log(ms), ops), loads_of(0.6 * rate, 0.4 * rate))
+def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:
+    return LoadPoint(osd, Reading(ms, ms, math.log(ms), ops), loads_of(0.6 * rate, 0.4 * rate))
 
 
-def alike(count: int, ms: float = 10.0) -> List[Point]:
+def alike(count: int, ms: float = 10.0) -> List[LoadPoint]:
     """Within some percent of each other in latency and load."""
     return [point(osd, ms * (0.95 + 0.1 * (osd * 7 % count) / count),
                   95 + 10 * (osd * 3 % count) / count) for osd in range(count)]
 
 
-def queue(rates: Sequence[float], capacity: float = 200.0) -> List[Point]:
+def queue(rates: Sequence[float], capacity: float = 200.0) -> List[LoadPoint]:
     """M/M/1: all alike but for their load."""
     return [point(osd, 1000 / (capacity - rate), rate) for osd, rate in enumerate(rates)]
 
@@ -90,16 +90,16 @@ def places(models: Dict[str, int]) -> Dict[int, OsdPlace]:
     return {osd: OsdPlace(osd, 'h', 'default', 'ssd', model) for osd, model in enumerate(names)}
 
 
-@pytest.mark.parametrize('models, groups, strangers', [
+@pytest.mark.parametrize('models, groups, minorities', [
     ({'a': 6, 'b': 5}, 'aaaaaabbbbb', []),
     ({'a': 6, 'b': 4}, 'aaaaaa****', [6, 7, 8, 9]),
     ({'a': 4}, '****', []),
 ])
 def test_a_model_is_a_group_when_it_has_members_enough(
-        models: Dict[str, int], groups: str, strangers: List[int]) -> None:
+        models: Dict[str, int], groups: str, minorities: List[int]) -> None:
     found, strange = groups_of(places(models))
     assert ''.join(found[osd][2] for osd in sorted(found)) == groups
-    assert [osd for osd, is_strange in strange.items() if is_strange] == strangers
+    assert [osd for osd, is_strange in strange.items() if is_strange] == minorities
 
 
 # ---- OSDs that only wait for a slow replica
@@ -108,18 +108,18 @@ RATIO = 1.5
 
 
 def finding(channel: int, ms: float, expected_ms: float = 1.0) -> Finding:
-    return Finding(channel, Comparison(ms, ms, expected_ms, 0.1, 20.0, 0.1, 1.0, 9), 1.0)
+    return Finding(channel, PeerComparison(ms, ms, expected_ms, 0.1, 20.0, 0.1, 1.0, 9), 1.0)
 
 
 def left(findings: Dict[int, List[Finding]]) -> Dict[int, List[int]]:
-    kept = without_victims(findings, RATIO)
+    kept = without_waiting_primaries(findings, RATIO)
     assert kept.keys() == findings.keys(), 'who has no finding left is still judged'
     return {osd: [each.channel for each in found] for osd, found in kept.items()}
 
 
 def test_without_a_cause_everything_stays() -> None:
     findings = {1: [finding(READS, 5.0)], 2: [finding(WRITES, 9.0)], 3: [finding(COMMITS, 1.1)]}
-    assert without_victims(findings, RATIO) is findings
+    assert without_waiting_primaries(findings, RATIO) is findings
 
 
 def test_what_waits_for_a_replica_is_explained_by_it() -> None:
@@ -145,4 +145,4 @@ def test_two_causes_are_both_named() -> None:
 
 def test_what_is_not_over_the_ratio_is_no_cause() -> None:
     findings = {1: [finding(READS, 5.0)], 3: [finding(REPLICATED, 1.3)]}
-    assert without_victims(findings, RATIO) is findings
+    assert without_waiting_primaries(findings, RATIO) is findings

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.watch.pools import PoolLatency, PoolSettings, PoolWatch, STORED_POINTS
-from perfguard.watch.series import Point, Series, mean_flow, recent
+from perfguard.watch.series import HistoryPoint, Series, mean_flow, recent
 from perfguard.watch.types import Flow
 
 MS = 1000000
@@ -260,7 +260,7 @@ def test_points_of_the_future_are_from_before_a_jump() -> None:
 
 
 def test_mean_flow() -> None:
-    points = [Point(1.0, 5.0, (10.0, 20.0 * MS)), Point(2.0, 5.0, (0.0, 0.0))]
+    points = [HistoryPoint(1.0, 5.0, (10.0, 20.0 * MS)), HistoryPoint(2.0, 5.0, (0.0, 0.0))]
     assert mean_flow(points, 0, 1) == Flow(1.0, 2.0)
     assert mean_flow(points[1:], 0, 1) == mean_flow([], 0, 1) == Flow()
 

@@ -5,7 +5,7 @@ from typing import List, Optional, Sequence
 
 import pytest
 
-from perfguard.watch.series import History, Point, Series
+from perfguard.watch.series import History, HistoryPoint, Series
 from perfguard.watch.types import Alarm
 
 
@@ -13,11 +13,11 @@ def test_a_series_keeps_the_newest() -> None:
     rnd = random.Random(5)
     for length in (1, 2, 7):
         series = Series(2, length)
-        expected: List[Point] = []
+        expected: List[HistoryPoint] = []
         for number in range(30):
             values = (rnd.random(), rnd.random())
             series.add(float(number), 1.0, values)
-            expected = [*expected, Point(float(number), 1.0, values)][-length:]
+            expected = [*expected, HistoryPoint(float(number), 1.0, values)][-length:]
             assert series.points() == expected and len(series) == len(expected)
             for last in range(1, length + 2):
                 assert series.points(last) == expected[-last:]

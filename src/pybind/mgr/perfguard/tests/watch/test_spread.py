@@ -8,7 +8,7 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
 from perfguard.watch.osds import LEAST_READS, OsdNorms
-from perfguard.watch.pools import FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, Spread, target_ms
+from perfguard.watch.pools import FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, OpSpread, target_ms
 
 
 def draw(rng: random.Random, sigma: float, number: int, mean: float) -> float:
@@ -18,7 +18,7 @@ def draw(rng: random.Random, sigma: float, number: int, mean: float) -> float:
 @pytest.mark.parametrize('sigma', [0.5, 1.0, 1.3])
 def test_spread_of_single_operations_from_sums(sigma: float) -> None:
     rng = random.Random(3)
-    spread = Spread()
+    spread = OpSpread()
     for _ in range(300):
         spread.add(200, draw(rng, sigma, 200, 1e6))
     assert spread.value == pytest.approx(sqrt(exp(sigma ** 2) - 1), rel=0.25)
@@ -26,14 +26,14 @@ def test_spread_of_single_operations_from_sums(sigma: float) -> None:
 
 def test_what_changes_slowly_is_no_spread() -> None:
     rng = random.Random(4)
-    spread = Spread()
+    spread = OpSpread()
     for turn in range(700):
         spread.add(1000, draw(rng, 0.5, 1000, 1e6 * (1.0 + 0.5 * sin(turn / 100))))
     assert spread.value == pytest.approx(sqrt(exp(0.25) - 1), rel=0.25)
 
 
 def test_few_readings_and_what_lies_on_both_sides_of_trouble_say_nothing() -> None:
-    spread = Spread()
+    spread = OpSpread()
     for turn in range(int(LEAST_PAIRS)):
         assert spread.value is None
         spread.add(100, 1e8)
@@ -69,7 +69,7 @@ def test_a_limit_has_a_floor(baseline: float, disk: bool, expected: float) -> No
 
 def test_one_hiccup_does_not_make_a_pool_deaf() -> None:
     rng = random.Random(6)
-    spread = Spread()
+    spread = OpSpread()
     for turn in range(40):
         spread.add(10000, draw(rng, 0.5, 100, 1e8) if turn != 20 else 2e11)
     assert spread.value is not None and spread.value < 12.0

@@ -9,7 +9,8 @@ import pytest
 
 from perfguard.cluster.types import PgCounts, UnreadablePg
 from perfguard.mitigation.report import listing
-from perfguard.mitigation.types import Kind, Rung, Setting, Stage, State, Step
+from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
+                                        StepStage)
 from perfguard.rebalance.types import Phase
 from perfguard.status import overview
 
@@ -86,8 +87,8 @@ def answer(driver: Watched) -> Any:
     published = driver.loop.published
     found = json.loads(json.dumps(overview(published, PROBED, driver.loop.drawn(0.0, []), 0.0,
                                            published.turned)))
-    state = State((Step(1, Rung.SLOW, Stage.HELD, 1.0, 'why', settings=(
-        Setting(Kind.CONFIG, 'osd_max_backfills', 'osd', '4', '1'),)),))
+    state = MitigationState((LadderStep(1, Rung.SLOW, StepStage.HELD, 1.0, 'why', settings=(
+        Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', '4', '1'),)),))
     return {**found, **ADDED, 'mitigation': listing(state, 'act', (), 0.0)}
 
 
