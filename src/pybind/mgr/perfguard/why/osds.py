@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Why an OSD is slow. Pure: from what the watch has found and what the campaign moves."""
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional
 
 from ..cluster.types import Osd, PgCounts, Signals
 from ..errors import Code
@@ -28,13 +28,11 @@ class OsdCase:
     counts: PgCounts = PgCounts()
     signals: Signals = Signals(PgCounts())
     campaign: Optional[Campaign] = None
-    #: What else the watch knows of the cause, the most likely first.
-    found: Tuple[Cause, ...] = field(default=())
 
 
 def causes(case: OsdCase) -> List[Cause]:
     """The most decisive first; never empty."""
-    found = [*_state(case), *case.found, *_watched(case), *_busy(case)]
+    found = [*_state(case), *_watched(case), *_busy(case)]
     return found or [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
                            _figures(case))]
 
@@ -57,6 +55,9 @@ def _watched(case: OsdCase) -> List[Cause]:
     row = case.row or {}
     found = []
     if row.get('slow'):
+        # The likely causes say why; that it is slow, and by how much, comes after them.
+        found += [Cause(cause['code'], cause['text'], cause['evidence'])
+                  for cause in row.get('causes', ())]
         found.append(Cause('PERFGUARD_SLOW_OSD', row['why'], _figures(case)))
     if row.get('chronic'):
         found.append(Cause(Code.SLOW_AGAIN, row['chronic']['why'], dict(row['chronic'])))
