@@ -233,6 +233,10 @@ class Cluster:
                               stderr=subprocess.PIPE, universal_newlines=True, check=check,
                               timeout=timeout)
 
+    def run_tool(self, command: List[str], timeout: float = 60.0) -> str:
+        """Run a tool of the release, such as osdmaptool, and return what it printed."""
+        return self._boot.run(command, timeout)
+
     # -- state
 
     def osd_dump(self) -> Dict[str, Any]:

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What perfguard costs a real mon and mgr whose OSDMap is that of a very large cluster.
+
+    /usr/bin/python3 -m qa.bench.bench_scale [--release pacific] [--osds 10000] [--pgs 100000]
+        [--upmaps 28000] [--new 2000] [--seconds 60]
+
+The map is real and no OSD is (see large_map.py). With the module off and on, in this order, the
+memory of ceph-mgr and the latency of commands to it are measured while nothing changes and while
+the OSDMap changes every second; then what the module itself reports: the CPU time of its turns.
+At the end it previews the expansion by all new OSDs, while commands go on.
+"""
+import argparse
+import json
+import statistics
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from qa.cluster import Cluster
+from qa.cluster.connection import parse
+
+from . import large_map
+from .large_map import Shape
+
+POLL_SECONDS = 0.1
+#: The mgr has read the maps and the module has completed its first turns.
+SETTLE_SECONDS = 30.0
+
+
+class Row(NamedTuple):
+    what: str
+    commands: int
+    median_ms: float
+    p99_ms: float
+    longest_ms: float
+    mgr_cores: float
+    mgr_mib: float
+
+
+def mgr_stat(cluster: Cluster) -> 'tuple[float, float]':
+    """CPU seconds and resident MiB of the active mgr."""
+    pid = cluster.pid('mgr.%s' % cluster.active_mgr())
+    fields = Path('/proc/%s/stat' % pid).read_text().rpartition(')')[2].split()
+    resident = int(Path('/proc/%s/statm' % pid).read_text().split()[1])
+    return (int(fields[11]) + int(fields[12])) / 100, resident * 4096 / 2 ** 20
+
+
+class Epochs:
+    """Changes the OSDMap every second: an upmap comes and goes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        item = cluster.osd_dump()['pg_upmap_items'][0]
+        self._pgid, pair = item['pgid'], item['mappings'][0]
+        self._pair = [pair['from'], pair['to']]
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> 'Epochs':
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        there = True
+        while not self._ended.wait(1.0) or not there:
+            prefix = 'osd rm-pg-upmap-items' if there else 'osd pg-upmap-items'
+            extra = {} if there else {'id': self._pair}
+            self._cluster.mon(prefix, pgid=self._pgid, **extra)
+            there = not there
+
+
+def commands(cluster: Cluster, what: str, seconds: float,
+             until: Optional[Callable[[], bool]] = None) -> Row:
+    """Latency of `pg stat`, which the mgr answers without perfguard."""
+    times: List[float] = []
+    cpu, _ = mgr_stat(cluster)
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds and not (until and until()):
+        start = time.monotonic()
+        parse(cluster.mgr('pg stat', format='json'), 'pg stat')
+        times.append(1e3 * (time.monotonic() - start))
+        time.sleep(POLL_SECONDS)
+    after, mib = mgr_stat(cluster)
+    ordered = sorted(times)
+    row = Row(what, len(times), statistics.median(times), ordered[int(0.99 * (len(times) - 1))],
+              ordered[-1], (after - cpu) / (time.monotonic() - begin), mib)
+    print('%-34s %6d %8.1f %8.1f %8.1f %8.2f %8.0f' % row, flush=True)
+    return row
+
+
+def turns(cluster: Cluster, seconds: float) -> List[float]:
+    """CPU milliseconds of the loop's turns, as `perfguard status` shows them."""
+    found: List[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        cost = parse(cluster.mgr('perfguard status', format='json'), 'status')['turn_cpu_ms']
+        if not found or cost != found[-1]:
+            found.append(cost)
+        time.sleep(0.5)
+    return found
+
+
+def show_turns(what: str, found: List[float]) -> None:
+    print('%-34s turns %3d: CPU median %.1f ms, longest %.1f ms' % (
+        what, len(found), statistics.median(found), max(found)), flush=True)
+
+
+def preview(cluster: Cluster, hosts: List[str]) -> Dict[str, Any]:
+    """The dry run of the expansion, and how long it took."""
+    begin = time.monotonic()
+    plan = parse(cluster.command('mgr', {
+        'prefix': 'perfguard expand', 'format': 'json', 'dry_run': True, 'weight': '1.0',
+        'hosts': ','.join(hosts)}, timeout=600.0), 'expand')
+    return {'seconds': round(time.monotonic() - begin, 1), 'plan': plan}
+
+
+def measure(cluster: Cluster, shape: Shape, seconds: float) -> None:
+    print('%-34s %6s %8s %8s %8s %8s %8s' % (
+        '`pg stat` in ms', 'calls', 'median', 'p99', 'longest', 'cores', 'MiB'))
+    time.sleep(SETTLE_SECONDS)
+    commands(cluster, 'module off', seconds)
+    with Epochs(cluster):
+        commands(cluster, 'module off, an epoch a second', seconds)
+    cluster.mon('mgr module enable', module='perfguard')
+    cluster.wait(lambda: cluster.mgr('perfguard status')[0] == 0, 300, 'perfguard to answer')
+    time.sleep(SETTLE_SECONDS)
+    commands(cluster, 'module on', seconds)
+    show_turns('module on', turns(cluster, seconds))
+    with Epochs(cluster):
+        commands(cluster, 'module on, an epoch a second', seconds)
+        show_turns('module on, an epoch a second', turns(cluster, seconds))
+    found: List[Dict[str, Any]] = []
+    first = (shape.osds - shape.new) // large_map.OSDS_PER_HOST
+    hosts = ['h%d' % host for host in range(first, shape.osds // large_map.OSDS_PER_HOST)]
+    thread = threading.Thread(target=lambda: found.append(preview(cluster, hosts)), daemon=True)
+    thread.start()
+    commands(cluster, 'module on, preview of expand', 600.0, lambda: not thread.is_alive())
+    thread.join()
+    if not found:
+        print('the preview was refused or did not end in 600 s')
+        return
+    print('expand --dry-run: %.1f s; %s' % (found[0]['seconds'], json.dumps(
+        {key: value for key, value in found[0]['plan'].items()
+         if isinstance(value, (int, float, str))})))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--release', default='pacific')
+    parser.add_argument('--osds', type=int, default=10000)
+    parser.add_argument('--pgs', type=int, default=100000)
+    parser.add_argument('--upmaps', type=int, default=28000)
+    parser.add_argument('--new', type=int, default=2000)
+    parser.add_argument('--seconds', type=float, default=60.0)
+    args = parser.parse_args()
+    shape = Shape(args.osds, args.pgs, args.upmaps, args.new)
+    begin = time.monotonic()
+    with large_map.boot(args.release, shape, {}) as cluster:
+        dump = cluster.osd_dump()
+        print('%s: %d OSDs up, %d PGs, %d upmaps; made in %.0f s' % (
+            args.release, sum(osd['up'] for osd in dump['osds']),
+            sum(pool['pg_num'] for pool in dump['pools']), len(dump['pg_upmap_items']),
+            time.monotonic() - begin), flush=True)
+        measure(cluster, shape, args.seconds)
+
+
+if __name__ == '__main__':
+    main()
