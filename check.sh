@@ -186,7 +186,7 @@ again() {
 }
 
 everything() {
-    ./install-deps.sh
+    if [ "$tier" = quick ]; then ./install-deps.sh; else ./install-deps.sh nightly; fi
     rm -rf "$PERFGUARD_ARTEFACTS/logs"
     lint
     types

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Installs what perfguard's checks and test clusters need on Debian 12, or with "demo" only what
-# the demonstration does. Other Ceph releases than the packaged one are built into chroots by
-# qa/cluster when they are first asked for.
+# Installs what perfguard's checks and test clusters need on Debian 12: with "demo" only what the
+# demonstration needs, with "nightly" also what builds packages. Releases of Ceph other than the
+# packaged one are built into chroots by qa/cluster when they are first needed.
 set -eu
 
 # What runs a cluster, and what the checks want beyond that.
@@ -10,7 +10,9 @@ packages='ceph-mon ceph-mgr ceph-osd ceph-common ceph-mgr-modules-core ceph-mgr-
 python3-rados python3-prettytable debootstrap python3-numpy python3-pip gcc libc6-dev'
 checks='python3-pytest python3-pytest-xdist python3-pytest-timeout python3-pytest-cov
 python3-hypothesis mypy flake8 python3-mock tox python3-setuptools python3-venv fio chromium
-chromium-driver python3-selenium prometheus debhelper lintian rpm rpmlint python3-sphinx'
+chromium-driver python3-selenium prometheus python3-sphinx'
+# What ./check.sh nightly builds and checks packages with.
+builders='debhelper lintian rpm rpmlint'
 
 fail() {
     echo "install-deps.sh: $*" >&2
@@ -26,12 +28,14 @@ for /usr/bin/python3, and debootstrap, pytest with xdist, timeout and cov, hypot
 flake8, tox, numpy, Node.js with npm, Chromium with its driver, selenium and Prometheus."
 fi
 
-if [ "${1:-checks}" = checks ]; then
+step=${1:-checks}
+if [ "$step" = checks ] || [ "$step" = nightly ]; then
     packages="$packages $checks"
+    [ "$step" = checks ] || packages="$packages $builders"
     # For the page; from elsewhere they are as good.
     command -v node >/dev/null && command -v npm >/dev/null || packages="$packages nodejs npm"
-elif [ "$1" != demo ]; then
-    fail 'usage: ./install-deps.sh [demo|checks]'
+elif [ "$step" != demo ]; then
+    fail 'usage: ./install-deps.sh [demo|checks|nightly]'
 fi
 
 missing=
