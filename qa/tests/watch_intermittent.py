@@ -2,8 +2,10 @@
 """Slow OSDs on a real cluster: intermittent ones, a slow host, a heavy client, and what the
 mitigation gives back to clients.
 
-The tests of a release share one cluster, with clients at work. Whatever a test does to the
-cluster it takes back. test_alarms.py has what is slow all the time.
+Not part of ./check.sh, since what is measured is latency: run it on a machine that has nothing
+else to do, with ``python3 -m pytest qa/tests/watch_intermittent.py``. The tests of a release share
+one cluster, with clients at work. Whatever a test does to the cluster it takes back.
+test_alarms.py has what is slow all the time.
 """
 import contextlib
 import time
