@@ -12,7 +12,7 @@ for single OSDs (osd.3) or with a mask (osd/class:ssd) stays in force, as does t
 OSD. A value in the section `osd` or `global` is replaced by `pace_copying on` only.
 """
 from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Any, Dict, List, Mapping, Optional
+from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Optional
 
 from ..cluster.types import OsdMap
 
@@ -69,6 +69,11 @@ class Copying:
     @property
     def seconds(self) -> float:
         return STEPS[self.step]
+
+    @property
+    def schedulers(self) -> FrozenSet[str]:
+        """Of the basis: those of the OSDs, or what they were before a failover."""
+        return frozenset(self.basis.split()[1:-1])
 
 
 @dataclass(frozen=True)

@@ -324,8 +324,8 @@ def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
                 actions.append(set_option(name, before.found))
         else:
             step = hold_other(before, now, wanted[name])
-            if step.theirs:
-                theirs.append(name)
+        if step.theirs:
+            theirs.append(name)
         if step.held is not None:
             held[name] = step.held
     for name, value in wanted.items():

@@ -19,7 +19,7 @@ from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
 from . import copying, osd_limits
 from .clients import SMALL_OPS, Path, PoolLatency, judged, pool_latencies, strain
-from .holds import NOREBALANCE, PROPOSE_INTERVAL
+from .holds import NOREBALANCE, PROPOSE_INTERVAL, mon_option_mark
 from .moves import Caps
 from .requests import problems, window_of
 from .stalls import credit, mean_stall_ms, measure, unsteady
@@ -293,17 +293,30 @@ def set_copying(turn: Turn, before: Pace, degraded: bool) -> None:
     if degraded:
         now = replace(now, degraded=turn.now)
     now = copying.follow(now, copying.basis(now, mode, seen.schedulers, turn.now))
-    stored = seen.settings.stored
-    if now.due and stored is not None:
-        held = {name[len(OSD_OPTION):]: held.found for name, held in campaign.holds.mon.items()
-                if name.startswith(OSD_OPTION)}
-        wanted = copying.resolve(now, mode, seen.schedulers, copying.found(stored, held))
-        now = replace(now, due=False, wanted={
-            name: value for name, value in wanted.items() if name not in seen.own_options})
+    now = _with_wanted(turn, now)
     if now.wanted != campaign.copying.wanted:
         turn.event('throttle', copying.in_force(now) if now.wanted else
+                   'copying has the speed that others have set' if now.basis else
                    'copying continues at full speed', pace.why)
     turn.set(copying=now)
+
+
+def _with_wanted(turn: Turn, now: copying.Copying) -> copying.Copying:
+    """With the options as the configuration database has them now.
+
+    What is not held yet, or was given back during a pause, others may have set meanwhile.
+    """
+    holds, seen = turn.campaign.holds, turn.seen
+    held = {name[len(OSD_OPTION):]: held.found for name, held in holds.mon.items()
+            if name.startswith(OSD_OPTION)}
+    stored, wanted = seen.settings.stored, now.wanted
+    if stored is not None and (now.due or not wanted.keys() <= held.keys()):
+        wanted = copying.resolve(now, turn.options.pace_copying, now.schedulers,
+                                 copying.found(stored, held))
+        now = replace(now, due=False)
+    return replace(now, wanted={
+        name: value for name, value in wanted.items() if name not in seen.own_options
+        and mon_option_mark(OSD_OPTION + name) not in holds.given_up})
 
 
 def _reading(before: Pace, now: Pace) -> Optional[copying.Reading]:

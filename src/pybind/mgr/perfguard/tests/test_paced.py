@@ -127,3 +127,29 @@ def test_switched_off_in_between_it_is_given_back() -> None:
     driver = releasing()
     driver.options = replace(driver.options, pace_copying='off')
     back(driver)
+
+
+@pytest.mark.parametrize('theirs', ['0.5', '0'])
+def test_what_others_set_while_a_pause_lasts_wins_after_it(theirs: str) -> None:
+    driver = releasing()
+    driver.ask('pause')
+    back(driver, 10)
+    driver.cluster.osd_config['osd', SLEEP] = theirs
+    driver.ask('resume')
+    driver.run_to('RELEASING')
+    driver.run(10)
+    assert driver.cluster.osd_config == {('osd', SLEEP): theirs}
+    assert 'PACED' not in codes(driver.status)
+
+
+@pytest.mark.parametrize('mode, theirs', [('auto', '0.3'), ('on', '0')])
+def test_what_others_change_is_theirs_after_a_pause_as_well(mode: str, theirs: str) -> None:
+    driver = releasing(pace_copying=mode)
+    driver.cluster.osd_config['osd', SLEEP] = theirs
+    driver.ask('pause')
+    driver.run(5)
+    driver.ask('resume')
+    driver.run_to('RELEASING')
+    driver.run(10)
+    assert driver.cluster.osd_config == {('osd', SLEEP): theirs}
+    assert 'PACED' not in codes(driver.status)
