@@ -104,7 +104,7 @@ def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
 def give_back(held: Held, value: Optional[str]) -> HoldStep:
     """One step towards the value that was found; over when the cluster shows another than ours."""
     found = same_value(value, held.found)
-    if same_value(held.found, held.put) and found:
+    if found and (held.seen or same_value(held.found, held.put)):
         return HoldStep(None)
     # Where ours was never seen, it may still arrive: taken back in any case.
     if held.is_ours(value) or found and not held.seen:

@@ -399,6 +399,16 @@ def test_an_earlier_value_that_arrives_late_is_still_ours() -> None:
     assert hold_other(Held('1', '3', True), '2', '0.1').theirs
 
 
+def test_what_was_found_and_put_before_is_given_back_once() -> None:
+    """The value that was found was wanted first, then another one that never arrived."""
+    changed = hold_other(Held('0.1', '0.1', True), '0.1', '3').held
+    for held in (changed, Held('0.1', '3', earlier=('0.1',))):  # as earlier versions noted it
+        assert held is not None
+        back = give_back(held, '0.1')
+        assert back.send and back.held is not None
+        assert give_back(back.held, '0.1') == (None, False, False)
+
+
 @pytest.mark.parametrize('row, held', [
     (['1', '3', True, False], Held('1', '3', True)), ([None, '3'], Held(None, '3')),
     (['1', '0.1', False, False, ['3']], Held('1', '0.1', earlier=('3',)))])
