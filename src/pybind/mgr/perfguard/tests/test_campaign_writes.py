@@ -8,6 +8,7 @@ import pytest
 from perfguard.cluster.types import UpmapEntry
 from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json, entry_to_json,
                                                 pin_to_json)
+from perfguard.rebalance.copying import Copying
 from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord, Sent
 
 from .fakes.driver import Driver
@@ -79,6 +80,8 @@ def test_clocks_are_not_written_and_what_the_osdmap_shows_waits_unless_something
     writes, campaign = Writes(), large()
     writes.save(campaign)
     assert writes.save(replace(campaign, turned=1.0, last_epoch=9)) == []
+    # While PGs of others recover, for hours perhaps, every turn sees that they do.
+    assert writes.save(replace(campaign, copying=Copying(degraded=1.7e9 + 5))) == []
     arrived = without(replace(campaign, in_flight={
         pgid: replace(flight, confirmed=2.0) for pgid, flight in campaign.in_flight.items()}),
         '1.1')
