@@ -85,8 +85,9 @@ def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
 def _over(clients: Clients, unsteady: AbstractSet[int], judged: AbstractSet[int]) -> List[int]:
     """OSDs to be judged whose reads are over their limit, and those of others are not."""
     reads = _reads(clients, unsteady)
-    return [osd for osd in judged & reads.keys()
-            if reads[osd].certain > reads[osd].limit * _of_others(reads, osd)]
+    # The others, which need at least 1, are looked at for few OSDs only.
+    return [osd for osd in judged & reads.keys() if reads[osd].certain > reads[osd].limit
+            and reads[osd].certain > reads[osd].limit * _of_others(reads, osd)]
 
 
 def _of_others(reads: Mapping[int, _Reads], osd: int) -> float:
