@@ -138,6 +138,12 @@ class Store:
         for copy in COPIES:
             self._move_aside(f'{name}/{copy}/')
 
+    def refuse(self, name: str) -> None:
+        """Keep a document that is whole and makes no sense as damaged/..., and report it."""
+        self.set_aside(name)
+        self.unreadable.add(name)
+        self._mark_lost(name)
+
     def get_entries(self, name: str) -> List[Dict[str, Any]]:
         """A document that is a list of entries with an id each; what else it holds is not ours."""
         document = self.get(name)

@@ -13,6 +13,7 @@ from ..cluster.types import UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from ..store import Store
+from ..stored import checked
 from .copying import Copying, copying_from_json, copying_to_json
 from .eta import BLOCK_SECONDS, progress_from_json, progress_to_json
 from .limits import Limits, limits_from_json, limits_to_json
@@ -136,8 +137,8 @@ def entry_to_json(entry: UpmapEntry) -> List[Any]:
 
 def entry_from_json(raw: List[Any]) -> UpmapEntry:
     items, vector = raw
-    return UpmapEntry(tuple((pair[0], pair[1]) for pair in items),
-                      None if vector is None else tuple(vector))
+    return UpmapEntry(tuple((int(pair[0]), int(pair[1])) for pair in items),
+                      None if vector is None else tuple(map(int, vector)))
 
 
 def pin_to_json(pin: PinRecord) -> List[Any]:
@@ -152,7 +153,7 @@ def pin_from_json(raw: List[Any]) -> PinRecord:
     goal = later[0] if later else None
     was = later[1] if len(later) > 1 else None
     return PinRecord(entry_from_json(before), entry_from_json(entry),
-                     None if raw_set is None else tuple(raw_set),
+                     None if raw_set is None else tuple(map(int, raw_set)),
                      None if goal is None else entry_from_json(goal),
                      None if was is None else entry_from_json(was))
 
@@ -283,7 +284,7 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
     """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
     holds = raw['holds']
     campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
-    return replace(
+    return checked(replace(
         campaign, **{name: raw[name] for name in _PLAIN},
         **{name: raw[name] for name in _LATER if name in raw},
         change=None if raw.get('change') is None else change_from_json(raw['change']),
@@ -305,4 +306,4 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
                     {k: _held_from_json(v) for k, v in holds['options'].items()},
                     {int(k): _held_from_json(v) for k, v in holds['autoscale'].items()},
                     {k: _held_from_json(v) for k, v in holds.get('mon', {}).items()},
-                    tuple(holds['given_up']), tuple(holds.get('returning', ()))))
+                    tuple(holds['given_up']), tuple(holds.get('returning', ())))))

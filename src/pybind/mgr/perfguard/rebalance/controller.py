@@ -165,7 +165,8 @@ class RebalanceController:
             # Whether the last mgr's commands ever left is not known.
             self.campaign = count_again(self._saved, self._saved.pinning)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            self._store.unreadable.add('campaign')
+            self._store.refuse('campaign')
+            self._saved = None
             return ['the campaign (%s)' % error]
         return []
 

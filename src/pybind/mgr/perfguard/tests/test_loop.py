@@ -554,6 +554,27 @@ def test_one_damaged_copy_is_no_loss() -> None:
     assert driver.phase == 'PINNED' and driver.status['pinned'] == 12
 
 
+@pytest.mark.parametrize('change', [
+    {'accepted_unpinnable': None}, {'total': 'x'}, {'turned': []}, {'id': None}, {'held': {}},
+    {'acknowledged': [1]}, {'pinning': [[['x', 1], '1.0']]}, {'kept': float('nan')},
+    {'settings': {'max_pgs': 3}}, {'arrivals': [[], None, 0.0, 0]}])
+def test_a_campaign_with_a_wrong_type_is_kept_and_reported(change: Dict[str, Any]) -> None:
+    driver = Driver()
+    driver.to_pinned()
+    driver.loop.close()
+    upmaps = driver.cluster.entries()
+    store = Store(driver.kv)
+    store.put('campaign', {**(store.get('campaign') or {}), **change})
+    for _ in range(2):  # this mgr, and the next one
+        driver.restart()
+        driver.run(3)
+        detail = driver.cluster.checks['PERFGUARD_INTERRUPTED']['detail']
+        assert any('campaign' in line for line in detail), detail
+        assert not whats(driver, 'error') and driver.phase == 'ABORTED'
+    assert [key for key in driver.kv.data if key.startswith('damaged/campaign/a')]
+    assert driver.cluster.entries() == upmaps, 'no pin is lost'
+
+
 @pytest.mark.parametrize('document', [[], 3, 'x', {'id': 1}, {'holds': []}])
 def test_a_campaign_that_is_none_is_reported(document: Any) -> None:
     driver = Driver()
