@@ -147,9 +147,14 @@ class Mitigating:
         self._blind = signals.counts.laggy > 0 and not self._suspects
         self._revert(reverts)
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
-                         self._unknown(now, signals))
+                         self._unknown(now, signals, watched))
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity)
+        if not osdmap.osds:
+            # It shows no setting as it is: none of them was changed by others.
+            self._save(self._state)
+            self.mitigated = self._published(now, found, campaign, policy)
+            return
         seen = self._seen(now, osdmap, watched, campaign)
         decision = ladder.decide(self._state, found, seen, policy, now)
         self._waiting = {need: since for need, since in self._waiting.items()
@@ -172,9 +177,10 @@ class Mitigating:
             self._note(Event('request', 'mitigation revert %d' % step_id, 'by command'))
             self._state = ladder.revert(self._state, step_id)
 
-    def _unknown(self, now: float, signals: Signals) -> bool:
-        """Right after a failover; PGs whose OSDs are dead will never be known of."""
-        if not signals.counts.unreported:
+    def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
+        """Right after a failover; PGs whose OSDs are dead will never be known of. A watch that has
+        failed names no slow OSD, which does not mean that there is none."""
+        if not signals.counts.unreported and not watched.failure:
             self._unknown_since = None
             return False
         if self._unknown_since is None:

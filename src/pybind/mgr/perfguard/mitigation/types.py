@@ -227,6 +227,10 @@ def _step_from_json(raw: Mapping[str, Any]) -> LadderStep:
     if not _is_number(raw['since']):
         raise ValueError('since')
     settings = tuple(_setting_from_json(row) for row in raw['settings'])
+    # Which OSDs a step is about is read as numbers in each turn.
+    for name in [each.name for each in settings if each.kind is SettingKind.AFFINITY] + (
+            [str(raw['subject'])] if raw['rung'] == Rung.AFFINITY else []):
+        int(name)
     return LadderStep(int(raw['id']), Rung(raw['rung']), StepStage(raw['stage']),
                       float(raw['since']), str(raw['why']), str(raw['subject']), settings,
                       tuple(str(pgid) for pgid in raw['pgs']),

@@ -267,6 +267,34 @@ def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
 
 # ---- by command
 
+@pytest.mark.parametrize('failure', ['readings', 'osdmap'])
+def test_affinity_is_not_given_back_while_nothing_is_known(
+        failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch that fails for some turns, and the empty OSDMap of an mgr that has just begun."""
+    driver = Watched()
+    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
+    driver.osds.affinity[7] = 0.75
+    driver.osds.slow = {7: 6.0}
+    driver.minutes(6)
+    assert driver.osds.affinity == {7: 0.0}
+    with monkeypatch.context() as patch:
+        if failure == 'readings':
+            def fail(*_: Any) -> Readings:
+                raise KeyError('counters')
+            patch.setattr(driver.cluster, 'readings', fail)
+        else:
+            view = driver.cluster.map_view
+            patch.setattr(driver.cluster, 'map_view', lambda: replace(
+                view(), osdmap=replace(view().osdmap, osds={}, pools={}, epoch=0)))
+        driver.minutes(1)
+    assert driver.osds.affinity == {7: 0.0}
+    driver.minutes(2)
+    assert driver.osds.affinity == {7: 0.0}
+    driver.osds.slow = {}
+    driver.minutes(10)
+    assert driver.osds.affinity == {7: 0.75}
+
+
 def refusal(driver: Driver, rung: int) -> Refused:
     with pytest.raises(Refused) as raised:
         driver.loop.request(Revert(rung))

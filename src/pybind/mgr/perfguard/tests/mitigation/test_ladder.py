@@ -9,8 +9,9 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Code, Reason
 from perfguard.mitigation import ladder
-from perfguard.mitigation.types import (Evidence, MitigationState, Policy, Put, Rung, Seen,
-                                        SettingKind, StepStage, state_from_json, state_to_json)
+from perfguard.mitigation.types import (Evidence, LadderStep, MitigationState, Policy, Put, Rung,
+                                        Seen, Setting, SettingKind, StepStage, state_from_json,
+                                        state_to_json)
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
 BAD = Evidence((LAGGY,), moving=True, rebalancing=True)
@@ -537,3 +538,15 @@ def test_of_a_damaged_document_the_rest_is_kept() -> None:
     state, lost = state_from_json(document)
     assert state.steps == world.state.steps[1:] and len(lost) == 1 and 'nonsense' in lost[0]
     assert state.last_id == world.state.last_id
+
+
+@pytest.mark.parametrize('change', [
+    {'subject': ''}, {'subject': 'osd.3'}, {'settings': [['affinity', 'x', '', '1', '0', 1, 0]]}])
+def test_a_step_about_no_osd_is_reported(change: Mapping[str, Any]) -> None:
+    step = LadderStep(1, Rung.AFFINITY, StepStage.HELD, 1.0, 'slow', '3', (
+        Setting(SettingKind.AFFINITY, '3', '', '1', '0'),))
+    document = state_to_json(MitigationState((step,), 1))
+    assert state_from_json(document) == (MitigationState((step,), 1), [])
+    document['steps'][0].update(change)
+    state, lost = state_from_json(document)
+    assert not state.steps and len(lost) == 1
