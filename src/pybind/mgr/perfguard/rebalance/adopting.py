@@ -8,7 +8,7 @@ share, is a pin. A pair that takes a shard from an OSD that has its share belong
 state. Entries that are neither for sure are left alone, with the reason.
 """
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.crush import CrushRules
@@ -19,7 +19,7 @@ from ..upmap.balance import PlacedPg, balance
 from ..upmap.pins import lawful, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import plural
-from .moves import MovePlan, plan, release_move
+from .moves import Move, plan, release_move
 from .types import PinRecord
 
 Json = Dict[str, Any]
@@ -48,7 +48,7 @@ class Adoption:
 class Adopted:
     """What an order to adopt finds, and what the releases would move."""
     adoption: Adoption
-    moves: MovePlan
+    moves: Tuple[Move, ...] = ()
 
     def refuse_nothing(self) -> None:
         """Raise Refused where there is nothing to take over."""
@@ -64,16 +64,23 @@ class Adopted:
                 _are_neither(len(adoption.left)), pgid, reason)
         raise Refused(errno.ENOENT, text)
 
-    def still_there(self, osdmap: OsdMap) -> Dict[str, PinRecord]:
-        """The pins whose entries have not changed meanwhile."""
-        return {pgid: pin for pgid, pin in self.adoption.pins.items()
+    def still_there(self, osdmap: OsdMap) -> 'Adopted':
+        """With the pins whose entries have not changed meanwhile; raises Refused if none is left.
+        """
+        pins = {pgid: pin for pgid, pin in self.adoption.pins.items()
                 if osdmap.entry(pgid) == pin.entry}
+        if not pins:
+            raise Refused(errno.EAGAIN, 'the upmaps have changed while they were being judged: '
+                          'does another tool still change them? Try again when it has ended')
+        return Adopted(replace(self.adoption, pins=pins),
+                       tuple(move for move in self.moves if move.pgid in pins))
 
     def as_json(self, campaign: Optional[int]) -> Json:
         left = sorted(self.adoption.left.items())
+        moves = plan(self.moves, 1, 1, None)
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.adoption.pins),
-                'shards': self.moves.shards, 'bytes': self.moves.bytes,
-                'primaries_moving': self.moves.primaries_moving,
+                'shards': moves.shards, 'bytes': moves.bytes,
+                'primaries_moving': moves.primaries_moving,
                 'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left),
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED]]}
 
@@ -92,7 +99,7 @@ def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
             ups[pool.id] = pool_up(pool.id)
         moves.append(release_move(pgid, pool, ups[pool.id][pgid], pin, out,
                                   seen.signals.pool_bytes.get(pool.id, 0)))
-    return Adopted(found, plan(moves, 1, 1, None))
+    return Adopted(found, tuple(moves))
 
 
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: Callable[[int], Mapping[str, OsdSet]],

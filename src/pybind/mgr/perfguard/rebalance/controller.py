@@ -305,6 +305,11 @@ class RebalanceController:
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign with upmaps of others as its pins."""
         order = waiting.order
+        if self.campaign is not None and self.campaign.held:
+            # Its pins would be released as well, and how to roll it back forgotten.
+            raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "rebalance '
+                          'resume", "rebalance rollback" or "rebalance finish --keep" first'
+                          % self.campaign.id)
         if not order.dry_run:
             self._check_new(Request('prepare', order.force), seen)
         known = frozenset(self.pins)
@@ -315,7 +320,7 @@ class RebalanceController:
         found.refuse_nothing()
         if order.dry_run:
             return found.as_json(None)
-        pins = found.still_there(seen.osdmap)
+        found = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))
         self._begin(seen)
         assert self.campaign is not None
@@ -324,7 +329,7 @@ class RebalanceController:
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
                                 crush_version=-1)
         self._save()
-        self.pins.note(pins)
+        self.pins.note(found.adoption.pins)
         return found.as_json(self.campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,

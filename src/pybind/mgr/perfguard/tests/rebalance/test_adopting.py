@@ -11,7 +11,7 @@ from perfguard.cluster.types import Balancing, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.options import Options
 from perfguard.rebalance.adopting import VECTOR, Adopted, Adoption, adoptable
-from perfguard.rebalance.moves import plan
+from perfguard.rebalance.orders import Order
 from perfguard.upmap.balance import PlacedPg, balance
 
 from ..fakes.driver import OPTIONS, Driver
@@ -188,7 +188,8 @@ def test_what_others_change_meanwhile_is_not_taken_over() -> None:
     cluster.set_upmap(pinned[0], [])
     osdmap = cluster.map_view().osdmap
     assert view.osdmap.entry(pinned[0]) != osdmap.entry(pinned[0])
-    assert set(Adopted(adoption, plan((), 1, 1, None)).still_there(osdmap)) == set(pinned[1:])
+    left = Adopted(adoption).still_there(osdmap)
+    assert set(left.adoption.pins) == set(pinned[1:])
 
 
 def test_nothing_to_adopt_is_refused_with_the_reason() -> None:
@@ -209,3 +210,54 @@ def test_no_second_campaign() -> None:
     with pytest.raises(Refused) as refused:
         driver.order('adopt')
     assert refused.value.errno == errno.EBUSY
+
+
+def test_pins_of_an_aborted_campaign_are_not_released_with_those_of_others() -> None:
+    cluster, _, _ = expanded()
+    cluster.flags.discard('norebalance')
+    driver = Driver(cluster, OPTIONS)
+    driver.order('adopt')
+    driver.run_to('RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED', 500)
+    cluster.add_osds(2, 1.0)
+    driver.run(3)
+    pin_by_script(cluster)
+    kept = cluster.entries()
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match='campaign 1 is aborted and keeps') as refused:
+            driver.order('adopt', dry_run=dry_run)
+        assert refused.value.errno == errno.EBUSY
+    driver.run(20)
+    assert driver.phase == 'ABORTED' and driver.status['id'] == 1
+    assert cluster.entries() == kept
+
+
+def test_no_campaign_begins_where_others_removed_all_upmaps_meanwhile() -> None:
+    cluster, _, _ = expanded()
+    driver = Driver(cluster, OPTIONS)
+    driver.tools.late = True
+    waiting = driver.loop.requests.submit(Order('adopt'))
+    driver.turn()
+    for pgid in cluster.entries():
+        cluster.set_upmap(pgid, [])
+    driver.tools.work()
+    driver.turn()
+    assert waiting.answer is None
+    assert waiting.refused is not None and waiting.refused.errno == errno.EAGAIN
+    assert driver.phase == 'IDLE'
+
+
+def test_the_answer_counts_what_is_taken_over() -> None:
+    cluster, pinned, _ = expanded()
+    driver = Driver(cluster, OPTIONS)
+    driver.tools.late = True
+    waiting = driver.loop.requests.submit(Order('adopt'))
+    driver.turn()
+    gone = pinned[:10]
+    for pgid in gone:
+        cluster.set_upmap(pgid, [])
+    driver.tools.work()
+    driver.turn()
+    assert waiting.answer is not None
+    assert waiting.answer['pgs'] == len(pinned) - len(gone)
