@@ -13,7 +13,7 @@ from ..observation import OSD_OPTION, Observation
 from ..options import Options
 from ..rebalance.copying import QUEUE, some_osds
 from ..rebalance.holds import NOREBALANCE
-from ..rebalance.types import Campaign, Phase
+from ..rebalance.types import RELEASING_PHASES, Campaign, Phase
 from ..store import Store
 from ..watch.controller import Watched
 from ..watch.state import UNKNOWN_SECONDS
@@ -39,8 +39,6 @@ ASKED_PGS = 64
 SETTLE_SECONDS = 10.0
 #: Phases in which a campaign has norebalance set, or is about to.
 STILL_PHASES = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED, Phase.ABORTING})
-#: Phases in which a campaign can pin back what is under way, and release it again.
-RELEASING_PHASES = frozenset({Phase.RELEASING, Phase.HOLDING})
 
 
 @dataclass(frozen=True)

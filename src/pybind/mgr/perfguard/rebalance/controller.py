@@ -34,7 +34,7 @@ from .pinning import count_again, unpinned_warning
 from .report import Forecast, campaign_rows
 from .requests import Request, apply, check, problems, refuse_bad_options
 from .stalls import Stalls
-from .types import Campaign, Holds, Pace, Phase, ChangeStage
+from .types import RELEASING_PHASES, Campaign, Holds, Pace, Phase, ChangeStage
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +227,7 @@ class RebalanceController:
         if campaign.phase is Phase.PREPARED:
             return False
         mon = wanted_mon_options(campaign, self._options(), osdmap)
-        if campaign.active and (campaign.copying.due
+        if campaign.active and (campaign.copying.due and campaign.phase in RELEASING_PHASES
                                 or not mon_options_settled(campaign.holds, None, mon)):
             return True
         giving_back = campaign.phase is Phase.ABORTING or (
@@ -415,10 +415,11 @@ class RebalanceController:
 
     def _with_schedulers(self, seen: Observation, options: Options) -> Observation:
         """`seen` with the schedulers of some OSDs, if their recovery may be paced. OSDs are asked
-        until all of them have answered, once a campaign."""
+        until all of them have answered, each time that releases begin."""
         assert self.campaign is not None
-        if options.pace_copying == copying.OFF or self.campaign.phase not in (
-                Phase.RELEASING, Phase.HOLDING):
+        if options.pace_copying == copying.OFF or self.campaign.phase not in RELEASING_PHASES:
+            # The OSDs may have another one when releases continue, or in the next campaign.
+            self._schedulers = frozenset()
             return seen
         if not self._schedulers:
             questions = [Question(osd, option=copying.QUEUE)

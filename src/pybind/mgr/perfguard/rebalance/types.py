@@ -123,6 +123,8 @@ KEPT_ALL = 'all'
 
 #: Phases in which a campaign waits for nothing any more.
 ENDED = frozenset({Phase.IDLE, Phase.DONE, Phase.ABORTED})
+#: Phases in which a campaign can pin back what is in flight, and release it again.
+RELEASING_PHASES = frozenset({Phase.RELEASING, Phase.HOLDING})
 
 
 @dataclass(frozen=True)

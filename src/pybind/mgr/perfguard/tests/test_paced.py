@@ -7,6 +7,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops, Readings
 from perfguard.options import DEFAULTS
+from perfguard.rebalance.copying import Copying
 from perfguard.requests import Shutdown
 
 from .fakes.cluster import FakeCluster
@@ -153,3 +154,27 @@ def test_what_others_change_is_theirs_after_a_pause_as_well(mode: str, theirs: s
     driver.run(10)
     assert driver.cluster.osd_config == {('osd', SLEEP): theirs}
     assert 'PACED' not in codes(driver.status)
+
+
+def test_the_database_is_not_read_in_every_turn_where_nothing_is_released() -> None:
+    """Releases ended in the turn in which new options were due."""
+    driver = Driver(FakeCluster())
+    driver.to_pinned()
+    driver.run(2)
+    rebalance = driver.loop.rebalance
+    assert rebalance.campaign is not None
+    rebalance.campaign = replace(rebalance.campaign, copying=Copying(basis='auto wpq 0.025',
+                                                                     due=True))
+    reads = driver.cluster.stored_reads
+    driver.run(5)
+    assert driver.cluster.stored_reads == reads
+
+
+def test_osds_are_asked_for_their_scheduler_in_each_campaign() -> None:
+    driver = releasing()
+    driver.run_to('DONE', 1000)
+    driver.cluster.osd_shows = {'osd_op_queue': 'mclock_scheduler'}
+    driver.cluster.now += 1000.0
+    driver.to_releasing()
+    driver.run(3)
+    assert driver.cluster.osd_config == {PROFILE: 'high_client_ops'}
