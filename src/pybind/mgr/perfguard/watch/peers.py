@@ -297,10 +297,15 @@ class Finding(NamedTuple):
         sigma = max(usual.sigma(), found.op_sigma)
         return change >= math.log(least) and change >= MIN_DEVIATIONS * sigma
 
-    def above(self, ratio: float) -> bool:
-        """Whether what is slow still is."""
-        return (self.score >= ratio and self.now() >= ratio and self.matters(0.5)
-                and self.comparison.deviations >= CLEAR_DEVIATIONS)
+    def above(self, ratio: float, usual: Optional[UsualScore] = None) -> bool:
+        """Whether what is slow still is, against its peers or what is usual for it."""
+        if self.score < ratio or self.now() < ratio or not self.matters(0.5):
+            return False
+        found = self.comparison
+        if found.deviations >= CLEAR_DEVIATIONS:
+            return True
+        return usual is not None and usual.known and math.log(self.score) - usual.mean \
+            >= max(math.log(ratio), CLEAR_DEVIATIONS * max(usual.sigma(), found.op_sigma))
 
     def now(self) -> float:
         """The score of the window's end; of what is over it falls at once."""

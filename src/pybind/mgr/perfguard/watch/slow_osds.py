@@ -351,7 +351,9 @@ def _count_time(state: _State, findings: Sequence[Finding], now: float, passed: 
     state.findings = findings
     findings = [each for each in findings if state.window.is_fed(each.channel)]
     if state.slow:
-        bad = any(each.above(settings.clear_ratio) for each in findings)
+        # What is usual is learnt without other work: it says nothing of an OSD that has some.
+        bad = any(each.above(settings.clear_ratio, None if state.kind
+                             else state.usual[each.channel]) for each in findings)
     else:
         over = _over(state, findings, passed if learning else 0.0, settings)
         bad = bool(over)

@@ -291,6 +291,22 @@ def test_cleared_where_the_peers_differ_as_much() -> None:
     assert not clock.play(120, noisy)
 
 
+def test_what_is_slow_against_its_own_usual_remains_so_where_the_peers_differ() -> None:
+    """It would be raised and cleared in turns: it never stands out of its peers."""
+    def mixed(osd: int, factor: float = 1.0) -> OsdSample:
+        factor *= 1.0 if osd == 3 else math.exp(1.6 * ((osd * 7 % 24) / 12 - 1.0))
+        return sample(osd, read=factor, write=factor)
+
+    def slow(osd: int) -> OsdSample:
+        return mixed(osd, 2.2 if osd == 3 else 1.0)
+
+    clock = Clock()
+    assert not clock.play(900, mixed)
+    clock.until(slow)
+    assert all(clock.play(BEAT, slow) == {3} for _ in range(120))
+    assert not clock.play(180, mixed)
+
+
 def test_no_evidence_neither_raises_nor_clears_until_it_is_stale() -> None:
     clock = Clock()
     clock.play(300, slow_ones({3}, read=4.0, write=4.0))
