@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, Optional, Pattern, Tuple
 
 from ..cluster.inventory import OsdFacts
 from ..cluster.types import Question
-from .settings import named
+from .settings import named, number, value_of
 from .types import Facts, Seen
 
 #: Drives that shingle, by the lists of their vendors: Seagate Archive and Barracuda; WD Red and
@@ -29,6 +29,8 @@ FLASH = ('ssd', 'nvme')
 OLD_ALLOC_BYTES = 65536
 #: Options of an OSD that say whether it moves in CRUSH when it starts.
 MOVES, PLACE = 'osd_crush_update_on_start', 'crush_location'
+#: How many PGs an OSD scrubs at a time.
+SCRUBS = 'osd_max_scrubs'
 #: OSDs that are asked for them.
 MOST_ASKED = 16
 
@@ -88,8 +90,14 @@ def slow_pings(facts: Facts) -> Optional[Seen]:
 def scrub_behind(facts: Facts) -> Optional[Seen]:
     found = [facts.health[code] for code in ('PG_NOT_DEEP_SCRUBBED', 'PG_NOT_SCRUBBED')
              if code in facts.health]
-    return Seen('; '.join(found), 'ceph config set osd osd_max_scrubs 2; '
-                'ceph config set osd osd_scrub_load_threshold 10') if found else None
+    if not found:
+        return None
+    # The default is 1 in Pacific and 3 from Reef on; a single OSD may have another value.
+    known = [number(value_of(facts.inventory, osd, SCRUBS)) for osd in facts.inventory.osds]
+    more = '%d' % (max(each or 0 for each in known) + 1) if known and None not in known else \
+        '<one more than now>'
+    return Seen('; '.join(found), 'ceph config set osd %s %s; '
+                'ceph config set osd osd_scrub_load_threshold 10' % (SCRUBS, more))
 
 
 def elsewhere(facts_osds: Iterable[OsdFacts]) -> List[OsdFacts]:

@@ -16,7 +16,8 @@ Json = Mapping[str, Any]
 #: The module's option whose default is the version on the host of an mgr.
 VERSION_OPTION = 'installed_version'
 #: Options whose default in this release is read from the mgr's own table of options.
-DEFAULTS = ('ms_async_op_threads', 'osd_memory_target', 'osd_op_queue', 'osd_op_queue_cut_off')
+DEFAULTS = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_memory_target', 'osd_op_queue',
+            'osd_op_queue_cut_off')
 
 
 @dataclass(frozen=True)

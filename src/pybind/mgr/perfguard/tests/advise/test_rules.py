@@ -164,6 +164,16 @@ def test_what_is_no_finding(given: Facts) -> None:
     assert [found.rule.code for found in findings(given)] == []
 
 
+@pytest.mark.parametrize('given, fix', [
+    (facts(defaults={'osd_max_scrubs': '3'}), 'osd_max_scrubs 4;'),
+    (facts(config('osd_max_scrubs', '5', 'osd.3'), defaults={'osd_max_scrubs': '1'}),
+     'osd_max_scrubs 6;'),
+    (facts(defaults={}), 'osd_max_scrubs <one more than now>;')])
+def test_the_advice_never_lowers_the_number_of_scrubs(given: Facts, fix: str) -> None:
+    late = replace(given, health={'PG_NOT_SCRUBBED': '9 pgs not scrubbed in time'})
+    assert fix in next(each.fix for each in findings(late) if each.rule.code == 'SCRUBS_BEHIND')
+
+
 def test_many_osds_are_named_in_one_finding() -> None:
     found, = findings(facts(config('osd_memory_target', '2G')))
     # h1 has an entry of its own.
