@@ -23,7 +23,8 @@ from ..watch.stop_conditions import Touched
 from .goals import Balanced, preview_balance
 from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
 from .moves import path_osds, plan
-from .orders import DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map, waiting
+from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
+                     left_out)
 from .types import Campaign, Change, Phase, PinRecord, ChangeStage
 
 Json = Dict[str, Any]
@@ -81,12 +82,10 @@ class CrushOrders:
 
     def _prepare(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
         change = change_of(order, inventory)
-        named = order.names or order.hosts
-        left_out = () if order.verb != 'expand' or named else tuple(
-            (osd, why) for osd, why in waiting(inventory).items() if why)
         if change is None:
             return Prepared(None)
-        return replace(self._previewed(change, seen, None), left_out=left_out)
+        not_new = left_out(order, inventory).items() if order.verb == 'expand' else ()
+        return replace(self._previewed(change, seen, None), left_out=tuple(not_new))
 
     def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
         try:

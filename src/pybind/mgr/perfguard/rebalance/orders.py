@@ -66,14 +66,20 @@ def _expand(order: Order, inventory: OrderFacts) -> Optional[Change]:
     weights = inventory.crush.weights()
     weight = None if order.weight is None else _weight(order.weight)
     if order.names or order.hosts:
+        not_new = left_out(order, inventory)
+        if UNREPORTED in not_new.values():
+            _refuse_left_out(not_new, weight)
         osds = _named(order.names, inventory, hosts=False) | {
-            osd for osd in _named(order.hosts, inventory, hosts=True) if weights[osd] == 0}
+            osd for osd in _named(order.hosts, inventory, hosts=True)
+            if weights[osd] == 0 and osd not in not_new}
         for osd in sorted(osds):
             _must_serve(osd, inventory)
             if weights[osd] > 0:
                 raise Refused(errno.EINVAL, 'osd.%d already has CRUSH weight %s '
                               '("expand" requires weight 0)' % (osd, _number(weights[osd])))
         if not osds:
+            if not_new:
+                _refuse_left_out(not_new, None)
             raise Refused(errno.ENOENT, 'no OSD of CRUSH weight 0 in %s' % ', '.join(order.hosts))
     else:
         found = waiting(inventory)
@@ -93,6 +99,18 @@ def waiting(inventory: OrderFacts) -> Dict[int, str]:
     """
     return {osd: _not_new(osd, inventory) for osd, weight in sorted(
         inventory.crush.weights().items()) if weight == 0 and _serves(osd, inventory.osdmap)}
+
+
+def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
+    """OSDs of CRUSH weight 0 that an expansion does not take, with the reason.
+
+    Who names a host or a rack does not name a disk in it that was emptied, and may be failing.
+    """
+    found = {osd: why for osd, why in waiting(inventory).items() if why}
+    if not order.names and not order.hosts:
+        return found
+    meant = _named(order.hosts, inventory, hosts=True) - _named(order.names, inventory, hosts=False)
+    return {osd: why for osd, why in found.items() if osd in meant}
 
 
 def _not_new(osd: int, inventory: OrderFacts) -> str:

@@ -10,7 +10,8 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import Refused
 from perfguard.rebalance.types import TINY_WEIGHT, Change
-from perfguard.rebalance.orders import OrderFacts, Order, change_of, check_map, waiting
+from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map, left_out,
+                                        waiting)
 
 GIB = 1 << 30
 
@@ -92,6 +93,29 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
         **there.osdmap.osds, 8: Osd(8, False, 1.0)}))
     assert 'osd.9 ' + why in refusal(Order('expand'), gone)
     assert 'osd.9 ' + why in refusal(Order('expand', weight='1'), gone)
+
+
+@pytest.mark.parametrize('why, changes', [
+    ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'has_led': True}),
+    ('holds 3 PGs', {'pgs': 3})])
+def test_expand_of_a_bucket_leaves_out_disks_that_were_emptied(why: str,
+                                                               changes: Dict[str, Any]) -> None:
+    there = inventory(osds={9: Osd(9, True, 1.0, has_led=changes.get('has_led', False))},
+                      drained=changes.get('drained', {}))
+    there = replace(there, space={**there.space, 9: Space(100 * GIB, GIB,
+                                                          changes.get('pgs', 0))})
+    both = Order('expand', hosts=('default',), weight='1')
+    assert change_of(both, there) == Change({8: 1.0})
+    assert why in left_out(both, there)[9]
+    assert 'osd.9 ' + why in refusal(Order('expand', hosts=('h1',)), there)
+    named = Order('expand', ('osd.9',), hosts=('default',), weight='1')
+    assert change_of(named, there) == Change({8: 1.0, 9: 1.0}) and not left_out(named, there)
+
+
+def test_expand_of_a_bucket_waits_until_all_of_its_osds_have_reported() -> None:
+    there = inventory()
+    there = replace(there, space={**there.space, 9: Space(100 * GIB, 0, None)})
+    assert 'try again' in refusal(Order('expand', hosts=('default',), weight='1'), there)
 
 
 @pytest.mark.parametrize('order, text', [
