@@ -264,6 +264,9 @@ def adoption(data: Json) -> str:
         ('primaries that move', data['primaries_moving']),
         ('upmaps of a balanced state', data['balancing_pgs']),
         ('upmaps left alone', data['left_out_pgs'])]))
+    lines.append(table(('PG', 'returns to'), [
+        (row['pgid'], ', '.join('osd.%d (from osd.%d)' % tuple(pair) for pair in row['pairs']))
+        for row in data['taken'][:20]], left=('PG', 'returns to')))
     if data['left_out']:
         lines.append(table(('PG', 'why its upmap is left alone'), [
             (row['pgid'], row['reason']) for row in data['left_out'][:20]],

@@ -75,12 +75,18 @@ class Adopted:
         return Adopted(replace(self.adoption, pins=pins),
                        tuple(move for move in self.moves if move.pgid in pins))
 
+    def _taken(self) -> List[Json]:
+        """Operators must see them before: an upmap by hand may look like a pin."""
+        return [{'pgid': pgid, 'pairs': [list(pair) for pair in pin.entry.items
+                                         if pair not in pin.before.items]}
+                for pgid, pin in sorted(self.adoption.pins.items())[:NAMED]]
+
     def as_json(self, campaign: Optional[int]) -> Json:
         left = sorted(self.adoption.left.items())
         moves = plan(self.moves, 1, 1, None)
         return {'verb': 'adopt', 'campaign': campaign, 'pgs': len(self.adoption.pins),
                 'shards': moves.shards, 'bytes': moves.bytes,
-                'primaries_moving': moves.primaries_moving,
+                'primaries_moving': moves.primaries_moving, 'taken': self._taken(),
                 'balancing_pgs': self.adoption.balancing, 'left_out_pgs': len(left),
                 'left_out': [{'pgid': pgid, 'reason': why} for pgid, why in left[:NAMED]]}
 

@@ -157,6 +157,9 @@ def test_an_adopted_expansion_ends(options: Options) -> None:
     before = cluster.foreign()
     preview = driver.order('adopt', dry_run=True)
     assert preview['campaign'] is None and preview['pgs'] == len(pinned)
+    assert [row['pgid'] for row in preview['taken']] == pinned[:50]
+    assert all(list(pair) in [list(one) for one in cluster.entries()[row['pgid']].items]
+               for row in preview['taken'] for pair in row['pairs'])
     assert preview['shards'] > 0 and not cluster.moved and driver.phase == 'IDLE'
     assert driver.order('adopt')['campaign'] == 1
     driver.run_to('DONE', 2000)
