@@ -21,7 +21,7 @@ SHELL = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.osd_commands',
          'perfguard.module')
 
 
-def as_it_is(_: str) -> Callable[[Any], Any]:
+def as_it_is(_: str, poll: bool = False) -> Callable[[Any], Any]:
     return lambda handler: handler
 
 
