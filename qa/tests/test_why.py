@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`perfguard why`: causes are provoked on a real cluster, and have to be named."""
 import json
+import time
 from typing import Any, Callable, Dict, List
 
 import pytest
 
+from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.guard import FAST_CONF, Guard
 
+# Where the scheduler is mclock, it ignores the sleeps that make the PGs slow enough to be caught.
 pytestmark = pytest.mark.releases('pacific')
 
-#: One PG of an OSD at a time.
+#: One PG of an OSD at a time, each of which takes many seconds.
 OPTIONS = {'max_backfills_source': '2', 'max_backfills_primary': '2', 'max_backfills_target': '1',
            'max_backfills_host': '2', 'max_pgs_in_flight': '100'}
+#: Of the OSDs: half a second for each object, and the least number of objects at a time.
+SLOW = {'osd_recovery_sleep': '0.5', 'osd_recovery_sleep_hdd': '0.5',
+        'osd_recovery_max_active': '1', 'osd_recovery_max_active_hdd': '1',
+        'osd_max_backfills': '1'}
 
 
 class Asker:
@@ -63,16 +70,31 @@ def pinned(guard: Guard) -> List[str]:
                   - set(remapped(guard)))
 
 
+def slow_down(cluster: Cluster, values: Dict[str, str]) -> None:
+    """By the OSDs themselves: what their ceph.conf says wins over the configuration database."""
+    for name, value in values.items():
+        cluster.ceph('tell', 'osd.*', 'config', 'set', name, value)
+
+
+def hhmm(seconds: float) -> str:
+    return time.strftime('%H%M', time.localtime(time.time() + seconds))
+
+
+@pytest.mark.timeout(1200)
 def test_provoked_causes_are_named(release: str, make_cluster: ClusterFactory) -> None:
     cluster = small_cluster(make_cluster, release, FAST_CONF)
     guard = Guard(cluster, OPTIONS)
+    if release != 'pacific':
+        cluster.mon('config set', who='osd', name='osd_mclock_override_recovery_settings',
+                    value='true')
     asker = Asker(guard)
     every = sorted(pg['pgid'] for pg in cluster.pgs())
     asker.wait('IN_PLACE', lambda: every[:1])
     assert asker.causes('campaign')[0]['code'] == 'NO_CAMPAIGN'
     asker.wait('NOT_SLOW', lambda: ['osd.0'])
     guard.prepare()
-    cluster.add_osds(2)
+    new = cluster.add_osds(2)
+    slow_down(cluster, SLOW)
     guard.wait_remapped()
     asker.wait('UNPINNED', lambda: remapped(guard), first=False)
     guard.do('pin')
@@ -83,6 +105,59 @@ def test_provoked_causes_are_named(release: str, make_cluster: ClusterFactory) -
 
     cap = asker.wait('CAP_BACKFILLS', lambda: pinned(guard))
     assert cap['evidence']['where'] and cap['evidence']['used'] >= cap['evidence']['limit']
+    asker.wait('BACKFILLING', lambda: remapped(guard), first=False)
+    target = asker.wait('IN_FLIGHT', lambda: ['osd.%d' % osd for osd in new])
+    assert 'target' in target['evidence']
+
+    # More at a time than the OSDs let through: reservations of primaries and of targets.
+    for option in ('target', 'source', 'primary'):
+        guard.do('set', setting='max_backfills_%s=8' % option)
+    guard.do('set', setting='max_backfills_host=32')
+    assert guard.status()['settings']['max_backfills_host'] == '32'
+    local = asker.wait('LOCAL_RESERVATION', lambda: remapped(guard))
+    remote = asker.wait('REMOTE_RESERVATION', lambda: remapped(guard))
+    assert remote['evidence']['osd'] in new and remote['evidence']['limit'] == 1
+    assert local['evidence']['granted'] and local['evidence']['osd'] is not None
+
+    guard.do('pause')
+    guard.wait_phase('HOLDING')
+    asker.wait('PAUSED', lambda: pinned(guard))
+    asker.wait('PAUSED', lambda: remapped(guard))  # norebalance is perfguard's own
+    guard.do('resume')
+
+    guard.do('set', setting='begin_time=' + hhmm(2 * 3600))
+    guard.do('set', setting='end_time=' + hhmm(4 * 3600))
+    asker.wait('WINDOW_CLOSED', lambda: pinned(guard))
+    for name in ('begin_time', 'end_time'):
+        guard.do('set', setting=name + '=')
+
+    cluster.mon('osd set', key='nobackfill')
+    try:
+        asker.wait('FOREIGN_FLAG', lambda: pinned(guard))
+        asker.wait('FOREIGN_FLAG', lambda: remapped(guard))
+    finally:
+        cluster.mon('osd unset', key='nobackfill')
+    guard.wait_phase('RELEASING')
+
+    ratios = {ratio: cluster.osd_dump()[ratio + '_ratio'] for ratio in ('nearfull', 'backfillfull')}
+    try:
+        for ratio in ratios:
+            cluster.mon('osd set-%s-ratio' % ratio, ratio=0.0001)
+        asker.wait('TARGET_FULL', lambda: pinned(guard), first=False)
+        asker.wait('BACKFILL_TOOFULL', lambda: remapped(guard))
+    finally:
+        for ratio in reversed(list(ratios)):
+            cluster.mon('osd set-%s-ratio' % ratio, ratio=ratios[ratio])
+
+    found = asker.causes('campaign')
+    shares = {cause['code']: cause['share'] for cause in found if cause['share'] is not None}
+    assert {'PAUSED', 'WINDOW_CLOSED', 'FOREIGN_FLAG'} <= set(shares), found
+    assert sum(cause['evidence'].get('now', False) for cause in found) >= 1
+
+    slow_down(cluster, {**SLOW, 'osd_recovery_sleep': '0', 'osd_recovery_sleep_hdd': '0',
+                        'osd_max_backfills': '8', 'osd_recovery_max_active': '8'})
     guard.wait_phase('DONE', timeout=240)
     assert abs(sum(cause['share'] or 0.0 for cause in asker.causes('campaign')) - 1.0) < 0.02
-    assert len(asker.found) >= 5 and not guard.tracebacks()
+    print('%s: %s' % (release, json.dumps({code: cause['text'] for code, cause in
+                                           asker.found.items()}, indent=1)))
+    assert len(asker.found) >= 14 and not guard.tracebacks()

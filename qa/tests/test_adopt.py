@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Expansions that another tool has begun, with upmaps, are taken over and brought to their end."""
+import errno
+from collections import Counter
+from typing import Dict, List, Tuple
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.clusters import ClusterFactory, small_cluster
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import order, wait_reported
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
+
+OPTIONS = {'target': 'balanced', 'max_extra_movement': '10'}
+
+
+def as_script(cluster: Cluster) -> List[str]:
+    """`ceph osd pg-upmap-items` for each remapped PG, as upmap-remapped.py sends it."""
+    dump = cluster.osd_dump()
+    before: Dict[str, List[Tuple[int, int]]] = {
+        row['pgid']: [(pair['from'], pair['to']) for pair in row['mappings']]
+        for row in dump['pg_upmap_items']}
+    pinned = []
+    for pg in cluster.pgs():
+        new = [osd for osd in pg['up'] if osd not in pg['acting']]
+        old = [osd for osd in pg['acting'] if osd not in pg['up']]
+        if new and len(new) == len(old):
+            pairs = before.get(pg['pgid'], []) + list(zip(new, old))
+            cluster.mon('osd pg-upmap-items', pgid=pg['pgid'],
+                        id=[osd for pair in pairs for osd in pair])
+            pinned.append(pg['pgid'])
+    return pinned
+
+
+def spread(cluster: Cluster, pool: str) -> int:
+    """PGs of the fullest OSD less those of the emptiest, of one pool; all OSDs weigh the same."""
+    number = next(row['pool'] for row in cluster.osd_dump()['pools'] if row['pool_name'] == pool)
+    found = Counter(osd for pg in cluster.pgs() if pg['pgid'].startswith('%d.' % number)
+                    for osd in pg['up'])
+    counts = [found[osd] for osd in cluster.osds()]
+    return max(counts) - min(counts)
+
+
+def test_an_expansion_pinned_by_a_script(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, FAST_CONF)
+    guard = Guard(cluster, OPTIONS)
+    cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
+    cluster.mgr('balancer off')
+    wait_reported(guard)
+    retval, _, error = guard.ask('rebalance adopt', dry_run=True)
+    assert retval == -errno.ENOENT, error
+    cluster.mon('osd set', key='norebalance')
+    cluster.add_osds(4)
+    guard.wait_remapped()
+    pinned = as_script(cluster)
+    cluster.wait_active(60)
+    cluster.mon('osd unset', key='norebalance')
+    # The script is done, or was interrupted: what is left remapped is pinned by the campaign.
+    upmaps = guard.upmaps()
+    assert len(pinned) > 20 and set(pinned) <= set(upmaps)
+    assert spread(cluster, 'rep') > 8
+    preview = order(guard, 'preview adopt')
+    assert preview['campaign'] is None and guard.upmaps().keys() <= upmaps.keys()
+    assert guard.status()['phase'] == 'IDLE'
+    answer = order(guard, 'rebalance adopt', force=True)
+    assert answer['campaign'] == 1 and answer['pgs'] >= 0.8 * len(pinned), answer
+    done = guard.wait_phase('DONE', timeout=300)
+    assert done['trigger'] == 'adopt' and done['released'] > 0 and not done['pinned']
+    cluster.wait_clean(60)
+    print('%s: %d upmaps of the script, %d adopted, %d balancing, %d left; %d PGs released, '
+          '%d kept; spread %d and %d' % (
+              release, len(pinned), answer['pgs'], answer['balancing_pgs'],
+              answer['left_out_pgs'], done['released'], done['kept'], spread(cluster, 'rep'),
+              spread(cluster, 'ec')))
+    assert spread(cluster, 'rep') <= 2 and spread(cluster, 'ec') <= 2
+    wait_reported(guard)
+    retval, _, error = guard.ask('rebalance adopt')
+    assert retval == -errno.ENOENT, error
+    assert not guard.tracebacks()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Commands for scripts, by the ceph tool itself: what it prints, and its exit codes."""
+import errno
+import json
+import subprocess
+import threading
+import time
+
+import pytest
+
+from qa.lib.clusters import ClusterFactory, small_cluster
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import wait_reported
+
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+
+
+def run(guard: Guard, *words: str, period: str = '0.5',
+        timeout: float = 240) -> 'subprocess.CompletedProcess[str]':
+    return guard.cluster.ceph('--period', period, 'perfguard', *words, check=False,
+                              timeout=timeout)
+
+
+def test_a_script_follows_campaigns(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, FAST_CONF)
+    guard = Guard(cluster)
+    wait_reported(guard)
+    # Nothing to follow: the exit code says so.
+    assert run(guard, 'rebalance', 'watch').returncode == errno.ETIMEDOUT
+    done = run(guard, 'rebalance', 'prepare')
+    assert done.returncode == 0, done.stderr
+    done = run(guard, 'rebalance', 'watch', '--until', 'PREPARED')
+    assert done.returncode == 0 and 'PREPARED' in done.stderr, done
+    cluster.add_osds(2)
+    guard.wait_remapped()
+    assert run(guard, 'rebalance', 'pin').returncode == 0
+    assert run(guard, 'rebalance', 'watch', '--until', 'pinned').returncode == 0
+    assert run(guard, 'rebalance', 'start').returncode == 0
+
+    # A pause of a few seconds ends without a command.
+    guard.wait_moving(at_least=0)
+    done = run(guard, 'rebalance', 'pause', '4s')
+    assert done.returncode == 0, done.stderr
+    begin, status = time.time(), guard.status()
+    assert status['paused'] and 0 < status['paused_until'] - begin < 6
+    guard.wait_phase('HOLDING')
+    guard.cluster.wait(lambda: not guard.status()['paused'], 30, 'the end of the pause')
+    assert time.time() - begin > 3
+
+    done = run(guard, 'rebalance', 'set', 'latency_factor=2')
+    assert done.returncode == 0, done.stderr
+    assert guard.status()['settings'] == {'latency_factor': '2'}
+    assert run(guard, 'rebalance', 'set', 'target=crush').returncode == errno.EINVAL
+    cluster.mgr_fail()
+    guard.wait_ready()
+    assert guard.status()['settings'] == {'latency_factor': '2'}
+
+    done = run(guard, 'rebalance', 'watch')
+    assert done.returncode == 0, done
+    assert 'DONE' in done.stderr and 'campaign 1: ' in done.stdout, done
+    assert not guard.tracebacks()
+
+
+def test_an_abort_is_an_error(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, release, FAST_CONF)
+    guard = Guard(cluster)
+    wait_reported(guard)
+    added = cluster.add_osds(2, weight=0.0)
+    wait_reported(guard)
+    cluster.mon('osd set', key='nobackfill')
+    hosts = sorted({cluster.osd_hosts()[osd] for osd in added})
+    try:
+        done = run(guard, 'expand', hosts[0], 'osd.%d' % added[-1], '--weight', '1',
+                   '--format', 'json')
+        assert done.returncode == 0, done.stderr
+        assert set(json.loads(done.stdout)['weights']) == {'osd.%d' % osd for osd in added}
+        guard.wait_phase('HOLDING')
+        threading.Timer(3.0, lambda: guard.do('abort')).start()
+        done = run(guard, 'rebalance', 'watch')
+        assert done.returncode == errno.ETIMEDOUT and 'ABORTED' in done.stderr, done
+    finally:
+        cluster.mon('osd unset', key='nobackfill')
+    assert not guard.tracebacks()
