@@ -3,7 +3,6 @@
 import errno
 import functools
 import inspect
-import keyword
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
@@ -27,7 +26,7 @@ from .requests import Shutdown
 from .status import Published, with_pins
 from .watch.report import exported_json, history_json
 from .why.answer import parsed
-from .window import duration
+from .window import duration_seconds
 
 CommandResult = Tuple[int, str, str]
 
@@ -42,12 +41,8 @@ MOST_EXPORTED = 50000
 def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
     """Check --format and turn refusals into a retval and one line."""
 
-    shown = _shown_parameters(handler)
-    own = {name: parameter for parameter, name in shown.items()}
-
     @functools.wraps(handler)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> CommandResult:
-        kwargs = {own.get(name, name): value for name, value in kwargs.items()}
         format_ = kwargs.get('format')
         if format_ not in (None, *tables.FORMATS):
             return (-errno.EINVAL, '', 'unknown format %.40r: must be '
@@ -58,7 +53,7 @@ def command(handler: Callable[..., CommandResult]) -> Callable[..., CommandResul
             return -error.errno, '', _line(str(error))
 
     # Ceph reads the arguments from the signature and, in older releases, does not unwrap.
-    wrapper.__signature__ = _signature(handler, shown)  # type: ignore[attr-defined]
+    wrapper.__signature__ = inspect.signature(handler)  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -67,23 +62,6 @@ def _line(text: str) -> str:
     line = ''.join(char if char.isprintable() else char.encode('unicode_escape').decode()
                    for char in text[:MOST_ERROR])
     return line if max(len(line), len(text)) <= MOST_ERROR else line[:MOST_ERROR - 3] + '...'
-
-
-def _shown_parameters(handler: Callable[..., CommandResult]) -> Dict[str, str]:
-    """Parameter -> argument of the command, where that is a word of Python: for_ -> for."""
-    return {name: name[:-1] for name in inspect.signature(handler).parameters
-            if name.endswith('_') and keyword.iskeyword(name[:-1])}
-
-
-def _signature(handler: Callable[..., CommandResult], shown: Mapping[str, str]) -> Any:
-    """With the arguments' own names; Python lets positional parameters alone have such."""
-    signature = inspect.signature(handler)
-    names = list(signature.parameters)
-    last = max((names.index(name) for name in shown), default=-1)
-    return signature.replace(parameters=[
-        each.replace(name=shown.get(each.name, each.name), kind=inspect.Parameter.POSITIONAL_ONLY)
-        if number <= last else each
-        for number, each in enumerate(signature.parameters.values())])
 
 
 def show(data: Dict[str, Any], format: Optional[str],
@@ -485,10 +463,11 @@ class Commands(ProbeCommands):
 
     @write_command('perfguard rebalance pause')
     @command
-    def rebalance_pause(self, for_: Optional[str] = None,
+    def rebalance_pause(self, duration: Optional[str] = None,
                         format: Optional[str] = None) -> CommandResult:
-        """Stop all movement, until resume or --for a time such as 2h; what was copied is kept"""
-        seconds = 0.0 if for_ is None else duration(for_)
+        """Stop all movement, until resume or for a time such as 2h; what was copied is kept"""
+        # Not --for: the ceph tool takes that for an abbreviation of --format.
+        seconds = 0.0 if duration is None else duration_seconds(duration)
         message = 'pausing; "rebalance resume" continues'
         if seconds:
             message = 'pausing for %s; "rebalance resume" continues earlier' % (

@@ -56,14 +56,15 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
 
     Without it, whoever asks to pin and then waits for PINNED could be shown the phase from before.
     """
+    requested = told([Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb)])
     if published.campaign is None:
-        return published
+        return replace(published, rebalance={
+            **published.rebalance, **requested}) if request.verb == 'prepare' else published
     try:
         check(published.campaign, request, published.pins, published.unhealthy,
               loose=published.loose)
     except Refused:
         return published
-    requested = told([Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb)])
     if request.verb == 'prepare':
         # Whoever follows the new campaign must not be shown the end of the one before.
         return replace(published, rebalance={

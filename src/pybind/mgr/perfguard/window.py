@@ -107,7 +107,7 @@ _DURATION = re.compile(r'([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|m|min|h|d)')
 LONGEST_SECONDS = 30 * 86400.0
 
 
-def duration(text: str) -> float:
+def duration_seconds(text: str) -> float:
     """Seconds of "90s", "30m", "2h" or "1d"; raises InvalidValue."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found.group(1)) * _UNITS[found.group(2)] if found else 0.0

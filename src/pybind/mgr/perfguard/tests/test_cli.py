@@ -161,16 +161,16 @@ def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.Monke
 
 def test_a_pause_for_a_time(shell: Shell) -> None:
     pause = COMMANDS['perfguard rebalance pause'][1]
-    assert inspect.getfullargspec(pause).args == ['self', 'for', 'format']
-    retval, _, error = shell('rebalance pause', **{'for': '2 fortnights'})
+    assert inspect.getfullargspec(pause).args == ['self', 'duration', 'format']
+    retval, _, error = shell('rebalance pause', duration='2 fortnights')
     assert retval == -errno.EINVAL and '2 fortnights' in error
     shell.driver.to_releasing()
     begin = time.time()
-    shell.json('rebalance pause', **{'for': '2h'})
+    shell.json('rebalance pause', duration='2h')
     status = shell.json('rebalance status')
     assert status['paused'] and 7200 <= status['paused_until'] - begin < 7300
     # The dashboard calls the handler by the names of its parameters.
-    assert pause(shell.module, for_='1h', format='json')[0] == 0
+    assert pause(shell.module, duration='1h', format='json')[0] == 0
     assert 3600 <= shell.json('rebalance status')['paused_until'] - begin < 3700
 
 
@@ -634,3 +634,11 @@ def test_the_options_of_the_balancer(stub: types.ModuleType) -> None:
 def test_notify_types_are_those_that_the_release_knows(stub: types.ModuleType) -> None:
     from perfguard.compat import notify_types
     assert [kind.value for kind in notify_types('osd_map', 'not_yet')] == ['osd_map']
+
+
+def test_a_campaign_that_has_not_begun_yet_can_be_followed(shell: Shell) -> None:
+    retval, _, error = shell('rebalance watch')
+    assert retval == -errno.ETIMEDOUT and 'no campaign' in error
+    # Before the first turn of the loop that knows of it.
+    shell.json('rebalance prepare')
+    assert shell('rebalance watch', until='PREPARED')[0] == 0

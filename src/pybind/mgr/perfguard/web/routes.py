@@ -210,7 +210,7 @@ ROUTES: Tuple[Route, ...] = (
     _post('/rebalance/pin', 'rebalance_pin', 'Pin every remapped PG where its data is'),
     _post('/rebalance/start', 'rebalance_start', 'Release the pinned PGs in batches'),
     _post('/rebalance/pause', 'rebalance_pause', 'Stop all movement; what was copied is kept',
-          Field('duration', TEXT, 'Such as 2h; default: until resume', parameter='for_')),
+          Field('duration', TEXT, 'Such as 2h; default: until resume')),
     _post('/rebalance/set', 'rebalance_set', 'Set an option for the active campaign only',
           Field('setting', STRING, '<option>=<value>', required=True)),
     _post('/rebalance/adopt', 'rebalance_adopt', 'Take over an expansion that another tool has '
