@@ -9,7 +9,7 @@ import re
 import sys
 from typing import Any, Dict, List
 
-import yaml  # type: ignore[import]
+import yaml
 
 from perfguard.web.routes import ROUTES, Field, Route
 

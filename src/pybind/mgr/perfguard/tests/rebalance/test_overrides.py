@@ -7,7 +7,7 @@ import pytest
 from perfguard.errors import Refused
 from perfguard.options import DEFAULTS, OPTIONS
 from perfguard.rebalance.overrides import SETTABLE, assignment, overridden
-from perfguard.window import duration
+from perfguard.window import duration_seconds
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver
@@ -96,10 +96,10 @@ def test_resume_ends_it_earlier_and_another_pause_has_no_end() -> None:
     ('90s', 90.0), ('30m', 1800.0), ('30min', 1800.0), ('2h', 7200.0), ('1.5 h', 5400.0),
     ('30d', 30 * 86400.0)])
 def test_durations(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
+    assert duration_seconds(text) == seconds
 
 
 @pytest.mark.parametrize('text', ['', '2', 'h', '0h', '-1h', '31d', '2 hours', '1h30m', '1e3s'])
 def test_no_durations(text: str) -> None:
     with pytest.raises(ValueError):
-        duration(text)
+        duration_seconds(text)
