@@ -102,8 +102,10 @@ def _prepared(turn: Turn) -> None:
     if _hold(turn, norebalance=True):
         turn.set(prepared=True)
     elif not turn.campaign.prepared:
-        turn.because(Code.SETTINGS, 'waiting until norebalance is set and the balancer is off '
-                     'and idle')
+        turn.because(Code.SETTINGS, 'waiting until the balancer has carried out its last plan; if '
+                     'its module has failed ("ceph health detail"), "ceph mgr fail" ends that'
+                     if turn.seen.settings.balancer_busy else
+                     'waiting until norebalance is set and the balancer is off and idle')
         return
     remapped = len(turn.seen.osdmap.pg_temp)
     campaign = turn.campaign

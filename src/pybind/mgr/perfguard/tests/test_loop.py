@@ -504,6 +504,18 @@ def test_a_restart_says_that_the_campaign_goes_on() -> None:
     assert driver.phase == 'PINNED' and driver.status['pinned'] == 12
 
 
+def test_the_wait_for_the_balancer_names_the_way_out_and_abort_ends_it() -> None:
+    """The thread of a balancer that has failed leaves it marked as busy for ever."""
+    driver = Driver()
+    driver.cluster.balancer_finishing = True
+    driver.ask('prepare')
+    driver.run(30)
+    assert any('ceph mgr fail' in reason for reason in driver.status['reasons'])
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert driver.cluster.config['mgr/balancer/active'] == 'true'
+
+
 # ---- damage
 
 def damage(driver: Driver, name: str) -> None:
