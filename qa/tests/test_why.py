@@ -31,8 +31,8 @@ class Asker:
         retval, out, error = self.guard.ask('why', what=what)
         assert retval == 0, (what, retval, error)
         answer = json.loads(out)
-        assert answer['object'] == what and answer['reasons']
-        found: List[Dict[str, Any]] = answer['reasons']
+        assert answer['subject'] == what and answer['causes']
+        found: List[Dict[str, Any]] = answer['causes']
         return found
 
     def wait(self, code: str, candidates: Callable[[], List[str]], first: bool = True,

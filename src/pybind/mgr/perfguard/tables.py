@@ -249,9 +249,9 @@ def eta_text(data: Json) -> str:
 
 def why(data: Json) -> str:
     rows = [(row['code'], '-' if row['share'] is None else '%.1f %%' % (100 * row['share']),
-             row['text']) for row in data['reasons']]
-    return '%s\n\n%s' % (data['object'], table(('reason', 'time', 'explanation'), rows,
-                                               left=('reason', 'explanation')))
+             row['text']) for row in data['causes']]
+    return '%s\n\n%s' % (data['subject'], table(('cause', 'time', 'explanation'), rows,
+                                                left=('cause', 'explanation')))
 
 
 def adoption(data: Json) -> str:

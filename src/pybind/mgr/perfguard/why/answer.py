@@ -59,6 +59,6 @@ def passed_on(reason: Reason, **evidence: Any) -> Cause:
 
 def as_json(order: Why, causes: Sequence[Cause]) -> Json:
     """The most decisive cause first."""
-    return {'object': order.subject, 'reasons': [
+    return {'subject': order.subject, 'causes': [
         {'code': cause.code, 'text': cause.text, 'share': cause.share,
          'evidence': dict(cause.evidence)} for cause in causes]}

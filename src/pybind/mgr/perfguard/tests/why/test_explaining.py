@@ -69,7 +69,7 @@ def flights(driver: Driver) -> Mapping[str, Flight]:
 
 
 def codes(answer: Mapping[str, Any]) -> List[str]:
-    return [row['code'] for row in answer['reasons']]
+    return [row['code'] for row in answer['causes']]
 
 
 @pytest.mark.parametrize('text', ['', '1', '1.G', 'osd', 'osd.x', 'campaigns', '1.a;', 'osd.1 '])
@@ -112,8 +112,8 @@ def test_a_campaign_from_its_begin_to_its_end() -> None:
     assert codes(explain(driver, waiting[0]))[0] == Code.PAUSED
     answer = explain(driver, 'campaign')
     assert codes(answer)[0] == Code.PAUSED and Code.CAP_PGS in codes(answer)
-    shares = [row['share'] for row in answer['reasons']]
-    assert answer['reasons'][0]['evidence']['now'] and abs(sum(shares) - 1.0) < 0.05
+    shares = [row['share'] for row in answer['causes']]
+    assert answer['causes'][0]['evidence']['now'] and abs(sum(shares) - 1.0) < 0.05
 
 
 def test_shares_of_time_survive_a_failover() -> None:
@@ -121,10 +121,10 @@ def test_shares_of_time_survive_a_failover() -> None:
     driver.to_releasing()
     driver.ask('pause')
     driver.run(70)
-    before = explain(driver, 'campaign')['reasons'][0]
+    before = explain(driver, 'campaign')['causes'][0]
     driver.restart()
     driver.turn()
-    after = explain(driver, 'campaign')['reasons'][0]
+    after = explain(driver, 'campaign')['causes'][0]
     assert before['code'] == after['code'] == Code.PAUSED
     assert before['evidence']['seconds'] >= 60.0
     assert abs(before['evidence']['seconds'] - after['evidence']['seconds']) < 65
@@ -141,7 +141,7 @@ def test_osds_that_do_not_answer_delay_nothing_else() -> None:
     begin, turned = cluster.now, driver.loop.published.turned
     answer = explain(driver, flying)
     assert codes(answer) == [Code.NO_ANSWER]
-    assert primary in answer['reasons'][0]['evidence']['osds']
+    assert primary in answer['causes'][0]['evidence']['osds']
     assert cluster.now - begin <= PATIENCE_SECONDS + 2 and driver.loop.published.turned > turned
 
 
@@ -153,7 +153,7 @@ def test_two_who_ask_at_a_time_are_answered_in_turn() -> None:
     first, second = sorted(cluster.remapped())[:2]
     pending = [driver.loop.requests.submit(Why(pgid)) for pgid in (first, second, first)]
     driver.run(12)
-    assert [each.answer and each.answer['object'] for each in pending] == [first, second, first]
+    assert [each.answer and each.answer['subject'] for each in pending] == [first, second, first]
     assert not driver.loop.requests.holding
 
 
@@ -176,7 +176,7 @@ def test_an_osd() -> None:
     flight = next(iter(flights(driver).values()))
     answer = explain(driver, 'osd.%d' % flight.targets[0])
     assert codes(answer) == [Code.IN_FLIGHT]
-    assert list(answer['reasons'][0]['evidence']) == ['target']
+    assert list(answer['causes'][0]['evidence']) == ['target']
     cluster.slow_daemons = {'osd.3': 2}
     assert codes(explain(driver, 'osd.3'))[0] == Code.SLOW_OPS
     cluster.take_down(4)
