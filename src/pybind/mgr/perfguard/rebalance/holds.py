@@ -174,6 +174,14 @@ def _autoscale(holds: Holds, osdmap: OsdMap, wanted: AbstractSet[int], begin: bo
                       tuple(actions), tuple(notices))
 
 
+def waiting_text(settings: Settings, until: str) -> str:
+    """Why a campaign waits for its borrowed settings."""
+    if settings.balancer_busy:
+        return 'waiting until the balancer has carried out its last plan; if its module has ' \
+            'failed ("ceph health detail"), "ceph mgr fail" ends that'
+    return 'waiting until ' + until
+
+
 def settled(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
             mon: Mapping[str, str] = NOTHING,
             pools: Optional[AbstractSet[int]] = None) -> bool:

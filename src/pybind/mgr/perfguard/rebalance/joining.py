@@ -17,7 +17,7 @@ from ..options import Options
 from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
-from .holds import settled, wanted_mon_options
+from .holds import settled, waiting_text, wanted_mon_options
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .turn import Turn
@@ -141,8 +141,9 @@ def join(turn: Turn, ready: bool) -> None:
             turn.set(change=replace(change, waits=False))
             turn.because(Code.SETTINGS, 'waiting until paxos_propose_interval is raised')
         elif not ready:
-            turn.because(Code.SETTINGS, 'waiting until norebalance is set, the balancer is off and '
-                         'idle, and paxos_propose_interval is raised')
+            turn.because(Code.SETTINGS, waiting_text(
+                turn.seen.settings, 'norebalance is set, the balancer is off, and '
+                'paxos_propose_interval is raised'))
         elif turn.seen.outlook is None:
             turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs')
         else:

@@ -16,7 +16,8 @@ from ..tables import pgs, pgs_are, plural
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from . import osd_limits
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
-from .holds import NOREBALANCE, foreign_movement_flags, reconcile, settled, wanted_mon_options
+from .holds import (NOREBALANCE, foreign_movement_flags, reconcile, settled, waiting_text,
+                    wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
 from .limits import Limits, charge, limit_of
 from .moves import Move
@@ -102,10 +103,8 @@ def _prepared(turn: Turn) -> None:
     if _hold(turn, norebalance=True):
         turn.set(prepared=True)
     elif not turn.campaign.prepared:
-        turn.because(Code.SETTINGS, 'waiting until the balancer has carried out its last plan; if '
-                     'its module has failed ("ceph health detail"), "ceph mgr fail" ends that'
-                     if turn.seen.settings.balancer_busy else
-                     'waiting until norebalance is set and the balancer is off and idle')
+        turn.because(Code.SETTINGS, waiting_text(
+            turn.seen.settings, 'norebalance is set and the balancer is off'))
         return
     remapped = len(turn.seen.osdmap.pg_temp)
     campaign = turn.campaign
