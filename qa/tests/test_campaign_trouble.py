@@ -177,8 +177,9 @@ def test_pool_deleted(guard: Guard) -> None:
     guard.wait_moving()
     cluster.mon('osd pool delete', pool='doomed', pool2='doomed',
                 yes_i_really_really_mean_it=True)
-    left = tuple(row for row in before.autoscale if row[0] != 'doomed')
-    finish(guard, replace(before, autoscale=left))
+    finish(guard, replace(before, **{
+        name: tuple(row for row in getattr(before, name) if row[0] != 'doomed')
+        for name in ('autoscale', 'pools')}))
 
 
 def test_pg_num_changed(guard: Guard) -> None:
