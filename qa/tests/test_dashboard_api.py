@@ -26,7 +26,7 @@ FORM_TYPES = ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form
 
 READS = {
     '/status': 'status', '/events?count=5': 'events', '/osds': 'osds', '/pools': 'pools',
-    '/laggy': 'laggy', '/held': 'held', '/history?what=osd.1': 'history',
+    '/laggy': 'laggy', '/held': 'held', '/advice': 'advise', '/history?what=osd.1': 'history',
     '/history?what=p&week=true': 'history',
     '/mitigation': 'mitigation ls', '/rebalance': 'rebalance status',
     '/rebalance/plan': 'rebalance plan', '/rebalance/campaign': 'rebalance ls',
@@ -37,7 +37,10 @@ ACTIONS = (
     *(Request('POST', '/rebalance/' + verb, {}) for verb in (
         'prepare', 'pin', 'start', 'pause', 'resume', 'abort', 'rollback', 'finish', 'expand')),
     Request('POST', '/rebalance/acknowledge', {'code': 'DEGRADED'}),
+    Request('POST', '/rebalance/set', {'setting': 'latency_factor=2'}),
+    Request('POST', '/rebalance/adopt', {}),
     Request('POST', '/shutdown', {}),
+    *(Request('POST', '/advice/SCRUBS_BEHIND/' + verb, {}) for verb in ('mute', 'unmute')),
     Request('POST', '/rebalance/drain', {'what': ['osd.0']}),
     Request('POST', '/rebalance/undrain', {'what': ['osd.0']}),
     Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}),
@@ -61,6 +64,7 @@ MISSING = (
     (Request('DELETE', '/baseline/99'), '99'),
     (Request('DELETE', '/schedule/nosuch'), 'nosuch'),
     (Request('GET', '/history?what=osd.99'), 'osd.99'),
+    (Request('GET', '/why?what=osd.99'), 'osd.99'),
     (Request('POST', '/probe', {'pool': 'nosuch', **SHORT}), "'nosuch'"),
     (Request('GET', '/nosuch'), 'nosuch'), (Request('GET', '/probe/1/nosuch'), 'nosuch'))
 
@@ -270,7 +274,8 @@ def test_all_actions_are_tried() -> None:
                                 and not route.path.startswith('/preview/')])
     assert {path.partition('?')[0] for path in READS} == {
         route.path for route in ROUTES if route.method == 'GET'} - {
-            '/probe/{run}', '/probe/compare', '/rebalance/campaign/{campaign}'}
+            '/probe/{run}', '/probe/{run}/curve', '/probe/compare', '/why', '/rebalance/watch',
+            '/rebalance/campaign/{campaign}'}
 
 
 def test_missing(api: RestApi) -> None:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -70,9 +71,14 @@ def test_an_abort_is_an_error(release: str, make_cluster: ClusterFactory) -> Non
     cluster.mon('osd set', key='nobackfill')
     hosts = sorted({cluster.osd_hosts()[osd] for osd in added})
     try:
-        done = run(guard, 'expand', hosts[0], 'osd.%d' % added[-1], '--weight', '1',
-                   '--format', 'json')
-        assert done.returncode == 0, done.stderr
+        def begun() -> Any:
+            answer = run(guard, 'expand', hosts[0], 'osd.%d' % added[-1], '--weight', '1',
+                         '--format', 'json')
+            # Until the OSDs of the host have reported that they hold no PG.
+            assert answer.returncode in (0, errno.EAGAIN), answer.stderr
+            return answer if answer.returncode == 0 else None
+
+        done = cluster.wait(begun, 30, 'the expansion to begin')
         assert set(json.loads(done.stdout)['weights']) == {'osd.%d' % osd for osd in added}
         guard.wait_phase('HOLDING')
         threading.Timer(3.0, lambda: guard.do('abort')).start()

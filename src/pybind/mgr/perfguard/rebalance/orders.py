@@ -132,7 +132,7 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
     if UNREPORTED in found.values():
         raise Refused(errno.EAGAIN, '; '.join(
             'osd.%d %s' % item for item in found.items() if item[1] == UNREPORTED)
-            + ': try again in a few seconds')
+            + ': try again in a few seconds', not_fit=True)
     texts = ['osd.%d %s (add it with --osds %d)' % (osd, why, osd)
              for osd, why in found.items()]
     if weight is not None:
@@ -227,7 +227,7 @@ def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
     space = inventory.space.get(osd)
     if space is None or space.total_bytes <= 0:
         raise Refused(errno.EAGAIN, 'osd.%d has not reported its size yet: try again in a few '
-                      'seconds, or give --weight' % osd)
+                      'seconds, or give --weight' % osd, not_fit=True)
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
 
 

@@ -95,6 +95,16 @@ def test_expand_without_names_takes_new_osds_alone(why: str, changes: Dict[str, 
     assert 'osd.9 ' + why in refusal(Order('expand', weight='1'), gone)
 
 
+def test_osds_that_have_not_reported_yet_are_waited_for() -> None:
+    there = inventory(osds={9: Osd(9, True, 1.0)})
+    for unknown in (Space(100 * GIB, GIB, None), Space(0, 0, 0)):
+        with pytest.raises(Refused) as caught:
+            change_of(Order('expand', hosts=('h1',)) if unknown.pgs is None
+                      else Order('expand', ('9',)),
+                      replace(there, space={**there.space, 9: unknown}))
+        assert caught.value.errno == errno.EAGAIN and caught.value.not_fit
+
+
 @pytest.mark.parametrize('why, changes', [
     ('was drained', {'drained': {9: 1.0}}), ('held PGs before', {'has_led': True}),
     ('holds 3 PGs', {'pgs': 3})])
