@@ -188,7 +188,7 @@ def test_the_dashboard_shows_it(scraped: Scraped) -> None:
         # The first is what the panel is about.
         for target in panel.get('targets', [])[:1]:
             expr = target['expr'].replace('$__range', '5m')
-            if not scraped.prometheus.query(re.sub(r'\$(job|pool)', '.*', expr)):
+            if not scraped.prometheus.query(re.sub(r'\$(cluster|job|pool)', '.*', expr)):
                 empty.add(panel['title'])
     assert empty <= MAY_BE_EMPTY
 
