@@ -9,7 +9,7 @@ The OSDs and PGs that a test adds or moves are not part of it: see `placement`.
 """
 import json
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, Tuple
+from typing import Any, Dict, FrozenSet, List, Tuple
 
 from qa.cluster import Cluster
 
@@ -19,6 +19,8 @@ VOLATILE_OPTIONS = ('mgr/perfguard', 'mgr/dashboard')
 VOLATILE_KEYS = ('mgr/', 'config/', 'config-history/')
 #: The mgr creates them, and sets them up, at a time of its own.
 MGR_POOLS = ('.', 'device_health_metrics')
+#: Flags of pools that the mons keep: how full a pool is.
+STATES = ('nearfull', 'backfillfull', 'full', 'full_quota')
 #: Of a pool, what operators set and no PG changes.
 POOL_SETTINGS = ('size', 'min_size', 'crush_rule', 'flags_names', 'quota_max_bytes',
                  'quota_max_objects', 'options', 'application_metadata', 'read_tier',
@@ -57,7 +59,8 @@ def audit(cluster: Cluster, balancer: Dict[str, Any]) -> Foreign:
         users=tuple(sorted((user['entity'], _text(user['caps']))
                            for user in cluster.mon('auth ls')['auth_dump']
                            if not user['entity'].startswith('osd.'))),
-        pools=tuple((pool['pool_name'], _text({name: pool.get(name) for name in POOL_SETTINGS}))
+        pools=tuple((pool['pool_name'], _text({**{name: pool.get(name) for name in POOL_SETTINGS},
+                                               'flags_names': _flags(pool['flags_names'])}))
                     for pool in dump['pools'] if not pool['pool_name'].startswith(MGR_POOLS)),
         osds=tuple((osd['osd'], osd['weight'], osd['primary_affinity']) for osd in dump['osds']
                    if (osd['weight'], osd['primary_affinity']) != (1.0, 1.0)),
@@ -77,6 +80,10 @@ def placement(cluster: Cluster) -> Placement:
     names = ('pg_upmap', 'pg_upmap_items', 'pg_upmap_primaries')
     return Placement(_text({name: dump.get(name, []) for name in names}),
                      _text(cluster.mon('osd crush dump')))
+
+
+def _flags(names: str) -> List[str]:
+    return [name for name in names.split(',') if name not in STATES]
 
 
 def _text(document: Any) -> str:
