@@ -211,10 +211,11 @@ class _Work:
     def _filled(self, pgs: Sequence[PlacedPg]) -> Dict[int, int]:
         """OSDs that hold nothing of the pool yet -> PGs of which they lack a quarter at most.
 
-        Where an OSD's share is hardly more than the deviation, they would stay empty.
+        Where an OSD's share is hardly more than the deviation, they would stay empty. Where it is
+        less than a PG, as in a pool of one PG, nothing moves.
         """
         holding = {osd for pg in pgs for osd in pg.here}
-        return {osd: max(self.wide.low[osd], math.ceil((1.0 - LACKING_SHARE) * share))
+        return {osd: max(self.wide.low[osd], math.floor((1.0 - LACKING_SHARE) * share + _EPSILON))
                 for osd, share in self.targets.ideal.items() if osd not in holding}
 
     def _may_move(self, pg: PlacedPg) -> bool:

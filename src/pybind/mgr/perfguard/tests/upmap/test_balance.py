@@ -305,6 +305,19 @@ def test_new_osds_are_filled_where_the_deviation_is_as_large_as_their_share(
     assert outcome.moved == sum(found.after[osd] for osd in sorted(new.osds)[-2:]) <= by_crush
 
 
+@pytest.mark.parametrize('erasure', [False, True])
+def test_new_osds_take_nothing_of_a_pool_with_one_pg(erasure: bool, tmp_path: Path) -> None:
+    """Their share is a part of a PG, and CRUSH may want the PG there."""
+    wanted = 0
+    for seed in range(1, 9):
+        old, new = (Map(hosts(8 + more, seed), INDEP if erasure else FIRSTN) for more in (0, 8))
+        outcome = change(tmp_path, old, new, 3, 1, erasure)
+        wanted += any(osd % 100 >= 8 for osd in outcome.pgs[0].raw or ())
+        found = balance(outcome.pool, outcome.pgs, outcome.crush, outcome.osds, 10, 5.0)
+        assert outcome._replace(result=found).moved == 0
+    assert wanted
+
+
 def test_filling_new_osds_stays_within_the_budget(tmp_path: Path) -> None:
     outcome = change(tmp_path, Map(hosts(20, 1)), Map(hosts(24, 1)), 3, 32)
     for budget in range(6):
