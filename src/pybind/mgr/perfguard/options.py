@@ -123,7 +123,7 @@ OPTIONS: List[OptionSpec] = [
             '0.1 s for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, '
             'unchanged beyond. on: 0.25 s beyond as well. off: unchanged.',
             enum_allowed=['auto', 'on', 'off']),
-    _option('pace_copying', 'str', 'auto',
+    _option('pace_copying', 'str', 'off',
             'slow the copying of released PGs on the OSDs themselves',
             'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, '
             '_hybrid, _hdd) for 0.01 to 0.1 s while PGs are released: longer where clients feel '

@@ -25,7 +25,7 @@ def releasing(found: Dict[Tuple[str, str], str] = {}, scheduler: str = 'wpq',
               **options: Any) -> Driver:
     cluster = FakeCluster(osd_config=dict(found), read=READ, backfill_seconds=30.0)
     cluster.osd_shows = {'osd_op_queue': scheduler}
-    driver = Driver(cluster, replace(DEFAULTS, **options))
+    driver = Driver(cluster, replace(DEFAULTS, **{'pace_copying': 'auto', **options}))
     driver.to_releasing()
     driver.run(3)
     return driver
