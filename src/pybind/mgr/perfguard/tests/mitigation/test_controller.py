@@ -250,13 +250,19 @@ def test_a_pool_that_is_slow_holds_releases() -> None:
     assert driver.phase == 'RELEASING'
 
 
-def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
+def lowered() -> Watched:
+    """The primary affinity of a slow OSD has been lowered."""
     driver = Watched()
     driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
     driver.osds.affinity[7] = 0.75
     driver.osds.slow = {7: 6.0}
     driver.minutes(6)
     assert driver.osds.affinity == {7: 0.0}
+    return driver
+
+
+def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
+    driver = lowered()
     assert 'primary affinity of osd.7 is lowered' in driver.events('mitigation')
     driver.restart()
     driver.turn(PERIOD)
@@ -265,18 +271,11 @@ def test_a_slow_osd_leads_no_pgs_until_it_is_well() -> None:
     assert driver.osds.affinity == {7: 0.75}
 
 
-# ---- by command
-
 @pytest.mark.parametrize('failure', ['readings', 'osdmap'])
 def test_affinity_is_not_given_back_while_nothing_is_known(
         failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch that fails for some turns, and the empty OSDMap of an mgr that has just begun."""
-    driver = Watched()
-    driver.options = replace(driver.options, mitigation_mode='act', mitigation_affinity=True)
-    driver.osds.affinity[7] = 0.75
-    driver.osds.slow = {7: 6.0}
-    driver.minutes(6)
-    assert driver.osds.affinity == {7: 0.0}
+    driver = lowered()
     with monkeypatch.context() as patch:
         if failure == 'readings':
             def fail(*_: Any) -> Readings:
@@ -294,6 +293,8 @@ def test_affinity_is_not_given_back_while_nothing_is_known(
     driver.minutes(10)
     assert driver.osds.affinity == {7: 0.75}
 
+
+# ---- by command
 
 def refusal(driver: Driver, rung: int) -> Refused:
     with pytest.raises(Refused) as raised:

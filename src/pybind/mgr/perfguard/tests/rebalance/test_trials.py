@@ -175,14 +175,7 @@ def test_a_preview_of_a_rollback_holds_nothing() -> None:
 
 def test_goals_are_worked_out_beside_the_loop() -> None:
     """It takes seconds for tens of thousands of PGs."""
-    driver = Driver(options=replace(OPTIONS, target='balanced', max_extra_movement=100.0))
-    driver.ask('prepare')
-    driver.run_to('PREPARED')
-    driver.cluster.expand()
-    driver.run_until(lambda: bool(driver.cluster.remapped()))
-    driver.tools.late = True
-    driver.ask('pin')
-    driver.run_until(lambda: bool(driver.tools.jobs), 60)
+    driver = balancing()
     driver.run(3)
     assert driver.phase == 'PINNING' and 'NO_GOALS' in codes(driver.status)
     assert len(driver.tools.jobs) == 1
