@@ -15,12 +15,13 @@ import statistics
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from qa.cluster import Cluster
 from qa.cluster.connection import parse
 
 from . import large_map
+from .bench_watch import turns
 from .large_map import Shape
 
 POLL_SECONDS = 0.1
@@ -38,7 +39,7 @@ class Row(NamedTuple):
     mgr_mib: float
 
 
-def mgr_stat(cluster: Cluster) -> 'tuple[float, float]':
+def mgr_stat(cluster: Cluster) -> Tuple[float, float]:
     """CPU seconds and resident MiB of the active mgr."""
     pid = cluster.pid('mgr.%s' % cluster.active_mgr())
     fields = Path('/proc/%s/stat' % pid).read_text().rpartition(')')[2].split()
@@ -47,7 +48,7 @@ def mgr_stat(cluster: Cluster) -> 'tuple[float, float]':
 
 
 class Epochs:
-    """Changes the OSDMap every second: an upmap comes and goes."""
+    """Changes the OSDMap every second: an upmap is removed and set again."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -91,18 +92,6 @@ def commands(cluster: Cluster, what: str, seconds: float,
               ordered[-1], (after - cpu) / (time.monotonic() - begin), mib)
     print('%-34s %6d %8.1f %8.1f %8.1f %8.2f %8.0f' % row, flush=True)
     return row
-
-
-def turns(cluster: Cluster, seconds: float) -> List[float]:
-    """CPU milliseconds of the loop's turns, as `perfguard status` shows them."""
-    found: List[float] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        cost = parse(cluster.mgr('perfguard status', format='json'), 'status')['turn_cpu_ms']
-        if not found or cost != found[-1]:
-            found.append(cost)
-        time.sleep(0.5)
-    return found
 
 
 def show_turns(what: str, found: List[float]) -> None:
