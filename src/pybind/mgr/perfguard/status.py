@@ -56,19 +56,19 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
 
     Without it, whoever asks to pin and then waits for PINNED could be shown the phase from before.
     """
+    if published.campaign is not None:
+        try:
+            check(published.campaign, request, published.pins, published.unhealthy,
+                  loose=published.loose)
+        except Refused:
+            return published
     requested = told([Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb)])
-    if published.campaign is None:
-        return replace(published, rebalance={
-            **published.rebalance, **requested}) if request.verb == 'prepare' else published
-    try:
-        check(published.campaign, request, published.pins, published.unhealthy,
-              loose=published.loose)
-    except Refused:
-        return published
     if request.verb == 'prepare':
         # Whoever follows the new campaign must not be shown the end of the one before.
         return replace(published, rebalance={
             **published.rebalance, **requested, 'id': None, 'phase': Phase.IDLE.value})
+    if published.campaign is None:
+        return published
     campaign = apply(published.campaign, request, now)
     changes = {'phase': campaign.phase.value, **requested}
     return replace(published, campaign=campaign, status={**published.status, **changes}, rebalance={
