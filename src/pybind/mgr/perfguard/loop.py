@@ -43,7 +43,7 @@ from .store import Journal, Store, found, found_earlier
 from .watch.checks import KINDS
 from .watch.controller import Watching
 from .watch.series import HistoryPoint
-from .why.controller import Explaining, Sight
+from .why.controller import Explaining, LoopState
 
 log = logging.getLogger(__name__)
 
@@ -399,7 +399,7 @@ class Loop:
     def _explain(self, pending: PendingOrder, seen: Observation, _: View,
                  options: Options) -> Optional[Json]:
         rebalance = self.rebalance
-        return self._explaining.carry_out(pending, Sight(
+        return self._explaining.carry_out(pending, LoopState(
             seen, options, rebalance.campaign, rebalance.pins, rebalance.forecast.moves,
             rebalance.shown_reasons(seen), self._watching.watched))
 

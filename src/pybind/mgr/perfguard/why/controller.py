@@ -37,7 +37,7 @@ _OPTION = 'why option %s'
 
 
 @dataclass(frozen=True)
-class Sight:
+class LoopState:
     """What the loop knows in this turn."""
     seen: Observation
     options: Options
@@ -82,20 +82,20 @@ class Explaining:
         self._cluster = cluster
         self._open: Optional[_Inquiry] = None
 
-    def carry_out(self, pending: Any, sight: Sight) -> Optional[Json]:
+    def carry_out(self, pending: Any, state: LoopState) -> Optional[Json]:
         """The answer; None: not yet. Raises Refused."""
         order: Why = pending.order
         if order.osd is not None:
-            return as_json(order, osds.causes(_osd_case(order.osd, sight)))
+            return as_json(order, osds.causes(_osd_case(order.osd, state)))
         if order.pgid is None:
-            return as_json(order, limits.causes(sight.campaign, sight.reasons))
-        place = sight.seen.placement(order.pgid)
+            return as_json(order, limits.causes(state.campaign, state.reasons))
+        place = state.seen.placement(order.pgid)
         if place is None:
             raise Refused(errno.ENOENT, 'PG %s does not exist' % order.pgid)
-        answers = self._answers(pending, order.pgid, place, sight.seen.now)
+        answers = self._answers(pending, order.pgid, place, state.seen.now)
         if answers is None:
             return None
-        return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, sight)))
+        return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
 
     def _answers(self, pending: Any, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:
@@ -150,25 +150,25 @@ def _read(osd: int, parse: Callable[[], Any]) -> Any:
         return None
 
 
-def _osd_case(osd_id: int, sight: Sight) -> osds.OsdCase:
-    osd = sight.seen.osdmap.osds.get(osd_id)
+def _osd_case(osd_id: int, state: LoopState) -> osds.OsdCase:
+    osd = state.seen.osdmap.osds.get(osd_id)
     if osd is None:
         raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd_id)
-    suspects = sight.watched.laggy.get('suspects', ())
+    suspects = state.watched.laggy.get('suspects', ())
     return osds.OsdCase(
-        osd, next((row for row in sight.watched.osds if row['osd'] == osd_id), None),
+        osd, next((row for row in state.watched.osds if row['osd'] == osd_id), None),
         next((row for row in suspects if row['osd'] == osd_id), None),
-        sight.seen.osd_counts.get(osd_id, PgCounts()), sight.seen.signals, sight.campaign)
+        state.seen.osd_counts.get(osd_id, PgCounts()), state.seen.signals, state.campaign)
 
 
-def _pg_case(pgid: str, place: Placement, answers: PgAnswers, sight: Sight) -> pgs.PgCase:
-    seen, campaign = sight.seen, sight.campaign
-    pin, move = sight.pins.get(pgid), sight.moves.get(pgid)
+def _pg_case(pgid: str, place: Placement, answers: PgAnswers, state: LoopState) -> pgs.PgCase:
+    seen, campaign = state.seen, state.campaign
+    pin, move = state.pins.get(pgid), state.moves.get(pgid)
     flags = {} if campaign is None else campaign.holds.flags
     found = pgs.PgCase(
         pgid, place, pgid in seen.osdmap.pg_temp, seen.osdmap.osds, seen.osdmap.flags,
-        frozenset(flags) | seen.own_flags, campaign, sight.reasons, pin, move, answers=answers)
+        frozenset(flags) | seen.own_flags, campaign, state.reasons, pin, move, answers=answers)
     if campaign is None or pin is None or move is None:
         return found
-    turn = Turn(campaign, sight.pins, sight.moves, seen, sight.options)
+    turn = Turn(campaign, state.pins, state.moves, seen, state.options)
     return replace(found, gate=gate(turn, move))
