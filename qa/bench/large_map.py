@@ -180,7 +180,7 @@ def nothing_to_create(epoch: int, pools: List[int]) -> bytes:
 
 
 def _replace_map(cluster: Cluster, path: Path, epoch: int, pools: List[int]) -> None:
-    """Let the mon begin with this map when it starts, as if it had just been told the whole."""
+    """Let the mon begin with this map when it starts, as if the map were its own."""
     mgr = cluster.active_mgr()
     cluster.kill('mgr.%s' % mgr)
     cluster.kill('mon.a')

@@ -4,7 +4,7 @@ mitigation gives back to clients.
 
 Not part of ./check.sh, since what is measured is latency: run it on a machine that has nothing
 else to do, with ``python3 -m pytest qa/tests/watch_intermittent.py``. The tests of a release share
-one cluster, with clients at work. Whatever a test does to the cluster it takes back.
+one cluster under client load. Each test undoes what it does to the cluster.
 test_alarms.py has what is slow all the time.
 """
 import contextlib

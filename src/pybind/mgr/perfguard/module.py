@@ -23,7 +23,7 @@ from .store import Store
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the options: standby modules are not told of changes.
+#: Seconds between two looks at the options: standby modules are not notified of changes.
 LOOK_SECONDS = 5.0
 
 

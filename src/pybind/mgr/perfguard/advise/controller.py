@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The advice at work: the cluster is looked at now and then, and codes are muted by operators."""
+"""Examines the cluster every few minutes, publishes the advice, and keeps the muted codes."""
 import errno
 import logging
 from dataclasses import replace

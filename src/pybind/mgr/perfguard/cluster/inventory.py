@@ -59,7 +59,7 @@ class PoolFacts:
 
 @dataclass(frozen=True)
 class StandbyMgr:
-    """What a standby mgr told the mons of this module when it started."""
+    """What a standby mgr reported to the mons about this module when it started."""
     name: str
     #: None: it does not have the module; '': a version that does not say.
     version: Optional[str]

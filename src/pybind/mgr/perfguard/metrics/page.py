@@ -144,7 +144,7 @@ def suspect_samples(laggy: Json) -> Found:
 
 # ---- Metrics of probes: the last result of each target and profile
 
-#: Targets and profiles that are told of, those that were probed last.
+#: Targets and profiles on the page: those that were probed last.
 MAX_SUBJECTS = 20
 #: Measurements of all of them: a probe of each OSD has one for each OSD, job and direction.
 MAX_MEASURED = 2000

@@ -31,14 +31,14 @@ def followed(status: Mapping[str, Any], until: Optional[str]) -> Optional[Ending
 
     `until`: a phase, or a later one; None: the campaign's end.
     """
-    wanted, phase = _phase(until), Phase(status['phase'])
+    goal, phase = _phase(until), Phase(status['phase'])
     if status['id'] is None:
         # A campaign that was asked for begins with the next turn of the loop.
         if Code.REQUESTED in [row['code'] for row in status['limits']]:
             return None
         return Ending(MISSED, 'no campaign is active')
     who = 'campaign %d' % status['id']
-    if phase is wanted or _is_past(phase, wanted):
+    if phase is goal or _is_past(phase, goal):
         return Ending(REACHED, '%s is %s: %d of %d PGs released, %d left as upmaps' % (
             who, phase.value, status['released'], status['total'], status['kept']))
     if phase in _ENDS:
@@ -56,6 +56,6 @@ def _phase(until: Optional[str]) -> Phase:
             until, ', '.join(phase.value for phase in Phase))) from None
 
 
-def _is_past(phase: Phase, wanted: Phase) -> bool:
+def _is_past(phase: Phase, goal: Phase) -> bool:
     phase = Phase.RELEASING if phase is Phase.HOLDING else phase
-    return phase in _ORDER and wanted in _ORDER and _ORDER.index(phase) > _ORDER.index(wanted)
+    return phase in _ORDER and goal in _ORDER and _ORDER.index(phase) > _ORDER.index(goal)

@@ -35,7 +35,7 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
               pools: Optional[AbstractSet[int]] = None) -> Reconciled:
     """One step towards what the campaign wants.
 
-    `norebalance`: the flag is wanted. `quiet`: balancer and autoscaler must be off; `begin`: they
+    `norebalance`: the flag must be set. `quiet`: balancer and autoscaler must be off; `begin`: they
     may be switched off now, while later others want them on. `mon`: options that the mons must
     have. `pools`: with `quiet`, the autoscaler is off for these alone; None: all.
     With `norebalance` and `quiet` False and no `mon` everything is given back; the result's `holds`

@@ -262,7 +262,7 @@ BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
 MINORITY_ALLOWANCE = 2.0
 #: In place of a kind of work: the whole group.
 EVERYONE = '*'
-#: Scores up to this accuse nobody, whatever the allowance.
+#: An OSD with a score up to this is not slow, whatever the allowance.
 LEAST_SCORE = 1.1
 #: Times as slow as expected from which no more time is needed than the window's. The less slow, the
 #: longer: evidence adds up by its logarithm (Page's CUSUM, 1954).

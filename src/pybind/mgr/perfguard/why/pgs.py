@@ -121,7 +121,7 @@ def _entry(pin: PinRecord) -> Dict[str, object]:
             'vector': None if pin.entry.vector is None else list(pin.entry.vector)}
 
 
-# ---- released, or remapped and pinned by nobody
+# ---- released, or remapped and not pinned
 
 def _on_its_way(case: PgCase) -> List[Cause]:
     flight = case.flight

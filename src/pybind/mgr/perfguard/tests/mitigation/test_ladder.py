@@ -466,7 +466,7 @@ def test_affinity_is_lowered_again_only_after_a_rest() -> None:
     (3, (), [2]), (2, (), []), (6, (0,), [2]), (6, (0, 1), [])])
 def test_enough_osds_remain_primaries(osds: int, zero: Tuple[int, ...],
                                       lowered_now: List[int]) -> None:
-    """Also where somebody else has lowered the others."""
+    """Also where an administrator has lowered the others."""
     world = World(policy=ACT)
     world.affinities = {osd: 0.0 if osd in zero else 1.0 for osd in range(osds)}
     world.hosts = {osd: 'h%d' % osd for osd in range(osds)}

@@ -45,7 +45,7 @@ def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
     reading({3: 1.8}, ops=100),                            # chance explains it
     reading({3: 20.0}, ops=40),                            # too few
     reading({osd: 20.0 for osd in range(8)}),              # the load, which the pool shows
-    reading({3: 20.0}, norms={**NORMS, 3: 15.0}),          # as slow as ever
+    reading({3: 20.0}, norms={**NORMS, 3: 15.0}),          # as slow as its baseline
     reading({3: 20.0}, norms={osd: 1.0 for osd in range(3)}),  # no baseline of its own
     reading({3: 20.0}, erasure=True), reading({3: 20.0}, named=True),
     reading({3: 20.0}, read_baseline_ms=None, read_target_ms=None)])
