@@ -56,6 +56,8 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
 
     Without it, whoever asks to pin and then waits for PINNED could be shown the phase from before.
     """
+    if not published.rebalance:
+        return published  # before the first turn there is nothing to change
     if published.campaign is not None:
         try:
             check(published.campaign, request, published.pins, published.unhealthy,

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, aged, overview,
-                              with_pins)
+from perfguard.rebalance.requests import Request
+from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, aged, foreseen,
+                              overview, with_pins)
 
 from .fakes.driver import Driver
 from .probe.test_report import PROBED, record
@@ -20,6 +21,11 @@ def found(published: Published, since: float = 0.0, probed: Any = PROBED) -> Any
 def test_of_a_loop_that_has_just_begun() -> None:
     told = found(Published())
     assert told['status']['phase'] == 'IDLE' and told['turned'] == 0.0
+
+
+def test_a_request_before_the_first_turn_publishes_no_part_of_a_status() -> None:
+    """Commands are refused until there is a whole one."""
+    assert foreseen(Published(), Request('prepare'), 0.0) == Published()
 
 
 def test_of_a_loop_that_turns() -> None:
