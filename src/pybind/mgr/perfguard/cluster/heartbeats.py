@@ -4,10 +4,11 @@
 ceph-mgr has the times of all pairs at hand, but makes Python objects of them all at once: 50 ms
 at 60 OSDs, and far more than a module may take at 1,000.
 """
+import json
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .osd_commands import Asking
-from .osd_replies import ping_times
+from .types import LONGEST_OP_SECONDS
 
 TOPIC = 'pings'
 COMMAND = {'prefix': 'dump_osd_network', 'value': 0}
@@ -67,3 +68,17 @@ class Pings:
             times = sorted(ms for _, ms in told.values())
             found[osd] = times[len(times) // 2]
         return found
+
+
+def ping_times(out: str) -> Dict[int, float]:
+    """From ``dump_osd_network``: how fast the peers of an OSD answer its heartbeats, in ms.
+
+    By the slower of their interfaces (front and back).
+    """
+    found: Dict[int, float] = {}
+    for entry in json.loads(out)['entries']:
+        peer = int(entry['to osd'])
+        ms = float(entry['last'])
+        if 0.0 <= ms <= 1000.0 * LONGEST_OP_SECONDS:
+            found[peer] = max(found.get(peer, 0.0), ms)
+    return found

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Latency histograms of a few OSDs at a time, all in turn: the mean of all hides the tail."""
-from typing import Dict, FrozenSet, List, Sequence, Tuple
+import json
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .osd_commands import Asking
-from .osd_replies import Histograms, histograms
 from .types import LatencyCounts
 
 #: OSDs that are sampled at the same time: an eighth, within these bounds; and over how many
@@ -13,6 +13,46 @@ SAMPLED_LEAST, SAMPLED_MOST = 3, 32
 SAMPLE_SECONDS = 30.0
 TOPIC = 'latency'
 COMMAND = {'prefix': 'perf histogram dump', 'logger': 'osd'}
+READ_HISTOGRAM = 'op_r_latency_out_bytes_histogram'
+WRITE_HISTOGRAM = 'op_w_latency_in_bytes_histogram'
+
+
+class Histograms(NamedTuple):
+    """Client operations since the OSD started, by latency. Buckets as in LatencyCounts."""
+    bounds: Tuple[int, ...]
+    read: Tuple[int, ...]
+    write: Tuple[int, ...]
+
+    def since(self, before: 'Histograms') -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...]]]:
+        """(read, write) counts that came after `before`; None if the OSD started anew."""
+        if before.bounds != self.bounds:
+            return None
+        counts = [tuple([b - a for a, b in zip(old, new)])
+                  for old, new in ((before.read, self.read), (before.write, self.write))]
+        return (counts[0], counts[1]) if min(min(row) for row in counts) >= 0 else None
+
+
+def histograms(out: str) -> Histograms:
+    """From ``perf histogram dump``; KeyError, TypeError or ValueError if it is not that.
+
+    The histograms have two axes, latency and size; the sizes are summed up. The latency's name
+    says usec, but its numbers are nanoseconds (PerfHistogramCommon.h, OSD.cc).
+    """
+    osd = json.loads(out)['osd']
+    bounds, read = _by_latency(osd[READ_HISTOGRAM])
+    other, write = _by_latency(osd[WRITE_HISTOGRAM])
+    if other != bounds:
+        raise ValueError('reads and writes are counted in different buckets')
+    return Histograms(bounds, read, write)
+
+
+def _by_latency(histogram: Mapping[str, Any]) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    ranges = histogram['axes'][0]['ranges']
+    rows = histogram['values']
+    if len(rows) != len(ranges) or len(ranges) < 2:
+        raise ValueError('%d buckets, %d rows' % (len(ranges), len(rows)))
+    bounds = [int(bucket['max']) + 1 for bucket in ranges[:-1]]
+    return tuple(bounds), tuple([sum(row) for row in rows])
 
 
 class Sampler:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
-from .osd_replies import drive_model
 from .types import ConfigEntry, OsdMap
 
 Json = Mapping[str, Any]
@@ -177,3 +176,21 @@ def client_releases(out: str) -> Dict[str, int]:
             release = str(group['release'])
             found[release] = found.get(release, 0) + int(group['num'])
     return found
+
+
+def drive_model(metadata: Json) -> str:
+    """Model of an OSD's main drive; '' where Ceph does not know it, as of virtual disks.
+
+    From ``device_ids``, "sda=VENDOR_MODEL_SERIAL,nvme0n1=...": all but the serial number.
+    """
+    ids = dict(pair.split('=', 1) for pair in metadata.get('device_ids', '').split(',')
+               if '=' in pair)
+    main = metadata.get('bluestore_bdev_devices', '').split(',')[0]
+    name = ids.get(main) or next(iter(ids.values()), '')
+    return str(name).rpartition('_')[0]
+
+
+def store_and_drive(metadata: Json) -> str:
+    """As in "bluestore on INTEL_SSDSC2KB96"; without a model that Ceph does not know."""
+    store, model = str(metadata.get('osd_objectstore', '')), drive_model(metadata)
+    return ' on '.join(filter(None, (store, model)))

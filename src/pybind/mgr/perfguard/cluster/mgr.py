@@ -14,7 +14,6 @@ from mgr_module import CommandResult, MgrModule
 from . import crush_preview, inventory
 from .crush import CrushRules
 from .osd_commands import Asking, Inquiry
-from .osd_replies import store_and_drive
 from .osdmap import osdmap_from_dump
 from .pgs import PgSummary, count_states, pool_counts
 from .ports import Outlook, View
@@ -233,7 +232,7 @@ class MgrCluster:
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; ''
         where the OSD has not said. Ceph does not know the firmware of drives."""
-        return {osd: store_and_drive(self._mgr.get_metadata('osd', str(osd)) or {})
+        return {osd: inventory.store_and_drive(self._mgr.get_metadata('osd', str(osd)) or {})
                 for osd in osds}
 
     def pool_space(self, pool_id: int) -> Optional[PoolSpace]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the watch reads of the OSDs, each thing as often as it is worth its cost."""
+import json
 import logging
 import math
+import re
 import time
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -11,12 +13,13 @@ from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
 from .heartbeats import Pings
 from .histograms import Sampler
+from .inventory import drive_model
 from .osd_commands import Asking
-from .osd_replies import drive_model, unreadable_pgs, untrimmed_epochs
 from .perf_queries import PerfQueries
 from .pgs import PgSummary, count_states
 from .ports import View
-from .types import Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals, UnreadablePg
+from .types import (LONGEST_OP_SECONDS, Ops, OsdCounters, OsdPlace, PgCounts, Readings, Signals,
+                    UnreadablePg)
 
 log = logging.getLogger(__name__)
 
@@ -230,3 +233,38 @@ def _with_waiting(counts: Mapping[int, PgCounts], alive: Sequence[int]) -> List[
     """OSDs with laggy or waiting PGs, the most first."""
     number = {osd: counts[osd].laggy + counts[osd].wait for osd in alive if osd in counts}
     return sorted((osd for osd in number if number[osd]), key=lambda osd: -number[osd])
+
+
+# ---- Answers of OSDs
+
+#: "osd_op(client.4123.0:55 2.1fs0 2:f8a1...", as a tracked operation describes itself.
+_CLIENT_OP = re.compile(r'osd_op\(\S+ (\d+\.[0-9a-f]+)(?:s\d+)? ')
+#: An operation takes some 800 characters; a thousand of them cost about 5 ms to read.
+MOST_CHARS = 1 << 20
+#: What operations of a laggy PG, or of one in state wait, are marked with.
+_WAITS = 'waiting for readable'
+
+
+def unreadable_pgs(out: str) -> List[UnreadablePg]:
+    """From ``dump_ops_in_flight``: PGs led by the OSD whose operations wait for a read lease.
+
+    Of a long answer only the beginning is read: the oldest operations tell enough.
+    """
+    if len(out) > MOST_CHARS:
+        out = out[:out.rindex('{"description"', 0, MOST_CHARS)].rstrip(', ') + ']}'
+    found: Dict[str, List[float]] = {}
+    for op in json.loads(out)['ops']:
+        match = _CLIENT_OP.match(op['description'])
+        events = op['type_data'].get('events', [])
+        if match and events and events[-1]['event'] == _WAITS:
+            age = float(op['age'])
+            if 0.0 <= age <= LONGEST_OP_SECONDS:
+                found.setdefault(match.group(1), []).append(age)
+    return [UnreadablePg(pgid, max(ages), len(ages)) for pgid, ages in found.items()]
+
+
+def untrimmed_epochs(out: str) -> Optional[int]:
+    """From an OSD's ``status``: OSDMap epochs that are kept, because PGs are not clean."""
+    status = json.loads(out)
+    epochs = int(status['newest_map']) - int(status['oldest_map']) + 1
+    return epochs if epochs >= 0 else None

@@ -9,10 +9,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 import pytest
 
-from perfguard.cluster import osd_replies
 from perfguard.cluster.crush import CrushRules
-from perfguard.cluster.osd_replies import (Histograms, drive_model, histograms, ping_times,
-                                           unreadable_pgs, untrimmed_epochs)
+from perfguard.cluster.inventory import drive_model
 from perfguard.cluster.pgs import count_states, pool_counts
 from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, Ops, Osd, OsdCounters, OsdMap,
                                      OsdPlace, PgCounts, PgWrites, Placement, Pool, Readings,
@@ -45,7 +43,7 @@ def stub() -> Iterator[None]:
         setattr(module, name, lambda prefix: lambda handler: handler)
     setattr(module, 'CommandResult', Result)
     mine = ['mgr_module', 'perfguard.compat'] + ['perfguard.cluster.' + name for name in (
-        'sensors', 'asking', 'sampler', 'pings', 'perfqueries')]
+        'sensors', 'osd_commands', 'histograms', 'heartbeats', 'perf_queries')]
     saved = {name: sys.modules.pop(name, None) for name in mine}
     sys.modules['mgr_module'] = module
     yield
@@ -378,6 +376,7 @@ def op(pgid: str, age: Any = 3.0, event: str = 'waiting for readable') -> Dict[s
 
 
 def test_unreadable_pgs() -> None:
+    from perfguard.cluster.sensors import unreadable_pgs
     ops = [op('2.1f', 3.0), op('2.1f', 9.5), op('3.as0', 1.0), op('2.2', event='reached_pg'),
            {**op('2.3'), 'description': 'osd_repop(client.4.0:5 2.3 e9)'},
            {**op('2.4'), 'type_data': {'events': []}}, {**op('2.5'), 'type_data': {}}]
@@ -386,9 +385,10 @@ def test_unreadable_pgs() -> None:
 
 
 def test_of_a_long_answer_the_beginning_is_read() -> None:
+    from perfguard.cluster.sensors import MOST_CHARS, unreadable_pgs
     many = [op('2.%x' % number, float(number)) for number in range(20000)]
     out = json.dumps({'ops': many})
-    assert len(out) > 2 * osd_replies.MOST_CHARS
+    assert len(out) > 2 * MOST_CHARS
     found = unreadable_pgs(out)
     assert [pg.pgid for pg in found] == ['2.%x' % number for number in range(len(found))]
     assert 1000 < len(found) < 20000
@@ -475,11 +475,13 @@ def dump(read: Sequence[Any], write: Sequence[Any], bounds: Sequence[Any] = (99,
 
 
 def test_histograms_are_summed_up_over_sizes() -> None:
+    from perfguard.cluster.histograms import Histograms, histograms
     found = histograms(json.dumps(dump((1, 2, 3), (0, 0, 5))))
     assert found == Histograms((100, 200), (2, 4, 6), (0, 0, 10))
 
 
 def test_what_came_between_two_dumps() -> None:
+    from perfguard.cluster.histograms import Histograms
     first = Histograms((1, 2), (1, 2, 3), (0, 0, 0))
     later = Histograms((1, 2), (1, 5, 3), (0, 0, 1))
     assert later.since(first) == ((0, 3, 0), (0, 0, 1))
@@ -554,6 +556,7 @@ def pings(**last: Any) -> Any:
 
 
 def test_ping_times_by_the_slower_interface() -> None:
+    from perfguard.cluster.heartbeats import ping_times
     assert ping_times(json.dumps(pings(p3=5.5, p4=0.05))) == {3: 5.5, 4: 0.1}
 
 
@@ -589,6 +592,7 @@ def test_those_that_share_pgs_with_the_culprit_are_asked_for_heartbeats() -> Non
 
 
 def test_untrimmed_epochs() -> None:
+    from perfguard.cluster.sensors import untrimmed_epochs
     assert untrimmed_epochs('{"oldest_map": 10, "newest_map": 509}') == 500
     reader = Reader()
     assert reader().untrimmed_epochs is None and reader.mgr.asked(STATUS) == [0]

@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable
 
 import pytest
 
-from perfguard.cluster.osd_replies import store_and_drive
+from perfguard.cluster.inventory import store_and_drive
 from perfguard.cluster.types import ConfigEntry
 from perfguard.probe.baseline import regression
 from perfguard.probe.compare import compare
