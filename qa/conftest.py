@@ -16,10 +16,8 @@ import pytest
 from qa.cluster import Cluster, ClusterError
 from qa.cluster.state import base_dir
 from qa.lib import tiers
+from qa.lib.clusters import ClusterFactory, SharedClusters
 from qa.lib.guard import Guard
-from qa.lib.shared import SharedClusters
-
-ClusterFactory = Callable[..., Cluster]
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

@@ -22,8 +22,8 @@ from types import FrameType, TracebackType
 from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple,
                     Type, cast)
 
-from . import config, machine, modules, pools, ports, releases
-from .boot import Boot
+from . import config, modules, pools, ports, releases
+from .boot import OSD_BYTES, Boot, check_room
 from .connection import DEFAULT_TIMEOUT, Connection, Handle, Reply, parse
 from .daemons import Daemons
 from .dashboard import Dashboard
@@ -76,7 +76,7 @@ class Cluster:
         this process, however that ends; otherwise it stays until `down`. Nothing is left of a
         cluster that does not come up.
         """
-        if store not in machine.OSD_BYTES:
+        if store not in OSD_BYTES:
             raise ClusterError(f'unknown store {store!r}: memstore or bluestore')
         if min(osds, racks) < 0 or min(hosts, mons, mgrs) < 1 or max(mons, mgrs) > 9:
             raise ClusterError('at least one host, and one to nine mons and mgrs')
@@ -85,7 +85,7 @@ class Cluster:
         directory = _new_directory(directory, ready.name)
         cluster = None
         try:
-            machine.check_room(directory, store, osds, mons, mgrs)
+            check_room(directory, store, osds, mons, mgrs)
             block = ports.claim(20 + ports.PORTS_PER_OSD * max(60, 2 * osds))
             state = State(
                 release=release, store=store, fsid=str(uuid.uuid4()), tied=tied,
@@ -370,7 +370,7 @@ class Cluster:
         used. Without `in_crush` they are up but nowhere in CRUSH (or, in place of destroyed OSDs,
         where those were); `place` does that later.
         """
-        machine.check_room(self.directory, self._state.store, count)
+        check_room(self.directory, self._state.store, count)
         added = host_of_added(self._state.osds, count, hosts)
         if ids is not None:
             added = dict(zip(ids, added.values()))

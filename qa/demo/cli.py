@@ -9,11 +9,10 @@ from typing import List, Optional
 
 from qa.cluster import ClusterError, releases
 from qa.cluster.cluster import exit_on_signals
-from qa.cluster.parser import Parser
 
 from . import report
 from .expansion import PERFGUARD, STOCK, Outcome, expand
-from .screen import Screen
+from .screen import Parser, Screen
 from .settings import OSDS_MAX, OSDS_MIN, Settings, usual_pg_num
 
 DESCRIPTION = '''\

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from qa.cluster import Cluster, WaitTimeout
-from qa.cluster.movement import pushed_bytes
-from qa.cluster.text import bytes_text
 
-from .gauge import Gauge, Latency
+from .gauge import Gauge, Latency, pushed_bytes
 from .operator import Operator
 from .screen import Screen
 from .settings import (CLIENT_OBJECTS, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL,
                        PROBE, READ_FRACTION, Settings)
-from .text import page_text, progress_text
+from .text import bytes_text, page_text, progress_text
 
 PERFGUARD = 'perfguard'
 STOCK = 'stock'

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is measured: the clients' latency by their own clocks, the rest by the cluster."""
 
+import json
 import time
 from dataclasses import dataclass
-from typing import List
+from typing import Any, Dict, List
 
-from qa.cluster import Cluster, Load
-from qa.cluster.movement import misplaced_ratio
+from qa.cluster import Cluster, CommandError, Load
 from qa.cluster.samples import Sample, summarise
 
 RECENT_SECONDS = 5.0
@@ -65,3 +65,18 @@ def _latency(samples: List[Sample], begin: float, end: float) -> Latency:
         write_p99=summarise(samples, begin, end, 'write').get('p99', 0.0),
         over_100_ms=sum(s.latency_ms > 100 for s in samples),
         over_1_s=sum(s.latency_ms > 1000 for s in samples), seconds=end - begin, **values)
+
+
+def misplaced_ratio(cluster: Cluster) -> float:
+    """Misplaced copies of objects of all copies, as ``ceph -s`` shows it."""
+    retval, out, error = cluster.mgr('pg dump', dumpcontents=['sum'], format='json')
+    if retval != 0:
+        raise CommandError(-retval, error, 'pg dump')
+    counts: Dict[str, Any] = json.loads(out)['pg_map']['pg_stats_sum']['stat_sum']
+    return float(counts['num_objects_misplaced'] / max(1, counts['num_object_copies']))
+
+
+def pushed_bytes(cluster: Cluster) -> int:
+    """What all OSDs have sent to others in recovery and backfill since they started."""
+    return sum(cluster.tell(f'osd.{osd}', 'perf dump')['osd']['push_out_bytes']
+               for osd in cluster.osds())

@@ -4,11 +4,10 @@
 from pathlib import Path
 from typing import List, Sequence
 
-from qa.cluster.text import bytes_text, columns
-
 from .expansion import PERFGUARD, STOCK, Outcome
 from .gauge import Latency
 from .settings import OPERATION_BYTES, READ_FRACTION, Settings
+from .text import bytes_text, columns
 
 _TITLES = {PERFGUARD: 'with perfguard', STOCK: 'without'}
 

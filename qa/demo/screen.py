@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the demonstration prints while it runs."""
+"""Command line and output of programs that people run by hand."""
 
+import argparse
 import shutil
 import time
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 #: Seconds between two lines of progress where a line cannot be written over.
 LINE_SECONDS = 5.0
@@ -50,3 +51,11 @@ class Screen:
             print(file=self._out, flush=True)
         self._line_open = False
         self._next_line = 0.0
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports invalid arguments in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line is enough; --help has the rest."""
+        self.exit(2, f'{self.prog}: {message} (see --help)\n')

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""States in words."""
+"""States and numbers in words, and tables."""
 
-from typing import Any, Mapping
+from typing import Any, List, Mapping, Sequence
 
 from qa.cluster.dashboard import USERS, Dashboard
-from qa.cluster.text import bytes_text
 
 
 def progress_text(campaign: Mapping[str, Any], misplaced_ratio: float, p99: str) -> str:
@@ -25,3 +24,19 @@ def page_text(dashboard: Dashboard) -> str:
     lines += [f'user {user} ({role}), password {dashboard.passwords[user]}'
               for user, role in USERS.items()]
     return '\n'.join(f'  {line}' for line in lines)
+
+
+def bytes_text(size: float) -> str:
+    for unit in ('B', 'KiB', 'MiB'):
+        if size < 1024:
+            return f'{size:.0f} {unit}'
+        size /= 1024
+    return f'{size:.1f} GiB'
+
+
+def columns(rows: Sequence[Sequence[str]]) -> List[str]:
+    """Rows as lines: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ['  '.join([row[0].ljust(widths[0]),
+                       *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]).rstrip()
+            for row in rows]

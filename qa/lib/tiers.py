@@ -16,7 +16,7 @@ from typing import Any, Dict, Generator, List, NamedTuple, Optional, Tuple
 
 import pytest
 
-from qa.lib.terminal import heed_interrupts
+from qa.cluster.daemons import heed_interrupts
 
 TIERS = ('quick', 'nightly')
 RELEASES = ('pacific', 'reef', 'tentacle')
@@ -91,7 +91,7 @@ class Tiers:
         for line in (
                 'releases(*names, quick=...): the Ceph releases that a test runs on (default: '
                 'all), and the one or those of the quick tier (default: the first; (): none)',
-                'shares(kind): the test borrows a cluster that modules share (qa/lib/shared.py)',
+                'shares(kind): the test borrows a cluster that modules share (qa/lib/clusters.py)',
                 'alone: the test judges latency, so that nothing else may run meanwhile'):
             config.addinivalue_line('markers', line)
 

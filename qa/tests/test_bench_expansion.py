@@ -17,9 +17,9 @@ from qa.bench.expansion.balance import is_done, worst_deviation
 from qa.bench.expansion.burst import Verdict, verdict
 from qa.bench.expansion.clients import latency
 from qa.bench.expansion.settings import Arm, Settings, alternating, parse_arm, parse_option
+from qa.cluster.daemons import heed_interrupts
 from qa.cluster.patience import patient
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample
-from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -15,8 +15,8 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.auditor import Foreign
+from qa.lib.clusters import Failed, Lender
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.lent import Failed, Lender
 
 ClusterFactory = Callable[..., Cluster]
 

@@ -13,9 +13,9 @@ from typing import List
 
 import pytest
 
+from qa.cluster.daemons import heed_interrupts
 from qa.cluster.dashboard import ACCEPT
 from qa.cluster.patience import patient
-from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

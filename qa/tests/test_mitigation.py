@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 import pytest
 
 from qa.cluster import Cluster
+from qa.lib.clusters import Failed, Lender
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import Guard, Json
-from qa.lib.lent import Failed, Lender
 from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]

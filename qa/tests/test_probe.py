@@ -13,9 +13,9 @@ import pytest
 
 from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster, CommandError
+from qa.lib.clusters import Failed, Lender
 from qa.lib.faults import dispatch_delay
 from qa.lib.guard import FAST_CONF, FAST_OPTIONS, Guard
-from qa.lib.lent import Failed, Lender
 from qa.lib.probes import LOOKALIKES, RUN_SECONDS, SHORT, Probes, objects, put_lookalikes, users
 
 ClusterFactory = Callable[..., Cluster]

@@ -20,9 +20,9 @@ import pytest
 from perfguard.probe.types import PREFIX
 from qa.cluster import Cluster
 from qa.lib.auditor import Foreign, Placement, placement
+from qa.lib.clusters import Failed, Lender
 from qa.lib.faults import LAGGY_CONF, laggy
 from qa.lib.guard import CALM, FAST_CONF, Guard, Json
-from qa.lib.lent import Failed, Lender
 from qa.lib.probes import ENDED, Probes, objects, put_lookalikes
 from qa.lib.tiers import RELEASES
 

@@ -14,11 +14,11 @@ from typing import Any, Callable, Dict, List
 import pytest
 
 from qa.cluster import Cluster, ClusterError, CommandError
+from qa.cluster.daemons import heed_interrupts
 from qa.cluster.patience import patient
 from qa.cluster.releases import Recipe, check_candidate
 from qa.cluster.samples import ERROR, OK, READ, UNFINISHED, WRITE, Sample, quantile, summarise
 from qa.cluster.state import State, base_dir, new_directory, process_identity
-from qa.lib.terminal import heed_interrupts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,7 @@ from typing import Any, List, Optional
 
 from qa.cluster import ClusterError, releases
 from qa.cluster.cluster import exit_on_signals
-from qa.cluster.parser import Parser
-from qa.demo.screen import Screen
+from qa.demo.screen import Parser, Screen
 
 from . import __doc__ as description
 from . import report

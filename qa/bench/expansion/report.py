@@ -6,7 +6,7 @@ import statistics
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from qa.cluster.samples import KINDS
-from qa.cluster.text import bytes_text, columns
+from qa.demo.text import bytes_text, columns
 
 from .burst import verdict
 from .clients import MANY, ONE

@@ -6,7 +6,7 @@ import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from qa.cluster import Cluster, ClusterError
-from qa.cluster.movement import pushed_bytes
+from qa.demo.gauge import pushed_bytes
 from qa.demo.operator import Operator
 from qa.demo.screen import Screen
 
