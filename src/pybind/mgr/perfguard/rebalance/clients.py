@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client latency as the throttle takes it: the last reading, what is usual, and what chance or
 the load explain."""
+from dataclasses import replace
 from math import log, sqrt
 from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.types import Ops
+from ..cluster.types import ClientOps, Ops
 from ..observation import Clients
 from ..watch.peers import weighted_median
 
@@ -59,6 +60,21 @@ class Path(NamedTuple):
     near: AbstractSet[int] = frozenset()
     #: Pools that may have PGs on `osds`.
     pools: AbstractSet[int] = frozenset()
+
+
+def without_slow(clients: Clients, slow: AbstractSet[int], pools: AbstractSet[int]) -> Clients:
+    """What shows the effect of moves while single OSDs are slow and get none: the reads that other
+    OSDs serve. In `pools`, whose CRUSH rules lead to `slow` OSDs, writes and the reads of erasure
+    codes wait for them whatever moves elsewhere. A limit that the operator has set counts all."""
+    rows: List[ClientOps] = []
+    for row in clients.rows if slow else ():
+        pool = clients.pools.get(row.pool)
+        if pool is None or pool.named:
+            rows.append(row)
+        elif row.osd not in slow:
+            rows.append(row if row.pool not in pools else row._replace(
+                read=Ops() if pool.erasure else row.read, write=Ops()))
+    return replace(clients, rows=tuple(rows)) if slow else clients
 
 
 def pool_latencies(clients: Clients, unsteady: AbstractSet[int], stall_ms: float,

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSDs whose own clients wait while PGs move there: no release touches them for a while.
+"""OSDs whose own clients wait: no release touches them for a while.
 
-The throttle judges pools (throttle.py), and the mean of a pool hides a few OSDs. So the reads of
-each OSD on the path of what moves are compared with its own baseline, and with what the other OSDs
-need at the same instant: where all are slow, the pool shows it. Reads of replicated pools wait
-mostly for the OSD that serves them. Writes, and reads of erasure-coded pools, wait for others too.
+The throttle judges pools (throttle.py), and the mean of a pool hides a few OSDs, or is spoilt by
+one. So the reads of each OSD are compared with its own baseline, and with what the other OSDs need
+at the same instant: where all are slow, the pool shows it. Such an OSD gets no release, whether
+PGs move there or not, and does not count in the latency of its pools. Reads of replicated pools
+wait mostly for the OSD that serves them. Writes, and reads of erasure-coded pools, wait for others
+too.
 """
 from math import log, sqrt
 from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
@@ -28,8 +30,8 @@ NAMED_OSDS = 5
 
 
 class OsdHold(NamedTuple):
-    """An OSD whose reads were over their limit while PGs moved there."""
-    #: Its last reading over the limit, and when a PG in flight last burdened it.
+    """An OSD whose reads were over their limit."""
+    #: Its last reading over the limit, and when a PG in flight last burdened it, or it began.
     over: float
     touched: float
     #: Until then its latency holds nothing.
@@ -61,7 +63,7 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
     kept = {osd: hold._replace(touched=now) if osd in in_flight else hold
             for osd, hold in holds.items()
             if now < hold.exempt_until or 0.0 <= now - hold.over < HOLD_SECONDS}
-    for osd in _over(clients, unsteady, in_flight | kept.keys()):
+    for osd in _over(clients, unsteady):
         hold = kept.get(osd, OsdHold(now, now))._replace(over=now)
         if now - hold.touched > UNTOUCHED_SECONDS and now >= hold.exempt_until:
             hold = hold._replace(exempt_until=now + EXEMPT_SECONDS)
@@ -77,16 +79,16 @@ def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
     names = ', '.join('osd.%d' % osd for osd in osds[:NAMED_OSDS])
     if len(osds) > NAMED_OSDS:
         names += ' and %s' % plural(len(osds) - NAMED_OSDS, 'other')
-    return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit while PGs move '
-                        'there, and that of the other OSDs is not; releases continue %d s after '
-                        'it is back' % (names, HOLD_SECONDS)), frozenset(osds))]
+    return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, and that of the '
+                        'other OSDs is not; releases there continue %d s after it is back'
+                        % (names, HOLD_SECONDS)), frozenset(osds))]
 
 
-def _over(clients: Clients, unsteady: AbstractSet[int], judged: AbstractSet[int]) -> List[int]:
-    """OSDs to be judged whose reads are over their limit, and those of others are not."""
+def _over(clients: Clients, unsteady: AbstractSet[int]) -> List[int]:
+    """OSDs whose reads are over their limit, and those of others are not."""
     reads = _reads(clients, unsteady)
     # The others, which need at least 1, are looked at for few OSDs only.
-    return [osd for osd in judged & reads.keys() if reads[osd].certain > reads[osd].limit
+    return [osd for osd in reads if reads[osd].certain > reads[osd].limit
             and reads[osd].certain > reads[osd].limit * _of_others(reads, osd)]
 
 

@@ -7,7 +7,7 @@ or where the evidence is thin. Where clients wait too long although no more than
 go, all movement is halted until latency is back within its limit.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet, List, Optional, Sequence, Tuple
+from typing import AbstractSet, FrozenSet, List, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import OsdMap
@@ -18,7 +18,8 @@ from ..tables import plural
 from ..watch.pools import named_target
 from ..window import BadWindow, opens_in
 from . import copying, osd_limits
-from .clients import SMALL_OPS, Path, PoolLatency, judged, pool_latencies, strain
+from .clients import (SMALL_OPS, Path, PoolLatency, judged, pool_latencies, strain,
+                      without_slow)
 from .holds import NOREBALANCE, PROPOSE_INTERVAL, mon_option_mark
 from .moves import Caps
 from .requests import problems, window_of
@@ -53,6 +54,8 @@ NEW_BASELINE_SECONDS = 3600.0
 #: Readings in a row with all pools together over their limits, each of which chance may explain,
 #: that count like one that it does not explain (1 min).
 LASTING_READINGS = 12
+#: Share of the OSDs that may be slow on their own without counting in the latency of their pools.
+SLOW_SHARE = 0.25
 #: The load raises no limit above so many baselines, also where the alarm has been raised higher.
 LOAD_BASELINES_MAX = 3.0
 
@@ -272,7 +275,7 @@ def set_pace(turn: Turn) -> None:
             path = _path(turn, pace)
             pace = replace(pace, osd_holds=osd_limits.update(
                 pace.osd_holds, clients, unsteady(stalls, clients), path.osds, turn.now))
-        pace = decide(pace, clients, unsteady(stalls, clients),
+        pace = decide(pace, _judged_clients(turn, pace), unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
                       pace.used, options, _nothing_moves(turn), path)
         if pace.decided != campaign.pace.decided:
@@ -282,6 +285,15 @@ def set_pace(turn: Turn) -> None:
         turn.event('throttle', 'all movement is halted' if pace.halted
                    else 'movement continues', pace.why)
     turn.set(pace=pace, stalls=stalls)
+
+
+def _judged_clients(turn: Turn, pace: Pace) -> Clients:
+    """The reading without OSDs that are slow one by one: they get no release (osd_limits.py), and
+    the others must not wait for them. Many of those at a time are the campaign's doing."""
+    clients, slow = turn.seen.clients, frozenset(pace.osd_holds)
+    if len(slow) > SLOW_SHARE * len({row.osd for row in clients.rows}):
+        return clients
+    return without_slow(clients, slow, _pools_on(turn, slow))
 
 
 def set_copying(turn: Turn, before: Pace, degraded: bool) -> None:
@@ -348,11 +360,15 @@ def _path(turn: Turn, pace: Pace) -> Path:
         near = frozenset(seen.osdmap.osds)
     else:
         near = frozenset(osd for osd in seen.osdmap.osds if _host(turn, osd) in pace.burdened)
-    rules = {pool.crush_rule for pool in seen.osdmap.pools.values()}
-    leading = {rule for rule in rules
-               if any(seen.crush.weight_of(rule, osd) > 0.0 for osd in osds)}
-    return Path(osds, near | osds, frozenset(
-        pool.id for pool in seen.osdmap.pools.values() if pool.crush_rule in leading))
+    return Path(osds, near | osds, _pools_on(turn, osds))
+
+
+def _pools_on(turn: Turn, osds: AbstractSet[int]) -> FrozenSet[int]:
+    """Pools whose CRUSH rules lead to some of the OSDs."""
+    crush, pools = turn.seen.crush, turn.seen.osdmap.pools.values()
+    leading = {rule for rule in {pool.crush_rule for pool in pools}
+               if any(crush.weight_of(rule, osd) > 0.0 for osd in osds)}
+    return frozenset(pool.id for pool in pools if pool.crush_rule in leading)
 
 
 def _nothing_moves(turn: Turn) -> bool:

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One OSD whose clients wait gets no release; the others go on."""
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, Optional, Set
+from typing import Any, Callable, Dict, FrozenSet, Optional, Set
 
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
+from perfguard.rebalance.clients import without_slow
+from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.osd_limits import (EXEMPT_SECONDS, HOLD_SECONDS, UNTOUCHED_SECONDS,
                                             OsdHold, stops, update)
+from perfguard.rebalance.types import Phase
 
 from ..fakes.cluster import FakeCluster
-from .test_phases import releasing
+from .test_phases import Machine, releasing
 
 NORMS = {osd: 1.0 for osd in range(8)}
 EVERYWHERE = frozenset(range(8))
@@ -53,8 +56,8 @@ def test_other_reasons_hold_nothing(clients: Clients) -> None:
     assert held(clients) == set()
 
 
-def test_only_osds_that_moves_burden_are_judged() -> None:
-    assert held(reading({3: 20.0}), in_flight=frozenset({1, 2})) == set()
+def test_an_osd_is_judged_by_its_own_baseline_wherever_pgs_move() -> None:
+    assert held(reading({3: 20.0}), in_flight=frozenset({1, 2})) == {3}
     assert held(reading({3: 20.0}), unsteady=frozenset({3})) == set()
     assert held(reading({3: 3.0}, norms={**NORMS, 3: 1.9})) == set()
     assert held(reading({3: 3.0}, norms={**NORMS, 3: 0.5})) == {3}
@@ -91,38 +94,62 @@ def test_inputs_are_not_changed() -> None:
     assert holds == {3: OsdHold(100.0, 100.0)}
 
 
-def test_the_others_are_released_while_one_osd_is_held() -> None:
-    machine = releasing(FakeCluster(backfill_seconds=8.0))
+def slowed(machine: Machine, *slow: int) -> Callable[[], Observation]:
+    """Reads that some OSDs serve take 20 times as long, and so do all writes of which these have a
+    copy."""
     cluster, observe = machine.cluster, machine.observe
-    slow = next(iter(machine.campaign.in_flight.values())).targets[0]
     norms = {osd: 1.0 for osd in (*range(8), *cluster.new)}
+    pool = PoolClients('rbd', 64, 800.0, 1.5, 1.5, 1.0, 1.0)
 
     def seen() -> Observation:
-        rows = tuple(ClientOps(1, osd, Ops(int(1000 * (4.0 if osd == slow else 1.0) * 1e6), 1000),
-                               Ops()) for osd in norms)
-        pool = PoolClients('rbd', 64, 800.0, 2.0, None, 1.0)
+        rows = tuple(ClientOps(1, osd, Ops(int(1000 * (20.0 if osd in slow else 1.0) * 1e6), 1000),
+                               Ops(int(400 * 6.0 * 1e6), 400)) for osd in norms)
         return replace(observe(), clients=Clients(cluster.now, 5.0, rows, {1: pool}, IDLE_SECONDS,
                                                   norms))
 
-    def turn() -> None:
+    return seen
+
+
+@pytest.mark.parametrize('burdened', [True, False])
+def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
+    machine = releasing(FakeCluster(backfill_seconds=8.0))
+    cluster = machine.cluster
+    touched = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    slow = min(osd for osd in range(12) if (osd in touched) == burdened)
+    setattr(machine, 'observe', slowed(machine, slow))
+    limit, began, others = machine.campaign.pace.pgs, set(machine.campaign.in_flight), 0
+    while cluster.now < 1150.0:
         machine.turn()
+        if machine.campaign.phase is Phase.HOLDING:
+            break  # the PGs that are left touch the slow OSD
         # The same mgr knows more than the store.
         machine.campaign = replace(machine.campaign, pace=machine.decision.campaign.pace)
-
-    setattr(machine, 'observe', seen)
-    while not machine.campaign.pace.osd_holds:
-        assert cluster.now < 1100.0
-        turn()
-    began, others = set(machine.campaign.in_flight), 0
-    while cluster.now < 1200.0 and len(machine.pins) > len(machine.campaign.in_flight):
-        turn()
-        new = set(machine.campaign.in_flight) - began
+        flights = machine.campaign.in_flight
+        new = flights.keys() - began
         began |= new
         others += len(new)
-        if new:
-            assert machine.campaign.pace.osd_holds.keys() == {slow}
-        assert not [pgid for pgid in new if slow in machine.campaign.in_flight[pgid].targets]
-        if not machine.campaign.in_flight:
-            break
+        assert machine.campaign.pace.osd_holds.keys() == {slow}
+        assert machine.campaign.pace.pgs >= limit, 'the pools did not count it'
+        assert not [pgid for pgid in new if slow in path_osds(flights[pgid])]
     assert others > 1 and machine.pins
     assert Code.OSD_LATENCY in [reason.code for reason in machine.decision.reasons]
+
+
+def test_many_slow_osds_count_in_their_pools() -> None:
+    machine = releasing(FakeCluster(backfill_seconds=8.0))
+    limit = machine.campaign.pace.pgs
+    setattr(machine, 'observe', slowed(machine, 0, 1, 2, 3))
+    machine.until(lambda: machine.campaign.pace.pgs < limit)
+
+
+@pytest.mark.parametrize('erasure, reads', [(False, 1000), (True, 0)])
+def test_what_waits_for_a_slow_osd_is_not_counted(erasure: bool, reads: int) -> None:
+    clients = reading({3: 20.0}, erasure=erasure)
+    clients = replace(clients, rows=tuple(row._replace(write=Ops(5, 5)) for row in clients.rows))
+    assert without_slow(clients, frozenset(), frozenset({1})) == clients
+    elsewhere = without_slow(clients, frozenset({3}), frozenset({2}))
+    assert elsewhere.rows == tuple(row for row in clients.rows if row.osd != 3)
+    left = without_slow(clients, frozenset({3}), frozenset({1}))
+    assert [(row.read.number, row.write.number) for row in left.rows] == [(reads, 0)] * 7
+    named = replace(clients, pools={1: clients.pools[1]._replace(named=True)})
+    assert without_slow(named, frozenset({3}), frozenset({1})) == named
