@@ -11,6 +11,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from perfguard.options import OPTIONS
 from qa.bench.expansion import epochs, report
 from qa.bench.expansion.arms import METHODS, PRESETS
 from qa.bench.expansion.balance import is_done, worst_deviation
@@ -179,6 +180,16 @@ def test_ratios_have_ranges() -> None:
 def test_fixed_caps_are_an_arm_with_options() -> None:
     arm = parse_arm('fixed-caps:stall_share=0.5', list(METHODS), PRESETS)
     assert arm.options == {**PRESETS['fixed-caps'], 'stall_share': '0.5'}
+
+
+def test_the_mons_accept_the_options_of_an_arm() -> None:
+    specs = {spec['name']: spec for spec in OPTIONS}
+    for name, value in ((name, value) for preset in PRESETS.values()
+                        for name, value in preset.items()):
+        if specs[name]['type'] == 'str':
+            assert value in specs[name]['enum_allowed']
+        else:
+            assert specs[name]['min'] <= float(value) <= specs[name]['max'], name
 
 
 @pytest.mark.parametrize('argv,error', [
