@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, List, Optional, Protocol
 
-from .cluster.tool_thread import Job
+from .cluster.tool_thread import ToolJob
 from .errors import Refused
 from .mitigation.types import Revert
 from .rebalance.requests import Request, from_json
@@ -70,7 +70,7 @@ class PendingOrder:
     answer: Optional[Json] = None
     refused: Optional[Refused] = None
     #: What is worked out for it outside the loop's thread; None: not begun, or not needed.
-    job: Optional[Job[Any]] = None
+    job: Optional[ToolJob[Any]] = None
     #: The version of CRUSH that the job takes for granted.
     crush_version: int = -1
 
@@ -186,7 +186,7 @@ class Requests:
         """For the loop: it cannot be answered in this turn."""
         self._held.append(pending)
 
-    def worked_out(self, order: Any, crush_version: int) -> Optional[Job[Any]]:
+    def worked_out(self, order: Any, crush_version: int) -> Optional[ToolJob[Any]]:
         """For the loop: the job of the same order, whose answer came too late."""
         left = self._left
         if left is None or left.order != order or left.crush_version != crush_version \

@@ -7,7 +7,7 @@ at 60 OSDs, and far more than a module may take at 1,000.
 import json
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .osd_commands import Asking
+from .osd_commands import OsdCommands
 from .types import LONGEST_OP_SECONDS
 
 TOPIC = 'pings'
@@ -21,8 +21,8 @@ URGENT_SECONDS = 10.0
 KEEP_SECONDS = 600.0
 
 
-class Pings:
-    def __init__(self, asking: Asking) -> None:
+class PingTimes:
+    def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
         #: OSD -> reporter -> (when, ms)
         self._told: Dict[int, Dict[int, Tuple[float, float]]] = {}

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .osd_commands import Asking
+from .osd_commands import OsdCommands
 from .types import LatencyCounts
 
 #: OSDs that are sampled at the same time: an eighth, within these bounds; and over how many
@@ -55,8 +55,8 @@ def _by_latency(histogram: Mapping[str, Any]) -> Tuple[Tuple[int, ...], Tuple[in
     return tuple(bounds), tuple([sum(row) for row in rows])
 
 
-class Sampler:
-    def __init__(self, asking: Asking) -> None:
+class HistogramSampler:
+    def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
         #: First dump of the OSDs that are sampled now: OSD -> (when, histograms).
         self._first: Dict[int, Tuple[float, Histograms]] = {}

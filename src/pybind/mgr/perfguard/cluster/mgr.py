@@ -13,7 +13,7 @@ from mgr_module import CommandResult, MgrModule
 
 from . import crush_preview, inventory
 from .crush import CrushRules
-from .osd_commands import Asking, Inquiry
+from .osd_commands import OsdCommands, OsdQuestions
 from .osdmap import osdmap_from_dump
 from .pgs import PgSummary, count_states, pool_counts
 from .ports import Outlook, View
@@ -93,8 +93,8 @@ class MgrCluster:
         self._connecting = threading.Lock()
         self._summary = PgSummary(mgr, time.monotonic)
         self._sensors = Sensors(mgr, summary=self._summary)
-        self._inquiry = Inquiry(mgr, time.monotonic)
-        self._asking = Asking(mgr, time.monotonic)
+        self._inquiry = OsdQuestions(mgr, time.monotonic)
+        self._asking = OsdCommands(mgr, time.monotonic)
         #: Commands that were not answered in time.
         self._late: List[CommandResult] = []
 
@@ -264,7 +264,7 @@ class MgrCluster:
         return str(self._mgr.get_ceph_conf_path()), hosts
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
-        """Send OSDs a command without waiting for the answers; see Asking."""
+        """Send OSDs a command without waiting for the answers; see OsdCommands."""
         self._asking.ask(topic, osds, command)
 
     def asked(self, topic: str) -> Set[int]:

@@ -16,12 +16,12 @@ PATIENCE_SECONDS = 60.0
 
 class OsdAnswer(NamedTuple):
     osd: int
-    #: When it was asked, by the clock of Asking.
+    #: When it was asked, by the clock of OsdCommands.
     asked: float
     parsed: Any
 
 
-class Asking:
+class OsdCommands:
     """For the module's own thread only.
 
     Up to Reef at least, ceph-mgr keeps the Python state of the thread that sends a command until
@@ -78,7 +78,7 @@ FRESH_SECONDS = 5.0
 OLD_SECONDS = 15.0
 
 
-class Inquiry:
+class OsdQuestions:
     def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
         self._mgr = mgr
         self._clock = clock

@@ -11,10 +11,10 @@ from mgr_module import MgrModule
 
 from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
-from .heartbeats import Pings
-from .histograms import Sampler
+from .heartbeats import PingTimes
+from .histograms import HistogramSampler
 from .inventory import drive_model
-from .osd_commands import Asking
+from .osd_commands import OsdCommands
 from .perf_queries import PerfQueries
 from .pgs import PgSummary, count_states
 from .ports import View
@@ -65,9 +65,9 @@ class Sensors:
         self._latest = latest_counter(mgr)
         self._queries = PerfQueries(mgr)
         self._read_at: Optional[float] = None
-        self._asking = Asking(mgr, clock)
-        self._sampler = Sampler(self._asking)
-        self._pings = Pings(self._asking)
+        self._asking = OsdCommands(mgr, clock)
+        self._sampler = HistogramSampler(self._asking)
+        self._pings = PingTimes(self._asking)
         self._places: Dict[int, OsdPlace] = {}
         self._places_of = -1
         self._places_pace = Paced(PLACES_SECONDS)

@@ -18,7 +18,7 @@ MAX_WAITING = 4
 CLOSE_SECONDS = 5.0
 
 
-class Job(Generic[Result]):
+class ToolJob(Generic[Result]):
     """One piece of work and what has become of it."""
 
     def __init__(self, task: Callable[[], Result]) -> None:
@@ -50,7 +50,7 @@ class Job(Generic[Result]):
         return self._result  # type: ignore[return-value]
 
 
-def call_off(job: Optional[Tuple[Any, Job[Any]]]) -> None:
+def call_off(job: Optional[Tuple[Any, ToolJob[Any]]]) -> None:
     """Of a job that is replaced, beside what it rests on: it does not run if it still waits."""
     if job is not None:
         job[1].cancelled = True
@@ -63,13 +63,13 @@ class ToolThread:
         """`wake`: called by the thread after each job."""
         self._wake = wake
         self._changed = threading.Condition()
-        self._waiting: Deque[Job[Any]] = collections.deque()
+        self._waiting: Deque[ToolJob[Any]] = collections.deque()
         self._thread: Optional[threading.Thread] = None
         self._closed = False
 
-    def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[Job[Result]]:
+    def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[ToolJob[Result]]:
         """None if too many jobs wait. `first`: before all that wait, and however many there are."""
-        job = Job(task)
+        job = ToolJob(task)
         with self._changed:
             waiting = [each for each in self._waiting if not each.cancelled]
             if self._closed or len(waiting) >= MAX_WAITING and not first:

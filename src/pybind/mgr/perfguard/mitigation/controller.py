@@ -21,8 +21,8 @@ from . import ladder, report
 from .ladder import evidence
 from .recovery_options import command_of
 from .report import mitigation_rows
-from .types import (Evidence, LadderDecision, LadderStep, MitigationState, Need, Policy, Put,
-                    Revert, Rung, Seen, SettingKind, StepStage, active, state_from_json,
+from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
+                    Put, Revert, Rung, SettingKind, StepStage, active, state_from_json,
                     state_to_json)
 
 Json = Dict[str, Any]
@@ -186,13 +186,13 @@ class Mitigating:
         return now - self._unknown_since < UNKNOWN_SECONDS
 
     def _seen(self, now: float, osdmap: OsdMap, watched: Watched,
-              campaign: Optional[Campaign]) -> Seen:
+              campaign: Optional[Campaign]) -> LadderView:
         running = campaign is not None and campaign.active
         in_flight: FrozenSet[str] = frozenset()
         if campaign is not None and campaign.phase in RELEASING_PHASES:
             in_flight = frozenset(pgid for pgid, flight in campaign.in_flight.items()
                                   if flight.pin is not None)
-        seen = Seen(
+        seen = LadderView(
             flags=osdmap.flags,
             affinities={osd.id: osd.primary_affinity for osd in osdmap.osds.values()},
             hosts={osd: host for osd, host in watched.hosts.items()
@@ -212,11 +212,12 @@ class Mitigating:
             seen = self._with_config(now, seen)
         return seen
 
-    def _with_config(self, now: float, seen: Seen) -> Seen:
+    def _with_config(self, now: float, seen: LadderView) -> LadderView:
         self._config_read = now
         return replace(seen, config=self._cluster.config_entries())
 
-    def _look_up(self, now: float, seen: Seen, view: View, decision: LadderDecision) -> Seen:
+    def _look_up(self, now: float, seen: LadderView, view: View,
+                 decision: LadderDecision) -> LadderView:
         """Read what the decision needs; what has to be asked for is there in a later turn."""
         if Need.CONFIG in decision.needs and self._config_read != now:
             # Once a turn, also where the mons do not answer.

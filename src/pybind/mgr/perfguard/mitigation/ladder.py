@@ -14,11 +14,11 @@ from ..events import Event
 from ..holds import Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
-from .types import (Evidence, LadderDecision, LadderStep, MitigationState, Need, Policy, Put, Rung,
-                    Seen, Setting, SettingKind, StepStage)
+from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
+                    Put, Rung, Setting, SettingKind, StepStage)
 
 
-def present(setting: Setting, seen: Seen) -> Tuple[bool, Optional[str]]:
+def present(setting: Setting, seen: LadderView) -> Tuple[bool, Optional[str]]:
     """(whether it is known, its value); None: it is not set."""
     if setting.kind is SettingKind.FLAG:
         return True, setting.put if setting.name in seen.flags else None
@@ -60,7 +60,7 @@ UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recove
                Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
 
 
-def decide(state: MitigationState, evidence: Evidence, seen: Seen, policy: Policy,
+def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy: Policy,
            now: float) -> LadderDecision:
     """One turn. Where the decision's `needs` are met, `decide` may be asked again at once."""
     draft = _Draft(state, evidence, seen, policy, now)
@@ -88,8 +88,8 @@ def revert(state: MitigationState, step_id: int) -> MitigationState:
 class _Draft:
     """Collects a LadderDecision."""
 
-    def __init__(self, state: MitigationState, evidence: Evidence, seen: Seen, policy: Policy,
-                 now: float) -> None:
+    def __init__(self, state: MitigationState, evidence: Evidence, seen: LadderView,
+                 policy: Policy, now: float) -> None:
         self.state, self.evidence, self.seen, self.policy = state, evidence, seen, policy
         self.now = now
         self.actions: List[Put] = []

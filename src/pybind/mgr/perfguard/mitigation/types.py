@@ -117,7 +117,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LadderView:
     """What the cluster and the campaign show of what the rungs may change."""
     flags: FrozenSet[str] = frozenset()
     #: Primary affinity (0 to 1) by OSD that exists.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.ports import Cluster, View
-from ..cluster.tool_thread import Job, ToolThread
+from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import OsdPlace
 from ..errors import Refused
 from ..events import Event
@@ -82,7 +82,7 @@ class Probing:
         #: Runs that are to be compared with their baselines, and the comparison that is computed:
         #: baseline, run, and what is slower.
         self._to_compare: Deque[Tuple[RunRecord, RunRecord]] = collections.deque()
-        self._comparing: Optional[Tuple[int, int, Job[Optional[Regression]]]] = None
+        self._comparing: Optional[Tuple[int, int, ToolJob[Optional[Regression]]]] = None
         self._settings = ProbeSettings()
         #: Why the stored journal and settings cannot be read; '': they can.
         self._foreign_journal = self._foreign_settings = ''

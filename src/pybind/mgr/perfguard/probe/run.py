@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.ports import Cluster, View
-from ..cluster.tool_thread import Job, ToolThread
+from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import Pool, Signals
 from .child import Child
 from .limits import disturbances
@@ -113,7 +113,7 @@ class ProbeRun:
         """Without a plan, the run only cleans up what an earlier mgr has left."""
         self._cluster = cluster
         self._tools = tools
-        self._naming: Optional[Job[Naming]] = None
+        self._naming: Optional[ToolJob[Naming]] = None
         self._manager = ResourceManager(cluster, keep, resources)
         self._counts = OpCounters(cluster, plan.osds if plan is not None else ())
         self._plan = plan

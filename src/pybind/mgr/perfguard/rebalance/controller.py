@@ -7,7 +7,7 @@ from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Pro
                     Tuple)
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
-from ..cluster.tool_thread import Job, ToolThread, call_off
+from ..cluster.tool_thread import ToolJob, ToolThread, call_off
 from ..cluster.types import OsdMap, Question
 from ..errors import Code, Reason, Refused
 from ..events import Event
@@ -57,7 +57,7 @@ ARRIVAL_SECONDS = 5.0
 class WaitingOrder(Protocol):
     """An order whose command waits, and what is worked out for it."""
     order: Any
-    job: Optional[Job[Any]]
+    job: Optional[ToolJob[Any]]
     #: The version of CRUSH that the job takes for granted.
     crush_version: int
 
@@ -80,7 +80,7 @@ class RebalanceController:
                  clock: Callable[[], float], tools: ToolThread, note: Callable[[Event], None],
                  kept: Callable[[], bool], may_write: Callable[[], bool],
                  reopen: Callable[[], None],
-                 worked_out: Callable[[Any, int], Optional[Job[Any]]]) -> None:
+                 worked_out: Callable[[Any, int], Optional[ToolJob[Any]]]) -> None:
         """`tools`: works out beside the loop what takes Ceph's tools; `kept`: whether the mons have
         what was journalled; `may_write`: whether this mgr owns the journal; `reopen`: a shutdown
         that has ended is over, Refused while it goes on; `worked_out`: the job of the same order
@@ -99,9 +99,9 @@ class RebalanceController:
         self._crush_orders = CrushOrders(cluster, store)
         self._previews = ChangePreviews(tools, self._crush_orders)
         #: The basis of raw sets that are being worked out.
-        self._raw_job: Optional[Tuple[str, Job[Outlook]]] = None
+        self._raw_job: Optional[Tuple[str, ToolJob[Outlook]]] = None
         #: What goals that are being worked out rest on.
-        self._goals_job: Optional[Tuple[goals.Ground, Job[goals.Goals]]] = None
+        self._goals_job: Optional[Tuple[goals.Ground, ToolJob[goals.Goals]]] = None
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
         self._forget()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
-from ..cluster.tool_thread import Job, ToolThread
+from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import NO_OSD, OsdMap, pool_of
 from ..errors import Refused
 from ..observation import Observation
@@ -370,7 +370,7 @@ class _Preview:
     change: Change
     #: What it starts from.
     seen: Observation
-    job: Job[Outlook]
+    job: ToolJob[Outlook]
 
 
 class ChangePreviews:

@@ -14,8 +14,8 @@ from perfguard.cluster.types import ConfigEntry, OsdMap, Pool
 from perfguard.errors import Reason
 from perfguard.holds import Held, give_back, hold, hold_other
 from perfguard.mitigation import ladder
-from perfguard.mitigation.types import (Evidence, LadderStep, MitigationState, Policy, Rung, Seen,
-                                        Setting, SettingKind, StepStage, state_from_json,
+from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
+                                        Rung, Setting, SettingKind, StepStage, state_from_json,
                                         state_to_json)
 from perfguard.observation import BALANCER, Settings
 from perfguard.probe.resources import (DELETE_OPTION, ResourceManager, RunResources,
@@ -168,9 +168,9 @@ class OfMitigation(Engine):
         self.state = MitigationState(stepped=1e6)
         self.begun = False
 
-    def seen(self) -> Seen:
+    def seen(self) -> LadderView:
         entry = ConfigEntry('osd', '', 'osd_max_backfills', self.value or '')
-        return Seen(config=() if self.value is None else (entry,))
+        return LadderView(config=() if self.value is None else (entry,))
 
     def turn(self, wanted: bool) -> None:
         steps = self.state.steps
@@ -203,8 +203,8 @@ class MitigationFlag(OfMitigation):
     setting = Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set')
     put = 'set'
 
-    def seen(self) -> Seen:
-        return Seen(frozenset([NOREBALANCE] if self.value else []), config=())
+    def seen(self) -> LadderView:
+        return LadderView(frozenset([NOREBALANCE] if self.value else []), config=())
 
 
 class PrimaryAffinity(OfMitigation):
@@ -214,8 +214,8 @@ class PrimaryAffinity(OfMitigation):
     put = '0'
     foreign = '0.5'
 
-    def seen(self) -> Seen:
-        return Seen(affinities={3: float(self.value or 0)}, config=())
+    def seen(self) -> LadderView:
+        return LadderView(affinities={3: float(self.value or 0)}, config=())
 
 
 ENGINES: Sequence[Type[Engine]] = (Flag, Balancer, Autoscaler, MonOption, MonOptionNotSet,

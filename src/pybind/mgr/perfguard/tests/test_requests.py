@@ -9,7 +9,7 @@ from typing import Any, List
 import pytest
 
 from perfguard import requests as module
-from perfguard.cluster.tool_thread import Job
+from perfguard.cluster.tool_thread import ToolJob
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
 from perfguard.requests import Requests
@@ -100,7 +100,7 @@ def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
     requests = queue()
     first = requests.submit(Order('x'))
     requests.hold(requests.next()[0])
-    first.job, first.crush_version = Job(lambda: 5), 7
+    first.job, first.crush_version = ToolJob(lambda: 5), 7
     first.done.set()
     assert requests.next() == []
     later = time.monotonic() + seconds

@@ -6,7 +6,7 @@ from ..errors import warning
 from ..events import Event
 from ..tables import pgs_are
 from .causes import LikelyCause
-from .pools import PoolLatency
+from .pools import PoolPerformance
 from .slow_osds import whole_hosts
 from .state import WatchContext, WatchState
 from .types import OsdVerdict
@@ -149,7 +149,7 @@ def _ago(context: WatchContext, since: float) -> str:
     return '%.0f s' % max(0.0, context.now - since)
 
 
-def _late_text(seen: PoolLatency, kind: str) -> str:
+def _late_text(seen: PoolPerformance, kind: str) -> str:
     now, usual = (seen.read, seen.read_baseline_ms) if kind == 'reads' else \
         (seen.write, seen.write_baseline_ms)
     return '%s take %.1f ms (baseline %.1f ms)' % (kind, now.ms, usual or 0.0)

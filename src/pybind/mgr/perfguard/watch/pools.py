@@ -38,7 +38,7 @@ class PoolSettings:
     clear_seconds: float = 60.0
 
 
-class PoolLatency(NamedTuple):
+class PoolPerformance(NamedTuple):
     """One pool in the last minute. Latencies in ms; None: no operations, or no baseline yet."""
     pool: int
     read: Flow
@@ -140,14 +140,14 @@ class PoolWatch:
                 holds, clear_seconds = False, FORGET_SECONDS
             pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds, clear_seconds)
 
-    def latency(self, pool_id: int) -> PoolLatency:
+    def latency(self, pool_id: int) -> PoolPerformance:
         pool = self._pools.get(pool_id)
         if pool is None:
-            return PoolLatency(pool_id, Flow(), Flow(), None, None)
-        return PoolLatency(pool_id, mean_flow(pool.recent, READS, READ_NS),
-                           mean_flow(pool.recent, WRITES, WRITE_NS),
-                           pool.baselines['reads'], pool.baselines['writes'],
-                           pool.spreads['reads'].value, pool.spreads['writes'].value)
+            return PoolPerformance(pool_id, Flow(), Flow(), None, None)
+        return PoolPerformance(pool_id, mean_flow(pool.recent, READS, READ_NS),
+                               mean_flow(pool.recent, WRITES, WRITE_NS),
+                               pool.baselines['reads'], pool.baselines['writes'],
+                               pool.spreads['reads'].value, pool.spreads['writes'].value)
 
     def read_baselines(self) -> Dict[int, float]:
         """Pool -> what a read usually takes, in ms, where that is known and no alarm holds."""

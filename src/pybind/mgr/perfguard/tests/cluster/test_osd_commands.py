@@ -39,8 +39,8 @@ class Mgr:
 
 class Asker:
     def __init__(self) -> None:
-        from perfguard.cluster.osd_commands import Inquiry
-        made: Any = Inquiry
+        from perfguard.cluster.osd_commands import OsdQuestions
+        made: Any = OsdQuestions
         self.mgr, self.now = Mgr(), 500.0
         self.inquiry = made(self.mgr, lambda: self.now)
 

@@ -334,8 +334,8 @@ def test_a_costly_reading_is_rare() -> None:
 # ---- asking
 
 def asking(mgr: Mgr) -> Any:
-    from perfguard.cluster.osd_commands import Asking
-    made: Any = Asking
+    from perfguard.cluster.osd_commands import OsdCommands
+    made: Any = OsdCommands
     return made(mgr, lambda: mgr.now)
 
 

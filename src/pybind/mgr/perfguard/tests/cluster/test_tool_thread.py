@@ -6,7 +6,7 @@ from typing import Iterator, List
 import pytest
 
 from perfguard.cluster import tool_thread
-from perfguard.cluster.tool_thread import Job, ToolThread
+from perfguard.cluster.tool_thread import ToolJob, ToolThread
 
 DEADLINE = 30.0
 
@@ -27,7 +27,7 @@ class Busy:
         assert self.tools.submit(task) is not None
         assert begun.wait(DEADLINE)
 
-    def put(self, number: int, first: bool = False) -> Job[int]:
+    def put(self, number: int, first: bool = False) -> ToolJob[int]:
         def task() -> int:
             self.begun.append(number)
             return number

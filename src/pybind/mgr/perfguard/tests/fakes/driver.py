@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from perfguard.cluster.tool_thread import Job, Result, ToolThread
+from perfguard.cluster.tool_thread import ToolJob, Result, ToolThread
 from perfguard.loop import Loop
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
@@ -29,10 +29,10 @@ class Inline(ToolThread):
     def __init__(self) -> None:
         super().__init__(lambda: None)
         self.late = False
-        self.jobs: List[Job[Any]] = []
+        self.jobs: List[ToolJob[Any]] = []
 
-    def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[Job[Result]]:
-        job = Job(task)
+    def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[ToolJob[Result]]:
+        job = ToolJob(task)
         self.jobs.append(job)
         if not self.late:
             self.work()

@@ -9,9 +9,9 @@ import pytest
 from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Code, Reason
 from perfguard.mitigation import ladder
-from perfguard.mitigation.types import (Evidence, LadderStep, MitigationState, Policy, Put, Rung,
-                                        Seen, Setting, SettingKind, StepStage, state_from_json,
-                                        state_to_json)
+from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
+                                        Put, Rung, Setting, SettingKind, StepStage,
+                                        state_from_json, state_to_json)
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
 BAD = Evidence((LAGGY,), moving=True, rebalancing=True)
@@ -43,15 +43,15 @@ class World:
     events: List[str] = field(default_factory=list)
     puts: List[Put] = field(default_factory=list)
 
-    def seen(self) -> Seen:
+    def seen(self) -> LadderView:
         config = tuple(ConfigEntry(who.partition('/')[0], who.partition('/')[2], name, value)
                        for (who, name), value in self.config.items())
         states: Mapping[str, str] = {
             pgid: 'active+remapped+backfill' + ('_wait' if pgid in self.waiting else 'ing')
             for pgid in self.in_flight}
-        return Seen(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
-                    self.schedulers, self.in_flight, states, self.campaign_flag,
-                    self.campaign_still)
+        return LadderView(frozenset(self.flags), dict(self.affinities), dict(self.hosts), config,
+                          self.schedulers, self.in_flight, states, self.campaign_flag,
+                          self.campaign_still)
 
     def turn(self, seconds: float = 1.0) -> None:
         decision = ladder.decide(self.state, self.evidence, self.seen(), self.policy, self.now)

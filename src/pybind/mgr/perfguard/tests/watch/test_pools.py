@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Sequence
 import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
-from perfguard.watch.pools import PoolLatency, PoolSettings, PoolWatch, STORED_POINTS
+from perfguard.watch.pools import PoolPerformance, PoolSettings, PoolWatch, STORED_POINTS
 from perfguard.watch.series import HistoryPoint, Series, mean_flow, recent
 from perfguard.watch.types import Flow
 
@@ -48,7 +48,7 @@ class Clients:
         return [kind for pool, kind, _ in self.watch.slow()]
 
     @property
-    def latency(self) -> PoolLatency:
+    def latency(self) -> PoolPerformance:
         return self.watch.latency(POOL)
 
 
@@ -72,14 +72,14 @@ def test_osds_of_a_pool_are_summed_up() -> None:
 
 
 def test_a_pool_nobody_has_heard_of() -> None:
-    assert PoolWatch().latency(3) == PoolLatency(3, Flow(), Flow(), None, None)
+    assert PoolWatch().latency(3) == PoolPerformance(3, Flow(), Flow(), None, None)
     assert PoolWatch().history(3) is None
 
 
 def test_expected_latency_of_the_mix_that_there_is_now() -> None:
     def expected(read: float, write: float, read_ms: Optional[float],
                  write_ms: Optional[float]) -> Optional[float]:
-        return PoolLatency(1, Flow(read, 9.0), Flow(write, 9.0), read_ms, write_ms).baseline_ms
+        return PoolPerformance(1, Flow(read, 9.0), Flow(write, 9.0), read_ms, write_ms).baseline_ms
     assert expected(30.0, 10.0, 1.0, 5.0) == 2.0
     assert expected(30.0, 10.0, None, 5.0) == 5.0
     assert expected(0.0, 0.0, 1.0, 5.0) == 5.0
