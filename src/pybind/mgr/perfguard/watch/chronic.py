@@ -16,9 +16,9 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from .findings import Findings, PeerFinding, without_waiting_primaries
 from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
-from .peers import (BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, Finding, Findings, median,
-                    without_waiting_primaries)
+from .peers import BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, median
 from .types import Chronic, OsdPlace, OsdSample
 
 #: Times as slow as its peers from which an interval is slow.
@@ -85,7 +85,7 @@ class _Count:
     def share(self) -> float:
         return self.slow / self.evidence if self.evidence else 0.0
 
-    def take(self, now: float, seconds: float, found: Optional[Finding], scale: float) -> None:
+    def take(self, now: float, seconds: float, found: Optional[PeerFinding], scale: float) -> None:
         """An interval with operations; `found`: in what it was slow."""
         keep = math.exp(-seconds / (scale * MEMORY_SECONDS))
         self.evidence = self.evidence * keep + seconds
@@ -101,7 +101,7 @@ class _Count:
         else:
             self.quiet += seconds
 
-    def _slow(self, now: float, seconds: float, found: Finding) -> None:
+    def _slow(self, now: float, seconds: float, found: PeerFinding) -> None:
         if not self.episodes and not self.episode:
             self.since, self.seconds, self.slow_seconds, self.logs = now - seconds, seconds, 0., 0.
         self.slow += seconds
@@ -254,10 +254,10 @@ def _read(row: Any, now: float) -> Optional[_Count]:
 
 
 def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mapping[int, OsdWindow],
-               busy: Collection[int]) -> Dict[int, Tuple[float, List[Finding]]]:
+               busy: Collection[int]) -> Dict[int, Tuple[float, List[PeerFinding]]]:
     """Seconds of each OSD's interval, and in what it was slow; of those with enough operations of
     some kind for a mean that says something."""
-    found: Dict[int, Tuple[float, List[Finding]]] = {}
+    found: Dict[int, Tuple[float, List[PeerFinding]]] = {}
     for sample in samples:
         osd, flows = sample.osd, flows_of(sample)
         if osd in busy:
@@ -272,14 +272,14 @@ def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mappin
     return found
 
 
-def _worst(over: Findings) -> Dict[int, Finding]:
+def _worst(over: Findings) -> Dict[int, PeerFinding]:
     """In what each OSD is slowest, but not those that only wait for another one."""
     return {osd: max(found, key=lambda each: each.score)
             for osd, found in without_waiting_primaries(over, RATIO).items() if found}
 
 
-def _instant(finding: Finding, ms: float, rate: float, seconds: float,
-             window: OsdWindow) -> List[Finding]:
+def _instant(finding: PeerFinding, ms: float, rate: float, seconds: float,
+             window: OsdWindow) -> List[PeerFinding]:
     """A finding as of one interval, with the load of it and the noise of so few operations, if
     it is slow."""
     burst = max(1.0, rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE

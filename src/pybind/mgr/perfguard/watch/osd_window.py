@@ -30,7 +30,7 @@ MAX_SECONDS = 3600.0
 _END, _SECONDS, _WRITES, _FIRST = 0, 1, 2, 3
 
 
-class Reading(NamedTuple):
+class WindowLatency(NamedTuple):
     """One kind of operation in a window."""
     #: Median of means.
     ms: float
@@ -113,7 +113,7 @@ class OsdWindow:
         """The columns' sums, which rates() and reading() are made of."""
         return [sum(column) for column in self._columns]
 
-    def reading(self, channel: int, totals: List[float]) -> Optional[Reading]:
+    def reading(self, channel: int, totals: List[float]) -> Optional[WindowLatency]:
         """The median of means of a kind of operation; None without evidence."""
         number = _FIRST + 2 * channel
         if totals[number] < MIN_BLOCKS * BLOCK_OPS:
@@ -128,7 +128,7 @@ class OsdWindow:
         middle = means[count // 2]
         if count % 2 == 0:
             middle = 0.5 * (middle + means[count // 2 - 1])
-        return Reading(middle, recent, math.log(middle), totals[number])
+        return WindowLatency(middle, recent, math.log(middle), totals[number])
 
 
 def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:

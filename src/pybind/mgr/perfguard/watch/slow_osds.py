@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs and slow hosts, named when it lasts.
 
-An OSD is compared with its peers at the same load (peers.py). This is what time
+An OSD is compared with its peers at the same load (peers.py, findings.py). This is what time
 adds: how long until it is called slow, and until it is well again. What is slow for a share of the
 time only is counted beside it (chronic.py).
 """
@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import AbstractSet, Any, Collection, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from .chronic import MEMORY_SECONDS, ChronicOsds
+from .findings import (SURE, PeerFinding, ScoreBaseline, judge, without_waiting_primaries,
+                       worst)
 from .osd_window import CHANNELS, REPLICATED, OsdWindow
-from .peers import SURE, Finding, UsualScore, judge, median, without_waiting_primaries, worst
+from .peers import median
 from .types import OsdPlace, OsdSample, SlowHost, OsdVerdict
 
 #: Loads within this factor are the same to a reader.
 SAME_LOAD = 1.2
 
 
-def describe(finding: Finding, seconds: float) -> str:
+def describe(finding: PeerFinding, seconds: float) -> str:
     """As in "store commits take 3.1 ms, 0.4 +- 0.05 ms on 11 peers, for 90 s at the same load"."""
     found = finding.comparison
     load = 'at the same load'
@@ -148,9 +150,9 @@ class _State:
     kind_at: float = 0.0
     verdict: OsdVerdict = OsdVerdict(-1)
     #: Its last comparisons.
-    findings: Sequence[Finding] = ()
+    findings: Sequence[PeerFinding] = ()
     #: By channel, what is usual for it without other work.
-    usual: Tuple[UsualScore, ...] = ()
+    usual: Tuple[ScoreBaseline, ...] = ()
 
 
 class SlowOsds:
@@ -207,7 +209,7 @@ class SlowOsds:
         findings = without_waiting_primaries(judged, settings.ratio)
         self._settled_since = min(self._settled_since, now) if settled else math.inf
         quick = now - self._settled_since >= QUICK_SECONDS
-        chosen: Dict[int, Finding] = {}
+        chosen: Dict[int, PeerFinding] = {}
         for osd, state in self._states.items():
             if any(state.window.is_fed(each.channel) for each in judged.get(osd, ())):
                 _count_time(state, findings[osd], now, passed, settings, learning, quick)
@@ -266,7 +268,7 @@ class SlowOsds:
                 state.evidence = self._now
                 state.over_seconds = settings.seconds
 
-    def _conclude(self, now: float, chosen: Mapping[int, Finding],
+    def _conclude(self, now: float, chosen: Mapping[int, PeerFinding],
                   places: Mapping[int, OsdPlace]) -> None:
         """Write the verdicts."""
         slow: Dict[int, OsdVerdict] = {}
@@ -307,8 +309,8 @@ class SlowOsds:
                                            usual=_usual_scores())
 
 
-def _over(state: _State, findings: Sequence[Finding], learned: float,
-          settings: SlowSettings) -> List[Finding]:
+def _over(state: _State, findings: Sequence[PeerFinding], learned: float,
+          settings: SlowSettings) -> List[PeerFinding]:
     """The findings that accuse an OSD; from the others is learnt what is usual.
 
     `learned`: seconds that count for that.
@@ -325,8 +327,8 @@ def _over(state: _State, findings: Sequence[Finding], learned: float,
     return over
 
 
-def _usual_scores() -> Tuple[UsualScore, ...]:
-    return tuple(UsualScore() for _ in CHANNELS)
+def _usual_scores() -> Tuple[ScoreBaseline, ...]:
+    return tuple(ScoreBaseline() for _ in CHANNELS)
 
 
 def _hold(state: _State, settings: SlowSettings) -> float:
@@ -340,7 +342,7 @@ def _forget(state: _State, now: float, settings: SlowSettings) -> None:
         state.slow, state.over_seconds = False, 0.0
 
 
-def _count_time(state: _State, findings: Sequence[Finding], now: float, passed: float,
+def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, passed: float,
                 settings: SlowSettings, learning: bool, quick: bool) -> None:
     """Count the time for or against an OSD. No findings: another OSD explains all of them.
 
@@ -370,7 +372,7 @@ def _count_time(state: _State, findings: Sequence[Finding], now: float, passed: 
         state.slow = False
 
 
-def _is_sure(window: OsdWindow, over: Sequence[Finding]) -> bool:
+def _is_sure(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
     """Whether not one of the last means is near to what is expected.
 
     What primaries say of a replica counts for half a minute each time, so it is left out.

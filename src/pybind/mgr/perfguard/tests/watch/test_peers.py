@@ -5,14 +5,17 @@ from typing import Dict, List, Sequence
 
 import pytest
 
-from perfguard.watch.osd_window import COMMITS, READS, REPLICATED, STORE_READS, WRITES, Reading
-from perfguard.watch.peers import (Finding, LoadPoint, PeerComparison, Peers, compare, groups_of,
-                                   loads_of, queue_allowance, without_waiting_primaries)
+from perfguard.watch.findings import PeerFinding, without_waiting_primaries
+from perfguard.watch.osd_window import (COMMITS, READS, REPLICATED, STORE_READS, WRITES,
+                                        WindowLatency)
+from perfguard.watch.peers import (LoadPoint, PeerComparison, Peers, compare, groups_of,
+                                   loads_of, queue_allowance)
 from perfguard.watch.types import OsdPlace
 
 
 def point(osd: int, ms: float, rate: float = 100.0, ops: float = 1e5) -> LoadPoint:
-    return LoadPoint(osd, Reading(ms, ms, math.log(ms), ops), loads_of(0.6 * rate, 0.4 * rate))
+    return LoadPoint(osd, WindowLatency(ms, ms, math.log(ms), ops),
+                     loads_of(0.6 * rate, 0.4 * rate))
 
 
 def alike(count: int, ms: float = 10.0) -> List[LoadPoint]:
@@ -107,11 +110,11 @@ def test_a_model_is_a_group_when_it_has_members_enough(
 RATIO = 1.5
 
 
-def finding(channel: int, ms: float, expected_ms: float = 1.0) -> Finding:
-    return Finding(channel, PeerComparison(ms, ms, expected_ms, 0.1, 20.0, 0.1, 1.0, 9), 1.0)
+def finding(channel: int, ms: float, expected_ms: float = 1.0) -> PeerFinding:
+    return PeerFinding(channel, PeerComparison(ms, ms, expected_ms, 0.1, 20.0, 0.1, 1.0, 9), 1.0)
 
 
-def left(findings: Dict[int, List[Finding]]) -> Dict[int, List[int]]:
+def left(findings: Dict[int, List[PeerFinding]]) -> Dict[int, List[int]]:
     kept = without_waiting_primaries(findings, RATIO)
     assert kept.keys() == findings.keys(), 'who has no finding left is still judged'
     return {osd: [each.channel for each in found] for osd, found in kept.items()}
