@@ -22,8 +22,8 @@ from .ladder import evidence
 from .recovery_options import command_of
 from .report import mitigation_rows
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
-                    Put, Revert, Rung, SettingKind, StepStage, active, state_from_json,
-                    state_to_json)
+                    Put, Revert, Rung, SettingKind, StepStage, active, own_flags, own_options,
+                    state_from_json, state_to_json)
 
 Json = Dict[str, Any]
 
@@ -307,8 +307,8 @@ class Mitigating:
             pin_back=frozenset(pgid for step in state.steps
                                if step.rung is Rung.PIN_BACK and step.stage is StepStage.HELD
                                for pgid in step.pgs),
-            own_flags=ladder.own_flags(state), own_options=ladder.own_options(state),
-            reasons=ladder.reasons(state),
+            own_flags=own_flags(state), own_options=own_options(state),
+            reasons=report.reasons(state),
             stages={step.id: step.stage for step in state.steps},
             listing=report.listing(state, policy.mode, holding, self._hold_since))
 

@@ -6,7 +6,7 @@ from journalled to seen, and is given back only while it still is what was put: 
 changed meanwhile is theirs.
 """
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import Signals
 from ..errors import Code, Reason, texts
@@ -14,6 +14,7 @@ from ..events import Event
 from ..holds import Held, give_back, hold
 from ..tables import pgs, pgs_are, plural
 from . import recovery_options
+from .report import DONE_TEXT, UNDONE_TEXT, step_name, step_text
 from .types import (Evidence, LadderDecision, LadderStep, LadderView, MitigationState, Need, Policy,
                     Put, Rung, Setting, SettingKind, StepStage)
 
@@ -51,13 +52,6 @@ NOREBALANCE = 'norebalance'
 KIND = 'mitigation'
 #: Taken for what the movement of data does to clients.
 MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
-DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slowed',
-             Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
-             Rung.AFFINITY: 'primary affinity of osd.%s is lowered'}
-UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery options '
-               'are given back',
-               Rung.PIN_BACK: 'PGs that were pinned back may be released again',
-               Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
 
 
 def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy: Policy,
@@ -151,7 +145,7 @@ class _Draft:
         number = self.state.last_id + 1
         step = LadderStep(number, rung, StepStage.LIMITED, self.now, why, subject, note=limit)
         self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number)
-        self.event('%s: not changed' % _name(step), limit)
+        self.event('%s: not changed' % step_name(step), limit)
 
     def event(self, what: str, why: str = '') -> None:
         self.events.append(Event(KIND, what, why))
@@ -186,13 +180,13 @@ def _hold(draft: _Draft, step: LadderStep) -> None:
             draft.needs.add(Need.CONFIG)
         settings.append(setting)
     if theirs:
-        draft.event('%s: given up' % _name(step), 'it was changed outside perfguard: %s; '
+        draft.event('%s: given up' % step_name(step), 'it was changed outside perfguard: %s; '
                     'perfguard leaves it alone'
                     % ', '.join(theirs))
         draft.put(step, settings=tuple(settings), stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
                   note=', '.join(theirs))
     elif actions and draft.now - step.since > READBACK_SECONDS:
-        draft.event('%s: given up' % _name(step), 'the cluster does not show it after %d s'
+        draft.event('%s: given up' % step_name(step), 'the cluster does not show it after %d s'
                     % READBACK_SECONDS)
         draft.put(step, stage=StepStage.UNDOING, then=StepStage.GIVEN_UP,
                   note='the cluster did not accept it')
@@ -234,7 +228,7 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
         draft.put(step, settings=tuple(settings))
         return
     if step.then is not StepStage.GIVEN_UP:
-        draft.event(_text(UNDONE_TEXT, step),
+        draft.event(step_text(UNDONE_TEXT, step),
                     'by command' if step.then is StepStage.REVERTED else '')
     if step.rung is Rung.AFFINITY:
         draft.state = replace(draft.state, returned=(
@@ -266,7 +260,7 @@ def _unwanted(draft: _Draft, step: LadderStep) -> None:
 
 
 def _begin_undo(draft: _Draft, step: LadderStep, why: str) -> None:
-    draft.event('%s: undoing' % _name(step), why)
+    draft.event('%s: undoing' % step_name(step), why)
     draft.put(step, stage=StepStage.UNDOING)
 
 
@@ -401,35 +395,10 @@ def _affinity_limit(draft: _Draft, osd: int) -> str:
 def _taken(draft: _Draft, step: LadderStep) -> None:
     if step.stage is StepStage.WOULD:
         draft.event('%s: would be done in mode act '
-                    '(mitigation_mode is observe)' % _name(step), step.why)
+                    '(mitigation_mode is observe)' % step_name(step), step.why)
         return
-    draft.event(_text(DONE_TEXT, step), step.why)
+    draft.event(step_text(DONE_TEXT, step), step.why)
     draft.actions += [Put(setting, setting.put) for setting in step.settings]
-
-
-# ---- words
-
-def _name(step: LadderStep) -> str:
-    return step.rung.value + (' of osd.' + step.subject if step.subject else '')
-
-
-def _text(texts: Dict[Rung, str], step: LadderStep) -> str:
-    text = texts[step.rung]
-    return text % step.subject if '%s' in text else text
-
-
-def reasons(state: MitigationState) -> Tuple[Reason, ...]:
-    """What is held."""
-    found = []
-    for step in state.steps:
-        if step.stage is StepStage.HELD:
-            found.append('mitigation %d: %s (%s)' % (step.id, _text(DONE_TEXT, step), step.why))
-        elif step.stage is StepStage.UNDOING:
-            found.append('mitigation %d: %s is being undone%s' % (
-                step.id, _name(step), ': ' + step.note if step.note else ''))
-        elif step.stage is StepStage.WOULD:
-            found.append('mitigation_mode act would take: %s (%s)' % (_name(step), step.why))
-    return tuple(Reason(Code.MITIGATION, text) for text in found)
 
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
@@ -437,24 +406,8 @@ def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
     held = [step for step in state.steps
             if step.stage in (StepStage.HELD, StepStage.UNDOING) and step.rung in MOVEMENT_RUNGS]
     return evidence.trouble + tuple(
-        Reason(Code.MITIGATION, 'mitigation %d is in force: %s' % (step.id, _name(step)))
+        Reason(Code.MITIGATION, 'mitigation %d is in force: %s' % (step.id, step_name(step)))
         for step in held)
-
-
-def own_options(state: MitigationState) -> FrozenSet[str]:
-    """Options of the OSDs that the mitigation has set in the configuration database."""
-    return frozenset(setting.name for step in state.steps
-                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
-                     for setting in step.settings
-                     if setting.kind is SettingKind.CONFIG and not setting.done)
-
-
-def own_flags(state: MitigationState) -> FrozenSet[str]:
-    """Flags that are in the OSDMap, or on their way, because the mitigation set them."""
-    return frozenset(setting.name for step in state.steps
-                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
-                     for setting in step.settings
-                     if setting.kind is SettingKind.FLAG and not setting.done)
 
 
 # ---- What speaks for mitigation: what clients suffer from, while data moves

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The mitigation as the data that commands print."""
-from typing import Any, Dict, List, Optional, Sequence
+"""The mitigation in words, and as the data that commands print."""
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..errors import Reason, texts
+from ..errors import Code, Reason, texts
 from ..holds import Row, shell
 from .recovery_options import command_of
-from .types import SettingKind, Put, Rung, Setting, MitigationState, LadderStep, active
+from .types import LadderStep, MitigationState, Put, Rung, Setting, SettingKind, StepStage, active
 
 Json = Dict[str, Any]
 
@@ -46,3 +46,37 @@ def mitigation_rows(state: MitigationState) -> List[Row]:
     return [Row(setting.text(), setting.found, setting.put, step.since,
                 shell(command_of(Put(setting, setting.found))))
             for step in active(state) for setting in step.settings if not setting.done]
+
+
+# ---- Words
+
+DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slowed',
+             Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
+             Rung.AFFINITY: 'primary affinity of osd.%s is lowered'}
+UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery options '
+               'are given back',
+               Rung.PIN_BACK: 'PGs that were pinned back may be released again',
+               Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
+
+
+def step_name(step: LadderStep) -> str:
+    return step.rung.value + (' of osd.' + step.subject if step.subject else '')
+
+
+def step_text(texts: Dict[Rung, str], step: LadderStep) -> str:
+    text = texts[step.rung]
+    return text % step.subject if '%s' in text else text
+
+
+def reasons(state: MitigationState) -> Tuple[Reason, ...]:
+    """What is held."""
+    found = []
+    for step in state.steps:
+        if step.stage is StepStage.HELD:
+            found.append('mitigation %d: %s (%s)' % (step.id, step_text(DONE_TEXT, step), step.why))
+        elif step.stage is StepStage.UNDOING:
+            found.append('mitigation %d: %s is being undone%s' % (
+                step.id, step_name(step), ': ' + step.note if step.note else ''))
+        elif step.stage is StepStage.WOULD:
+            found.append('mitigation_mode act would take: %s (%s)' % (step_name(step), step.why))
+    return tuple(Reason(Code.MITIGATION, text) for text in found)

@@ -177,6 +177,22 @@ def active(state: MitigationState) -> Tuple[LadderStep, ...]:
     return tuple(step for step in state.steps if step.stage in (StepStage.HELD, StepStage.UNDOING))
 
 
+def own_options(state: MitigationState) -> FrozenSet[str]:
+    """Options of the OSDs that the mitigation has set in the configuration database."""
+    return frozenset(setting.name for step in state.steps
+                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
+                     for setting in step.settings
+                     if setting.kind is SettingKind.CONFIG and not setting.done)
+
+
+def own_flags(state: MitigationState) -> FrozenSet[str]:
+    """Flags that are in the OSDMap, or on their way, because the mitigation set them."""
+    return frozenset(setting.name for step in state.steps
+                     if step.stage in (StepStage.HELD, StepStage.UNDOING)
+                     for setting in step.settings
+                     if setting.kind is SettingKind.FLAG and not setting.done)
+
+
 # ---- JSON --------------------------------------------------------------------------------------
 
 def state_to_json(state: MitigationState) -> Json:

@@ -10,7 +10,7 @@ from perfguard.cluster.types import ConfigEntry
 from perfguard.errors import Code, Reason
 from perfguard.mitigation import ladder
 from perfguard.mitigation.types import (Evidence, LadderStep, LadderView, MitigationState, Policy,
-                                        Put, Rung, Setting, SettingKind, StepStage,
+                                        Put, Rung, Setting, SettingKind, StepStage, own_flags,
                                         state_from_json, state_to_json)
 
 LAGGY = Reason(Code.LAGGY, '3 PGs are laggy')
@@ -304,7 +304,7 @@ def test_observe_says_what_it_would_do() -> None:
     assert world.stages() == {'norebalance': 'would', 'slow recovery': 'would'}
     assert world.puts == [] and len(world.events) == 2
     assert all('would be done' in text for text in world.events)
-    assert ladder.stops(world.state, CLEAR) == () and not ladder.own_flags(world.state)
+    assert ladder.stops(world.state, CLEAR) == () and not own_flags(world.state)
     world.evidence = CLEAR
     world.run(30)
     assert world.state.steps == ()
