@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Carries out orders and schedules of probes, one run at a time, and keeps the records of runs."""
-import collections
 import errno
 import logging
 import zlib
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from ..cluster.ports import Cluster, View
-from ..cluster.tool_thread import ToolJob, ToolThread
+from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdPlace
 from ..errors import Refused
 from ..events import Event
@@ -18,15 +17,14 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from .archive import Archive
-from .baseline import (ProbeSettings, Regression, health_check, regression, settings_from_json,
-                       settings_to_json)
+from .baseline import StoredSettings, health_check
 from .expectations import Layout, layout_of
 from .limits import limit_seconds
 from .osd_bench import StoreRun
 from .plan import (Draft, Named, NewSchedule, RunId, RunOrder, draft, order_of_words, reasons,
                    words_of_order)
 from .records import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, RunHistory, RunRecord,
-                      differences, record_from_json, record_to_json, setting_of)
+                      record_from_json, record_to_json, setting_of)
 from .report import Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
@@ -79,13 +77,9 @@ class Probing:
         self._archive = archive
         self._note = note
         self._history = RunHistory()
-        #: Runs that are to be compared with their baselines, and the comparison that is computed:
-        #: baseline, run, and what is slower.
-        self._to_compare: Deque[Tuple[RunRecord, RunRecord]] = collections.deque()
-        self._comparing: Optional[Tuple[int, int, ToolJob[Optional[Regression]]]] = None
-        self._settings = ProbeSettings()
-        #: Why the stored journal and settings cannot be read; '': they can.
-        self._foreign_journal = self._foreign_settings = ''
+        self._settings = StoredSettings(partial(store.put, SETTINGS), note, tools)
+        #: Why the stored journal cannot be read; '': it can.
+        self._foreign_journal = ''
         #: The active run, its order, and its record so far.
         self._run: Optional[Run] = None
         self._order = RunOrder()
@@ -120,7 +114,8 @@ class Probing:
     def load(self, now: float) -> None:
         """Load what an earlier mgr left in the store."""
         self._history.put_loaded(self._archive.load())
-        self._foreign_settings = self._try_to_load(SETTINGS, self._load_settings)
+        self._settings.unreadable = self._try_to_load(
+            SETTINGS, lambda: self._settings.load(self._store.get(SETTINGS)))
         # Separately: what is on the cluster must be removed even if the settings are unreadable.
         self._foreign_journal = self._try_to_load(JOURNAL, lambda: self._load_journal(now))
 
@@ -137,11 +132,6 @@ class Probing:
                              % (name, why)))
             return why
         return ''
-
-    def _load_settings(self) -> None:
-        stored = self._store.get(SETTINGS)
-        if stored is not None:
-            self._settings = settings_from_json(stored)
 
     def _load_journal(self, now: float) -> None:
         document = self._store.get(JOURNAL)
@@ -184,17 +174,6 @@ class Probing:
             'site': None if resources is None else resources_to_json(resources)})
         return self._kept()
 
-    def _set(self, **changes: Any) -> None:
-        self._settings = replace(self._settings, **changes)
-        if not self._foreign_settings:
-            self._store.put(SETTINGS, settings_to_json(self._settings))
-
-    def _check_settings(self) -> None:
-        """Raises Refused if a change of schedules or baselines cannot be stored."""
-        if self._foreign_settings:
-            raise Refused(errno.EBUSY, 'cannot store schedules or baselines because the stored '
-                          'ones are unreadable (%s)' % self._foreign_settings)
-
     # ---- orders
 
     def carry_out(self, order: Order, seen: Observation, view: View, options: Options,
@@ -212,7 +191,8 @@ class Probing:
         if order.verb == 'probe abandon' and self._foreign_journal:
             return {'id': order.run, 'message': self._abandon_journal()}
         if order.verb == 'probe baseline rm':
-            return {'id': order.run, 'message': self._drop_baseline(order.run)}
+            self._settings.drop_baseline(order.run)
+            return {'id': order.run, 'message': 'baseline removed'}
         verbs: Dict[str, Callable[[RunRecord], str]] = {
             'probe cancel': self._cancel, 'probe rm': self._forget,
             'probe abandon': lambda record: self._abandon(record, seen.now),
@@ -303,57 +283,33 @@ class Probing:
         if record is self._record:
             raise Refused(errno.EBUSY, 'probe %d is active ("probe cancel" stops it)'
                           % record.id)
-        if record.id in self._settings.baselines.ids:
+        if record.id in self._settings.now.baselines.ids:
             raise Refused(errno.EBUSY, 'probe %d is a baseline (run "probe baseline rm" first)'
                           % record.id)
         self._history.remove(record.id)
         self._archive.remove(record.id)
-        kept = tuple(each for each in self._settings.regressions if each.run != record.id)
-        if kept != self._settings.regressions:
-            self._set(regressions=kept)
+        self._settings.forget_run(record.id)
         return 'forgotten'
 
     def _set_baseline(self, record: RunRecord) -> str:
-        self._check_settings()
-        try:
-            baselines = self._settings.baselines.with_run(record)
-        except BadJob as error:
-            raise Refused(errno.EINVAL, str(error)) from error
-        kept = tuple(each for each in self._settings.regressions if each.baseline in baselines.ids)
-        self._set(baselines=baselines, regressions=kept)
+        self._settings.set_baseline(record)
         return 'later probes with the same jobs and OSDs or pool are compared with it'
-
-    def _drop_baseline(self, run: int) -> str:
-        """Also of a baseline whose record is unreadable."""
-        self._check_settings()
-        if run not in self._settings.baselines.ids:
-            raise Refused(errno.ENOENT, 'probe %d is not a baseline' % run)
-        kept = tuple(each for each in self._settings.regressions if each.baseline != run)
-        self._set(baselines=self._settings.baselines.without(run), regressions=kept)
-        return 'baseline removed'
 
     def _add_schedule(self, order: NewSchedule, seen: Observation, view: View, options: Options,
                       moving: bool) -> Json:
-        self._check_settings()
+        self._settings.check()
         try:
             made = schedule_of(order.key, {**words_of_order(order.run), **order.window})
         except BadJob as error:
             raise Refused(errno.EINVAL, str(error)) from error
         # An invalid order is refused; one that only cannot begin now is not.
         self._draft(order.run, seen, view, options, moving)
-        others = tuple(each for each in self._settings.schedules if each.name != made.name)
-        self._set(schedules=others + (made,))
+        self._settings.add_schedule(made)
         self._attempts.forget(made.name)
         return {**schedule_to_json(made), 'message': 'scheduled'}
 
     def _drop_schedule(self, name: str) -> Json:
-        self._check_settings()
-        kept = tuple(each for each in self._settings.schedules if each.name != name)
-        if len(kept) == len(self._settings.schedules):
-            raise Refused(errno.ENOENT, 'schedule %r does not exist (see "probe schedule ls")'
-                          % name)
-        self._set(schedules=kept, begun={each: when for each, when in self._settings.begun.items()
-                                         if each != name})
+        self._settings.drop_schedule(name)
         self._attempts.forget(name)
         return {'name': name, 'message': 'dropped'}
 
@@ -363,7 +319,7 @@ class Probing:
              closing: bool = False) -> None:
         """`closing`: schedules begin no run."""
         self._history.put_loaded(self._archive.collect())
-        self._compare_next()
+        self._settings.compare_next(self._history)
         if self._run is None and not closing:
             self._start_due(seen, view, options, moving)
         if self._run is not None:
@@ -372,9 +328,10 @@ class Probing:
         self._publish(seen)
 
     def _start_due(self, seen: Observation, view: View, options: Options, moving: bool) -> None:
-        names = due(self._settings.schedules, self._settings.begun, seen.now)
+        settings = self._settings.now
+        names = due(settings.schedules, settings.begun, seen.now)
         for name in self._attempts.next_ones(names, seen.now):
-            words = next(each.words for each in self._settings.schedules if each.name == name)
+            words = next(each.words for each in settings.schedules if each.name == name)
             try:
                 given = self._draft(order_of_words(dict(words), name), seen, view, options, moving)
                 self._begin(given, seen, options)
@@ -385,7 +342,7 @@ class Probing:
                 log.exception('scheduled probe %s', name)
                 self._put_off(name, 'internal error: %r' % error)
             else:
-                self._set(begun={**self._settings.begun, name: seen.now})
+                self._settings.note_begun(name, seen.now)
                 self._attempts.forget(name)
                 return
 
@@ -433,58 +390,17 @@ class Probing:
         self._store.remove(JOURNAL)
         self._note(Event('probe', 'probe %d is %s' % (record.id, state), message))
         if state == DONE:
-            self._compare_with_baseline(record)
-
-    def _compare_with_baseline(self, record: RunRecord) -> None:
-        """If the record of the baseline is loaded; otherwise it is unknown."""
-        base = self._settings.baselines.of(record)
-        known = None if base is None else self._history.get(base)
-        if known is None:
-            return
-        other = differences(known, record)
-        if other:
-            # Not comparable: an earlier regression stays.
-            self._note(Event('probe', 'probe %d cannot be compared with its baseline %d'
-                             % (record.id, known.id), '; '.join(other)))
-        else:
-            self._to_compare.append((known, record))
-
-    def _compare_next(self) -> None:
-        """One comparison after the other, in the thread of the tools: a run on many OSDs takes
-        seconds."""
-        if self._comparing is not None and self._comparing[2].done:
-            base, run, job = self._comparing
-            self._comparing = None
-            try:
-                self._take_comparison(base, run, job.result())
-            except Exception:
-                log.exception('cannot compare probe %d with probe %d', run, base)
-        if self._comparing is None and self._to_compare:
-            known, record = self._to_compare[0]
-            job_or_none = self._tools.submit(partial(regression, known, record))
-            if job_or_none is not None:
-                self._to_compare.popleft()
-                self._comparing = known.id, record.id, job_or_none
-
-    def _take_comparison(self, base: int, run: int, found: Optional[Regression]) -> None:
-        """Unless the baseline or the run was removed meanwhile."""
-        if base not in self._settings.baselines.ids or self._history.get(run) is None:
-            return
-        others = tuple(each for each in self._settings.regressions if each.baseline != base)
-        if found is not None:
-            self._note(Event('probe', 'probe %d is slower than its baseline %d'
-                             % (run, base), found.lines[0]))
-        self._set(regressions=others if found is None else others + (found,))
+            self._settings.compare(record, self._history)
 
     def _drop_outlived(self, options: Options, now: float) -> None:
         retention = self._archive.retention(options.probe_history, options.probe_days)
-        for run in self._history.outlived(retention, self._settings.baselines.ids, now):
+        for run in self._history.outlived(retention, self._settings.now.baselines.ids, now):
             self._history.remove(run)
             self._archive.remove(run)
 
     def checks(self, now: float) -> Dict[str, Any]:
         """For MgrModule.set_health_checks."""
-        found = health_check(self._settings.regressions)
+        found = health_check(self._settings.now.regressions)
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
             found.update(leftover_check(self._run.resources, self._run.text))
         if self._foreign_journal:
@@ -517,10 +433,11 @@ class Probing:
             record = replace(record, state=run.state, started=run.started or 0.0,
                              steps=run.steps, results=run.in_order(), messages=(run.text,))
         self._update_places(seen)
+        settings = self._settings.now
         self.probed = Probed(
             records=tuple(self._history.all()), running=record,
-            schedules=self._settings.schedules, refused=dict(self._attempts.reasons),
-            baselines=self._settings.baselines, regressions=self._settings.regressions,
+            schedules=settings.schedules, refused=dict(self._attempts.reasons),
+            baselines=settings.baselines, regressions=settings.regressions,
             places=self._places, layouts=self._layouts, kept_in=self._archive.place,
             unread=self._archive.unread,
             verdicts=self._verdicts)

@@ -10,7 +10,7 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe import plan
-from perfguard.probe import baseline, controller
+from perfguard.probe import baseline
 from perfguard.probe.baseline import CHECK
 from perfguard.probe.controller import FELT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.schedule import AGAIN_SECONDS
@@ -321,12 +321,14 @@ def test_a_comparison_waits_for_the_thread_of_the_tools(speed: Dict[str, int]) -
 
 def test_a_comparison_that_fails_does_not_prevent_the_next(
         speed: Dict[str, int], monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    compared = baseline.regression
+
     def computed(known: Any, record: Any) -> Any:
         if record.id == 2:
             raise ValueError('odd')
-        return baseline.regression(known, record)
+        return compared(known, record)
 
-    monkeypatch.setattr(controller, 'regression', computed)
+    monkeypatch.setattr(baseline, 'regression', computed)
     driver = ProbeDriver()
     driver.give(RunId('probe baseline set', ran(driver, REPEATED)))
     speed['iops'] = 300
