@@ -371,8 +371,11 @@ def test_no_more_pgs_peer_at_once_than_allowed_though_statistics_are_late() -> N
     assert most == 8
 
 
-def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
-    """A PG of an erasure coded pool that lost an OSD: nothing can pin it, and it moves."""
+def lacking_a_shard() -> Tuple[Machine, str, Set[int]]:
+    """A PG of an erasure coded pool that has lost an OSD: no pin can hold it, and it moves.
+
+    Returns it with the OSDs that hold its other shards.
+    """
     machine = prepared()
     cluster = machine.cluster
     pgid, pg = next((pgid, pg) for pgid, pg in cluster.pg.items() if pool_of(pgid) == 2)
@@ -388,9 +391,24 @@ def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
     machine.to(Phase.PINNED)
     assert pgid in machine.campaign.unpinnable
     machine.ask('start')
+    return machine, pgid, {first, second}
+
+
+def test_osds_that_rebuild_a_missing_shard_count_as_sources() -> None:
+    machine, pgid, holders = lacking_a_shard()
     machine.until(lambda: pgid in machine.campaign.in_flight)
     flight = machine.campaign.in_flight[pgid]
-    assert set(flight.readers) == {first, second} and flight.sources == ()
+    assert set(flight.readers) == holders and flight.sources == ()
+
+
+def test_a_release_whose_way_was_not_known_is_charged_once_it_is() -> None:
+    machine, pgid, holders = lacking_a_shard()
+    now = machine.cluster.now
+    blind = Flight(now, UpmapEntry(), confirmed=now)
+    machine.campaign = replace(machine.campaign, in_flight={pgid: blind})
+    machine.turn()
+    flight = machine.campaign.in_flight[pgid]
+    assert set(flight.readers) == holders and len(flight.targets) == 1 and flight.bytes
 
 
 def test_nothing_is_released_onto_an_osd_that_is_down() -> None:
