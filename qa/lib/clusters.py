@@ -29,6 +29,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Generic, Iterator, List, Opt
                     Set, Tuple, Type, TypeVar)
 
 from qa.cluster import Cluster
+from qa.lib.auditor import MGR_POOLS
 from qa.lib.guard import CALM, FAST_CONF, USUAL_CONF, Guard
 from qa.lib.joins import crush_weights, wait_reported
 
@@ -206,6 +207,8 @@ def _put_back_flags(cluster: Cluster, flags: FrozenSet[str]) -> None:
 def _put_back_pools(cluster: Cluster, pools: Dict[str, str]) -> None:
     for pool in cluster.osd_dump()['pools']:
         name, mode = pool['pool_name'], pool['pg_autoscale_mode']
+        if name.startswith(MGR_POOLS):
+            continue  # the mgr makes it at a time of its own
         if name not in pools:
             cluster.mon('osd pool rm', pool=name, pool2=name, yes_i_really_really_mean_it=True)
         elif mode != pools[name]:

@@ -7,11 +7,11 @@ from typing import Dict, List, Tuple
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import Guard
 from qa.lib.joins import order, wait_reported
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef'),
+              pytest.mark.shares('campaign')]
 
 OPTIONS = {'target': 'balanced', 'max_extra_movement': '10'}
 
@@ -43,9 +43,9 @@ def spread(cluster: Cluster, pool: str) -> int:
     return max(counts) - min(counts)
 
 
-def test_an_expansion_pinned_by_a_script(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, FAST_CONF)
-    guard = Guard(cluster, OPTIONS)
+def test_an_expansion_pinned_by_a_script(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(OPTIONS)
     cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
     cluster.mgr('balancer off')
     wait_reported(guard)
@@ -63,9 +63,9 @@ def test_an_expansion_pinned_by_a_script(release: str, make_cluster: ClusterFact
     assert spread(cluster, 'rep') > 8
     preview = order(guard, 'preview adopt')
     assert preview['campaign'] is None and guard.upmaps().keys() <= upmaps.keys()
-    assert guard.status()['phase'] == 'IDLE'
+    assert guard.phase() == 'IDLE'
     answer = order(guard, 'rebalance adopt', force=True)
-    assert answer['campaign'] == 1 and answer['pgs'] >= 0.8 * len(pinned), answer
+    assert answer['campaign'] == guard.former + 1 and answer['pgs'] >= 0.8 * len(pinned), answer
     done = guard.wait_phase('DONE', timeout=300)
     assert done['trigger'] == 'adopt' and done['released'] > 0 and not done['pinned']
     cluster.wait_clean(60)

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Probes compute the PG of an object, and who leads it, as the mons do."""
 import random
-from typing import Any, Callable, Dict
+from typing import Any, Dict
 
 import pytest
 
 from perfguard.probe.placement import led_by, names_by_osd, pgid_of
 from perfguard.probe.types import NAMESPACE, PREFIX
 from qa.cluster import Cluster
+from qa.lib.guard import Guard
 
-ClusterFactory = Callable[..., Cluster]
-
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
+              pytest.mark.shares('campaign')]
 
 #: Most are no powers of two.
 PG_NUMS = (1, 12, 32, 100)
-OSDS = 6
 
 
-def test_placement(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster(release, osds=OSDS, hosts=3)
+def test_placement(guard: Guard) -> None:
+    cluster = guard.cluster
+    osds = cluster.osds()
     chance = random.Random(1)
     for pg_num in PG_NUMS:
         pool = 'pool%d' % pg_num
@@ -31,9 +31,9 @@ def test_placement(release: str, make_cluster: ClusterFactory) -> None:
             assert found['pgid'] == pgid_of(pool_id, pg_num, namespace, name), (name, namespace)
 
     leads = {pg['pgid']: pg['acting_primary'] for pg in cluster.pgs()}
-    led = led_by(pool_id, PG_NUMS[-1], leads, range(OSDS))
+    led = led_by(pool_id, PG_NUMS[-1], leads, osds)
     names = names_by_osd(PREFIX + '7-4194304-', PG_NUMS[-1], led, 16)
-    for osd in range(OSDS):
+    for osd in osds:
         assert {osd_map(cluster, pool, name, NAMESPACE)['acting_primary']
                 for name in names[osd]} == {osd}
 
