@@ -127,7 +127,7 @@ def crush_tool(cluster: Cluster, *options: str) -> bytes:
     return Path(argv[-1]).read_bytes()
 
 
-@pytest.mark.releases('pacific', 'tentacle')
+@pytest.mark.releases('pacific', 'reef', 'tentacle')
 def test_auto_expand(release: str, guard: Guard) -> None:
     cluster = guard.cluster
     guard.configure({'auto_expand': 'true', 'loop_interval': '10'})
