@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The commands and the adapter to ceph-mgr, with a stub in place of what only ceph-mgr has."""
-import enum
 import errno
 import inspect
 import json
-import sys
 import threading
 import time
 import types
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -18,44 +16,7 @@ from perfguard.rebalance.orders import Order
 from perfguard.requests import Shutdown
 
 from .fakes.driver import Driver
-
-COMMANDS: Dict[str, Tuple[str, Callable[..., Any]]] = {}
-
-
-def _register(permission: str) -> Callable[..., Callable[..., Any]]:
-    def with_prefix(prefix: str, poll: bool = False) -> Callable[..., Any]:
-        def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
-            COMMANDS[prefix] = (permission, handler)
-            return handler
-        return decorate
-    return with_prefix
-
-
-class _Result:
-    """mgr_module.CommandResult: filled by the mgr, waited for by the module."""
-
-    def __init__(self, tag: str) -> None:
-        self.ev = threading.Event()
-        self.r, self.outb, self.outs = 0, '', ''
-
-
-@pytest.fixture(scope='module')
-def stub() -> Iterator[types.ModuleType]:
-    """A mgr_module as before Tentacle, as far as cli, compat and cluster.mgr need it."""
-    module = types.ModuleType('mgr_module')
-    for name, value in {
-            'CLICommand': object, 'CLIReadCommand': _register('r'),
-            'CLIWriteCommand': _register('w'), 'CommandResult': _Result, 'MgrModule': object,
-            'NotifyType': enum.Enum('NotifyType', {'osd_map': 'osd_map'})}.items():
-        setattr(module, name, value)
-    mine = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.mgr')
-    saved = {name: sys.modules.pop(name, None) for name in (*mine, 'mgr_module')}
-    sys.modules['mgr_module'] = module
-    yield module
-    for name, before in saved.items():
-        sys.modules.pop(name, None)
-        if before is not None:
-            sys.modules[name] = before
+from .fakes.mgr_module import COMMANDS, CommandResult
 
 
 class Shell:
@@ -78,7 +39,7 @@ class Shell:
 
 
 @pytest.fixture()
-def shell(stub: types.ModuleType) -> Shell:
+def shell(mgr_stub: types.ModuleType) -> Shell:
     return Shell(Driver())
 
 
@@ -94,7 +55,7 @@ ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback',
 @pytest.mark.parametrize('not_fit, refusals, seconds, accepted', [
     (True, 3, 60.0, True), (True, 3, 0.0, False), (False, 3, 60.0, False)])
 def test_what_the_cluster_is_not_fit_for_is_asked_again(
-        stub: types.ModuleType, not_fit: bool, refusals: int, seconds: float,
+        mgr_stub: types.ModuleType, not_fit: bool, refusals: int, seconds: float,
         accepted: bool) -> None:
     """For a report period: what was refused may rest on an old picture."""
     from perfguard.cli import patiently
@@ -430,7 +391,7 @@ class Mgr:
     def get_module_option_ex(self, module: str, option: str) -> Any:
         return {('balancer', 'active'): True, **self.options}.get((module, option))
 
-    def send_command(self, result: _Result, service: str, target: str, command: str,
+    def send_command(self, result: CommandResult, service: str, target: str, command: str,
                      tag: str) -> None:
         assert (service, target) == ('mon', '')
         parsed = json.loads(command)
@@ -452,7 +413,7 @@ def mgr_cluster(mgr: Mgr, stopping: bool = False) -> Any:
     return cluster(mgr, lambda: stopping)
 
 
-def test_signals(stub: types.ModuleType) -> None:
+def test_signals(mgr_stub: types.ModuleType) -> None:
     from perfguard.cluster.types import OsdMap, Pool
     pool = Pool(1, 'p', False, 3, 2, 0, 18, 18, 18)
     osdmap = OsdMap(1, frozenset(), {1: pool}, {}, {}, {}, {})
@@ -467,12 +428,12 @@ def test_signals(stub: types.ModuleType) -> None:
     assert (signals.misplaced_ratio, signals.pool_bytes) == (0.25, {1: 77})
 
 
-def test_degraded_osds_and_balancer(stub: types.ModuleType) -> None:
+def test_degraded_osds_and_balancer(mgr_stub: types.ModuleType) -> None:
     cluster = mgr_cluster(Mgr())
     assert cluster.degraded_osds() == {3} and cluster.balancer_active() == 'true'
 
 
-def test_degraded_osds_are_read_once_a_report_period(stub: types.ModuleType,
+def test_degraded_osds_are_read_once_a_report_period(mgr_stub: types.ModuleType,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     mgr, now = Mgr(), [100.0]
     monkeypatch.setattr('time.monotonic', lambda: now[0])
@@ -485,7 +446,7 @@ def test_degraded_osds_are_read_once_a_report_period(stub: types.ModuleType,
     assert cluster.degraded_osds() == frozenset()
 
 
-def test_what_the_mons_have_stored(stub: types.ModuleType) -> None:
+def test_what_the_mons_have_stored(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     mgr.answers['config-key get'] = (0, 'value', '')
     cluster = mgr_cluster(mgr)
@@ -497,7 +458,7 @@ def test_what_the_mons_have_stored(stub: types.ModuleType) -> None:
     assert cluster.stored(['b']) == {}, 'nothing is known'
 
 
-def test_stored_options(stub: types.ModuleType) -> None:
+def test_stored_options(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     name = 'mgr/balancer/active'
     mgr.answers['config dump'] = (0, json.dumps([
@@ -510,7 +471,7 @@ def test_stored_options(stub: types.ModuleType) -> None:
         mgr_cluster(mgr).stored_options()
 
 
-def test_config_entries(stub: types.ModuleType) -> None:
+def test_config_entries(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     mgr.answers['config dump'] = (0, json.dumps([
         {'section': 'osd', 'name': 'osd_max_backfills', 'mask': 'class:hdd', 'value': '3',
@@ -523,7 +484,7 @@ def test_config_entries(stub: types.ModuleType) -> None:
     assert mgr_cluster(mgr).config_entries() is None
 
 
-def test_all_commands_are_sent_before_any_answer_is_awaited(stub: types.ModuleType) -> None:
+def test_all_commands_are_sent_before_any_answer_is_awaited(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     mgr.silent = True
     replies = mgr_cluster(mgr, stopping=True).run([{'prefix': 'a'}, {'prefix': 'b'}])
@@ -532,14 +493,14 @@ def test_all_commands_are_sent_before_any_answer_is_awaited(stub: types.ModuleTy
     assert 'no answer' in replies[0].error
 
 
-def test_answers(stub: types.ModuleType) -> None:
+def test_answers(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     mgr.answers['b'] = (-22, '', 'EINVAL')
     replies = mgr_cluster(mgr).run([{'prefix': 'a'}, {'prefix': 'b'}])
     assert [(reply.retval, reply.error) for reply in replies] == [(0, ''), (-22, 'EINVAL')]
 
 
-def test_a_missing_progress_module_does_no_harm(stub: types.ModuleType) -> None:
+def test_a_missing_progress_module_does_no_harm(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     cluster = mgr_cluster(mgr)
     cluster.progress('id', 'text', 0.5)
@@ -548,7 +509,7 @@ def test_a_missing_progress_module_does_no_harm(stub: types.ModuleType) -> None:
                            ('progress', 'complete', 'id')]
 
 
-def test_the_balancer_is_switched_by_its_own_command(stub: types.ModuleType) -> None:
+def test_the_balancer_is_switched_by_its_own_command(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     assert mgr_cluster(mgr).switch_balancer(False).retval == 0
     assert mgr.remotes == [('balancer', '_handle_command', '', {'prefix': 'balancer off'})]
@@ -558,7 +519,7 @@ def test_the_balancer_is_switched_by_its_own_command(stub: types.ModuleType) -> 
     (-22, 'Balancer finishing up....try again', True), (-2, 'plan  not found', False),
     (-22, 'Balancer enabled, disable to execute a plan', False)])
 def test_the_balancer_is_asked_whether_it_finishes_a_plan(
-        retval: int, error: str, busy: bool, stub: types.ModuleType) -> None:
+        retval: int, error: str, busy: bool, mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     mgr.balancer = (retval, '', error)
     assert mgr_cluster(mgr).balancer_busy() is busy
@@ -569,7 +530,7 @@ def test_the_balancer_is_asked_whether_it_finishes_a_plan(
 @pytest.mark.parametrize('command, given', [
     ('expand', {'weight': '1.0'}), ('drain', {'what': ['h3']})])
 def test_previews_change_nothing_and_need_read_access_only(
-        stub: types.ModuleType, command: str, given: Any) -> None:
+        mgr_stub: types.ModuleType, command: str, given: Any) -> None:
     driver = Driver()
     driver.cluster.add_waiting()
     driver.run(3)
@@ -612,7 +573,7 @@ class Handle:
 
 
 @pytest.mark.parametrize('beyond, calls', [(0, {'all'}), (1, {'one'})])
-def test_no_call_maps_so_many_pgs_that_other_modules_wait(stub: types.ModuleType, beyond: int,
+def test_no_call_maps_so_many_pgs_that_other_modules_wait(mgr_stub: types.ModuleType, beyond: int,
                                                           calls: Any) -> None:
     from perfguard.cluster.mgr import MOST_PGS_AT_ONCE, MapView
     handle = Handle(MOST_PGS_AT_ONCE + beyond)
@@ -621,7 +582,7 @@ def test_no_call_maps_so_many_pgs_that_other_modules_wait(stub: types.ModuleType
     assert set(handle.calls) == calls
 
 
-def test_the_options_of_the_balancer(stub: types.ModuleType) -> None:
+def test_the_options_of_the_balancer(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     cluster = mgr_cluster(mgr)
     assert cluster.balancing() == Balancing(5.0, True, frozenset())
@@ -631,7 +592,7 @@ def test_the_options_of_the_balancer(stub: types.ModuleType) -> None:
     assert cluster.balancing().covers(1) is False
 
 
-def test_notify_types_are_those_that_the_release_knows(stub: types.ModuleType) -> None:
+def test_notify_types_are_those_that_the_release_knows(mgr_stub: types.ModuleType) -> None:
     from perfguard.compat import notify_types
     assert [kind.value for kind in notify_types('osd_map', 'not_yet')] == ['osd_map']
 

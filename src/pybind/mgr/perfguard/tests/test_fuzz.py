@@ -19,7 +19,7 @@ from perfguard.web.routes import ROUTES, BadField, Route, arguments
 
 from .fakes.driver import Driver
 from .fakes.probe_cluster import ProbeCluster, fake_children
-from .test_cli import COMMANDS, Shell, stub  # noqa: F401
+from .test_cli import Shell
 
 #: The handlers of cli.py, by the method that the REST API calls.
 HANDLERS = sorted(route.handler for route in ROUTES)
@@ -56,8 +56,7 @@ fuzzed = settings(max_examples=EXAMPLES, derandomize='PERFGUARD_FUZZ' not in os.
 
 
 @pytest.fixture
-def shell(stub: types.ModuleType,  # noqa: F811
-          monkeypatch: pytest.MonkeyPatch) -> Shell:
+def shell(mgr_stub: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> Shell:
     import perfguard.cli
     monkeypatch.setattr(perfguard.cli, 'MOST_PATIENCE_SECONDS', 0.0)
     fake_children(monkeypatch)

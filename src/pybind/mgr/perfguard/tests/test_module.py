@@ -1,42 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The module, its standby and its self-test, with a stub in place of what only ceph-mgr has."""
-import enum
 import importlib
 import json
 import logging
-import sys
 import threading
-import types
 from dataclasses import replace
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 from unittest import mock
 
 import pytest
 
 from perfguard.status import Published
 
-#: Those that import mgr_module.
-SHELL = ('perfguard.cli', 'perfguard.compat', 'perfguard.cluster.osd_commands',
-         'perfguard.cluster.mgr', 'perfguard.cluster.perf_queries', 'perfguard.cluster.sensors',
-         'perfguard.module')
-
-
-def as_it_is(_: str, poll: bool = False) -> Callable[[Any], Any]:
-    return lambda handler: handler
-
-
-@pytest.fixture(scope='module', autouse=True)
-def stub() -> Iterator[None]:
-    module = types.ModuleType('mgr_module')
-    for name, value in {
-            'CLICommand': object, 'CLIReadCommand': as_it_is, 'CLIWriteCommand': as_it_is,
-            'CommandResult': object, 'MgrModule': object, 'MgrStandbyModule': object,
-            'Option': dict, 'NotifyType': enum.Enum('NotifyType', {'osd_map': 'osd_map'})}.items():
-        setattr(module, name, value)
-    with mock.patch.dict(sys.modules, {'mgr_module': module}):
-        for name in SHELL:
-            sys.modules.pop(name, None)
-        yield
+pytestmark = pytest.mark.usefixtures('mgr_stub')
 
 
 class Part:

@@ -1,32 +1,24 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Questions to OSDs that nobody waits for, with a stub in place of ceph-mgr."""
 import json
-import sys
-import threading
 import types
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
 from perfguard.cluster.types import Question
 
+from ..fakes.mgr_module import CommandResult
+
 QUEUE = Question(3, option='osd_op_queue')
 PG = Question(4, pgid='1.2f')
 
 
-class Result:
-    """mgr_module.CommandResult"""
-
-    def __init__(self, tag: str) -> None:
-        self.ev = threading.Event()
-        self.r, self.outb = 0, ''
-
-
 class Mgr:
     def __init__(self) -> None:
-        self.sent: List[Tuple[str, str, Dict[str, Any], Result]] = []
+        self.sent: List[Tuple[str, str, Dict[str, Any], CommandResult]] = []
 
-    def send_command(self, result: Result, service: str, target: str, command: str,
+    def send_command(self, result: CommandResult, service: str, target: str, command: str,
                      tag: str) -> None:
         self.sent.append((service, target, json.loads(command), result))
 
@@ -49,18 +41,8 @@ class Asker:
 
 
 @pytest.fixture
-def asker() -> Iterator[Asker]:
-    module = types.ModuleType('mgr_module')
-    setattr(module, 'CommandResult', Result)
-    setattr(module, 'MgrModule', object)
-    mine = ('mgr_module', 'perfguard.cluster.osd_commands', 'perfguard.cluster.osd_commands')
-    saved = {name: sys.modules.pop(name, None) for name in mine}
-    sys.modules['mgr_module'] = module
-    yield Asker()
-    for name, before in saved.items():
-        sys.modules.pop(name, None)
-        if before is not None:
-            sys.modules[name] = before
+def asker(mgr_stub: types.ModuleType) -> Asker:
+    return Asker()
 
 
 def test_who_is_asked_what(asker: Asker) -> None:

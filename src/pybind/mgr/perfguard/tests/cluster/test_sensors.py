@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is read of the OSDs, with a stub in place of ceph-mgr."""
 import json
-import sys
-import threading
-import types
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -17,40 +14,15 @@ from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, Ops, Osd, Os
                                      Signals)
 
 from ..fakes.cluster import FakeView
+from ..fakes.mgr_module import CommandResult
+
+pytestmark = pytest.mark.usefixtures('mgr_stub')
 
 CLEAN = Signals(PgCounts(total=4, active_clean=4))
 NAN = float('nan')
 LAGGY = Signals(PgCounts(total=4, active_clean=4, laggy=2))
 HISTOGRAM, OPS, STATUS, PINGS = (
     'perf histogram dump', 'dump_ops_in_flight', 'status', 'dump_osd_network')
-
-
-class Result:
-    """mgr_module.CommandResult"""
-
-    def __init__(self, tag: str) -> None:
-        self.ev = threading.Event()
-        self.r, self.outb, self.outs = 0, '', ''
-
-
-@pytest.fixture(scope='module', autouse=True)
-def stub() -> Iterator[None]:
-    """A mgr_module with what the sensors need of it."""
-    module = types.ModuleType('mgr_module')
-    for name in ('CLICommand', 'MgrModule', 'NotifyType'):
-        setattr(module, name, object)
-    for name in ('CLIReadCommand', 'CLIWriteCommand'):
-        setattr(module, name, lambda prefix: lambda handler: handler)
-    setattr(module, 'CommandResult', Result)
-    mine = ['mgr_module', 'perfguard.compat'] + ['perfguard.cluster.' + name for name in (
-        'sensors', 'osd_commands', 'histograms', 'heartbeats', 'perf_queries')]
-    saved = {name: sys.modules.pop(name, None) for name in mine}
-    sys.modules['mgr_module'] = module
-    yield
-    for name, before in saved.items():
-        sys.modules.pop(name, None)
-        if before is not None:
-            sys.modules[name] = before
 
 
 class Mgr:
@@ -74,7 +46,7 @@ class Mgr:
         self.queries: Dict[int, Tuple[str, ...]] = {}
         self.answers: Dict[Tuple[str, ...], Any] = {}
         self.made = 0
-        self.sent: List[Tuple[int, str, Result]] = []
+        self.sent: List[Tuple[int, str, CommandResult]] = []
 
     def get(self, what: str) -> Any:
         self.gets.append(what)
@@ -101,7 +73,7 @@ class Mgr:
     def remove_osd_perf_query(self, query: int) -> None:
         del self.queries[query]
 
-    def send_command(self, result: Result, service: str, target: str, command: str,
+    def send_command(self, result: CommandResult, service: str, target: str, command: str,
                      tag: str) -> None:
         parsed = json.loads(command)
         assert (service, parsed['format']) == ('osd', 'json')

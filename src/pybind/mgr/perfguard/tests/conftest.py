@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A stub in place of what only ceph-mgr has."""
+import sys
+import types
+from typing import Iterator
+
+import pytest
+
+from .fakes import mgr_module
+
+#: Modules that import mgr_module, and those that import one of them.
+IMPORTING = tuple('perfguard.' + name for name in (
+    'cli', 'compat', 'module', 'cluster.heartbeats', 'cluster.histograms', 'cluster.mgr',
+    'cluster.osd_commands', 'cluster.perf_queries', 'cluster.sensors'))
+
+
+@pytest.fixture(scope='module')
+def mgr_stub() -> Iterator[types.ModuleType]:
+    """mgr_module while the tests of one file run; what imports it is imported anew."""
+    saved = {name: sys.modules.pop(name, None) for name in ('mgr_module', *IMPORTING)}
+    sys.modules['mgr_module'] = module = mgr_module.made()
+    yield module
+    for name, before in saved.items():
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
