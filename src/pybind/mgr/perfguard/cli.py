@@ -17,11 +17,9 @@ from .mitigation.types import Revert
 from .probe import tables as probe_tables
 from .probe.plan import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
-from .rebalance.following import followed
 from .rebalance.orders import Order
-from .rebalance.overrides import assignment
-from .rebalance.report import summary
-from .rebalance.requests import Request
+from .rebalance.report import followed, summary
+from .rebalance.requests import Request, assignment
 from .requests import Shutdown
 from .status import Published, with_pins
 from .watch.report import exported_json, history_json

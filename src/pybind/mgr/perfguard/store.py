@@ -6,12 +6,17 @@ carries a checksum and a sequence number, and is kept twice. Each write is a com
 document that fits is one value, a longer one is split into parts. Reading takes the
 newest intact copy; a copy that cannot be read is set aside (`damaged/...`) and reported, never
 raised. A crash between the two writes leaves the older copy, which every caller can continue from.
+JSON that is whole may still have wrong types: `checked` refuses it before a turn fails on it.
 """
+import collections.abc
 import contextlib
+import dataclasses
 import json
+import math
 import time
 import zlib
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import (Any, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple, TypeVar,
+                    Union, get_args, get_origin, get_type_hints)
 
 from .errors import PerfguardError
 
@@ -427,3 +432,47 @@ class Journal:
             self._store.put_key(OWNER, self._token)
         self.failure = 'cannot read the journal back from the mons: perfguard sends no command'
         return False
+
+
+# ---- types of what was read
+
+T = TypeVar('T')
+_HINTS: Dict[type, Dict[str, Any]] = {}
+
+
+def checked(instance: T) -> T:
+    """The instance of a dataclass itself; raises TypeError with the name of a field that is wrong.
+
+    Any finite number passes for an int, a float or a bool: earlier versions wrote one for the
+    other.
+    """
+    kind = type(instance)
+    if kind not in _HINTS:
+        _HINTS[kind] = get_type_hints(kind)
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if not _fits(value, _HINTS[kind][field.name]):
+            raise TypeError('%s of %s: %.80r' % (field.name, kind.__name__, value))
+    return instance
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Union:
+        return any(_fits(value, each) for each in inner)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            return all(_fits(each, inner[0]) for each in value)
+        return len(value) == len(inner) and all(map(_fits, value, inner))
+    if origin is collections.abc.Mapping:
+        return isinstance(value, collections.abc.Mapping) and all(
+            _fits(key, inner[0]) and _fits(each, inner[1]) for key, each in value.items())
+    if hint in (int, float, bool):
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    if isinstance(hint, type) and not isinstance(value, hint):
+        return False
+    if dataclasses.is_dataclass(value):
+        checked(value)
+    return True

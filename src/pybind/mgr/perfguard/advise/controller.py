@@ -11,7 +11,7 @@ from ..cluster.types import Question
 from ..errors import Refused
 from ..observation import Observation
 from ..store import Store
-from . import devices, report, standbys
+from . import devices, report
 from .rules import CODES, findings
 from .types import Advice, AdviseOrder, Facts
 
@@ -95,7 +95,7 @@ class Advising:
         facts = Facts(inventory, seen.signals.health, untrimmed, campaign, shown)
         self.advice = Advice(seen.now, findings(facts, self._muted), self._muted,
                              (NO_CONFIG,) if inventory.config is None else ())
-        self.checks = standbys.checks(inventory.standbys, inventory.version)
+        self.checks = report.standby_checks(inventory.standbys, inventory.version)
         self._read = None
 
     def carry_out(self, order: AdviseOrder, seen: Observation, view: View, campaign: bool,

@@ -6,7 +6,7 @@ from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Op
                     Tuple)
 
 from .. import errors
-from ..advise import standbys
+from ..advise.report import STANDBY_CHECK
 from ..mitigation.types import Rung, StepStage
 from ..probe import resources
 from ..probe.records import CANCELLED, RunRecord
@@ -247,7 +247,7 @@ def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measu
 #: All health checks that perfguard knows.
 CHECKS = (LAGGY, SLOW, CHRONIC, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
           HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', resources.CHECK,
-          errors.CHECK, standbys.CHECK)
+          errors.CHECK, STANDBY_CHECK)
 
 
 class Build(NamedTuple):

@@ -13,10 +13,10 @@ from ..cluster.types import UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from ..store import Store
-from ..stored import checked
+from ..store import checked
 from .copying import Copying, copying_from_json, copying_to_json
-from .eta import BLOCK_SECONDS, progress_from_json, progress_to_json
-from .limits import Limits, limits_from_json, limits_to_json
+from .progress import (BLOCK_SECONDS, Limits, limits_from_json, limits_to_json,
+                       progress_from_json, progress_to_json)
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
 

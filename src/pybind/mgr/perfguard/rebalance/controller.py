@@ -25,12 +25,11 @@ from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback,
 from .executor import execute
 from .holds import mon_options_settled, wanted_mon_options
 from .joining import overdue, wants_outlook
-from .eta import Progress
-from .limits import in_minutes
 from .orders import LastClean, look
-from .overrides import overridden
+from .requests import overridden
 from .phases import judge
 from .pinning import count_again, unpinned_warning
+from .progress import Progress, in_minutes
 from .report import Forecast, campaign_rows
 from .requests import Request, apply, check, problems, refuse_bad_options
 from .stalls import Stalls

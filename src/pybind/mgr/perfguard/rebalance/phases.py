@@ -19,9 +19,9 @@ from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
 from .holds import (NOREBALANCE, foreign_movement_flags, reconcile, settled, waiting_text,
                     wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
-from .limits import Limits, charge, limit_of
 from .moves import Move
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
+from .progress import Limits, charge, limit_of
 from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
                         loose_moves, pin_back, recovering, release_more)
 from .throttle import (caps, limit, out_of_hours, set_copying, set_pace, stopped,

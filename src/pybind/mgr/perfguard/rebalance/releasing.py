@@ -10,11 +10,10 @@ from ..tables import pgs, plural
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from .copying import in_force
-from .eta import advance
 from .holds import epoch_of, peering_text
-from .limits import LONGEST_TURN_SECONDS
 from .moves import SCAN, Move, choose, load_of, move_between, path_osds, window
 from .pinning import is_mixture, may_be_degraded, waits
+from .progress import LONGEST_TURN_SECONDS, advance
 from .stalls import IntervalChange, Stalls, affords, note, spend
 from .throttle import limit
 from .turn import Turn

@@ -8,8 +8,7 @@ from ..cluster.types import OsdSet, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from .copying import Copying
-from .eta import Progress
-from .limits import Limits
+from .progress import Limits, Progress
 from .osd_limits import OsdHold
 from .stalls import Stalls
 

@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What limits the campaign: now, and by the share of its time. Pure."""
-from typing import Dict, List, Optional, Sequence
+"""What limits the campaign: now, by the share of its time, and for one PG. Pure."""
+from dataclasses import dataclass, replace
+from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
+from ..cluster.types import pool_of
 from ..errors import Code, Reason
-from ..rebalance.limits import shares
+from ..rebalance import osd_limits
+from ..rebalance.moves import Move, Obstacle, load_of
+from ..rebalance.phases import stops_of
+from ..rebalance.progress import shares
+from ..rebalance.releasing import concerns, domains, full_osds
+from ..rebalance.stalls import affords
+from ..rebalance.throttle import caps, limit
+from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign
 from .answer import Cause, passed_on
 
@@ -54,3 +63,38 @@ _WORDS = {
     Code.PEERING: 'it waited for PGs to peer',
     Code.BATCH: 'it waited for further PGs to share OSDMap epochs with',
 }
+
+
+# ---- one PG
+
+@dataclass(frozen=True)
+class Gate:
+    """What the release of one PG would meet now: for answers, not for decisions."""
+    #: Stop conditions that concern the PG's OSDs or its pool.
+    stops: Tuple[Reason, ...] = ()
+    #: Caps that it would exceed.
+    obstacles: Tuple[Obstacle, ...] = ()
+    #: Targets that are too full or down.
+    full: FrozenSet[int] = frozenset()
+    down: FrozenSet[int] = frozenset()
+    #: The pool has a release left in its budget of interval stalls.
+    affordable: bool = True
+    #: Why no more PGs may be in flight than now, if the throttle says so.
+    pace: Optional[Reason] = None
+
+
+def gate(turn: Turn, move: Move) -> Gate:
+    """As releasing.release_more would find it in this turn; nothing is decided."""
+    osds, campaign = turn.seen.osdmap.osds, turn.campaign
+    down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
+    load = load_of(campaign.in_flight, turn.seen.crush.host_of, domains(turn))
+    allowed, most = limit(campaign.pace, turn.options), caps(turn.options)
+    throttled = load.pgs >= allowed.caps.pgs < most.pgs
+    return Gate(
+        stops=tuple(stop.reason for stop in (
+            *stops_of(turn), *osd_limits.stops(campaign.pace.osd_holds, turn.now))
+            if concerns(stop, move)),
+        obstacles=tuple(load.obstacles(move, replace(allowed.caps, pgs=most.pgs))),
+        full=frozenset(move.targets) & full_osds(turn) - down, down=down,
+        affordable=affords(campaign.stalls, pool_of(move.pgid)),
+        pace=allowed.reason if throttled else None)

@@ -14,14 +14,14 @@ from ..cluster.types import NO_OSD, PgCounts, Placement
 from ..errors import Reason, Refused
 from ..observation import Observation
 from ..options import Options
-from ..rebalance.gate import gate
 from ..rebalance.moves import Move
 from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
 from . import campaign as limits, osds, pgs
 from .answer import Why, as_json
-from .pg_state import PgAnswers, Reservations, option_of, reservations, state_of
+from .campaign import gate
+from .pgs import PgAnswers, Reservations, option_of, reservations, state_of
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from perfguard.advise.standbys import CHECK, checks, problems
+from perfguard.advise.report import STANDBY_CHECK, standby_checks, standby_problems
 from perfguard.advise.types import AdviseOrder
 from perfguard.cluster.inventory import Inventory, StandbyMgr, standbys
 
@@ -29,13 +29,13 @@ def mgr_map(*modules: Dict[str, Any]) -> Dict[str, Any]:
     (mgr_map(module(None)), ['has version unknown']),
     (mgr_map(module('1.2', False, 'No module named prettytable')), ['prettytable'])])
 def test_what_is_found(given: Dict[str, Any], part: List[str]) -> None:
-    found = problems(standbys(given, 'perfguard'), '1.2')
+    found = standby_problems(standbys(given, 'perfguard'), '1.2')
     assert len(found) == len(part) and all(one in other for one, other in zip(part, found))
 
 
 def test_the_health_check() -> None:
-    assert checks((StandbyMgr('y', '1.2'),), '1.2') == {}
-    check = checks((StandbyMgr('z', None), StandbyMgr('y', '1.1')), '1.2')[CHECK]
+    assert standby_checks((StandbyMgr('y', '1.2'),), '1.2') == {}
+    check = standby_checks((StandbyMgr('z', None), StandbyMgr('y', '1.1')), '1.2')[STANDBY_CHECK]
     assert check['summary'].startswith('2 standby mgrs ') and check['severity'] == 'warning'
     assert [line.split()[0] for line in check['detail'][:2]] == ['mgr.y', 'mgr.z']
 
@@ -46,4 +46,4 @@ def test_the_loop_raises_and_clears_it() -> None:
         driver.cluster.inventory_ = Inventory(standbys=names)
         driver.loop.requests.submit(AdviseOrder('advise'))
         driver.turn()
-        assert (CHECK in driver.loop.published.status['health']) == bool(names)
+        assert (STANDBY_CHECK in driver.loop.published.status['health']) == bool(names)

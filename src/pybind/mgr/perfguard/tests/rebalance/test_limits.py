@@ -7,7 +7,7 @@ import pytest
 
 from perfguard.errors import Code, Reason
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_record
-from perfguard.rebalance.limits import (MOST_CODES, Limits, charge, in_minutes, limit_of, shares)
+from perfguard.rebalance.progress import (MOST_CODES, Limits, charge, in_minutes, limit_of, shares)
 from perfguard.rebalance.moves import Caps, Load, Move
 from perfguard.rebalance.types import Campaign, Phase
 

@@ -7,10 +7,10 @@ import pytest
 
 from perfguard.cluster.types import Osd, Placement, UpmapEntry
 from perfguard.errors import Code, Reason
-from perfguard.rebalance.gate import Gate
+from perfguard.why.campaign import Gate
 from perfguard.rebalance.moves import Move, Obstacle
 from perfguard.rebalance.types import Campaign, Flight, Phase, PinRecord, Sent
-from perfguard.why.pg_state import PgAnswers, Queue, Reservations
+from perfguard.why.pgs import PgAnswers, Queue, Reservations
 from perfguard.why.pgs import PgCase, causes
 
 PGID = '1.a'

@@ -7,8 +7,8 @@ from typing import Callable, Iterator, List, Tuple
 
 import pytest
 
-from perfguard.rebalance.eta import (MOST_BLOCKS, Eta, Progress, advance, progress_from_json,
-                                     progress_to_json, remaining)
+from perfguard.rebalance.progress import (MOST_BLOCKS, Eta, Progress, advance, progress_from_json,
+                                          progress_to_json, remaining)
 
 #: Rates in bytes a second, one for each second.
 Rates = Callable[[random.Random], Iterator[float]]
