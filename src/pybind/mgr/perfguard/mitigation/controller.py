@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The mitigation at work: fed every turn, journalled before it acts, read back, published."""
+"""Runs the mitigation: observes, decides, journals, acts and publishes once per turn."""
 import errno
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
@@ -29,24 +29,24 @@ Json = Dict[str, Any]
 
 #: The document in the store.
 DOCUMENT = 'mitigation'
-#: Seconds between two looks at the configuration database while options are held.
+#: Interval of reading the configuration database while options are borrowed.
 CONFIG_SECONDS = 5.0
-#: Seconds that answers of OSDs and PGs are waited for.
+#: Time to wait for answers of OSDs and PGs.
 PATIENCE_SECONDS = 5.0
-#: PGs of which the states are asked.
+#: Maximum number of PGs whose states are requested.
 ASKED_PGS = 64
-#: Seconds after which an OSD has taken over what the configuration database has.
+#: Time after which OSDs apply a change of the configuration database.
 SETTLE_SECONDS = 10.0
-#: Phases in which a campaign has norebalance set, or is about to.
+#: Phases in which a campaign sets norebalance, or has set it.
 STILL_PHASES = frozenset({Phase.PREPARED, Phase.PINNING, Phase.PINNED, Phase.ABORTING})
 
 
 @dataclass(frozen=True)
 class Mitigated:
-    """What the campaign and commands see of the mitigation."""
+    """The published state of the mitigation."""
     #: Why the campaign must release nothing.
     stops: Tuple[Reason, ...] = ()
-    #: PGs under way that the campaign shall pin back.
+    #: PGs in flight that the campaign must pin back.
     pin_back: FrozenSet[str] = frozenset()
     #: Flags that the mitigation has set.
     own_flags: FrozenSet[str] = frozenset()
@@ -59,7 +59,8 @@ class Mitigated:
 
 
 def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
-    """What the campaign shall see: flags on their way are there already, lest it sets them too."""
+    """The observation for the campaign. It includes flags that the mitigation has set and that the
+    OSDMap does not show yet, so that the campaign does not set them as well."""
     osdmap = replace(seen.osdmap, flags=seen.osdmap.flags | mitigated.own_flags)
     return replace(seen, settings=replace(seen.settings, osdmap=osdmap), stops=mitigated.stops,
                    pin_back=mitigated.pin_back, own_flags=mitigated.own_flags,
@@ -70,18 +71,18 @@ def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:
 class Mitigating:
     """Once every turn of the loop:
 
-    1. Observe: evidence from the watch, and the cluster's settings as they are now.
-    2. Decide: `ladder.decide`, pure. What it needs beside that (configuration database,
-       schedulers, PG states) is looked up, and it is asked again.
-    3. Journal: the new state goes to the store before anything is sent.
-    4. Act: the commands are sent, unless the mons do not have what was journalled.
-    5. Check: some OSDs are asked whether an option is in force; the next turn reads back the rest.
+    1. Observe: evidence from the watch, and the current settings of the cluster.
+    2. Decide: `ladder.decide`, pure. If it needs more data (configuration database, schedulers, PG
+       states), that is read and the decision is repeated.
+    3. Journal: the new state is stored before any command is sent.
+    4. Act: the commands are sent, unless the mons have not stored the journal.
+    5. Check: some OSDs are asked whether options are in force; the next turn reads back the rest.
     6. Publish: why releases stop, borrowed settings, and the listing for commands (`mitigated`).
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
                  kept: Callable[[], bool] = lambda: True) -> None:
-        """`kept`: whether the mons have what was journalled."""
+        """`kept`: whether the mons have stored the journal."""
         self._cluster = cluster
         self._store = store
         self._note = note
@@ -89,24 +90,24 @@ class Mitigating:
         self._state = MitigationState()
         self._saved: Any = None
         self._config_read: Optional[float] = None
-        #: When answers were first waited for, by what they are needed for.
+        #: Since when answers are waited for.
         self._waiting: Dict[Need, float] = {}
-        #: Steps whose options were held against what OSDs show.
+        #: Steps whose options were compared with those in force on OSDs.
         self._checked: Dict[int, None] = {}
         self._unknown_since: Optional[float] = None
         self._hold_since = 0.0
-        #: The OSD that most likely is the cause of laggy PGs.
+        #: The OSD that most likely causes laggy PGs.
         self._suspects: FrozenSet[int] = frozenset()
-        #: PGs are laggy and nobody knows because of which OSD.
+        #: PGs are laggy and no OSD is suspected.
         self._blind = False
-        #: Commands that failed in the last turn, so that each failure is told once.
+        #: Commands that failed in the last turn, so that each failure is reported once.
         self._failures: Tuple[str, ...] = ()
         self.mitigated = Mitigated()
 
-    # ---- for commands: other threads
+    # ---- Commands, in other threads
 
     def check(self, request: Revert) -> None:
-        """Raise Refused if the rung is not held."""
+        """Raises Refused if the rung is not in force."""
         stage = self.mitigated.stages.get(request.rung)
         if stage is None:
             raise Refused(errno.ENOENT, 'mitigation %d does not exist (see "mitigation ls")'
@@ -115,32 +116,32 @@ class Mitigating:
             raise Refused(errno.EINVAL, 'mitigation %d is not in force: it is %s'
                           % (request.rung, stage.value))
 
-    # ---- life
+    # ---- State
 
     def load(self) -> None:
-        """Take up what an earlier mgr left in the store."""
+        """Load the state of an earlier mgr from the store."""
         document = self._store.get(DOCUMENT)
         if document is not None:
             state, lost = state_from_json(document)
-            # How long there has been evidence is not known to this mgr.
+            # This mgr does not know how long there has been evidence.
             self._state = replace(state, bad_since=0.0, clear_since=0.0)
             for text in lost:
-                self._note(Event('store', 'of the mitigation cannot be read: %s' % text))
+                self._note(Event('store', 'cannot read a part of the mitigation: %s' % text))
         self._saved = _gist(self._state)
 
     @property
     def held(self) -> List[Row]:
-        """What is borrowed from the cluster."""
+        """Borrowed settings."""
         return mitigation_rows(self._state)
 
-    # ---- one turn
+    # ---- Turn
 
     def turn(self, now: float, view: View, signals: Signals, watched: Watched,
              campaign: Optional[Campaign], options: Options,
              reverts: Sequence[int] = ()) -> None:
-        """`reverts`: rungs that operators want undone."""
+        """`reverts`: rungs to undo by command."""
         osdmap = view.osdmap
-        # The likeliest alone: further down the list are OSDs that only share PGs with it.
+        # Only the most likely one: the others may only share PGs with it.
         self._suspects = frozenset(watched.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
         self._revert(reverts)
@@ -149,7 +150,7 @@ class Mitigating:
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
                         options.mitigation_affinity)
         if not osdmap.osds:
-            # It shows no setting as it is: none of them was changed by others.
+            # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
             self.mitigated = self._published(now, found, campaign, policy)
             return
@@ -158,7 +159,7 @@ class Mitigating:
         self._waiting = {need: since for need, since in self._waiting.items()
                          if need in decision.needs}
         for _ in Need:
-            # What was looked up may let it need one thing more.
+            # With the new data, the decision may need more.
             if decision.needs:
                 seen = self._look_up(now, seen, view, decision)
                 decision = ladder.decide(self._state, found, seen, policy, now)
@@ -176,8 +177,9 @@ class Mitigating:
             self._state = ladder.revert(self._state, step_id)
 
     def _unknown(self, now: float, signals: Signals, watched: Watched) -> bool:
-        """Right after a failover; PGs whose OSDs are dead will never be known of. A watch that has
-        failed names no slow OSD, which does not mean that there is none."""
+        """Whether the absence of evidence means nothing: after a failover, until all PGs are
+        reported (for a limited time: PGs whose OSDs are dead remain unreported), and while the
+        watch fails, which then reports no slow OSD."""
         if not signals.counts.unreported and not watched.failure:
             self._unknown_since = None
             return False
@@ -218,9 +220,9 @@ class Mitigating:
 
     def _look_up(self, now: float, seen: LadderView, view: View,
                  decision: LadderDecision) -> LadderView:
-        """Read what the decision needs; what has to be asked for is there in a later turn."""
+        """Read the data that the decision needs; answers of OSDs arrive in a later turn."""
         if Need.CONFIG in decision.needs and self._config_read != now:
-            # Once a turn, also where the mons do not answer.
+            # Once per turn, even if the mons do not answer.
             seen = self._with_config(now, seen)
         if Need.SCHEDULERS in decision.needs:
             told = self._asked(now, Need.SCHEDULERS, [
@@ -228,7 +230,7 @@ class Mitigating:
             if told:
                 seen = replace(seen, schedulers=frozenset(told.values()))
         if Need.PG_STATES in decision.needs and self._blind:
-            # Tried again in the next interval; until then the other rungs have their turn.
+            # Repeated in the next interval; until then, the other rungs are considered.
             seen = replace(seen, pg_states={})
         elif Need.PG_STATES in decision.needs:
             told = self._asked(now, Need.PG_STATES, [
@@ -249,7 +251,7 @@ class Mitigating:
         return told
 
     def _save(self, state: MitigationState) -> None:
-        """The intent goes to the store before anything is sent."""
+        """Store the state, before any command is sent."""
         if _gist(state) != self._saved:
             self._store.put(DOCUMENT, state_to_json(state))
             self._saved = _gist(state)
@@ -268,7 +270,7 @@ class Mitigating:
         self._failures = tuple(failures)
 
     def _check(self, now: float, osdmap: OsdMap) -> None:
-        """Hold what was put against what some OSDs show: their own ceph.conf wins over it."""
+        """Compare options with those in force on some OSDs, whose ceph.conf has precedence."""
         for step in self._state.steps:
             names = sorted({setting.name for setting in step.settings})
             if step.rung is not Rung.SLOW or step.stage is not StepStage.HELD or not names \
@@ -289,7 +291,8 @@ class Mitigating:
                             if setting.name == question.option)]
         if not other or other[0] in step.note:
             return
-        note = 'not in force everywhere, as an OSD\'s own ceph.conf wins: ' + ', '.join(other)
+        note = 'not in force on all OSDs, because their ceph.conf has precedence: ' + ', '.join(
+            other)
         self._note(Event(ladder.KIND, '%s: %s' % (step.rung.value, note)))
         self._save(replace(self._state, steps=tuple(
             replace(each, note='; '.join(text for text in (each.note, note) if text))
@@ -315,9 +318,9 @@ class Mitigating:
 
 def _primaries(view: View, pgids: FrozenSet[str],
                suspects: FrozenSet[int]) -> List[Tuple[str, int]]:
-    """Some PGs, each with the OSD that leads it.
+    """Some PGs, each with its primary.
 
-    Not those of an OSD that may hang: pinned back they would have to peer with it.
+    PGs of a suspect are left out: to be pinned back, they would have to peer with it.
     """
     found: List[Tuple[str, int]] = []
     for pgid in sorted(pgids)[:ASKED_PGS]:
@@ -329,5 +332,5 @@ def _primaries(view: View, pgids: FrozenSet[str],
 
 
 def _gist(state: MitigationState) -> MitigationState:
-    """What is worth a write."""
+    """The state without times that are stored only together with other changes."""
     return replace(state, bad_since=0.0, clear_since=0.0, degraded=0.0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The mitigation ladder: one rung at a time up while clients suffer, and down again after.
+"""The mitigation ladder: applies rungs one by one while clients are affected, then undoes them.
 
-`decide` makes one turn of it: pure, from what was observed to what is to be done. A setting goes
-from journalled to seen, and is given back only while it still is what was put: what somebody else
-changed meanwhile is theirs.
+`decide` makes one turn: pure, from observations to actions. A setting is journalled, put, seen in
+the cluster, and finally given back. A setting that was changed outside perfguard meanwhile is left
+alone.
 """
 from dataclasses import replace
 from typing import Any, List, Mapping, Optional, Sequence, Set, Tuple
@@ -20,12 +20,12 @@ from .types import (Evidence, LadderDecision, LadderStep, LadderView, Mitigation
 
 
 def present(setting: Setting, seen: LadderView) -> Tuple[bool, Optional[str]]:
-    """(whether it is known, its value); None: it is not set."""
+    """(whether the value is known, the value); None: not set."""
     if setting.kind is SettingKind.FLAG:
         return True, setting.put if setting.name in seen.flags else None
     if setting.kind is SettingKind.AFFINITY:
         affinity = seen.affinities.get(int(setting.name))
-        # An OSD that is gone has none, and needs none back.
+        # A removed OSD has none, and needs none.
         return True, None if affinity is None else '%g' % affinity
     if seen.config is None:
         return False, None
@@ -35,28 +35,28 @@ def present(setting: Setting, seen: LadderView) -> Tuple[bool, Optional[str]]:
     return True, None
 
 
-#: Evidence must be gone for so many intervals before the first rung is undone.
+#: Intervals without evidence until the first rung is undone.
 CLEAR_INTERVALS = 2
-#: Seconds until a setting that the cluster does not show counts as refused.
+#: Time after which a setting that the cluster does not show counts as refused.
 READBACK_SECONDS = 60.0
-#: Share of the OSDs whose primary affinity may be lowered at the same time, one in any case.
+#: Maximum share of the OSDs with a lowered primary affinity; one OSD is always allowed.
 AFFINITY_SHARE = 0.1
-#: Share of the OSDs that are up that must remain with a primary affinity above 0, whoever lowered
-#: that of the others; and as many at least.
+#: Minimum share and number of OSDs that are up with a primary affinity above 0, including those
+#: that were lowered outside perfguard.
 PRIMARIES_SHARE = 2 / 3
 LEAST_PRIMARIES = 2
-#: Intervals for which an OSD is left alone after its primary affinity was given back: each change
-#: makes its PGs peer.
+#: Intervals for which the primary affinity of an OSD is not lowered again: each change makes its
+#: PGs peer.
 AFFINITY_REST_INTERVALS = 20
 NOREBALANCE = 'norebalance'
 KIND = 'mitigation'
-#: Taken for what the movement of data does to clients.
+#: Rungs against the effects of data movement.
 MOVEMENT_RUNGS = (Rung.NOREBALANCE, Rung.PIN_BACK, Rung.SLOW)
 
 
 def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy: Policy,
            now: float) -> LadderDecision:
-    """One turn. Where the decision's `needs` are met, `decide` may be asked again at once."""
+    """Make one turn. It can be repeated at once after the `needs` of the decision are met."""
     draft = _Draft(state, evidence, seen, policy, now)
     draft.keep_time()
     for step in draft.state.steps:
@@ -72,7 +72,7 @@ def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy:
 
 
 def revert(state: MitigationState, step_id: int) -> MitigationState:
-    """Undo one rung, and leave it alone until the evidence has been gone."""
+    """Undo one rung. It is not applied again until the evidence has cleared."""
     return replace(state, steps=tuple(
         replace(step, stage=StepStage.UNDOING, then=StepStage.REVERTED)
         if step.id == step_id and step.stage in (StepStage.HELD, StepStage.UNDOING) else step
@@ -80,7 +80,7 @@ def revert(state: MitigationState, step_id: int) -> MitigationState:
 
 
 class _Draft:
-    """Collects a LadderDecision."""
+    """A LadderDecision under construction."""
 
     def __init__(self, state: MitigationState, evidence: Evidence, seen: LadderView,
                  policy: Policy, now: float) -> None:
@@ -92,7 +92,7 @@ class _Draft:
 
     @property
     def free(self) -> bool:
-        """No rung was taken or undone in this interval."""
+        """Whether no rung was applied or undone in this interval."""
         return self.now - self.state.stepped >= self.policy.seconds
 
     @property
@@ -101,7 +101,7 @@ class _Draft:
 
     def keep_time(self) -> None:
         state, now = self.state, self.now
-        # A clock that was set back must not hold anything for long.
+        # If the clock was set back, waits must not become longer.
         bad, clear = min(state.bad_since, now), min(state.clear_since, now)
         if self.bad:
             bad, clear = bad or now, 0.0
@@ -141,7 +141,7 @@ class _Draft:
         return step
 
     def limit(self, rung: Rung, why: str, subject: str, limit: str) -> None:
-        """Take note of what is not done, which is no step of the ladder."""
+        """Record a rung that is not applied because of a limit."""
         number = self.state.last_id + 1
         step = LadderStep(number, rung, StepStage.LIMITED, self.now, why, subject, note=limit)
         self.state = replace(self.state, steps=self.state.steps + (step,), last_id=number)
@@ -154,7 +154,7 @@ class _Draft:
         self.state = replace(self.state, stepped=self.now)
 
 
-# ---- what is held, and what is being undone
+# ---- Rungs in force, and rungs that are being undone
 
 def _follow(draft: _Draft, step: LadderStep) -> None:
     if step.stage is StepStage.HELD:
@@ -206,7 +206,7 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
 
 def _undo(draft: _Draft, step: LadderStep) -> None:
     if step.rung is Rung.NOREBALANCE and draft.seen.campaign_still and step.then is None:
-        # Given back now, data would move until the campaign has set the flag for itself.
+        # Data would move until the campaign has set the flag itself.
         draft.put(step, note='kept as long as the campaign also needs it')
         return
     settings: List[Setting] = []
@@ -240,7 +240,7 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
 
 
 def _unwanted(draft: _Draft, step: LadderStep) -> None:
-    """Undo at once what is against the operator's wishes, and what would delay recovery."""
+    """Undo at once what the options exclude, and what would delay recovery."""
     mode = draft.policy.mode
     urgent = step.rung is Rung.SLOW and draft.evidence.degraded > 0
     if step.stage is StepStage.WOULD and (mode != 'observe' or urgent):
@@ -264,10 +264,10 @@ def _begin_undo(draft: _Draft, step: LadderStep, why: str) -> None:
     draft.put(step, stage=StepStage.UNDOING)
 
 
-# ---- down
+# ---- Down
 
 def _down(draft: _Draft) -> None:
-    """Undo the highest rung whose evidence is gone."""
+    """Undo the highest rung whose evidence has cleared."""
     over = [step for step in draft.state.steps if _over(draft, step)]
     for step in over:
         if step.stage not in (StepStage.HELD, StepStage.UNDOING):
@@ -286,10 +286,10 @@ def _over(draft: _Draft, step: LadderStep) -> bool:
     return draft.is_clear()
 
 
-# ---- up
+# ---- Up
 
 def _up(draft: _Draft) -> None:
-    """Take the lowest rung that is not taken, if the evidence has lasted."""
+    """Apply the lowest rung that is not in force, if the evidence has lasted."""
     if draft.policy.mode not in ('observe', 'act'):
         return
     taken = {step.rung for step in draft.state.steps}
@@ -319,7 +319,7 @@ def _take_pin_back(draft: _Draft, why: str) -> bool:
     if draft.seen.pg_states is None:
         draft.needs.add(Need.PG_STATES)
         return False
-    # A degraded PG waits for its copies: it stays on its way.
+    # Degraded PGs need their copies, so they are not pinned back.
     waiting = tuple(sorted(pgid for pgid, state in draft.seen.pg_states.items()
                            if 'backfill_wait' in state and 'degraded' not in state
                            and 'undersized' not in state and pgid in draft.seen.in_flight))
@@ -333,9 +333,9 @@ def _take_pin_back(draft: _Draft, why: str) -> bool:
 def _take_slow(draft: _Draft, why: str) -> bool:
     seen = draft.seen
     if draft.now - draft.state.degraded < draft.policy.seconds:
-        # Degraded PGs have to recover first, whatever clients feel. PGs that this mgr does not know
-        # yet do not count: those whose primary hangs stay unknown, and what clients wait for is
-        # that OSD. Once they are known to be degraded, the rung is undone at once.
+        # Recovery of degraded PGs comes first. Unreported PGs do not count: PGs whose primary hangs
+        # remain unreported, and clients wait for that OSD. Once they are reported as degraded, the
+        # rung is undone at once.
         return False
     if seen.schedulers is None or seen.config is None:
         draft.needs.add(Need.SCHEDULERS if seen.schedulers is None else Need.CONFIG)
@@ -371,8 +371,8 @@ def _take_affinity(draft: _Draft) -> None:
 
 
 def _affinity_limit(draft: _Draft, osd: int) -> str:
-    """Why the primary affinity of a slow OSD must stay as it is; '' where nothing speaks against
-    it. A host is the smallest failure domain: within one, all larger ones are one as well."""
+    """Why the primary affinity of a slow OSD must not be lowered; '': it may. A host is the
+    smallest failure domain, so OSDs of one host are in one failure domain of any type."""
     seen = draft.seen
     lowered = {int(step.subject) for step in draft.state.steps
                if step.rung is Rung.AFFINITY and step.stage is not StepStage.LIMITED}
@@ -402,7 +402,7 @@ def _taken(draft: _Draft, step: LadderStep) -> None:
 
 
 def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
-    """Why the campaign must release nothing: the first rung, which is taken in every mode."""
+    """Why the campaign must release nothing: the first rung, which every mode applies."""
     held = [step for step in state.steps
             if step.stage in (StepStage.HELD, StepStage.UNDOING) and step.rung in MOVEMENT_RUNGS]
     return evidence.trouble + tuple(
@@ -410,14 +410,15 @@ def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
         for step in held)
 
 
-# ---- What speaks for mitigation: what clients suffer from, while data moves
+# ---- Evidence
 
 def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapping[int, str],
              unknown: bool) -> Evidence:
-    """`laggy`: PGs are laggy, or have waited for read leases for long, or did a moment ago.
+    """`laggy`: PGs are or were laggy, or wait for read leases for too long.
 
-    `late`: what takes longer than usual, as in "reads of pool rbd". A slow OSD is evidence against
-    itself alone: it may stay slow for weeks, and a campaign that drains it must not wait for that.
+    `late`: operations that are slower than their baseline ("reads of pool rbd"). A slow OSD is
+    evidence for its primary affinity only: it may be slow for weeks, and a campaign that drains it
+    must not wait for that.
     """
     counts = signals.counts
     trouble: List[Reason] = []

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which options slow recovery, and the values for it.
 
-With the scheduler wpq, the limits and sleeps count. With mclock only its profile does: the OSDs
-force sleeps to 0 and put the limits back, unless osd_mclock_override_recovery_settings is true.
+With the scheduler wpq, limits and sleeps take effect. With mclock, only its profile does: OSDs set
+sleeps to 0 and reset the limits, unless osd_mclock_override_recovery_settings is true.
 
-Sleeps are a matter of the drive: after each recovery operation an OSD sleeps for
-osd_recovery_sleep_hdd, _hybrid (data on a rotating drive, metadata on flash) or _ssd, unless
-osd_recovery_sleep is not 0, which wins over all three (OSDService::get_osd_recovery_sleep). 0.1 s
-keep a rotating drive at ten operations a second, a fraction of what it can do; on flash they would
-stretch minutes of recovery to hours. So no OSD is made to sleep longer than Ceph's default for its
-kind of drive: 0.1, 0.025 and 0 s (src/common/options/osd.yaml.in, Pacific to Tentacle).
+Sleeps depend on the drive: after each recovery operation, an OSD sleeps for osd_recovery_sleep_hdd,
+_hybrid (data on a rotating drive, metadata on flash) or _ssd, unless osd_recovery_sleep is not 0,
+which overrides all three (OSDService::get_osd_recovery_sleep). 0.1 s limit a rotating drive to ten
+operations per second, a fraction of its capacity; on flash they would extend recovery from minutes
+to hours. So no OSD sleeps longer than the default for its type of drive: 0.1, 0.025 and 0 s
+(src/common/options/osd.yaml.in, Pacific to Tentacle).
 """
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Dict, List, Optional, Sequence, Tuple
@@ -21,24 +21,24 @@ from .types import SettingKind, Put, Setting
 
 OVERRIDE = 'osd_mclock_override_recovery_settings'
 BACKFILLS = 'osd_max_backfills'
-#: Not 0, it wins over the options for a kind of drive (..._hdd, ..._ssd).
+#: If not 0, it overrides the options for types of drives (..._hdd, ..._ssd).
 MAX_ACTIVE = 'osd_recovery_max_active'
-#: A backfill or recovery operation at a time, on the OSD as a whole.
+#: One backfill, or one recovery operation, at a time per OSD.
 SLOWEST_LIMIT = '1'
 
 
 @dataclass(frozen=True)
 class RecoveryPlan:
     settings: Tuple[Setting, ...]
-    #: What is left as it is, and why.
+    #: Options that remain unchanged, with the reason.
     remarks: Tuple[str, ...] = ()
 
 
 def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
                   paced: AbstractSet[str] = frozenset()) -> RecoveryPlan:
-    """What to set, given the configuration database and the schedulers that OSDs use.
+    """The options to set, given the configuration database and the schedulers that OSDs use.
 
-    `paced`: options that the campaign holds to slow the copying; they stay its own.
+    `paced`: options that the campaign has borrowed to slow the copying; they are left to it.
     """
     settings: List[Setting] = []
     remarks: List[str] = []
@@ -71,7 +71,7 @@ def slow_recovery(entries: Sequence[ConfigEntry], schedulers: AbstractSet[str],
 
 
 def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
-    """Sleeps that are shorter than usual for the kind of drive; none becomes shorter."""
+    """Sleeps below the default for the type of drive; none becomes shorter."""
     settings: List[Setting] = []
     for name, seconds in SLEEP_SECONDS.items():
         inherited = [entry.value for entry in entries
@@ -84,9 +84,9 @@ def _sleeps(entries: Sequence[ConfigEntry]) -> List[Setting]:
 
 
 def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str]]:
-    """Where an option must be set to reach all OSDs, with what is set there.
+    """The sections where an option must be set to reach all OSDs, with the current values.
 
-    The section osd, and each that wins over it: osd with a mask, and single OSDs.
+    These are the section osd and all that override it: osd with a mask, and single OSDs.
     """
     found: Dict[str, Optional[str]] = {'osd': None}
     for entry in entries:
@@ -96,7 +96,7 @@ def _places(entries: Sequence[ConfigEntry], name: str) -> Dict[str, Optional[str
 
 
 def _is_slow_limit(name: str, value: Optional[str]) -> bool:
-    """0 stands for the default of the drive's kind, or for no backfill at all."""
+    """0 means the default for the type of drive, or no backfill at all."""
     if value is None or value.strip() not in ('0', SLOWEST_LIMIT):
         return False
     return name == BACKFILLS or value.strip() == SLOWEST_LIMIT
@@ -113,9 +113,10 @@ def _option(name: str, who: str, found: Optional[str], put: str) -> Setting:
     return Setting(SettingKind.CONFIG, name, who, found, put)
 
 
-# ---- The mon command that makes a setting have a value
+# ---- Mon commands
 
 def command_of(put: Put) -> Dict[str, Any]:
+    """The mon command that puts or removes a setting."""
     setting, value = put.setting, put.value
     if setting.kind is SettingKind.FLAG:
         return {'prefix': 'osd unset' if value is None else 'osd set', 'key': setting.name}

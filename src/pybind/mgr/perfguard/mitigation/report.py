@@ -11,7 +11,7 @@ Json = Dict[str, Any]
 
 
 def listing(state: MitigationState, mode: str, hold: Sequence[Reason], hold_since: float) -> Json:
-    """`mitigation ls`; `hold`: why releases are held, empty where they are not."""
+    """`mitigation ls`. `hold`: why releases are held; empty if they are not."""
     rungs: List[Json] = []
     for rung in Rung:
         if rung is Rung.HOLD:
@@ -69,7 +69,7 @@ def step_text(texts: Dict[Rung, str], step: LadderStep) -> str:
 
 
 def reasons(state: MitigationState) -> Tuple[Reason, ...]:
-    """What is held."""
+    """Texts on the rungs in force, for `status`."""
     found = []
     for step in state.steps:
         if step.stage is StepStage.HELD:

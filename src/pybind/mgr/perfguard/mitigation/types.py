@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the mitigation knows, remembers and decides: frozen data, JSON in and out."""
+"""Types of the mitigation, and their JSON."""
 import enum
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Tuple
@@ -12,7 +12,7 @@ Json = Dict[str, Any]
 
 
 class Rung(str, enum.Enum):
-    """In the order in which they are taken."""
+    """The mitigations, in the order in which they are applied."""
     HOLD = 'hold releases'
     NOREBALANCE = 'norebalance'
     PIN_BACK = 'pin back'
@@ -21,13 +21,13 @@ class Rung(str, enum.Enum):
 
 
 class StepStage(str, enum.Enum):
-    #: Mode observe: what would be done.
+    #: Mode observe: would be applied in mode act.
     WOULD = 'would'
-    #: Not done, since it would reach beyond one failure domain, or too soon again.
+    #: Not applied, because it would affect a second failure domain, or too soon again.
     LIMITED = 'limited'
     HELD = 'held'
     UNDOING = 'undoing'
-    #: Somebody else changed what was held: it is theirs.
+    #: The setting was changed outside perfguard, which leaves it alone.
     GIVEN_UP = 'given up'
     #: Undone by command.
     REVERTED = 'reverted'
@@ -41,19 +41,19 @@ class SettingKind(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing of the cluster that a rung changes; values as text.
+    """One setting of the cluster that a rung changes; values as text.
 
-    ``who`` is the section (and mask) of an option, as in "osd/class:hdd". ``found`` None: it was
-    not set.
+    ``who`` is the section and mask of an option, for example "osd/class:hdd". ``found`` is None if
+    it was not set.
     """
     kind: SettingKind
     name: str
     who: str
     found: Optional[str]
     put: str
-    #: The cluster showed what was put.
+    #: The cluster has shown the value that was put.
     seen: bool = False
-    #: Given back, or somebody else's: not looked at any more.
+    #: Given back, or changed outside perfguard: not considered anymore.
     done: bool = False
 
     def text(self) -> str:
@@ -66,32 +66,32 @@ class Setting:
 
 @dataclass(frozen=True)
 class LadderStep:
-    """One rung that was taken, or would be."""
+    """One rung that was applied, or would be."""
     id: int
     rung: Rung
     stage: StepStage
     since: float
     why: str
-    #: The OSD that the rung is about ("3"); '' where it is about the cluster.
+    #: The OSD of the rung ("3"); '' for the whole cluster.
     subject: str = ''
     settings: Tuple[Setting, ...] = ()
-    #: PGs that are to be pinned back and still are under way.
+    #: PGs to pin back that are still in flight.
     pgs: Tuple[str, ...] = ()
-    #: What an undone step becomes; None: nothing, it is forgotten.
+    #: Stage of the step once it is undone; None: the step is removed.
     then: Optional[StepStage] = None
-    #: What else there is to say.
+    #: Additional text.
     note: str = ''
 
 
 @dataclass(frozen=True)
 class MitigationState:
-    """What outlives the mgr."""
+    """The state that survives a failover."""
     steps: Tuple[LadderStep, ...] = ()
     last_id: int = 0
-    #: Since when there has been evidence without a gap, or none; 0.0 where it is the other way.
+    #: Since when there has been evidence, or none, without interruption; otherwise 0.0.
     bad_since: float = 0.0
     clear_since: float = 0.0
-    #: When a rung was last taken or undone.
+    #: When a rung was last applied or undone.
     stepped: float = 0.0
     #: When PGs were last seen degraded.
     degraded: float = 0.0
@@ -101,26 +101,26 @@ class MitigationState:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Whether there is anything to mitigate."""
-    #: What clients suffer from.
+    """Evidence for and against mitigation."""
+    #: Conditions that affect clients.
     trouble: Tuple[Reason, ...] = ()
     #: PGs are remapped, backfill or recover.
     moving: bool = False
     #: Of these, some that norebalance could stop.
     rebalancing: bool = False
-    #: PGs that lack copies, whose recovery must not wait.
+    #: Number of degraded PGs, whose recovery must not wait.
     degraded: int = 0
-    #: OSDs that are slower than their peers, with the reason.
+    #: Slow OSDs, with the reason.
     slow_osds: Mapping[int, str] = field(default_factory=dict)
-    #: PGs are not known to this mgr: that nothing is wrong means nothing.
+    #: Not all PGs are reported to this mgr: the absence of evidence means nothing.
     unknown: bool = False
 
 
 @dataclass(frozen=True)
 class LadderView:
-    """What the cluster and the campaign show of what the rungs may change."""
+    """The state of cluster and campaign that the rungs depend on."""
     flags: FrozenSet[str] = frozenset()
-    #: Primary affinity (0 to 1) by OSD that exists.
+    #: Primary affinity (0 to 1) by OSD.
     affinities: Mapping[int, float] = field(default_factory=dict)
     #: Host by OSD that is up.
     hosts: Mapping[int, str] = field(default_factory=dict)
@@ -130,28 +130,28 @@ class LadderView:
     schedulers: Optional[FrozenSet[str]] = None
     #: PGs that the campaign has released and can pin back.
     in_flight: FrozenSet[str] = frozenset()
-    #: States of those; None: not asked yet.
+    #: States of these PGs; None: not asked yet.
     pg_states: Optional[Mapping[str, str]] = None
-    #: The campaign has norebalance as its own; it wants nothing to move.
+    #: The campaign has set norebalance; it needs all PGs to stand still.
     campaign_flag: bool = False
     campaign_still: bool = False
-    #: Options of the OSDs that the campaign holds to slow the copying.
+    #: Options of OSDs that the campaign has borrowed to slow the copying.
     paced: FrozenSet[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The operator's wishes."""
+    """The options of the mitigation."""
     #: off, observe or act.
     mode: str
-    #: Seconds that evidence must last for the next rung.
+    #: Time for which evidence must last until the next rung is applied.
     seconds: float
     #: The primary affinity of slow OSDs may be lowered.
     affinity: bool = False
 
 
 class Need(str, enum.Enum):
-    """What was not read and is needed to decide."""
+    """Data that a decision needs and that was not read."""
     CONFIG = 'config'
     SCHEDULERS = 'schedulers'
     PG_STATES = 'pg states'
@@ -159,7 +159,7 @@ class Need(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Put:
-    """Make a setting have a value; None: not set."""
+    """Set a setting to a value; None: remove it."""
     setting: Setting
     value: Optional[str]
 
@@ -173,7 +173,7 @@ class LadderDecision:
 
 
 def active(state: MitigationState) -> Tuple[LadderStep, ...]:
-    """The steps that have an effect on the cluster, or may have one."""
+    """The steps that affect the cluster, or may."""
     return tuple(step for step in state.steps if step.stage in (StepStage.HELD, StepStage.UNDOING))
 
 
@@ -186,7 +186,7 @@ def own_options(state: MitigationState) -> FrozenSet[str]:
 
 
 def own_flags(state: MitigationState) -> FrozenSet[str]:
-    """Flags that are in the OSDMap, or on their way, because the mitigation set them."""
+    """Flags that the mitigation has set, including those that the OSDMap does not show yet."""
     return frozenset(setting.name for step in state.steps
                      if step.stage in (StepStage.HELD, StepStage.UNDOING)
                      for setting in step.settings
@@ -212,7 +212,7 @@ def _step_to_json(step: LadderStep) -> Json:
 
 
 def state_from_json(raw: Any) -> Tuple[MitigationState, List[str]]:
-    """The state and, in words, what of it cannot be read."""
+    """The state, and texts on the parts that are unreadable."""
     if not isinstance(raw, dict):
         return MitigationState(), ['not a mitigation']
     lost: List[str] = []
@@ -243,7 +243,7 @@ def _step_from_json(raw: Mapping[str, Any]) -> LadderStep:
     if not _is_number(raw['since']):
         raise ValueError('since')
     settings = tuple(_setting_from_json(row) for row in raw['settings'])
-    # Which OSDs a step is about is read as numbers in each turn.
+    # The ids of OSDs must be numbers.
     for name in [each.name for each in settings if each.kind is SettingKind.AFFINITY] + (
             [str(raw['subject'])] if raw['rung'] == Rung.AFFINITY else []):
         int(name)
@@ -261,9 +261,9 @@ def _setting_from_json(row: Any) -> Setting:
 
 @dataclass(frozen=True)
 class Revert:
-    """What an operator asks of the mitigation: to undo a rung."""
+    """An operator's request to undo a rung."""
     rung: int
-    #: Where such requests wait in the store.
+    #: Document of pending requests in the store.
     document: ClassVar[str] = 'reverts'
 
     def to_json(self) -> Json:
@@ -271,7 +271,7 @@ class Revert:
 
     @classmethod
     def from_json(cls, raw: Any) -> 'Revert':
-        """Raises TypeError or ValueError on what is none of ours."""
+        """Raises ValueError if the data is invalid."""
         if not isinstance(raw, dict) or not isinstance(raw.get('id'), int):
             raise ValueError('no request to revert a rung')
         return cls(raw['id'])

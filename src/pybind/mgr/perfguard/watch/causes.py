@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Why an OSD is slow, or a pool: the likely causes, each with what speaks for it.
+"""Likely causes of a slow OSD or pool, each with its evidence.
 
-A cause is named only on evidence of its own; that nothing else was found speaks for the drive
-only where the store is what is slow.
+A cause is reported only if there is evidence for it. The drive is reported if the store is slow
+and no other cause was found.
 """
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from ..tables import plural
 from .laggy import is_slow_ping, usual_ping_ms
 from .osd_window import CHANNELS, COMMITS, REPLICATED, STORE_READS
 
-#: Share of a host's OSDs whose heartbeats are slow where it is the network of the host.
+#: Share of the OSDs of a host with slow heartbeats that indicates the network of the host.
 HOST_PING_SHARE = 2 / 3
-#: Times the operations of its peers from which an OSD's own load may be why it is slow.
+#: Load relative to the peers from which the load may be the cause.
 HOT_LOAD = 1.5
-#: Share of the operations from which a client or a pool is named.
+#: Minimum share of the operations of a client that is reported.
 HEAVY_SHARE = 0.5
-#: Fewer operations say nothing about who sends most.
+#: Minimum number of operations for such shares.
 LEAST_OPS = 50.0
 
 #: Names as in CHANNELS.
@@ -35,31 +35,31 @@ class LikelyCause(NamedTuple):
 
 @dataclass(frozen=True)
 class OsdEvidence:
-    """What is known of a slow OSD. None and empty: not known."""
+    """Evidence on a slow OSD. None and empty: not known."""
     osd: int
-    #: Kind of operation (CHANNELS) -> times as slow as its peers, of all that were compared.
+    #: Kind of operation (CHANNELS) -> slowdown, of all that were compared.
     slowdowns: Mapping[str, float] = field(default_factory=dict)
-    #: From which of them on it counts as slow.
+    #: Slowdown from which an OSD is slow.
     ratio: float = 1.5
     #: Its operations per second / the median of its peers.
     load_ratio: float = 1.0
     host: str = ''
-    #: OSDs of its host, and those of them that are slow as a whole host is.
+    #: OSDs of its host, and the slow ones if the host is slow as a whole.
     host_osds: Tuple[int, ...] = ()
     host_slow: Tuple[int, ...] = ()
     #: PGs that have it in their acting set.
     counts: PgCounts = PgCounts()
-    #: "nearfull", "backfillfull", "full" or nothing.
+    #: "nearfull", "backfillfull", "full" or ''.
     fullness: str = ''
     #: OSD -> heartbeat ping time in ms.
     ping_ms: Mapping[int, float] = field(default_factory=dict)
-    #: Who sends to it, the pools by name.
+    #: Operations by client, and the names of pools.
     clients: Sequence[ClientLoad] = ()
     pool_names: Mapping[int, str] = field(default_factory=dict)
 
 
 def causes(seen: OsdEvidence) -> Tuple[LikelyCause, ...]:
-    """The likely causes, what says most first; none where nothing says anything."""
+    """The likely causes, the most significant first; may be empty."""
     found = [*_host(seen), *_network(seen), *_full(seen), *_work(seen), *_load(seen)]
     return tuple(found or _what_is_slow(seen))
 
@@ -74,7 +74,7 @@ def _host(seen: OsdEvidence) -> List[LikelyCause]:
 
 
 def _network(seen: OsdEvidence) -> List[LikelyCause]:
-    """By the heartbeats that its peers measure."""
+    """From the heartbeats that its peers measure."""
     usual = usual_ping_ms(seen.ping_ms)
     slow = {osd for osd in (seen.osd, *seen.host_osds)
             if is_slow_ping(seen.ping_ms.get(osd, 0.0), usual)}
@@ -97,7 +97,7 @@ def _full(seen: OsdEvidence) -> List[LikelyCause]:
 
 
 def _work(seen: OsdEvidence) -> List[LikelyCause]:
-    """What it does beside client operations."""
+    """Work besides client operations."""
     counts, found = seen.counts, []
     for code, number, text in (
             ('deep_scrub', counts.deep_scrubbing, 'deep scrub of %s'),
@@ -110,7 +110,7 @@ def _work(seen: OsdEvidence) -> List[LikelyCause]:
 
 
 def _load(seen: OsdEvidence) -> List[LikelyCause]:
-    """More operations than its peers have, and who sends them."""
+    """A higher load than that of its peers, and the client or pool that causes it."""
     if seen.load_ratio < HOT_LOAD:
         return []
     text = 'it serves %.1f times the operations of its peers' % seen.load_ratio
@@ -132,7 +132,7 @@ def _load(seen: OsdEvidence) -> List[LikelyCause]:
 
 
 def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
-    """Without evidence of a cause: which part of the OSD it is."""
+    """Without evidence of a cause: the part of the OSD that is slow."""
     slow = {kind: round(slowdown, 2) for kind, slowdown in seen.slowdowns.items()
             if slowdown >= seen.ratio}
     if not slow:
@@ -149,11 +149,11 @@ def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:
     return []
 
 
-# ---- Who sends most
+# ---- Heavy clients
 
 @dataclass(frozen=True)
 class ClientShare:
-    """One client's part of the operations of a pool or an OSD."""
+    """Share of one client in the operations of a pool or an OSD."""
     client: str
     address: str
     share: float
@@ -168,7 +168,7 @@ class ClientShare:
 
 
 def heavy_clients(rows: Iterable[ClientLoad]) -> Tuple[ClientShare, ...]:
-    """The client that sends most of the operations, if one does and there are others."""
+    """The client that sends most of the operations, if there are other clients."""
     ops: Counter[Tuple[str, str]] = Counter()
     for row in rows:
         ops[row.client, row.address] += row.ops

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a page draws: the last hour, reading by reading, newer than what it has already."""
+"""Charts of the page: readings of the last hour that the page does not have yet."""
 import math
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
@@ -9,7 +9,7 @@ from .series import (DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, HistoryP
 
 Json = Dict[str, Any]
 
-#: Pools whose percentiles are worked out: it takes time by pool and OSD.
+#: Maximum number of pools with percentiles: the cost grows with pools and OSDs.
 TAIL_POOLS = 8
 _CLIENTS = ('time', 'seconds', 'read_ms', 'write_ms', 'read_rate', 'write_rate')
 #: In the order of the cluster's history after the clients' columns (state.py).
@@ -20,7 +20,7 @@ POOL_COLUMNS = (*_CLIENTS, *Levels._fields)
 
 
 class Charts:
-    """What the histories, which are sums, cannot hold: percentiles, and PGs under way."""
+    """Series that histories, which contain sums, cannot hold: percentiles and PGs in flight."""
 
     def __init__(self) -> None:
         self._cluster = Series(1 + len(Levels._fields), DETAILED_POINTS)
@@ -28,7 +28,7 @@ class Charts:
 
     def update(self, now: float, seconds: float, percentiles: LatencyPercentiles,
                busiest: Iterable[int], pools: Iterable[int], in_flight: int) -> None:
-        """`busiest`: pools, the busiest first. To be called for each point of the histories."""
+        """Call this for each point of the histories. `busiest`: pools, the busiest first."""
         self._cluster.add(now, seconds, [in_flight, *_numbers(percentiles.levels_of_cluster(now))])
         for pool in set(self._pools) - set(pools):
             del self._pools[pool]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is wrong, in words: health checks, and events when something begins and ends."""
+"""Health checks of the watch, and events when a problem begins and ends."""
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..errors import warning
@@ -15,18 +15,18 @@ LAGGY = 'PERFGUARD_LAGGY_PGS'
 SLOW = 'PERFGUARD_SLOW_OSD'
 CHRONIC = 'PERFGUARD_OSD_CHRONIC'
 LATENCY = 'PERFGUARD_LATENCY'
-#: Suspects and PGs in the text of a health check.
+#: Maximum numbers of suspects and PGs in the text of a health check.
 SUSPECTS_IN_TEXT = 3
 PGS_IN_TEXT = 20
-#: An OSD that is chronically slow is under SLOW as well only after so long without a break: else
+#: A chronically slow OSD is also reported by SLOW only after this time without a break. Otherwise
 #: that check would be raised and cleared with every episode.
 LASTING_SECONDS = 1800.0
-#: Kinds of events that begin and end, which the cluster log tells as well.
+#: Kinds of events by health check; the cluster log contains them as well.
 KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY: 'latency'}
 
 
 def health_checks(watch: WatchState, context: WatchContext) -> Dict[str, Any]:
-    """As MgrModule.set_health_checks takes them."""
+    """For MgrModule.set_health_checks."""
     checks: Dict[str, Any] = {}
     if watch.laggy.raised:
         checks[LAGGY] = warning(_laggy_summary(watch, context), _laggy_detail(watch, context))
@@ -68,7 +68,7 @@ def _laggy_detail(watch: WatchState, context: WatchContext) -> List[str]:
 
 
 def _slow(watch: WatchState, now: float) -> List[OsdVerdict]:
-    """The slow OSDs, but not the episodes of those that are chronically slow."""
+    """The slow OSDs without the episodes of chronically slow OSDs."""
     standing = watch.slow.chronic.standing
     return [verdict for osd, verdict in sorted(watch.slow.verdicts.items())
             if verdict.slow and (osd not in standing or now - verdict.since >= LASTING_SECONDS)]
@@ -114,7 +114,7 @@ def _place(watch: WatchState, osd: int) -> str:
 
 
 def _chronic_summary(watch: WatchState) -> str:
-    """Hosts of which most OSDs are, by name: there it is not the drives."""
+    """Names hosts instead of OSDs if most of their OSDs are chronically slow."""
     standing = watch.slow.chronic.standing.keys() & watch.places.keys()
     whole = whole_hosts(standing, watch.places, watch.places)
     single = standing - {osd for osds in whole.values() for osd in osds}
@@ -145,7 +145,7 @@ def _late_pools(watch: WatchState, context: WatchContext) -> Dict[int, List[str]
 
 
 def _ago(context: WatchContext, since: float) -> str:
-    """Never negative: clocks are set back."""
+    """Never negative, even if the clock was set back."""
     return '%.0f s' % max(0.0, context.now - since)
 
 
@@ -155,30 +155,30 @@ def _late_text(seen: PoolPerformance, kind: str) -> str:
     return '%s take %.1f ms (baseline %.1f ms)' % (kind, now.ms, usual or 0.0)
 
 
-# ---- what begins and ends
+# ---- Events
 
 class _Trouble(NamedTuple):
     check: str
-    #: What it is about, such as "osd.3".
+    #: For example "osd.3".
     subject: str
     since: float
     why: str
-    #: The host of an OSD that is slow like the rest of it: then only the host is told of.
+    #: The host of an OSD if the host is slow as a whole; then only the host is reported.
     host: str = ''
 
 
 class Announcer:
-    """Tells of each trouble when it begins, and when it ends."""
+    """Reports each problem when it begins and when it ends."""
 
     def __init__(self) -> None:
-        #: What was told of when it began, and has not ended.
+        #: Problems whose begin was reported and that have not ended.
         self._told: Dict[Tuple[str, str], _Trouble] = {}
 
     def to_json(self) -> List[List[Any]]:
         return [[each.check, each.subject, each.since] for each in self._told.values()]
 
     def load(self, rows: Any) -> None:
-        """Take up what an earlier mgr has told of: the rows of `to_json`."""
+        """Load what an earlier mgr has reported: the rows of `to_json`."""
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, list) and len(row) == 3 and row[0] in KINDS \
                     and isinstance(row[1], str) and isinstance(row[2], (int, float)):
@@ -187,8 +187,8 @@ class Announcer:
     def events(self, watch: WatchState, context: WatchContext) -> List[Event]:
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
         now = {(each.check, each.subject): each for each in _troubles(watch, names, context.now)}
-        # As long as one of its OSDs is slow, a host that was told of is not told of again, nor
-        # are its OSDs: they come and go one by one.
+        # Neither a reported host nor its OSDs are reported again while one of its OSDs is slow:
+        # its OSDs become slow and recover one by one.
         hosts = {(SLOW, 'host ' + place.host) for osd, place in watch.places.items()
                  if (SLOW, 'osd.%d' % osd) in now}
         of_told = {(SLOW, 'osd.%d' % osd) for osd, place in watch.places.items()

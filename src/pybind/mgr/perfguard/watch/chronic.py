@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSDs that are slow for a share of the time, again and again.
+"""OSDs that are slow for a share of the time, in repeated episodes.
 
-The median of a minute (slow_osds.py) passes over spikes of seconds, and forgets between them. This
-view counts: the seconds in which an OSD was several times as slow as its peers would be at its
-load, out of those in which there were operations to judge by. Only the latter pass here, so that
-a night without load neither hides a slow drive nor heals it. The counts fade with the memory (the
-option slow_osd_memory); the times below are those of its default, MEMORY_SECONDS, and shrink and
-grow with it.
+The median of a minute (slow_osds.py) ignores spikes of seconds and has no memory. This file counts
+the seconds in which an OSD was several times as slow as its peers at its load, as a share of the
+seconds with enough operations for a comparison. Time without operations does not count, so that a
+night without load neither hides nor clears a slow drive. The counts decay with a time constant (the
+option slow_osd_memory). The times below apply to its default, MEMORY_SECONDS, and scale with it.
 
-The constants were chosen on the traces of qa/bench (bench_slow_osd --chronic): drives that are slow
-3 to 20 % of the time are found, and none of the healthy ones with heavy tails and compactions.
+The constants were chosen with the traces of qa/bench (bench_slow_osd --chronic): all drives that
+are slow for 3 to 20 % of the time are found, and no healthy drive with a heavy tail or compactions.
 """
 import math
 import time
@@ -21,64 +20,63 @@ from .osd_window import BLOCK_OPS, CHANNELS, OsdWindow, flows_of
 from .peers import BEYOND_SLOPE, MIN_PEERS, OP_VARIANCE, median
 from .types import Chronic, OsdPlace, OsdSample
 
-#: Times as slow as its peers from which an interval is slow.
+#: Slowdown from which an interval is slow.
 RATIO = 2.5
-#: And standard deviations of a mean of so few operations: those of 8 vary by half.
+#: Standard deviations of the mean of an interval; means of 8 operations vary by half.
 NOISE_DEVIATIONS = 3.0
 #: Time constant of the counts, in seconds with operations.
 MEMORY_SECONDS = 12 * 3600.0
-#: Slow seconds within that memory from which an OSD is chronically slow, 2.5 % of it. The share of
-#: what was seen counts as well, and that of the peers: compactions are everybody's.
+#: Minimum of slow seconds of a chronically slow OSD (2.5 % of the memory), minimum share of slow
+#: seconds, and minimum ratio to the median share of the peers, which all have compactions.
 LEAST_SLOW_SECONDS = 1080.0
 LEAST_SHARE = 0.025
 PEERS_SHARES = 3.0
-#: Slow once is not "again and again"; as many episodes in a row.
+#: Minimum number of episodes.
 LEAST_EPISODES = 3
-#: An episode is at least so long, whatever the memory, and over after so long without a slow
-#: interval.
+#: Minimum length of an episode, for any memory, and time without a slow interval that ends it.
 EPISODE_SECONDS = 10.0
 GAP_SECONDS = 60.0
-#: Well again: so long since the last episode, so much of it with operations to judge by.
+#: Cleared after this time since the last episode, with operations for at least the latter time.
 CLEAR_SECONDS = 86400.0
 CLEAR_EVIDENCE_SECONDS = 6 * 3600.0
-#: Nothing to judge by for so long: what was known is of no use any more.
+#: Time without operations after which an OSD is forgotten.
 FORGET_SECONDS = 14 * 86400.0
-#: Peers need so much evidence until their share says what is usual.
+#: Minimum evidence of peers whose share counts.
 PEERS_SECONDS = 1800.0
-#: Part of the OSDs of a class that are slow in the same interval, or chronically, beyond which it
-#: is no fault of theirs.
+#: Maximum share of the OSDs of a class that are slow in the same interval, or chronically. If more
+#: are, the cause is not the OSDs.
 CROWD_PART = 1 / 4
-#: Seconds between two judgements, and of an interval at most; the former do not get longer.
+#: Seconds between two judgements (with a shorter memory, less), and maximum of an interval.
 JUDGE_SECONDS = 60.0
 LONGEST_SECONDS = 120.0
-#: OSDs that a new mgr is told of at most.
+#: Maximum number of OSDs that are stored.
 KEPT = 200
 
 
 @dataclass
 class _Count:
-    """What is remembered of one OSD; times in seconds since the epoch."""
-    #: Seconds with operations, and slow ones; both fade.
+    """Counts of one OSD; points in time are seconds since the epoch."""
+    #: Seconds with operations, and slow seconds; both decay.
     evidence: float = 0.0
     slow: float = 0.0
-    #: Seconds since the last episode with operations to judge by.
+    #: Seconds with operations since the last episode.
     quiet: float = 0.0
     #: Slow seconds of the episode, 0 between episodes, and seconds since the last of them.
     episode: float = 0.0
     gap: float = 0.0
-    #: Begin of the first episode, end of the last one, and last time with operations.
+    #: Begin of the first episode, end of the last episode, and last time with operations.
     since: float = 0.0
     last: float = 0.0
     seen: float = 0.0
-    #: Since then, of which nothing fades: episodes, seconds with operations, slow seconds, and
-    #: the sum of the logarithms of the slowdown in these.
+    #: Since the first episode, without decay: episodes, seconds with operations, slow seconds, and
+    #: the integral of the logarithm of the slowdown over the latter.
     episodes: int = 0
     seconds: float = 0.0
     slow_seconds: float = 0.0
     logs: float = 0.0
     #: Kind of operation of the last slow interval.
     channel: int = 0
-    #: When it was called slow; 0.0: it is not.
+    #: When it was raised; 0.0: it is not.
     raised: float = 0.0
 
     @property
@@ -86,7 +84,7 @@ class _Count:
         return self.slow / self.evidence if self.evidence else 0.0
 
     def take(self, now: float, seconds: float, found: Optional[PeerFinding], scale: float) -> None:
-        """An interval with operations; `found`: in what it was slow."""
+        """Count an interval with operations. `found`: the slow operations; None: not slow."""
         keep = math.exp(-seconds / (scale * MEMORY_SECONDS))
         self.evidence = self.evidence * keep + seconds
         self.slow *= keep
@@ -119,7 +117,7 @@ class _Count:
         self.episode = self.gap = 0.0
 
     def settle(self, now: float, scale: float) -> None:
-        """Clear what is over."""
+        """Clear the OSD if it is healthy again or has had no operations for long."""
         well = (now - self.last >= scale * CLEAR_SECONDS
                 and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
         if (self.episodes and well) or now - self.seen >= scale * FORGET_SECONDS:
@@ -147,7 +145,7 @@ def percent(share: float) -> str:
 
 
 class ChronicOsds:
-    """Counts what update() is given; nothing else has an effect."""
+    """Counts slow time by OSD. Pure: update() is given everything that has an effect."""
 
     def __init__(self) -> None:
         self._counts: Dict[int, _Count] = {}
@@ -163,15 +161,15 @@ class ChronicOsds:
         return self._standing
 
     def shares(self) -> Dict[int, float]:
-        """Share of the time (0 to 1) that each OSD was slow, as far as it is remembered."""
+        """Share of the time (0 to 1) in which each OSD was slow, within the memory."""
         return {osd: count.share for osd, count in self._counts.items()
                 if count.evidence >= self._scale * PEERS_SECONDS}
 
     def update(self, now: float, samples: Sequence[OsdSample], findings: Findings,
                windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
                busy: Collection[int], memory_seconds: float = MEMORY_SECONDS) -> None:
-        """`findings`: every OSD's comparisons with its peers at its load; `busy`: those with other
-        work than clients', of which nothing is counted."""
+        """`findings`: comparisons of each OSD with its peers. `busy`: OSDs with work besides client
+        operations, which are not counted."""
         self._scale = memory_seconds / MEMORY_SECONDS
         if now < self._now:
             self._turn_back(now)
@@ -211,7 +209,7 @@ class ChronicOsds:
                           if count.raised}
 
     def _stands_out(self, osd: int, places: Mapping[int, OsdPlace]) -> bool:
-        """Its peers are slow for a much smaller share of the time."""
+        """Whether its peers are slow for a much smaller share of the time."""
         kind = _class(places[osd])
         shares = sorted(count.share for other, count in self._counts.items()
                         if other != osd and count.evidence >= self._scale * PEERS_SECONDS
@@ -220,14 +218,14 @@ class ChronicOsds:
                 and self._counts[osd].share >= PEERS_SHARES * median(shares))
 
     def to_json(self) -> Dict[str, Any]:
-        """What a new mgr must know: who is slow, and who may soon be."""
+        """The state that survives a failover: OSDs that are raised, or may soon be."""
         kept = [(bool(count.raised), count.slow, osd) for osd, count in self._counts.items()
                 if count.raised or count.slow >= self._scale * LEAST_SLOW_SECONDS / 4]
         return {str(osd): {key: round(value, 3) for key, value in asdict(self._counts[osd]).items()}
                 for _, _, osd in sorted(kept, reverse=True)[:KEPT]}
 
     def from_json(self, value: Any, now: float) -> None:
-        """Take up what to_json() gave; nonsense is passed over."""
+        """Load the output of to_json(); invalid entries are skipped."""
         for key, row in value.items() if isinstance(value, dict) else ():
             count = _read(row, now) if key.isdecimal() and len(key) < 10 else None
             if count is not None:
@@ -248,15 +246,14 @@ def _read(row: Any, now: float) -> Optional[_Count]:
     for name in ('since', 'last', 'seen', 'raised'):
         setattr(count, name, min(getattr(count, name), now))
     count.channel = min(count.channel, len(CHANNELS) - 1)
-    # An average is no sum of logarithms that math.exp could not take.
+    # So that math.exp does not overflow.
     count.logs = min(count.logs, 20.0 * count.slow_seconds)
     return count
 
 
 def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mapping[int, OsdWindow],
                busy: Collection[int]) -> Dict[int, Tuple[float, List[PeerFinding]]]:
-    """Seconds of each OSD's interval, and in what it was slow; of those with enough operations of
-    some kind for a mean that says something."""
+    """Length of the interval and slow operations, by OSD with enough operations of some kind."""
     found: Dict[int, Tuple[float, List[PeerFinding]]] = {}
     for sample in samples:
         osd, flows = sample.osd, flows_of(sample)
@@ -273,19 +270,19 @@ def _intervals(samples: Iterable[OsdSample], findings: Findings, windows: Mappin
 
 
 def _worst(over: Findings) -> Dict[int, PeerFinding]:
-    """In what each OSD is slowest, but not those that only wait for another one."""
+    """The slowest operations of each OSD that does not only wait for another one."""
     return {osd: max(found, key=lambda each: each.score)
             for osd, found in without_waiting_primaries(over, RATIO).items() if found}
 
 
 def _instant(finding: PeerFinding, ms: float, rate: float, seconds: float,
              window: OsdWindow) -> List[PeerFinding]:
-    """A finding as of one interval, with the load of it and the noise of so few operations, if
-    it is slow."""
+    """The finding of one interval, if it is slow, allowing for its load and for the noise of few
+    operations."""
     burst = max(1.0, rate / max(window.rate(finding.channel), 1e-9)) ** BEYOND_SLOPE
     sigma = math.sqrt(OP_VARIANCE / (rate * seconds))
     noise = math.exp(NOISE_DEVIATIONS * sigma) / RATIO
-    # Whether it stands out is in the allowance already.
+    # The allowance contains the significance.
     comparison = finding.comparison._replace(ms=ms, recent_ms=ms, deviations=math.inf)
     found = finding._replace(comparison=comparison,
                              allowance=max(finding.allowance * burst, noise))
@@ -301,7 +298,7 @@ def _class(place: OsdPlace) -> Class:
 
 def _crowd(slow: Collection[int], known: Collection[int],
            places: Mapping[int, OsdPlace]) -> Set[int]:
-    """Those of the slow who are so many in their class that it is no fault of theirs."""
+    """The slow OSDs of classes with so many of them that the cause is not the OSDs."""
     members: Dict[Class, int] = {}
     for osd in known:
         if osd in places:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The watch at work: fed from the cluster every stats period, kept in the store, published."""
+"""Runs the watch: reads the cluster every stats period, stores and publishes the results."""
 import logging
 import threading
 from dataclasses import dataclass, field
@@ -20,37 +20,37 @@ log = logging.getLogger(__name__)
 
 Json = Dict[str, Any]
 
-#: Documents in the store: what is raised, and a baseline for each pool.
+#: Documents in the store: raised alarms, and the baseline of each pool.
 DOCUMENT = 'watch'
 BASELINES = 'baseline/'
-#: What is counted of OSDs that are slow for a share of the time, written so often at most: it grows
-#: all the time, and a new mgr misses little of it.
+#: The counts of chronically slow OSDs. They change all the time, so they are written at this
+#: interval; a new mgr misses little.
 CHRONIC = 'chronic'
 CHRONIC_SECONDS = 900.0
-#: Pools whose history one answer tells at most.
+#: Maximum number of pools in one reply.
 DRAWN_POOLS = 4
-#: Readings may come so much before a period is over: the loop is not on the dot.
+#: Share of the stats period after which the next reading may be taken.
 EARLY = 0.9
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What commands see of the watch."""
+    """The published state of the watch."""
     signals: Json = field(default_factory=dict)
     pools: Tuple[Json, ...] = ()
     osds: Tuple[Json, ...] = ()
     laggy: Json = field(default_factory=lambda: {
         'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [], 'suspects': []})
     checks: Mapping[str, Any] = field(default_factory=dict)
-    #: Why there is nothing to see.
+    #: Why the last turn failed; '': it did not.
     failure: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
-    #: For the mitigation: PERFGUARD_LAGGY_PGS is raised; what takes longer than usual, as in
-    #: "reads of pool rbd"; slow OSDs, with the reason.
+    #: For the mitigation: whether PERFGUARD_LAGGY_PGS is raised; operations that are slower than
+    #: their baseline ("reads of pool rbd"); slow OSDs, with the reason.
     laggy_raised: bool = False
     late: Tuple[str, ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
-    #: OSDs that may be the cause of laggy PGs, the likeliest first.
+    #: Suspected causes of laggy PGs, the most likely first.
     suspects: Tuple[int, ...] = ()
     #: Host by OSD.
     hosts: Mapping[int, str] = field(default_factory=dict)
@@ -60,13 +60,13 @@ class Watching:
     """Once every stats period:
 
     1. Read: counters, client operations, PG counts and answers of OSDs (`Cluster.readings`).
-    2. Judge: WatchState takes the readings in; pure.
-    3. Report: events for what begins and ends, health checks, rows for commands (`watched`), and
-       what the throttle goes by (`clients`).
-    4. Store: what is raised, one grown baseline, and every 15 minutes the counts of OSDs that are
-       slow again and again.
+    2. Judge: WatchState processes the readings; pure.
+    3. Report: events, health checks, rows for commands (`watched`), and client latency for the
+       throttle (`clients`).
+    4. Store: raised alarms, one changed baseline, and every 15 minutes the counts of chronically
+       slow OSDs.
 
-    A reading that fails ends the turn with step 3 left out; a campaign goes on without it.
+    If a reading fails, step 3 is skipped; a campaign continues without it.
     """
 
     def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None]) -> None:
@@ -76,7 +76,7 @@ class Watching:
         self._watch = WatchState(threading.Lock())
         self._announcer = checks.Announcer()
         self._saved: Any = None
-        #: Who was chronically slow when that was written, and when it was.
+        #: Chronically slow OSDs when CHRONIC was written, and when that was.
         self._chronic: Tuple[Set[int], float] = (set(), 0.0)
         self._updated: Optional[float] = None
         #: Pools with a baseline in the store.
@@ -84,11 +84,11 @@ class Watching:
         #: Why the last turn failed.
         self._failure = ''
         self.watched = Watched()
-        #: What the throttle goes by.
+        #: Client latency for the throttle.
         self.clients = Clients()
 
     def load(self, options: Options, now: float) -> None:
-        """Take up what an earlier mgr left in the store."""
+        """Load the state of an earlier mgr from the store."""
         for name in self._store.names(BASELINES):
             pool_id = name[len(BASELINES):]
             if pool_id.isdigit():
@@ -107,15 +107,14 @@ class Watching:
 
     @property
     def osd_counts(self) -> Mapping[int, PgCounts]:
-        """PGs by the OSDs of their acting sets, as of the last reading."""
+        """PGs by the OSDs of their acting sets, from the last reading."""
         return self._watch.osd_counts
 
     def turn(self, now: float, view: View, signals: Signals, options: Options,
              in_flight: int, probing: bool) -> None:
-        """Read and conclude, if a stats period has passed since the last time.
+        """Run one turn, if a stats period has passed since the last one.
 
-        `in_flight`: PGs that a campaign moves; `probing`: what clients feel now is not what is
-        usual.
+        `in_flight`: number of PGs that a campaign moves. `probing`: a probe affects client latency.
         """
         period = self._cluster.stats_period()
         if self._updated is not None and 0.0 <= now - self._updated < EARLY * period:
@@ -135,7 +134,7 @@ class Watching:
                                    self._watch.norms.norms())
             self._failure = ''
         except Exception as error:
-            # Whatever an OSD reports: a campaign under way has to go on.
+            # Invalid reports of an OSD must not stop a campaign.
             if repr(error) != self._failure:
                 self._failure = repr(error)
                 log.exception('the watch failed to process the readings')
@@ -151,11 +150,11 @@ class Watching:
         if _gist(document) != self._saved:
             self._store.put(DOCUMENT, document)
             self._saved = _gist(document)
-        # Not by an OSDMap of a cluster without any: it could be the first, empty one.
+        # An OSDMap without pools may be the initial, empty one.
         for pool_id in self._stored - pools if pools else ():
             self._store.remove(BASELINES + str(pool_id))
             self._stored.discard(pool_id)
-        # One in a turn: a write takes the mon some milliseconds.
+        # One per turn: a write takes the mon some milliseconds.
         grown = self._watch.pools.take_unsaved()
         if grown is not None:
             self._store.put(BASELINES + str(grown[0]), grown[1])
@@ -172,7 +171,7 @@ class Watching:
             self._store.put(CHRONIC, document)
 
     def history(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
-        """For commands: points of "cluster", "osd.N" or a pool; None: there is no such thing."""
+        """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
         return self._watch.history_of(what, self.watched.pool_ids, condensed, last)
 
     def drawn(self, since: float, pools: Sequence[int], now: float) -> Json:
@@ -214,7 +213,7 @@ def _pool_clients(watch: WatchState, context: WatchContext,
 
 
 def _gist(document: Any) -> Any:
-    """What is worth a write: which OSDs are slow, but not for how long the text says they are."""
+    """The document without texts, which change with every turn."""
     if isinstance(document, dict) and isinstance(document.get('slow'), dict):
         return {**document, 'slow': sorted(document['slow'])}
     return document

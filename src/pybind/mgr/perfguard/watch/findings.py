@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How each OSD compares with its peers now; slow_osds.py and chronic.py add the time."""
+"""Compares each OSD with its peers at this moment.
+
+slow_osds.py and chronic.py decide how long a finding must last.
+"""
 import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -10,15 +13,15 @@ from .peers import (BEYOND_SLOPE, CAPACITY, MIN_PEERS, MIN_SPREAD, SLOPE_MEMBERS
                     queue_allowance)
 from .types import OsdPlace
 
-#: Time constant of what is usual, and time until something is.
+#: Time constant of a baseline, and time until it is known.
 USUAL_SECONDS = 3600.0
 LEARN_SECONDS = 300.0
-#: Deviations beyond which a value teaches no more than at them.
+#: Standard deviations at which values that a baseline learns are clipped.
 CLIP = 2.0
 
 
 class ScoreBaseline:
-    """Mean and variance of the logarithm of a score, exponentially weighted."""
+    """Exponentially weighted mean and variance of the logarithm of a score."""
     __slots__ = ('mean', 'variance', 'seconds')
 
     def __init__(self) -> None:
@@ -35,7 +38,7 @@ class ScoreBaseline:
 
     def learn(self, value: float, passed: float) -> None:
         self.seconds += passed
-        # The plain average until there is enough to forget.
+        # Until then, the arithmetic mean.
         rate = passed / min(self.seconds, USUAL_SECONDS) if passed else 0.0
         off = value - self.mean
         if self.known:
@@ -45,39 +48,39 @@ class ScoreBaseline:
         self.variance += rate * (off * off - self.variance)
 
 
-#: Milliseconds by which a slow OSD must exceed what is expected.
+#: Minimum excess of a slow OSD over the expected latency.
 MIN_EXCESS_MS = 0.2
-#: The same of flash, by device class. Slow drives of 0.065 ms peers would otherwise have to be four
-#: times as slow; 0.05 ms found nearly all of those in labelled recordings, and no healthy drive.
+#: The same for flash. With 0.2 ms, a slow drive among peers of 0.065 ms would have to be four
+#: times as slow; 0.05 ms finds nearly all slow drives of labelled recordings, and no healthy one.
 FLASH_EXCESS_MS = 0.05
 FLASH_CLASSES = frozenset({'ssd', 'nvme'})
-#: Standard deviations, of which a day of 60 OSDs has some 350,000 independent ones.
+#: Standard deviations of a finding; a day of 60 OSDs has about 350,000 independent samples.
 MIN_DEVIATIONS = 5.0
-#: And fewer of these are no slowness that has not ended: its peers differ as much.
+#: Standard deviations below which slowness has ended.
 CLEAR_DEVIATIONS = 2.0
-#: How much slower an OSD may be that backfills or deep scrubs than others that do the same, not
-#: all as much; and the load that this adds where it must be compared with others.
+#: How much slower an OSD that backfills or deep scrubs may be than others that do the same; and
+#: the load that this work adds if it is compared with OSDs without it.
 ALIKE_ALLOWANCE = 2.0
 BUSY_LOAD = 1.75
 BUSY_ALLOWANCE = BUSY_LOAD ** BEYOND_SLOPE
-#: How much slower an OSD may be of a model that its group are not.
+#: How much slower an OSD of a minority model may be than its group.
 MINORITY_ALLOWANCE = 2.0
-#: In place of a kind of work: the whole group.
+#: The whole group, instead of a kind of work.
 EVERYONE = '*'
 #: An OSD with a score up to this is not slow, whatever the allowance.
 LEAST_SCORE = 1.1
-#: Times as slow as expected from which no more time is needed than the window's. The less slow, the
-#: longer: evidence adds up by its logarithm (Page's CUSUM, 1954).
+#: Slowdown from which a finding needs no more time than the window. Smaller slowdowns need more:
+#: evidence adds up by its logarithm (Page's CUSUM, 1954).
 SURE = 10.0
 
 
 class PeerFinding(NamedTuple):
-    """One kind of operation of one OSD against its peers."""
+    """Comparison of one kind of operation of one OSD with its peers."""
     channel: int
     comparison: PeerComparison
-    #: Factor on the ratio from which this OSD is slow.
+    #: Factor on the ratio from which this OSD counts as slow.
     allowance: float
-    #: Milliseconds over the expected ones that matter.
+    #: Excess over the expected latency that matters.
     least_ms: float = MIN_EXCESS_MS
 
     @property
@@ -85,8 +88,8 @@ class PeerFinding(NamedTuple):
         return self.comparison.score
 
     def over(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
-        """Whether it is slow, if it lasts: it stands out of its peers, or of what is usual for it
-        among them."""
+        """Whether the OSD is slow, provided that it lasts: it deviates from its peers, or from its
+        own baseline against them."""
         least = ratio * self.allowance
         if self.score < least or not self.matters() or self.now() < least:
             return False
@@ -100,7 +103,7 @@ class PeerFinding(NamedTuple):
         return change >= math.log(least) and change >= MIN_DEVIATIONS * sigma
 
     def above(self, ratio: float, usual: Optional[ScoreBaseline] = None) -> bool:
-        """Whether what is slow still is, against its peers or what is usual for it."""
+        """Whether a slow OSD is still slow against its peers or its own baseline."""
         if self.score < ratio or self.now() < ratio or not self.matters(0.5):
             return False
         found = self.comparison
@@ -110,11 +113,11 @@ class PeerFinding(NamedTuple):
             >= max(math.log(ratio), CLEAR_DEVIATIONS * max(usual.sigma(), found.op_sigma))
 
     def now(self) -> float:
-        """The score of the window's end; of what is over it falls at once."""
+        """The score at the end of the window, which falls as soon as the slowness ends."""
         return self.comparison.recent_ms / self.comparison.expected_ms
 
     def weight(self) -> float:
-        """What a second of it tells: 1 from SURE on, less the less slow it is."""
+        """Evidence per second: 1 from SURE on, less for smaller slowdowns."""
         return min(1.0, math.log(self.score / self.allowance) / math.log(SURE))
 
     def matters(self, factor: float = 1.0) -> bool:
@@ -127,7 +130,7 @@ Findings = Dict[int, List[PeerFinding]]
 
 def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
           busy: Mapping[int, str]) -> Findings:
-    """The findings of every OSD that has any; `busy` names the kind of an OSD's other work."""
+    """Findings by OSD. `busy`: OSD -> its work besides client operations."""
     groups, minorities = groups_of(places)
     totals = {osd: window.totals() for osd, window in windows.items() if osd in places}
     loads = {osd: loads_of(*rates(each, osd in busy)) for osd, each in totals.items()}
@@ -158,8 +161,8 @@ def judge(windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
 
 def _utilisations(peers: Mapping[Tuple[GroupKey, int], Mapping[str, Peers]]
                   ) -> Dict[GroupKey, float]:
-    """Of each group's OSDs without other work, as the kind of operation shows it that shows most:
-    all wait in the same queues."""
+    """Utilisation of each group: the maximum over the kinds of operation, which share queues,
+    of its OSDs without other work."""
     found: Dict[GroupKey, float] = {}
     for (key, _), kinds in peers.items():
         found[key] = max(found.get(key, 0.0), kinds[''].utilisation if '' in kinds else 0.0)
@@ -169,12 +172,12 @@ def _utilisations(peers: Mapping[Tuple[GroupKey, int], Mapping[str, Peers]]
 def _judge_group(channel: int, device_class: str, points: List[LoadPoint], judged: List[LoadPoint],
                  kinds: Dict[str, Peers], utilisation: float, busy: Mapping[int, str],
                  minorities: Mapping[int, bool], findings: Findings) -> None:
-    """Compare some of a group's members with those of it that do the same work."""
+    """Compare the `judged` members of a group with the members that do the same work."""
     least_ms = FLASH_EXCESS_MS if device_class in FLASH_CLASSES else MIN_EXCESS_MS
     for point in judged:
         kind = busy.get(point.osd, '')
         if kind and channel == STORE_READS:
-            # Deep scrub and backfill read more at once than clients do.
+            # Deep scrub and backfill read more per operation than clients do.
             continue
         chosen = _choose(kind, kinds)
         if chosen not in kinds:
@@ -187,7 +190,7 @@ def _judge_group(channel: int, device_class: str, points: List[LoadPoint], judge
         if kind:
             allowance *= ALIKE_ALLOWANCE if chosen == kind else BUSY_ALLOWANCE
         if found.score > LEAST_SCORE:
-            # The queues of few busy ones do not show how long they are.
+            # The queues of few busy OSDs are unknown.
             unseen = kind and (chosen != kind or peers.count < SLOPE_MEMBERS)
             factor = BUSY_LOAD if unseen else CAPACITY
             allowance = max(allowance, queue_allowance(
@@ -196,7 +199,7 @@ def _judge_group(channel: int, device_class: str, points: List[LoadPoint], judge
 
 
 def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, Peers]:
-    """The members by their work, '': client operations only."""
+    """The members by their work; '': client operations only."""
     kinds: Dict[str, List[LoadPoint]] = {}
     for point in points:
         kinds.setdefault(busy.get(point.osd, ''), []).append(point)
@@ -204,19 +207,18 @@ def _by_kind(points: Iterable[LoadPoint], busy: Mapping[int, str]) -> Dict[str, 
 
 
 def _choose(kind: str, kinds: Mapping[str, Peers]) -> str:
-    """Whom to compare with: those with the same work, else the quiet (who are quicker), else
-    all."""
+    """The OSDs to compare with: those with the same work, else those without, else all."""
     if kind in kinds and kinds[kind].count > MIN_PEERS:
         return kind
     return '' if kind and '' in kinds and kinds[''].count >= MIN_PEERS else EVERYONE
 
 
 def worst(findings: Iterable[PeerFinding], ratio: float) -> Tuple[Optional[PeerFinding], float]:
-    """The finding that says most, and its score, in which trifles count for little."""
+    """The most significant finding, and its score (see score_of)."""
     best: Optional[PeerFinding] = None
     most = (False, -1.0)
     for each in findings:
-        # What stands out goes before a mean of few operations that is higher by chance.
+        # A significant deviation precedes a mean of few operations that is high by chance.
         found = (each.comparison.deviations >= MIN_DEVIATIONS, score_of(each, ratio))
         if found > most:
             best, most = each, found
@@ -224,22 +226,22 @@ def worst(findings: Iterable[PeerFinding], ratio: float) -> Tuple[Optional[PeerF
 
 
 def score_of(finding: PeerFinding, ratio: float) -> float:
-    """Times as slow as expected; below `ratio` as far as the excess does not matter."""
+    """Slowdown; below `ratio` as long as the excess does not matter."""
     found = finding.comparison
     excess = max(0.0, found.ms - found.expected_ms) / finding.least_ms
     return finding.score if excess >= 1.0 else min(finding.score, 1.0 + (ratio - 1.0) * excess)
 
 
-# ---- Who is slow only because another OSD is
+# ---- OSDs that are slow only because of another OSD
 
-#: What victims suffer from; the store and the writes that it replicates speak for themselves.
+#: Operations that are slow if a replica is. The store and replicated writes depend on the OSD.
 _WAITING = frozenset({READS, WRITES})
-#: What waits for a write waits as long as that does, not twice as long.
+#: Operations that wait for a slow write exceed it by less than this factor.
 FACTOR = 2.0
 
 
 def without_waiting_primaries(findings: Findings, ratio: float) -> Findings:
-    """The findings, but not those that a replica explains which the primaries wait for."""
+    """The findings without those of primaries that only wait for a slow replica."""
     causes: Dict[int, float] = {}
     for osd, found in findings.items():
         for each in found:

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Laggy PGs: which they are, and which OSD is to blame.
+"""Laggy PGs and the OSDs that are suspected to cause them.
 
-A PG is laggy when a client operation finds its read lease run out, because an OSD of its acting
-set did not acknowledge the renewal in time. So the OSD that hangs is in the acting set of all
-laggy PGs, and leads none of them: the PGs that it leads keep the state it reported last.
+A PG becomes laggy when a client operation finds its read lease expired, because an OSD of its
+acting set did not acknowledge the renewal in time. So an OSD that hangs is in the acting set of all
+laggy PGs and the primary of none: PGs of which it is the primary keep the state it last reported.
 """
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdSet, PgCounts, UnreadablePg
 
-#: Suspects and PGs that are worth a look.
+#: Maximum numbers of suspects and PGs that are kept.
 MOST_SUSPECTS = 5
 MOST_PGS = 200
-#: An OSD answers heartbeats slowly from so many ms on, and so many times the median.
+#: Heartbeats of an OSD are slow from this time, and this multiple of the median, on.
 SLOW_PING_MS = 10.0
 SLOW_PING_FACTOR = 5.0
-#: Share of the laggy PGs that one OSD must lead to look like a lost lease renewal, and share that
-#: must be known to say so.
+#: Share of the laggy PGs with one primary that suggests a lost lease renewal, and share of the
+#: laggy PGs that must be known for that conclusion.
 WEDGE_SHARE = 0.8
 KNOWN_SHARE = 0.5
 
@@ -26,7 +26,7 @@ class LaggyPg(NamedTuple):
     pgid: str
     primary: int
     acting: OsdSet
-    #: When its oldest waiting operation came, in seconds since the epoch.
+    #: When its oldest waiting operation arrived, in seconds since the epoch.
     since: float
 
 
@@ -35,26 +35,26 @@ class Suspect(NamedTuple):
     #: 0 to 1
     score: float
     why: str
-    #: A command or a place to look; '' if there is none better than for the others.
+    #: A command or a place to check; '' if there is no specific advice.
     advice: str = ''
 
 
 @dataclass(frozen=True)
 class LaggySignals:
     """What is known while PGs are laggy."""
-    #: Laggy and waiting PGs, whole.
+    #: Number of laggy and waiting PGs.
     total: int
-    #: OSD -> its PGs by acting set.
+    #: OSD -> PGs with it in their acting set.
     osd_counts: Mapping[int, PgCounts]
     pgs: Sequence[LaggyPg] = ()
-    #: OSD -> seconds since its last report to the mgr, of those that should have reported.
+    #: OSD -> seconds since its last report to the mgr, of OSDs whose report is late.
     silent: Mapping[int, float] = field(default_factory=dict)
     #: OSD -> heartbeat time, in ms.
     ping_ms: Mapping[int, float] = field(default_factory=dict)
 
 
 class LaggyPgs:
-    """The PGs that OSDs have named, until their primaries do not name them any more."""
+    """The laggy PGs that their primaries report."""
 
     def __init__(self) -> None:
         self._by_primary: Dict[int, Dict[str, LaggyPg]] = {}
@@ -62,9 +62,9 @@ class LaggyPgs:
     def update(self, now: float, answers: Mapping[int, Sequence[UnreadablePg]],
                acting_of: Callable[[str], Optional[OsdSet]],
                osd_counts: Mapping[int, PgCounts]) -> None:
-        """`answers`: OSD that was asked -> the PGs it leads that are not readable."""
+        """`answers`: OSD that was asked -> PGs that are not readable, with it as the primary."""
         self._drop_moved(acting_of)
-        # Who has no laggy PG any more is not asked again.
+        # OSDs without laggy PGs are not asked again.
         for osd in list(self._by_primary):
             counts = osd_counts.get(osd, PgCounts())
             if not counts.laggy + counts.wait:
@@ -82,7 +82,7 @@ class LaggyPgs:
                 self._by_primary[osd] = named
 
     def _drop_moved(self, acting_of: Callable[[str], Optional[OsdSet]]) -> None:
-        """A PG with other OSDs than before is in a new interval, with new leases."""
+        """Drop PGs whose acting set has changed: they have a new interval and new leases."""
         for named in self._by_primary.values():
             for pgid, pg in list(named.items()):
                 if acting_of(pgid) != pg.acting:
@@ -92,7 +92,7 @@ class LaggyPgs:
         self._by_primary.clear()
 
     def all(self) -> Tuple[LaggyPg, ...]:
-        """Longest waiting first."""
+        """The PG that has waited longest first."""
         pgs = [pg for named in self._by_primary.values() for pg in named.values()]
         return tuple(sorted(pgs, key=lambda pg: (pg.since, pg.pgid))[:MOST_PGS])
 
@@ -100,10 +100,11 @@ class LaggyPgs:
 def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
     """OSDs that may be the cause, the most likely first.
 
-    Score: how many of the laggy PGs have the OSD in their acting set counts 0.5, how many of the
-    OSD's PGs are laggy 0.1, and that it leads none of those that are known 0.1; that it is silent
-    0.3, or that it leads nearly all and lives, or that it answers heartbeats slowly, 0.2. The
-    weights only order the suspects: in a small cluster every OSD shares PGs with the culprit.
+    The score adds up: 0.5 for the share of the laggy PGs with the OSD in their acting set, 0.1 for
+    the share of its PGs that are laggy, 0.1 if it is the primary of none of the known ones, 0.3 if
+    it does not report, 0.2 if its heartbeats are slow, and 0.2 if it is the primary of nearly all
+    and responds. The weights only order the suspects: in a small cluster, every OSD shares PGs with
+    the cause.
     """
     usual_ping = usual_ping_ms(seen.ping_ms)
     found = []
@@ -137,7 +138,7 @@ def suspects(seen: LaggySignals) -> Tuple[Suspect, ...]:
 
 
 def _wedged(seen: LaggySignals, osd: int, led: int, slow_ping: bool) -> bool:
-    """One primary whose PGs are laggy while it and its peers live: its renewals got lost."""
+    """Whether lease renewals of one primary were lost: it and its peers respond."""
     if slow_ping or len(seen.pgs) < max(2.0, KNOWN_SHARE * min(seen.total, MOST_PGS)):
         return False
     if any(other in seen.silent for pg in seen.pgs for other in pg.acting):

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What one OSD did in the last minute, in a ring whose size does not depend on the period."""
+"""Operations of one OSD in the last minute, in a fixed number of slots."""
 import math
 from operator import truediv
 from typing import List, NamedTuple, Optional, Tuple
 
 from .types import Flow, OsdSample
 
-#: The kinds of operation that accuse an OSD. Client writes as a whole are not among them: a slow
-#: replica inflates them on all the primaries that write to it. In their place is what a write
-#: costs in this OSD: queue and preparation, and a commit; and what writes cost that it replicates.
+#: The kinds of operation that are evidence against an OSD. Client writes as a whole are not: a
+#: slow replica inflates them on all primaries that write to it. Instead, "writes" is the part
+#: spent in this OSD (queue, preparation and commit), and "replicated writes" is the latency of
+#: writes that it replicates.
 CHANNELS = ('reads', 'writes', 'store commits', 'store reads', 'replicated writes')
 READS, WRITES, COMMITS, STORE_READS, REPLICATED = range(5)
 #: A window has this many slots of equal length.
 SLOTS = 12
-#: Operations that a mean is made of; slots with fewer are merged. A median of means is as robust
-#: as a median and still sees the slow tail (Nemirovski and Yudin 1983).
+#: Minimum number of operations of a mean; slots with fewer are merged. A median of means is as
+#: robust as a median and still reflects the slow tail (Nemirovski and Yudin 1983).
 BLOCK_OPS = 8
-#: Fewer means than this are no evidence: one stall (peering takes 1 to 3 s) could be most of it.
+#: Minimum number of means: with fewer, one stall (peering takes 1 to 3 s) could dominate.
 MIN_BLOCKS = 3
-#: The last means, of which the median says how it is now.
+#: Number of the last means whose median is the current latency.
 RECENT = 3
-#: Beyond these a flow is nonsense: operations per second, milliseconds.
+#: Upper bounds of a valid flow: operations per second, milliseconds.
 MAX_RATE = 1e8
 MAX_MS = 1e7
 #: Longest interval of a sample in seconds.
@@ -31,10 +32,10 @@ _END, _SECONDS, _WRITES, _FIRST = 0, 1, 2, 3
 
 
 class WindowLatency(NamedTuple):
-    """One kind of operation in a window."""
+    """Latency of one kind of operation in a window."""
     #: Median of means.
     ms: float
-    #: The same of its end.
+    #: The same at the end of the window.
     recent_ms: float
     #: Logarithm of ms.
     log_ms: float
@@ -42,14 +43,14 @@ class WindowLatency(NamedTuple):
 
 
 class OsdWindow:
-    """The last `seconds` of one OSD, by columns."""
+    """The last `seconds` of one OSD, stored by columns."""
     __slots__ = ('_columns',)
 
     def __init__(self) -> None:
         self._columns: List[List[float]] = [[] for _ in range(_FIRST + 2 * len(CHANNELS))]
 
     def add(self, now: float, sample: OsdSample, seconds: float) -> None:
-        """Take a sample in; nonsense counts as no operations."""
+        """Add a sample; invalid flows count as no operations."""
         if not 0.0 < sample.seconds <= MAX_SECONDS:
             return
         columns = self._columns
@@ -69,8 +70,8 @@ class OsdWindow:
             number += 2
 
     def expire(self, now: float, seconds: float) -> bool:
-        """Drop what is older than `seconds`, or than six slots where those are longer, and all if
-        the clock was set back; False: nothing recent is left."""
+        """Drop data older than `seconds`, or than six slots if these are longer; drop everything
+        if the clock was set back. Returns whether recent data is left."""
         ends = self._columns[_END]
         if ends and ends[-1] > now:
             for column in self._columns:
@@ -95,8 +96,8 @@ class OsdWindow:
         return bool(column) and column[-1] > 0.0
 
     def least_ms(self, channel: int, seconds: float) -> Optional[float]:
-        """The least mean of the slots of the last `seconds`; None where they are not all there, or
-        one of them has too few operations for a mean."""
+        """The lowest mean of the slots of the last `seconds`; None if a slot is missing or has too
+        few operations for a mean."""
         number = _FIRST + 2 * channel
         least, covered = math.inf, 0.0
         for length, ops, spent in zip(*(reversed(self._columns[column])
@@ -110,7 +111,7 @@ class OsdWindow:
         return None
 
     def totals(self) -> List[float]:
-        """The columns' sums, which rates() and reading() are made of."""
+        """The sums of the columns, for rates() and reading()."""
         return [sum(column) for column in self._columns]
 
     def reading(self, channel: int, totals: List[float]) -> Optional[WindowLatency]:
@@ -135,13 +136,13 @@ def flows_of(sample: OsdSample) -> Tuple[Flow, ...]:
     """By channel."""
     own = sample.own_write
     if _ops(own) and _ops(sample.commit):
-        # Alone it would be a small number that any queue multiplies.
+        # Without the commit it would be so small that any queue multiplies it.
         own = Flow(own.rate, own.ms + sample.commit.ms)
     return sample.read, own, sample.commit, sample.store_read, sample.replica
 
 
 def _merged(ops: List[float], spent: List[float]) -> List[float]:
-    """Means of as many operations as one needs."""
+    """Means of consecutive slots with enough operations each."""
     means: List[float] = []
     count = total = 0.0
     for each, ms in zip(ops, spent):
@@ -154,8 +155,8 @@ def _merged(ops: List[float], spent: List[float]) -> List[float]:
 
 
 def rates(totals: List[float], busy: bool) -> Tuple[float, float]:
-    """Reads and writes per second, as clients or as the store count them: the greater, but the
-    clients' reads where the store has others, of a deep scrub or backfill."""
+    """Reads and writes per second: the higher of the counts of clients and store. Of an OSD that
+    deep scrubs or backfills, client reads count, because its store reads for that as well."""
     read, own, commit, store, _ = totals[_FIRST::2]
     if not (busy and read):
         read = max(read, store)
@@ -164,5 +165,5 @@ def rates(totals: List[float], busy: bool) -> Tuple[float, float]:
 
 
 def _ops(flow: Flow) -> float:
-    """The rate of a flow; 0.0 of one that says nothing (NaN compares false)."""
+    """The rate of a flow; 0.0 if the flow is invalid (NaN compares false)."""
     return flow.rate if 0.0 < flow.rate < MAX_RATE and 0.0 < flow.ms < MAX_MS else 0.0

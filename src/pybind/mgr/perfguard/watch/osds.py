@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What each OSD does: its flows from report to report, and their history."""
+"""Operations of each OSD between its reports, and their history."""
 from statistics import median
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -9,15 +9,15 @@ from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS
                      mean_flow, recent)
 from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
-#: An OSD's report that comes later than this after the one before is not one interval any more.
+#: Maximum time between two reports that form an interval.
 LONGEST_SECONDS = 120.0
 
 
 def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSample]:
-    """What an OSD did between two reports.
+    """The operations of an OSD between two reports.
 
-    None where that cannot be told: it started anew in between, reports nonsense, a clock jumped,
-    or the reports are one and the same.
+    None if they are unknown: the OSD was restarted, reports invalid values, a clock jumped, or the
+    reports are the same.
     """
     seconds = after.time - before.time
     if not 0.0 < seconds <= LONGEST_SECONDS:
@@ -26,7 +26,7 @@ def sample(osd: int, before: OsdCounters, after: OsdCounters) -> Optional[OsdSam
     if not all(difference(a, b).sane for a, b in pairs):
         return None
     write = difference(before.write, after.write)
-    # From arrival to dequeuing, and from there until it is sent to the store and the replicas.
+    # From arrival to dequeuing, and from dequeuing until they are sent to store and replicas.
     own = Ops(write.sum_ns - difference(before.write_process, after.write_process).sum_ns
               + difference(before.write_prepare, after.write_prepare).sum_ns, write.number)
     return OsdSample(
@@ -40,7 +40,7 @@ def difference(before: Ops, after: Ops) -> Ops:
 
 
 def flow(ops: Ops, seconds: float) -> Flow:
-    """Operations of `seconds` seconds."""
+    """The flow of operations in an interval of `seconds`."""
     if ops.number <= 0 or seconds <= 0.0 or ops.sum_ns < 0:
         return NO_FLOW
     return Flow(ops.number / seconds, ops.sum_ns / ops.number / 1e6)
@@ -48,15 +48,15 @@ def flow(ops: Ops, seconds: float) -> Flow:
 
 #: Further columns of an OSD's history.
 COMMITS, COMMIT_NS = range(4, 6)
-#: All OSDs together keep so many points: beyond 1,000 OSDs, each keeps less than an hour.
+#: Maximum number of points of all OSDs: with more than 1,000 OSDs, each keeps less than an hour.
 ALL_POINTS = 1000 * DETAILED_POINTS
-#: Reads of erasure coded pools wait for other OSDs; above this share they would accuse the wrong
-#: one.
+#: Maximum share of reads of erasure-coded pools, which wait for other OSDs. Above it, reads are no
+#: evidence against the primary.
 ERASURE_SHARE = 0.1
 
 
 class OsdFlows(NamedTuple):
-    """One OSD in the last minute."""
+    """Operations of one OSD in the last minute."""
     read: Flow = NO_FLOW
     write: Flow = NO_FLOW
     commit: Flow = NO_FLOW
@@ -71,7 +71,7 @@ class OsdWatch:
         self._histories: Dict[int, History] = {}
 
     def update(self, now: float, counters: Mapping[int, OsdCounters]) -> List[OsdSample]:
-        """The samples of those OSDs that have reported since the last time."""
+        """The samples of OSDs that have reported since the last call."""
         samples: List[OsdSample] = []
         for osd, after in counters.items():
             before = self._last.get(osd)
@@ -98,7 +98,7 @@ class OsdWatch:
         history.add(now, found.seconds, sums)
 
     def flows(self, osd: int, now: float, period: float) -> Optional[OsdFlows]:
-        """None: it has not reported twice yet."""
+        """None: the OSD has not reported twice yet."""
         history = self._histories.get(osd)
         if history is None:
             return None
@@ -112,7 +112,7 @@ class OsdWatch:
 
 def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
                     erasure: Set[int]) -> List[OsdSample]:
-    """The samples without client reads where many of these went to erasure coded pools."""
+    """The samples, without client reads if many of them went to erasure-coded pools."""
     if not erasure:
         return list(samples)
     reads: Dict[int, List[int]] = {}
@@ -121,7 +121,7 @@ def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
         sums[row.pool in erasure] += row.read.number
     found = []
     for each in samples:
-        # Where nothing is known of an OSD's reads, they are not held against it.
+        # Unknown reads are no evidence.
         replicated, coded = reads.get(each.osd, (0, 1))
         accuses = coded <= ERASURE_SHARE * (replicated + coded)
         found.append(each if accuses else each._replace(read=NO_FLOW))
@@ -129,10 +129,10 @@ def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
 
 
 def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) -> Dict[int, str]:
-    """OSDs that have other work than clients', and which.
+    """OSDs with work besides client operations, and its kind.
 
-    An OSD that holds PGs without being in their acting set is being filled, or about to be
-    emptied of what others have taken over.
+    An OSD that holds PGs without being in their acting set is a backfill target, or will delete
+    PGs that have moved to others.
     """
     moving = any(count.backfilling or count.backfill_wait for count in counts.values())
     found: Dict[int, str] = {}
@@ -147,20 +147,20 @@ def busy(counts: Mapping[int, PgCounts], counters: Mapping[int, OsdCounters]) ->
     return found
 
 
-# ---- How quick the reads of each OSD are by nature
+# ---- Norm of the reads of each OSD
 
-#: Reads of one OSD that make its norm.
+#: Minimum number of reads for the norm of an OSD.
 LEAST_READS = 500.0
 
 
 class OsdNorms:
-    """OSD -> latency of its reads against those of the median OSD, while nothing moves."""
+    """Read latency of each OSD relative to the median OSD, while nothing moves."""
 
     def __init__(self) -> None:
         self._sums: Dict[int, List[float]] = {}
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
-        """One reading while it is quiet; `baselines`: of reads in ms, by pool."""
+        """Add a quiet reading. `baselines`: of reads in ms, by pool."""
         read: Dict[int, List[float]] = {}
         for row in rows:
             usual_ms = baselines.get(row.pool)
@@ -171,7 +171,7 @@ class OsdNorms:
                 sums[2] += row.read.number
         if not read:
             return
-        # The load of the hour is not a property of the OSDs.
+        # The current load is not a property of the OSDs.
         common = median(actual / usual for actual, usual, _ in read.values()) or 1.0
         for osd, (actual, usual, number) in read.items():
             sums = self._sums.setdefault(osd, [0.0, 0.0, 0.0])
@@ -186,31 +186,31 @@ class OsdNorms:
             del self._sums[osd]
 
     def norms(self) -> Dict[int, float]:
-        """Of OSDs with reads enough."""
+        """Norms of OSDs with enough reads."""
         return {osd: actual / usual for osd, (actual, usual, reads) in self._sums.items()
                 if reads >= LEAST_READS and actual > 0.0}
 
 
-# ---- Which replica the primaries wait for, from the latency of writes by PG
+# ---- Slow replicas, from the latency of writes by PG
 #
-# An OSD that hangs for moments, or whose network drops packets, does not see it: by its own clock
-# each operation is quick. Its primaries see it: nearly all PGs that replicate to it are slow,
-# whoever leads them, and the other PGs of the same primaries are not.
+# An OSD that hangs for moments, or whose network drops packets, does not measure that: by its own
+# clock, each operation is fast. Its primaries measure it: nearly all PGs that replicate to it are
+# slow with any primary, and other PGs of the same primaries are not.
 
-#: The share of an OSD's PGs that may be quick although it is slow, and of a primary's PGs that
-#: must not touch the slow one: with two OSDs a host and a host a replica, half of them do.
+#: Share of the PGs of a slow OSD that may be fast, and minimum share of the PGs of a primary that
+#: do not use the slow OSD: with two OSDs per host and one replica per host, half of them do.
 QUANTILE = 0.3
-#: A PG with fewer writes, or an OSD with fewer PGs, is no evidence.
+#: Minimum number of writes of a PG, and of PGs of an OSD, that are evidence.
 LEAST_WRITES = 3
 LEAST_PGS = 4
-#: Replicas that may be slow at the same time; with more it is not one OSD's fault.
+#: Maximum number of replicas that are slow at the same time; more indicate another cause.
 MOST_SLOW = 8
-#: What a replica adds is noise up to this share of the usual latency.
+#: Share of the base latency up to which the latency added by a replica is noise.
 NOISE_SHARE = 0.2
 
 
 class _Pg:
-    """One PG: what it takes, and what of it nothing has explained yet."""
+    """Writes of one PG, with the part of the latency that is not explained yet."""
     __slots__ = ('group', 'replicas', 'ops', 'ms', 'base')
 
     def __init__(self, row: PgWrites) -> None:
@@ -222,9 +222,10 @@ class _Pg:
 
 
 def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
-    """OSD -> the writes that it replicates, with the latency they have because of it.
+    """OSD -> the writes that it replicates, with the latency that it causes.
 
-    That is the usual latency of its PGs' primaries and pools, and what this replica adds to it.
+    This is the base latency of the primaries and pools of its PGs plus the latency that this
+    replica adds.
     """
     pgs = [_Pg(row) for row in rows if row.write.sane and row.write.number >= LEAST_WRITES
            and row.acting and row.acting[0] != NO_OSD]
@@ -244,17 +245,16 @@ def replica_flows(rows: Sequence[PgWrites], seconds: float) -> Dict[int, Flow]:
 
 
 def steady(before: Mapping[int, Flow], after: Mapping[int, Flow]) -> Dict[int, Flow]:
-    """The quicker of two readings in a row, by OSD.
+    """The faster of two consecutive readings, by OSD.
 
-    A reading is a mean over half a minute and stands for as long: one stall of 2 s would look like
-    slowness of 30 s.
+    A reading is a mean over half a minute: one stall of 2 s would look like 30 s of slowness.
     """
     return {osd: min(flow, before[osd], key=lambda each: each.ms)
             for osd, flow in after.items() if osd in before}
 
 
 def _peel(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]]) -> Dict[int, float]:
-    """What each slow replica adds, in ms: the slowest first, and the next of what is left."""
+    """The latency in ms that each slow replica adds: the slowest first, then from the rest."""
     added: Dict[int, float] = {}
     while len(added) < MOST_SLOW:
         _set_bases(pgs)
@@ -274,7 +274,7 @@ def _peel(pgs: Sequence[_Pg], of_replica: Mapping[int, Sequence[_Pg]]) -> Dict[i
 
 
 def _set_bases(pgs: Sequence[_Pg]) -> None:
-    """The usual latency of each PG's primary in its pool, or of the pool where that has too few."""
+    """Set the base latency: of the primary in the pool, or of the pool if that has too few PGs."""
     groups: Dict[Tuple[int, int], List[float]] = {}
     pools: Dict[int, List[float]] = {}
     for pg in pgs:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What latency to expect of an OSD, judged by its peers at their load.
+"""The latency to expect of an OSD at its load, given the latencies of its peers.
 
-Everything is in logarithms: slowness is a factor. Medians throughout, so that the slow ones among
-the peers do not move what is expected.
+All latencies and loads are logarithms, because slowness is a factor. All averages are medians, so
+that slow OSDs among the peers do not shift the expectation.
 """
 import math
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -10,35 +10,35 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 from .osd_window import WindowLatency
 from .types import OsdPlace
 
-#: Others with evidence that an OSD needs to be judged.
+#: Minimum number of peers with evidence for a comparison.
 MIN_PEERS = 3
-#: Members with which a model is a group of its own, else it is judged among its device class.
+#: Minimum number of OSDs of a drive model to form a group; others are grouped by device class.
 MODEL_MEMBERS = 5
-#: From this many members on, latency is regressed on load; a third of fewer is no crowd.
+#: Minimum number of members for a regression of latency on load.
 SLOPE_MEMBERS = 9
-#: Up to this many, one vote counts in a median.
+#: Maximum number of members for which the OSD itself is excluded from the median.
 FEW_MEMBERS = 30
-#: Spread of the loads between the lower and the upper third that a slope can be seen in.
+#: Minimum difference of load between the lower and the upper third for a slope.
 SLOPE_SPREAD = math.log(1.15)
-#: Greatest slope that is believed; a queue has it at a utilisation of nine tenths.
+#: Maximum slope, that of a queue at a utilisation of 0.9.
 MAX_SLOPE = 9.0
-#: Beyond this utilisation any latency is possible.
+#: Utilisation above which any latency is possible.
 SATURATION = 0.95
-#: No two OSDs of a group can do the same: by so much a healthy one may be nearer to saturation
-#: than its load tells. Near to it this is all the difference.
+#: The capacity of the OSDs of a group differs: a healthy OSD may be closer to saturation than its
+#: load suggests by this factor.
 CAPACITY = 1.2
-#: Beyond the peers' loads nothing is known, and the latency may grow with at least the square.
+#: Slope that is assumed above the loads of the peers, for which there are no measurements.
 BEYOND_SLOPE = 2.0
-#: Least spread of healthy OSDs (PGs differ in what is asked of them), as a standard deviation.
+#: Minimum standard deviation of healthy OSDs, whose PGs differ in their operations.
 MIN_SPREAD = 0.08
-#: Variance of an operation's latency, relative to the mean's square, in a window's mean: an
-#: exponential has 1, disks and compactions more.
+#: Variance of the latency of an operation relative to the square of the mean. An exponential
+#: distribution has 1, disks and compactions more.
 OP_VARIANCE = 2.0
 #: The median absolute deviation of a normal distribution in standard deviations.
 MAD_SIGMA = 1.4826
 
-#: Logarithms of the load: reads + writes, reads + 4 writes, 4 reads + writes. What a write costs
-#: against a read is not known, but within these bounds.
+#: Logarithms of the load: reads + writes, reads + 4 writes, 4 reads + writes. The cost of a write
+#: relative to a read is unknown, but within these bounds.
 Loads = Tuple[float, float, float]
 #: Root, device class, model ('*': all models).
 GroupKey = Tuple[str, str, str]
@@ -52,18 +52,18 @@ class LoadPoint(NamedTuple):
 
 
 class PeerComparison(NamedTuple):
-    """An OSD against its peers."""
+    """Comparison of one OSD with its peers."""
     ms: float
-    #: That of the window's end.
+    #: The same at the end of the window.
     recent_ms: float
-    #: What the peers would have at this OSD's load, and its standard deviation.
+    #: Latency of the peers at the load of this OSD, and its standard deviation.
     expected_ms: float
     spread_ms: float
     #: Logarithm of ms / expected_ms in standard deviations.
     deviations: float
     #: Standard deviation of the logarithm of ms, for the number of operations.
     op_sigma: float
-    #: This OSD's load / the peers' median.
+    #: Load of this OSD / median load of the peers.
     load_ratio: float
     peers: int
 
@@ -73,19 +73,19 @@ class PeerComparison(NamedTuple):
 
 
 class Peers:
-    """The common behaviour of a group."""
+    """Latency of a group of OSDs as a function of load."""
 
     def __init__(self, points: Sequence[LoadPoint]) -> None:
         self._points = points
         self.count = len(points)
         loads = [sorted(point.loads[i] for point in points) for i in range(3)]
         self._middle = median(loads[0])
-        # The largest but a tenth, so that a hot OSD in a large group does not vouch for itself.
+        # The 90th percentile, so that a hot OSD in a large group does not raise it.
         last = self.count - 1 - self.count // 10
         self._top = [column[last] for column in loads]
         self.slope = self._slope()
-        #: Utilisation at the median load: M/M/1's latency, 1 / (1 - utilisation), there has the
-        #: slope utilisation / (1 - utilisation).
+        #: Utilisation at the median load. The latency of an M/M/1 queue, 1 / (1 - utilisation),
+        #: has the slope utilisation / (1 - utilisation) there.
         self.utilisation = self.slope / (1.0 + self.slope)
         residuals = sorted(point.reading.log_ms - self._growth(point.loads[0] - self._middle)
                            for point in points)
@@ -93,7 +93,7 @@ class Peers:
         self.spread = MAD_SIGMA * median(sorted(abs(each - self._center) for each in residuals))
 
     def _slope(self) -> float:
-        """Of latency on load, between the medians of the lower and the upper third by load."""
+        """Slope of latency on load between the medians of the lower and upper third by load."""
         third = self.count // 3
         if self.count < SLOPE_MEMBERS:
             return 0.0
@@ -109,7 +109,7 @@ class Peers:
         return growth(self.utilisation, load)
 
     def expected(self, loads: Loads) -> float:
-        """Logarithm of the milliseconds; a low load does not lower it."""
+        """Logarithm of the expected latency in ms; a low load does not reduce it."""
         within = max(0.0, min(loads[0], self._top[0]) - self._middle)
         top = self._top
         beyond = max(0.0, loads[0] - top[0], loads[1] - top[1], loads[2] - top[2])
@@ -117,9 +117,9 @@ class Peers:
                                   self._growth(within) + BEYOND_SLOPE * beyond)
 
     def compare(self, point: LoadPoint, others: int) -> PeerComparison:
-        """A point against this group, in which it has `others` beside it."""
+        """Compare a point with this group, which has `others` other members."""
         expected = self.expected(point.loads)
-        # Of few peers the median deviation is a guess; of few operations so is the mean.
+        # The deviation of few peers is uncertain, as is the mean of few operations.
         spread = max(MIN_SPREAD, self.spread) * (1.0 + 2.0 / self.count)
         op_sigma = math.sqrt(OP_VARIANCE / point.reading.ops)
         expected_ms = math.exp(expected)
@@ -134,20 +134,20 @@ class Peers:
 
 
 def compare(point: LoadPoint, peers: Peers, member: bool) -> Optional[PeerComparison]:
-    """A point against its peers; `member`: it is one of those given. None: too few of them."""
+    """Compare a point with its peers; None: too few. `member`: it is one of `peers`."""
     others = peers.count - member
     if others < MIN_PEERS:
         return None
     found = peers.compare(point, others)
     if member and peers.count <= FEW_MEMBERS and found.score > 1.15:
-        # Only where it matters, since it costs: without its own vote.
+        # Excluding it costs time, so only if it may be slow.
         found = peers.without(point.osd).compare(point, others)
     return found
 
 
 def growth(utilisation: float, load: float) -> float:
-    """Logarithm of a queue's latency by that of its load, both relative to those at a
-    utilisation."""
+    """Logarithm of the latency of a queue, given the logarithm of its load, both relative to
+    the values at `utilisation`."""
     if not utilisation:
         return 0.0
     grown = min(utilisation * math.exp(min(load, 10.0)), SATURATION)
@@ -155,8 +155,8 @@ def growth(utilisation: float, load: float) -> float:
 
 
 def queue_allowance(utilisation: float, load_ratio: float, factor: float) -> float:
-    """How much slower an OSD may be with `factor` times its load; where it may be saturated no
-    latency is too much. It has `load_ratio` times the load that makes its peers' utilisation."""
+    """How much slower an OSD may be at `factor` times its load; infinite if it may be saturated.
+    Its load is `load_ratio` times the load at which its peers have `utilisation`."""
     if utilisation * load_ratio * factor * CAPACITY >= SATURATION:
         return math.inf
     load = math.log(load_ratio)
@@ -164,14 +164,13 @@ def queue_allowance(utilisation: float, load_ratio: float, factor: float) -> flo
 
 
 def loads_of(reads: float, writes: float) -> Loads:
-    """Of operations per second; idle counts as one in a thousand seconds."""
+    """From operations per second, at least 0.001."""
     return (math.log(max(reads + writes, 1e-3)), math.log(max(reads + 4.0 * writes, 1e-3)),
             math.log(max(4.0 * reads + writes, 1e-3)))
 
 
 def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict[int, bool]]:
-    """The group of each OSD, and whether it is a stranger there: of a model that most of its
-    group are not."""
+    """The group of each OSD, and whether its model is a minority in that group."""
     models: Dict[GroupKey, int] = {}
     classes: Dict[Tuple[str, str], int] = {}
     for place in places.values():
@@ -189,13 +188,13 @@ def groups_of(places: Mapping[int, OsdPlace]) -> Tuple[Dict[int, GroupKey], Dict
 
 
 def median(ordered: List[float]) -> float:
-    """Of a sorted list that is not empty."""
+    """Median of a sorted list that is not empty."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
 def weighted_median(values: Iterable[Tuple[float, float]]) -> float:
-    """Of (value, weight above 0): the least value up to which half of all weight lies."""
+    """Median of (value, weight) pairs with weights above 0; ValueError without any."""
     ordered = sorted(values)
     total, below = sum(weight for _, weight in ordered), 0.0
     for value, weight in ordered:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""P99 latency, from the samples of a few OSDs at a time."""
+"""Percentiles of latency, from samples of a few OSDs at a time."""
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps, LatencyCounts
@@ -7,11 +7,11 @@ from ..cluster.types import ClientOps, LatencyCounts
 
 def percentile_ms(bounds: Sequence[int], counts: Sequence[float],
                   share: float) -> Optional[float]:
-    """The latency that `share` (0 to 1) of the operations stay under, in ms; None without any.
+    """The latency in ms below which `share` (0 to 1) of the operations are; None without any.
 
-    `bounds`: upper bounds in ns of all buckets but the last. Within a bucket the operations are
-    taken to be spread evenly, so with Ceph's buckets, each twice as wide as the one before, the
-    result is off by a factor of two at most.
+    `bounds`: upper bounds in ns of all buckets except the last. Operations are assumed to be spread
+    evenly within a bucket. Each of Ceph's buckets is twice as wide as the previous one, so the
+    result is wrong by at most a factor of two.
     """
     total = sum(counts)
     if total <= 0:
@@ -28,7 +28,7 @@ def percentile_ms(bounds: Sequence[int], counts: Sequence[float],
 
 
 def merged(samples: Sequence[LatencyCounts]) -> Optional[LatencyCounts]:
-    """The samples of several OSDs as one; those with other buckets than the first are left out."""
+    """The sum of samples of several OSDs; samples with other buckets than the first are skipped."""
     if not samples:
         return None
     first = samples[0]
@@ -41,7 +41,7 @@ def merged(samples: Sequence[LatencyCounts]) -> Optional[LatencyCounts]:
                           write=tuple(total([sample.write for sample in alike])))
 
 
-#: A sample older than this tells nothing of now.
+#: Maximum age of a sample.
 RECENT_SECONDS = 120.0
 MEDIAN, TAIL = 0.5, 0.99
 
@@ -77,7 +77,7 @@ class LatencyPercentiles:
 
     def update(self, now: float, samples: Sequence[LatencyCounts], osds: Sequence[int],
                clients: Sequence[ClientOps] = (), sampling: AbstractSet[int] = frozenset()) -> None:
-        """`samples`: those that have come to their end; `sampling`: OSDs whose sample goes on."""
+        """`samples`: completed samples; `sampling`: OSDs whose sample is in progress."""
         for osd in sampling - self._ops.keys():
             self._ops[osd] = {}
         for row in clients:
@@ -95,12 +95,12 @@ class LatencyPercentiles:
             del self._samples[osd]
 
     def of_osd(self, osd: int) -> P99:
-        """As of the OSD's last sample."""
+        """From the last sample of the OSD."""
         found = self._samples.get(osd)
         return _p99(found.counts) if found else P99()
 
     def of_cluster(self, now: float) -> P99:
-        """Of the OSDs that were sampled in the last minutes, taken together."""
+        """From the recent samples of all OSDs."""
         levels = self.levels_of_cluster(now)
         return P99(levels.read_p99_ms, levels.write_p99_ms)
 
@@ -109,11 +109,11 @@ class LatencyPercentiles:
         return _levels(both.bounds, both.read, both.write) if both else Levels()
 
     def levels_of_pool(self, now: float, pool: int) -> Levels:
-        """Estimated: OSDs tell latencies by OSD and not by pool.
+        """An estimate, because OSDs do not measure latency by pool.
 
-        Each OSD's sample counts by the pool's share of its operations, so that where pools have
-        OSDs or hours of their own it is the pool's own latency, and where several are at work on
-        the same OSDs they are taken to be equally fast there.
+        The sample of each OSD is weighted with the share of the pool in its operations. This is
+        exact for pools that have their own OSDs, or that are active at other times. Pools that use
+        the same OSDs at the same time are assumed to be equally fast there.
         """
         bounds: Tuple[int, ...] = ()
         reads: List[float] = []

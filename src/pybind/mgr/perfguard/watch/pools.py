@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What clients of each pool feel, against what they usually feel."""
+"""Client latency of each pool, and its baseline."""
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -11,29 +11,29 @@ from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, History
                      mean_flow, recent)
 from .types import Alarm, Flow
 
-#: Points of a pool's baseline that are kept (a week of quiet), and that survive an mgr's end.
+#: Points of a baseline that are kept (one quiet week), and that are stored for a failover.
 BASELINE_POINTS = 1008
 STORED_POINTS = 144
-#: A point of fewer operations says nothing.
+#: Minimum number of operations of all points of a baseline.
 LEAST_OPS = 100
-#: Fewer operations in a minute are nobody's workload.
+#: Minimum number of operations in the last minute.
 LEAST_OPS_NOW = 30
-#: Without operations for so long, an alarm is dropped.
+#: Time without operations after which an alarm is cleared.
 FORGET_SECONDS = 600.0
-#: Latency that has been high for a day is how this pool is used now.
+#: Time after which a high latency becomes part of the baseline.
 ACCEPT_SECONDS = 86400.0
 KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS))
 
 
 @dataclass(frozen=True)
 class PoolSettings:
-    #: Latency above so many baselines is trouble, if it is `least_excess_ms` above the baseline as
-    #: well.
+    #: An alarm is raised above this multiple of the baseline, if latency is also `least_excess_ms`
+    #: above the baseline.
     alarm_factor: float
-    #: Quiet seconds (nothing moves, nothing is wrong) that make a point of the baseline.
+    #: Quiet seconds (nothing moves, no problem exists) of one point of the baseline.
     baseline_seconds: float
     least_excess_ms: float = 2.0
-    #: How long latency must be high until it is trouble, and normal until it is none.
+    #: Time for which latency must be high to raise the alarm, and normal to clear it.
     raise_seconds: float = 60.0
     clear_seconds: float = 60.0
 
@@ -51,7 +51,7 @@ class PoolPerformance(NamedTuple):
 
     @property
     def baseline_ms(self) -> Optional[float]:
-        """Mean latency to be expected of the reads and writes that there are now."""
+        """Expected mean latency at the current mix of reads and writes."""
         parts = [(flow.rate, usual) for flow, usual in (
             (self.read, self.read_baseline_ms), (self.write, self.write_baseline_ms))
             if usual is not None]
@@ -72,7 +72,7 @@ class _Pool:
         self.baselines: Dict[str, Optional[float]] = {kind: None for kind, _, _ in KINDS}
 
     def observe(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
-        """A quiet reading; whether a point of the baseline is complete."""
+        """Add a quiet reading. Returns whether a point of the baseline is complete."""
         for kind, number, total in KINDS:
             self.spreads[kind].add(sums[number], sums[total])
         return self.quiet.add(now, seconds, sums)
@@ -87,7 +87,8 @@ class _Pool:
                           for kind, number, total in KINDS}
 
     def normal(self, now: float) -> bool:
-        """What is high now must not become what is usual, unless it lasts and lasts."""
+        """Whether readings may become part of the baseline: not while latency is high, unless that
+        lasts."""
         return all(not alarm.since or now - alarm.since > ACCEPT_SECONDS
                    for alarm in self.alarms.values())
 
@@ -95,13 +96,13 @@ class _Pool:
 class PoolWatch:
     def __init__(self) -> None:
         self._pools: Dict[int, _Pool] = {}
-        #: Pools whose baseline has grown since it was stored, in order; each once.
+        #: Pools whose baseline has grown since it was stored, in order.
         self._unsaved: Dict[int, None] = {}
         self._seconds = 0.0
 
     def update(self, now: float, seconds: float, clients: Sequence[ClientOps],
                pools: Mapping[int, Any], quiet: bool, settings: PoolSettings) -> None:
-        """`quiet`: nothing moves and nothing is wrong, so what is seen now is how it should be."""
+        """`quiet`: nothing moves and no problem exists, so baselines learn from the readings."""
         self._forget_others(pools, settings)
         for pool_id, sums in _by_pool(clients, pools).items():
             pool = self._pool(pool_id, settings)
@@ -136,7 +137,7 @@ class PoolWatch:
             if usual is not None and ms is not None:
                 holds = ms > max(settings.alarm_factor * usual, usual + settings.least_excess_ms)
             elif usual is not None:
-                # No operations: nobody works, or none completes.
+                # No operations: clients are idle, or no operation completes.
                 holds, clear_seconds = False, FORGET_SECONDS
             pool.alarms[kind].update(now, seconds, holds, settings.raise_seconds, clear_seconds)
 
@@ -150,18 +151,18 @@ class PoolWatch:
                                pool.spreads['reads'].value, pool.spreads['writes'].value)
 
     def read_baselines(self) -> Dict[int, float]:
-        """Pool -> what a read usually takes, in ms, where that is known and no alarm holds."""
+        """Pool -> baseline of reads in ms, if known and while reads are not high."""
         found = {pool_id: pool.baselines['reads'] for pool_id, pool in self._pools.items()
                  if not pool.alarms['reads'].since}
         return {pool_id: ms for pool_id, ms in found.items() if ms is not None}
 
     def slow(self) -> List[Tuple[int, str, float]]:
-        """(pool, "reads" or "writes", since) of what is slower than usual."""
+        """(pool, "reads" or "writes", since) of all raised alarms."""
         return [(pool_id, kind, alarm.since) for pool_id, pool in sorted(self._pools.items())
                 for kind, alarm in pool.alarms.items() if alarm.raised]
 
     def busiest(self) -> List[int]:
-        """All pools, by their operations in the last minute."""
+        """All pools, the one with the most operations in the last minute first."""
         def ops(pool_id: int) -> float:
             return sum(point.sums[READS] + point.sums[WRITES]
                        for point in self._pools[pool_id].recent)
@@ -171,10 +172,10 @@ class PoolWatch:
         pool = self._pools.get(pool_id)
         return pool.history if pool is not None else None
 
-    # ---- what survives the mgr
+    # ---- State that survives a failover
 
     def take_unsaved(self) -> Optional[Tuple[int, Any]]:
-        """One pool whose baseline is to be stored, with what to store."""
+        """A pool whose baseline must be stored, with the document."""
         while self._unsaved:
             pool_id = next(iter(self._unsaved))
             del self._unsaved[pool_id]
@@ -190,7 +191,7 @@ class PoolWatch:
         pool.learn()
 
     def load_alarms(self, rows: Any, now: float) -> None:
-        """Take up the rows of `slow`."""
+        """Load the rows of `slow`."""
         for row in rows if isinstance(rows, list) else []:
             if not (isinstance(row, list) and len(row) == 3 and isinstance(row[0], int)
                     and isinstance(row[1], str) and isinstance(row[2], (int, float))):
@@ -201,7 +202,7 @@ class PoolWatch:
 
 
 def _by_pool(clients: Sequence[ClientOps], pools: Mapping[int, Any]) -> Dict[int, List[float]]:
-    """Pool -> columns; of every pool, since silence is part of its history."""
+    """Pool -> columns, including pools without operations."""
     sums: Dict[int, List[float]] = {pool_id: [0.0] * 4 for pool_id in pools}
     for row in clients:
         if row.pool in sums:
@@ -210,7 +211,7 @@ def _by_pool(clients: Sequence[ClientOps], pools: Mapping[int, Any]) -> Dict[int
 
 
 def add_ops(sums: List[float], row: ClientOps) -> None:
-    """Add to the columns of a history, unless an OSD reports nonsense."""
+    """Add to the columns of a history, unless the values are invalid."""
     if row.read.sane and row.write.sane:
         sums[READS] += row.read.number
         sums[READ_NS] += row.read.sum_ns
@@ -220,9 +221,9 @@ def add_ops(sums: List[float], row: ClientOps) -> None:
 
 def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,
                least: int) -> Optional[float]:
-    """Median of the points' mean latencies, each as often as it has operations.
+    """Median of the mean latencies of points, weighted by operations.
 
-    One point with a stall in it (an OSD that restarts, a PG that peers) does not count.
+    A single point with a stall (an OSD that restarts, a PG that peers) has no effect.
     """
     means = [(point.sums[total_ns] / point.sums[number] / 1e6, point.sums[number])
              for point in points if point.sums[number] > 0]
@@ -231,24 +232,24 @@ def _median_ms(points: Sequence[HistoryPoint], number: int, total_ns: int,
     return weighted_median(means)
 
 
-# ---- How much latency varies by chance, while nothing is wrong
+# ---- Random variation of latency
 
-#: What an older reading counts, against one reading later: about the last 50 readings.
+#: Decay per reading: about the last 50 readings count.
 MEMORY = 0.98
-#: Pairs of readings from which on the spread is known.
+#: Minimum number of pairs of readings.
 LEAST_PAIRS = 10.0
-#: Operations of one reading that say anything.
+#: Minimum number of operations of a reading.
 LEAST_PAIR_OPS = 20
-#: A difference counts at most so many times the mean of the squares.
+#: Maximum of a squared difference, as a multiple of the mean.
 OUTLIER = 9.0
 
 
 class OpSpread:
-    """Standard deviation of the latency of one operation over its mean.
+    """Standard deviation of the latency of one operation divided by the mean.
 
-    Only sums and counts are known. The means m and m' of two readings in a row, of n and n'
-    operations, differ by chance with the variance s^2 (1/n + 1/n'), which gives s (von Neumann et
-    al., 1941: successive differences leave out what changes slowly, such as the load).
+    Only sums and counts are known. The means of two consecutive readings of n and n' operations
+    differ by chance with the variance s^2 (1/n + 1/n'), which gives s. Successive differences
+    exclude slow changes such as those of the load (von Neumann et al., 1941).
     """
 
     def __init__(self) -> None:
@@ -257,7 +258,7 @@ class OpSpread:
         self._last: Optional[List[float]] = None
 
     def add(self, ops: float, total_ns: float) -> None:
-        """One reading while it is quiet."""
+        """Add a quiet reading."""
         if ops < LEAST_PAIR_OPS or total_ns <= 0.0:
             self._last = None
             return
@@ -273,7 +274,7 @@ class OpSpread:
         self._last = [mean, ops]
 
     def skip(self) -> None:
-        """A reading that is not quiet lies between."""
+        """Skip a reading that is not quiet."""
         self._last = None
 
     @property
@@ -281,19 +282,19 @@ class OpSpread:
         return (self._sum / self._pairs) ** 0.5 if self._pairs >= LEAST_PAIRS else None
 
 
-# ---- What latency clients may feel: so many baselines of their pool, or what the operator says
+# ---- Limits of client latency: a multiple of the baseline, or set by the operator
 
-#: What clients may wait longer than usual whatever the factor, in ms: less is noise there.
+#: Minimum excess of the limit over the baseline, in ms; smaller differences are noise.
 HDD_FLOOR_MS = 2.0
 FLASH_FLOOR_MS = 0.5
 
 
 class BadTarget(InvalidValue):
-    """latency_targets is not what it should be; the message says why."""
+    """latency_targets is invalid; the message names the reason."""
 
 
 def latency_targets(text: str) -> Dict[str, float]:
-    """Pool -> milliseconds, of "rbd=5,cephfs.data=20"; BadTarget if it is nothing of the kind."""
+    """Pool -> milliseconds, from "rbd=5,cephfs.data=20"; raises BadTarget."""
     targets: Dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(','))):
         pool, _, number = part.rpartition('=')
@@ -309,7 +310,7 @@ def latency_targets(text: str) -> Dict[str, float]:
 
 
 def named_target(options: Options, pool: str) -> Optional[float]:
-    """The operator's target for a pool, in ms; None: there is none, or it cannot be read."""
+    """The limit in ms that the operator has set for a pool; None: none, or invalid."""
     try:
         return latency_targets(options.latency_targets).get(pool)
     except BadTarget:
@@ -318,15 +319,15 @@ def named_target(options: Options, pool: str) -> Optional[float]:
 
 def target_ms(baseline_ms: Optional[float], named: Optional[float], options: Options,
               disk: bool = False) -> Optional[float]:
-    """What is allowed where `baseline_ms` is usual; None: not known yet.
+    """The limit of latency for a baseline; None: not known yet.
 
-    `disk`: the pool has OSDs of the class hdd.
+    `named`: set by the operator. `disk`: the pool has OSDs of the class hdd.
     """
     if named is not None or baseline_ms is None:
         return named
     floor = options.latency_floor_ms
     if not floor:
-        # A disk behind a cache on flash is as fast as flash while that lasts.
+        # A disk with a flash cache is as fast as flash until the cache is full.
         floor = HDD_FLOOR_MS if disk and baseline_ms >= HDD_FLOOR_MS else FLASH_FLOOR_MS
         floor = min(floor, baseline_ms)
     return max(options.latency_factor * baseline_ms, baseline_ms + floor)

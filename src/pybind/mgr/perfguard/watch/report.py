@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the watch shows: the data of commands."""
+"""The state of the watch as the data of commands."""
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..cluster.types import PgCounts
@@ -12,7 +12,7 @@ from .types import Flow, OsdVerdict
 
 Json = Dict[str, Any]
 
-#: Conditions of PGs that are worth a word.
+#: Conditions of PGs that are shown.
 _TROUBLE = ('laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling', 'backfill_wait',
             'backfill_toofull', 'recovering')
 
@@ -26,12 +26,12 @@ def rounded(value: Optional[float], digits: int = 3) -> Optional[float]:
 
 
 def trouble(counts: PgCounts) -> Json:
-    """The conditions that at least one PG is in."""
+    """Conditions with at least one PG."""
     return {name: getattr(counts, name) for name in _TROUBLE if getattr(counts, name)}
 
 
 def signals(watch: WatchState, context: WatchContext) -> Json:
-    """Of the whole cluster, in the last minute."""
+    """Signals of the whole cluster in the last minute."""
     points = recent(watch.cluster.detailed, context.now, context.period)
     read = mean_flow(points, READS, READ_NS)
     write = mean_flow(points, WRITES, WRITE_NS)
@@ -87,7 +87,7 @@ def osds(watch: WatchState, context: WatchContext) -> List[Json]:
 
 
 def chronic(watch: WatchState, osd: int) -> Optional[Json]:
-    """The standing finding of an OSD that is slow again and again."""
+    """The raised verdict on a chronically slow OSD."""
     found = watch.slow.chronic.standing.get(osd)
     if found is None:
         return None
@@ -108,7 +108,7 @@ def laggy(watch: WatchState, context: WatchContext) -> Json:
 
 
 def history_json(what: str, points: Sequence[HistoryPoint]) -> Json:
-    """All kinds of history begin with the same four columns."""
+    """Uses the first four columns, which all kinds of history share."""
     rows = []
     for point in points:
         read, write = (mean_flow([point], number, total) for number, total in (
@@ -126,7 +126,7 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
 
 
 def exported_json(what: str, histories: Sequence[Tuple[Json, Sequence[HistoryPoint]]]) -> Json:
-    """`histories`: rows as of osds(), and the points of each; no operations, no row."""
+    """`histories`: rows of osds() with their points. Points without operations have no row."""
     rows: List[List[Any]] = []
     for osd, points in histories:
         who = ['osd.%d' % osd['osd'], osd['host'], osd['device_class'], osd['model']]

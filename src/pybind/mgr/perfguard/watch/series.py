@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Rolling history: an hour of readings as they came, a week of them summed up.
+"""Rolling history: one hour of single readings, and one week of readings summed up.
 
-Every column is a sum over the point's time (operations, nanoseconds, PG-seconds), so summing up
-loses nothing but detail, and whoever reads divides.
+Every column is a sum over the time of the point (operations, nanoseconds, PG-seconds), so points
+can be added up. Readers divide by operations or seconds.
 """
 from array import array
 from typing import Any, List, NamedTuple, Sequence, Tuple
 
 from .types import Flow
 
-#: An hour of points 5 s apart (mgr_stats_period), and a week of points of ten minutes.
+#: One hour of points every 5 s (mgr_stats_period), and one week of points every 10 minutes.
 DETAILED_POINTS = 720
 CONDENSED_POINTS = 1008
 CONDENSED_SECONDS = 600.0
-#: No sum of a week is larger; neither are times.
+#: Upper bound of valid sums and times.
 LARGEST = 1e24
-#: The first columns of every history: client operations.
+#: First columns of every history: client operations.
 READS, READ_NS, WRITES, WRITE_NS = range(4)
 
 
@@ -27,22 +27,22 @@ class HistoryPoint(NamedTuple):
 
 
 class Series:
-    """The last `length` points of `width` columns each, in as much memory as they take.
+    """The last `length` points of `width` columns each.
 
-    Readings are summed up until a point has `seconds`; 0 makes each reading a point.
+    Readings are summed up until a point covers `seconds`; with 0, each reading is a point.
     """
 
     def __init__(self, width: int, length: int, seconds: float = 0.0) -> None:
         self._width = width
         self._length = length
         self.point_seconds = seconds
-        #: Rows of end, seconds, sums; a ring.
+        #: Ring buffer of rows: end, seconds, sums.
         self._rows = array('d')
         self._oldest = 0
         self._open = [0.0] * (width + 1)
 
     def add(self, now: float, seconds: float, sums: Sequence[float]) -> bool:
-        """True where this completed a point."""
+        """Returns whether this completed a point."""
         self._open[0] += seconds
         for column, value in enumerate(sums, 1):
             self._open[column] += value
@@ -65,7 +65,7 @@ class Series:
         return len(self._rows) // (self._width + 2)
 
     def points(self, last: int = 0) -> List[HistoryPoint]:
-        """The last so many points (0: all that are kept), newest last."""
+        """The last points (0: all), newest last."""
         size, have = self._width + 2, len(self)
         numbers = range(have - last if 0 < last < have else 0, have)
         found = []
@@ -80,7 +80,7 @@ class Series:
                  *(round(value, 3) for value in point.sums)] for point in self.points()]
 
     def load(self, rows: Any) -> None:
-        """Take up what `to_json` gave; rows that are not points of this series are left out."""
+        """Load the output of `to_json`; rows that are not points of this series are skipped."""
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, list) and len(row) == self._width + 2 \
                     and all(isinstance(value, (int, float)) and abs(value) < LARGEST
@@ -90,7 +90,7 @@ class Series:
 
 
 class History:
-    """One thing's hour in detail and week in short."""
+    """One hour in detail and one week condensed."""
 
     def __init__(self, width: int, detailed: int = DETAILED_POINTS,
                  condensed: int = CONDENSED_POINTS) -> None:
@@ -102,14 +102,14 @@ class History:
         self.condensed.add(now, seconds, sums)
 
 
-#: What counts as now.
+#: Length of the recent past.
 WINDOW_SECONDS = 60.0
 
 
 def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
-    """The points of the last minute, of some `seconds` each.
+    """The points of the last minute, of about `seconds` each.
 
-    A point of the future was written before a clock jumped.
+    Points in the future were written before the clock was set back, and are ignored.
     """
     number = int(WINDOW_SECONDS / max(1.0, seconds)) + 2
     return [point for point in series.points(last=number)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Slow OSDs and slow hosts, named when it lasts.
+"""Slow OSDs and slow hosts.
 
-An OSD is compared with its peers at the same load (peers.py, findings.py). This is what time
-adds: how long until it is called slow, and until it is well again. What is slow for a share of the
-time only is counted beside it (chronic.py).
+An OSD is compared with its peers at the same load (peers.py, findings.py). This file decides how
+long it must be slow until it is reported, and how long it must be healthy until that is cleared.
+chronic.py counts OSDs that are slow for a share of the time only.
 """
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .osd_window import CHANNELS, REPLICATED, OsdWindow
 from .peers import median
 from .types import OsdPlace, OsdSample, SlowHost, OsdVerdict
 
-#: Loads within this factor are the same to a reader.
+#: Loads within this factor are reported as the same.
 SAME_LOAD = 1.2
 
 
@@ -32,7 +32,7 @@ def describe(finding: PeerFinding, seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Two significant digits, or all before the point."""
+    """With two significant digits, or all digits before the decimal point."""
     return '%.0f' % value if value >= 10 else '%.2g' % value
 
 
@@ -42,12 +42,12 @@ def duration(seconds: float) -> str:
     return '%d min' % (seconds / 60) if seconds < 7200 else '%.1f h' % (seconds / 3600)
 
 
-# ---- Slow OSDs together: whole hosts, and crowds that are no fault of single OSDs
+# ---- Many slow OSDs: whole hosts, and parts of a class that indicate load
 
-#: Part of a host's OSDs in one root and class that is slow where the host is.
+#: Share of the OSDs of a host, in one root and class, from which the host is slow.
 HOST_PART = 2 / 3
-#: Part of a group's OSDs that may be slow one by one; where more are it is the load, or a kind of
-#: device, and naming OSDs would mislead.
+#: Maximum share of the OSDs of a class that are reported. If more are slow, the cause is the load
+#: or the kind of device, and naming OSDs would mislead.
 CROWD_PART = 1 / 4
 
 #: Root, device class.
@@ -66,7 +66,7 @@ def by_host(osds: Iterable[int],
 
 def whole_hosts(slow: Collection[int], judged: Iterable[int],
                 places: Mapping[int, OsdPlace]) -> Dict[Tuple[Class, str], Set[int]]:
-    """The slow OSDs of those hosts that are slow as a whole in a class, other hosts not being."""
+    """The slow OSDs of hosts that are slow as a whole in a class, if most hosts are not."""
     found: Dict[Tuple[Class, str], Set[int]] = {}
     every, known = by_host(places, places), by_host({*judged, *slow}, places)
     for key, hosts in by_host(slow, places).items():
@@ -79,7 +79,7 @@ def whole_hosts(slow: Collection[int], judged: Iterable[int],
 
 def too_many(slow: AbstractSet[int], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Set[int]:
-    """Those of the slow that are so many that none of them should be named."""
+    """The slow OSDs of classes with so many of them that none is reported."""
     crowd: Set[int] = set()
     hosts = whole_hosts(slow, judged, places)
     single = slow - {osd for osds in hosts.values() for osd in osds}
@@ -94,7 +94,7 @@ def too_many(slow: AbstractSet[int], judged: Iterable[int],
 
 def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
              places: Mapping[int, OsdPlace]) -> Tuple[SlowHost, ...]:
-    """The slow hosts, in order of their names."""
+    """The slow hosts, sorted by name."""
     known = by_host({*judged, *slow}, places)
     found = []
     for (key, host), osds in sorted(whole_hosts(slow, judged, places).items()):
@@ -110,53 +110,53 @@ def hosts_of(slow: Mapping[int, OsdVerdict], judged: Iterable[int],
 
 #: Seconds without evidence after which a flag is dropped.
 FORGET_SECONDS = 600.0
-#: How much longer an OSD must be slow that backfills or deep scrubs.
+#: How much longer an OSD that backfills or deep scrubs must be slow.
 BUSY_PATIENCE = 3.0
-#: An OSD is slow without further ado if each of its means of so many seconds is SURE times that of
-#: its peers. A stall of an operation or a PG that peers is over sooner, but PGs may peer one after
-#: another: so this counts only while all PGs are active and clean. It is seconds and no share of
-#: the window, since stalls do not get shorter with the window.
+#: An OSD is reported after this time if each of its means is SURE times that of its peers. This
+#: applies only while all PGs are active and clean: a stall of one operation, or of one PG that
+#: peers, is shorter, but PGs may peer one after another. It does not depend on the length of the
+#: window, because the length of stalls does not either.
 QUICK_SECONDS = 35.0
 
 
 @dataclass(frozen=True)
 class SlowSettings:
-    #: Times as slow as its peers from which an OSD is slow.
+    #: Slowdown from which an OSD is slow.
     ratio: float = 1.5
-    #: Times as slow under which it is well again.
+    #: Slowdown below which it is healthy again.
     clear_ratio: float = 1.25
-    #: Length of the window that is judged, whose median takes half of it to rise; and how long it
-    #: must then stay high. A compaction of a minute is so passed over.
+    #: Length of the window that is judged, whose median takes half of it to rise, and how long the
+    #: slowness must last then. A compaction of a minute is not reported.
     seconds: float = 60.0
-    #: Time constant of what is counted of OSDs that are slow again and again.
+    #: Time constant of the counts of chronically slow OSDs.
     memory_seconds: float = MEMORY_SECONDS
 
 
 @dataclass
 class _State:
-    """What is remembered of one OSD."""
+    """State of one OSD."""
     window: OsdWindow
-    #: Seconds that it has been over the ratio, less those that it has not.
+    #: Seconds over the ratio minus seconds below it.
     over_seconds: float = 0.0
-    #: When the over_seconds began to rise, or the trouble where slow.
+    #: When over_seconds began to rise, or, if slow, when the slowness began.
     since: float = 0.0
     slow: bool = False
-    #: In what it was slow when there was evidence last.
+    #: The last description of the slowness.
     why: str = ''
-    #: Last time that there was evidence.
+    #: Time of the last evidence.
     evidence: float = 0.0
-    #: Its work beside the clients', and when it was last seen.
+    #: Its work besides client operations, and when that was last seen.
     kind: str = ''
     kind_at: float = 0.0
     verdict: OsdVerdict = OsdVerdict(-1)
     #: Its last comparisons.
     findings: Sequence[PeerFinding] = ()
-    #: By channel, what is usual for it without other work.
+    #: By channel, its baseline without other work.
     usual: Tuple[ScoreBaseline, ...] = ()
 
 
 class SlowOsds:
-    """Finds slow OSDs in what update() is given; nothing else has an effect."""
+    """Finds slow OSDs. Pure: update() is given everything that has an effect."""
 
     def __init__(self) -> None:
         self._states: Dict[int, _State] = {}
@@ -168,14 +168,14 @@ class SlowOsds:
 
     @property
     def verdicts(self) -> Dict[int, OsdVerdict]:
-        """By OSD, of all that have a place."""
+        """By OSD, of all OSDs that have a place."""
         return {osd: state.verdict for osd, state in self._states.items()}
 
     def hosts(self) -> Tuple[SlowHost, ...]:
         return self._hosts
 
     def comparisons(self, osd: int) -> Tuple[Dict[str, float], float]:
-        """Kind of operation -> times as slow as its peers; and times their load."""
+        """Slowdown by kind of operation, and the load relative to the peers."""
         findings = self._states[osd].findings if osd in self._states else ()
         return ({CHANNELS[each.channel]: each.score for each in findings},
                 max((each.comparison.load_ratio for each in findings), default=1.0))
@@ -183,15 +183,15 @@ class SlowOsds:
     def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
                busy: Mapping[int, str], settings: SlowSettings, learning: bool = True,
                settled: bool = True) -> None:
-        """Take in one interval's samples. OSDs without a place are forgotten.
+        """Process the samples of one interval. OSDs without a place are forgotten.
 
-        `now` are seconds of a clock that outlives the mgr. `busy` gives types.TARGET, SOURCE or
-        SCRUB of those OSDs that have work beside the clients'. Without `learning` what is seen
-        now is not what is usual. `settled`: all PGs are active and clean, and none is moved.
+        `now`: seconds since the epoch. `busy`: OSD -> types.TARGET, SOURCE or SCRUB if it has work
+        besides client operations. `learning`: the samples may become part of baselines.
+        `settled`: all PGs are active and clean, and none moves.
         """
         if not math.isfinite(now) or not self._take_places(now, places):
             return
-        # A gap, or a clock set forwards, is not time that anybody has seen.
+        # After a gap, or if the clock was set forward, the time was not observed.
         passed = min(max(now - self._now, 0.0), settings.seconds / 4)
         if now < self._now:
             self._turn_back(now)
@@ -223,7 +223,7 @@ class SlowOsds:
         self._conclude(now, chosen, places)
 
     def _take_places(self, now: float, places: Mapping[int, OsdPlace]) -> bool:
-        """Forget the OSDs that are gone; False: no OSD is known, as before the first map."""
+        """Forget removed OSDs. Returns False if no OSD is known, as before the first map."""
         if not places:
             if now - self._now > FORGET_SECONDS:
                 self._states, self._hosts = {}, ()
@@ -245,7 +245,7 @@ class SlowOsds:
 
     def _kinds(self, now: float, busy: Mapping[int, str],
                settings: SlowSettings) -> Dict[int, str]:
-        """Who is busy, or was within the window."""
+        """OSDs that are busy, or were within the window."""
         kinds: Dict[int, str] = {}
         for osd, state in self._states.items():
             if osd in busy:
@@ -258,7 +258,7 @@ class SlowOsds:
 
     def _raise(self, judged: AbstractSet[int], places: Mapping[int, OsdPlace],
                settings: SlowSettings) -> None:
-        """Call those slow that have been over the ratio for long, unless they are a crowd."""
+        """Raise OSDs that have been over the ratio long enough, unless they are too many."""
         candidates = {osd for osd, state in self._states.items()
                       if state.slow or state.over_seconds >= 0.5 * _hold(state, settings)}
         for osd in candidates - too_many(candidates, judged, places):
@@ -270,7 +270,7 @@ class SlowOsds:
 
     def _conclude(self, now: float, chosen: Mapping[int, PeerFinding],
                   places: Mapping[int, OsdPlace]) -> None:
-        """Write the verdicts."""
+        """Update the verdicts."""
         slow: Dict[int, OsdVerdict] = {}
         for osd, state in self._states.items():
             if not state.slow:
@@ -288,12 +288,12 @@ class SlowOsds:
             self._states[osd].verdict = verdict
 
     def to_json(self) -> Dict[str, Any]:
-        """What a new mgr must know: the flags."""
+        """The state that survives a failover: slow OSDs."""
         return {str(osd): {'since': state.since, 'why': state.why}
                 for osd, state in self._states.items() if state.slow}
 
     def from_json(self, value: Any, now: float) -> None:
-        """Take up the flags of to_json(); what is nonsense there is passed over."""
+        """Load the output of to_json(); invalid entries are skipped."""
         if not isinstance(value, dict):
             return
         self._now = now
@@ -311,9 +311,9 @@ class SlowOsds:
 
 def _over(state: _State, findings: Sequence[PeerFinding], learned: float,
           settings: SlowSettings) -> List[PeerFinding]:
-    """The findings that accuse an OSD; from the others is learnt what is usual.
+    """The findings in which an OSD is slow; the others update its baselines.
 
-    `learned`: seconds that count for that.
+    `learned`: seconds that count for the baselines.
     """
     if state.kind:
         return [each for each in findings if each.over(settings.ratio)]
@@ -332,28 +332,27 @@ def _usual_scores() -> Tuple[ScoreBaseline, ...]:
 
 
 def _hold(state: _State, settings: SlowSettings) -> float:
-    """Seconds over the ratio after which an OSD is slow."""
+    """Seconds over the ratio after which an OSD is reported."""
     return settings.seconds * (BUSY_PATIENCE if state.kind else 1.0)
 
 
 def _forget(state: _State, now: float, settings: SlowSettings) -> None:
-    """Without evidence nothing is counted; what was counted before is of no use any more."""
+    """Drop the counted time, and later the flag, of an OSD without evidence."""
     if now - state.evidence > (FORGET_SECONDS if state.slow else settings.seconds):
         state.slow, state.over_seconds = False, 0.0
 
 
 def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, passed: float,
                 settings: SlowSettings, learning: bool, quick: bool) -> None:
-    """Count the time for or against an OSD. No findings: another OSD explains all of them.
+    """Count the time as slow or as healthy. No findings: another OSD explains all of them.
 
-    Without new operations the latency of the last ones is no evidence: they may have ended with
-    the fault.
+    The latency of old operations is no evidence: the fault may have ended with them.
     """
     state.evidence = now
     state.findings = findings
     findings = [each for each in findings if state.window.is_fed(each.channel)]
     if state.slow:
-        # What is usual is learnt without other work: it says nothing of an OSD that has some.
+        # Baselines are learned without other work, so they do not apply to an OSD that has some.
         bad = any(each.above(settings.clear_ratio, None if state.kind
                              else state.usual[each.channel]) for each in findings)
     else:
@@ -373,9 +372,9 @@ def _count_time(state: _State, findings: Sequence[PeerFinding], now: float, pass
 
 
 def _is_sure(window: OsdWindow, over: Sequence[PeerFinding]) -> bool:
-    """Whether not one of the last means is near to what is expected.
+    """Whether each of the last means is far above the expected latency.
 
-    What primaries say of a replica counts for half a minute each time, so it is left out.
+    Replicated writes do not count: one reading of them covers half a minute.
     """
     for each in over:
         least = window.least_ms(each.channel, QUICK_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The watch as a whole: takes in readings, concludes, remembers."""
+"""State of the watch: processes readings, draws conclusions, keeps histories."""
 import contextlib
 from collections import deque
 from dataclasses import dataclass, field
@@ -18,36 +18,36 @@ from .series import LARGEST, History, HistoryPoint, Series
 from .slow_osds import SlowOsds, SlowSettings
 from .types import NO_FLOW, Alarm, Flow
 
-#: Further columns of the cluster's history; states count by the second.
+#: Further columns of the history of the cluster; states are in PG-seconds.
 (LAGGY_SECONDS, DEGRADED_SECONDS, BACKFILL_SECONDS, SLOW_OP_SECONDS, MISPLACED_SECONDS,
  RECOVERED_BYTES) = range(4, 10)
-#: How long PGs may wait for the leases of their last interval: it takes up to
-#: osd_heartbeat_grace x osd_pool_default_read_lease_ratio (16 s), and belongs to peering.
+#: Time for which PGs may wait for read leases of their last interval to expire: it takes up to
+#: osd_heartbeat_grace x osd_pool_default_read_lease_ratio (16 s), and is part of peering.
 WAIT_SECONDS = 30.0
-#: Report periods without a laggy PG until the trouble is over.
+#: Report periods without a laggy PG after which the alarm is cleared.
 CLEAR_PERIODS = 3.0
-#: After a failover the mgr does not know of all PGs for some seconds, which clears nothing; PGs
-#: whose OSDs are dead it will never know of.
+#: Time for which unreported PGs clear nothing. After a failover, PGs are unreported for some
+#: seconds; those whose OSDs are all dead remain unreported.
 UNKNOWN_SECONDS = 300.0
-#: Readings that tell who sends how much now.
+#: Number of readings that show the current load by client.
 LOAD_READINGS = 6
-#: Readings further apart are not one interval: the mgr was busy, or the module was off.
+#: Maximum time between two readings that form an interval.
 LONGEST_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class WatchContext:
-    """What one update is given, beside the readings."""
+    """Input of an update besides the readings."""
     now: float
     signals: Signals
     osdmap: OsdMap
     placement: Callable[[str], Optional[Placement]]
     #: Seconds between two reports of an OSD (mgr_stats_period).
     period: float
-    #: Nothing is moved by a campaign, and no probe is at work.
+    #: No campaign moves PGs, and no probe is active.
     idle: bool = True
     probing: bool = False
-    #: PGs that a campaign has under way.
+    #: PGs of a campaign that are in flight.
     in_flight: int = 0
 
 
@@ -69,7 +69,7 @@ class LaggyState:
 
 
 class WatchState:
-    """Updated by the loop alone; `history_of` and `drawn` may be called from any thread."""
+    """Only the loop updates it; any thread may call `history_of` and `drawn`."""
 
     def __init__(self, lock: ContextManager[Any] = contextlib.nullcontext()) -> None:
         """`lock`: held while the history changes or is read."""
@@ -84,18 +84,18 @@ class WatchState:
         self.osd_counts: Mapping[int, PgCounts] = {}
         self.ping_ms: Mapping[int, float] = {}
         self.places: Mapping[int, OsdPlace] = {}
-        #: Pools that OSDs of the class hdd serve.
+        #: Pools with OSDs of the class hdd.
         self.disk_pools: Set[int] = set()
-        #: OSD -> seconds since its last report, of those that owe one.
+        #: OSD -> seconds since its last report, of OSDs whose report is late.
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
-        #: OSD -> writes that it replicated, as of the last readings by PG, and of the last one.
+        #: OSD -> writes that it replicates: the steady value, and the last reading.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
-        #: Operations by client, as of the last readings, and the ratio of a slow OSD.
+        #: Operations by client in the last readings, and the slowdown of a slow OSD.
         self._loads: Deque[Tuple[ClientLoad, ...]] = deque(maxlen=LOAD_READINGS)
         self._slow_ratio = 1.5
-        #: How long some PGs have not been reported to this mgr.
+        #: Time for which this mgr has not received reports of all PGs.
         self._unknown_seconds = 0.0
         self._lock = lock
 
@@ -164,12 +164,12 @@ class WatchState:
 
     @staticmethod
     def _settled(context: WatchContext) -> bool:
-        """No operation waits for a PG that peers, is moved or recovers."""
+        """Whether no operation waits for a PG that peers, moves or recovers."""
         counts = context.signals.counts
         return context.idle and counts.active_clean == counts.total
 
     def _quiet(self, context: WatchContext) -> bool:
-        """Nothing moves and nothing is wrong."""
+        """Whether nothing moves and no problem exists."""
         counts = context.signals.counts
         return (self._settled(context)
                 and not counts.laggy + counts.wait and not context.signals.slow_ops
@@ -179,7 +179,7 @@ class WatchState:
                             for verdict in self.slow.verdicts.values()))
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
-        """Why a slow OSD may be slow."""
+        """The likely causes of a slow OSD."""
         slowdowns, load_ratio = self.slow.comparisons(osd)
         place, known = self.places.get(osd), context.osdmap.osds.get(osd)
         whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
@@ -194,12 +194,12 @@ class WatchState:
             pool_names={pool.id: pool.name for pool in context.osdmap.pools.values()}))
 
     def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
-        """Who sends most of a pool's operations."""
+        """Clients that send most of the operations of a pool."""
         return heavy_clients(row for rows in self._loads for row in rows if row.pool == pool)
 
     def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
                    last: int) -> Optional[List[HistoryPoint]]:
-        """Points of "cluster", "osd.N" or a pool's name; None: there is no such thing."""
+        """Points of "cluster", "osd.N" or a pool by name; None: unknown."""
         with self._lock:
             history: Optional[History] = None
             if what == 'cluster':
@@ -215,15 +215,15 @@ class WatchState:
 
     def drawn(self, since: float, now: float, pools: Sequence[int], names: Mapping[int, str],
               most: int) -> Dict[str, Any]:
-        """The last hour after `since`, of the cluster and of `pools`, or else of the busiest.
+        """The last hour after `since` of the cluster and of `pools` (default: the busiest).
 
-        No more than `most` pools; those that are not in `names` are left out.
+        At most `most` pools; pools that are not in `names` are left out.
         """
-        # Times are told in milliseconds, and the caller has the row of `since` already.
+        # Times are rounded to milliseconds, and the caller has the row of `since`.
         after = since + 0.001
 
         def points(series: Series) -> List[HistoryPoint]:
-            # What is later than now is from before a clock was set back.
+            # Points in the future were written before the clock was set back.
             return [point for point in newer(series, after) if point.end <= now]
 
         with self._lock:
@@ -236,7 +236,7 @@ class WatchState:
             return {'cluster': self.charts.cluster(points(self.cluster.detailed)),
                     'pools': found}
 
-    # ---- what survives the mgr
+    # ---- State that survives a failover
 
     def to_json(self) -> Dict[str, Any]:
         return {'slow': self.slow.to_json(),
@@ -244,7 +244,7 @@ class WatchState:
                 'latency': [list(row) for row in self.pools.slow()]}
 
     def load(self, document: Any, now: float) -> None:
-        """Take up what an earlier mgr knew; what cannot be read is passed over."""
+        """Load the state of an earlier mgr; unreadable parts are skipped."""
         if not isinstance(document, dict):
             return
         self.slow.from_json(document.get('slow'), now)
@@ -265,7 +265,7 @@ def _on_disks(readings: Readings) -> Set[int]:
 
 
 def _holds(number: int, known: bool) -> Optional[bool]:
-    """None: PGs that are not known of may be laggy."""
+    """None: unreported PGs may be laggy."""
     return True if number else (False if known else None)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stop conditions: what holds releases, all of them or those that touch certain OSDs and pools."""
+"""Stop conditions: reasons to hold all releases, or those that concern certain OSDs and pools."""
 from collections import Counter
 from dataclasses import dataclass
 from typing import (AbstractSet, Callable, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
@@ -17,22 +17,21 @@ STOP_CHECKS = {
     'OSD_SLOW_PING_TIME_BACK': Reason(Code.SLOW_PING, 'slow heartbeats'),
     'OSD_SLOW_PING_TIME_FRONT': Reason(Code.SLOW_PING, 'slow heartbeats'),
 }
-#: Further checks under which a campaign is not begun. Full OSDs and pools are not among them: to
-#: relieve an OSD takes a campaign, no PG is released onto a full one, and a quota stops clients
-#: only.
+#: Further checks that prevent the start of a campaign. Full OSDs and pools do not: a campaign is
+#: needed to empty an OSD, no PG is released onto a full one, and a quota only stops clients.
 UNHEALTHY_CHECKS = {
     'OSD_SCRUB_ERRORS': Reason(Code.OSD_SCRUB_ERRORS, 'scrub errors'),
     'PG_DAMAGED': Reason(Code.PG_DAMAGED, 'damaged PGs'),
 }
-#: The health check that an operator mutes to have a condition of PGs disregarded.
+#: The health check that an operator mutes to ignore a stop condition.
 MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAGGY_PGS',
             Code.LEASES: 'PERFGUARD_LAGGY_PGS', Code.INACTIVE: 'PG_AVAILABILITY',
             Code.DEGRADED: 'PG_DEGRADED', Code.SLOW_OPS: 'SLOW_OPS',
             Code.SLOW_POOL: 'PERFGUARD_LATENCY', Code.OSD_DOWN: 'OSD_DOWN'}
-#: What `rebalance acknowledge` waives.
+#: Stop conditions that `rebalance acknowledge` waives.
 WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DOWN, Code.SLOW_OPS,
             Code.SLOW_PING, Code.SLOW_POOL)
-#: OSDs that a text names.
+#: Maximum number of OSDs in a text.
 NAMED = 5
 
 
@@ -47,15 +46,15 @@ NOTHING = Touched(frozenset(), frozenset())
 
 
 class OwnPg(NamedTuple):
-    """A PG that the campaign's own release may have made degraded."""
+    """A PG that may be degraded because the campaign has released it."""
     pool: int
-    #: That serve it.
+    #: OSDs that serve it.
     osds: FrozenSet[int]
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A reason not to release, and what it concerns; `osds` None: everything."""
+    """A reason to hold releases, and the OSDs and pools concerned; `osds` None: all."""
     reason: Reason
     osds: Optional[FrozenSet[int]] = None
     pools: FrozenSet[int] = frozenset()
@@ -70,7 +69,7 @@ class Stop:
 
 
 def is_waived(reason: Reason, waived: Sequence[str]) -> bool:
-    """By the operator; that PGs were laggy goes with their being laggy."""
+    """Whether the operator has waived it. Waiving laggy PGs includes PGs that were laggy lately."""
     return reason.code in waived or (reason.code == Code.LAGGY_LATELY and Code.LAGGY in waived)
 
 
@@ -81,12 +80,12 @@ def is_muted(reason: Reason, signals: Signals) -> bool:
 def stop_conditions(signals: Signals,
                     osd_counts: Mapping[int, PgCounts] = {},
                     own: Sequence[OwnPg] = ()) -> List[Stop]:
-    """What speaks against releases now, but for what is muted.
+    """The stop conditions that hold now and are not muted.
 
-    `osd_counts`: PGs by the OSDs of their acting sets; empty where not known. Conditions of PGs
-    are located by OSD, else by pool; what neither locates concerns everything. So do laggy PGs:
-    clients wait, and movement anywhere may be the cause. `own`: PGs that may be degraded because
-    they were released, which is no stop condition.
+    Conditions of PGs concern the OSDs with such PGs, else the pools with such PGs; if neither is
+    known, they concern everything. Laggy PGs always do: clients wait, and any movement may be the
+    cause. `osd_counts`: PGs by the OSDs of their acting sets; empty if not known. `own`: PGs that
+    may be degraded because they were released, which is no stop condition.
     """
     counts = signals.counts
     stops: List[Stop] = []
@@ -119,7 +118,7 @@ def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals
     what = '%s %s' % (pgs_are(number), text)
     found = {osd: number_of(counts) for osd, counts in osd_counts.items()}
     if any(found.values()):
-        # A PG counts on each of its OSDs, or is not one of these.
+        # A degraded PG is counted on each of its OSDs; others of `own` are not degraded.
         own = [pg for pg in own if all(found.get(osd, 0) for osd in pg.osds)]
     of_osd = Counter(osd for pg in own for osd in pg.osds)
     of_pool = Counter(pg.pool for pg in own)
@@ -130,13 +129,13 @@ def _located(code: str, text: str, number_of: Callable[[PgCounts], int], signals
         return [Stop(Reason(code, '%s on %s' % (what, osds_text(osds))), osds)]
     if pools:
         return [Stop(Reason(code, '%s in %s' % (what, plural(len(pools), 'pool'))), osds, pools)]
-    # A number alone explains nothing.
+    # A total alone does not show which PGs are degraded.
     explained = number <= len(own) and bool(osd_counts or signals.pool_counts)
     return [] if explained else [Stop(Reason(code, what))]
 
 
 def _slow_ops(signals: Signals) -> Stop:
-    """By the OSDs that report them; those of mons concern everything."""
+    """Concerns the OSDs that report slow operations; those of mons concern everything."""
     text = plural(signals.slow_ops, 'slow operation')
     names = signals.slow_daemons
     osds = frozenset(int(name[4:]) for name in names
@@ -163,8 +162,7 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
               touched: Optional[Touched] = None) -> List[Reason]:
     """Reasons not to begin a campaign without --force.
 
-    `touched`: what the campaign's change concerns; None: it is not known, so that everything may
-    be.
+    `touched`: OSDs and pools that the change concerns; None: not known, so all may be.
     """
     stops = stop_conditions(signals, osd_counts)
     stops += _down(signals, osdmap)
@@ -180,7 +178,7 @@ def unhealthy(signals: Signals, osdmap: OsdMap, osd_counts: Mapping[int, PgCount
 
 
 def _down(signals: Signals, osdmap: OsdMap) -> List[Stop]:
-    """OSDs that are down and not out: their data is about to be somewhere else."""
+    """OSDs that are down and in: their data is about to move elsewhere."""
     down = frozenset(osd.id for osd in osdmap.osds.values()
                      if osd.exists and not osd.up and osd.reweight > 0 and not osd.destroyed)
     if not down or 'OSD_DOWN' in signals.muted:
@@ -194,9 +192,9 @@ def _resizing(pool: Pool) -> Reason:
 
 
 def spread(stops: Sequence[Stop], in_flight: AbstractSet[int]) -> Tuple[List[Stop], List[Stop]]:
-    """Stops of everything, and those of some OSDs or pools.
+    """Stops that concern everything, and all others.
 
-    Slow operations on OSDs of PGs in flight may be the work of these: they concern everything.
+    Slow operations on OSDs of PGs in flight may be caused by these PGs, so they concern everything.
     """
     wide = [stop for stop in stops if stop.everywhere or (
         stop.reason.code == Code.SLOW_OPS and stop.concerns(in_flight, ()))]

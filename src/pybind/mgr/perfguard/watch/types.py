@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the watch works with: flows of operations, alarms, and what it concludes from them."""
+"""Types of the watch: flows of operations, verdicts, and alarms."""
 from typing import NamedTuple, Optional, Tuple
 
 from ..cluster.types import OsdPlace
@@ -12,7 +12,7 @@ class Flow(NamedTuple):
     """Operations of one kind in one interval."""
     #: Operations per second.
     rate: float = 0.0
-    #: Mean latency in milliseconds; means nothing where the rate is 0.
+    #: Mean latency in milliseconds; undefined if the rate is 0.
     ms: float = 0.0
 
 
@@ -20,55 +20,55 @@ NO_FLOW = Flow()
 
 
 class OsdSample(NamedTuple):
-    """What one OSD did in one interval (about mgr_stats_period, 5 s)."""
+    """Operations of one OSD in one interval (about mgr_stats_period, 5 s)."""
     osd: int
     #: Length of the interval.
     seconds: float
-    #: Client operations on PGs that this OSD leads, from their arrival to their answer. For
-    #: writes that includes the slowest replica, and for erasure coded pools the other shards.
+    #: Client operations on PGs of which this OSD is the primary, from arrival to reply. Writes
+    #: include the slowest replica, operations on erasure-coded pools the other shards.
     read: Flow = NO_FLOW
     write: Flow = NO_FLOW
-    #: The part of the client writes that is spent in this OSD alone: from arrival until they go
+    #: The part of client writes that this OSD alone determines: from arrival until they are sent
     #: to its store and to the replicas (queue and preparation).
     own_write: Flow = NO_FLOW
-    #: Transactions of the OSD's store until they are committed, those of replicas and of
-    #: backfill included. No flow with stores that do not measure it (memstore).
+    #: Transactions of the OSD's store until they are committed, including those of replicas and
+    #: backfill. NO_FLOW for stores that do not measure it (memstore).
     commit: Flow = NO_FLOW
     #: Reads of the OSD's store.
     store_read: Flow = NO_FLOW
-    #: Client writes that it replicates, as long as they take because of it (osds.py).
+    #: Client writes that it replicates, with the latency that it causes (osds.py).
     replica: Flow = NO_FLOW
 
 
-#: Why an OSD has other work than its peers.
+#: Work of an OSD besides client operations.
 TARGET = 'backfill target'
 SOURCE = 'backfill'
 SCRUB = 'deep scrub'
 
 
 class OsdVerdict(NamedTuple):
-    """What is concluded of one OSD."""
+    """The conclusion about one OSD."""
     osd: int
-    #: Times as slow as its peers at the same load, in the kind of operation where it is worst;
-    #: about 1.0 for a healthy OSD, None without evidence (no peers, too few operations).
+    #: Slowdown against its peers at the same load, in the kind of operation where it is worst:
+    #: about 1.0 for a healthy OSD. None without evidence (no peers, too few operations).
     score: Optional[float] = None
     slow: bool = False
-    #: When the trouble began; 0.0 when not slow.
+    #: When the slowness began; 0.0 if the OSD is not slow.
     since: float = 0.0
     #: "writes 3.1 ms against 0.4 +- 0.05 of 11 peers for 90 s at the same load"
     why: str = ''
 
 
 class Chronic(NamedTuple):
-    """An OSD that is slow for a share of the time, again and again."""
+    """An OSD that is slow for a share of the time, in repeated episodes."""
     osd: int
-    #: When the first episode began, it was called so, and the last episode ended, in seconds since
-    #: the epoch.
+    #: When the first episode began, when this was raised, and when the last episode ended, in
+    #: seconds since the epoch.
     since: float
     raised: float
     last: float
-    #: Since then: share (0 to 1) of the time with operations in which it was slow, episodes, and
-    #: times as slow as its peers in them.
+    #: Since the first episode: share (0 to 1) of the time with operations in which it was slow,
+    #: number of episodes, and slowdown against its peers during them.
     share: float
     episodes: int
     slowdown: float
@@ -77,7 +77,7 @@ class Chronic(NamedTuple):
 
 
 class SlowHost(NamedTuple):
-    """A host of which all OSDs (but a few) are slow: one cause, named once."""
+    """A host of which most OSDs are slow, reported once instead of once per OSD."""
     host: str
     osds: Tuple[int, ...]
     score: float
@@ -85,24 +85,24 @@ class SlowHost(NamedTuple):
     why: str
 
 
-# ---- Hysteresis: nothing is raised by one bad reading, nor cleared by one good one
+# ---- Hysteresis: one bad reading raises nothing, one good reading clears nothing
 
 class Alarm:
-    """Raised once its condition has held for a while, cleared once it has not for a while.
+    """Is raised after its condition has held for some time, and cleared after it has not.
 
-    Time comes as the length of each reading, so that a clock that jumps raises nothing.
+    Time is the sum of the lengths of readings, so that a jump of the clock raises nothing.
     """
 
     def __init__(self, raised: bool = False, since: float = 0.0) -> None:
         self.raised = raised
-        #: When the trouble began, in seconds since the epoch; 0.0 when there is none.
+        #: When the condition began to hold, in seconds since the epoch; 0.0 if it does not hold.
         self.since = since
         self._held = 0.0
         self._not_held = 0.0
 
     def update(self, now: float, seconds: float, holds: Optional[bool], raise_after: float,
                clear_after: float) -> None:
-        """`holds`: None where the reading tells neither way; then nothing changes."""
+        """`holds`: None if the reading is inconclusive; then nothing changes."""
         if holds is None:
             return
         if holds:
