@@ -397,7 +397,8 @@ class Cluster:
         """
         verb = 'osd destroy' if destroy else 'osd purge'
         for osd in osds:
-            self.kill(f'osd.{osd}', signal.SIGTERM)
+            if self.pid(f'osd.{osd}') is not None:
+                self.kill(f'osd.{osd}', signal.SIGTERM)
         for osd in osds:
             # Refused until the mons know that it is down.
             self.wait(lambda: self._order_mgr(verb, id=osd, yes_i_really_mean_it=True),

@@ -111,6 +111,8 @@ class Found:
     #: Pool -> pg_autoscale_mode.
     pools: Dict[str, str]
     weights: Dict[int, float]
+    #: OSD -> host.
+    hosts: Dict[int, str]
     balancing: bool
 
 
@@ -156,7 +158,8 @@ def look(guard: Guard) -> Found:
     dump = guard.cluster.osd_dump()
     return Found(frozenset(dump['flags_set']), configuration(guard.cluster),
                  {pool['pool_name']: pool['pg_autoscale_mode'] for pool in dump['pools']},
-                 crush_weights(guard.cluster), bool(guard.balancer()['active']))
+                 crush_weights(guard.cluster), guard.cluster.osd_hosts(),
+                 bool(guard.balancer()['active']))
 
 
 def configuration(cluster: Cluster) -> Dict[Tuple[str, str], str]:
@@ -181,7 +184,7 @@ def put_back(guard: Guard, found: Found) -> None:
         cluster.mgr('balancer on' if found.balancing else 'balancer off')
     _put_back_flags(cluster, found.flags)
     _put_back_pools(cluster, found.pools)
-    _put_back_osds(cluster, found.weights)
+    _put_back_osds(cluster, found)
     cluster.wait_clean(120)
     wait_reported(guard)
     guard.former = guard.status()['id'] or 0
@@ -215,7 +218,10 @@ def _put_back_pools(cluster: Cluster, pools: Dict[str, str]) -> None:
             cluster.mon('osd pool set', pool=name, var='pg_autoscale_mode', val=pools[name])
 
 
-def _put_back_osds(cluster: Cluster, weights: Dict[int, float]) -> None:
+def _put_back_osds(cluster: Cluster, found: Found) -> None:
+    weights = found.weights
+    for osd in weights.keys() - set(cluster.osds()):
+        cluster.add_osds(1, hosts=[found.hosts[osd]], ids=[osd], weight=weights[osd])
     out = [str(osd['osd']) for osd in cluster.osd_dump()['osds'] if not osd['in']]
     if out:
         cluster.mon('osd in', ids=out)

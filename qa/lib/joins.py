@@ -149,3 +149,21 @@ def let_go(guard: Guard) -> None:
 def safe_to_destroy(cluster: Cluster, osd: int) -> bool:
     retval, _, _ = cluster.mgr('osd safe-to-destroy', ids=[str(osd)])
     return retval == 0
+
+
+def as_script(cluster: Cluster) -> List[str]:
+    """`ceph osd pg-upmap-items` for each remapped PG, as upmap-remapped.py sends it."""
+    dump = cluster.osd_dump()
+    before: Dict[str, List[Tuple[int, int]]] = {
+        row['pgid']: [(pair['from'], pair['to']) for pair in row['mappings']]
+        for row in dump['pg_upmap_items']}
+    pinned = []
+    for pg in cluster.pgs():
+        new = [osd for osd in pg['up'] if osd not in pg['acting']]
+        old = [osd for osd in pg['acting'] if osd not in pg['up']]
+        if new and len(new) == len(old):
+            pairs = before.get(pg['pgid'], []) + list(zip(new, old))
+            cluster.mon('osd pg-upmap-items', pgid=pg['pgid'],
+                        id=[osd for pair in pairs for osd in pair])
+            pinned.append(pg['pgid'])
+    return pinned

@@ -2,36 +2,17 @@
 """Expansions that another tool has begun, with upmaps, are taken over and brought to their end."""
 import errno
 from collections import Counter
-from typing import Dict, List, Tuple
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
-from qa.lib.joins import order, wait_reported
+from qa.lib.joins import as_script, order, wait_reported
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef'),
               pytest.mark.shares('campaign')]
 
 OPTIONS = {'target': 'balanced', 'max_extra_movement': '10'}
-
-
-def as_script(cluster: Cluster) -> List[str]:
-    """`ceph osd pg-upmap-items` for each remapped PG, as upmap-remapped.py sends it."""
-    dump = cluster.osd_dump()
-    before: Dict[str, List[Tuple[int, int]]] = {
-        row['pgid']: [(pair['from'], pair['to']) for pair in row['mappings']]
-        for row in dump['pg_upmap_items']}
-    pinned = []
-    for pg in cluster.pgs():
-        new = [osd for osd in pg['up'] if osd not in pg['acting']]
-        old = [osd for osd in pg['acting'] if osd not in pg['up']]
-        if new and len(new) == len(old):
-            pairs = before.get(pg['pgid'], []) + list(zip(new, old))
-            cluster.mon('osd pg-upmap-items', pgid=pg['pgid'],
-                        id=[osd for pair in pairs for osd in pair])
-            pinned.append(pg['pgid'])
-    return pinned
 
 
 def spread(cluster: Cluster, pool: str) -> int:

@@ -16,7 +16,7 @@ from perfguard.options import OPTIONS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
 from perfguard.web.routes import ROUTES
 
-from qa.lib import reference
+from qa.lib import recipes, reference
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
@@ -67,6 +67,15 @@ def test_sphinx_builds_the_manual_without_warnings(tmp_path: Path) -> None:
          str(source), str(tmp_path / 'built')], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         universal_newlines=True, timeout=120)
     assert done.returncode == 0, done.stdout
+
+
+def test_every_recipe_is_followed_by_a_test() -> None:
+    tests = (CHECKOUT / 'qa' / 'tests' / 'test_recipes.py').read_text()
+    followed = re.findall(r"follow\(guard, '([^']+)'", tests)
+    assert sorted(followed) == sorted(recipes.recipes(MANUAL.read_text()))
+    # Nothing that looks like a recipe escapes.
+    titles = re.findall(r'^.+\n~+$', section('Recipes'), re.MULTILINE)
+    assert len(titles) + 1 == len(followed)
 
 
 def test_generated_tables_are_current() -> None:

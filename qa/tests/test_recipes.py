@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The recipes of the manual, followed to the letter: the commands are those of the document."""
+import signal
+from typing import List, Set
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.guard import Guard
+from qa.lib.joins import as_script, crush_weights, order, wait_reported
+from qa.lib.recipes import follow, safe_to_disable
+
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
+              pytest.mark.shares('join')]
+#: For what other tests of the quick tier do as well, if not to the letter.
+nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+
+TIB = 1 << 40
+
+
+@pytest.fixture(autouse=True)
+def durable(guard: Guard) -> None:
+    """OSDs in memory keep their data when they are stopped."""
+    guard.cluster.mon('config set', who='osd', name='osd_fast_shutdown', value='false')
+    wait_reported(guard)
+
+
+def add(guard: Guard, count: int) -> List[int]:
+    """OSDs of CRUSH weight 0 and of 1 TiB each, so that they get the weight of the others."""
+    cluster = guard.cluster
+    first = max(cluster.osds()) + 1
+    with open(cluster.conf_path, 'a') as conf:
+        conf.writelines('[osd.%d]\nmemstore_device_bytes = %d\n' % (osd, TIB)
+                        for osd in range(first, first + count))
+    added = cluster.add_osds(count, weight=0.0)
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    return added
+
+
+def begun(guard: Guard) -> List[int]:
+    """An expansion that has released some PGs and takes a while; returns its OSDs."""
+    guard.option('max_pgs_in_flight', '2')
+    added = add(guard, 2)
+    order(guard, 'expand', osds=','.join(map(str, added)))
+    guard.wait_moving()
+    return added
+
+
+def stop(cluster: Cluster, osd: int) -> None:
+    """As a daemon is stopped; a memstore keeps its data."""
+    cluster.kill('osd.%d' % osd, signal.SIGTERM)
+    cluster.wait(lambda: not up(cluster, osd), 60, 'osd.%d down' % osd)
+
+
+def up(cluster: Cluster, osd: int) -> bool:
+    return any(row['osd'] == osd and row['up'] for row in cluster.osd_dump()['osds'])
+
+
+def fail_and_recover(guard: Guard, osd: int) -> None:
+    stop(guard.cluster, osd)
+    guard.cluster.mon('osd out', ids=[str(osd)])
+    guard.cluster.wait_clean(120)
+
+
+def create_again(guard: Guard, osd: int) -> None:
+    """On an empty drive, with the id of a destroyed OSD."""
+    host = guard.cluster.osd_hosts()[osd]
+    guard.cluster.remove_osds([osd], destroy=True)
+    guard.cluster.add_osds(1, hosts=[host], ids=[osd], in_crush=False)
+    wait_reported(guard)
+
+
+def holders(cluster: Cluster) -> Set[int]:
+    return {osd for pg in cluster.pgs() for osd in (*pg['up'], *pg['acting'])}
+
+
+def assert_over(guard: Guard) -> None:
+    guard.cluster.wait_clean(60)
+    assert guard.get('held')['held'] == [] and not guard.tracebacks()
+
+
+def test_first_expansion(guard: Guard) -> None:
+    added: List[int] = []
+    follow(guard, 'first expansion', {'Create the OSDs': lambda: added.extend(add(guard, 4))})
+    assert holders(guard.cluster) >= set(added) and guard.status()['released'] > 0
+    assert_over(guard)
+
+
+@nightly
+def test_drain_a_host(guard: Guard) -> None:
+    follow(guard, 'drain a host', {'Remove the OSDs': lambda: guard.cluster.remove_osds([3, 7])})
+    assert not {3, 7} & holders(guard.cluster)
+    assert_over(guard)
+
+
+def test_replace_a_drive_that_still_works(guard: Guard) -> None:
+    follow(guard, 'replace a drive that still works', {
+        'Stop the daemon': lambda: stop(guard.cluster, 7),
+        'Replace the drive': lambda: create_again(guard, 7)})
+    assert 7 in holders(guard.cluster) and crush_weights(guard.cluster)[7] == 1.0
+    assert_over(guard)
+
+
+@nightly
+def test_replace_a_drive_that_has_failed(guard: Guard) -> None:
+    follow(guard, 'replace a drive that has failed', {
+        'Let Ceph recover': lambda: fail_and_recover(guard, 7),
+        'Replace the drive': lambda: create_again(guard, 7)})
+    guard.cluster.wait_clean(120)
+    assert 7 in holders(guard.cluster)
+    assert_over(guard)
+
+
+@nightly
+def test_replace_a_host(guard: Guard) -> None:
+    follow(guard, 'replace a host', {
+        'Add the new host': lambda: add(guard, 2),
+        'Remove the old OSDs': lambda: guard.cluster.remove_osds([3, 7])})
+    assert holders(guard.cluster) == {0, 1, 2, 4, 5, 6, 8, 9}
+    assert_over(guard)
+
+
+@nightly
+def test_change_the_crush_map(guard: Guard) -> None:
+    path = guard.cluster.directory / 'map.txt'
+
+    def edit() -> None:
+        text = path.read_text()
+        assert 'item osd.0 weight 1.0' in text
+        path.write_text(text.replace('item osd.0 weight 1.0', 'item osd.0 weight 2.0'))
+
+    follow(guard, 'change the CRUSH map', {'Edit': edit})
+    assert crush_weights(guard.cluster)[0] == 2.0
+    assert_over(guard)
+
+
+def test_take_over_from_upmap_remapped(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure({'target': 'balanced', 'max_extra_movement': '10'})
+    cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='1')
+
+    def expand_and_pin() -> None:
+        cluster.add_osds(4)
+        guard.wait_remapped()
+        assert len(as_script(cluster)) > 20
+        cluster.wait_active(60)
+
+    follow(guard, 'take over from upmap-remapped', {'Add the OSDs': expand_and_pin})
+    assert guard.status()['phase'] == 'DONE' and guard.status()['released'] > 0
+    assert_over(guard)
+
+
+@nightly
+def test_an_osd_fails(guard: Guard) -> None:
+    begun(guard)
+    stop(guard.cluster, 0)
+    guard.wait_code('DEGRADED', 'OSD_DOWN', 'PEERING', 'INACTIVE')
+    follow(guard, 'an OSD fails in the middle of a campaign',
+           {'Let Ceph recover': lambda: guard.cluster.start('osd.0')})
+    assert_over(guard)
+
+
+@nightly
+def test_an_upgrade(guard: Guard) -> None:
+    cluster = guard.cluster
+
+    def restart_mgrs() -> None:
+        for _ in range(2):
+            cluster.restart_mgr()
+        guard.wait_ready()
+
+    def restart_osds() -> None:
+        for osd in cluster.osds():
+            stop(cluster, osd)
+            cluster.start('osd.%d' % osd)
+
+    begun(guard)
+    follow(guard, 'upgrade Ceph in the middle of a campaign', {
+        'Upgrade the mgrs': restart_mgrs,
+        'Upgrade mons': restart_osds})
+    assert_over(guard)
+
+
+def test_roll_back_and_leave(guard: Guard) -> None:
+    cluster = guard.cluster
+    added = begun(guard)
+    follow(guard, 'roll back and leave', {'Give back': lambda: cluster.wait(
+        lambda: safe_to_disable(guard), 60, 'a safe shutdown')})
+    cluster.wait_clean(60)
+    assert not holders(cluster) & set(added)
+    assert 'norebalance' not in cluster.osd_dump()['flags_set'] and not guard.tracebacks()
