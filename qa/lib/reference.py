@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The tables of the manual that are generated from the tables of the code.
+"""The references in the manual that are generated: from the tables of the code, and the alerts.
 
     python3 -m qa.lib.reference          rewrites them in doc/mgr/perfguard.rst
 
@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from perfguard.advise.rules import RULES
+from perfguard.health import HEALTH_CHECKS
 from perfguard.options import OPTIONS
 
-MANUAL = Path(__file__).resolve().parents[2] / 'doc' / 'mgr' / 'perfguard.rst'
+CHECKOUT = Path(__file__).resolve().parents[2]
+MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
+ALERTS = CHECKOUT / 'monitoring' / 'perfguard_alerts.yml'
 BLOCK = re.compile(r'(\.\. BEGIN generated: (\w+)\n)(.*?)(\.\. END generated\n)', re.DOTALL)
 #: Columns of the manual's source.
 WIDTH = 100
@@ -76,7 +79,43 @@ def advice() -> str:
         for rule in sorted(RULES, key=lambda rule: rule.code)])
 
 
-TABLES: Dict[str, Callable[[], str]] = {'options': options, 'advice': advice}
+def health() -> str:
+    def paragraph(text: str) -> str:
+        return textwrap.fill(text, WIDTH, initial_indent='   ', subsequent_indent='   ',
+                             break_long_words=False, break_on_hyphens=False)
+
+    return '\n\n'.join('%s\n%s\n\n%s' % (check.code, paragraph(check.meaning),
+                                         paragraph(check.action))
+                       for check in HEALTH_CHECKS) + '\n'
+
+
+def alert_rules(text: str) -> Dict[str, str]:
+    """Alert -> the text of its rule."""
+    parts = re.split(r'^ +- alert: (\w+)$', text, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+def alerts() -> str:
+    rows = []
+    for name, rule in alert_rules(ALERTS.read_text()).items():
+        lasting = re.search(r'^ {8}for: (\w+)$', rule, re.MULTILINE)
+        severity = re.search(r'severity: (\w+)', rule)
+        assert severity is not None, name
+        rows.append(('``%s``' % name, severity.group(1), lasting.group(1) if lasting else '0m',
+                     _summary(rule)))
+    return table(('alert', 'severity', 'for', 'summary'), rows)
+
+
+def _summary(rule: str) -> str:
+    """Labels of the alert in angle brackets: <ceph_daemon>."""
+    found = re.search(r'^ {10}summary: (?:>-\n)?(.*?)\n {10}\w+:', rule, re.MULTILINE | re.DOTALL)
+    assert found is not None, rule
+    text = ' '.join(found.group(1).split()).strip('"')
+    return re.sub(r'{{ *\$(?:labels\.)?(\w+)[^}]*}}', r'<\1>', text)
+
+
+TABLES: Dict[str, Callable[[], str]] = {
+    'options': options, 'advice': advice, 'health': health, 'alerts': alerts}
 
 
 def current(manual: str) -> str:

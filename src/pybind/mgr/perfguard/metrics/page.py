@@ -5,17 +5,14 @@ from statistics import median
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
-from .. import errors
-from ..advise.report import STANDBY_CHECK
+from ..health import CODES
 from ..mitigation.types import Rung, StepStage
-from ..probe import resources
 from ..probe.records import CANCELLED, RunRecord
 from ..probe.report import Probed
 from ..probe.stats import Key, Repetition, measured
 from ..probe.types import Target
 from ..rebalance.types import Campaign, Phase
-from ..status import HELD_PINS, Published
-from ..watch.checks import CHRONIC, LAGGY, LATENCY, SLOW
+from ..status import Published
 from .text import Sample, joined, labels, render, seconds, state_set
 
 Json = Mapping[str, Any]
@@ -244,12 +241,6 @@ def _measurement(subject: str, key: Key, repetitions: List[Repetition]) -> Measu
 
 # ---- The page
 
-#: All health checks that perfguard knows.
-CHECKS = (LAGGY, SLOW, CHRONIC, LATENCY, 'PERFGUARD_STALLED', 'PERFGUARD_UNPINNABLE',
-          HELD_PINS, 'PERFGUARD_INTERRUPTED', 'PERFGUARD_PROBE_REGRESSION', resources.CHECK,
-          errors.CHECK, STANDBY_CHECK)
-
-
 class Build(NamedTuple):
     """What serves the metrics."""
     version: str
@@ -288,7 +279,7 @@ class MetricsPage:
         found: Found = {
             'info': [(labels(version=build.version, ceph_version=build.ceph_version,
                              ceph_daemon=build.daemon), 1)],
-            'health_check': [(labels(name=name), name in status['health']) for name in CHECKS]}
+            'health_check': [(labels(name=name), name in status['health']) for name in CODES]}
         if published.turned:
             found['last_turn_timestamp_seconds'] = [('', published.turned)]
             found['turn_cpu_seconds'] = [('', round(status['turn_cpu_ms'] / 1000.0, 9))]

@@ -10,8 +10,8 @@ from typing import Dict
 import pytest
 
 from perfguard.errors import Code
+from perfguard.health import CODES as CHECKS
 from perfguard.metrics.catalogue import CATALOGUE
-from perfguard.metrics.page import CHECKS
 from perfguard.options import OPTIONS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
 from perfguard.web.routes import ROUTES
@@ -114,9 +114,13 @@ def test_words_of_jobs(word: str) -> None:
     assert re.search('``%s[`=]' % word, section('What a probe does'))
 
 
-def test_health_checks() -> None:
-    told = re.findall(r'^(PERFGUARD_[A-Z_]+)$', section('Health checks'), re.MULTILINE)
-    assert sorted(told) == sorted(CHECKS)
+def test_every_health_check_has_a_reference() -> None:
+    package = Path(__file__).parents[1]
+    raised = {code for path in package.rglob('*.py')
+              if 'tests' not in path.parts and path.name != 'health.py'
+              for code in re.findall(r"= '(PERFGUARD_[A-Z_]+)'|checks\['(PERFGUARD_[A-Z_]+)'\]",
+                                     path.read_text())}
+    assert sorted(first or second for first, second in raised) == sorted(CHECKS)
 
 
 CODES = sorted(value for name, value in vars(Code).items() if name.isupper())

@@ -7,8 +7,9 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 import pytest
 
 from perfguard import VERSION
+from perfguard.health import CODES
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
-from perfguard.metrics.page import Build, CHECKS, MAX_SUBJECTS, MetricsPage, target_text
+from perfguard.metrics.page import Build, MAX_SUBJECTS, MetricsPage, target_text
 from perfguard.metrics.text import labels, render
 from perfguard.probe.baseline import Baselines, Regression
 from perfguard.probe.records import CANCELLED, FAILED
@@ -224,8 +225,8 @@ def test_hostile_names(moving: Published) -> None:
 def test_health_checks_that_are_raised(moving: Published) -> None:
     raised = replace(moving, status={**moving.status, 'health': ['PERFGUARD_SLOW_OSD']})
     found = page(raised)
-    assert {name: found[key('health_check', name=name)] for name in CHECKS} == {
-        name: float(name == 'PERFGUARD_SLOW_OSD') for name in CHECKS}
+    assert {name: found[key('health_check', name=name)] for name in CODES} == {
+        name: float(name == 'PERFGUARD_SLOW_OSD') for name in CODES}
 
 
 def test_rungs_are_counted(moving: Published) -> None:
