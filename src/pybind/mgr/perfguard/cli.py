@@ -322,6 +322,18 @@ class Commands(ProbeCommands):
             else advice.to_json(self.loop.advice())
         return show(data, format, advice.plain)
 
+    @read_command('perfguard advise expect')
+    @command
+    def advise_expect(self, format: Optional[str] = None) -> CommandResult:
+        """Show what each pool is expected to achieve for one client, beside the last probes"""
+        return show(self.loop.probed().expected_json(), format, probe_tables.expected)
+
+    @read_command('perfguard advise capacity')
+    @command
+    def advise_capacity(self, format: Optional[str] = None) -> CommandResult:
+        """Show the operations and virtual machines that each pool is expected to serve"""
+        return show(self.loop.probed().capacity_json(), format, probe_tables.capacity)
+
     @write_command('perfguard advise mute')
     @command
     def advise_mute(self, code: str, format: Optional[str] = None) -> CommandResult:

@@ -112,9 +112,9 @@ class Module(Commands, MgrModule):
 # ---- What "ceph mgr self-test module perfguard" does: it reads only, and changes nothing
 
 #: Handlers that take nothing but a format.
-READS = ('status', 'advise', 'held', 'events', 'osds', 'pools', 'laggy', 'mitigation_ls', 'history',
-         'rebalance_status', 'rebalance_plan', 'rebalance_ls', 'probe_ls', 'probe_baseline_ls',
-         'probe_schedule_ls')
+READS = ('status', 'advise', 'advise_expect', 'advise_capacity', 'held', 'events', 'osds', 'pools',
+         'laggy', 'mitigation_ls', 'history', 'rebalance_status', 'rebalance_plan', 'rebalance_ls',
+         'probe_ls', 'probe_baseline_ls', 'probe_schedule_ls')
 
 
 class SelfTestFailed(PerfguardError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Compares the results of a run with the usual results of such devices under Ceph.
+"""What a pool or the cluster is expected to achieve, and whether a run has shown it. Pure.
 
 The figures are published by practitioners (Mark Nelson's and Clyso's published performance
 tests of 2023 and 2024, the Ceph performance pages of yourcmc.ru): ranges, not limits. They are of
@@ -11,7 +11,7 @@ from ..cluster.types import Pool
 from ..observation import Observation
 from ..watch.peers import median
 from .records import RunRecord
-from .stats import WRITE, Key, Repetition, rate_text, label, measured
+from .stats import READ, WRITE, JobWords, Key, Repetition, rate_text, label, measured
 from .types import ALONE, READING, WRITING
 
 AS_EXPECTED, BELOW, ABOVE, NO_EXPECTATION = ('as expected', 'below', 'above', 'no expectation')
@@ -23,6 +23,8 @@ LINEAR_DEPTH = 8
 DEEP = 128
 #: Small erasure coded writes achieve about a third of replicated ones.
 EC_SMALL_WRITE = 1 / 3
+#: Writes per second of one virtual machine at its peak (Frank Schilder, DTU).
+VM_WRITES = {'linux': 20.0, 'windows': 50.0}
 #: What one client achieves on a flash cluster of any size.
 CLIENT_IOPS = {'read': 30000.0, 'write': 15000.0}
 
@@ -30,6 +32,9 @@ CLIENT_IOPS = {'read': 30000.0, 'write': 15000.0}
 class Range(NamedTuple):
     low: float
     high: float
+
+    def times(self, factor: float) -> 'Range':
+        return Range(self.low * factor, self.high * factor)
 
 
 class Figures(NamedTuple):
@@ -57,15 +62,112 @@ class Layout(NamedTuple):
     #: Of an erasure coded pool: k and m; 0: it is replicated.
     data_chunks: int = 0
     coding_chunks: int = 0
+    #: Of all its OSDs; '' if they differ.
+    device_class: str = ''
+    #: Sum of the CRUSH weights, which are sizes in TiB unless an operator has set others.
+    tib: float = 0.0
+
+    @property
+    def copies(self) -> int:
+        """Replicas with the same redundancy."""
+        return self.coding_chunks + 1 if self.data_chunks else self.replicas
+
+    @property
+    def usable_tib(self) -> float:
+        chunks = self.data_chunks + self.coding_chunks
+        return self.tib * self.data_chunks / chunks if chunks else self.tib / self.replicas
 
 
 def layout_of(pool: Pool, seen: Observation) -> Layout:
     """For what is expected of a pool."""
-    osds = sum(1 for osd in seen.osdmap.osds if seen.crush.weight_of(pool.crush_rule, osd) > 0.0)
+    weights = {osd: seen.crush.weight_of(pool.crush_rule, osd) for osd in seen.osdmap.osds}
+    osds = [osd for osd, weight in weights.items() if weight > 0.0]
+    classes = {seen.crush.class_of(osd) for osd in osds}
+    common = Layout(len(osds), device_class=classes.pop() if len(classes) == 1 else '',
+                    tib=sum(weights[osd] for osd in osds))
     if pool.erasure:
-        return Layout(osds, data_chunks=pool.data_shards,
-                      coding_chunks=pool.size - pool.data_shards)
-    return Layout(osds, pool.size)
+        return common._replace(data_chunks=pool.data_shards,
+                               coding_chunks=pool.size - pool.data_shards)
+    return common._replace(replicas=pool.size)
+
+
+# ---- What is expected
+
+#: Latency of one operation, the most operations, and throughput: (bytes, iodepth).
+SHAPES = ((SMALL_BYTES, 1), (SMALL_BYTES, DEEP), (4 * LINEAR_BYTES, 16))
+
+
+class Expected(NamedTuple):
+    """Of one client, in one direction."""
+    #: Such a job; its size is of no account.
+    key: Key
+    range: Range
+    #: In bytes a second, not in operations.
+    linear: bool
+
+
+def expected_of(layout: Layout) -> Tuple[Expected, ...]:
+    """Empty where no figures of the device class are known."""
+    figures = FIGURES.get(layout.device_class)
+    if figures is None or not layout.osds:
+        return ()
+    keys = [_key(direction, *shape) for shape in SHAPES for direction in (READ, WRITE)]
+    return tuple(Expected(key, wanted.range, wanted.linear) for key in keys
+                 for wanted in [_wanted(key, figures[key.direction], layout)]
+                 if wanted is not None)
+
+
+def _key(direction: str, bs: int, iodepth: int) -> Key:
+    rw = direction if bs >= LINEAR_BYTES else 'rand' + direction
+    return Key(JobWords(rw, bs, iodepth, 1, 0, 1, 0, 0), direction, None, '')
+
+
+def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
+                  ) -> Optional[Tuple[int, float]]:
+    """The newest probe of a pool ('': the cluster) with such a job, and its median."""
+    wanted = expected.key.job
+    for record in reversed(records):
+        target = record.target
+        if not record.ended_well or target.kind not in ('pool', 'cluster') or target.pool != pool:
+            continue
+        for key, repetitions in measured(record.done).items():
+            job = key.job
+            if key.direction == expected.key.direction and not job.rate_iops and (
+                    job.rw, job.bs, job.iodepth * job.numjobs) == (
+                    wanted.rw, wanted.bs, wanted.iodepth):
+                return record.id, median(sorted(
+                    each.bytes_per_second if expected.linear else each.iops
+                    for each in repetitions))
+    return None
+
+
+class Capacity(NamedTuple):
+    """Of a pool whose OSDs serve no other, for any number of clients: 4 KiB operations."""
+    read: Range
+    write: Range
+
+    def vms(self, system: str) -> Range:
+        """Virtual machines that may all be at their peak at the same time."""
+        return self.write.times(1.0 / VM_WRITES[system])
+
+
+def capacity_of(layout: Layout) -> Optional[Capacity]:
+    """None where no figures of the device class are known."""
+    figures = FIGURES.get(layout.device_class)
+    if figures is None or not layout.osds:
+        return None
+    return Capacity(*(figures[direction].deep.times(_deep_factor(layout, direction))
+                      for direction in (READ, WRITE)))
+
+
+def _deep_factor(layout: Layout, direction: str) -> float:
+    """How many OSDs' worth of small operations of users are served at the same time."""
+    if direction == READ:
+        return float(layout.osds)
+    return layout.osds / layout.copies * (EC_SMALL_WRITE if layout.data_chunks else 1.0)
+
+
+# ---- Whether a run has shown it
 
 
 class _Wanted(NamedTuple):
@@ -109,7 +211,7 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
                            '128, and for 4 MiB at iodepth 16 on disks')
     value = median(sorted(each.bytes_per_second if wanted.linear else each.iops
                           for each in repetitions))
-    verdict = _verdict(value, wanted.range)
+    verdict = judged(value, wanted.range)
     why = '%s; %s: %s to %s %s' % (
         _told(value, wanted.linear), device_class, _told(wanted.range.low, wanted.linear),
         _told(wanted.range.high, wanted.linear), wanted.how)
@@ -125,17 +227,16 @@ def _wanted(key: Key, figures: Figures, layout: Layout) -> Optional[_Wanted]:
     if job.rate_iops or job.rw in READING & WRITING:
         return None
     if job.bs >= LINEAR_BYTES and depth >= LINEAR_DEPTH and figures.linear is not None:
-        return _Wanted(_times(figures.linear, _linear_factor(key, layout, depth)), True,
+        return _Wanted(figures.linear.times(_linear_factor(key, layout, depth)), True,
                        _from(layout, key))
     if job.bs != SMALL_BYTES or (depth != 1 and depth < DEEP):
         return None
     erasure_coded = layout.data_chunks and key.direction == WRITE
     if depth == 1:
         # One operation at a time: the number of OSDs makes no difference.
-        return _Wanted(_times(figures.shallow, EC_SMALL_WRITE if erasure_coded else 1.0), False,
+        return _Wanted(figures.shallow.times(EC_SMALL_WRITE if erasure_coded else 1.0), False,
                        'at iodepth 1')
-    copies = layout.replicas if key.direction == WRITE else 1
-    deep = _times(figures.deep, layout.osds / copies * (EC_SMALL_WRITE if erasure_coded else 1.0))
+    deep = figures.deep.times(_deep_factor(layout, key.direction))
     return _Wanted(_bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,
                    'at depth %d %s' % (depth, _from(layout, key)))
 
@@ -158,10 +259,6 @@ def _linear_factor(key: Key, layout: Layout, depth: int) -> float:
     return min(layout.osds, depth * width) * share
 
 
-def _times(one: Range, factor: float) -> Range:
-    return Range(one.low * factor, one.high * factor)
-
-
 def _from(layout: Layout, key: Key) -> str:
     text = 'from %d OSD%s' % (layout.osds, '' if layout.osds == 1 else 's')
     if key.direction == WRITE and layout.data_chunks:
@@ -171,7 +268,7 @@ def _from(layout: Layout, key: Key) -> str:
     return text
 
 
-def _verdict(value: float, expected: Range) -> str:
+def judged(value: float, expected: Range) -> str:
     if value < expected.low:
         return BELOW
     return ABOVE if value > expected.high else AS_EXPECTED

@@ -9,7 +9,8 @@ from ..errors import Refused
 from .baseline import Baselines, Regression
 from .compare import NothingInCommon, compare
 from .curve import NoCurve, curves
-from .expectations import Layout, expect
+from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
+                           last_measured)
 from .fio_json import fio_json
 from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
 from .records import RunRecord
@@ -184,3 +185,52 @@ class Probed:
     def schedules_json(self) -> Json:
         return {'schedules': [{**schedule_to_json(each), 'refused': self.refused.get(each.name, '')}
                               for each in self.schedules]}
+
+    # ---- What the cluster is expected to achieve
+
+    def expected_json(self) -> Json:
+        """What one client is expected to achieve with each pool, beside the last probes."""
+        return {'pools': [{**_described(name, layout), 'expected': [
+            self._expected_row(name, each) for each in expected_of(layout)]}
+            for name, layout in self._subjects()]}
+
+    def _subjects(self) -> List[Tuple[str, Layout]]:
+        """Pools, and '' for the pool that probes of the cluster create."""
+        last = next((record for record in reversed(self.records)
+                     if record.target.kind == 'cluster'), None)
+        own = [] if last is None else [('', self._layout(last)._replace(
+            device_class=self._device_class(last)))]
+        return [*own, *sorted(self.layouts.items())]
+
+    def _expected_row(self, pool: str, expected: Expected) -> Json:
+        last = last_measured(self.records, pool, expected)
+        job, bounds = expected.key.job, expected.range
+        return {'direction': expected.key.direction, 'bs': job.bs, 'iodepth': job.iodepth,
+                'unit': 'bytes_per_second' if expected.linear else 'iops',
+                'low': bounds.low, 'high': bounds.high,
+                'probe': last[0] if last else None, 'measured': last[1] if last else None,
+                'verdict': judged(last[1], bounds) if last else None}
+
+    def capacity_json(self) -> Json:
+        """What each pool is expected to serve to all clients, and for how many it suffices."""
+        return {'pools': [{**_described(name, layout), **_capacity(layout)}
+                          for name, layout in sorted(self.layouts.items())]}
+
+
+def _described(name: str, layout: Layout) -> Json:
+    return {'pool': name, 'device_class': layout.device_class, 'osds': layout.osds,
+            'copies': '%d+%d' % (layout.data_chunks, layout.coding_chunks)
+            if layout.data_chunks else '%dx' % layout.replicas}
+
+
+def _capacity(layout: Layout) -> Json:
+    """Ranges are null where no figures of the device class are known."""
+    found, tib = capacity_of(layout), layout.usable_tib
+    ranges: Dict[str, Optional[Range]] = dict.fromkeys(
+        ('read_iops', 'write_iops', 'write_iops_per_tib', 'linux_vms', 'windows_vms'))
+    if found is not None:
+        ranges.update(read_iops=found.read, write_iops=found.write,
+                      write_iops_per_tib=found.write.times(1.0 / tib) if tib else None,
+                      linux_vms=found.vms('linux'), windows_vms=found.vms('windows'))
+    return {'usable_tib': tib, **{name: None if each is None else each._asdict()
+                                  for name, each in ranges.items()}}

@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from ..tables import bytes_text, plural, seconds_text, table, time_text
 from .jobs import size_text
+from .stats import rate_text
 from .types import READING, WRITING
 
 Json = Mapping[str, Any]
@@ -227,3 +228,51 @@ def schedules(data: Json) -> str:
             for each in data['schedules']]
     return table(('name', 'from', 'to', 'from day', 'to day', 'every', 'probe', 'remarks'), rows,
                  left=('name', 'probe', 'remarks'))
+
+
+def expected(data: Json) -> str:
+    """As Probed.expected_json: one line for each job that says much."""
+    rows = [_expected_row(pool, row) for pool in data['pools'] for row in pool['expected']]
+    lines = [table(('pool', 'class', 'OSDs', 'copies', 'job', 'expected', 'measured', 'probe',
+                    'verdict'), rows, left=('pool', 'class', 'job', 'verdict'))] if rows else []
+    return '\n'.join([*lines, *_without_figures(data)])
+
+
+def _expected_row(pool: Json, row: Json) -> List[str]:
+    job = '%s %s, iodepth %d' % (row['direction'], size_text(row['bs']), row['iodepth'])
+    return [pool['pool'] or '(cluster)', pool['device_class'], str(pool['osds']), pool['copies'],
+            job, _range(row, row['unit']),
+            '-' if row['measured'] is None else _amount(row['measured'], row['unit']),
+            str(row['probe'] or '-'), row['verdict'] or '-']
+
+
+def _range(bounds: Optional[Json], unit: str = 'iops') -> str:
+    return '-' if bounds is None else '%s to %s' % (
+        _amount(bounds['low'], unit), _amount(bounds['high'], unit))
+
+
+def _amount(value: float, unit: str) -> str:
+    return '%s MB/s' % rate_text(value / 1e6) if unit == 'bytes_per_second' else rate_text(value)
+
+
+def _without_figures(data: Json) -> List[str]:
+    found: Dict[str, List[str]] = {}
+    for pool in data['pools']:
+        if not pool.get('expected', pool.get('read_iops')):
+            found.setdefault(pool['device_class'] or '(mixed or none)', []).append(
+                pool['pool'] or '(cluster)')
+    return ['no figures of device class %s: %s' % (name, ', '.join(pools))
+            for name, pools in sorted(found.items())]
+
+
+def capacity(data: Json) -> str:
+    """As Probed.capacity_json."""
+    rows = [(pool['pool'], pool['device_class'], pool['osds'], pool['copies'],
+             '%.3g' % pool['usable_tib'], _range(pool['read_iops']), _range(pool['write_iops']),
+             _range(pool['write_iops_per_tib']), _range(pool['linux_vms']),
+             _range(pool['windows_vms'])) for pool in data['pools'] if pool['read_iops']]
+    lines = [table(('pool', 'class', 'OSDs', 'copies', 'usable TiB', '4k reads/s', '4k writes/s',
+                    'writes/s per TiB', 'Linux VMs', 'Windows VMs'), rows, left=('pool', 'class')),
+             'Pools that share OSDs share their operations. A TiB is a CRUSH weight of 1.'
+             ] if rows else []
+    return '\n'.join([*lines, *_without_figures(data)])

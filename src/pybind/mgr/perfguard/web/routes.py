@@ -186,6 +186,8 @@ ROUTES: Tuple[Route, ...] = (
     _get('/held', 'held', 'List every borrowed setting and how to restore it'),
     _get('/advice', 'advise', 'List settings and devices that cost performance',
          Field('refresh', BOOLEAN, 'Look at the cluster now')),
+    _get('/advice/expect', 'advise_expect', 'Show what each pool is expected to achieve'),
+    _get('/advice/capacity', 'advise_capacity', 'Show what each pool is expected to serve'),
     _post('/advice/{code}/mute', 'advise_mute', 'Hide the findings of one code',
           Field('code', STRING, 'Code of the finding', required=True)),
     _post('/advice/{code}/unmute', 'advise_unmute', 'Show the findings of one code again',

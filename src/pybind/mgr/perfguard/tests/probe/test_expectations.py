@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Verdicts against what devices of a class usually do."""
 from dataclasses import replace
-from typing import Tuple
+from typing import Dict, Tuple
 
 import pytest
 
-from perfguard.probe.expectations import ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION, Layout, expect
+from perfguard.probe.expectations import (ABOVE, AS_EXPECTED, BELOW, NO_EXPECTATION, Layout,
+                                          capacity_of, expect, expected_of, last_measured)
 from perfguard.probe.types import Job
 
 from ..fakes.probe_records import IOPS, LATENCY, LINEAR, WRITING, run, step
@@ -101,3 +102,54 @@ def test_the_median_of_repetitions_counts() -> None:
     record = run(1, [step(LATENCY, [rate] * 9, repetition=number)
                      for number, rate in enumerate((66.0, 1.0, 70.0))])
     assert expect(record, 'hdd', ONE)[0].verdict == AS_EXPECTED
+
+
+# ---- Without a run
+
+DISKS = Layout(12, 3, device_class='hdd', tib=120.0)
+FLASH_EC = Layout(60, data_chunks=4, coding_chunks=2, device_class='nvme', tib=600.0)
+
+
+def rows(layout: Layout) -> Dict[Tuple[str, int, int], Tuple[float, float]]:
+    return {(each.key.direction, each.key.job.bs, each.key.job.iodepth):
+            (round(each.range.low), round(each.range.high)) for each in expected_of(layout)}
+
+
+def test_what_a_pool_on_disks_is_expected_to_achieve() -> None:
+    mib = 1 << 20
+    assert rows(DISKS) == {
+        ('read', 4096, 1): (44, 99), ('write', 4096, 1): (44, 99),
+        ('read', 4096, 128): (960, 1728), ('write', 4096, 128): (320, 576),
+        ('read', 4 * mib, 16): (324e6, 720e6), ('write', 4 * mib, 16): (108e6, 240e6)}
+
+
+def test_nothing_is_expected_of_unknown_devices() -> None:
+    for layout in (DISKS._replace(device_class=''), DISKS._replace(osds=0)):
+        assert expected_of(layout) == () and capacity_of(layout) is None
+
+
+def test_small_writes_to_an_erasure_code_take_a_third_of_the_same_redundancy() -> None:
+    erasure, replicated = capacity_of(FLASH_EC), capacity_of(FLASH_EC._replace(
+        data_chunks=0, coding_chunks=0, replicas=3))
+    assert erasure is not None and replicated is not None and erasure.read == replicated.read
+    assert erasure.write.high == pytest.approx(replicated.write.high / 3)
+    assert erasure.vms('linux').low == pytest.approx(erasure.write.low / 20)
+    assert (FLASH_EC.usable_tib, DISKS.usable_tib) == (400.0, 40.0)
+
+
+def test_one_client_is_the_limit_of_what_is_expected_and_not_of_the_capacity() -> None:
+    found = capacity_of(FLASH_EC)
+    assert found is not None and found.read.low == 600000
+    assert rows(FLASH_EC)['read', 4096, 128][0] == 30000
+
+
+def test_the_last_probe_with_such_a_job_counts() -> None:
+    deep = next(each for each in expected_of(DISKS)
+                if each.key.direction == 'read' and each.key.job.iodepth == 128)
+    records = [run(1, [step(IOPS, [900] * 9)]), run(2, [step(IOPS, [1100] * 9)]),
+               run(3, [step(LATENCY, [60] * 9)])]
+    pool = records[0].target.pool
+    assert last_measured(records, pool, deep) == (2, 1100.0)
+    assert last_measured(records, pool + 'x', deep) is None
+    stopped = [records[0], replace(records[1], state='cancelled')]
+    assert last_measured(stopped, pool, deep) == (1, 900.0)

@@ -176,3 +176,25 @@ def test_verdicts_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for run in range(10):
         assert verdicts.of(record(run, 2000), 'ssd', Layout(8, 3)) == 'as expected'
     assert len(verdicts._known) <= 3
+
+
+def test_what_is_expected_beside_what_was_measured() -> None:
+    probed = replace(PROBED, regressions=(), layouts={
+        'rbd': Layout(8, 3, device_class='ssd', tib=8.0), 'odd': Layout(8, 3, device_class='')})
+    found = json.loads(json.dumps(probed.expected_json()))
+    odd, rbd = found['pools']
+    assert odd['pool'] == 'odd' and odd['expected'] == [] and rbd['copies'] == '3x'
+    shallow = rbd['expected'][0]
+    assert (shallow['direction'], shallow['bs'], shallow['iodepth']) == ('read', 4096, 1)
+    assert (shallow['probe'], shallow['measured'], shallow['verdict']) == (2, 700, 'below')
+    assert {row['measured'] for row in rbd['expected'][1:]} == {None}
+    text = tables.expected(found)
+    assert '1,000 to 4,000' in text and 'no figures of device class (mixed or none): odd' in text
+
+    found = json.loads(json.dumps(probed.capacity_json()))
+    odd, rbd = found['pools']
+    assert odd['read_iops'] is None and odd['linux_vms'] is None
+    assert rbd['write_iops']['low'] == pytest.approx(8 * 10000 / 3)
+    assert rbd['write_iops_per_tib']['low'] == pytest.approx(10000)
+    text = tables.capacity(found)
+    assert 'rbd' in text and 'odd' in text.splitlines()[-1]
