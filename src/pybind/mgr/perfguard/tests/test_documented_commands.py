@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every command of perfguard in README and manual exists, with the arguments that are given."""
+import inspect
+import re
+import shlex
+import types
+from pathlib import Path
+from typing import Iterator, List, Tuple
+
+import pytest
+
+from perfguard.options import OPTIONS
+
+from .fakes.mgr_module import COMMANDS
+
+CHECKOUT = Path(__file__).resolve().parents[5]
+README = CHECKOUT / 'README.md'
+MANUAL = CHECKOUT / 'doc' / 'mgr' / 'perfguard.rst'
+#: Ceph's own arguments of every command.
+EVERYWHERE = {'--format'}
+
+
+def lines() -> Iterator[Tuple[str, str]]:
+    """File and line of each command in a block."""
+    for block in re.findall(r'^```\n(.*?)^```$', README.read_text(), re.MULTILINE | re.DOTALL):
+        yield from (('README.md', line) for line in block.splitlines())
+    for block in re.findall(r'\.\. prompt:: bash [#$]\n\n((?: +.+\n)+)', MANUAL.read_text()):
+        yield from (('perfguard.rst', line) for line in block.splitlines())
+    for literal in re.findall(r'``(ceph (?:perfguard|config set mgr)[^`]+)``', MANUAL.read_text()):
+        yield 'perfguard.rst', ' '.join(literal.split())
+
+
+def commands(prefix: str) -> List[Tuple[str, str]]:
+    """Commands that begin so, without comments and what follows them in a shell."""
+    return sorted({(name, found) for name, line in lines() for part in re.split(r' +# |&&|;', line)
+                   for found in re.findall(r'\b%s .*' % prefix, part)})
+
+
+GIVEN = commands('ceph(?: [-]p [0-9]+| --id [a-z]+)? perfguard')
+
+
+def test_there_are_commands_to_check() -> None:
+    assert {name for name, _ in GIVEN} == {'README.md', 'perfguard.rst'} and len(GIVEN) > 60
+
+
+@pytest.mark.parametrize('name,line', GIVEN)
+def test_a_command_exists_with_its_arguments(
+        mgr_stub: types.ModuleType, name: str, line: str) -> None:
+    import perfguard.cli  # noqa: F401
+    words = shlex.split(line[line.index('perfguard'):])
+    prefix = next(' '.join(words[:count]) for count in range(len(words), 0, -1)
+                  if ' '.join(words[:count]) in COMMANDS)
+    parameters = inspect.signature(COMMANDS[prefix][1]).parameters
+    options = {word.split('=')[0] for word in words if word.startswith('--')} - EVERYWHERE
+    assert {option[2:].replace('-', '_') for option in options} <= parameters.keys(), (name, line)
+    assert '-i' not in words or 'inbuf' in parameters, (name, line)
+    # One command a line, as an operator copies it.
+    assert '|' not in words, (name, line)
+
+
+@pytest.mark.parametrize('name,line', commands('ceph config set mgr'))
+def test_options_that_are_set_exist(name: str, line: str) -> None:
+    option = re.search(r'mgr/perfguard/(?:<id>/)?(\w+)', line)
+    assert option is None or option.group(1) in {spec['name'] for spec in OPTIONS}, (name, line)
