@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which sets of OSDs the mon accepts under a CRUSH rule.
+"""The sets of OSDs that the mons accept under a CRUSH rule.
 
 Models CrushWrapper::verify_upmap and the weight check of OSDMap::check_pg_upmaps on the output
 of ``ceph osd crush dump``. It does not place PGs.
@@ -14,10 +14,10 @@ from .types import NO_OSD, OsdSet
 
 _CHOOSELEAF = ('chooseleaf_firstn', 'chooseleaf_indep')
 _CHOOSE = ('choose_firstn', 'choose_indep')
-#: A step of a multi-step retry (MSR) rule, of Squid and later: it descends through several of them
-#: at once. No mon checks upmaps against it (CrushWrapper::verify_upmap).
+#: A step of a multi-step retry (MSR) rule (Squid and later), which descends through several steps
+#: at once. Mons do not check upmaps against such steps (CrushWrapper::verify_upmap).
 _CHOOSE_MSR = 'choosemsr'
-#: Steps after which the balancer's model of a rule is complete.
+#: Steps that the model of a rule for balancing covers.
 _MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
     'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
                                'chooseleaf_tries', 'chooseleaf_vary_r', 'chooseleaf_stable'))})
@@ -44,23 +44,23 @@ class _Choice:
 
 class _Place(NamedTuple):
     bucket: int
-    #: What is counted below it: "OSDs", or buckets of a type.
+    #: The kind of items counted below it: "OSDs", or buckets of a type.
     what: str
 
 
 @dataclass(frozen=True)
 class _Level:
-    """A choice of a rule above its OSDs: at most `num` buckets below each one of the level above,
-    and in each of these as many OSDs as the `inner` choices allow together."""
+    """A choice of a rule above the OSD level: at most `num` buckets below each bucket of the level
+    above, each with as many OSDs as the `inner` choices allow."""
     type_name: str
     num: int
     inner: Tuple[int, ...]
-    #: OSD -> its bucket of this level, and of the level above or what the rule takes.
+    #: OSD -> its bucket of this level, and its bucket of the level above (at the top: the take).
     bucket_of: Mapping[int, int]
     parent_of: Mapping[int, int]
 
     def used(self, osds: OsdSet) -> Mapping[_Place, int]:
-        """What a set has below the buckets of both levels."""
+        """Number of items of a set below the buckets of both levels."""
         members: Dict[_Place, Set[int]] = {}
         for osd in osds:
             bucket, parent = self.bucket_of.get(osd), self.parent_of.get(osd)
@@ -80,9 +80,9 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Emit:
-    """An emit step: the OSDs below what was taken, and how many each choose step asked for."""
+    """An emit step: the OSDs below the take, and the numbers of the choose steps."""
     taken: str
-    #: None: an OSD was taken; the mon does not check it.
+    #: None: the take is an OSD, which the mon does not check.
     osds: Optional[FrozenSet[int]]
     nums: Tuple[int, ...]
 
@@ -92,37 +92,37 @@ class _Rule:
     name: str
     choices: Tuple[_Choice, ...]
     emits: Tuple[_Emit, ...]
-    #: OSD -> CRUSH weight, summed over the rule's takes
+    #: OSD -> CRUSH weight, summed over the takes of the rule.
     weights: Mapping[int, int]
-    #: The choices above the OSDs, MSR ones included.
+    #: The choices above the OSD level, including those of MSR rules.
     levels: Tuple[_Level, ...]
-    #: Every step is one that `Spread` describes.
+    #: `Spread` describes all steps.
     modelled: bool
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What keeps the shards of a PG apart, and what holds them together. Keyed by OSD."""
-    #: Bucket of which a PG may have one shard at most: the OSD itself where the rule chooses OSDs.
+    """The buckets between which and within which a rule places the shards of a PG, by OSD."""
+    #: Bucket with at most one shard of a PG; the OSD itself if the rule chooses OSDs.
     domain: Mapping[int, int]
-    #: Number of the part of the tree which a single shard cannot leave: where a rule chooses some
-    #: racks first, a PG leaves one only with all its shards in it.
+    #: Number of the part of the tree that a single shard cannot leave: if a rule chooses racks
+    #: first, a PG leaves a rack only with all its shards there.
     fence: Mapping[int, int]
 
 
 @dataclass
 class CrushRules:
-    """The trees and rules of a CRUSH map, shadow trees of device classes included."""
+    """The trees and rules of a CRUSH map, including the shadow trees of device classes."""
     _buckets: Mapping[int, _Bucket]
     _type_ids: Mapping[str, int]
     _dumped_rules: Mapping[int, Mapping[str, Any]]
-    #: OSD -> device class, of those that have one
+    #: OSD -> device class, if it has one.
     _classes: Mapping[int, str] = field(default_factory=dict)
-    #: Checksum of what is neither a tree nor a rule: tunables, weight sets.
+    #: Checksum of everything besides trees and rules: tunables, weight sets.
     _rest: int = 0
     #: Checksum of the tunables alone: weight sets change with the weights of OSDs.
     tunables: int = 0
-    #: OSD or bucket -> its parent in the trees without a device class
+    #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, _Rule] = field(init=False, default_factory=dict)
 
@@ -132,7 +132,7 @@ class CrushRules:
 
     @classmethod
     def from_dump(cls, crush_dump: Mapping[str, Any]) -> 'CrushRules':
-        """Reads the JSON of ``ceph osd crush dump``; KeyError or TypeError if it is not that."""
+        """From ``ceph osd crush dump``; raises KeyError or TypeError if it is something else."""
         buckets = {b['id']: _Bucket(b['id'], b['name'], b['type_id'],
                                     tuple((i['id'], i['weight']) for i in b['items']))
                    for b in crush_dump['buckets']}
@@ -148,9 +148,8 @@ class CrushRules:
                   out: Container[int] = ()) -> Optional[str]:
         """Why the mon would cancel an upmap entry that leads to ``osds``; None if it would not.
 
-        ``out``: OSDs whose reweight is 0. An msr rule has no choose step that the mon knows: like
-        the mon, this checks only that its OSDs are in its tree and have weight. `crowding` is for
-        what the mon lets pass.
+        ``out``: OSDs with reweight 0. The mon does not know the choose steps of MSR rules, so this
+        only checks that the OSDs are in the tree and have a weight. `crowding` checks the rest.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -165,10 +164,10 @@ class CrushRules:
         return _emit_violation(rule, pool_size, osds)
 
     def crowding(self, rule_id: int, pool_size: int, osds: OsdSet) -> Optional[str]:
-        """How a set puts more OSDs of a PG into one bucket than the rule does, or None.
+        """How a set has more OSDs in one bucket than the rule allows, or None.
 
-        One failure then takes more of the PG than the rule allows. Mons do not check this: of
-        steps that choose several OSDs in a bucket they see the buckets only, of MSR rules nothing.
+        One failure would then affect more shards than the rule allows. Mons do not check this: of
+        steps that choose several OSDs in a bucket they check the buckets only, of MSR rules none.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -186,12 +185,12 @@ class CrushRules:
         return None
 
     def balances(self, rule_id: int) -> bool:
-        """`spread` says all that there is to say about the rule."""
+        """Whether `spread` describes the rule completely."""
         rule = self._rule(rule_id)
         return rule is not None and rule.modelled
 
     def domains_needed(self, rule_id: int, pool_size: int) -> int:
-        """How many buckets of the rule's failure domain a PG needs."""
+        """Number of buckets of the failure domain of a rule that a PG needs."""
         rule = self._rule(rule_id)
         if rule is None or not rule.levels:
             return pool_size
@@ -213,7 +212,7 @@ class CrushRules:
         return self.domain_of(osd, 'host')
 
     def root_of(self, osd: int) -> str:
-        """Name of the topmost bucket above an OSD; '' for one that is nowhere in CRUSH."""
+        """Name of the topmost bucket above an OSD; '' if it is not in CRUSH."""
         item = osd
         while item in self._parents:
             item = self._parents[item]
@@ -224,24 +223,24 @@ class CrushRules:
         return self._classes.get(osd, '')
 
     def weight_of(self, rule_id: int, osd: int) -> float:
-        """CRUSH weight of an OSD in a rule's trees; 0.0 if it is not in them."""
+        """CRUSH weight of an OSD in the trees of a rule; 0.0 if it is not in them."""
         rule = self._rule(rule_id)
         return 0.0 if rule is None else rule.weights.get(osd, 0) / 0x10000
 
     def osds_below(self, name: str) -> Optional[FrozenSet[int]]:
-        """The OSDs below a bucket; None: there is no bucket of that name."""
+        """The OSDs below a bucket; None: no such bucket."""
         for bucket in self._buckets.values():
             if bucket.name == name and '~' not in name:
                 return frozenset(self._tree(bucket.id))
         return None
 
     def weights(self) -> Mapping[int, float]:
-        """OSD -> CRUSH weight, of all OSDs that are in CRUSH."""
+        """OSD -> CRUSH weight, of all OSDs in CRUSH."""
         return {item: weight / 0x10000 for bucket in self._buckets.values()
                 if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
 
     def fingerprint(self) -> int:
-        """The same for maps with the same trees and rules, whatever printed them."""
+        """A checksum of trees and rules that does not depend on their order in a dump."""
         trees = sorted((bucket.id, bucket.name, bucket.type_id, sorted(bucket.items))
                        for bucket in self._buckets.values() if '~' not in bucket.name)
         rules = sorted((rule_id, json.dumps(rule['steps'], sort_keys=True))
@@ -249,9 +248,9 @@ class CrushRules:
         return zlib.crc32(json.dumps([trees, rules]).encode())
 
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
-        """OSD -> its weight in `other`, of those whose weight differs.
+        """OSD -> its weight in `other`, of OSDs whose weight differs.
 
-        None: the maps differ in more than weights of OSDs.
+        None: the maps differ in other ways than weights of OSDs.
         """
         if self._shape() != other._shape():
             return None
@@ -265,10 +264,10 @@ class CrushRules:
                 dict(self._classes), self._rest)
 
     def digest(self) -> Dict[str, int]:
-        """A number for each OSD (its weights and places), bucket (its place) and rule by name.
+        """Checksums of each OSD (weights and places), bucket (place) and rule, by name.
 
-        A name whose number differs names what another map has changed. Weights of buckets are the
-        sums of those below and add nothing.
+        Names with different checksums have changed between two maps. Weights of buckets are sums
+        of the weights below them, so they do not count.
         """
         parts: Dict[str, List[Any]] = {}
         for bucket in self._buckets.values():
@@ -284,17 +283,17 @@ class CrushRules:
                 for name, part in parts.items()}
 
     def fences(self, rule_id: int) -> Sequence[Tuple[str, int]]:
-        """(type, number) of the buckets that a rule's choose steps want above its failure domain;
-        the number counts from the pool's size if it is not positive."""
+        """(type, number) of the choose steps of a rule above its failure domain. Numbers that are
+        not positive are relative to the size of the pool."""
         rule = self._rule(rule_id)
         if rule is None:
             return ()
         return [(level.type_name, level.num) for level in rule.levels if level.inner]
 
     def failure_domain(self, rule_id: int) -> Optional[str]:
-        """Type that a rule spreads over: of its last step that chooses above the OSDs.
+        """The bucket type of the failure domain: that of the last choose step above the OSD level.
 
-        'osd' where the rule has no such step, None where there is no such rule.
+        'osd' if the rule has no such step, None if there is no such rule.
         """
         rule = self._rule(rule_id)
         if rule is None:
@@ -302,7 +301,7 @@ class CrushRules:
         return rule.levels[-1].type_name if rule.levels else 'osd'
 
     def spread(self, rule_id: int) -> 'Spread':
-        """How a rule spreads the shards of a PG; of no OSDs if there is no such rule."""
+        """How a rule spreads the shards of a PG; empty if there is no such rule."""
         rule = self._rule(rule_id)
         if rule is None:
             return Spread({}, {})
@@ -355,7 +354,7 @@ class CrushRules:
             if step['op'] == 'take':
                 taken, block = step['item'], []
             elif step['op'] in _CHOOSELEAF + _CHOOSE:
-                # Of two steps of one type the mon counts the first.
+                # Of two steps of the same type, the mon considers the first.
                 nums.setdefault(step['type'], step['num'])
                 if self._type_ids[step['type']] != 0:
                     choices.append(_Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
@@ -433,7 +432,7 @@ class CrushRules:
 
 
 def wanted(num: int, pool_size: int) -> int:
-    """How many a choose step asks for: its number counts from the pool's size if not positive."""
+    """The number of a choose step, which is relative to the size of the pool if not positive."""
     return num if num > 0 else num + pool_size
 
 
@@ -455,7 +454,7 @@ def _weight_reason(rule: _Rule, osd: int) -> str:
 
 
 def _emit_violation(rule: _Rule, pool_size: int, osds: OsdSet) -> Optional[str]:
-    """Each emit step accounts for so many positions, and wants them below what it took."""
+    """Each emit step covers some positions, whose OSDs must be below its take."""
     position = 0
     for emit in rule.emits:
         if emit.osds is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where CRUSH will place the PGs after a change, by Ceph's own tools on copies of the maps.
+"""Predicts where CRUSH places PGs after a change, with the tools of Ceph on copies of the maps.
 
-Not for the loop: it waits for the mons and for the tools.
+It waits for the mons and the tools, so the thread of the loop must not call it.
 """
 import base64
 import contextlib
@@ -20,19 +20,19 @@ from .types import NO_OSD, OsdMap, OsdSet
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
-#: Seconds for all tools of one question. To map 100,000 PGs twice takes a few; where nothing comes
-#: of it, a change is made without pins of its own.
+#: Time for all tools of one preview. Mapping 100,000 PGs twice takes some seconds. If the preview
+#: fails, a change is made without pins in the same epoch.
 TOOL_SECONDS = 180.0
-#: Seconds between two looks at a tool that runs.
+#: Interval of checks while a tool runs.
 LOOK_SECONDS = 0.1
-#: Bytes that a tool may print: of a CRUSH map, and of each PG (three sets of OSDs).
+#: Maximum output of a tool for a CRUSH map, and for each PG (three sets of OSDs).
 DUMP_BYTES = 64 << 20
 PG_BYTES = 1024
 #: CRUSH weights in one call: an argument has at most 128 KiB.
 WEIGHTS_AT_ONCE = 3000
-#: The OSDMap of an epoch as bytes; raises OSError where the mons do not give it.
+#: Returns the OSDMap of an epoch as bytes; raises OSError if the mons do not send it.
 MapSource = Callable[[int], bytes]
-#: Whether the module is about to end.
+#: Whether the module is stopping.
 Stopping = Callable[[], bool]
 
 #: "1.2f raw ([1,NONE,3], p1) up ([1,2,3], p1) acting ([1,2,3], p1)"
@@ -42,10 +42,10 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
             crush_map: Optional[bytes], stopping: Stopping, whole: bool = False) -> Outlook:
-    """The mapping with other CRUSH weights of some OSDs, or with a whole other CRUSH map.
+    """The mapping with other CRUSH weights of some OSDs, or with another CRUSH map.
 
-    `whole`: with all PGs of the pools that this touches.
-    Everything is computed on copies in a private directory that is gone afterwards.
+    `whole`: include all PGs of the affected pools.
+    The tools work on copies in a temporary directory.
     """
     try:
         with _tools(stopping) as tools:
@@ -79,7 +79,7 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
 
 
 def _others(found: Mapping[str, FuturePg], later: Path) -> Iterator[Tuple[str, FuturePg]]:
-    """PGs of the same pools that CRUSH leaves alone."""
+    """PGs of the same pools that the change does not affect."""
     pools = {pgid.partition('.')[0] for pgid in found}
     for line in _lines(later):
         pgid = line.split(None, 1)[0]
@@ -95,9 +95,9 @@ def _adjustments(weights: Mapping[int, float]) -> Iterator[str]:
 
 
 def compiled(crush_map: bytes, stopping: Stopping) -> bytes:
-    """A CRUSH map in the form that the mons take, from that form, its text, or base64 of either.
+    """A compiled CRUSH map, from a compiled map, its text, or base64 of either.
 
-    Raises ToolFailed where it is none of these.
+    Raises ToolFailed if it is none of these.
     """
     data = crush_map
     if re.fullmatch(rb'[A-Za-z0-9+/\s]+=*\s*', data):
@@ -119,7 +119,7 @@ def compiled(crush_map: bytes, stopping: Stopping) -> bytes:
 
 
 def rules_of(crush_map: bytes, stopping: Stopping) -> CrushRules:
-    """What a CRUSH map in the mons' form says; raises ToolFailed."""
+    """The rules of a compiled CRUSH map; raises ToolFailed."""
     try:
         with _tools(stopping) as tools:
             path = tools.path('crush')
@@ -135,7 +135,7 @@ def _rules(tools: '_Tools', crush_path: Path) -> CrushRules:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """One line a PG; the tool itself says what the map's upmaps make of each."""
+    """The lines of PGs, in which the tool has applied the upmaps of the map."""
     with path.open(errors='replace') as text:
         for line in text:
             if 'raw (' in line:
@@ -143,7 +143,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _changed(osdmap: OsdMap, now: Path, later: Path) -> Iterator[Tuple[str, FuturePg]]:
-    """PGs whose line changes, and PGs with an upmap, of which the mon may drop some."""
+    """PGs whose line changes, and PGs with an upmap, which the mon may drop."""
     for old, new in zip_longest(_lines(now), _lines(later)):
         if old is None or new is None:
             raise ValueError('not the same PGs before the change and after it')
@@ -172,10 +172,10 @@ def _tools(stopping: Stopping) -> Iterator['_Tools']:
 
 
 class _Tools:
-    """Runs of Ceph's tools in one directory, bounded in time and in what they print.
+    """Runs tools of Ceph in one directory, with limits of time and output.
 
-    What they print is in files: as one text it would be tens of MiB on a large cluster, and take
-    the interpreter's lock for as long as it takes to decode and to split.
+    The output goes to files: on a large cluster it is tens of MiB, and decoding it at once would
+    hold the GIL too long.
     """
 
     def __init__(self, directory: Path, stopping: Stopping) -> None:
@@ -188,7 +188,7 @@ class _Tools:
         return self._directory / name
 
     def run(self, *argv: str, most: int = DUMP_BYTES) -> Path:
-        """The file with what it prints, at most so many bytes."""
+        """Returns the file with the output, which has at most `most` bytes."""
         self._runs += 1
         out, errors = self.path('out%d' % self._runs), self.path('errors%d' % self._runs)
         with out.open('wb') as stdout, errors.open('wb') as stderr:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How fast OSDs answer heartbeats, as told by a few of their peers at a time.
+"""Heartbeat ping times of OSDs, read from a few of their peers at a time.
 
-ceph-mgr has the times of all pairs at hand, but makes Python objects of them all at once: 50 ms
-at 60 OSDs, and far more than a module may take at 1,000.
+ceph-mgr knows the times of all pairs, but converts all of them to Python objects at once, which
+takes 50 ms with 60 OSDs and far too long with 1,000.
 """
 import json
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -12,28 +12,30 @@ from .types import LONGEST_OP_SECONDS
 
 TOPIC = 'pings'
 COMMAND = {'prefix': 'dump_osd_network', 'value': 0}
-#: OSDs that are asked at the same time, and seconds between two rounds; the shorter while PGs are
+#: Number of OSDs that are asked at the same time, and the interval, which is shorter while PGs are
 #: laggy.
 ASKED = 4
 ROUND_SECONDS = 60.0
 URGENT_SECONDS = 10.0
-#: Older times are forgotten.
+#: Maximum age of a ping time.
 KEEP_SECONDS = 600.0
 
 
 class PingTimes:
+    """Ping times of all OSDs, as the median over their reporters."""
+
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
-        #: OSD -> reporter -> (when, ms)
+        #: OSD -> reporter -> (time, ms)
         self._told: Dict[int, Dict[int, Tuple[float, float]]] = {}
         self._asked_at = float('-inf')
         self._last = -1
 
     def take(self, now: float, alive: Sequence[int],
              laggy: Sequence[int]) -> Optional[Mapping[int, float]]:
-        """Milliseconds by OSD, median of its reporters; None if nothing new has come.
+        """Milliseconds by OSD, median of its reporters; None without new answers.
 
-        `laggy`: OSDs with laggy PGs. They share PGs with the culprit, so they ping it.
+        `laggy`: OSDs with laggy PGs. They share PGs with the OSD that causes them, so they ping it.
         """
         fresh = self._collect()
         if now - self._asked_at >= (URGENT_SECONDS if laggy else ROUND_SECONDS):
@@ -71,9 +73,9 @@ class PingTimes:
 
 
 def ping_times(out: str) -> Dict[int, float]:
-    """From ``dump_osd_network``: how fast the peers of an OSD answer its heartbeats, in ms.
+    """From ``dump_osd_network``: ping times of the peers of an OSD in ms.
 
-    By the slower of their interfaces (front and back).
+    The slower one of the interfaces (front and back) counts.
     """
     found: Dict[int, float] = {}
     for entry in json.loads(out)['entries']:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Latency histograms of a few OSDs at a time, all in turn: the mean of all hides the tail."""
+"""Latency histograms of OSDs for percentiles, sampled from a few OSDs at a time."""
 import json
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .osd_commands import OsdCommands
 from .types import LatencyCounts
 
-#: OSDs that are sampled at the same time: an eighth, within these bounds; and over how many
-#: seconds: a dump of some 15 KB at the beginning, one at the end.
+#: One of this many OSDs is sampled at the same time, within these bounds. A sample takes two dumps
+#: of about 15 KB at this interval.
 SAMPLED_SHARE = 8
 SAMPLED_LEAST, SAMPLED_MOST = 3, 32
 SAMPLE_SECONDS = 30.0
@@ -18,13 +18,13 @@ WRITE_HISTOGRAM = 'op_w_latency_in_bytes_histogram'
 
 
 class Histograms(NamedTuple):
-    """Client operations since the OSD started, by latency. Buckets as in LatencyCounts."""
+    """Client operations by latency since the OSD started; buckets as in LatencyCounts."""
     bounds: Tuple[int, ...]
     read: Tuple[int, ...]
     write: Tuple[int, ...]
 
     def since(self, before: 'Histograms') -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...]]]:
-        """(read, write) counts that came after `before`; None if the OSD started anew."""
+        """(read, write) counts since `before`; None if the OSD was restarted."""
         if before.bounds != self.bounds:
             return None
         counts = [tuple([b - a for a, b in zip(old, new)])
@@ -33,10 +33,10 @@ class Histograms(NamedTuple):
 
 
 def histograms(out: str) -> Histograms:
-    """From ``perf histogram dump``; KeyError, TypeError or ValueError if it is not that.
+    """From ``perf histogram dump``; raises KeyError, TypeError or ValueError otherwise.
 
-    The histograms have two axes, latency and size; the sizes are summed up. The latency's name
-    says usec, but its numbers are nanoseconds (PerfHistogramCommon.h, OSD.cc).
+    The histograms have the axes latency and size; sizes are summed up. The name of the latency axis
+    contains usec, but the values are nanoseconds (PerfHistogramCommon.h, OSD.cc).
     """
     osd = json.loads(out)['osd']
     bounds, read = _by_latency(osd[READ_HISTOGRAM])
@@ -56,15 +56,17 @@ def _by_latency(histogram: Mapping[str, Any]) -> Tuple[Tuple[int, ...], Tuple[in
 
 
 class HistogramSampler:
+    """Samples all OSDs in turn."""
+
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
-        #: First dump of the OSDs that are sampled now: OSD -> (when, histograms).
+        #: OSD -> (time, histograms) of the first dump of the sample.
         self._first: Dict[int, Tuple[float, Histograms]] = {}
-        #: The OSD after which the next ones come.
+        #: The last OSD whose sample was begun.
         self._last = -1
 
     def take(self, now: float, alive: Sequence[int]) -> Tuple[LatencyCounts, ...]:
-        """Samples that are complete; asks for what the next ones need. `alive`: sorted."""
+        """Returns completed samples and requests further dumps. `alive`: sorted OSDs."""
         done = self._collect()
         for osd in set(self._first) - set(alive):
             del self._first[osd]
@@ -73,7 +75,7 @@ class HistogramSampler:
         return tuple(done)
 
     def sampling(self) -> FrozenSet[int]:
-        """OSDs between their first dump and their second."""
+        """OSDs whose sample is in progress."""
         return frozenset(self._first)
 
     def _collect(self) -> List[LatencyCounts]:

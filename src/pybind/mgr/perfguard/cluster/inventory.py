@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How a cluster is built and configured, as far as the mgr can see: devices, pools, options.
+"""Devices, pools and options of the cluster, as far as the mgr knows them.
 
-Changes rarely and costs more to read than the signals of a turn, so it is read every few minutes.
+They rarely change and cost more to read than the signals of a turn, so they are read every few
+minutes.
 """
 import json
 from dataclasses import dataclass, field
@@ -12,28 +13,28 @@ from .types import ConfigEntry, OsdMap
 
 Json = Mapping[str, Any]
 
-#: The module's option whose default is the version on the host of an mgr.
+#: The option of the module whose default is the version on the host of an mgr.
 VERSION_OPTION = 'installed_version'
-#: Options whose default in this release is read from the mgr's own table of options.
+#: Options whose default in this release is read from the mgr.
 DEFAULTS = ('ms_async_op_threads', 'osd_max_scrubs', 'osd_memory_target', 'osd_op_queue',
             'osd_op_queue_cut_off')
 
 
 @dataclass(frozen=True)
 class OsdFacts:
-    """One OSD that is up and in, and the machine that it runs on."""
+    """An OSD that is up and in, and its host."""
     osd: int
-    #: Where CRUSH places it, and where it says that it runs.
+    #: Its host in CRUSH, and the host on which it runs.
     host: str = ''
     hostname: str = ''
     root: str = ''
     device_class: str = ''
-    #: Vendor and model of its main drive; '' where Ceph does not know it.
+    #: Vendor and model of its main drive; '' if unknown.
     model: str = ''
-    #: None: the OSD does not say.
+    #: None: the OSD does not report it.
     rotational: Optional[bool] = None
     store: str = 'bluestore'
-    #: bluestore_min_alloc_size that the OSD was created with.
+    #: bluestore_min_alloc_size with which the OSD was created.
     min_alloc_bytes: Optional[int] = None
     #: Memory of its host.
     memory_bytes: Optional[int] = None
@@ -52,17 +53,17 @@ class PoolFacts:
     #: "rbd", "cephfs", "rgw", ...
     applications: FrozenSet[str] = frozenset()
     flags: FrozenSet[str] = frozenset()
-    #: compression_mode of the pool; '' where it is not set.
+    #: compression_mode of the pool; '' if it is not set.
     compression: str = ''
 
 
 @dataclass(frozen=True)
 class StandbyMgr:
-    """What a standby mgr reported to the mons about this module when it started."""
+    """The report of a standby mgr to the mons about this module when it started."""
     name: str
-    #: None: it does not have the module; '': a version that does not say.
+    #: None: it does not have the module; '': the version is unknown.
     version: Optional[str]
-    #: Why it cannot run the module; '' where it can.
+    #: Why it cannot run the module; '' if it can.
     error: str = ''
 
 
@@ -72,19 +73,19 @@ class Inventory:
     pools: Tuple[PoolFacts, ...] = ()
     #: The configuration database; None: the mons did not answer.
     config: Optional[Tuple[ConfigEntry, ...]] = ()
-    #: Defaults of this release, of the options in DEFAULTS that it knows.
+    #: Defaults of this release of the options in DEFAULTS.
     defaults: Mapping[str, str] = field(default_factory=dict)
-    #: Option of the balancer -> value in force; without those that are not known.
+    #: Option of the balancer -> value in force; unknown ones are left out.
     balancer: Mapping[str, str] = field(default_factory=dict)
     min_compat_client: str = ''
     require_osd_release: str = ''
     nearfull_ratio: float = 0.85
     #: pg_upmap_primary entries.
     upmap_primaries: Tuple[str, ...] = ()
-    #: Release whose features clients have -> connections; read if there are such entries.
+    #: Feature release of clients -> connections; read only if there are such entries.
     clients: Mapping[str, int] = field(default_factory=dict)
     standbys: Tuple[StandbyMgr, ...] = ()
-    #: Of the module in the active mgr.
+    #: Version of the module in the active mgr.
     version: str = ''
 
 
@@ -107,7 +108,7 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
 
 
 def standbys(mgr_map: Json, module: str) -> Tuple[StandbyMgr, ...]:
-    """From the MgrMap, to which each mgr adds its list of modules when it starts."""
+    """From the MgrMap, which contains the modules of each mgr since its start."""
     return tuple(_module(standby, module) for standby in mgr_map.get('standbys', []))
 
 
@@ -168,7 +169,7 @@ def _number(value: Any) -> Optional[int]:
 
 
 def client_releases(out: str) -> Dict[str, int]:
-    """From ``ceph features``: release whose features clients have -> number of them."""
+    """From ``ceph features``: feature release -> number of clients."""
     found: Dict[str, int] = {}
     if out:
         groups: Sequence[Json] = json.loads(out).get('client', [])
@@ -179,7 +180,7 @@ def client_releases(out: str) -> Dict[str, int]:
 
 
 def drive_model(metadata: Json) -> str:
-    """Model of an OSD's main drive; '' where Ceph does not know it, as of virtual disks.
+    """Model of the main drive of an OSD; '' if unknown, as for virtual disks.
 
     From ``device_ids``, "sda=VENDOR_MODEL_SERIAL,nvme0n1=...": all but the serial number.
     """
@@ -191,6 +192,6 @@ def drive_model(metadata: Json) -> str:
 
 
 def store_and_drive(metadata: Json) -> str:
-    """As in "bluestore on INTEL_SSDSC2KB96"; without a model that Ceph does not know."""
+    """For example "bluestore on INTEL_SSDSC2KB96"; without the model if it is unknown."""
     store, model = str(metadata.get('osd_objectstore', '')), drive_model(metadata)
     return ' on '.join(filter(None, (store, model)))

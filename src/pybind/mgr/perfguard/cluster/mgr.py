@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The cluster as seen and changed through MgrModule. Nothing else touches the mgr's API."""
+"""Reads and changes the cluster through MgrModule; no other file calls the API of the mgr."""
 import errno
 import json
 import logging
@@ -23,14 +23,14 @@ from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, Po
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the loop waits for the configuration database, and for the bytes of an OSDMap.
+#: Maximum time to wait for the configuration database, and for the bytes of an OSDMap.
 CONFIG_TIMEOUT = 10.0
 MAP_SECONDS = 30
 
-#: PGs that ceph-mgr maps in one call, during which no other thread runs Python: some 25 ms.
+#: Maximum number of PGs that ceph-mgr maps in one call, which holds the GIL for about 25 ms.
 MOST_PGS_AT_ONCE = 4096
-#: Default of the balancer's upmap_max_deviation, and its modes that balance PGs by upmaps (the
-#: second one since Squid).
+#: Default of upmap_max_deviation of the balancer, and its modes that balance PGs by upmaps (the
+#: second one exists since Squid).
 BALANCER_DEVIATION = 5.0
 UPMAP_MODES = ('upmap', 'upmap-read')
 
@@ -47,7 +47,7 @@ class Reply:
 
 
 class MapView:
-    """One OSDMap: its parts that matter, and the placement of any PG in it."""
+    """One OSDMap: its relevant parts, and the placement of any PG."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -63,7 +63,7 @@ class MapView:
         return Placement(tuple(sets['up']), tuple(sets['acting']))
 
     def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
-        """Up sets of all PGs of a pool; some 6 us a PG, 20 us where there are many."""
+        """Up sets of all PGs of a pool; takes 6 us per PG, in large pools 20 us."""
         pg_num = self.osdmap.pools[pool_id].pg_num
         if pg_num <= MOST_PGS_AT_ONCE:
             return {pgid: tuple(up)
@@ -73,8 +73,7 @@ class MapView:
                 for seed in range(pg_num)}
 
     def leads(self, pool_id: int) -> Mapping[str, int]:
-        """Primary of each PG of a pool, without PGs that have none; some 20 us a PG, in any thread.
-        """
+        """Primaries of all PGs of a pool that have one; takes 20 us per PG; thread-safe."""
         found: Dict[str, int] = {}
         for seed in range(self.osdmap.pools[pool_id].pg_num):
             primary = self._handle.pg_to_up_acting_osds(pool_id, seed)['acting_primary']
@@ -98,10 +97,10 @@ class MgrCluster:
         #: Commands that were not answered in time.
         self._late: List[CommandResult] = []
 
-    # ---- reading
+    # ---- Reading
 
     def map_view(self) -> MapView:
-        """The newest OSDMap that this mgr has; parsed once an epoch."""
+        """The newest OSDMap of this mgr; parsed once per epoch."""
         handle = self._mgr.get_osdmap()
         if self._view is None or self._view.osdmap.epoch != handle.get_epoch():
             self._view = MapView(handle)
@@ -147,12 +146,12 @@ class MgrCluster:
         return slow
 
     def readings(self, view: View, signals: Signals) -> Readings:
-        """What the watch needs to know of the OSDs; once every stats_period."""
+        """Readings for the watch; call it once per stats_period."""
         return self._sensors.read(view, signals, self.crush(view.crush_version),
                                   self.stats_period())
 
     def close(self) -> None:
-        """Leave nothing behind in the OSDs."""
+        """Remove the performance queries of the OSDs."""
         self._sensors.close()
 
     def degraded_osds(self) -> FrozenSet[int]:
@@ -166,21 +165,21 @@ class MgrCluster:
         return float(self._mgr.get_ceph_option('mgr_stats_period'))
 
     def balancer_active(self) -> Optional[str]:
-        """"true", "false", or None where it is not set."""
+        """"true", "false", or None if it is not set."""
         value = self._mgr.get_module_option_ex('balancer', 'active')
         return None if value is None else str(value).lower()
 
     def balancer_busy(self) -> bool:
-        """The balancer is off, but still computes or sends the plan that it began before.
+        """Whether the balancer is off but still computes or executes an earlier plan.
 
-        It executes no plan until that one is done, and says so; a plan without a name is none.
+        It refuses to execute another plan until then. The plan with the name '' never exists.
         """
         retval, _, error = self._balancer({'prefix': 'balancer execute', 'plan': ''})
-        # "Balancer enabled": it sleeps, and sees that it is off when it wakes up.
+        # "Balancer enabled": it sleeps, and notices that it is off when it wakes up.
         return retval == -errno.EINVAL and 'enabled' not in error
 
     def balancing(self) -> Balancing:
-        """The balancer's options, or Ceph's defaults where they are not set or not valid."""
+        """The options of the balancer; defaults for options that are not set or invalid."""
         def option(name: str, default: str) -> str:
             value = self._mgr.get_module_option_ex('balancer', name)
             return default if value is None else str(value)
@@ -212,17 +211,17 @@ class MgrCluster:
                                  str(entry['value'])) for entry in json.loads(reply.out))
 
     def inventory(self, view: View) -> inventory.Inventory:
-        """Devices, pools and options; some 0.1 s on a large cluster."""
+        """Devices, pools and options; takes 0.1 s on a large cluster."""
         return inventory.read(self._mgr, view.osdmap, self.crush(view.crush_version),
                               self.config_entries(), self._output)
 
     def _output(self, command: Command) -> str:
-        """'' where the mons give no answer."""
+        """Output of a mon command; '' without an answer."""
         reply = self.run([command], CONFIG_TIMEOUT)[0]
         return reply.out if reply.retval == 0 else ''
 
     def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
-        """What daemons have answered by now; others are asked, and not waited for."""
+        """Known answers of OSDs; the others are requested without waiting."""
         return self._inquiry.answers(questions)
 
     def osd_space(self) -> Dict[int, Space]:
@@ -230,8 +229,8 @@ class MgrCluster:
                 for row in self._mgr.get('osd_stats').get('osd_stats', [])}
 
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
-        """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; ''
-        where the OSD has not said. Ceph does not know the firmware of drives."""
+        """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; '' if
+        unknown. Ceph does not know the firmware of drives."""
         return {osd: inventory.store_and_drive(self._mgr.get_metadata('osd', str(osd)) or {})
                 for osd in osds}
 
@@ -245,18 +244,18 @@ class MgrCluster:
         return None
 
     def release(self) -> str:
-        """Of the OSDs, as in "16.2.15"; several while they are being upgraded, '' if unknown."""
+        """Version of the OSDs, as in "16.2.15"; several during an upgrade, '' if unknown."""
         reply = self.run([{'prefix': 'versions', 'format': 'json'}], CONFIG_TIMEOUT)[0]
         if reply.retval != 0:
             return ''
         return ', '.join(sorted(map(_short, json.loads(reply.out).get('osd', {}))))
 
     def free_bytes(self) -> int:
-        """Of all OSDs, before replication."""
+        """Free space of all OSDs, before replication."""
         return int(self._mgr.get('df')['stats']['total_avail_bytes'])
 
     def connection(self) -> Tuple[str, str]:
-        """What a client of its own needs to find the mons: path of ceph.conf, mon_host."""
+        """What a separate client needs to find the mons: path of ceph.conf, mon_host."""
         mons = self._mgr.get('mon_map')['mons']
         hosts = ','.join('[%s]' % ','.join(
             '%(type)s:%(addr)s' % address for address in mon['public_addrs']['addrvec'])
@@ -268,14 +267,14 @@ class MgrCluster:
         self._asking.ask(topic, osds, command)
 
     def asked(self, topic: str) -> Set[int]:
-        """OSDs that owe an answer."""
+        """OSDs whose answer is pending."""
         return self._asking.asked(topic)
 
     def answers(self, topic: str) -> Dict[int, Any]:
-        """What has come in since the last call, parsed, by OSD."""
+        """Parsed answers since the last call, by OSD."""
         return {answer.osd: answer.parsed for answer in self._asking.answers(topic, json.loads)}
 
-    # ---- trying a CRUSH map out; not in the loop's thread, but for crush_map
+    # ---- Previews of CRUSH changes; only crush_map may be called in the thread of the loop
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False) -> Outlook:
@@ -283,7 +282,7 @@ class MgrCluster:
                                      self._stopping, whole)
 
     def crush_map(self) -> Tuple[bytes, int]:
-        """The CRUSH map as the mons keep it, and its version; raises OSError."""
+        """The compiled CRUSH map of the mons and its version; raises OSError."""
         data, said = self._bytes_of({'prefix': 'osd getcrushmap'}, 'the CRUSH map')
         return data, int(said) if said.isdigit() else -1
 
@@ -297,23 +296,23 @@ class MgrCluster:
         return self._bytes_of({'prefix': 'osd getmap', 'epoch': epoch}, 'OSDMap %d' % epoch)[0]
 
     def _bytes_of(self, command: Command, what: str) -> Tuple[bytes, str]:
-        """What the mons answer in bytes, and in words beside that; raises OSError."""
+        """Binary and text output of a mon command; raises OSError."""
         try:
-            # send_command gives text only, which a map does not survive.
+            # send_command converts the output to text, which damages a map.
             with self._connecting:
                 rados = self._mgr.rados  # connects when it is used first
             retval, data, error = rados.mon_command(json.dumps(command), b'',
                                                     timeout=MAP_SECONDS)
-        except Exception as failure:  # what rados raises has no common base with anything
+        except Exception as failure:  # the exceptions of rados have no common base class
             raise OSError('could not get %s from the mons: %s' % (what, failure)) from failure
         if retval != 0 or not data:
             raise OSError('could not get %s from the mons: %s' % (what, error or retval))
         return bytes(data), str(error).strip()
 
-    # ---- acting
+    # ---- Acting
 
     def run(self, commands: Sequence[Command], timeout: float = 60.0) -> List[Reply]:
-        """Send mon commands all at once, then wait: the mon gathers them into few proposals."""
+        """Send all mon commands, then wait: the mon batches them into few proposals."""
         results: List[CommandResult] = []
         for command in commands:
             result = CommandResult('')
@@ -327,17 +326,17 @@ class MgrCluster:
         return replies
 
     def unanswered(self) -> bool:
-        """Whether the mons may still carry out a command that they have not answered.
+        """Whether the mons may still execute a command that they have not answered.
 
-        The mgr sends it again whenever it has found a mon (MonClient::_resend_mon_commands).
+        The mgr resends it when it connects to a mon (MonClient::_resend_mon_commands).
         """
         self._late = [result for result in self._late if not result.ev.is_set()]
         return bool(self._late)
 
     def stored(self, keys: Sequence[str]) -> Dict[str, Optional[str]]:
-        """Values of the module's own keys as the mons have them; None: there is no such key.
+        """Values of keys of this module that the mons have stored; None: no such key.
 
-        Those that the mons gave no answer for are left out.
+        Keys without an answer are left out.
         """
         prefix = 'mgr/%s/' % self._mgr.module_name
         replies = self.run([{'prefix': 'config-key get', 'key': prefix + key} for key in keys],
@@ -346,13 +345,13 @@ class MgrCluster:
                 for key, reply in zip(keys, replies) if reply.retval in (0, -errno.ENOENT)}
 
     def active_gid(self) -> int:
-        """Of the mgr that is active by the MgrMap."""
+        """The gid of the active mgr, from the MgrMap."""
         return int(self._mgr.get('mgr_map').get('active_gid', 0))
 
     def switch_balancer(self, active: bool) -> Reply:
-        """The command `balancer on` or `off`.
+        """Run `balancer on` or `off`.
 
-        Handed to the module itself: an mgr's own key has no right to send commands to mgrs.
+        It calls the module, because the key of an mgr may not send commands to mgrs.
         """
         retval, out, error = self._balancer({'prefix': 'balancer on' if active else 'balancer off'})
         return Reply(retval, out, error)
@@ -365,13 +364,13 @@ class MgrCluster:
         return int(retval), str(out), str(error)
 
     def _wait(self, result: CommandResult, deadline: float) -> Reply:
-        # In short steps: a disabled module must not wait for mons that have no quorum.
+        # Short steps: a module that is being disabled must not wait for mons without quorum.
         while not result.ev.wait(0.5):
             if time.monotonic() > deadline or self._stopping():
                 return Reply(None, error='no answer from the mons')
         return Reply(result.r, result.outb, result.outs)
 
-    # ---- publishing
+    # ---- Publishing
 
     def health_checks(self, checks: Mapping[str, Any]) -> None:
         self._mgr.set_health_checks(dict(checks))
@@ -386,7 +385,7 @@ class MgrCluster:
         try:
             self._mgr.remote('progress', method, *args)
         except (ImportError, RuntimeError) as error:
-            # Without the progress module everything works but its bar.
+            # The progress module is optional.
             log.debug('progress %s: %s', method, error)
 
     def cluster_log(self, text: str) -> None:
@@ -394,6 +393,6 @@ class MgrCluster:
 
 
 def _short(version: str) -> str:
-    """"16.2.15" of "ceph version 16.2.15 (...) pacific (stable)"."""
+    """"16.2.15" from "ceph version 16.2.15 (...) pacific (stable)"."""
     words = version.split()
     return words[2] if len(words) > 2 else version

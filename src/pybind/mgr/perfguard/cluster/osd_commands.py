@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Commands to OSDs. Nothing waits for the answers: an OSD that hangs must not stop the loop."""
+"""Commands to OSDs. The loop never waits for answers, because an OSD may hang."""
 import json
 import logging
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
@@ -10,22 +10,23 @@ from .types import Question
 
 log = logging.getLogger(__name__)
 
-#: Seconds until an answer is not expected any more.
+#: Time after which an answer is no longer expected.
 PATIENCE_SECONDS = 60.0
 
 
 class OsdAnswer(NamedTuple):
     osd: int
-    #: When it was asked, by the clock of OsdCommands.
+    #: When the command was sent, by the clock of OsdCommands.
     asked: float
     parsed: Any
 
 
 class OsdCommands:
-    """For the module's own thread only.
+    """Commands to many OSDs on one topic. Only for the thread of the module.
 
-    Up to Reef at least, ceph-mgr keeps the Python state of the thread that sends a command until
-    the answer comes. A command handler's is gone by then: the whole mgr crashes.
+    At least up to Reef, ceph-mgr keeps the Python state of the thread that sends a command until
+    the answer arrives. The state of the thread of a command handler is freed before, which crashes
+    the mgr.
     """
 
     def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
@@ -34,7 +35,7 @@ class OsdCommands:
         self._open: Dict[Tuple[str, int], Tuple[float, CommandResult]] = {}
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
-        """Send a command to each of the OSDs that owes no answer on the same topic."""
+        """Send a command to each of the OSDs without a pending answer on this topic."""
         for osd in osds:
             if (topic, osd) not in self._open:
                 result = CommandResult('')
@@ -43,13 +44,13 @@ class OsdCommands:
                 self._open[topic, osd] = (self._clock(), result)
 
     def asked(self, topic: str) -> Set[int]:
-        """OSDs that owe an answer."""
+        """OSDs whose answer is pending."""
         return {osd for open_topic, osd in self._open if open_topic == topic}
 
     def answers(self, topic: str, parse: Callable[[str], Any]) -> List[OsdAnswer]:
-        """What has come in since the last call; refusals and late answers are dropped.
+        """Answers since the last call, without refusals and late answers.
 
-        So is what `parse` cannot make sense of, with a line in the log.
+        Answers that `parse` cannot read are logged and dropped.
         """
         found: List[OsdAnswer] = []
         now = self._clock()
@@ -73,21 +74,23 @@ class OsdCommands:
 
 # ---- Single questions to OSDs
 
-#: Seconds for which an answer serves without being asked for again, and after which it is old.
+#: Age of an answer after which it is requested again, and after which it is dropped.
 FRESH_SECONDS = 5.0
 OLD_SECONDS = 15.0
 
 
 class OsdQuestions:
+    """Single questions to OSDs, whose answers are kept for some seconds."""
+
     def __init__(self, mgr: MgrModule, clock: Callable[[], float]) -> None:
         self._mgr = mgr
         self._clock = clock
         self._open: Dict[Question, Tuple[float, CommandResult]] = {}
-        #: When it was asked, and what was answered.
+        #: When the question was sent, and the answer.
         self._known: Dict[Question, Tuple[float, str]] = {}
 
     def answers(self, questions: Sequence[Question]) -> Mapping[Question, str]:
-        """What is known by now; the rest is asked for, and known in a later turn."""
+        """Known answers; the others are requested, and known in a later turn."""
         now = self._clock()
         self._collect(now)
         for question in questions:
@@ -121,7 +124,7 @@ class OsdQuestions:
 
 def _command(question: Question) -> Mapping[str, Any]:
     if question.pgid:
-        # To the primary by its own name: what is sent to "a PG" does not arrive on every release,
-        # and an OSD that does not lead the PG never answers.
+        # Sent to the primary as an OSD: a command to a PG does not arrive on every release, and an
+        # OSD that is not the primary of the PG never answers.
         return {'prefix': 'query', 'pgid': question.pgid, 'format': 'json'}
     return {'prefix': 'config get', 'var': question.option, 'format': 'json'}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The OSDMap, as Ceph prints it as JSON and as ceph-mgr's get() returns it, in the frozen types."""
+"""Converts the JSON of an OSDMap, from the command or from ceph-mgr, to frozen types."""
 from typing import Any, FrozenSet, Mapping
 
 from ..errors import InvalidValue
@@ -7,16 +7,16 @@ from .types import RJENKINS, Osd, OsdMap, Pool
 
 #: pg_pool_t::TYPE_ERASURE
 _ERASURE = 3
-#: Worst first: an OSD that is full is nearfull as well.
+#: Worst first: a full OSD is also nearfull.
 _FULLNESS = ('full', 'backfillfull', 'nearfull')
 
 
 class WrongDump(InvalidValue):
-    """The data is well-formed, but not the output of the command it should be from."""
+    """The data is valid JSON, but not the output of the expected command."""
 
 
 def osdmap_from_dump(dump: Mapping[str, Any]) -> OsdMap:
-    """From ``ceph osd dump -f json`` or ``MgrModule.get('osd_map')``; else WrongDump."""
+    """From ``ceph osd dump -f json`` or ``MgrModule.get('osd_map')``; raises WrongDump."""
     if not isinstance(dump, Mapping):
         raise WrongDump('not the output of "ceph osd dump -f json"')
     try:

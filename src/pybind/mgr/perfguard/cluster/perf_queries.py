@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSD perf queries: what clients feel, by pool and OSD, and by PG.
+"""OSD performance queries: client operations by pool and OSD, by client, and by PG.
 
-Reading a query empties it: each reading holds what came since the last one.
+Each reading contains the operations since the last one.
 """
 import logging
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -12,33 +12,33 @@ from .types import ClientLoad, ClientOps, Ops, PgWrites, Placement
 
 log = logging.getLogger(__name__)
 
-#: By pool and by the OSD that answers.
+#: By pool and primary OSD.
 CLIENT_QUERY = {
     'key_descriptor': [{'type': 'pool_id', 'regex': '^(.*)$'},
                        {'type': 'osd_id', 'regex': '^(.*)$'}],
     'performance_counter_descriptors': ['read_latency', 'write_latency']}
-#: Who sends most to each OSD. It costs the OSD some microseconds an operation.
+#: The busiest clients of each OSD. It costs the OSD some microseconds per operation.
 LOAD_QUERY = {
     'key_descriptor': [{'type': kind, 'regex': '^(.*)$'}
                        for kind in ('client_id', 'client_address', 'pool_id', 'osd_id')],
     'performance_counter_descriptors': ['ops'], 'limit': {'order_by': 'ops', 'max_count': 10}}
-#: PGs of all OSDs together that are looked at, the busiest of each.
+#: Maximum number of PGs that are read, the busiest ones of each OSD.
 MOST_PGS = 3000
-#: And of one OSD at least, at most.
+#: Minimum and maximum number of PGs per OSD.
 PGS_PER_OSD = (4, 64)
 #: Stats periods between two readings by PG.
 PG_PERIODS = 6
 
 
 class PerfQueries:
-    """All queries, from the first reading until `close`."""
+    """The queries, which exist from the first reading until `close`."""
 
     def __init__(self, mgr: MgrModule) -> None:
         self._mgr = mgr
         self._client_query: Optional[int] = None
         self._pg_query: Optional[int] = None
         self._load_query: Optional[int] = None
-        #: PGs by OSD that the query by PG was made for.
+        #: Limit of PGs per OSD in the query by PG.
         self._pgs_per_osd = 0
         self._pgs_read_at = 0.0
         self._offset = 0
@@ -64,7 +64,7 @@ class PerfQueries:
         return tuple(found)
 
     def client_loads(self, wanted: bool) -> Tuple[ClientLoad, ...]:
-        """By client, only while that is `wanted`."""
+        """Operations by client, only while `wanted`."""
         if not wanted:
             if self._load_query is not None:
                 self._mgr.remove_osd_perf_query(self._load_query)
@@ -85,7 +85,7 @@ class PerfQueries:
     def pg_writes(self, now: float, osds: int, period: float,
                   placement: Callable[[str], Optional[Placement]]
                   ) -> Tuple[float, Optional[Tuple[PgWrites, ...]]]:
-        """(seconds covered, PGs), or (0.0, None) where it is not time yet."""
+        """(seconds covered, PGs), or (0.0, None) before the next reading is due."""
         wanted = min(PGS_PER_OSD[1], max(PGS_PER_OSD[0], MOST_PGS // max(1, osds)))
         if self._pg_query is not None and not 0.5 <= wanted / self._pgs_per_osd <= 2.0:
             self._mgr.remove_osd_perf_query(self._pg_query)
@@ -100,7 +100,7 @@ class PerfQueries:
         self._pgs_read_at = now
         found: List[PgWrites] = []
         rows = self._rows(self._pg_query)
-        # On huge clusters every few PGs, other ones each time, tell as much as all.
+        # On large clusters, a different subset of the PGs each time is sufficient.
         step = 1 + len(rows) // (2 * MOST_PGS)
         self._offset += 1
         for row in rows[self._offset % step::step]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""PGs: by the OSDs of their acting sets, counts of their states, and rows of a PG dump."""
+"""PG states: by OSD, as counts, and as rows of a PG dump."""
 import time
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional, Protocol, Tuple,
                     Union)
@@ -7,17 +7,17 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, Mapping, Optional,
 from .osdmap import WrongDump
 from .types import NO_OSD, PgCounts, PgSets, Pool
 
-#: Share of its time that ceph-mgr may spend on it while PGs are in trouble. It goes through all
-#: PGs, with the interpreter's lock held: 7 to 9 us for a PG of three copies, so 0.8 s for 100,000
-#: PGs, which would be a sixth of the mgr's time with one reading in each report period.
+#: Maximum share of CPU time for the summary by OSD while PGs are in trouble. ceph-mgr iterates over
+#: all PGs and holds the GIL: 7 to 9 us for a PG with three copies, 0.8 s for 100,000 PGs. One
+#: reading in each report period would take a sixth of the time of the mgr.
 TROUBLE_SHARE = 0.02
 
-#: Changes that nothing cheap shows, such as one PG that recovers while another one of its pool
-#: finds an unreadable object, are known after so long, as long as that is no larger a share.
+#: Maximum age of the summary, within this share of CPU time. Cheap counts do not show all changes:
+#: one PG may recover while another one of its pool becomes degraded.
 STALE_SECONDS = 20.0
 STALE_SHARE = 0.05
 
-#: In place of a pool id: all pools. No PG in trouble.
+#: All pools, instead of a pool id; and the counts without PGs in trouble.
 WHOLE = -1
 NONE = (0, 0, 0, 0)
 #: State -> number of PGs, by OSD.
@@ -31,7 +31,7 @@ class Mgr(Protocol):
 
 
 class PgSummary:
-    """PGs by the OSDs of their acting sets: one reading for all that ask, paced by its cost."""
+    """PG states by the OSDs of acting sets. One reading serves all callers, paced by its cost."""
     def __init__(self, mgr: Mgr, clock: Callable[[], float],
                  cpu: Callable[[], float] = time.thread_time) -> None:
         self._mgr = mgr
@@ -40,19 +40,21 @@ class PgSummary:
         self._by_osd: ByOsd = {}
         self._degraded: FrozenSet[int] = frozenset()
         self._read_at: Optional[float] = None
-        #: Seconds of CPU that the last reading took.
+        #: CPU seconds of the last reading.
         self.cost_seconds = 0.0
-        #: PGs in trouble of each pool; those of all under WHOLE.
+        #: Counts of PGs in trouble by pool, and in total (WHOLE).
         self._trouble: Dict[int, Tuple[int, ...]] = {}
         self._serving: FrozenSet[int] = frozenset()
-        #: More PGs are in trouble than at some time since the last reading, or other ones may be.
+        #: Since the last reading, more or other PGs may be in trouble.
         self._news = False
 
     def note(self, counts: PgCounts, pools: Mapping[int, PgCounts],
              serving: FrozenSet[int]) -> None:
-        """What the cheap counts say, and the OSDs that are up and in: without a change of these
-        few PGs get degraded. Fewer PGs in trouble make the last reading no less safe: it names all
-        OSDs that have any, and some that have none any more."""
+        """Compare cheap counts, and the OSDs that are up and in (`serving`), with the last ones.
+
+        PGs rarely become degraded without a change of these. After a decrease, the last reading
+        remains safe: it contains all OSDs with PGs in trouble, and some that no longer have any.
+        """
         trouble = {pool: _trouble(each) for pool, each in pools.items()}
         trouble[WHOLE] = _trouble(counts)
         if serving != self._serving or any(
@@ -62,7 +64,7 @@ class PgSummary:
         self._trouble, self._serving = trouble, serving
 
     def by_osd(self, period: float) -> ByOsd:
-        """Not older than `period`, if there was news since; else than it is worth."""
+        """The summary, at most `period` old if there were changes, else older."""
         seldom = max(STALE_SECONDS, self.cost_seconds / STALE_SHARE)
         worth = period if self._news else max(
             period, min(self.cost_seconds / TROUBLE_SHARE, seldom))
@@ -72,7 +74,7 @@ class PgSummary:
         return self._by_osd
 
     def degraded(self, period: float) -> FrozenSet[int]:
-        """OSDs that have a degraded PG, or had one when they were read."""
+        """OSDs that have or recently had a degraded PG."""
         self.by_osd(period)
         return self._degraded
 
@@ -81,7 +83,7 @@ class PgSummary:
         found: Dict[int, Mapping[str, int]] = {
             int(osd): states
             for osd, states in self._mgr.get('pg_summary').get('by_osd', {}).items()
-            # A hole in the acting set of an erasure coded PG is counted like an OSD.
+            # The summary counts a hole in the acting set of an erasure-coded PG like an OSD.
             if int(osd) != NO_OSD}
         self.cost_seconds = self._cpu() - begin
         self._by_osd, self._read_at, self._news = found, self._clock(), False
@@ -89,18 +91,17 @@ class PgSummary:
             'degraded' in state.split('+') for state in states))
 
 
-# ---- Counts of PG states, as ceph-mgr's get() returns them, summed up by condition
+# ---- Counts of PG states by condition
 
-#: Words in a PG's state that say that it is between two intervals. "unknown": no OSD reported yet.
+#: Parts of the state of a PG between two intervals. "unknown": not reported yet.
 _TRANSITION = frozenset({'peering', 'activating', 'creating', 'unknown'})
 
 
 def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts:
     """From (state, number of PGs) pairs, such as ("active+clean", 128).
 
-    Of `expected` PGs those that no OSD has reported yet, as after an mgr failover, count as in
-    transition: what is not known is not fit to be built on. A new mgr lists PGs as "unknown" until
-    their OSDs report, or does not list them at all.
+    PGs out of `expected` that no OSD has reported yet, as after a failover of the mgr, count as in
+    transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
     inactive = transition = clean = deep = total = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the loop needs of a cluster. cluster.mgr has the real one; tests and models have others."""
+"""The interface to the cluster. cluster.mgr implements it for ceph-mgr, tests for fakes."""
 from dataclasses import dataclass, field
 from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Protocol,
                     Sequence, Tuple, Union)
@@ -16,27 +16,27 @@ class ToolFailed(PerfguardError):
 
 
 class FuturePg(NamedTuple):
-    """A PG that the change may touch."""
-    #: What serves it now.
+    """A PG that a change may affect."""
+    #: Its current OSDs.
     acting: OsdSet
-    #: What CRUSH will choose.
+    #: The OSDs that CRUSH will choose.
     raw: OsdSet
 
 
 @dataclass(frozen=True)
 class Future:
-    """All PGs where CRUSH will choose differently or that have an upmap entry."""
+    """The mapping after a change: all PGs that CRUSH will move or that have an upmap entry."""
     pgs: Mapping[str, FuturePg]
     crush: CrushRules
-    #: The CRUSH map itself, for a change that is a whole map.
+    #: The new CRUSH map, if the change is a whole map.
     crush_map: Optional[bytes] = None
-    #: The other PGs of the pools that the change touches, where that was asked for.
+    #: The other PGs of the affected pools, if requested.
     others: Mapping[str, FuturePg] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class NoFuture:
-    """The future mapping cannot be had; everything goes the ordinary way."""
+    """The preview failed; the change is made without it."""
     reason: str
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the watch reads of the OSDs, each thing as often as it is worth its cost."""
+"""Readings of OSDs for the watch, each at an interval that suits its cost."""
 import json
 import logging
 import math
@@ -23,27 +23,27 @@ from .types import (LONGEST_OP_SECONDS, Ops, OsdCounters, OsdPlace, PgCounts, Re
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two readings where nothing is wrong; a drive is seldom exchanged.
+#: Intervals of readings without a problem; drives are rarely replaced.
 PLACES_SECONDS = 600.0
 COUNTS_SECONDS = 15.0
 EPOCHS_SECONDS = 60.0
-#: Share of its time that a costly reading may take.
+#: Maximum share of CPU time of a costly reading.
 COSTLY_SHARE = 0.005
-#: OSDs that are asked at the same time for the operations that wait, and how often each: where
-#: clients are stuck, the answer is long.
+#: Maximum number of OSDs that are asked for waiting operations at the same time, and the interval
+#: for each of them: the answer is long while clients are blocked.
 ASKED_FOR_OPS = 4
 OPS_SECONDS = 10.0
-#: An OSD has died or hangs when its last report is so many periods old.
+#: Report periods without a report after which an OSD is considered dead or hanging.
 SILENT_PERIODS = 3.0
-#: Health checks to whose explanation it belongs who sends how much.
+#: Health checks whose texts contain the load by client.
 EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC'})
-#: Topics of what OSDs are asked.
+#: Topics of commands to OSDs.
 OPS = 'ops in flight'
 STATUS = 'status'
 
 
 class Paced:
-    """Lets something costly happen rarely enough."""
+    """Paces a costly reading."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -75,9 +75,9 @@ class Sensors:
         self._epochs_pace = Paced(EPOCHS_SECONDS)
         #: OSD -> (stamp of its last report, when that was first seen).
         self._reported: Dict[int, Tuple[float, float]] = {}
-        #: OSDs that report nonsense, which will be nonsense again the next time.
+        #: OSDs that report invalid values, so that each is logged once.
         self._odd: Set[int] = set()
-        #: OSD -> when it was last asked for its operations.
+        #: OSD -> when it was last asked for waiting operations.
         self._ops_asked: Dict[int, float] = {}
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Sensors:
             silent=silent,
             untrimmed_epochs=self._epochs(now, alive))
 
-    # ---- counters
+    # ---- Counters
 
     def _counters(self, up: List[int]) -> Dict[int, OsdCounters]:
         found: Dict[int, OsdCounters] = {}
@@ -167,7 +167,7 @@ class Sensors:
                 return found[1]
         return Ops()
 
-    # ---- what is read now and then
+    # ---- Readings at longer intervals
 
     def _osd_places(self, now: float, up: List[int], crush: CrushRules,
                     version: int) -> Mapping[int, OsdPlace]:
@@ -185,7 +185,7 @@ class Sensors:
 
     def _osd_counts(self, now: float, signals: Signals,
                     period: float) -> Optional[Mapping[int, PgCounts]]:
-        """ceph-mgr goes through all PGs for this, so it is asked for only if there is news."""
+        """PG counts by OSD. ceph-mgr iterates over all PGs for them, so only after changes."""
         whole, urgent = signals.counts, _in_trouble(signals.counts)
         if whole.active_clean == whole.total and not (
                 whole.deep_scrubbing or whole.snaptrim or urgent):
@@ -197,15 +197,15 @@ class Sensors:
         self._counts_pace.done(now, self._summary.cost_seconds)
         return counts
 
-    # ---- what OSDs are asked
+    # ---- Commands to OSDs
 
     def _unreadable(self, now: float,
                     waiting: Sequence[int]) -> Mapping[int, Tuple[UnreadablePg, ...]]:
-        """Which PGs are laggy is known to the OSDs that lead them, and to no cheap call."""
+        """Laggy PGs by primary. No cheap call names them, so the primaries are asked."""
         if not waiting:
             self._ops_asked.clear()
         room = ASKED_FOR_OPS - len(self._asking.asked(OPS))
-        # Those that were never asked, or longest ago, come first.
+        # OSDs that were never asked, or longest ago, first.
         due = sorted((osd for osd in waiting
                       if now - self._ops_asked.get(osd, -math.inf) >= OPS_SECONDS),
                      key=lambda osd: self._ops_asked.get(osd, -math.inf))
@@ -237,18 +237,19 @@ def _with_waiting(counts: Mapping[int, PgCounts], alive: Sequence[int]) -> List[
 
 # ---- Answers of OSDs
 
-#: "osd_op(client.4123.0:55 2.1fs0 2:f8a1...", as a tracked operation describes itself.
+#: Description of a tracked operation: "osd_op(client.4123.0:55 2.1fs0 2:f8a1...".
 _CLIENT_OP = re.compile(r'osd_op\(\S+ (\d+\.[0-9a-f]+)(?:s\d+)? ')
-#: An operation takes some 800 characters; a thousand of them cost about 5 ms to read.
+#: Maximum length that is parsed. An operation has about 800 characters; parsing 1,000 of them
+#: takes about 5 ms.
 MOST_CHARS = 1 << 20
-#: What operations of a laggy PG, or of one in state wait, are marked with.
+#: Last event of operations of a PG in the state laggy or wait.
 _WAITS = 'waiting for readable'
 
 
 def unreadable_pgs(out: str) -> List[UnreadablePg]:
-    """From ``dump_ops_in_flight``: PGs led by the OSD whose operations wait for a read lease.
+    """From ``dump_ops_in_flight``: PGs of the OSD with operations that wait for a read lease.
 
-    Of a long answer only the beginning is read: the oldest operations tell enough.
+    Only the beginning of a long answer is parsed, which has the oldest operations.
     """
     if len(out) > MOST_CHARS:
         out = out[:out.rindex('{"description"', 0, MOST_CHARS)].rstrip(', ') + ']}'
@@ -264,7 +265,7 @@ def unreadable_pgs(out: str) -> List[UnreadablePg]:
 
 
 def untrimmed_epochs(out: str) -> Optional[int]:
-    """From an OSD's ``status``: OSDMap epochs that are kept, because PGs are not clean."""
+    """From ``status`` of an OSD: number of OSDMap epochs kept because PGs are not clean."""
     status = json.loads(out)
     epochs = int(status['newest_map']) - int(status['oldest_map']) + 1
     return epochs if epochs >= 0 else None

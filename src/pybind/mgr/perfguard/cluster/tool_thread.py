@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Work that would keep the loop waiting: Ceph's tools on copies of the maps, in a second thread.
+"""A thread for work that would block the loop, such as tools of Ceph on copies of the maps.
 
-The loop starts a job and reads its result in a later turn.
+The loop submits a job and reads its result in a later turn.
 """
 import collections
 import logging
@@ -12,21 +12,21 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar('Result')
 
-#: Jobs that wait at most, beside those of the campaign itself.
+#: Maximum number of waiting jobs, besides those of the campaign.
 MAX_WAITING = 4
-#: Seconds that the end of the module waits for a tool to be ended.
+#: Maximum time to wait for the running job when the module stops.
 CLOSE_SECONDS = 5.0
 
 
 class ToolJob(Generic[Result]):
-    """One piece of work and what has become of it."""
+    """A task and its result."""
 
     def __init__(self, task: Callable[[], Result]) -> None:
         self._task = task
         self._ended = threading.Event()
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
-        #: Nothing waits for it any more: it does not begin.
+        #: The result is no longer needed, so the job does not begin.
         self.cancelled = False
 
     @property
@@ -37,13 +37,13 @@ class ToolJob(Generic[Result]):
         try:
             if not self.cancelled:
                 self._result = self._task()
-        except BaseException as error:  # whatever it is, the thread goes on and the loop hears it
+        except BaseException as error:  # result() raises it in the loop
             self._error = error
         finally:
             self._ended.set()
 
     def result(self) -> Result:
-        """Of a job that is done; raises what it raised."""
+        """The result of a job that is done; raises the exception of the task."""
         assert self.done
         if self._error is not None:
             raise self._error
@@ -51,16 +51,16 @@ class ToolJob(Generic[Result]):
 
 
 def call_off(job: Optional[Tuple[Any, ToolJob[Any]]]) -> None:
-    """Of a job that is replaced, beside what it rests on: it does not run if it still waits."""
+    """Cancel a job that is replaced; `job`: its basis and the job."""
     if job is not None:
         job[1].cancelled = True
 
 
 class ToolThread:
-    """Runs jobs one after the other."""
+    """Runs jobs one by one."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake`: called by the thread after each job."""
+        """`wake` is called by the thread after each job."""
         self._wake = wake
         self._changed = threading.Condition()
         self._waiting: Deque[ToolJob[Any]] = collections.deque()
@@ -68,7 +68,7 @@ class ToolThread:
         self._closed = False
 
     def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[ToolJob[Result]]:
-        """None if too many jobs wait. `first`: before all that wait, and however many there are."""
+        """None if too many jobs wait. `first`: before all waiting jobs, without this limit."""
         job = ToolJob(task)
         with self._changed:
             waiting = [each for each in self._waiting if not each.cancelled]
@@ -83,7 +83,7 @@ class ToolThread:
         return job
 
     def close(self) -> None:
-        """Begin no further job, and wait for the one that runs, if it ends soon."""
+        """Begin no further job, and wait for the running one for a limited time."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

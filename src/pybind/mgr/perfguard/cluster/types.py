@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What perfguard knows of a cluster, as plain frozen data.
+"""Frozen data types for the state of a cluster.
 
-The pure packages (upmap, rebalance, watch) take these and nothing else, so the same code runs in
-ceph-mgr, offline on JSON dumps and in a simulator.
+The pure packages (upmap, rebalance, watch) use only these, so the same code runs in ceph-mgr,
+offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
 from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Tuple
@@ -10,7 +10,7 @@ from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
 
-#: Where a command carries bytes that are not an argument but its input.
+#: Key of the input data of a command, which is not an argument.
 INPUT = 'input'
 
 #: One pg_upmap_items pair: (from, to).
@@ -18,13 +18,13 @@ Pair = Tuple[int, int]
 Items = Tuple[Pair, ...]
 #: CEPH_STR_HASH_RJENKINS
 RJENKINS = 2
-#: An ordered set of OSD ids; in an erasure coded pool the position is the shard.
+#: An ordered set of OSD ids; in an erasure-coded pool, the position is the shard.
 OsdSet = Tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class UpmapEntry:
-    """All that the OSDMap says about the placement of one PG, on top of CRUSH.
+    """The upmap entries of one PG in the OSDMap.
 
     ``vector`` is the pg_upmap entry (None: no entry), ``items`` the pg_upmap_items entry
     (empty: no entry). ``UpmapEntry()`` is a PG that CRUSH alone places.
@@ -44,14 +44,14 @@ class Osd:
     reweight: float
     exists: bool = True
     destroyed: bool = False
-    #: "nearfull", "backfillfull", "full" or nothing.
+    #: "nearfull", "backfillfull", "full" or ''.
     fullness: str = ''
-    #: 0.0 to 1.0; the less, the less it is chosen as a primary.
+    #: 0.0 to 1.0; with a lower value, it is chosen as a primary less often.
     primary_affinity: float = 1.0
-    #: It has led a PG (its up_thru is not 0). Kept until it is purged. Not part of what the OSDMap
-    #: says of placement, and so not compared.
+    #: It has been a primary (up_thru is not 0) since it was created. Does not affect placement, so
+    #: it is not compared.
     has_led: bool = field(default=False, compare=False)
-    #: Another one when an OSD is made anew with the same id.
+    #: Differs if an OSD is recreated with the same id.
     uuid: str = field(default='', compare=False)
 
 
@@ -64,19 +64,19 @@ class Pool:
     min_size: int
     crush_rule: int
     pg_num: int
-    #: pg_num that the pool is on its way to; differs while it splits or merges.
+    #: Target of pg_num; differs while PGs split or merge.
     pg_num_target: int
     #: Below pg_num while PGs with higher ids are about to merge.
     pg_num_pending: int
     autoscale_mode: str = 'off'
     #: Data shards: k of an erasure code, 1 for replicated pools.
     data_shards: int = 1
-    #: Such as "full_quota" and "ec_overwrites".
+    #: For example "full_quota" and "ec_overwrites".
     flags: FrozenSet[str] = frozenset()
     #: Quotas; 0: none.
     quota_bytes: int = 0
     quota_objects: int = 0
-    #: How names are hashed: 2 is rjenkins, which all pools have but those of long ago.
+    #: Hash of object names; 2 is rjenkins, which only very old pools do not use.
     object_hash: int = RJENKINS
 
 
@@ -94,7 +94,7 @@ class OsdMap:
     fsid: str = ''
     #: Oldest client release that may connect; upmaps need luminous.
     min_compat_client: str = ''
-    #: Share of an OSD's space from which on it counts as nearly full.
+    #: Used share from which an OSD is nearfull.
     nearfull_ratio: float = 0.85
 
     @property
@@ -118,7 +118,7 @@ def seed_of(pgid: str) -> int:
 
 @dataclass(frozen=True)
 class PgCounts:
-    """How many PGs are in which condition; a PG counts in each condition that its state names."""
+    """Numbers of PGs by condition; a PG counts in each condition of its state."""
     total: int = 0
     active_clean: int = 0
     inactive: int = 0
@@ -133,26 +133,26 @@ class PgCounts:
     wait: int = 0
     recovering: int = 0
     deep_scrubbing: int = 0
-    #: Deleted snapshots are being removed from them.
+    #: PGs from which deleted snapshots are being removed.
     snaptrim: int = 0
-    #: Of the PGs in transition those that no OSD has reported to this mgr.
+    #: PGs in transition that no OSD has reported to this mgr.
     unreported: int = 0
 
 
 @dataclass(frozen=True)
 class Signals:
-    """The cheap signals of one loop turn."""
+    """The cheap signals of one turn of the loop."""
     counts: PgCounts
-    #: The same by pool id, of the pools whose PGs are reported.
+    #: The same by pool id, of pools whose PGs are reported.
     pool_counts: Mapping[int, PgCounts] = field(default_factory=dict)
     #: Misplaced object copies / all object copies, 0 to 1.
     misplaced_ratio: float = 0.0
     slow_ops: int = 0
-    #: Daemon ("osd.3") -> its slow operations, of those that have any.
+    #: Daemon ("osd.3") -> number of slow operations, if any.
     slow_daemons: Mapping[str, int] = field(default_factory=dict)
     #: Health check code -> summary, muted checks left out.
     health: Mapping[str, str] = field(default_factory=dict)
-    #: Codes of the muted ones.
+    #: Codes of muted health checks.
     muted: FrozenSet[str] = frozenset()
     health_status: str = 'HEALTH_OK'
     recovery_bytes_per_second: float = 0.0
@@ -160,12 +160,12 @@ class Signals:
     pool_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
-#: No operation takes more than a week, whatever an OSD says.
+#: Maximum valid duration of an operation: one week.
 LONGEST_OP_SECONDS = 7 * 86400
 
 
 class Ops(NamedTuple):
-    """Operations counted, and the sum of their latencies."""
+    """Number of operations, and the sum of their latencies."""
     sum_ns: int = 0
     number: int = 0
 
@@ -175,8 +175,8 @@ class Ops(NamedTuple):
 
 
 class OsdCounters(NamedTuple):
-    """Counters of one OSD since it started, as of its last report to the mgr."""
-    #: When the report came, by the mgr's clock; one comes every mgr_stats_period (5 s).
+    """Counters of one OSD since its start, from its last report to the mgr."""
+    #: When the report arrived, by the clock of the mgr; OSDs report every mgr_stats_period (5 s).
     time: float
     #: Client operations by arrival (op_r_latency, op_w_latency), and writes by dequeuing
     #: (op_w_process_latency) and until they go to store and replicas (op_w_prepare_latency).
@@ -184,15 +184,15 @@ class OsdCounters(NamedTuple):
     write: Ops
     write_process: Ops
     write_prepare: Ops
-    #: Of the store; zero where it does not measure them.
+    #: Operations of the store; zero if it does not measure them.
     commit: Ops = Ops()
     store_read: Ops = Ops()
-    #: PGs of which the OSD holds anything.
+    #: Number of PGs of which the OSD stores data.
     pgs: int = 0
 
 
 class ClientOps(NamedTuple):
-    """What clients did on the PGs of one pool that one OSD leads, since the last reading."""
+    """Client operations on PGs of one pool with one primary since the last reading."""
     pool: int
     osd: int
     read: Ops
@@ -200,8 +200,8 @@ class ClientOps(NamedTuple):
 
 
 class ClientLoad(NamedTuple):
-    """Operations that one client sent to one OSD for one pool, since the last reading."""
-    #: As in "client.4123", and "10.0.0.5:0/1234".
+    """Operations of one client on one pool and OSD since the last reading."""
+    #: For example "client.4123", and "10.0.0.5:0/1234".
     client: str
     address: str
     pool: int
@@ -210,7 +210,7 @@ class ClientLoad(NamedTuple):
 
 
 class PgWrites(NamedTuple):
-    """What clients wrote to one PG since the last reading."""
+    """Client writes to one PG since the last reading."""
     pgid: str
     #: The primary first.
     acting: OsdSet
@@ -219,8 +219,8 @@ class PgWrites(NamedTuple):
 
 @dataclass(frozen=True)
 class Balancing:
-    """How the balancer is configured."""
-    #: PGs of a pool that an OSD may be away from its ideal (upmap_max_deviation).
+    """Configuration of the balancer."""
+    #: Allowed difference of the PGs of an OSD from the ideal (upmap_max_deviation).
     deviation: float = 1.0
     #: Its mode balances PGs by upmaps.
     upmap: bool = True
@@ -235,64 +235,64 @@ class ConfigEntry(NamedTuple):
     """One value of the configuration database."""
     #: "global", "osd", "osd.3", ...
     section: str
-    #: As in "class:hdd"; '' for none.
+    #: For example "class:hdd"; '' for none.
     mask: str
     name: str
     value: str
 
     @property
     def who(self) -> str:
-        """As `config set` takes it."""
+        """Argument of `config set`."""
         return self.section + ('/' + self.mask if self.mask else '')
 
 
 class Question(NamedTuple):
-    """What an OSD is asked, without waiting for it: one of option and pgid."""
+    """A question to an OSD about either an option or a PG."""
     osd: int
-    #: The option whose value in force it shall tell.
+    #: Ask for the value in force of this option.
     option: str = ''
-    #: The PG that it leads, and of which it shall tell the state.
+    #: Ask for the state of this PG, whose primary is the OSD.
     pgid: str = ''
 
 
 class Space(NamedTuple):
-    """The space of one OSD's store."""
+    """Space of the store of one OSD."""
     total_bytes: int
     used_bytes: int
-    #: PGs that it reports to hold; None: not known.
+    #: Number of PGs that it stores; None: not known.
     pgs: Optional[int] = None
 
 
 class PoolSpace(NamedTuple):
-    """What a pool holds, and how many bytes of data still fit (replicas taken off)."""
+    """Data of a pool, and free space for data (before replication)."""
     free_bytes: int
     stored_bytes: int
     objects: int
 
 
 class OsdPlace(NamedTuple):
-    """Where an OSD stands in CRUSH, and with it who its peers are."""
+    """Location of an OSD in CRUSH, and its drive model, which determine its peers."""
     osd: int
     host: str
     root: str
     device_class: str
-    #: Model of its drive; '' where not known.
+    #: Drive model; '' if unknown.
     model: str = ''
 
 
 class UnreadablePg(NamedTuple):
-    """A PG with client operations that wait until it is readable: its read lease has run out."""
+    """A PG with client operations that wait because its read lease has expired."""
     pgid: str
-    #: Age of the oldest of them, in seconds.
+    #: Age of the oldest operation in seconds.
     age: float
     ops: int
 
 
 class LatencyCounts(NamedTuple):
-    """Client operations of one OSD by latency, over some seconds."""
+    """Client operations of one OSD by latency in an interval."""
     osd: int
     seconds: float
-    #: Upper bounds in ns of the buckets, the last one open.
+    #: Upper bounds in ns of all buckets except the last.
     bounds: Tuple[int, ...]
     read: Tuple[int, ...]
     write: Tuple[int, ...]
@@ -300,7 +300,7 @@ class LatencyCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Readings:
-    """What the watch sees of the OSDs. None: not read this time, the last reading stands."""
+    """Input of the watch. None: not read this time; the last reading remains valid."""
     #: Seconds that `clients` cover.
     seconds: float
     counters: Mapping[int, OsdCounters]
@@ -311,16 +311,16 @@ class Readings:
     pg_writes: Optional[Tuple[PgWrites, ...]] = None
     #: By client, while a slow OSD or pool is reported.
     client_loads: Tuple[ClientLoad, ...] = ()
-    #: OSD -> its PGs by acting set.
+    #: OSD -> PGs with it in their acting set.
     osd_counts: Optional[Mapping[int, PgCounts]] = None
-    #: OSD -> time to answer a heartbeat, median of what some of its peers tell, in ms.
+    #: OSD -> heartbeat ping time in ms, median of some of its peers.
     ping_ms: Optional[Mapping[int, float]] = None
-    #: OSD that was asked -> the PGs it leads that are not readable.
+    #: OSD that was asked -> PGs that are not readable, with it as the primary.
     unreadable: Mapping[int, Tuple[UnreadablePg, ...]] = field(default_factory=dict)
     latencies: Tuple[LatencyCounts, ...] = ()
-    #: OSDs of which a sample of latencies is being taken.
+    #: OSDs whose sample of latencies is in progress.
     sampling: AbstractSet[int] = frozenset()
-    #: OSD that is up -> seconds since its last report, of those that owe one.
+    #: OSD that is up -> seconds since its last report, if the report is late.
     silent: Mapping[int, float] = field(default_factory=dict)
     #: OSDMap epochs that are not trimmed yet.
     untrimmed_epochs: Optional[int] = None
@@ -328,24 +328,24 @@ class Readings:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the data of a PG shall be (up) and where it is served from now (acting)."""
+    """Where CRUSH and upmaps place a PG (up), and which OSDs serve it now (acting)."""
     up: OsdSet
     acting: OsdSet
 
 
 class PgSets(NamedTuple):
-    """One PG as a PG dump shows it. A tuple, since a large cluster has many of them."""
+    """A row of a PG dump. A tuple, because there may be many."""
     pgid: str
     up: OsdSet
     acting: OsdSet
-    #: Words joined by "+".
+    #: For example "active+clean".
     state: str = ''
 
 
 def shard_bytes(pool: Pool, pool_bytes: int) -> int:
-    """Mean bytes that one OSD stores of one PG of the pool.
+    """Mean bytes of one PG of the pool on one OSD.
 
-    From the pool's totals, since the statistics of each single PG cost the mgr too much to read:
-    the PGs of a pool differ little when they hold many objects.
+    Computed from the totals of the pool, because statistics by PG are too costly to read. PGs of a
+    pool with many objects differ little.
     """
     return pool_bytes // max(1, pool.pg_num) // max(1, pool.data_shards)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Latency against throughput: what a run says that measured one job at several queue depths.
+"""Latency as a function of throughput, from a run with one job at several queue depths.
 
-The knee is where throughput / latency, the "power" of a queueing system, is highest (Kleinrock,
-Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications, ICC
-1979): with fewer operations in flight the cluster idles, with more of them they wait. Error bars
+At the knee, throughput / latency, the "power" of a queueing system, is highest (Kleinrock, Power
+and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications, ICC 1979):
+with fewer operations in flight the cluster idles, with more of them operations wait. Error bars
 are the lowest and the highest repetition.
 """
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -13,13 +13,13 @@ from ..watch.peers import median
 from .records import RunRecord
 from .stats import JobWords, Key, Repetition, label, measured
 
-#: Fewer depths make no curve.
+#: Minimum number of depths of a curve.
 LEAST_DEPTHS = 4
-#: The last part of the throughput whose price is named.
+#: The last share of the throughput, whose price is reported.
 LAST_SHARE = 0.1
-#: Throughput still rises where the highest depth has gained so much over the one before.
+#: Gain of the highest depth over the previous one from which throughput still rises.
 RISING = 0.05
-#: The highest repetition, as a multiple of the lowest, from which on a curve is called uncertain.
+#: Ratio of the highest to the lowest repetition from which a curve is uncertain.
 UNCERTAIN = 1.5
 
 
@@ -35,7 +35,7 @@ class Measure(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    #: Operations in flight of all streams together.
+    #: Operations in flight of all streams.
     depth: int
     iops: Measure
     latency_ns: Measure
@@ -48,7 +48,7 @@ class CurvePoint(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What the last part of the throughput costs."""
+    """The price of the last share of the throughput, in latency."""
     from_iops: float
     to_iops: float
     from_latency_ns: float
@@ -69,20 +69,20 @@ class Curve(NamedTuple):
     knee: CurvePoint
     #: The first depth whose repetitions reach the highest throughput.
     peak: CurvePoint
-    #: None: the lowest depth already reaches more than that.
+    #: None: the lowest depth already exceeds the rest of the throughput.
     price: Optional[Price]
     notes: Tuple[str, ...]
 
 
 class _Family(NamedTuple):
-    """What the points of one curve have in common."""
+    """The common properties of the points of a curve."""
     job: JobWords
     direction: str
     osd: Optional[int]
 
 
 def curves(record: RunRecord) -> Tuple[Curve, ...]:
-    """Of each job, direction and OSD that was measured at enough depths; NoCurve if none was."""
+    """Curves by job, direction and OSD with enough depths; raises NoCurve if there are none."""
     families: Dict[_Family, List[CurvePoint]] = {}
     for key, repetitions in measured(record.done).items():
         if not key.part and not key.job.rate_iops and all(each.latency_ns for each in repetitions):
@@ -123,7 +123,7 @@ def _curve(family: _Family, points: Sequence[CurvePoint]) -> Curve:
 
 
 def _price(points: Sequence[CurvePoint], peak: CurvePoint) -> Optional[Price]:
-    """Between the points, latency is taken to be linear in throughput."""
+    """Assumes that latency is linear in throughput between points."""
     wanted = (1.0 - LAST_SHARE) * peak.iops.median
     rising = [point for point in points if point.depth <= peak.depth]
     for below, above in zip(rising, rising[1:]):

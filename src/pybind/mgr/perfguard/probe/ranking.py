@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSDs that were probed one by one, against each other; and what OSDs of a host do to each other.
+"""Compares OSDs that were probed one by one, and shows interference between OSDs of one host.
 
-An OSD's peers are those of its CRUSH root and device class (and drive model, where enough are
-known), as in the watch.
+The peers of an OSD have the same CRUSH root and device class, and the same drive model if enough
+OSDs have it, as in the watch.
 """
 import math
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -13,23 +13,23 @@ from .records import RunRecord
 from .stats import Key, Measured, Repetition, rate_text, measured
 from .types import AGAIN, ALONE, TOGETHER
 
-#: Least spread that healthy OSDs are taken to have, as a standard deviation of the logarithm.
+#: Minimum spread of healthy OSDs, as a standard deviation of the logarithm.
 MIN_SPREAD = 0.1
-#: It counts as that of so many peers.
+#: Weight of the minimum spread, as a number of peers.
 SPREAD_WEIGHT = 4
-#: Deviations, and times as slow as the peers, from which on an OSD is an outlier: both are
-#: needed, so that neither a very uniform group nor a very mixed one raises a false alarm. 3.5 is
-#: Iglewicz and Hoaglin's (How to Detect and Handle Outliers, 1993).
+#: Deviations and slowdown from which an OSD is an outlier. Both are required, so that neither very
+#: uniform nor very mixed groups cause false alarms. 3.5 is recommended by Iglewicz and Hoaglin (How
+#: to Detect and Handle Outliers, 1993).
 OUTLIER_DEVIATIONS = 3.5
 OUTLIER_FACTOR = 1.6
-#: After / before, and together / alone, under which interference is a finding, where it is also
-#: more than three times what such ratios vary by.
+#: Ratios (together / alone, and alone again / alone) below which interference is reported, if they
+#: are also more than three standard deviations below 1.
 INTERFERENCE = 0.8
 INTERFERENCE_DEVIATIONS = 3.0
 
 
 class Rank(NamedTuple):
-    """One OSD in one job and direction; numbers are medians of the repetitions."""
+    """One OSD in one job and direction; values are medians of the repetitions."""
     job: str
     direction: str
     osd: int
@@ -39,23 +39,24 @@ class Rank(NamedTuple):
     bytes_per_second: float
     latency_ns: float
     p99_ns: float
-    #: IOPS / the peers' median; with a fixed rate, the peers' latency / its own. None: no peers.
+    #: IOPS / median of the peers; with a fixed rate, latency of the peers / latency. None: no
+    #: peers.
     ratio: Optional[float]
-    #: Robust standard deviations below the peers; below 0.0 it is faster than they.
+    #: Robust standard deviations below the peers; negative if the OSD is faster.
     deviations: float
     peers: int
     outlier: bool
 
 
 class Interference(NamedTuple):
-    """An OSD (None: all together) alone, with the others of its host, and alone again: IOPS."""
+    """IOPS of an OSD (None: the sum) alone, together with its host, and alone again."""
     job: str
     direction: str
     osd: Optional[int]
     alone: float
     together: float
     again: float
-    #: What the logarithm of a ratio of two of these varies by, as a standard deviation.
+    #: Standard deviation of the logarithm of a ratio of two of these.
     spread: float
 
     @property
@@ -76,7 +77,7 @@ class _Median(NamedTuple):
 
 
 def rank(record: RunRecord, places: Mapping[int, OsdPlace]) -> Tuple[Rank, ...]:
-    """By job and direction in the order of the run, the slowest first."""
+    """Ranks by job and direction in the order of the run, the slowest OSD first."""
     by_job: Dict[Key, Dict[int, _Median]] = {}
     for key, repetitions in measured(record.done).items():
         if key.osd is not None and not key.part:
@@ -112,12 +113,12 @@ def _rank(key: Key, osd: int, osds: Mapping[int, _Median], peers: Sequence[int],
 
 
 def _log_speed(key: Key, one: _Median) -> float:
-    """What the job leaves open: operations a second, or, where their rate is given, latency."""
+    """Logarithm of IOPS, or, for jobs with a fixed rate, of the inverse latency."""
     return -math.log(one.latency_ns) if key.job.rate_iops else math.log(one.iops)
 
 
 def _spread(ordered: Sequence[float]) -> float:
-    """Robust standard deviation; of few peers it is a guess, which is held to the least one."""
+    """Robust standard deviation, at least MIN_SPREAD, which is also mixed in for few peers."""
     center = median(list(ordered))
     seen = MAD_SIGMA * median(sorted(abs(each - center) for each in ordered))
     count = len(ordered)
@@ -126,7 +127,7 @@ def _spread(ordered: Sequence[float]) -> float:
 
 
 def outlier_text(one: Rank) -> str:
-    """As in "osd.3: latency read 490 IOPS, 0.51 times the median of 11 peers (6.7 deviations)"."""
+    """"osd.3: latency read 490 IOPS, 0.51 times the median of 11 peers (6.7 deviations)"."""
     assert one.ratio is not None
     return 'osd.%d: %s %s %s IOPS, %.2f times the median of %d peers (%.1f deviations)' % (
         one.osd, one.job, one.direction, rate_text(one.iops), one.ratio, one.peers,
@@ -134,7 +135,7 @@ def outlier_text(one: Rank) -> str:
 
 
 def interference(record: RunRecord) -> Tuple[Interference, ...]:
-    """Of each OSD, and of all together, by job and direction; only what has all three parts."""
+    """Interference by OSD and in total, by job and direction, if all three parts were measured."""
     found = measured(record.done)
     rows: List[Interference] = []
     for key in found:
@@ -167,8 +168,8 @@ def _sums(rows: Sequence[Interference]) -> List[Interference]:
 
 
 def interference_findings(rows: Sequence[Interference]) -> Tuple[str, ...]:
-    """Under 0.8: together, they share something that is too small; alone again, something has
-    not recovered (an IOMMU's locking did so for half an hour)."""
+    """Texts on ratios below the limits. Together: the OSDs share a resource that is too small.
+    Alone again: something has not recovered (for example the locks of an IOMMU, for 30 min)."""
     findings: List[str] = []
     for row in rows:
         least = min(INTERFERENCE, math.exp(-INTERFERENCE_DEVIATIONS * row.spread))

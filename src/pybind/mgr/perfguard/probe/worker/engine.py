@@ -23,10 +23,10 @@ class Operation(NamedTuple):
 
 
 class Offsets:
-    """The operations of one stream, one after the other; not for several threads at once.
+    """The sequence of operations of one stream; not thread-safe.
 
-    Sequential: through an object, then the next, and from the first again. Random: any whole block
-    of any object. What is left of an object behind the last whole block is not touched.
+    Sequential: all blocks of an object, then those of the next; after the last object, the first
+    one again. Random: any block of any object. An incomplete block at the end is not used.
     """
 
     def __init__(self, job: Job, objects: int, seed: int) -> None:
@@ -62,7 +62,7 @@ NAME = 'python'
 
 
 class Timing(NamedTuple):
-    """time.monotonic_ns(): of the first operation, of the first that counts, of the end."""
+    """time.monotonic_ns() of the first operation, of the start of the measurement, of its end."""
     begin_ns: int
     measure_ns: int
     end_ns: int
@@ -174,8 +174,8 @@ class PythonStream:
 
     def _write(self, name: str, data: bytes, offset: int, done: Callable[[Any], None]) -> None:
         if len(data) == self._job.object_bytes:
-            # Equivalent in a replicated pool; an erasure coded pool without overwrites accepts
-            # nothing else.
+            # Equivalent in a replicated pool. An erasure-coded pool without overwrites accepts no
+            # other write.
             self._ioctx.aio_write_full(name, data, done)
         else:
             self._ioctx.aio_write(name, data, offset, done)
@@ -259,7 +259,7 @@ class PythonStreams:
         return next((stream.hopeless for stream in self._streams if stream.hopeless), '')
 
     def second(self, number: int) -> Tuple[int, int, int, int]:
-        """Of a second of the measured time: reads, bytes read, writes, bytes written."""
+        """Of a second of the measurement: reads, bytes read, writes, bytes written."""
         reads = [stream.read.second(number) for stream in self._streams]
         writes = [stream.write.second(number) for stream in self._streams]
         return (sum(row[0] for row in reads), sum(row[1] for row in reads),
@@ -269,4 +269,4 @@ class PythonStreams:
         return [stream.result() for stream in self._streams]
 
     def free(self) -> None:
-        """Nothing to do: callbacks hold what they need."""
+        """Nothing to do: callbacks reference what they need."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The native engine: core.c, which has the same structures, driven from here."""
+"""The native engine: drives core.c, which declares the same structures."""
 import ctypes
 import os
 import random
@@ -18,7 +18,7 @@ from .tally import BUCKETS, SECOND_NS, Tally
 NAME = 'native'
 #: As in core.c.
 VERSION = 1
-#: Seconds after the measured time for which answers are counted per second.
+#: Seconds after the measurement for which answers are counted per second.
 LATE_SECONDS = 30
 
 
@@ -94,7 +94,7 @@ def _job(job: Job, objects: int, timing: Timing) -> _Job:
 
 
 class _NativeStream:
-    """One stream. Its buffers must exist as long as operations are in flight."""
+    """One stream. Its buffers must exist while operations are in flight."""
 
     def __init__(self, core: Core, job: Job, stream: Stream, payload: Payload, timing: Timing,
                  seed: int) -> None:

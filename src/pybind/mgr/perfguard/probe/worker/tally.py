@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What was counted of the operations of one stream."""
+"""Counters of the operations of one stream, and percentiles of their latency."""
 from typing import List, Mapping, Sequence, Tuple
 
 from ..types import PERCENTILES, Direction, Quantiles, Second
 
 SUB_BITS = 8
 SUB_BUCKETS = 1 << SUB_BITS
-#: Latencies from 2^42 ns (73 minutes) on are counted in the last bucket.
+#: The last bucket contains all latencies from 2^42 ns (73 minutes) on.
 BUCKETS = (42 - SUB_BITS) * SUB_BUCKETS + SUB_BUCKETS
-#: fio's keys with the percentiles in hundredths of a per cent, in which all are whole numbers.
+#: Keys of fio, and the percentiles in hundredths of a percent, which are integers.
 _HUNDREDTHS = tuple(('%.6f' % percentile, round(100 * percentile)) for percentile in PERCENTILES)
 
 
 def bucket_of(latency_ns: int) -> int:
-    """The bucket of a latency; below 512 ns each nanosecond has one of its own."""
+    """The bucket of a latency; below 512 ns, each nanosecond has its own bucket."""
     octave = latency_ns.bit_length() - SUB_BITS - 1
     if octave <= 0:
         return latency_ns
@@ -21,7 +21,7 @@ def bucket_of(latency_ns: int) -> int:
 
 
 def middle_of(bucket: int) -> int:
-    """The latency in ns that stands for a bucket: off by less than 0.2 %."""
+    """The latency in ns that represents a bucket; the error is below 0.2 %."""
     octave = bucket // SUB_BUCKETS - 1
     if octave <= 0:
         return bucket
@@ -29,9 +29,10 @@ def middle_of(bucket: int) -> int:
 
 
 def percentiles(counts: Sequence[int], least: int, most: int) -> Mapping[str, int]:
-    """fio's keys -> ns: the smallest latency that at least so many per cent do not exceed.
+    """Percentiles in ns by the keys of fio.
 
-    This is numpy's method "inverted_cdf". `least` and `most` are the exact ends.
+    A percentile is the lowest latency that at least this share of the operations does not exceed
+    (the method "inverted_cdf" of numpy). `least` and `most` are the exact minimum and maximum.
     """
     total = sum(counts)
     found = {}
@@ -49,12 +50,12 @@ def quantiles(counts: Sequence[int], least: int, most: int, total_ns: float,
               squares: float) -> Quantiles:
     """`total_ns` and `squares` are the sums of the latencies and of their squares.
 
-    Standard deviation as fio has it: of a sample, with n - 1.
+    The standard deviation is that of a sample (with n - 1), as in fio.
     """
     number = sum(counts)
     if not number:
         return Quantiles(0, 0, 0.0, 0.0, {key: 0 for key, _ in _HUNDREDTHS})
-    # In this form it is exact for whole numbers.
+    # This form is exact for integers.
     variance = (number * squares - total_ns * total_ns) / (number * max(number - 1, 1))
     return Quantiles(least, most, total_ns / number, max(variance, 0.0) ** 0.5,
                      percentiles(counts, least, most))
@@ -64,7 +65,7 @@ SECOND_NS = 1_000_000_000
 
 
 class Tally:
-    """One direction of one stream; times in ns, the begin of the measured time is 0."""
+    """Counters of one direction of one stream; times in ns since the start of the measurement."""
 
     def __init__(self) -> None:
         self.ios = 0
@@ -75,12 +76,12 @@ class Tally:
         self.total: float = 0
         self.squares: float = 0
         self.counts: Sequence[int] = [0] * BUCKETS
-        #: Of each second: operations, bytes, sum of latencies.
+        #: By second: operations, bytes, sum of latencies.
         self.rows: List[List[int]] = []
         self.last_ns = 0
 
     def add(self, latency_ns: int, end_ns: int, length: int) -> None:
-        """Only where `counts` is a list of this object's own, that is in the Python engine."""
+        """Count an operation. Only for the Python engine, whose `counts` is a list."""
         self.least = min(self.least, latency_ns) if self.ios else latency_ns
         self.most = max(self.most, latency_ns)
         self.ios += 1
@@ -95,7 +96,7 @@ class Tally:
         row[2] += latency_ns
 
     def second(self, number: int) -> Tuple[int, int]:
-        """Operations and bytes of a second, from 0."""
+        """Operations and bytes of a second; the first one is 0."""
         if number >= len(self.rows):
             return 0, 0
         ios, length, _ = self.rows[number]
@@ -104,7 +105,7 @@ class Tally:
     def direction(self, ended_ns: int) -> Direction:
         """`ended_ns`: when the stream sent its last operation.
 
-        The time until then counts in any case: a cluster that does not answer is not fast.
+        The time until then counts even without answers: a cluster that does not answer is slow.
         """
         runtime_ns = max(ended_ns, self.last_ns, 0)
         latency = quantiles(self.counts, self.least, self.most, self.total,

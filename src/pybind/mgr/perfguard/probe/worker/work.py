@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a worker does between its request and its end: each step with its ramp and its measured
-time, and removing the objects."""
+"""The work of a worker: runs the steps of a request, each with its ramp and its measurement, and
+removes the objects."""
 import errno
 import os
 import platform
@@ -19,7 +19,7 @@ from .native import NAME as NATIVE, Core, NativeStreams
 from .objects import LOOK_SECONDS, Payload, prefill
 from .protocol import Cancelled, Input, Failed, Output
 
-#: Share of a core from which on the worker may be the bottleneck.
+#: CPU share of a core from which the worker may be the bottleneck.
 LIMITED_SHARE = 0.9
 
 
@@ -27,12 +27,12 @@ class Used(NamedTuple):
     at: float
     user: float
     system: float
-    #: Seconds of each thread.
+    #: CPU seconds by thread.
     threads: Dict[str, float]
 
 
 class Cpu(NamedTuple):
-    """CPU seconds between two readings, and the share of one core that was the bound, 0 to 1."""
+    """CPU seconds between two readings, and the used share (0 to 1) of the limiting core."""
     user: float
     system: float
     share: float
@@ -48,7 +48,7 @@ def used() -> Used:
 
 
 def between(before: Used, after: Used, one_lock: bool) -> Cpu:
-    """`one_lock`: only one thread runs at a time, so that all of them together are the bound."""
+    """`one_lock`: only one thread runs at a time, so all threads share the limit of one core."""
     seconds = max(after.at - before.at, 1e-9)
     user, system = after.user - before.user, after.system - before.system
     busiest = max((spent - before.threads.get(thread, 0.0)
