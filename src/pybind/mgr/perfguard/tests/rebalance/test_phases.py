@@ -3,24 +3,25 @@
 import copy
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 import pytest
 
 from perfguard.cluster.types import PgCounts, Signals, UpmapEntry, pool_of
-from perfguard.errors import texts
+from perfguard.errors import Code, texts
 from perfguard.events import Event
 from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.executor import execute
-from perfguard.rebalance.moves import release_move
+from perfguard.rebalance.moves import Move, release_move
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
 from perfguard.rebalance.types import Action, Campaign, Flight, Phase, PinRecord, SetEntry
 from perfguard.upmap.semantics import out_osds
+from perfguard.why.campaign import gate
 
 from ..fakes.audit import load, over_caps
 from ..fakes.cluster import BALANCER, FakeCluster
@@ -203,6 +204,16 @@ def test_the_whole_way() -> None:
     ended = machine.campaign
     assert (ended.released, ended.total, ended.kept) == (12, 12, 0)
     assert ended.bytes_done > 0 and ended.ended and not machine.pins
+
+
+def test_a_campaign_without_remapped_pgs_ends() -> None:
+    machine = prepared()
+    machine.ask('pin')
+    machine.to(Phase.PINNED)
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert machine.campaign.released == 0 and not machine.pins
+    assert not machine.cluster.map_view().osdmap.upmap_items
 
 
 def test_prepared_holds_the_settings_and_waits() -> None:
@@ -420,8 +431,18 @@ def test_nothing_is_released_onto_an_osd_that_is_down() -> None:
         machine.turn()
         assert not any(new in transfer.targets for transfer in machine.cluster.released.values())
     assert 0 < machine.campaign.released < 12 and machine.campaign.phase is Phase.RELEASING
+    assert Code.TARGET_DOWN in machine.codes
+    assert gate_down(machine, new) == {new}
     machine.cluster.revive(new)
+    assert gate_down(machine, new) == frozenset()
     machine.to(Phase.DONE)
+
+
+def gate_down(machine: Machine, target: int) -> FrozenSet[int]:
+    """What `why` says of the targets of a PG that would move onto this OSD."""
+    here = machine.cluster.pg['1.0'].data
+    turn = Turn(machine.campaign, machine.pins, {}, machine.observe(), OPTIONS)
+    return gate(turn, Move('1.0', here[:1], (target,), here[0], 0)).down
 
 
 def test_what_recovers_is_pinned_once_it_has_recovered() -> None:
