@@ -144,19 +144,25 @@ def test_standbys_that_can_take_over_raise_nothing(guard: Guard) -> None:
     assert STANDBY not in guard.get('status')['health']
 
 
-def test_a_standby_without_the_module_is_named(release: str, make_cluster: ClusterFactory) -> None:
+def test_a_standby_without_the_module_is_named(guard: Guard) -> None:
     """As after an upgrade to an image without it."""
-    cluster = make_cluster(release, osds=3, hosts=3, mgrs=2)
-    guard = Guard(cluster)
+    cluster = guard.cluster
     standby = 'mgr.%s' % ({'x', 'y'} - {cluster.mon('mgr dump')['active_name']}).pop()
-    cluster.kill(standby)
-    with open(cluster.conf_path, 'a') as conf:
-        conf.write('[%s]\nmgr module path = /usr/share/ceph/mgr\n' % standby)
-    cluster.start(standby)
+    usual = cluster.conf_path.read_text()
+
+    def restart(conf: str) -> None:
+        cluster.kill(standby)
+        cluster.conf_path.write_text(conf)
+        cluster.start(standby)
 
     def named() -> bool:
         guard.get('advise', refresh=True)
         check = cluster.mon('health', detail='detail')['checks'].get(STANDBY)
         return check is not None and standby in check['detail'][0]['message']
 
-    cluster.wait(named, 60, STANDBY)
+    try:
+        restart(usual + '[%s]\nmgr module path = /usr/share/ceph/mgr\n' % standby)
+        cluster.wait(named, 60, STANDBY)
+    finally:
+        restart(usual)
+    cluster.wait(lambda: not named(), 60, 'the end of ' + STANDBY)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Latency against throughput, measured on a real cluster."""
 import errno
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Dict
 
 import pytest
 
-from qa.cluster import Cluster
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import Guard
 from qa.lib.probes import SHORT, Probes
 
-ClusterFactory = Callable[..., Cluster]
+pytestmark = pytest.mark.shares('campaign')
 
 POOL = 'curve'
 DEPTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128]
@@ -17,17 +16,10 @@ DEPTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128]
 CURVE_SECONDS = 240.0
 
 
-@pytest.fixture(scope='module')
-def probes(cluster_factory: ClusterFactory, release: str) -> Iterator[Probes]:
-    cluster = cluster_factory(release, osds=3, hosts=3, conf=FAST_CONF)
-    cluster.pool_create(POOL, 16, size=2)
-    guard = Guard(cluster)
-    cluster.wait_clean(60)
-    yield Probes(guard)
-    assert not guard.tracebacks()
-
-
-def test_a_curve(probes: Probes) -> None:
+def test_a_curve(guard: Guard) -> None:
+    guard.cluster.pool_create(POOL, 16, size=2)
+    guard.cluster.wait_clean(60)
+    probes = Probes(guard)
     run = probes.begin(**SHORT, profile='curve', rw='randread', pool=POOL)
     probes.cluster.wait(lambda: probes.state(run) == 'done', CURVE_SECONDS, 'the curve')
     found, = probes.guard.get('probe curve', run=run)['curves']
@@ -45,8 +37,7 @@ def test_a_curve(probes: Probes) -> None:
     assert peak['iops']['high'] >= max(point['iops']['median'] for point in points.values())
     assert points[128]['latency_ns']['median'] > points[1]['latency_ns']['median']
 
-
-def test_one_depth_makes_no_curve(probes: Probes) -> None:
+    # One depth makes no curve.
     run = probes.measure(**SHORT, rw='randread', pool=POOL)['id']
-    retval, _, error = probes.guard.ask('probe curve', run=run)
+    retval, _, error = guard.ask('probe curve', run=run)
     assert retval == -errno.EINVAL and 'queue depths' in error

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qa.lib.clusters import ClusterFactory
-from qa.lib.guard import FAST_CONF
+from qa.lib.guard import Guard
 from qa.lib.teuthology import framework
 
 QA = Path(__file__).resolve().parents[1]
@@ -16,9 +15,9 @@ TASK = QA / 'tasks' / 'mgr' / 'test_perfguard.py'
 
 
 @pytest.mark.releases('pacific', 'tentacle', quick='pacific')
-def test_the_task_passes(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = make_cluster(release, osds=6, hosts=3, mgrs=2, conf=FAST_CONF)
-    with framework(cluster):
+@pytest.mark.shares('campaign')
+def test_the_task_passes(guard: Guard) -> None:
+    with framework(guard.cluster):
         spec = importlib.util.spec_from_file_location('test_perfguard', TASK)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

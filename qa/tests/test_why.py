@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`perfguard why`: causes are provoked on a real cluster, and have to be named."""
+import contextlib
 import json
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.clusters import ClusterFactory, small_cluster
-from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.guard import Guard
 
 # Where the scheduler is mclock, it ignores the sleeps that make the PGs slow enough to be caught.
-pytestmark = pytest.mark.releases('pacific')
+pytestmark = [pytest.mark.releases('pacific'), pytest.mark.shares('campaign')]
 
 #: One PG of an OSD at a time, each of which takes many seconds.
 OPTIONS = {'max_backfills_source': '2', 'max_backfills_primary': '2', 'max_backfills_target': '1',
@@ -70,10 +70,22 @@ def pinned(guard: Guard) -> List[str]:
                   - set(remapped(guard)))
 
 
-def slow_down(cluster: Cluster, values: Dict[str, str]) -> None:
+def set_pace(cluster: Cluster, values: Dict[str, str]) -> None:
     """By the OSDs themselves: what their ceph.conf says wins over the configuration database."""
-    for name, value in values.items():
-        cluster.ceph('tell', 'osd.*', 'config', 'set', name, value)
+    for osd in cluster.osds():
+        for name, value in values.items():
+            cluster.tell('osd.%d' % osd, 'config set', var=name, val=[value])
+
+
+@contextlib.contextmanager
+def slow_copying(cluster: Cluster) -> Iterator[None]:
+    try:
+        set_pace(cluster, SLOW)
+        yield
+    finally:
+        for osd in cluster.osds():
+            for name in SLOW:
+                cluster.tell('osd.%d' % osd, 'config unset', var=name)
 
 
 def hhmm(seconds: float) -> str:
@@ -81,20 +93,26 @@ def hhmm(seconds: float) -> str:
 
 
 @pytest.mark.timeout(1200)
-def test_provoked_causes_are_named(release: str, make_cluster: ClusterFactory) -> None:
-    cluster = small_cluster(make_cluster, release, FAST_CONF)
-    guard = Guard(cluster, OPTIONS)
-    if release != 'pacific':
-        cluster.mon('config set', who='osd', name='osd_mclock_override_recovery_settings',
-                    value='true')
+def test_provoked_causes_are_named(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(OPTIONS)
     asker = Asker(guard)
     every = sorted(pg['pgid'] for pg in cluster.pgs())
     asker.wait('IN_PLACE', lambda: every[:1])
-    assert asker.causes('campaign')[0]['code'] == 'NO_CAMPAIGN'
     asker.wait('NOT_SLOW', lambda: ['osd.0'])
     guard.prepare()
     new = cluster.add_osds(2)
-    slow_down(cluster, SLOW)
+    with slow_copying(cluster):
+        provoke(asker, new)
+    guard.wait_phase('DONE', timeout=240)
+    assert abs(sum(cause['share'] or 0.0 for cause in asker.causes('campaign')) - 1.0) < 0.02
+    print('%s: %s' % (release, json.dumps({code: cause['text'] for code, cause in
+                                           asker.found.items()}, indent=1)))
+    assert len(asker.found) >= 14 and not guard.tracebacks()
+
+
+def provoke(asker: Asker, new: List[int]) -> None:
+    guard, cluster = asker.guard, asker.guard.cluster
     guard.wait_remapped()
     asker.wait('UNPINNED', lambda: remapped(guard), first=False)
     guard.do('pin')
@@ -153,11 +171,3 @@ def test_provoked_causes_are_named(release: str, make_cluster: ClusterFactory) -
     shares = {cause['code']: cause['share'] for cause in found if cause['share'] is not None}
     assert {'PAUSED', 'WINDOW_CLOSED', 'FOREIGN_FLAG'} <= set(shares), found
     assert sum(cause['evidence'].get('now', False) for cause in found) >= 1
-
-    slow_down(cluster, {**SLOW, 'osd_recovery_sleep': '0', 'osd_recovery_sleep_hdd': '0',
-                        'osd_max_backfills': '8', 'osd_recovery_max_active': '8'})
-    guard.wait_phase('DONE', timeout=240)
-    assert abs(sum(cause['share'] or 0.0 for cause in asker.causes('campaign')) - 1.0) < 0.02
-    print('%s: %s' % (release, json.dumps({code: cause['text'] for code, cause in
-                                           asker.found.items()}, indent=1)))
-    assert len(asker.found) >= 14 and not guard.tracebacks()
