@@ -214,6 +214,7 @@ SMALLEST = ('--quick', '--quiet=4', '--objects=500', '--pgs=16', '--erasure-pgs=
             '--added=2', '--many-rate=30', '--ones=1', '--one-rate=10', '--propose-interval=0.2')
 
 
+@pytest.mark.releases('pacific', quick=())
 def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
     raw = tmp_path / 'raw.json'
     done = bench(*SMALLEST, '--arms=stock,perfguard-pin', f'--json={raw}', timeout=400)
@@ -234,6 +235,7 @@ def test_smallest_bench(run_dir: Path, tmp_path: Path) -> None:
     assert not list(run_dir.iterdir())
 
 
+@pytest.mark.releases('pacific', quick=())
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_of_an_interrupted_bench(number: int, run_dir: Path) -> None:
     process = subprocess.Popen([sys.executable, '-m', 'qa.bench.expansion', *SMALLEST],

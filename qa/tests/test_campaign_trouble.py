@@ -24,6 +24,8 @@ _weights = itertools.cycle(((0, 1), (4, 5), (2, 3), (6, 7)))
 
 
 pytestmark = pytest.mark.releases('pacific')
+#: For what unit tests show as well.
+nightly = pytest.mark.releases('pacific', quick=())
 
 
 def booted(make: ClusterFactory, release: str) -> Guard:
@@ -355,6 +357,7 @@ def stored(cluster: Cluster, key: str) -> str:
     return out
 
 
+@nightly
 def test_nothing_remapped(guard: Guard) -> None:
     before = guard.foreign()
     guard.prepare()
@@ -408,6 +411,7 @@ def check_verbs(guard: Guard, phase: str) -> None:
                 json.loads(out)
 
 
+@nightly
 def test_every_command_in_every_phase(guard: Guard) -> None:
     cluster = guard.cluster
     guard.prepare()
@@ -439,6 +443,7 @@ def test_every_command_in_every_phase(guard: Guard) -> None:
     assert done.returncode == 22 and not done.stdout
 
 
+@nightly
 def test_refuses_an_unhealthy_cluster(guard: Guard) -> None:
     cluster = guard.cluster
     before = guard.foreign()

@@ -70,6 +70,7 @@ def test_smallest_demonstration(run_dir: Path) -> None:
     assert left_behind(run_dir) == []
 
 
+@pytest.mark.releases('pacific', quick=())
 def test_interrupted_demonstration(run_dir: Path) -> None:
     """ctrl-C reaches the whole group of processes, as from a terminal.
 

@@ -10,7 +10,7 @@ from qa.lib.probes import SHORT, Probes
 
 ClusterFactory = Callable[..., Cluster]
 
-pytestmark = pytest.mark.releases('reef', 'tentacle', quick='reef')
+pytestmark = pytest.mark.releases('reef', 'tentacle', quick=())
 
 #: The archive tries again every half minute.
 DATABASE_SECONDS = 100.0

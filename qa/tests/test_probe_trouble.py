@@ -32,6 +32,12 @@ POOL = 'rbd'
 #: A pool of the operator's, and one of the run's own.
 TARGETS: Tuple[Dict[str, str], ...] = ({'pool': POOL}, {})
 NAMES = ('operator', 'own')
+#: Of what differs little between the two, one is for the nightly tier.
+ONE = [pytest.param(TARGETS[0], id='operator'),
+       pytest.param(TARGETS[1], id='own', marks=pytest.mark.releases('pacific', quick=()))]
+OTHER = [pytest.param(TARGETS[0], id='operator',
+                      marks=pytest.mark.releases('pacific', quick=())),
+         pytest.param(TARGETS[1], id='own')]
 SHORT = {'profile': 'latency', 'size': '4m', 'nrfiles': '16', 'runtime': '1', 'ramp_time': '0',
          'repeat': '1'}
 LONG = {'rw': 'randwrite', 'bs': '4k', 'iodepth': '8', 'size': '4m', 'nrfiles': '16',
@@ -280,7 +286,7 @@ def may_delete(probes: Trouble, run: int) -> bool:
 # ---- hung
 
 @pytest.mark.releases('pacific')
-@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+@pytest.mark.parametrize('target', ONE)
 def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
     limit = probes.guard.get('probe run', dry_run=True, **LONG, runtime='3',
                              **target)['limit_seconds']
@@ -425,7 +431,7 @@ def test_backfill_begins(probes: Trouble) -> None:
     ended_aborted(probes, run, MOVING)
 
 
-@pytest.mark.releases('pacific')
+@pytest.mark.releases('pacific', quick=())
 def test_laggy_pgs(make_cluster: ClusterFactory, release: str) -> None:
     probes = shared_cluster(make_cluster, release, LAGGY_CONF)
     cluster = probes.cluster
@@ -445,7 +451,7 @@ def test_laggy_pgs(make_cluster: ClusterFactory, release: str) -> None:
 # ---- taken away
 
 @pytest.mark.releases('pacific')
-@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+@pytest.mark.parametrize('target', OTHER)
 def test_module_disabled_and_enabled(probes: Trouble, target: Dict[str, str]) -> None:
     cluster = probes.cluster
     run = probes.running(30, **target)
@@ -470,7 +476,7 @@ def test_pool_deleted(probes: Trouble) -> None:
 
 
 @pytest.mark.releases('pacific')
-@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+@pytest.mark.parametrize('target', OTHER)
 def test_pool_renamed(probes: Trouble, target: Dict[str, str]) -> None:
     cluster = probes.cluster
     run = probes.running(30, **target)
@@ -487,7 +493,7 @@ def test_pool_renamed(probes: Trouble, target: Dict[str, str]) -> None:
 
 
 @pytest.mark.releases('pacific')
-@pytest.mark.parametrize('target', TARGETS, ids=NAMES)
+@pytest.mark.parametrize('target', OTHER)
 def test_own_pool_or_user_removed(probes: Trouble, target: Dict[str, str]) -> None:
     """The worker dies as well: a new one has to remove its objects, and needs a user."""
     cluster = probes.cluster

@@ -67,7 +67,9 @@ def wait(what: Callable[[], object], seconds: float) -> None:
 
 
 @pytest.mark.releases('pacific')
-@pytest.mark.parametrize('how', ('ctrl-C', 'SIGTERM', 'limit'))
+@pytest.mark.parametrize('how', (
+    'ctrl-C', pytest.param('SIGTERM', marks=pytest.mark.releases('pacific', quick=())),
+    pytest.param('limit', marks=pytest.mark.releases('pacific', quick=()))))
 def test_an_interrupted_run_leaves_nothing(how: str, run_dir: Path, tmp_path: Path) -> None:
     run = begin(tmp_path, *(['--limit=15'] if how == 'limit' else []))
     try:
