@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacl
 HELD = 'PERFGUARD_HELD_PINS'
 #: Seconds between two looks of the balancer, and for how long it must not find anything to do.
 BALANCER_SECONDS = 3
-STILL_SECONDS = 20.0
+STILL_SECONDS = 12.0
 
 
 def eager_balancer(cluster: Cluster) -> None:

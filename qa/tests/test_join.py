@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacl
               pytest.mark.shares('join')]
 
 #: Seconds with and around a burst in which clients are listened to.
-LISTEN_SECONDS = 12.0
+LISTEN_SECONDS = 8.0
 
 
 def test_expand_under_load(release: str, guard: Guard) -> None:

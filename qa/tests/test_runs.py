@@ -117,12 +117,16 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
             'def test_both(release): assert release in ("pacific", "reef")\n'
             "@pytest.mark.releases('tentacle', quick=())\n"
             'def test_one(release): pass\n'
+            "@pytest.mark.releases('reef')\n"
+            "@pytest.mark.parametrize('one', [1, pytest.param(2, marks=pytest.mark.releases("
+            "'reef', quick=()))])\n"
+            'def test_variants(release, one): pass\n'
             'def test_always(): pass\n')
     for argv, counts, said in (
-            ((), '2 passed, 2 deselected', '2 tests run in the nightly tier only'),
-            (('-n', '2', '--dist=loadgroup'), '2 passed', '2 tests run in the nightly tier only'),
-            (('--tier=nightly',), '4 passed', ''),
-            (('--release=tentacle',), '2 passed, 2 deselected', '')):
+            ((), '3 passed, 3 deselected', '3 tests run in the nightly tier only'),
+            (('-n', '2', '--dist=loadgroup'), '3 passed', '3 tests run in the nightly tier only'),
+            (('--tier=nightly',), '6 passed', ''),
+            (('--release=tentacle',), '2 passed, 4 deselected', '')):
         done = subprocess.run(
             command(tmp_path, text, *argv), cwd=CHECKOUT, timeout=120, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, universal_newlines=True)
