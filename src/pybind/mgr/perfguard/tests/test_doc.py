@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
 import pytest
 
@@ -114,10 +114,15 @@ def test_words_of_jobs(word: str) -> None:
     assert re.search('``%s[`=]' % word, section('What a probe does'))
 
 
-def test_every_health_check_has_a_reference() -> None:
+def sources() -> List[Path]:
+    """The package's own files, wherever the checkout is."""
     package = Path(__file__).parents[1]
-    raised = {code for path in package.rglob('*.py')
-              if 'tests' not in path.parts and path.name != 'health.py'
+    return [path for path in package.rglob('*.py')
+            if 'tests' not in path.relative_to(package).parts]
+
+
+def test_every_health_check_has_a_reference() -> None:
+    raised = {code for path in sources() if path.name != 'health.py'
               for code in re.findall(r"= '(PERFGUARD_[A-Z_]+)'|checks\['(PERFGUARD_[A-Z_]+)'\]",
                                      path.read_text())}
     assert sorted(first or second for first, second in raised) == sorted(CHECKS)
@@ -132,9 +137,7 @@ def test_codes_of_reasons() -> None:
 
 @pytest.mark.parametrize('code', CODES)
 def test_codes_are_used(code: str) -> None:
-    package = Path(__file__).parents[1]
-    assert any('Code.%s' % code in path.read_text() for path in package.rglob('*.py')
-               if 'tests' not in path.relative_to(package).parts)
+    assert any('Code.%s' % code in path.read_text() for path in sources())
 
 
 def test_metrics() -> None:
