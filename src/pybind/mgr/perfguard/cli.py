@@ -18,10 +18,10 @@ from .probe import tables as probe_tables
 from .probe.plan import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
 from .rebalance.orders import Order
-from .rebalance.report import followed, summary
+from .rebalance.report import followed, plan_json, summary
 from .rebalance.requests import Request, assignment
 from .requests import Shutdown
-from .status import Published, with_pins
+from .status import Published, rebalance_json, with_pins
 from .watch.report import exported_json, history_json
 from .why.answer import parsed
 from .window import duration_seconds
@@ -293,8 +293,8 @@ class Commands(ProbeCommands):
     def osds(self, format: Optional[str] = None) -> CommandResult:
         """Show the latency of each OSD and its slowdown against its peers"""
         published = self._ready()
-        return show({'osds': with_pins(published.watched.osds, published.plan)}, format,
-                    tables.osds)
+        return show({'osds': with_pins(published.watched.osds, published.rebalanced.plan)},
+                    format, tables.osds)
 
     @read_command('perfguard pools')
     @command
@@ -405,33 +405,33 @@ class Commands(ProbeCommands):
     @command
     def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
         """Show the active campaign, or the last one"""
-        return show(self._ready().rebalance, format, tables.rebalance_status)
+        return show(rebalance_json(self._ready()), format, tables.rebalance_status)
 
     @read_command('perfguard rebalance watch', poll=True)
     @command
     def rebalance_watch(self, until: Optional[str] = None,
                         format: Optional[str] = None) -> CommandResult:
         """Follow the campaign in one line per --period until it has ended or is in phase <until>"""
-        status = self._ready().rebalance
-        ending = followed(status, until)
+        published = self._ready()
+        ending = followed(published.rebalanced.status, until)
         if ending is None:
-            return show(status, format, tables.watched)
+            return show(rebalance_json(published), format, tables.watched)
         return ending.retval, '', _line(ending.text)
 
     @read_command('perfguard rebalance plan')
     @command
     def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
         """Preview the movement: PGs, bytes, in and out of each OSD, estimated time"""
-        return show(self._ready().plan, format, tables.plan)
+        return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
 
     @read_command('perfguard rebalance ls')
     @command
     def rebalance_ls(self, format: Optional[str] = None) -> CommandResult:
         """List campaigns, newest last"""
-        published = self._ready()
-        campaigns = list(published.history)
-        if published.campaign is not None and published.campaign.active:
-            campaigns.append(summary(published.campaign))
+        known = self._ready().rebalanced
+        campaigns = list(known.history)
+        if known.campaign is not None and known.campaign.active:
+            campaigns.append(summary(known.campaign))
         return show({'campaigns': campaigns}, format, tables.history)
 
     @read_command('perfguard rebalance show')
@@ -440,9 +440,10 @@ class Commands(ProbeCommands):
                        format: Optional[str] = None) -> CommandResult:
         """Show one campaign"""
         published = self._ready()
-        if published.rebalance['id'] == campaign:
-            return show(published.rebalance, format, tables.rebalance_status)
-        for entry in published.history:
+        status = rebalance_json(published)
+        if status['id'] == campaign:
+            return show(status, format, tables.rebalance_status)
+        for entry in published.rebalanced.history:
             if entry['id'] == campaign:
                 return show(entry, format, tables.campaign)
         raise Refused(errno.ENOENT,
@@ -624,6 +625,6 @@ class Commands(ProbeCommands):
 
     def _ready(self) -> Published:
         published = self.loop.published
-        if not published.rebalance:
+        if not published.turned:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a few seconds')
         return published

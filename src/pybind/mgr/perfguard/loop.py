@@ -31,7 +31,7 @@ from .probe.report import Probed
 from .rebalance import copying
 from .rebalance.controller import RebalanceController
 from .rebalance.holds import peering_forecast
-from .rebalance.report import progress_id, progress_share
+from .rebalance.report import CampaignStatus, progress_id, progress_share
 from .rebalance.requests import (check, problems, refuse_bad_options, refuse_bad_settings,
                                  Request)
 from .rebalance.throttle import FlightCap
@@ -131,19 +131,18 @@ class Loop:
             raise Refused(errno.EAGAIN, self.journal.failure)
         if self._too_old:
             raise Refused(errno.EPERM, self._too_old)
-        if self.published.campaign is None and not self.published.rebalance:
+        if not self.published.turned:
             raise Refused(errno.EAGAIN, 'perfguard has just started: try again in a few seconds')
 
     def _check(self, request: Request) -> None:
-        seen = self.published
+        seen, pools = self.published.rebalanced, self.published.watched.pool_ids or None
         # An abort is the way out where what is finished cannot end.
         if self.leaving.wanted and not self.leaving.done and request.verb != 'abort':
             raise Refused(errno.EBUSY, CLOSING)
         check(seen.campaign, request, seen.pins, seen.unhealthy, seen.unfit, seen.loose)
-        refuse_bad_options(request, problems(self._options_now(), seen.watched.pool_ids or None))
+        refuse_bad_options(request, problems(self._options_now(), pools))
         if request.verb == 'set' and seen.campaign is not None:
-            refuse_bad_settings(seen.campaign, request, self._options(),
-                                seen.watched.pool_ids or None)
+            refuse_bad_settings(seen.campaign, request, self._options(), pools)
 
     def _options_now(self) -> Options:
         """With the settings of the campaign that is active."""
@@ -164,7 +163,7 @@ class Loop:
 
     def status(self) -> Json:
         """`perfguard status`, and how old it is."""
-        return overview.aged(self.published, self._clock())
+        return overview.status_json(self.published, self._clock())
 
     def report_seconds(self) -> float:
         """Within so many seconds all OSDs report anew, and a turn has seen it."""
@@ -201,7 +200,7 @@ class Loop:
 
         With auto_expand it may bring a change of CRUSH that has to be caught at once.
         """
-        campaign = self.published.campaign
+        campaign = self.published.rebalanced.campaign
         active = campaign is not None and campaign.active
         if (campaign.in_flight if campaign is not None and active
                 else self._options().auto_expand):
@@ -498,20 +497,17 @@ class Loop:
         return self._watching.drawn(since, pools, self._clock())
 
     def _publish(self, seen: Observation, options: Options) -> None:
-        rebalance = self.rebalance.report(seen, options)
+        rebalanced = self.rebalance.report(seen, options)
+        campaign = rebalanced.status
         watched, mitigated = self._watching.watched, self._mitigating.mitigated
         checks = {**watched.checks, **overview.health_checks(
-            rebalance.campaign, seen, options, texts(rebalance.reasons), self._store.losses),
+            rebalanced.campaign, seen, options, texts(campaign.reasons), self._store.losses),
             **self.probing.checks(seen.now), **self._advising.checks}
-        self._show_progress(rebalance.campaign, rebalance.status)
+        self._show_progress(rebalanced.campaign, campaign)
         published = Published(
-            status=overview.status(seen, rebalance.status, rebalance.reasons, checks, watched,
-                                   mitigated, self.probing.status(), self._turn_seconds,
-                                   [text for text in (*self.leaving.remarks, *self._remarks(),
-                                                      self.journal.failure) if text]),
-            rebalance=rebalance.status, plan=rebalance.plan, history=rebalance.history,
-            campaign=rebalance.campaign, pins=rebalance.pins, unhealthy=rebalance.unhealthy,
-            unfit=rebalance.unfit, loose=rebalance.loose, watched=watched, mitigated=mitigated,
+            status=overview.status(seen, campaign, checks, watched, mitigated,
+                                   self.probing.status(), self._turn_seconds, self._all_remarks()),
+            rebalanced=rebalanced, watched=watched, mitigated=mitigated,
             held=tuple(self._held(seen)), events=self._events.all(), turned=seen.now,
             stale_after=self._rest() + LATE_TURNS * max(options.loop_interval,
                                                         options.campaign_interval))
@@ -522,7 +518,11 @@ class Loop:
         self._cluster.health_checks(checks)
         self._events.save_now_and_then(seen.now)
 
-    def _show_progress(self, campaign: Optional[Campaign], status: Json) -> None:
+    def _all_remarks(self) -> List[str]:
+        return [text for text in (*self.leaving.remarks, *self._remarks(), self.journal.failure)
+                if text]
+
+    def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
         if campaign is not None and campaign.active:
             self._cluster.progress(progress_id(campaign),
                                    overview.progress_message(campaign, status),

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What operators see of a turn: the data of commands, health checks, the progress event."""
+"""What operators see of a turn: typed, and as the JSON of commands; health checks; progress."""
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .cluster.types import Signals
 from .errors import Code, Reason, Refused, as_json, texts, warning
 from .holds import Row
 from .mitigation.controller import Mitigated
 from .observation import Observation
 from .options import Options
-from .probe.report import Probed
+from .probe.report import ActiveProbe, Probed
 from .rebalance import report
 from .rebalance.pinning import unpinnable_excess, waiting
-from .rebalance.report import to_check
+from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
 from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
-from .tables import eta_text, pgs, pgs_are, seconds_text
+from .tables import interval_text, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
 
 Json = Dict[str, Any]
@@ -24,27 +25,33 @@ HELD_PINS = 'PERFGUARD_HELD_PINS'
 
 
 @dataclass(frozen=True)
+class Status:
+    """What `perfguard status` shows of a turn, beside what each job publishes."""
+    phase: Phase = Phase.IDLE
+    #: Codes of the health checks that are raised.
+    health: Tuple[str, ...] = ()
+    reasons: Tuple[Reason, ...] = (Reason(
+        Code.STARTING, 'perfguard has just started and is reading the cluster'),)
+    #: None before the first turn, as is the campaign.
+    signals: Optional[Signals] = None
+    campaign: Optional[CampaignStatus] = None
+    osdmap_epoch: int = 0
+    probe: Optional[ActiveProbe] = None
+    #: CPU time of the turn before this one.
+    turn_cpu_ms: float = 0.0
+
+
+@dataclass(frozen=True)
 class Published:
-    """What commands see: the state at the end of one turn."""
-    status: Json = field(default_factory=lambda: {
-        'phase': 'IDLE', 'mode': 'off', 'health': [], 'signals': {}, 'pools': [],
-        'probe': None, **told([Reason(
-            Code.STARTING, 'perfguard has just started and is reading the cluster')])})
-    rebalance: Json = field(default_factory=dict)
-    plan: Json = field(default_factory=dict)
+    """What commands, metrics and the page see: the state at the end of one turn."""
+    status: Status = Status()
+    rebalanced: Rebalanced = Rebalanced()
     watched: Watched = field(default_factory=Watched)
     mitigated: Mitigated = field(default_factory=Mitigated)
+    #: As they are in the store.
     events: Tuple[Json, ...] = ()
-    history: Tuple[Json, ...] = ()
-    campaign: Optional[Campaign] = None
-    pins: int = 0
-    unhealthy: Tuple[Reason, ...] = ()
     #: What is borrowed from the cluster.
     held: Tuple[Row, ...] = ()
-    #: Why no campaign can begin, whatever is forced; '' for nothing.
-    unfit: str = ''
-    #: Why norebalance must not be given back; '' for nothing.
-    loose: str = ''
     #: When the turn was, in seconds since the epoch (0.0: there was none yet), and after how many
     #: more the next one is late.
     turned: float = 0.0
@@ -52,108 +59,64 @@ class Published:
 
 
 def foreseen(published: Published, request: Request, now: float) -> Published:
-    """What commands shall see of a request that waits for the next turn.
+    """What commands see of a request that waits for the next turn.
 
     Without it, whoever asks to pin and then waits for PINNED could be shown the phase from before.
     """
-    if not published.rebalance:
+    known = published.rebalanced
+    if not published.turned:
         return published  # before the first turn there is nothing to change
-    if published.campaign is not None:
+    if known.campaign is not None:
         try:
-            check(published.campaign, request, published.pins, published.unhealthy,
-                  loose=published.loose)
+            check(known.campaign, request, known.pins, known.unhealthy, loose=known.loose)
         except Refused:
             return published
-    requested = told([Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb)])
+    requested = (Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb),)
     if request.verb == 'prepare':
         # Whoever follows the new campaign must not be shown the end of the one before.
-        return replace(published, rebalance={
-            **published.rebalance, **requested, 'id': None, 'phase': Phase.IDLE.value})
-    if published.campaign is None:
+        return replace(published, rebalanced=replace(known, status=replace(
+            known.status, id=0, phase=Phase.IDLE, reasons=requested)))
+    if known.campaign is None:
         return published
-    campaign = apply(published.campaign, request, now)
-    changes = {'phase': campaign.phase.value, **requested}
-    return replace(published, campaign=campaign, status={**published.status, **changes}, rebalance={
-        **published.rebalance, **changes, **report.paused(campaign),
-        'settings': dict(campaign.settings)})
-
-
-def aged(published: Published, now: float) -> Json:
-    """`perfguard status` with its age, which is None before the first turn."""
-    if not published.turned:
-        return {**published.status, 'age_seconds': None}
-    age = max(0.0, now - published.turned)
-    stale = [Reason(Code.STALE, 'this status is %s old: the loop has completed '
-                    'no iteration since then'
-                    % seconds_text(age))] if age > published.stale_after else []
-    return {**_with_reasons(published.status, stale), 'age_seconds': round(age, 1)}
-
-
-def _with_reasons(status: Json, first: Sequence[Reason]) -> Json:
-    found = told(first)
-    return {**status, **{key: found[key] + status.get(key, []) for key in found}}
+    campaign = apply(known.campaign, request, now)
+    return replace(
+        published, status=replace(published.status, phase=campaign.phase, reasons=requested),
+        rebalanced=replace(known, campaign=campaign, status=replace(
+            known.status, phase=campaign.phase, reasons=requested, paused=campaign.paused,
+            paused_until=campaign.paused_until if campaign.paused else 0.0,
+            settings=campaign.settings)))
 
 
 def failing(published: Published, check: Mapping[str, Any]) -> Published:
     """With a health check that no turn could publish."""
     status = published.status
-    known = set(status['health'])
     first = [Reason(code, '%s (%s)' % (each['summary'], code)) for code, each in check.items()
-             if code not in known]
-    return replace(published, status={
-        **_with_reasons(status, first), 'health': sorted({*known, *check})})
+             if code not in status.health]
+    return replace(published, status=replace(
+        status, reasons=(*first, *status.reasons),
+        health=tuple(sorted({*status.health, *check}))))
 
 
-def with_pins(osds: Sequence[Json], plan: Json) -> List[Json]:
-    """The rows of `perfguard osds`, with the PGs that are still to come and to go."""
-    loads = {load['osd']: load for load in plan.get('osds', ())}
-    nothing = {'pgs_in': 0, 'pgs_out': 0}
-    return [{**row, **{key: loads.get(row['osd'], nothing)[key] for key in nothing}}
-            for row in osds]
+def status(seen: Observation, campaign: CampaignStatus, checks: Mapping[str, Any],
+           watched: Watched, mitigated: Mitigated, probe: Optional[ActiveProbe],
+           turn_seconds: float, remarks: Sequence[str]) -> Status:
+    """`probe`: the active one, `turn_seconds`: the CPU time of the last turn of the loop,
+    `remarks`: what else there is to say."""
+    reasons = (*campaign.reasons, *probe_reasons(probe), *mitigated.reasons, *watch_reasons(
+        seen.signals.misplaced_ratio, campaign, checks, watched.failure),
+        *(Reason(Code.REMARK, text) for text in remarks))
+    return Status(campaign.phase, tuple(sorted(checks)), reasons, seen.signals, campaign,
+                  seen.osdmap.epoch, probe, round(1000 * turn_seconds, 2))
 
 
-def status(seen: Observation, rebalance: Json, reasons: Sequence[Reason],
-           checks: Mapping[str, Any], watched: Watched, mitigated: Mitigated,
-           probe: Optional[Json], turn_seconds: float, remarks: Sequence[str]) -> Json:
-    """`perfguard status`; `rebalance` and `reasons` are those of report.status, `probe` the active
-    one, `turn_seconds` the CPU time of the last turn of the loop, `remarks` what else there is."""
-    signals, counts = seen.signals, seen.signals.counts
-    return {
-        'phase': rebalance['phase'], 'mode': mitigated.listing['mode'],
-        'health': sorted(checks),
-        'signals': {
-            'laggy_pgs': counts.laggy, 'wait_pgs': counts.wait,
-            'misplaced_ratio': signals.misplaced_ratio,
-            'slow_ops': signals.slow_ops, 'slow_ops_by_daemon': dict(signals.slow_daemons),
-            'pgs': counts.total,
-            'active_clean_pgs': counts.active_clean, 'inactive_pgs': counts.inactive,
-            'degraded_pgs': counts.degraded, 'remapped_pgs': counts.remapped,
-            'backfilling_pgs': counts.backfilling, 'backfill_wait_pgs': counts.backfill_wait,
-            'backfill_toofull_pgs': counts.backfill_toofull,
-            'recovering_pgs': counts.recovering, 'deep_scrubbing_pgs': counts.deep_scrubbing,
-            'recovery_bytes_per_second': signals.recovery_bytes_per_second,
-            'osdmap_epoch': seen.osdmap.epoch, 'health_status': signals.health_status,
-            **watched.signals},
-        'pools': list(watched.pools), 'rebalance': {key: rebalance[key] for key in (
-            'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
-            'eta_seconds')},
-        'probe': probe, 'turn_cpu_ms': round(1000 * turn_seconds, 2),
-        **told([*reasons, *probe_reasons(probe), *mitigated.reasons, *watch_reasons(
-            signals.misplaced_ratio, rebalance, checks, watched.failure),
-            *(Reason(Code.REMARK, text) for text in remarks)])}
-
-
-def told(reasons: Sequence[Reason]) -> Json:
-    return {'reasons': texts(reasons), 'limits': as_json(reasons)}
-
-
-def probe_reasons(probe: Optional[Json]) -> List[Reason]:
+def probe_reasons(probe: Optional[ActiveProbe]) -> List[Reason]:
     if probe is None:
         return []
-    return [Reason(Code.PROBE, 'probe %(id)d of %(target)s is active: %(text)s' % probe)]
+    return [Reason(Code.PROBE, 'probe %d of %s is active: %s' % (
+        probe.id, probe.target, probe.text))]
 
 
-def watch_reasons(misplaced_ratio: float, rebalance: Json,
+def watch_reasons(misplaced_ratio: float, campaign: CampaignStatus,
                   checks: Mapping[str, Any], failure: str) -> List[Reason]:
     """What the watch has found, and whose doing it is that objects are misplaced."""
     found = [Reason(code, '%s (%s)' % (check['summary'], code))
@@ -163,23 +126,22 @@ def watch_reasons(misplaced_ratio: float, rebalance: Json,
                             '(see the mgr log): ' + failure))
     if misplaced_ratio > 0.0:
         found.append(Reason(Code.MISPLACED, '%.2f %% of the objects are misplaced%s' % (
-            100 * misplaced_ratio, _mover(rebalance))))
+            100 * misplaced_ratio, _mover(campaign))))
     return found
 
 
-def _mover(rebalance: Json) -> str:
-    if rebalance['in_flight']:
-        return ': campaign %d moves %s' % (rebalance['id'], pgs(rebalance['in_flight']))
-    if Phase(rebalance['phase']) not in ENDED:
-        return ', and campaign %d moves none at present' % rebalance['id']
+def _mover(campaign: CampaignStatus) -> str:
+    if campaign.in_flight:
+        return ': campaign %d moves %s' % (campaign.id, pgs(campaign.in_flight))
+    if campaign.phase not in ENDED:
+        return ', and campaign %d moves none at present' % campaign.id
     return ', and no campaign moves them'
 
 
-def progress_message(campaign: Campaign, rebalance: Json) -> str:
-    """Of the progress event; `rebalance` as `rebalance status`."""
+def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
+    """Of the progress event."""
     text = report.progress_text(campaign)
-    return text if rebalance['eta_seconds'] is None else '%s, %s left' % (
-        text, eta_text(rebalance))
+    return text if shown.eta is None else '%s, %s left' % (text, interval_text(*shown.eta))
 
 
 def health_checks(campaign: Optional[Campaign], seen: Observation, options: Options,
@@ -236,6 +198,64 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
         'back the balancer, which may move them']
 
 
+# ---- JSON, for commands and the page
+
+def status_json(published: Published, now: float) -> Json:
+    """`perfguard status` with its age, which is None before the first turn."""
+    shown, watched = published.status, published.watched
+    age = max(0.0, now - published.turned) if published.turned else None
+    stale = [Reason(Code.STALE, 'this status is %s old: the loop has completed no iteration since '
+                    'then' % seconds_text(age))] if age and age > published.stale_after else []
+    reasons = (*stale, *shown.reasons)
+    return {
+        'phase': shown.phase.value, 'mode': published.mitigated.listing['mode'],
+        'health': list(shown.health), 'signals': _signals_json(shown, watched),
+        'pools': list(watched.pools), 'probe': shown.probe and shown.probe._asdict(),
+        **_campaign_json(shown), 'reasons': texts(reasons), 'limits': as_json(reasons),
+        'age_seconds': age if age is None else round(age, 1)}
+
+
+def _signals_json(shown: Status, watched: Watched) -> Json:
+    signals = shown.signals
+    if signals is None:
+        return {}
+    counts = signals.counts
+    return {
+        'laggy_pgs': counts.laggy, 'wait_pgs': counts.wait,
+        'misplaced_ratio': signals.misplaced_ratio,
+        'slow_ops': signals.slow_ops, 'slow_ops_by_daemon': dict(signals.slow_daemons),
+        'pgs': counts.total,
+        'active_clean_pgs': counts.active_clean, 'inactive_pgs': counts.inactive,
+        'degraded_pgs': counts.degraded, 'remapped_pgs': counts.remapped,
+        'backfilling_pgs': counts.backfilling, 'backfill_wait_pgs': counts.backfill_wait,
+        'backfill_toofull_pgs': counts.backfill_toofull,
+        'recovering_pgs': counts.recovering, 'deep_scrubbing_pgs': counts.deep_scrubbing,
+        'recovery_bytes_per_second': signals.recovery_bytes_per_second,
+        'osdmap_epoch': shown.osdmap_epoch, 'health_status': signals.health_status,
+        **watched.signals}
+
+
+def _campaign_json(shown: Status) -> Json:
+    if shown.campaign is None:
+        return {}
+    campaign = report.status_json(shown.campaign)
+    return {'turn_cpu_ms': shown.turn_cpu_ms, 'rebalance': {key: campaign[key] for key in (
+        'id', 'total', 'pinned', 'in_flight', 'released', 'bytes_total', 'bytes_done',
+        'eta_seconds')}}
+
+
+def rebalance_json(published: Published) -> Json:
+    """`rebalance status`; {} before the first turn."""
+    return report.status_json(published.rebalanced.status) if published.turned else {}
+
+
+def with_pins(osds: Sequence[Json], plan: ReleasePlan) -> List[Json]:
+    """The rows of `perfguard osds`, with the PGs that are still to come and to go."""
+    loads = {load.osd: (load.pgs_in, load.pgs_out) for load in plan.moves.osds}
+    return [{**row, **dict(zip(('pgs_in', 'pgs_out'), loads.get(row['osd'], (0, 0))))}
+            for row in osds]
+
+
 # ---- What the page of the dashboard is shown in one answer
 
 #: In one answer, which is asked for again and again.
@@ -248,8 +268,8 @@ def overview(published: Published, probed: Probed, drawn: Json, since: float, no
     """`drawn`: Watch.drawn; `since` and `now`: seconds since the epoch, of the mgr's clock."""
     return {
         'now': round(now, 3), 'turned': round(published.turned, 3),
-        'stale_after': round(published.stale_after, 3), 'status': aged(published, now),
-        'rebalance': _bounded(published.rebalance, 'unpinnable'),
+        'stale_after': round(published.stale_after, 3), 'status': status_json(published, now),
+        'rebalance': _bounded(rebalance_json(published), 'unpinnable'),
         'mitigation': published.mitigated.listing,
         'laggy': _bounded(published.watched.laggy, 'pgs'),
         'events': _newer(published.events, since),

@@ -241,9 +241,14 @@ def watched(data: Json) -> str:
 
 def eta_text(data: Json) -> str:
     """As in "20 min (15 min to 31 min)"."""
-    text = seconds_text(data['eta_seconds'])
-    ends = [seconds_text(data[key]) for key in ('eta_low_seconds', 'eta_high_seconds')
-            if data[key] is not None]
+    return interval_text(*(data[key] for key in (
+        'eta_seconds', 'eta_low_seconds', 'eta_high_seconds')))
+
+
+def interval_text(seconds: Optional[float], low: Optional[float], high: Optional[float]) -> str:
+    """The same of an estimate and its ends."""
+    text = seconds_text(seconds)
+    ends = [seconds_text(end) for end in (low, high) if end is not None]
     return text if not ends or ends == [text, text] else '%s (%s)' % (text, ' to '.join(ends))
 
 

@@ -5,13 +5,15 @@ from statistics import median
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
+from ..cluster.types import Signals
 from ..health import CODES
 from ..mitigation.types import Rung, StepStage
 from ..probe.records import CANCELLED, RunRecord
 from ..probe.report import Probed
 from ..probe.stats import Key, Repetition, measured
 from ..probe.types import Target
-from ..rebalance.types import Campaign, Phase
+from ..rebalance.report import Rebalanced
+from ..rebalance.types import Phase
 from ..status import Published
 from .text import Sample, joined, labels, render, seconds, state_set
 
@@ -26,26 +28,25 @@ MODES = ('off', 'observe', 'act')
 STATES = (StepStage.HELD.value, StepStage.WOULD.value, StepStage.UNDOING.value)
 
 
-def campaign_samples(rebalance: Json, known: Optional[Campaign]) -> Found:
-    """`rebalance`: as `rebalance status` prints it; empty: the loop has not turned yet."""
-    if not rebalance:
-        return {}
-    counts = [(state, rebalance[state]) for state in ('pinned', 'in_flight', 'released', 'kept')]
-    counts.append(('unpinnable', len(rebalance['unpinnable'])))
+def campaign_samples(rebalanced: Rebalanced) -> Found:
+    shown, known = rebalanced.status, rebalanced.campaign
+    counts = [('pinned', shown.pinned), ('in_flight', shown.in_flight),
+              ('released', shown.released), ('kept', shown.kept),
+              ('unpinnable', len(shown.unpinnable))]
     found: Found = {
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],
-                                    rebalance['phase']),
+                                    shown.phase.value),
         'campaign_pgs': [(labels(state=state), count) for state, count in counts]}
     single = {
-        'active': known is not None and known.active, 'id': rebalance['id'] or 0,
-        'paused': rebalance['paused'],
-        'waits_for_window': rebalance['waits_for_window'], 'size_pgs': rebalance['total'],
-        'limit_pgs': rebalance['limit'], 'size_bytes': rebalance['bytes_total'],
-        'moved_bytes': rebalance['bytes_done'], 'eta_seconds': rebalance['eta_seconds'],
-        'started_timestamp_seconds': rebalance['started'],
+        'active': known is not None and known.active, 'id': shown.id, 'paused': shown.paused,
+        'waits_for_window': shown.waits_for_window, 'size_pgs': shown.total,
+        'limit_pgs': shown.limit, 'size_bytes': shown.bytes_total,
+        'moved_bytes': shown.bytes_done,
+        'eta_seconds': None if shown.eta is None else shown.eta.seconds,
+        'started_timestamp_seconds': shown.started or None,
         'progress_timestamp_seconds': max(known.progressed, known.phase_since) or None
         if known is not None else None,
-        'stall_seconds': rebalance['stall_seconds']}
+        'stall_seconds': shown.stall_seconds}
     for name, value in single.items():
         found['campaign_' + name] = [('', value)]
     return found
@@ -67,27 +68,26 @@ OPS = ('read', 'write')
 OP_LABELS = {op: labels(op=op) for op in (*OPS, 'store')}
 #: As rows of `pools` name what is slow.
 KINDS = {'read': 'reads', 'write': 'writes'}
-#: Conditions of PGs by the key that `status` has for each.
-CONDITIONS = tuple((name, name + '_pgs') for name in (
-    'active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling',
-    'backfill_wait', 'backfill_toofull', 'recovering', 'deep_scrubbing'))
+#: Conditions of PGs, as PgCounts names them.
+CONDITIONS = ('active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped', 'backfilling',
+              'backfill_wait', 'backfill_toofull', 'recovering', 'deep_scrubbing')
 
 
-def cluster_samples(signals: Json) -> Found:
-    """`signals` of `status`; those of the watch are missing while it cannot make sense of what it
-    reads, and all before the first turn."""
-    if not signals:
+def cluster_samples(signals: Optional[Signals], latency: Json) -> Found:
+    """`signals`: None before the first turn; `latency`: signals of the watch, which are missing
+    while it cannot make sense of what it reads."""
+    if signals is None:
         return {}
     return {
-        'pgs': [(labels(state=name), signals[key]) for name, key in CONDITIONS],
-        'cluster_pgs': [('', signals['pgs'])],
-        'misplaced_ratio': [('', signals['misplaced_ratio'])],
-        'slow_ops': [('', signals['slow_ops'])],
-        'recovery_bytes_per_second': [('', signals['recovery_bytes_per_second'])],
-        'untrimmed_osdmaps': [('', signals.get('untrimmed_osdmaps'))],
-        'client_latency_seconds': _by_op(signals, '_ms'),
-        'client_latency_p99_seconds': _by_op(signals, '_p99_ms'),
-        'client_ops_per_second': [(OP_LABELS[op], signals.get(op + '_rate')) for op in OPS]}
+        'pgs': [(labels(state=name), getattr(signals.counts, name)) for name in CONDITIONS],
+        'cluster_pgs': [('', signals.counts.total)],
+        'misplaced_ratio': [('', signals.misplaced_ratio)],
+        'slow_ops': [('', signals.slow_ops)],
+        'recovery_bytes_per_second': [('', signals.recovery_bytes_per_second)],
+        'untrimmed_osdmaps': [('', latency.get('untrimmed_osdmaps'))],
+        'client_latency_seconds': _by_op(latency, '_ms'),
+        'client_latency_p99_seconds': _by_op(latency, '_p99_ms'),
+        'client_ops_per_second': [(OP_LABELS[op], latency.get(op + '_rate')) for op in OPS]}
 
 
 def _by_op(row: Json, suffix: str, who: str = '', ops: Sequence[str] = OPS) -> List[Sample]:
@@ -266,9 +266,9 @@ class MetricsPage:
 
     def _text(self, published: Published, probed: Probed) -> bytes:
         samples: Dict[str, Iterable[Sample]] = dict(self._own(published))
-        for found in (campaign_samples(published.rebalance, published.campaign),
+        for found in (campaign_samples(published.rebalanced) if published.turned else {},
                       mitigation_samples(published.mitigated.listing),
-                      cluster_samples(published.status['signals']),
+                      cluster_samples(published.status.signals, published.watched.signals),
                       pool_samples(published.watched.pools), osd_samples(published.watched.osds),
                       suspect_samples(published.watched.laggy), self._probes.samples(probed)):
             samples.update(found)
@@ -279,8 +279,8 @@ class MetricsPage:
         found: Found = {
             'info': [(labels(version=build.version, ceph_version=build.ceph_version,
                              ceph_daemon=build.daemon), 1)],
-            'health_check': [(labels(name=name), name in status['health']) for name in CODES]}
+            'health_check': [(labels(name=name), name in status.health) for name in CODES]}
         if published.turned:
             found['last_turn_timestamp_seconds'] = [('', published.turned)]
-            found['turn_cpu_seconds'] = [('', round(status['turn_cpu_ms'] / 1000.0, 9))]
+            found['turn_cpu_seconds'] = [('', round(status.turn_cpu_ms / 1000.0, 9))]
         return found

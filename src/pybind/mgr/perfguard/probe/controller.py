@@ -25,7 +25,7 @@ from .plan import (Draft, Named, NewSchedule, RunId, RunOrder, draft, order_of_w
                    words_of_order)
 from .records import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, RunHistory, RunRecord,
                       record_from_json, record_to_json, setting_of)
-from .report import Probed, Verdicts, unknown
+from .report import ActiveProbe, Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
                         resources_to_json, unreadable_journal_check)
 from .run import ProbeRun, RunPlan
@@ -419,13 +419,12 @@ class Probing:
         if self._run is not None and self._run.state != CLEANING and not self._run.outcome:
             self._run.end(CANCELLED, why)
 
-    def status(self) -> Optional[Json]:
-        """The active run, for `perfguard status`; None: there is none."""
+    def status(self) -> Optional[ActiveProbe]:
+        """The active run; None: there is none."""
         if self._run is None or self._record is None:
             return None
-        return {'id': self._record.id, 'state': self._run.state,
-                'target': self._record.target.key, 'share': round(self._run.share, 3),
-                'text': self._run.text}
+        return ActiveProbe(self._record.id, self._run.state, self._record.target.key,
+                           round(self._run.share, 3), self._run.text)
 
     def _publish(self, seen: Observation) -> None:
         run, record = self._run, self._record

@@ -2,7 +2,7 @@
 """What commands show of probes: the state at the end of a turn, and what follows from it."""
 import errno
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import OsdPlace
 from ..errors import Refused
@@ -55,6 +55,16 @@ def unknown(run: int, unread: str) -> Refused:
     if unread:
         return Refused(errno.EAGAIN, '%s: try again in a few seconds' % unread)
     return Refused(errno.ENOENT, 'probe %d does not exist (see "probe ls")' % run)
+
+
+class ActiveProbe(NamedTuple):
+    """As `perfguard status` shows it."""
+    id: int
+    state: str
+    target: str
+    #: Of the work that is done, 0 to 1.
+    share: float
+    text: str
 
 
 @dataclass(frozen=True)

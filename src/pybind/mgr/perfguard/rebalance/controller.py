@@ -2,7 +2,7 @@
 """The campaign's controller: between operators' orders, the cluster, and the store."""
 import errno
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence,
                     Tuple)
 
@@ -26,12 +26,12 @@ from .executor import execute
 from .holds import mon_options_settled, wanted_mon_options
 from .joining import overdue, wants_outlook
 from .orders import LastClean, look
-from .requests import overridden
 from .phases import judge
 from .pinning import count_again, unpinned_warning
 from .progress import Progress, in_minutes
-from .report import Forecast, campaign_rows
-from .requests import Request, apply, check, problems, refuse_bad_options
+from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
+from .requests import (Request, apply, check, overridden, problems,
+                       refuse_bad_options)
 from .stalls import Stalls
 from .types import RELEASING_PHASES, Campaign, Holds, Pace, Phase, ChangeStage
 
@@ -664,16 +664,15 @@ class RebalanceController:
 
     # ---- what commands see
 
-    def report(self, seen: Observation, options: Options) -> 'Reported':
-        reasons = self.shown_reasons(seen)
+    def report(self, seen: Observation, options: Options) -> Rebalanced:
         self.forecast.update_plan(self.campaign, self.pins, seen, options)
-        plan = self.forecast.plan
-        return Reported(
-            campaign=self.campaign, reasons=reasons,
-            status=report.status(self.campaign, self.pins, plan.bytes if self.active else 0,
-                                 reasons, options, seen.now),
-            plan=report.plan_json(plan, self.forecast.unheld, self.campaign.unpinnable
-                                  if self.campaign is not None else {}),
+        moves = self.forecast.plan
+        return Rebalanced(
+            campaign=self.campaign,
+            status=report.status(self.campaign, self.pins, moves.bytes if self.active else 0,
+                                 self.shown_reasons(seen), options, seen.now),
+            plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.unpinnable
+                             if self.campaign is not None else {}),
             history=tuple(self._history), pins=self.pins_held_back,
             unhealthy=tuple(self._unhealthy(seen)), unfit=_unfit(seen.osdmap),
             loose=self._loose(seen.osdmap))
@@ -684,23 +683,6 @@ class RebalanceController:
             return tuple(report.idle_reasons(seen, self.campaign))
         return (*self._reasons, *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
                                   for text in self._failures[:3]))
-
-
-@dataclass(frozen=True)
-class Reported:
-    """What commands see of the rebalance."""
-    campaign: Optional[Campaign] = None
-    reasons: Tuple[Reason, ...] = ()
-    status: Json = field(default_factory=dict)
-    plan: Json = field(default_factory=dict)
-    history: Tuple[Json, ...] = ()
-    #: PGs held back.
-    pins: int = 0
-    unhealthy: Tuple[Reason, ...] = ()
-    #: Why no campaign can begin, whatever is forced; '' for nothing.
-    unfit: str = ''
-    #: Why norebalance must not be given back; '' for nothing.
-    loose: str = ''
 
 
 def _unfit(osdmap: OsdMap) -> str:

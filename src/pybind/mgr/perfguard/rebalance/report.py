@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A campaign as the data that commands print; plain dictionaries that JSON can hold.
+"""What commands, metrics and the page see of a campaign: typed, and as the JSON that they print.
 
 The forecast of where releases lead is kept from turn to turn, since working it out costs time by
 the pin.
 """
 import errno
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import (AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
 
@@ -21,7 +21,7 @@ from .copying import NAMES
 from .executor import commands_of
 from .holds import MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
 from .moves import Move, MovePlan, move_between, plan, release_move
-from .progress import remaining
+from .progress import Eta, remaining
 from .requests import window_of
 from .throttle import caps, limit
 from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption
@@ -33,37 +33,115 @@ BALANCER_ON = 'ceph balancer on'
 _NOTHING = Campaign(id=0, phase=Phase.IDLE, started=0.0)
 
 
+@dataclass(frozen=True)
+class CampaignStatus:
+    """A campaign, or that there is none, at the end of one turn."""
+    #: 0: there is none.
+    id: int = 0
+    #: IDLE as well while the flags of a new campaign are not in force.
+    phase: Phase = Phase.IDLE
+    paused: bool = False
+    #: When the pause ends, in seconds since the epoch; 0.0: with "rebalance resume".
+    paused_until: float = 0.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    trigger: Optional[str] = None
+    target: str = ''
+    total: int = 0
+    pinned: int = 0
+    in_flight: int = 0
+    released: int = 0
+    kept: int = 0
+    #: PG -> why it cannot be pinned.
+    unpinnable: Mapping[str, str] = field(default_factory=dict)
+    bytes_total: int = 0
+    bytes_done: int = 0
+    #: Until the last PG has arrived; None: not known.
+    eta: Optional[Eta] = None
+    rolled_back: bool = False
+    #: PGs that may be in flight.
+    limit: int = 0
+    #: Of one interval change, as measured; None: not enough evidence so far.
+    stall_seconds: Optional[float] = None
+    waits_for_window: bool = False
+    #: Seconds since the epoch; 0.0 and None: not yet.
+    started: float = 0.0
+    ended: Optional[float] = None
+    epochs: int = 0
+    reasons: Tuple[Reason, ...] = ()
+    acknowledged: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """What is still to move."""
+    moves: MovePlan = plan((), 1, 1, None)
+    #: Remapped PGs that are neither pinned nor released by the campaign.
+    remapped: int = 0
+    #: PG -> why it cannot be pinned.
+    unpinnable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rebalanced:
+    """What commands see of the rebalance."""
+    campaign: Optional[Campaign] = None
+    status: CampaignStatus = CampaignStatus()
+    plan: ReleasePlan = ReleasePlan()
+    #: Of the store: summaries of campaigns that have ended.
+    history: Tuple[Json, ...] = ()
+    #: PGs held back.
+    pins: int = 0
+    unhealthy: Tuple[Reason, ...] = ()
+    #: Why no campaign can begin, whatever is forced; '' for nothing.
+    unfit: str = ''
+    #: Why norebalance must not be given back; '' for nothing.
+    loose: str = ''
+
+
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
-           waiting_bytes: int, reasons: Sequence[Reason], options: Options, now: float) -> Json:
-    """`rebalance status`. A campaign whose flags are not in force yet still shows IDLE."""
+           waiting_bytes: int, reasons: Sequence[Reason], options: Options,
+           now: float) -> CampaignStatus:
     shown = campaign or _NOTHING
     phase = shown.phase
     if phase is Phase.PREPARED and not shown.prepared:
         phase = Phase.IDLE
     flights = shown.in_flight
     left = waiting_bytes + sum(flight.bytes for flight in flights.values()) if shown.active else 0
+    return CampaignStatus(
+        id=shown.id, phase=phase, paused=shown.paused,
+        paused_until=shown.paused_until if shown.paused else 0.0, settings=dict(shown.settings),
+        trigger=shown.trigger if campaign else None, target=shown.target, total=shown.total,
+        pinned=held_back(shown, pins), in_flight=len(flights), released=shown.released,
+        kept=shown.kept_now, unpinnable=shown.unpinnable, bytes_total=shown.bytes_done + left,
+        bytes_done=shown.bytes_done, eta=eta(shown, left, options, now),
+        rolled_back=shown.rolled_back,
+        limit=0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
+        stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, now),
+        started=shown.started, ended=shown.ended,
+        epochs=max(0, shown.last_epoch - shown.first_epoch), reasons=tuple(reasons),
+        acknowledged=shown.acknowledged)
+
+
+def status_json(shown: CampaignStatus) -> Json:
+    """`rebalance status`."""
+    eta_seconds, low, high = shown.eta or (None, None, None)
     return {
-        'id': shown.id or None, 'phase': phase.value, **paused(shown),
-        'settings': dict(shown.settings),
-        'trigger': shown.trigger if campaign else None, 'target': shown.target,
-        'total': shown.total, 'pinned': held_back(shown, pins),
-        'in_flight': len(flights), 'released': shown.released, 'kept': shown.kept_now,
-        'unpinnable': [{'pgid': pgid, 'reason': reason}
-                       for pgid, reason in sorted(shown.unpinnable.items())],
-        'bytes_total': shown.bytes_done + left, 'bytes_done': shown.bytes_done,
-        **eta(shown, left, options, now),
-        'rolled_back': shown.rolled_back,
-        'limit': 0 if phase is Phase.HOLDING else limit(shown.pace, options).caps.pgs,
-        'stall_seconds': shown.stalls.seconds,
-        'waits_for_window': waits_for_window(shown, options, now),
-        'started': shown.started or None, 'ended': shown.ended,
-        'epochs': max(0, shown.last_epoch - shown.first_epoch), 'reasons': texts(reasons),
-        'limits': as_json(reasons), 'acknowledged': list(shown.acknowledged)}
+        'id': shown.id or None, 'phase': shown.phase.value, 'paused': shown.paused,
+        'paused_until': shown.paused_until or None, 'settings': dict(shown.settings),
+        'trigger': shown.trigger, 'target': shown.target, 'total': shown.total,
+        'pinned': shown.pinned, 'in_flight': shown.in_flight, 'released': shown.released,
+        'kept': shown.kept, 'unpinnable': _unpinnable_json(shown.unpinnable),
+        'bytes_total': shown.bytes_total, 'bytes_done': shown.bytes_done,
+        'eta_seconds': eta_seconds, 'eta_low_seconds': low, 'eta_high_seconds': high,
+        'rolled_back': shown.rolled_back, 'limit': shown.limit,
+        'stall_seconds': shown.stall_seconds, 'waits_for_window': shown.waits_for_window,
+        'started': shown.started or None, 'ended': shown.ended, 'epochs': shown.epochs,
+        'reasons': texts(shown.reasons), 'limits': as_json(shown.reasons),
+        'acknowledged': list(shown.acknowledged)}
 
 
-def paused(campaign: Campaign) -> Json:
-    until = campaign.paused_until if campaign.paused else 0.0
-    return {'paused': campaign.paused, 'paused_until': until or None}
+def _unpinnable_json(unpinnable: Mapping[str, str]) -> List[Json]:
+    return [{'pgid': pgid, 'reason': reason} for pgid, reason in sorted(unpinnable.items())]
 
 
 def held_back(campaign: Optional[Campaign], pins: Mapping[str, PinRecord]) -> int:
@@ -101,19 +179,18 @@ def _waits_for_operator(campaign: Campaign) -> bool:
             or campaign.phase is Phase.PINNED and not campaign.automatic)
 
 
-def eta(campaign: Campaign, left: int, options: Options, now: float) -> Json:
+def eta(campaign: Campaign, left: int, options: Options, now: float) -> Optional[Eta]:
     """Seconds until the last PG has arrived, and between what that lies in 9 of 10 cases.
 
     None while that is unknown.
     """
-    keys = ('eta_seconds', 'eta_low_seconds', 'eta_high_seconds')
-    found = None
-    if campaign.phase in (Phase.RELEASING, Phase.HOLDING) and not campaign.paused:
-        found = remaining(campaign.arrivals, left, campaign.released,
-                          campaign.total - campaign.released - campaign.kept_now)
+    if campaign.phase not in (Phase.RELEASING, Phase.HOLDING) or campaign.paused:
+        return None
+    found = remaining(campaign.arrivals, left, campaign.released,
+                      campaign.total - campaign.released - campaign.kept_now)
     if found is None:
-        return dict.fromkeys(keys)
-    return {key: round(_by_the_clock(work, options, now), 1) for key, work in zip(keys, found)}
+        return None
+    return Eta(*(round(_by_the_clock(work, options, now), 1) for work in found))
 
 
 def _by_the_clock(work: float, options: Options, now: float) -> float:
@@ -142,18 +219,17 @@ def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Op
     return plan(waiting, most.pgs, most.target, rate)
 
 
-def plan_json(preview_: MovePlan, remapped: int, unpinnable: Mapping[str, str]) -> Json:
+def plan_json(shown: ReleasePlan) -> Json:
     """`rebalance plan`."""
+    moves = shown.moves
     return {
-        'pgs': preview_.pgs, 'shards': preview_.shards, 'bytes': preview_.bytes,
-        'primaries_moving': preview_.primaries_moving, 'remapped': remapped,
-        'estimated_seconds': round(preview_.estimated_seconds, 1),
-        'estimate_basis': preview_.basis,
+        'pgs': moves.pgs, 'shards': moves.shards, 'bytes': moves.bytes,
+        'primaries_moving': moves.primaries_moving, 'remapped': shown.remapped,
+        'estimated_seconds': round(moves.estimated_seconds, 1), 'estimate_basis': moves.basis,
         'osds': [{'osd': load.osd, 'pgs_in': load.pgs_in, 'pgs_out': load.pgs_out,
                   'bytes_in': load.bytes_in, 'bytes_out': load.bytes_out}
-                 for load in preview_.osds],
-        'unpinnable': [{'pgid': pgid, 'reason': reason}
-                       for pgid, reason in sorted(unpinnable.items())]}
+                 for load in moves.osds],
+        'unpinnable': _unpinnable_json(shown.unpinnable)}
 
 
 def summary(campaign: Campaign) -> Json:
@@ -338,23 +414,24 @@ class Ending(NamedTuple):
     text: str
 
 
-def followed(status: Mapping[str, Any], until: Optional[str]) -> Optional[Ending]:
-    """How following ends at this `rebalance status`; None: it goes on. Raises Refused.
+def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
+    """How following ends at this status; None: it goes on. Raises Refused.
 
     `until`: a phase, or a later one; None: the campaign's end.
     """
-    goal, phase = _phase(until), Phase(status['phase'])
-    if status['id'] is None:
+    goal = _phase(until)
+    if not status.id:
         # A campaign that was asked for begins with the next turn of the loop.
-        if Code.REQUESTED in [row['code'] for row in status['limits']]:
+        if Code.REQUESTED in [reason.code for reason in status.reasons]:
             return None
         return Ending(MISSED, 'no campaign is active')
-    who = 'campaign %d' % status['id']
-    if phase is goal or _is_past(phase, goal):
+    who = 'campaign %d' % status.id
+    if status.phase is goal or _is_past(status.phase, goal):
         return Ending(REACHED, '%s is %s: %d of %d PGs released, %d left as upmaps' % (
-            who, phase.value, status['released'], status['total'], status['kept']))
-    if phase in _ENDS:
-        return Ending(MISSED, '; '.join(['%s is %s' % (who, phase.value), *status['reasons']]))
+            who, status.phase.value, status.released, status.total, status.kept))
+    if status.phase in _ENDS:
+        return Ending(MISSED, '; '.join(['%s is %s' % (who, status.phase.value),
+                                         *texts(status.reasons)]))
     return None
 
 

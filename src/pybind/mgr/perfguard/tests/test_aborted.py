@@ -62,7 +62,7 @@ def test_the_health_check_names_what_is_held_and_the_ways_out() -> None:
     for word in ('balancer is off', 'pg_autoscale_mode is off for rep', 'rebalance resume',
                  'rebalance rollback', 'rebalance finish --keep'):
         assert word in detail
-    assert driver.loop.published.status['health'] == [HELD]
+    assert driver.loop.status()['health'] == [HELD]
 
 
 def test_resume_continues_the_campaign_to_its_end() -> None:
@@ -73,7 +73,7 @@ def test_resume_continues_the_campaign_to_its_end() -> None:
     assert driver.cluster.entries() == {} and driver.cluster.foreign() == found
     assert driver.status['released'] == driver.status['total'] == 12
     assert driver.status['kept'] == 0 and driver.cluster.checks == {}
-    assert [row['phase'] for row in driver.loop.published.history] == ['DONE']
+    assert [row['phase'] for row in driver.history] == ['DONE']
     assert not [key for key in driver.kv.data if key.startswith(('campaign', 'pins'))]
 
 
@@ -165,7 +165,7 @@ def test_a_failover_in_every_turn_of_a_way_out(way: str) -> None:
         driver.turn()
         if driver.phase in ('DONE', 'IDLE'):
             break
-    assert driver.loop.published.history[-1]['phase'] == 'DONE'
+    assert driver.history[-1]['phase'] == 'DONE'
     assert driver.cluster.foreign() == FakeCluster().foreign()
 
 
@@ -251,7 +251,7 @@ def test_a_pg_that_has_just_arrived_stays_there(given_up: bool) -> None:
 
 
 def flights(driver: Driver) -> Mapping[str, Flight]:
-    campaign = driver.loop.published.campaign
+    campaign = driver.loop.published.rebalanced.campaign
     assert campaign is not None
     return campaign.in_flight
 

@@ -66,7 +66,7 @@ def test_a_lost_pin_record_is_written_again() -> None:
     driver.run_to('PINNED')
     assert not [key for key in driver.kv.lost if key in driver.kv.data]
     driver.restart()
-    driver.ask('start') if driver.loop.published.rebalance else driver.turn()
+    driver.ask('start') if driver.status else driver.turn()
     driver.run(2)
     assert len(driver.loop.rebalance.pins) == 12
 

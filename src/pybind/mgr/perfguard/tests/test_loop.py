@@ -39,10 +39,10 @@ def whats(driver: Driver, kind: str) -> List[str]:
 
 def test_idle() -> None:
     driver = Driver()
-    published = driver.loop.published
+    status = driver.loop.status()
     assert driver.phase == 'IDLE' and driver.status['id'] is None
-    assert published.status['phase'] == 'IDLE' and published.status['health'] == []
-    assert published.status['signals']['pgs'] == 24
+    assert status['phase'] == 'IDLE' and status['health'] == []
+    assert status['signals']['pgs'] == 24
     assert driver.cluster.sent == [] and driver.cluster.fault.count <= 4
 
 
@@ -56,18 +56,18 @@ def test_a_campaign_from_idle_to_done() -> None:
     cluster.expand()
     driver.run_until(lambda: len(cluster.remapped()) == 12)
     driver.turn()
-    assert driver.loop.published.plan['remapped'] == 12
+    assert driver.plan['remapped'] == 12
     driver.ask('pin')
     driver.run_to('PINNED')
     driver.turn()
-    assert driver.status['pinned'] == 12 and driver.loop.published.plan['remapped'] == 0
-    assert driver.loop.published.plan['pgs'] == 12
+    assert driver.status['pinned'] == 12 and driver.plan['remapped'] == 0
+    assert driver.plan['pgs'] == 12
     driver.ask('start')
     driver.run_to('DONE')
     assert cluster.foreign() == found and cluster.clean() and cluster.entries() == {}
     assert driver.status['released'] == driver.status['total'] == 12
     assert driver.status['bytes_done'] == driver.status['bytes_total'] > 0
-    (row,) = driver.loop.published.history
+    (row,) = driver.history
     assert (row['id'], row['phase'], row['released']) == (1, 'DONE', 12)
     assert not [key for key in driver.kv.data if key.startswith(('campaign', 'pins', 'requests'))]
     assert cluster.progress_events == {} and cluster.checks == {}
@@ -106,7 +106,7 @@ def test_abort_then_a_second_campaign_releases_what_is_left() -> None:
     driver.run_to('ABORTED')
     assert driver.cluster.foreign() == driver.cluster.quiet_for(driver.loop.rebalance.pins)
     assert driver.cluster.clean()
-    assert driver.loop.published.history[-1]['kept'] == 12
+    assert driver.history[-1]['kept'] == 12
     driver.restart()
     driver.turn()
     driver.ask('prepare')
@@ -127,7 +127,7 @@ def test_history_is_limited() -> None:
         driver.run_to('PREPARED')
         driver.ask('abort')
         driver.run_to('ABORTED')
-    assert [row['id'] for row in driver.loop.published.history] == [2, 3]
+    assert [row['id'] for row in driver.history] == [2, 3]
     driver.restart()
     driver.turn()
     driver.ask('prepare')
@@ -144,7 +144,7 @@ def test_stalled_is_raised_and_cleared() -> None:
     driver.run(15)
     check = driver.cluster.checks['PERFGUARD_STALLED']
     assert 'nobackfill' in ' '.join(check['detail'])
-    assert driver.loop.published.status['health'] == ['PERFGUARD_STALLED']
+    assert driver.loop.status()['health'] == ['PERFGUARD_STALLED']
     driver.cluster.flags.discard('nobackfill')
     driver.run(15)
     assert driver.cluster.checks == {}
@@ -353,7 +353,7 @@ class Story:
         driver.turn()
         phase = driver.phase
         # After a crash at the very end only the history tells.
-        self.over = phase in ('DONE', 'ABORTED') or bool(driver.loop.published.history)
+        self.over = phase in ('DONE', 'ABORTED') or bool(driver.history)
         if self.over:
             return
         if phase == self.abort_in:
@@ -377,7 +377,7 @@ class Story:
         left = driver.loop.rebalance.pins if self.abort_in else ()
         assert cluster.foreign() == cluster.quiet_for(left)
         assert cluster.clean()
-        rows = [(row['id'], row['phase']) for row in driver.loop.published.history]
+        rows = [(row['id'], row['phase']) for row in driver.history]
         assert rows == [(1, 'ABORTED' if self.abort_in else 'DONE')]
         moved = [one.pgid for one in cluster.moved]
         assert len(moved) == len(set(moved)), 'a PG has moved twice'
@@ -491,7 +491,7 @@ def test_a_failover_in_every_turn() -> None:
             driver.ask('start')
         if driver.phase == 'DONE':
             break
-    assert [row['released'] for row in driver.loop.published.history] == [12]
+    assert [row['released'] for row in driver.history] == [12]
     assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.clean()
 
 
@@ -621,12 +621,12 @@ def test_a_quiet_turn_writes_and_sends_nothing() -> None:
     assert driver.cluster.fault.count == 0 and asked == {}
 
 
-def test_published_is_plain_json() -> None:
+def test_what_is_published_can_be_shown_as_json() -> None:
     driver = Driver()
     driver.to_releasing()
     published = driver.loop.published
-    for data in (published.status, published.rebalance, published.plan, published.events,
-                 published.history):
+    for data in (driver.loop.status(), driver.status, driver.plan, published.events,
+                 published.rebalanced.history):
         json.dumps(data)
 
 

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from perfguard.rebalance.moves import Move, plan
+from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePlan
 from perfguard.rebalance.requests import Request
-from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, aged, foreseen,
-                              overview, with_pins)
+from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, foreseen, overview,
+                              rebalance_json, status_json, with_pins)
 
 from .fakes.driver import Driver
 from .probe.test_report import PROBED, record
@@ -35,8 +37,8 @@ def test_of_a_loop_that_turns() -> None:
     told = found(published)
     assert told['turned'] == round(published.turned, 3) > 0
     assert told['stale_after'] >= 20.0
-    assert told['status'] == aged(published, 200.0)
-    assert told['rebalance'] == {**published.rebalance, 'unpinnable_count': 0}
+    assert told['status'] == status_json(published, 200.0)
+    assert told['rebalance'] == {**rebalance_json(published), 'unpinnable_count': 0}
     assert told['series'] == SERIES
     assert [row['id'] for row in told['probe']['probes']] == [1, 2, 3, 4, 5]
     assert told['schedules'][0]['name'] == 'nightly'
@@ -52,13 +54,16 @@ def test_only_what_is_new_and_not_too_much() -> None:
     many = replace(PROBED, records=tuple(record(run, 2000) for run in range(1, 60)), running=None)
     assert [row['id'] for row in found(Published(), probed=many)['probe']['probes']] == [
         1, *range(60 - MOST_PROBES, 60)]
-    pgs = [{'pgid': '1.%x' % number} for number in range(99)]
-    told = found(Published(rebalance={'unpinnable': pgs}))['rebalance']
-    assert told == {'unpinnable': pgs[:MOST_PGS], 'unpinnable_count': 99}
+    pgs = {'1.%02x' % number: 'why' for number in range(99)}
+    told = found(Published(turned=1.0, rebalanced=Rebalanced(
+        status=CampaignStatus(unpinnable=pgs))))['rebalance']
+    assert [row['pgid'] for row in told['unpinnable']] == sorted(pgs)[:MOST_PGS]
+    assert told['unpinnable_count'] == 99
 
 
 def test_pins_by_osd() -> None:
-    rows = with_pins(({'osd': 1}, {'osd': 2}), {'osds': [
-        {'osd': 2, 'pgs_in': 3, 'pgs_out': 1, 'bytes_in': 9, 'bytes_out': 9}]})
-    assert rows == [{'osd': 1, 'pgs_in': 0, 'pgs_out': 0}, {'osd': 2, 'pgs_in': 3, 'pgs_out': 1}]
-    assert with_pins(({'osd': 1},), {})[0]['pgs_in'] == 0
+    moves = plan([Move('1.1', (3,), (2,), 0, 9), Move('1.2', (2,), (4,), 0, 9)], 1, 1, None)
+    rows = with_pins(({'osd': 1}, {'osd': 2}, {'osd': 3}), ReleasePlan(moves))
+    assert rows == [{'osd': 1, 'pgs_in': 0, 'pgs_out': 0}, {'osd': 2, 'pgs_in': 1, 'pgs_out': 1},
+                    {'osd': 3, 'pgs_in': 0, 'pgs_out': 1}]
+    assert with_pins(({'osd': 1},), ReleasePlan())[0]['pgs_in'] == 0

@@ -126,7 +126,7 @@ def test_a_shutdown_in_mid_campaign_is_refused_until_it_is_meant(state: str) -> 
     assert driver.cluster.mon_config == FakeCluster().mon_config
     assert driver.cluster.checks == {} and not driver.loop.rebalance.pins
     assert any('disable perfguard" is safe' in reason
-               for reason in driver.loop.published.status['reasons'])
+               for reason in driver.loop.status()['reasons'])
 
 
 def test_a_shutdown_goes_on_after_a_failover_in_every_turn() -> None:

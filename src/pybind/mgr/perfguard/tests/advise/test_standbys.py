@@ -46,4 +46,4 @@ def test_the_loop_raises_and_clears_it() -> None:
         driver.cluster.inventory_ = Inventory(standbys=names)
         driver.loop.requests.submit(AdviseOrder('advise'))
         driver.turn()
-        assert (STANDBY_CHECK in driver.loop.published.status['health']) == bool(names)
+        assert (STANDBY_CHECK in driver.loop.status()['health']) == bool(names)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drives a Loop over the cluster in memory, as an mgr and an operator would."""
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from perfguard.cluster.tool_thread import ToolJob, Result, ToolThread
 from perfguard.loop import Loop
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.report import plan_json
 from perfguard.rebalance.requests import Request
+from perfguard.status import rebalance_json
 from perfguard.store import Store
 
 from .cluster import FakeCluster, MemoryKv
@@ -72,7 +74,15 @@ class Driver:
 
     @property
     def status(self) -> Any:
-        return self.loop.published.rebalance
+        return rebalance_json(self.loop.published)
+
+    @property
+    def plan(self) -> Any:
+        return plan_json(self.loop.published.rebalanced.plan)
+
+    @property
+    def history(self) -> Sequence[Any]:
+        return self.loop.published.rebalanced.history
 
     @property
     def phase(self) -> str:

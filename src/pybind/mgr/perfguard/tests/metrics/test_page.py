@@ -16,6 +16,7 @@ from perfguard.probe.records import CANCELLED, FAILED
 from perfguard.probe.report import Probed
 from perfguard.probe.schedule import schedule_of
 from perfguard.probe.types import Target
+from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.types import Phase
 from perfguard.status import Published
 
@@ -64,9 +65,15 @@ def page(published: Published, probed: Probed = Probed()) -> Dict[Key, float]:
 
 
 def with_watch(published: Published, **changes: Any) -> Published:
-    watched = replace(published.watched, pools=(POOL,), osds=(OSD,), laggy=LAGGY)
-    status = {**published.status, 'signals': {**published.status['signals'], **SIGNALS}}
-    return replace(published, watched=replace(watched, **changes), status=status)
+    watched = replace(published.watched, pools=(POOL,), osds=(OSD,), laggy=LAGGY,
+                      signals={**published.watched.signals, **SIGNALS})
+    return replace(published, watched=replace(watched, **changes))
+
+
+def with_status(published: Published, **changes: Any) -> Published:
+    rebalanced = published.rebalanced
+    return replace(published, rebalanced=replace(
+        rebalanced, status=replace(rebalanced.status, **changes)))
 
 
 @pytest.fixture
@@ -82,8 +89,7 @@ def names(found: Dict[Key, float]) -> List[str]:
 
 def test_everything_there_is_to_tell_in_the_order_of_the_catalogue(moving: Published) -> None:
     published = with_watch(moving, osds=({**OSD, 'write_p99_ms': 3.0},))
-    published = replace(published, rebalance={
-        **published.rebalance, 'eta_seconds': 60.0, 'stall_seconds': 0.4})
+    published = with_status(published, eta=Eta(60.0, 50.0, 70.0), stall_seconds=0.4)
     found = page(published, measured())
     assert names(found) == [PREFIX + metric.name for metric in CATALOGUE]
     allowed: Dict[str, FrozenSet[str]] = {PREFIX + metric.name: frozenset(metric.labels)
@@ -121,21 +127,22 @@ def test_without_a_campaign() -> None:
 
 def test_a_campaign_under_way(moving: Published) -> None:
     found = page(moving)
-    status = moving.rebalance
+    status = moving.rebalanced.status
     phases = {phase.value: found[key('campaign_phase', phase=phase.value)] for phase in Phase}
-    assert [phase for phase, value in phases.items() if value] == [status['phase']]
+    assert [phase for phase, value in phases.items() if value] == [status.phase.value]
     assert sum(phases.values()) == found[key('campaign_active')] == 1
     for state in ('pinned', 'in_flight', 'released', 'kept'):
-        assert found[key('campaign_pgs', state=state)] == status[state]
+        assert found[key('campaign_pgs', state=state)] == getattr(status, state)
     assert found[key('campaign_pgs', state='in_flight')] > 0
-    assert found[key('campaign_size_bytes')] == status['bytes_total'] > 0
-    assert found[key('campaign_limit_pgs')] == status['limit']
-    campaign = moving.campaign
+    assert found[key('campaign_size_bytes')] == status.bytes_total > 0
+    assert found[key('campaign_limit_pgs')] == status.limit
+    campaign = moving.rebalanced.campaign
     assert campaign is not None
     assert found[key('campaign_progress_timestamp_seconds')] == max(
         campaign.progressed, campaign.phase_since)
     assert found[key('last_turn_timestamp_seconds')] == moving.turned > 0
-    clean = moving.status['signals']['active_clean_pgs']
+    assert moving.status.signals is not None
+    clean = moving.status.signals.counts.active_clean
     assert found[key('cluster_pgs')] >= found[key('pgs', state='active_clean')] == clean > 0
 
 
@@ -223,7 +230,7 @@ def test_hostile_names(moving: Published) -> None:
 
 
 def test_health_checks_that_are_raised(moving: Published) -> None:
-    raised = replace(moving, status={**moving.status, 'health': ['PERFGUARD_SLOW_OSD']})
+    raised = replace(moving, status=replace(moving.status, health=('PERFGUARD_SLOW_OSD',)))
     found = page(raised)
     assert {name: found[key('health_check', name=name)] for name in CODES} == {
         name: float(name == 'PERFGUARD_SLOW_OSD') for name in CODES}

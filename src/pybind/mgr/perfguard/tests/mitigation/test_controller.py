@@ -70,7 +70,7 @@ def test_up_and_down_without_a_campaign() -> None:
     driver = climbed()
     cluster = driver.cluster
     assert 'norebalance' in cluster.flags and cluster.osd_config == SLOWED
-    status = driver.loop.published.status
+    status = driver.loop.status()
     assert status['mode'] == 'act' and 'MITIGATION' in codes(status)
     row = driver.rungs['slow recovery']
     assert row['state'] == 'held' and '3 PGs are laggy' in row['why']
@@ -95,7 +95,7 @@ def test_observe_touches_nothing() -> None:
     driver.run(60)
     assert driver.states()['norebalance'] == driver.states()['slow recovery'] == 'would'
     assert len(driver.cluster.sent) == sent and driver.cluster.osd_config == FOUND
-    assert driver.loop.published.status['mode'] == 'observe'
+    assert driver.loop.status()['mode'] == 'observe'
 
 
 def test_what_holds_does_not_write_or_read_for_nothing() -> None:

@@ -73,7 +73,7 @@ def test_orders_while_a_run_is_under_way() -> None:
     assert code(driver, RunId('probe rm', 1)) == errno.EBUSY
     assert code(driver, RunId('probe baseline set', 1)) == errno.EINVAL
     assert driver.give(replace(IN_POOL, dry_run=True))['dry_run']
-    status = driver.loop.published.status
+    status = driver.loop.status()
     assert status['probe']['id'] == 1 and 'measurement 1 of 1' in status['probe']['text']
     assert 'PROBE' in codes(status)
     assert 'probe 1 of pool:rep is active' in '\n'.join(status['reasons'])

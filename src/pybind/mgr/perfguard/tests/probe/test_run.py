@@ -202,7 +202,7 @@ def test_what_cannot_be_removed_is_told_and_tried_again(prefix: str, reply: Answ
     assert prefix in driver.listed[1]['message']
     tries = sum(command['prefix'] == prefix for command in driver.cluster.sent)
     assert 3 < tries < 20
-    status = driver.loop.published.status
+    status = driver.loop.status()
     assert status['probe']['state'] == 'cleaning'
     assert any('probe 1 of' in reason for reason in status['reasons'])
     assert refused_errno(driver, IN_POOL) == 16
@@ -211,7 +211,7 @@ def test_what_cannot_be_removed_is_told_and_tried_again(prefix: str, reply: Answ
     driver.finish()
     assert driver.cluster.is_untouched() and driver.state(1) == 'done'
     assert CHECK not in driver.cluster.checks
-    assert driver.loop.published.status['probe'] is None
+    assert driver.loop.status()['probe'] is None
 
 
 @pytest.mark.parametrize('before', [None, 'false', 'true'])

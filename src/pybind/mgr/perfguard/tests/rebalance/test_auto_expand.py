@@ -25,7 +25,7 @@ def test_an_expansion_is_caught_within_two_turns_and_runs_to_its_end() -> None:
     assert driver.cluster.clean() and driver.cluster.foreign() == found
     assert len(driver.cluster.moved) == 12
     driver.run(5)
-    assert len(driver.loop.published.history) == 1
+    assert len(driver.history) == 1
 
 
 def test_only_where_it_is_asked_for() -> None:

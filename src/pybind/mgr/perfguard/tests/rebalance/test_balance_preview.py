@@ -26,7 +26,7 @@ def planned(driver: Driver) -> Any:
     """What the campaign itself plans to move."""
     driver.order('expand', weight='1.0')
     driver.run_to('PINNED')
-    return driver.loop.published.plan
+    return driver.plan
 
 
 @pytest.mark.parametrize('options', [{}, {'max_extra_movement': 0.0}])
@@ -84,4 +84,4 @@ def test_goals_are_worked_out_again_when_the_balancer_is_configured_anew() -> No
     driver = waiting()
     shards = planned(driver)['shards']
     driver.cluster.balancer = Balancing(upmap=False)
-    driver.run_until(lambda: driver.loop.published.plan['shards'] != shards, 30)
+    driver.run_until(lambda: driver.plan['shards'] != shards, 30)

@@ -38,14 +38,14 @@ def test_every_osd_has_its_share_and_no_pg_moves_twice() -> None:
     driver = balanced()
     cluster = driver.cluster
     assert max(spread(cluster, pool) for pool in (1, 2)) > 1
-    plan = driver.loop.published.plan
+    plan = driver.plan
     assert plan['pgs'] and cluster.moved == []
     driver.ask('start')
     driver.run_to('DONE')
     moved = Counter(one.pgid for one in cluster.moved)
     assert set(moved.values()) == {1} and len(moved) == plan['pgs']
     assert spread(cluster, 1) < 1 and spread(cluster, 2) < 1
-    [row] = driver.loop.published.history
+    [row] = driver.history
     assert (row['released'], row['total']) == (plan['pgs'], plan['pgs'] + row['kept'])
     assert cluster.clean() and cluster.entries()
 
@@ -60,7 +60,7 @@ def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None
     driver = Driver(cluster, replace(BALANCED, max_extra_movement=0.0))
     driver.to_pinned()
     pins = dict(driver.loop.rebalance.pins)
-    plan = driver.loop.published.plan
+    plan = driver.plan
     assert not set(theirs) & set(pins)
     # CRUSH moves one shard of each of the 12 PGs that were remapped.
     assert sum(pin.before != pin.entry for pin in pins.values()) == 12
@@ -192,7 +192,7 @@ class BalancedStory(Story):
         assert self.upmaps.keys() <= cluster.entries().keys() | set(moved)
         if not self.abort_in:
             assert spread(cluster, 1) < 1 and spread(cluster, 2) < 1
-            [row] = self.driver.loop.published.history
+            [row] = self.driver.history
             assert row['released'] == len(moved)
             assert (row['released'], row['kept']) == self.expected or not self.expected
 
@@ -203,7 +203,7 @@ def faults(**kwargs: Any) -> Dict[int, str]:
     """Point -> what was wrong in the end, for a crash at each single point of a story."""
     quiet = BalancedStory(**kwargs).play()
     quiet.check()
-    row = quiet.driver.loop.published.history[0]
+    row = quiet.driver.history[0]
     wrong: Dict[int, str] = {}
     for fault_at in range(1, quiet.count + 1):
         story = BalancedStory(fault_at, Crash(), expected=(row['released'], row['kept']), **kwargs)

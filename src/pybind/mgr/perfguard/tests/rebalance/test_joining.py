@@ -476,11 +476,11 @@ def play(fault_at: Optional[int], error: BaseException) -> int:
                 driver.restart()
             asked = driver.loop.rebalance.campaign is not None
             cluster.tick()
-        if asked and driver.phase in ('DONE', 'ABORTED') or driver.loop.published.history:
+        if asked and driver.phase in ('DONE', 'ABORTED') or driver.history:
             break
     count, cluster.fault.at = cluster.fault.count, None
     driver.run(3)
-    assert [row['phase'] for row in driver.loop.published.history] == ['DONE']
+    assert [row['phase'] for row in driver.history] == ['DONE']
     assert cluster.clean() and cluster.foreign() == found and cluster.entries() == {}
     assert INTERVAL not in cluster.mon_config
     assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.coming
@@ -553,7 +553,7 @@ def late(verb: str) -> Tuple[Driver, Late]:
 
 
 def change_of(driver: Driver) -> Change:
-    campaign = driver.loop.published.campaign
+    campaign = driver.loop.published.rebalanced.campaign
     assert campaign is not None and campaign.change is not None
     return campaign.change
 

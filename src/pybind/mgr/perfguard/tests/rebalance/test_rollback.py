@@ -56,7 +56,7 @@ def test_before_a_release_nothing_moves_and_no_pin_is_left() -> None:
     sent = [command['prefix'] for command in burst(driver, begin)]
     # The mon drops the pins that have become pointless, and nothing is to be removed before that.
     assert sent == ['osd crush reweight'] * 3
-    assert driver.loop.published.history[-1]['rolled_back']
+    assert driver.history[-1]['rolled_back']
 
 
 @pytest.mark.parametrize('whole, prefix', [
@@ -443,11 +443,11 @@ def play(fault_at: Any, error: BaseException) -> int:
             if isinstance(error, Crash):
                 driver.restart()
             cluster.tick()
-        if driver.loop.published.history:
+        if driver.history:
             break
     count, cluster.fault.at = cluster.fault.count, None
     driver.run(3)
-    assert [(row['phase'], row['rolled_back']) for row in driver.loop.published.history] == [
+    assert [(row['phase'], row['rolled_back']) for row in driver.history] == [
         ('DONE', True)]
     assert cluster.clean() and cluster.foreign() == found and cluster.entries() == {}
     assert {pgid: list(up) for pgid, up in placements(cluster).items()} == cluster.base

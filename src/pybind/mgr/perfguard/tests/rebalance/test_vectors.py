@@ -20,7 +20,7 @@ def charged(driver: Driver) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     driver.ask('start')
 
     def note() -> bool:
-        campaign = driver.loop.published.campaign
+        campaign = driver.loop.published.rebalanced.campaign
         assert campaign is not None
         if PGID in campaign.in_flight and campaign.in_flight[PGID].targets:
             found[PGID] = campaign.in_flight[PGID].targets
@@ -69,10 +69,10 @@ def test_goals_are_worked_out_again_once_it_is_known_where_crush_places_a_pg() -
     cluster.set_raw(PGID, (first, third, second))
     driver.run(10)
     assert driver.loop.rebalance.pins[PGID].raw is None
-    goals = driver.loop.published.campaign
+    goals = driver.loop.published.rebalanced.campaign
     cluster.no_tools = ''
     driver.run(80)
-    campaign = driver.loop.published.campaign
+    campaign = driver.loop.published.rebalanced.campaign
     assert driver.loop.rebalance.pins[PGID].raw == (first, third, second)
     assert goals is not None and campaign is not None and goals.goals
     assert int(campaign.goals.partition(':')[0]) == int(goals.goals.partition(':')[0]) + 1
@@ -89,7 +89,7 @@ def test_a_release_whose_way_is_not_known_goes_alone() -> None:
     alone = False
     for _ in range(200):
         driver.turn()
-        campaign = driver.loop.published.campaign
+        campaign = driver.loop.published.rebalanced.campaign
         assert campaign is not None
         released = campaign.in_flight.get(PGID)
         if released is not None and released.confirmed is None:

@@ -82,8 +82,9 @@ def test_a_quiet_cluster() -> None:
     published = driver.loop.published
     assert driver.checks == [] and driver.osds.logged == [] and published.events == ()
     assert driver.pool['pool'] == 'rep' and driver.pool['read_baseline_ms'] == 1.0
-    assert published.status['pools'] == list(published.watched.pools)
-    assert published.status['signals']['read_ms'] == 1.0
+    status = driver.loop.status()
+    assert status['pools'] == list(published.watched.pools)
+    assert status['signals']['read_ms'] == 1.0
     assert len(published.watched.osds) == 12
 
 
@@ -102,14 +103,14 @@ def test_laggy_pgs_begin_and_end() -> None:
     assert driver.events('laggy') == ['3 PGs are laggy; main suspect: osd.2']
     assert len(driver.osds.logged) == 1 and driver.osds.logged[0].startswith(
         '3 PGs are laggy; main suspect: osd.2 (osd.2: in the acting set of 3 of 3')
-    status = driver.loop.published.status
+    status = driver.loop.status()
     assert status['health'] == [LAGGY] and status['signals']['laggy_pgs'] == 3
     assert any(LAGGY in reason for reason in status['reasons'])
     laggy = driver.loop.published.watched.laggy
     assert laggy['pgs'][0]['pgid'] == '1.3' and laggy['suspects'][0]['osd'] == 2
     driver.osds.trouble, driver.osds.change = {}, {}
     driver.minutes(1)
-    assert driver.checks == [] and driver.loop.published.status['health'] == []
+    assert driver.checks == [] and driver.loop.status()['health'] == []
     assert driver.events('laggy')[1:] == ['no PG is laggy anymore']
     assert len(driver.osds.logged) == 2
 
@@ -176,7 +177,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     assert row['chronic']['episodes'] == 22
     assert row['chronic']['slowdown'] == pytest.approx(8.0, 0.1)
     assert driver.loop.published.watched.osds[6]['chronic'] is None
-    assert driver.loop.published.status['health'] == [CHRONIC]
+    assert driver.loop.status()['health'] == [CHRONIC]
     intermittent(100, driver)
     driver.restart()
     driver.osds.counters.clear()
@@ -287,7 +288,7 @@ def test_documents_of_a_wrong_shape(name: str, document: Any) -> None:
     driver.restart()
     driver.minutes(1)
     assert driver.phase == 'IDLE' and driver.checks == []
-    json.dumps(driver.loop.published.status, allow_nan=False)
+    json.dumps(driver.loop.status(), allow_nan=False)
 
 
 @pytest.mark.parametrize('keep', [0, 1])
@@ -368,7 +369,7 @@ def test_an_empty_cluster() -> None:
     published = driver.loop.published
     assert driver.cluster.checks == {} and driver.cluster.logged == []
     assert published.watched.osds == published.watched.pools == ()
-    assert published.status['pools'] == [] and published.watched.failure == ''
+    assert driver.loop.status()['pools'] == [] and published.watched.failure == ''
 
 
 @pytest.mark.parametrize('jump', [86400.0, -86400.0])
@@ -394,13 +395,13 @@ def test_a_watch_that_fails_stops_no_campaign(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count('the watch failed to process the readings') == 1
     # What it saw before it failed is not what is.
     assert driver.checks == []
-    status = driver.loop.published.status
+    status = driver.loop.status()
     assert any("KeyError('numpg')" in reason for reason in status['reasons'])
     assert driver.loop.published.watched.laggy['pgs'] == []
     driver.osds.fail = ()
     driver.minutes(2)
     assert driver.pool['read_ms'] == 1.0
-    assert not any('KeyError' in reason for reason in driver.loop.published.status['reasons'])
+    assert not any('KeyError' in reason for reason in driver.loop.status()['reasons'])
 
 
 def test_no_baseline_is_learned_while_a_campaign_moves_pgs() -> None:
@@ -450,15 +451,15 @@ def test_misplaced_objects_have_an_explanation() -> None:
     driver = Driver(Misplaced())
     driver.turn()
     assert '3.12 % of the objects are misplaced, and no campaign moves them' in \
-        driver.loop.published.status['reasons']
+        driver.loop.status()['reasons']
     driver.to_pinned()
     assert '3.12 % of the objects are misplaced, and campaign 1 moves none at present' in \
-        driver.loop.published.status['reasons']
+        driver.loop.status()['reasons']
     driver = Driver(Misplaced())
     driver.to_releasing()
     driver.turn()
     assert any(reason.startswith('3.12 % of the objects are misplaced: campaign 1 moves ')
-               for reason in driver.loop.published.status['reasons'])
+               for reason in driver.loop.status()['reasons'])
 
 
 # ---- history
