@@ -5,13 +5,13 @@ No cluster is needed.
 """
 import gzip
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
 import numpy as np
 import pytest
 
 from perfguard import tables
-from perfguard.watch.report import exported_json
+from perfguard.watch.report import OsdRow, exported_json
 from perfguard.watch.series import HistoryPoint
 from qa.bench import recorded
 from qa.bench.bench_slow_osd import chronic_cases
@@ -21,8 +21,8 @@ from qa.bench.traces import build
 HEADER = 'timestamp,disk,node,iops,latency,slow\n'
 
 
-def row(osd: int) -> Dict[str, object]:
-    return {'osd': osd, 'host': 'h%d' % (osd // 2), 'device_class': 'ssd', 'model': 'm'}
+def row(osd: int) -> OsdRow:
+    return OsdRow(osd, 'h%d' % (osd // 2), 'ssd', 'm')
 
 
 def test_an_export_of_the_module_is_a_trace(tmp_path: Path) -> None:

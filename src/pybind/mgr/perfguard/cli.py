@@ -21,8 +21,8 @@ from .rebalance.orders import Order
 from .rebalance.report import followed, plan_json, summary
 from .rebalance.requests import Request, assignment
 from .requests import Shutdown
-from .status import Published, rebalance_json, with_pins
-from .watch.report import exported_json, history_json
+from .status import Published, osds_json, rebalance_json
+from .watch.report import OsdRow, exported_json, history_json, laggy_json, pool_json
 from .why.answer import parsed
 from .window import duration_seconds
 
@@ -293,20 +293,21 @@ class Commands(ProbeCommands):
     def osds(self, format: Optional[str] = None) -> CommandResult:
         """Show the latency of each OSD and its slowdown against its peers"""
         published = self._ready()
-        return show({'osds': with_pins(published.watched.osds, published.rebalanced.plan)},
+        return show({'osds': osds_json(published.watched.osds, published.rebalanced.plan)},
                     format, tables.osds)
 
     @read_command('perfguard pools')
     @command
     def pools(self, format: Optional[str] = None) -> CommandResult:
         """Show the client latency of each pool and its baseline"""
-        return show({'pools': list(self._ready().watched.pools)}, format, tables.pools)
+        return show({'pools': [pool_json(row) for row in self._ready().watched.pools]}, format,
+                    tables.pools)
 
     @read_command('perfguard laggy')
     @command
     def laggy(self, format: Optional[str] = None) -> CommandResult:
         """Show laggy PGs and the suspect OSDs"""
-        return show(self._ready().watched.laggy, format, tables.laggy)
+        return show(laggy_json(self._ready().watched.laggy), format, tables.laggy)
 
     @read_command('perfguard held')
     @command
@@ -387,13 +388,13 @@ class Commands(ProbeCommands):
                           % what)
         return show(history_json(what, points), format, tables.watch_history)
 
-    def _exported(self, osds: Sequence[Dict[str, Any]], what: str, week: bool) -> Dict[str, Any]:
+    def _exported(self, osds: Sequence[OsdRow], what: str, week: bool) -> Dict[str, Any]:
         """The history of all OSDs, of a host's, or of one."""
-        chosen = [row for row in osds if what in ('cluster', row['host'], 'osd.%d' % row['osd'])]
+        chosen = [row for row in osds if what in ('cluster', row.host, 'osd.%d' % row.osd)]
         if not chosen:
             raise Refused(errno.ENOENT, 'no OSDs to export of %r: cluster, a host, or osd.<id>'
                           % what)
-        histories = [(row, self.loop.history_of('osd.%d' % row['osd'], week, 0) or [])
+        histories = [(row, self.loop.history_of('osd.%d' % row.osd, week, 0) or [])
                      for row in chosen]
         points = sum(len(each) for _, each in histories)
         if points > MOST_EXPORTED:

@@ -414,7 +414,8 @@ class Loop:
 
     def _advised(self) -> Tuple[bool, Optional[int]]:
         """What else the advice rests on: a campaign, and the OSDMap epochs that are kept."""
-        return self.rebalance.active, self._watching.watched.signals.get('untrimmed_osdmaps')
+        clients = self._watching.watched.signals
+        return self.rebalance.active, None if clients is None else clients.untrimmed_osdmaps
 
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
                    options: Options) -> Json:

@@ -18,6 +18,7 @@ from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
 from .tables import interval_text, pgs, pgs_are, seconds_text
 from .watch.controller import Watched
+from .watch.report import OsdRow, laggy_json, osd_json, pool_json, signals_json
 
 Json = Dict[str, Any]
 
@@ -210,7 +211,8 @@ def status_json(published: Published, now: float) -> Json:
     return {
         'phase': shown.phase.value, 'mode': published.mitigated.listing['mode'],
         'health': list(shown.health), 'signals': _signals_json(shown, watched),
-        'pools': list(watched.pools), 'probe': shown.probe and shown.probe._asdict(),
+        'pools': [pool_json(row) for row in watched.pools],
+        'probe': shown.probe and shown.probe._asdict(),
         **_campaign_json(shown), 'reasons': texts(reasons), 'limits': as_json(reasons),
         'age_seconds': age if age is None else round(age, 1)}
 
@@ -232,7 +234,7 @@ def _signals_json(shown: Status, watched: Watched) -> Json:
         'recovering_pgs': counts.recovering, 'deep_scrubbing_pgs': counts.deep_scrubbing,
         'recovery_bytes_per_second': signals.recovery_bytes_per_second,
         'osdmap_epoch': shown.osdmap_epoch, 'health_status': signals.health_status,
-        **watched.signals}
+        **signals_json(watched.signals)}
 
 
 def _campaign_json(shown: Status) -> Json:
@@ -249,10 +251,10 @@ def rebalance_json(published: Published) -> Json:
     return report.status_json(published.rebalanced.status) if published.turned else {}
 
 
-def with_pins(osds: Sequence[Json], plan: ReleasePlan) -> List[Json]:
+def osds_json(osds: Sequence[OsdRow], plan: ReleasePlan) -> List[Json]:
     """The rows of `perfguard osds`, with the PGs that are still to come and to go."""
     loads = {load.osd: (load.pgs_in, load.pgs_out) for load in plan.moves.osds}
-    return [{**row, **dict(zip(('pgs_in', 'pgs_out'), loads.get(row['osd'], (0, 0))))}
+    return [{**osd_json(row), **dict(zip(('pgs_in', 'pgs_out'), loads.get(row.osd, (0, 0))))}
             for row in osds]
 
 
@@ -271,7 +273,7 @@ def overview(published: Published, probed: Probed, drawn: Json, since: float, no
         'stale_after': round(published.stale_after, 3), 'status': status_json(published, now),
         'rebalance': _bounded(rebalance_json(published), 'unpinnable'),
         'mitigation': published.mitigated.listing,
-        'laggy': _bounded(published.watched.laggy, 'pgs'),
+        'laggy': _bounded(laggy_json(published.watched.laggy), 'pgs'),
         'events': _newer(published.events, since),
         'probe': probed.listing(MOST_PROBES),
         'schedules': probed.schedules_json()['schedules'], 'series': drawn}

@@ -3,7 +3,7 @@
 from collections import Counter
 from statistics import median
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
-                    Tuple)
+                    Tuple, Union)
 
 from ..cluster.types import Signals
 from ..health import CODES
@@ -15,6 +15,7 @@ from ..probe.types import Target
 from ..rebalance.report import Rebalanced
 from ..rebalance.types import Phase
 from ..status import Published
+from ..watch.report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .text import Sample, joined, labels, render, seconds, state_set
 
 Json = Mapping[str, Any]
@@ -73,9 +74,9 @@ CONDITIONS = ('active_clean', 'laggy', 'wait', 'inactive', 'degraded', 'remapped
               'backfill_wait', 'backfill_toofull', 'recovering', 'deep_scrubbing')
 
 
-def cluster_samples(signals: Optional[Signals], latency: Json) -> Found:
-    """`signals`: None before the first turn; `latency`: signals of the watch, which are missing
-    while it cannot make sense of what it reads."""
+def cluster_samples(signals: Optional[Signals], clients: Optional[ClusterRow]) -> Found:
+    """`signals`: None before the first turn; `clients`: None while the watch cannot make sense of
+    what it reads."""
     if signals is None:
         return {}
     return {
@@ -84,59 +85,59 @@ def cluster_samples(signals: Optional[Signals], latency: Json) -> Found:
         'misplaced_ratio': [('', signals.misplaced_ratio)],
         'slow_ops': [('', signals.slow_ops)],
         'recovery_bytes_per_second': [('', signals.recovery_bytes_per_second)],
-        'untrimmed_osdmaps': [('', latency.get('untrimmed_osdmaps'))],
-        'client_latency_seconds': _by_op(latency, '_ms'),
-        'client_latency_p99_seconds': _by_op(latency, '_p99_ms'),
-        'client_ops_per_second': [(OP_LABELS[op], latency.get(op + '_rate')) for op in OPS]}
+        'untrimmed_osdmaps': [('', None if clients is None else
+                               clients.untrimmed_osdmaps)],
+        'client_latency_seconds': _by_op(clients, '_ms'),
+        'client_latency_p99_seconds': _by_op(clients, '_p99_ms'),
+        'client_ops_per_second': [(OP_LABELS[op], getattr(clients, op + '_rate', None))
+                                  for op in OPS]}
 
 
-def _by_op(row: Json, suffix: str, who: str = '', ops: Sequence[str] = OPS) -> List[Sample]:
-    return [(joined(who, OP_LABELS[op]), seconds(row.get(op + suffix))) for op in ops]
+def _by_op(row: Union[ClusterRow, PoolRow, OsdRow, None], suffix: str, who: str = '',
+           ops: Sequence[str] = OPS) -> List[Sample]:
+    return [(joined(who, OP_LABELS[op]), seconds(getattr(row, op + suffix, None))) for op in ops]
 
 
-def pool_samples(rows: Sequence[Json]) -> Found:
-    """`rows` as `pools` prints them."""
+def pool_samples(rows: Sequence[PoolRow]) -> Found:
     found: Found = {}
     for row in rows:
-        who = labels(pool_id=row['id'], name=row['pool'])
+        who = labels(pool_id=row.id, name=row.pool)
         for name, suffix in (('pool_latency_seconds', '_ms'),
                              ('pool_latency_baseline_seconds', '_baseline_ms'),
                              ('pool_latency_target_seconds', '_target_ms')):
             found.setdefault(name, []).extend(_by_op(row, suffix, who))
-        for op in OPS:
+        for op, rate in zip(OPS, (row.read_rate, row.write_rate)):
             key = joined(who, OP_LABELS[op])
-            found.setdefault('pool_ops_per_second', []).append((key, row[op + '_rate']))
-            found.setdefault('pool_slow', []).append((key, KINDS[op] in row['slow']))
+            found.setdefault('pool_ops_per_second', []).append((key, rate))
+            found.setdefault('pool_slow', []).append((key, KINDS[op] in row.slow))
     return found
 
 
-def osd_samples(rows: Sequence[Json]) -> Found:
-    """`rows` as `osds` prints them."""
+def osd_samples(rows: Sequence[OsdRow]) -> Found:
     found: Found = {}
     for row in rows:
-        who = labels(ceph_daemon='osd.%d' % row['osd'], hostname=row['host'],
-                     device_class=row['device_class'])
+        who = labels(ceph_daemon='osd.%d' % row.osd, hostname=row.host,
+                     device_class=row.device_class)
         found.setdefault('osd_latency_seconds', []).extend(
             _by_op(row, '_ms', who, (*OPS, 'store')))
         found.setdefault('osd_latency_p99_seconds', []).extend(_by_op(row, '_p99_ms', who))
         found.setdefault('osd_ops_per_second', []).extend(
-            (joined(who, OP_LABELS[op]), row[op + '_rate']) for op in OPS)
+            (joined(who, OP_LABELS[op]), rate)
+            for op, rate in zip(OPS, (row.read_rate, row.write_rate)))
         for name, value in (
-                ('osd_slowdown_ratio', row['score']), ('osd_slow', row['slow']),
-                ('osd_chronically_slow', row['chronic'] is not None),
-                ('osd_slow_time_ratio', row['slow_time_ratio']),
-                ('osd_ping_seconds', seconds(row['ping_ms'])),
-                ('osd_silent_seconds', row['silent_seconds']),
-                ('osd_laggy_pgs', row['pgs'].get('laggy', 0))):
+                ('osd_slowdown_ratio', row.score), ('osd_slow', row.slow),
+                ('osd_chronically_slow', row.chronic is not None),
+                ('osd_slow_time_ratio', row.slow_time_ratio),
+                ('osd_ping_seconds', seconds(row.ping_ms)),
+                ('osd_silent_seconds', row.silent_seconds),
+                ('osd_laggy_pgs', row.pgs.get('laggy', 0))):
             found.setdefault(name, []).append((who, value))
     return found
 
 
-def suspect_samples(laggy: Json) -> Found:
-    """`laggy` as `laggy` prints it."""
+def suspect_samples(laggy: LaggyStatus) -> Found:
     return {'osd_laggy_suspect_score': [
-        (labels(ceph_daemon='osd.%d' % each['osd']), each['score'])
-        for each in laggy['suspects']]}
+        (labels(ceph_daemon='osd.%d' % each.osd), each.score) for each in laggy.suspects]}
 
 
 # ---- Metrics of probes: the last result of each target and profile

@@ -142,7 +142,7 @@ class Mitigating:
         """`reverts`: rungs to undo by command."""
         osdmap = view.osdmap
         # Only the most likely one: the others may only share PGs with it.
-        self._suspects = frozenset(watched.suspects[:1])
+        self._suspects = frozenset(suspect.osd for suspect in watched.laggy.suspects[:1])
         self._blind = signals.counts.laggy > 0 and not self._suspects
         self._revert(reverts)
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,

@@ -7,10 +7,11 @@ from typing import Any
 from perfguard.rebalance.moves import Move, plan
 from perfguard.rebalance.report import CampaignStatus, Rebalanced, ReleasePlan
 from perfguard.rebalance.requests import Request
-from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, foreseen, overview,
-                              rebalance_json, status_json, with_pins)
+from perfguard.status import (MOST_EVENTS, MOST_PGS, MOST_PROBES, Published, foreseen, osds_json,
+                              overview, rebalance_json, status_json)
 
 from .fakes.driver import Driver
+from .metrics.test_page import OSD
 from .probe.test_report import PROBED, record
 
 SERIES = {'cluster': {'columns': [], 'rows': []}, 'pools': {}}
@@ -63,7 +64,8 @@ def test_only_what_is_new_and_not_too_much() -> None:
 
 def test_pins_by_osd() -> None:
     moves = plan([Move('1.1', (3,), (2,), 0, 9), Move('1.2', (2,), (4,), 0, 9)], 1, 1, None)
-    rows = with_pins(({'osd': 1}, {'osd': 2}, {'osd': 3}), ReleasePlan(moves))
-    assert rows == [{'osd': 1, 'pgs_in': 0, 'pgs_out': 0}, {'osd': 2, 'pgs_in': 1, 'pgs_out': 1},
-                    {'osd': 3, 'pgs_in': 0, 'pgs_out': 1}]
-    assert with_pins(({'osd': 1},), ReleasePlan())[0]['pgs_in'] == 0
+    osds = [replace(OSD, osd=osd) for osd in (1, 2, 3)]
+    rows = osds_json(osds, ReleasePlan(moves))
+    assert [(row['osd'], row['pgs_in'], row['pgs_out']) for row in rows] == [
+        (1, 0, 0), (2, 1, 1), (3, 0, 1)]
+    assert osds_json(osds, ReleasePlan())[1]['pgs_in'] == 0

@@ -13,6 +13,7 @@ from ..options import Options
 from ..store import Store
 from . import checks, report
 from .pools import named_target, target_ms
+from .report import ClusterRow, LaggyStatus, OsdRow, PoolRow
 from .series import HistoryPoint
 from .state import WatchContext, WatchState, pool_settings
 
@@ -36,11 +37,11 @@ EARLY = 0.9
 @dataclass(frozen=True)
 class Watched:
     """The published state of the watch."""
-    signals: Json = field(default_factory=dict)
-    pools: Tuple[Json, ...] = ()
-    osds: Tuple[Json, ...] = ()
-    laggy: Json = field(default_factory=lambda: {
-        'laggy_pgs': 0, 'wait_pgs': 0, 'since': None, 'pgs': [], 'suspects': []})
+    #: None before the first reading.
+    signals: Optional[ClusterRow] = None
+    pools: Tuple[PoolRow, ...] = ()
+    osds: Tuple[OsdRow, ...] = ()
+    laggy: LaggyStatus = LaggyStatus()
     checks: Mapping[str, Any] = field(default_factory=dict)
     #: Why the last turn failed; '': it did not.
     failure: str = ''
@@ -50,8 +51,6 @@ class Watched:
     laggy_raised: bool = False
     late: Tuple[str, ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
-    #: Suspected causes of laggy PGs, the most likely first.
-    suspects: Tuple[int, ...] = ()
     #: Host by OSD.
     hosts: Mapping[int, str] = field(default_factory=dict)
 
@@ -184,14 +183,13 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
     pools = context.osdmap.pools
     return Watched(
         laggy_raised=watch.laggy.raised,
-        suspects=tuple(suspect.osd for suspect in watch.laggy.suspects),
         hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple('%s of pool %s' % (kind, pools[pool_id].name)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
         slow_osds={osd: verdict.why for osd, verdict in watch.slow.verdicts.items()
                    if verdict.slow},
-        signals=report.signals(watch, context), pools=tuple(report.pools(watch, context, options)),
-        osds=tuple(report.osds(watch, context)), laggy=report.laggy(watch, context),
+        signals=report.signals(watch, context), pools=report.pools(watch, context, options),
+        osds=report.osds(watch, context), laggy=report.laggy(watch, context),
         checks=checks.health_checks(watch, context),
         pool_ids={pool.name: pool.id for pool in pools.values()})
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The state of the watch as the data of commands."""
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+"""The state of the watch: typed, and as the data of commands."""
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.types import PgCounts
+from ..cluster.types import OsdPlace, PgCounts, Pool
 from ..options import Options
+from .causes import LikelyCause
+from .laggy import LaggyPg, Suspect
 from .osds import COMMIT_NS, COMMITS, NO_FLOWS
 from .pools import named_target, target_ms
 from .series import READ_NS, READS, WRITE_NS, WRITES, HistoryPoint, mean_flow, recent
 from .state import WatchContext, WatchState
-from .types import Flow, OsdVerdict
+from .types import Chronic, Flow, OsdVerdict
 
 Json = Dict[str, Any]
 
@@ -25,86 +28,182 @@ def rounded(value: Optional[float], digits: int = 3) -> Optional[float]:
     return None if value is None else round(value, digits)
 
 
-def trouble(counts: PgCounts) -> Json:
+def trouble(counts: PgCounts) -> Dict[str, int]:
     """Conditions with at least one PG."""
     return {name: getattr(counts, name) for name in _TROUBLE if getattr(counts, name)}
 
 
-def signals(watch: WatchState, context: WatchContext) -> Json:
-    """Signals of the whole cluster in the last minute."""
+@dataclass(frozen=True)
+class ClusterRow:
+    """Clients of the whole cluster in the last minute; latencies in ms, None: not measured."""
+    read_ms: Optional[float]
+    write_ms: Optional[float]
+    #: Operations per second.
+    read_rate: float
+    write_rate: float
+    read_p99_ms: Optional[float]
+    write_p99_ms: Optional[float]
+    untrimmed_osdmaps: Optional[int]
+
+
+@dataclass(frozen=True)
+class PoolRow:
+    """One pool, as ClusterRow."""
+    pool: str
+    id: int
+    read_ms: Optional[float]
+    write_ms: Optional[float]
+    read_rate: float
+    write_rate: float
+    baseline_ms: Optional[float]
+    read_baseline_ms: Optional[float]
+    write_baseline_ms: Optional[float]
+    #: Limits.
+    target_ms: Optional[float]
+    read_target_ms: Optional[float]
+    write_target_ms: Optional[float]
+    #: Kinds of operations that are slow.
+    slow: Tuple[str, ...]
+    #: Conditions with at least one PG.
+    pgs: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class OsdRow:
+    """One OSD, as ClusterRow."""
+    osd: int
+    host: str
+    device_class: str
+    model: str
+    read_ms: Optional[float] = None
+    write_ms: Optional[float] = None
+    store_ms: Optional[float] = None
+    #: Slowdown against its peers.
+    score: Optional[float] = None
+    slow: bool = False
+    why: str = ''
+    causes: Tuple[LikelyCause, ...] = ()
+    #: The standing finding of an OSD that is slow again and again.
+    chronic: Optional[Chronic] = None
+    slow_time_ratio: Optional[float] = None
+    #: When it became slow, in seconds since the epoch.
+    since: Optional[float] = None
+    read_rate: float = 0.0
+    write_rate: float = 0.0
+    read_p99_ms: Optional[float] = None
+    write_p99_ms: Optional[float] = None
+    ping_ms: Optional[float] = None
+    silent_seconds: Optional[float] = None
+    pgs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LaggyStatus:
+    laggy_pgs: int = 0
+    wait_pgs: int = 0
+    since: Optional[float] = None
+    pgs: Tuple[LaggyPg, ...] = ()
+    #: Suspected causes, the most likely first.
+    suspects: Tuple[Suspect, ...] = ()
+
+
+def signals(watch: WatchState, context: WatchContext) -> ClusterRow:
     points = recent(watch.cluster.detailed, context.now, context.period)
     read = mean_flow(points, READS, READ_NS)
     write = mean_flow(points, WRITES, WRITE_NS)
     tail = watch.percentiles.of_cluster(context.now)
-    return {'read_ms': ms(read), 'write_ms': ms(write),
-            'read_rate': round(read.rate, 1), 'write_rate': round(write.rate, 1),
-            'read_p99_ms': rounded(tail.read_ms), 'write_p99_ms': rounded(tail.write_ms),
-            'untrimmed_osdmaps': watch.untrimmed_epochs}
+    return ClusterRow(
+        ms(read), ms(write), round(read.rate, 1), round(write.rate, 1), rounded(tail.read_ms),
+        rounded(tail.write_ms), watch.untrimmed_epochs)
 
 
-def pools(watch: WatchState, context: WatchContext, options: Options) -> List[Json]:
+def pools(watch: WatchState, context: WatchContext, options: Options) -> Tuple[PoolRow, ...]:
     slow = {(pool, kind) for pool, kind, _ in watch.pools.slow()}
-    rows = []
-    for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id):
-        seen = watch.pools.latency(pool.id)
-        named = named_target(options, pool.name)
-        usual = {'baseline_ms': seen.baseline_ms, 'read_baseline_ms': seen.read_baseline_ms,
-                 'write_baseline_ms': seen.write_baseline_ms}
-        rows.append({
-            'pool': pool.name, 'id': pool.id, 'read_ms': ms(seen.read),
-            'write_ms': ms(seen.write), 'read_rate': round(seen.read.rate, 1),
-            'write_rate': round(seen.write.rate, 1),
-            **{key: rounded(value) for key, value in usual.items()},
-            **{key.replace('baseline', 'target'): rounded(
-                target_ms(value, named, options, pool.id in watch.disk_pools))
-               for key, value in usual.items()},
-            'slow': sorted(kind for pool_id, kind in slow if pool_id == pool.id),
-            'pgs': trouble(context.signals.pool_counts.get(pool.id, PgCounts()))})
-    return rows
+    return tuple(_pool(watch, context, options, pool, tuple(sorted(
+        kind for pool_id, kind in slow if pool_id == pool.id)))
+        for pool in sorted(context.osdmap.pools.values(), key=lambda pool: pool.id))
 
 
-def osds(watch: WatchState, context: WatchContext) -> List[Json]:
-    rows = []
-    verdicts, shares = watch.slow.verdicts, watch.slow.chronic.shares()
-    for osd, place in sorted(watch.places.items()):
-        flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
-        verdict = verdicts.get(osd, OsdVerdict(osd))
-        tail = watch.percentiles.of_osd(osd)
-        rows.append({
-            'osd': osd, 'host': place.host, 'device_class': place.device_class,
-            'model': place.model,
-            'read_ms': ms(flows.read), 'write_ms': ms(flows.write), 'store_ms': ms(flows.commit),
-            'score': rounded(verdict.score, 2), 'slow': verdict.slow, 'why': verdict.why,
+def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool,
+          slow: Tuple[str, ...]) -> PoolRow:
+    seen = watch.pools.latency(pool.id)
+    named = named_target(options, pool.name)
+
+    def limit(usual: Optional[float]) -> Optional[float]:
+        return rounded(target_ms(usual, named, options, pool.id in watch.disk_pools))
+
+    return PoolRow(
+        pool=pool.name, id=pool.id, read_ms=ms(seen.read), write_ms=ms(seen.write),
+        read_rate=round(seen.read.rate, 1), write_rate=round(seen.write.rate, 1),
+        baseline_ms=rounded(seen.baseline_ms), read_baseline_ms=rounded(seen.read_baseline_ms),
+        write_baseline_ms=rounded(seen.write_baseline_ms), target_ms=limit(seen.baseline_ms),
+        read_target_ms=limit(seen.read_baseline_ms),
+        write_target_ms=limit(seen.write_baseline_ms), slow=slow,
+        pgs=trouble(context.signals.pool_counts.get(pool.id, PgCounts())))
+
+
+def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:
+    shares = watch.slow.chronic.shares()
+    return tuple(_osd(watch, context, place, shares.get(osd))
+                 for osd, place in sorted(watch.places.items()))
+
+
+def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
+         slow_share: Optional[float]) -> OsdRow:
+    osd = place.osd
+    flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
+    verdict = watch.slow.verdicts.get(osd, OsdVerdict(osd))
+    tail = watch.percentiles.of_osd(osd)
+    return OsdRow(
+        osd=osd, host=place.host, device_class=place.device_class, model=place.model,
+        read_ms=ms(flows.read), write_ms=ms(flows.write), store_ms=ms(flows.commit),
+        score=rounded(verdict.score, 2), slow=verdict.slow, why=verdict.why,
+        causes=tuple(watch.causes_of(osd, context)) if verdict.slow else (),
+        chronic=watch.slow.chronic.standing.get(osd), slow_time_ratio=rounded(slow_share, 4),
+        since=verdict.since or None, read_rate=round(flows.read.rate, 1),
+        write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_ms),
+        write_p99_ms=rounded(tail.write_ms), ping_ms=rounded(watch.ping_ms.get(osd)),
+        silent_seconds=rounded(watch.silent.get(osd), 1),
+        pgs=trouble(watch.osd_counts.get(osd, PgCounts())))
+
+
+def laggy(watch: WatchState, context: WatchContext) -> LaggyStatus:
+    counts = context.signals.counts
+    return LaggyStatus(counts.laggy, counts.wait, watch.laggy.since or None, watch.laggy.pgs.all(),
+                       tuple(watch.laggy.suspects))
+
+
+# ---- JSON
+
+def signals_json(row: Optional[ClusterRow]) -> Json:
+    return {} if row is None else dict(vars(row))
+
+
+def pool_json(row: PoolRow) -> Json:
+    """A row of `pools`."""
+    return {**vars(row), 'slow': list(row.slow), 'pgs': dict(row.pgs)}
+
+
+def osd_json(row: OsdRow) -> Json:
+    """A row of `osds`."""
+    return {**vars(row), 'pgs': dict(row.pgs), 'chronic': row.chronic and chronic(row.chronic),
             'causes': [{'code': cause.code, 'text': cause.text, 'evidence': dict(cause.evidence)}
-                       for cause in watch.causes_of(osd, context)] if verdict.slow else [],
-            'chronic': chronic(watch, osd), 'slow_time_ratio': rounded(shares.get(osd), 4),
-            'since': verdict.since or None, 'read_rate': round(flows.read.rate, 1),
-            'write_rate': round(flows.write.rate, 1), 'read_p99_ms': rounded(tail.read_ms),
-            'write_p99_ms': rounded(tail.write_ms), 'ping_ms': rounded(watch.ping_ms.get(osd)),
-            'silent_seconds': rounded(watch.silent.get(osd), 1),
-            'pgs': trouble(watch.osd_counts.get(osd, PgCounts()))})
-    return rows
+                       for cause in row.causes]}
 
 
-def chronic(watch: WatchState, osd: int) -> Optional[Json]:
-    """The raised verdict on a chronically slow OSD."""
-    found = watch.slow.chronic.standing.get(osd)
-    if found is None:
-        return None
+def chronic(found: Chronic) -> Json:
     return {'since': round(found.since, 1), 'raised': round(found.raised, 1),
             'last': round(found.last, 1), 'slow_time_ratio': round(found.share, 4),
             'episodes': found.episodes, 'slowdown': round(found.slowdown, 2), 'why': found.why}
 
 
-def laggy(watch: WatchState, context: WatchContext) -> Json:
-    counts = context.signals.counts
+def laggy_json(state: LaggyStatus) -> Json:
+    """`laggy`."""
     return {
-        'laggy_pgs': counts.laggy, 'wait_pgs': counts.wait,
-        'since': watch.laggy.since or None,
+        'laggy_pgs': state.laggy_pgs, 'wait_pgs': state.wait_pgs, 'since': state.since,
         'pgs': [{'pgid': pg.pgid, 'acting': list(pg.acting), 'since': round(pg.since, 3),
-                 'primary': pg.primary} for pg in watch.laggy.pgs.all()],
-        'suspects': [{'osd': suspect.osd, 'score': suspect.score, 'why': suspect.why,
-                      'advice': suspect.advice} for suspect in watch.laggy.suspects]}
+                 'primary': pg.primary} for pg in state.pgs],
+        'suspects': [suspect._asdict() for suspect in state.suspects]}
 
 
 def history_json(what: str, points: Sequence[HistoryPoint]) -> Json:
@@ -125,11 +224,11 @@ _EXPORTED_KINDS = (('reads', READS, READ_NS), ('writes', WRITES, WRITE_NS),
                    ('commits', COMMITS, COMMIT_NS))
 
 
-def exported_json(what: str, histories: Sequence[Tuple[Json, Sequence[HistoryPoint]]]) -> Json:
-    """`histories`: rows of osds() with their points. Points without operations have no row."""
+def exported_json(what: str, histories: Sequence[Tuple[OsdRow, Sequence[HistoryPoint]]]) -> Json:
+    """`histories`: OSDs with their points. Points without operations have no row."""
     rows: List[List[Any]] = []
     for osd, points in histories:
-        who = ['osd.%d' % osd['osd'], osd['host'], osd['device_class'], osd['model']]
+        who = ['osd.%d' % osd.osd, osd.host, osd.device_class, osd.model]
         for point in points:
             for kind, number, total in _EXPORTED_KINDS:
                 flow = mean_flow([point], number, total)

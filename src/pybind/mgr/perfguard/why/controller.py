@@ -154,10 +154,9 @@ def _osd_case(osd_id: int, state: LoopState) -> osds.OsdCase:
     osd = state.seen.osdmap.osds.get(osd_id)
     if osd is None:
         raise Refused(errno.ENOENT, 'osd.%d does not exist' % osd_id)
-    suspects = state.watched.laggy.get('suspects', ())
     return osds.OsdCase(
-        osd, next((row for row in state.watched.osds if row['osd'] == osd_id), None),
-        next((row for row in suspects if row['osd'] == osd_id), None),
+        osd, next((row for row in state.watched.osds if row.osd == osd_id), None),
+        next((each for each in state.watched.laggy.suspects if each.osd == osd_id), None),
         state.seen.osd_counts.get(osd_id, PgCounts()), state.seen.signals, state.campaign)
 
 

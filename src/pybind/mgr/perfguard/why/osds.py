@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Why an OSD is slow. Pure: from what the watch has found and what the campaign moves."""
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Optional
 
 from ..cluster.types import Osd, PgCounts, Signals
 from ..errors import Code
 from ..rebalance.types import Campaign, Flight
 from ..tables import pgs, plural
+from ..watch.laggy import Suspect
+from ..watch.report import OsdRow, chronic
 from .answer import Cause
-
-Json = Mapping[str, Any]
 
 #: Time to answer a heartbeat from which on the network is named, in ms; what Ceph itself warns of
 #: is 1,000 (mon_warn_on_slow_ping_time).
@@ -22,9 +22,9 @@ NAMED = 10
 class OsdCase:
     osd: Osd
     #: Its row of `perfguard osds`; None: it has not reported yet.
-    row: Optional[Json] = None
+    row: Optional[OsdRow] = None
     #: Its suspicion as the cause of laggy PGs, as in `perfguard laggy`.
-    suspect: Optional[Json] = None
+    suspect: Optional[Suspect] = None
     counts: PgCounts = PgCounts()
     signals: Signals = Signals(PgCounts())
     campaign: Optional[Campaign] = None
@@ -34,7 +34,7 @@ def causes(case: OsdCase) -> List[Cause]:
     """The most decisive first; never empty."""
     found = [*_state(case), *_watched(case), *_busy(case)]
     return found or [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
-                           _figures(case))]
+                           _figures(case.row))]
 
 
 def _state(case: OsdCase) -> List[Cause]:
@@ -44,7 +44,7 @@ def _state(case: OsdCase) -> List[Cause]:
             osd.id, 'destroyed' if osd.destroyed else 'down'), {'in': osd.reweight > 0})]
     if case.row is None:
         return [Cause(Code.NO_READINGS, 'osd.%d has not reported yet' % osd.id)]
-    silent = case.row.get('silent_seconds')
+    silent = case.row.silent_seconds
     if silent:
         return [Cause(Code.NO_ANSWER, 'osd.%d has not reported for %d s' % (osd.id, silent),
                       {'silent_seconds': silent})]
@@ -52,19 +52,11 @@ def _state(case: OsdCase) -> List[Cause]:
 
 
 def _watched(case: OsdCase) -> List[Cause]:
-    row = case.row or {}
-    found = []
-    if row.get('slow'):
-        # The likely causes say why; that it is slow, and by how much, comes after them.
-        found += [Cause(cause['code'], cause['text'], cause['evidence'])
-                  for cause in row.get('causes', ())]
-        found.append(Cause('PERFGUARD_SLOW_OSD', row['why'], _figures(case)))
-    if row.get('chronic'):
-        found.append(Cause(Code.SLOW_AGAIN, row['chronic']['why'], dict(row['chronic'])))
+    found: List[Cause] = [] if case.row is None else _of_row(case.row)
     if case.suspect is not None:
-        found.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect['why'], {
-            'score': case.suspect['score'], 'advice': case.suspect['advice']}))
-    ping = row.get('ping_ms')
+        found.append(Cause('PERFGUARD_LAGGY_PGS', case.suspect.why, {
+            'score': case.suspect.score, 'advice': case.suspect.advice}))
+    ping = None if case.row is None else case.row.ping_ms
     if ping is not None and ping >= SLOW_PING_MS:
         found.append(Cause(Code.SLOW_PING, 'it answers heartbeats after %.0f ms' % ping,
                            {'ping_ms': ping}))
@@ -72,6 +64,17 @@ def _watched(case: OsdCase) -> List[Cause]:
     if slow_ops:
         found.append(Cause(Code.SLOW_OPS, 'it reports %s' % plural(slow_ops, 'slow operation'),
                            {'slow_ops': slow_ops}))
+    return found
+
+
+def _of_row(row: OsdRow) -> List[Cause]:
+    found = []
+    if row.slow:
+        # The likely causes say why; that it is slow, and by how much, comes after them.
+        found += [Cause(cause.code, cause.text, cause.evidence) for cause in row.causes]
+        found.append(Cause('PERFGUARD_SLOW_OSD', row.why, _figures(row)))
+    if row.chronic is not None:
+        found.append(Cause(Code.SLOW_AGAIN, row.chronic.why, chronic(row.chronic)))
     return found
 
 
@@ -113,6 +116,6 @@ def _roles(osd: int, flight: Flight) -> List[str]:
     return [role for role, osds in roles if osd in osds]
 
 
-def _figures(case: OsdCase) -> Dict[str, Any]:
-    return {key: (case.row or {}).get(key) for key in (
+def _figures(row: Optional[OsdRow]) -> Dict[str, Any]:
+    return {key: getattr(row, key, None) for key in (
         'score', 'read_ms', 'write_ms', 'store_ms', 'ping_ms', 'since')}

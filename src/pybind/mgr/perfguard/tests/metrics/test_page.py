@@ -19,6 +19,9 @@ from perfguard.probe.types import Target
 from perfguard.rebalance.progress import Eta
 from perfguard.rebalance.types import Phase
 from perfguard.status import Published
+from perfguard.watch.laggy import Suspect
+from perfguard.watch.report import ClusterRow, LaggyStatus, OsdRow, PoolRow
+from perfguard.watch.types import Chronic
 
 from ..fakes import probe_records
 from ..fakes.driver import OPTIONS, Driver
@@ -30,23 +33,20 @@ from ..watch.test_controller import LATENCY, Watched
 BUILD = Build('1.2.3', 'ceph version 99', 'mgr.x')
 HOSTILE = 'a"b\\c\n{d="e"} 1\n# TYPE x counter\r\x85\u2028\udcff'
 
-POOL: Dict[str, Any] = {
-    'pool': 'rbd', 'id': 3, 'read_ms': 1.5, 'write_ms': None, 'read_rate': 10.0,
-    'write_rate': 0.0, 'baseline_ms': 1.0, 'read_baseline_ms': 1.0, 'write_baseline_ms': None,
-    'target_ms': 1.5, 'read_target_ms': 1.5, 'write_target_ms': None, 'slow': ['reads'],
-    'pgs': {}}
-OSD: Dict[str, Any] = {
-    'osd': 7, 'host': 'h1', 'device_class': 'ssd', 'read_ms': 0.7, 'write_ms': 2.0,
-    'store_ms': 0.123, 'score': 2.5, 'slow': True, 'why': 'it is', 'since': 5.0,
-    'read_rate': 1.0, 'write_rate': 2.0, 'read_p99_ms': 9.0, 'write_p99_ms': None,
-    'ping_ms': 0.4, 'silent_seconds': 1.0, 'chronic': {'why': 'x'}, 'slow_time_ratio': 0.09,
-    'pgs': {'laggy': 4}}
-LAGGY: Dict[str, Any] = {
-    'laggy_pgs': 4, 'wait_pgs': 0, 'since': 1.0, 'pgs': [],
-    'suspects': [{'osd': 7, 'score': 0.9, 'why': '', 'advice': ''}]}
-SIGNALS: Dict[str, Any] = {
-    'read_ms': 1.0, 'write_ms': 2.0, 'read_p99_ms': 5.0, 'write_p99_ms': 7.0,
-    'untrimmed_osdmaps': 500}
+POOL = PoolRow(
+    pool='rbd', id=3, read_ms=1.5, write_ms=None, read_rate=10.0, write_rate=0.0, baseline_ms=1.0,
+    read_baseline_ms=1.0, write_baseline_ms=None, target_ms=1.5, read_target_ms=1.5,
+    write_target_ms=None, slow=('reads',), pgs={})
+OSD = OsdRow(
+    osd=7, host='h1', device_class='ssd', model='', read_ms=0.7, write_ms=2.0, store_ms=0.123,
+    score=2.5, slow=True, why='it is', causes=(),
+    chronic=Chronic(7, 1.0, 2.0, 3.0, 0.09, 2, 4.0, 'x'), slow_time_ratio=0.09, since=5.0,
+    read_rate=1.0, write_rate=2.0, read_p99_ms=9.0, write_p99_ms=None, ping_ms=0.4,
+    silent_seconds=1.0, pgs={'laggy': 4})
+LAGGY = LaggyStatus(4, 0, 1.0, (), (Suspect(7, 0.9, ''),))
+SIGNALS = ClusterRow(
+    read_ms=1.0, write_ms=2.0, read_rate=0.0, write_rate=0.0, read_p99_ms=5.0, write_p99_ms=7.0,
+    untrimmed_osdmaps=500)
 
 
 def measured() -> Probed:
@@ -65,8 +65,7 @@ def page(published: Published, probed: Probed = Probed()) -> Dict[Key, float]:
 
 
 def with_watch(published: Published, **changes: Any) -> Published:
-    watched = replace(published.watched, pools=(POOL,), osds=(OSD,), laggy=LAGGY,
-                      signals={**published.watched.signals, **SIGNALS})
+    watched = replace(published.watched, pools=(POOL,), osds=(OSD,), laggy=LAGGY, signals=SIGNALS)
     return replace(published, watched=replace(watched, **changes))
 
 
@@ -88,7 +87,7 @@ def names(found: Dict[Key, float]) -> List[str]:
 
 
 def test_everything_there_is_to_tell_in_the_order_of_the_catalogue(moving: Published) -> None:
-    published = with_watch(moving, osds=({**OSD, 'write_p99_ms': 3.0},))
+    published = with_watch(moving, osds=(replace(OSD, write_p99_ms=3.0),))
     published = with_status(published, eta=Eta(60.0, 50.0, 70.0), stall_seconds=0.4)
     found = page(published, measured())
     assert names(found) == [PREFIX + metric.name for metric in CATALOGUE]
@@ -214,14 +213,14 @@ def test_osds(moving: Published) -> None:
 
 
 def test_an_osd_without_class_has_no_such_label(moving: Published) -> None:
-    found = page(with_watch(moving, osds=({**OSD, 'device_class': ''},)))
+    found = page(with_watch(moving, osds=(replace(OSD, device_class=''),)))
     assert found[key('osd_slow', ceph_daemon='osd.7', hostname='h1')] == 1
 
 
 def test_hostile_names(moving: Published) -> None:
     found = page(with_watch(
-        moving, pools=({**POOL, 'pool': HOSTILE},),
-        osds=({**OSD, 'host': HOSTILE, 'device_class': HOSTILE},)))
+        moving, pools=(replace(POOL, pool=HOSTILE),),
+        osds=(replace(OSD, host=HOSTILE, device_class=HOSTILE),)))
     as_told = HOSTILE.replace('\udcff', '?')
     assert found[key('pool_slow', op='read', pool_id='3', name=as_told)] == 1
     assert found[key('osd_slow', ceph_daemon='osd.7', hostname=as_told,

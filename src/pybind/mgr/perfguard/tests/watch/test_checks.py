@@ -11,7 +11,7 @@ from perfguard.cluster.types import (ClientOps, LatencyCounts, Ops, Osd, OsdCoun
                                      OsdPlace, PgCounts, Placement, Pool, Readings, Signals,
                                      UnreadablePg)
 from perfguard.errors import DETAIL_LINES, warning
-from perfguard.options import DEFAULTS
+from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
 from perfguard.watch.checks import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
 from perfguard.watch.state import WatchContext, WatchState
@@ -23,6 +23,22 @@ OPTIONS = replace(DEFAULTS, baseline_seconds=60.0)
 RATE = 200
 NO_COUNTERS = OsdCounters(0.0, Ops(), Ops(), Ops(), Ops())
 PGS = PgCounts(total=64, active_clean=64)
+
+
+def shown_osds(watch: WatchState, context: WatchContext) -> List[Any]:
+    return [report.osd_json(row) for row in report.osds(watch, context)]
+
+
+def shown_pools(watch: WatchState, context: WatchContext, options: Options) -> List[Any]:
+    return [report.pool_json(row) for row in report.pools(watch, context, options)]
+
+
+def shown_signals(watch: WatchState, context: WatchContext) -> Any:
+    return report.signals_json(report.signals(watch, context))
+
+
+def shown_laggy(watch: WatchState, context: WatchContext) -> Any:
+    return report.laggy_json(report.laggy(watch, context))
 
 
 class Osds:
@@ -121,10 +137,10 @@ def test_an_empty_cluster() -> None:
     cluster.run(60)
     context = cluster.context()
     assert cluster.checks == {} and cluster.told == []
-    assert report.osds(cluster.watch, context) == []
-    assert report.pools(cluster.watch, context, OPTIONS) == []
-    assert report.signals(cluster.watch, context)['read_ms'] is None
-    laggy = report.laggy(cluster.watch, context)
+    assert shown_osds(cluster.watch, context) == []
+    assert shown_pools(cluster.watch, context, OPTIONS) == []
+    assert shown_signals(cluster.watch, context)['read_ms'] is None
+    laggy = shown_laggy(cluster.watch, context)
     assert (laggy['laggy_pgs'], laggy['pgs'], laggy['suspects']) == (0, [], [])
 
 
@@ -151,7 +167,7 @@ def test_laggy_pgs_are_told_at_once_and_forgiven_after_a_while() -> None:
     assert detail.startswith('osd.2: in the acting set of 4 of 4 laggy PGs')
     assert ('PG 1.a, acting [1, 2, 3]: clients '
             'have been waiting for 7 s') in detail and '2.0' not in detail
-    shown = report.laggy(cluster.watch, cluster.context())
+    shown = shown_laggy(cluster.watch, cluster.context())
     assert shown['laggy_pgs'] == 4 and shown['since'] == cluster.now - 5
     assert shown['pgs'][0] == {'pgid': '1.a', 'acting': [1, 2, 3], 'since': cluster.now - 7,
                                'primary': 1}
@@ -163,7 +179,7 @@ def test_laggy_pgs_are_told_at_once_and_forgiven_after_a_while() -> None:
     cluster.run(10)
     assert cluster.checks == {}
     assert cluster.told[1:] == [('laggy', 'no PG is laggy anymore')]
-    assert report.laggy(cluster.watch, cluster.context())['pgs'] == []
+    assert shown_laggy(cluster.watch, cluster.context())['pgs'] == []
 
 
 def test_pgs_that_wait_after_peering_are_no_trouble_unless_it_lasts() -> None:
@@ -193,7 +209,7 @@ def test_the_osd_that_hangs_is_told_from_its_silence() -> None:
     assert cluster.checks[LAGGY]['summary'].endswith('main suspect: osd.7')
     assert 'osd.7: ' in cluster.detail(LAGGY) and 'no report for 25 s' in \
         cluster.detail(LAGGY)
-    rows = {row['osd']: row for row in report.osds(cluster.watch, cluster.context())}
+    rows = {row['osd']: row for row in shown_osds(cluster.watch, cluster.context())}
     assert rows[7]['silent_seconds'] == 25.0 and rows[5]['silent_seconds'] is None
     assert rows[7]['pgs'] == {'laggy': 4}
 
@@ -238,7 +254,7 @@ def test_a_slow_osd_is_named_and_nobody_else() -> None:
     (line,) = cluster.checks[SLOW]['detail']
     assert line.startswith('osd.13 on h3: ') and ' take ' in line and ' peers, for ' in line
     assert cluster.told == [('slow-osd', 'osd.13 is slow')]
-    rows = {row['osd']: row for row in report.osds(cluster.watch, cluster.context())}
+    rows = {row['osd']: row for row in shown_osds(cluster.watch, cluster.context())}
     assert [osd for osd, row in rows.items() if row['slow']] == [13]
     assert rows[13]['score'] > 3.0 > 1.5 > rows[12]['score'] and rows[13]['why'] in line
     assert rows[13]['since'] > 0.0 and rows[12]['since'] is None
@@ -328,7 +344,7 @@ def test_reads_of_erasure_coded_pools_accuse_nobody() -> None:
 def test_a_pool_that_is_slower_than_usual() -> None:
     cluster = Osds()
     cluster.run(180)
-    (row,) = report.pools(cluster.watch, cluster.context(), OPTIONS)
+    (row,) = shown_pools(cluster.watch, cluster.context(), OPTIONS)
     assert row['read_baseline_ms'] == pytest.approx(0.5, rel=0.1)
     assert row['read_target_ms'] == pytest.approx(row['read_baseline_ms'] + 0.5, abs=0.002)
     assert row['baseline_ms'] == pytest.approx(0.75, rel=0.1)
@@ -347,7 +363,7 @@ def test_a_pool_that_is_slower_than_usual() -> None:
     assert sorted(cluster.told) == [('latency', 'reads of pool rbd are slower than their baseline'),
                                     ('latency', 'writes of pool rbd are '
                                      'slower than their baseline')]
-    (row,) = report.pools(cluster.watch, cluster.context(), OPTIONS)
+    (row,) = shown_pools(cluster.watch, cluster.context(), OPTIONS)
     assert row['slow'] == ['reads', 'writes'] and row['pgs'] == {'degraded': 3, 'backfilling': 2}
     assert begin < cluster.watch.pools.slow()[0][2] <= begin + 60
     cluster.slow = {}
@@ -380,15 +396,15 @@ def test_signals_of_the_whole_cluster() -> None:
     cluster.turn({'latencies': (LatencyCounts(1, 30.0, bounds, (0, 100, 0), (100, 0, 0)),),
                   'untrimmed_epochs': 512})
     cluster.run(55)
-    shown = report.signals(cluster.watch, cluster.context())
+    shown = shown_signals(cluster.watch, cluster.context())
     assert shown['read_ms'] == pytest.approx(0.5, rel=0.1)
     assert shown['write_rate'] == pytest.approx(4 * RATE / 5, rel=0.1)
     assert (shown['read_p99_ms'], shown['write_p99_ms']) == (1.99, 0.99)
     assert shown['untrimmed_osdmaps'] == 512
-    rows = report.osds(cluster.watch, cluster.context())
+    rows = shown_osds(cluster.watch, cluster.context())
     assert rows[1]['read_p99_ms'] == 1.99 and rows[2]['read_p99_ms'] is None
     cluster.run(120)
-    assert report.signals(cluster.watch, cluster.context())['read_p99_ms'] is None
+    assert shown_signals(cluster.watch, cluster.context())['read_p99_ms'] is None
 
 
 def test_a_reading_that_was_not_taken_leaves_the_last_one() -> None:
@@ -396,7 +412,7 @@ def test_a_reading_that_was_not_taken_leaves_the_last_one() -> None:
     cluster.turn({'ping_ms': {1: 2.5}, 'osd_counts': {1: PgCounts(total=3, degraded=1)},
                   'untrimmed_epochs': 7})
     cluster.run(30)
-    row = report.osds(cluster.watch, cluster.context())[1]
+    row = shown_osds(cluster.watch, cluster.context())[1]
     assert row['ping_ms'] == 2.5 and row['pgs'] == {'degraded': 1}
     assert cluster.watch.untrimmed_epochs == 7
 
@@ -462,8 +478,8 @@ def test_nonsense_raises_nothing(seed: int) -> None:
             cluster.now += rnd.choice((1e6, -1e6))
         context = cluster.context()
         assert cluster.checks == {} and cluster.told == []
-        report.osds(cluster.watch, context), report.pools(cluster.watch, context, OPTIONS)
-        report.laggy(cluster.watch, context), report.signals(cluster.watch, context)
+        shown_osds(cluster.watch, context), shown_pools(cluster.watch, context, OPTIONS)
+        shown_laggy(cluster.watch, context), shown_signals(cluster.watch, context)
 
 
 def test_osds_that_vanish_and_counters_that_are_missing() -> None:
@@ -475,7 +491,7 @@ def test_osds_that_vanish_and_counters_that_are_missing() -> None:
         del cluster.counters[osd], cluster.places[osd]
     cluster.run(300)
     assert cluster.checks == {} and cluster.told == []
-    rows = report.osds(cluster.watch, cluster.context())
+    rows = shown_osds(cluster.watch, cluster.context())
     assert [row['osd'] for row in rows] == list(range(6, 12))
     assert cluster.watch.history_of('osd.3', {}, False, 0) is None
     assert cluster.watch.percentiles.of_osd(3).read_ms is None
@@ -488,7 +504,7 @@ def test_clocks_that_jump_raise_nothing(jump: float) -> None:
     cluster.now += jump
     cluster.run(600)
     assert cluster.checks == {} and cluster.told == []
-    row = report.osds(cluster.watch, cluster.context())[0]
+    row = shown_osds(cluster.watch, cluster.context())[0]
     assert row['read_rate'] == pytest.approx(RATE / 5, rel=0.2)
 
 

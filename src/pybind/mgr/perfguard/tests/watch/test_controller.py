@@ -10,7 +10,10 @@ from perfguard import tables
 from perfguard.cluster.types import (ClientOps, OsdCounters, OsdMap, OsdPlace, Ops, PgCounts,
                                      Readings, Signals, UnreadablePg)
 from perfguard.probe.controller import Probing
+from perfguard.rebalance.report import ReleasePlan
+from perfguard.status import osds_json
 from perfguard.store import Store
+from perfguard.watch.report import laggy_json, pool_json
 from perfguard.watch.slow_osds import SlowOsds
 
 from ..fakes.cluster import FakeCluster
@@ -74,7 +77,16 @@ class Watched(Driver):
 
     @property
     def pool(self) -> Any:
-        return self.loop.published.watched.pools[0]
+        return self.loop.status()['pools'][0]
+
+    @property
+    def rows(self) -> List[Any]:
+        """Of `osds`."""
+        return osds_json(self.loop.published.watched.osds, ReleasePlan())
+
+    @property
+    def laggy(self) -> Any:
+        return laggy_json(self.loop.published.watched.laggy)
 
 
 def test_a_quiet_cluster() -> None:
@@ -83,7 +95,7 @@ def test_a_quiet_cluster() -> None:
     assert driver.checks == [] and driver.osds.logged == [] and published.events == ()
     assert driver.pool['pool'] == 'rep' and driver.pool['read_baseline_ms'] == 1.0
     status = driver.loop.status()
-    assert status['pools'] == list(published.watched.pools)
+    assert status['pools'] == [pool_json(row) for row in published.watched.pools]
     assert status['signals']['read_ms'] == 1.0
     assert len(published.watched.osds) == 12
 
@@ -106,7 +118,7 @@ def test_laggy_pgs_begin_and_end() -> None:
     status = driver.loop.status()
     assert status['health'] == [LAGGY] and status['signals']['laggy_pgs'] == 3
     assert any(LAGGY in reason for reason in status['reasons'])
-    laggy = driver.loop.published.watched.laggy
+    laggy = driver.laggy
     assert laggy['pgs'][0]['pgid'] == '1.3' and laggy['suspects'][0]['osd'] == 2
     driver.osds.trouble, driver.osds.change = {}, {}
     driver.minutes(1)
@@ -139,7 +151,7 @@ def test_a_slow_osd_begins_and_ends() -> None:
     driver.osds.slow = {7: 6.0}
     driver.minutes(6)
     assert SLOW in driver.checks and driver.events('slow-osd') == ['osd.7 is slow']
-    assert [row['osd'] for row in driver.loop.published.watched.osds if row['slow']] == [7]
+    assert [row['osd'] for row in driver.rows if row['slow']] == [7]
     driver.osds.slow = {}
     driver.minutes(10)
     assert driver.checks == []
@@ -170,13 +182,13 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     assert check['summary'] == 'osd.7 is slow again and again'
     assert check['detail'][0].startswith('osd.7 on h7: slow 10% of the time since ')
     assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
-    row = driver.loop.published.watched.osds[7]
+    row = driver.rows[7]
     assert row['chronic']['why'] in check['detail'][0] and not row['slow']
     assert row['chronic']['slow_time_ratio'] == pytest.approx(0.1, abs=0.01)
     assert row['slow_time_ratio'] == pytest.approx(0.1, abs=0.01)
     assert row['chronic']['episodes'] == 22
     assert row['chronic']['slowdown'] == pytest.approx(8.0, 0.1)
-    assert driver.loop.published.watched.osds[6]['chronic'] is None
+    assert driver.rows[6]['chronic'] is None
     assert driver.loop.status()['health'] == [CHRONIC]
     intermittent(100, driver)
     driver.restart()
@@ -184,7 +196,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     intermittent(100, driver)
     assert driver.checks == [CHRONIC]
     assert driver.events('chronic-osd') == ['osd.7 is slow again and again']
-    assert driver.loop.published.watched.osds[7]['chronic']['since'] == row['chronic']['since']
+    assert driver.rows[7]['chronic']['since'] == row['chronic']['since']
     driver.osds.now += 20 * 3600.0
     driver.osds.period = 120.0
     for _ in range(4 * 30):
@@ -200,7 +212,7 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
 def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
     driver = chronic()
     driver.osds.slow = {7: 8.0}
-    while not driver.loop.published.watched.osds[7]['slow']:
+    while not driver.rows[7]['slow']:
         driver.turn(60.0)
     assert driver.checks == [CHRONIC] and not driver.events('slow-osd')
     assert '; slow now: ' in driver.osds.checks[CHRONIC]['detail'][0]
@@ -244,7 +256,7 @@ def test_flags_and_baselines_survive() -> None:
     driver.minutes(3)
     before, logged = driver.checks, list(driver.osds.logged)
     assert before == [LAGGY, LATENCY, SLOW]
-    since = {row['osd']: row['since'] for row in driver.loop.published.watched.osds}
+    since = {row['osd']: row['since'] for row in driver.rows}
     driver.restart()
     driver.osds.counters.clear()
     for _ in range(12):
@@ -252,7 +264,7 @@ def test_flags_and_baselines_survive() -> None:
         assert driver.checks == before
     assert driver.osds.logged == logged
     assert driver.pool['read_baseline_ms'] == pytest.approx(1.0, abs=0.5)
-    assert {row['osd']: row['since'] for row in driver.loop.published.watched.osds} == since
+    assert {row['osd']: row['since'] for row in driver.rows} == since
     driver.osds.slow, driver.osds.factor, driver.osds.trouble = {}, 1.0, {}
     driver.minutes(12)
     assert driver.checks == [] and len(driver.osds.logged) == len(logged) + 3
@@ -347,10 +359,9 @@ def test_nonsense_raises_nothing(change: Mapping[str, Any]) -> None:
     driver.osds.change = change
     driver.minutes(5)
     assert driver.checks == [] and driver.osds.logged == []
-    watched = driver.loop.published.watched
-    assert watched.failure == ''
-    for data, plain in (({'osds': watched.osds}, tables.osds), (watched.laggy, tables.laggy),
-                        ({'pools': watched.pools}, tables.pools)):
+    assert driver.loop.published.watched.failure == ''
+    for data, plain in (({'osds': driver.rows}, tables.osds), (driver.laggy, tables.laggy),
+                        ({'pools': driver.loop.status()['pools']}, tables.pools)):
         assert plain(data)
 
 
@@ -397,7 +408,7 @@ def test_a_watch_that_fails_stops_no_campaign(caplog: pytest.LogCaptureFixture) 
     assert driver.checks == []
     status = driver.loop.status()
     assert any("KeyError('numpg')" in reason for reason in status['reasons'])
-    assert driver.loop.published.watched.laggy['pgs'] == []
+    assert driver.laggy['pgs'] == []
     driver.osds.fail = ()
     driver.minutes(2)
     assert driver.pool['read_ms'] == 1.0

@@ -8,16 +8,20 @@ import pytest
 from perfguard.cluster.types import Osd, PgCounts, Signals, UpmapEntry
 from perfguard.errors import Code
 from perfguard.rebalance.types import Campaign, Flight, Phase
+from perfguard.watch.causes import LikelyCause
+from perfguard.watch.laggy import Suspect
+from perfguard.watch.report import OsdRow
+from perfguard.watch.types import Chronic
 from perfguard.why.osds import OsdCase, causes
 
-CALM = OsdCase(Osd(3, True, 1.0), {'osd': 3, 'slow': False, 'why': '', 'chronic': None,
-                                   'ping_ms': 1.0, 'silent_seconds': None, 'causes': []})
-NETWORK = {'code': 'network', 'text': 'heartbeats are slow', 'evidence': {'ping_ms': 300.0}}
+ROW = OsdRow(3, 'h0', 'ssd', '', read_ms=1.0, write_ms=1.0, score=1.0, ping_ms=1.0)
+CALM = OsdCase(Osd(3, True, 1.0), ROW)
+NETWORK = LikelyCause('network', 'heartbeats are slow', {'ping_ms': 300.0})
 FLIGHT = Flight(1.0, UpmapEntry(), sources=(1,), targets=(3,), primary=1)
 
 
 def row(**more: Any) -> OsdCase:
-    return replace(CALM, row={**(CALM.row or {}), **more})
+    return replace(CALM, row=replace(ROW, **more))
 
 
 def counts(**more: Any) -> OsdCase:
@@ -30,9 +34,10 @@ def counts(**more: Any) -> OsdCase:
     (replace(CALM, row=None), Code.NO_READINGS),
     (row(silent_seconds=40.0), Code.NO_ANSWER),
     (row(slow=True, why='commits take 9 ms'), 'PERFGUARD_SLOW_OSD'),
-    (row(slow=True, why='commits take 9 ms', causes=[NETWORK]), 'network'),
-    (row(chronic={'why': 'slow for 4 % of the time'}), Code.SLOW_AGAIN),
-    (replace(CALM, suspect={'score': 1.0, 'why': 'in all', 'advice': ''}), 'PERFGUARD_LAGGY_PGS'),
+    (row(slow=True, why='commits take 9 ms', causes=(NETWORK,)), 'network'),
+    (row(chronic=Chronic(3, 1.0, 2.0, 3.0, 0.04, 2, 5.0, 'slow for 4 % of the time')),
+     Code.SLOW_AGAIN),
+    (replace(CALM, suspect=Suspect(3, 1.0, 'in all')), 'PERFGUARD_LAGGY_PGS'),
     (row(ping_ms=300.0), Code.SLOW_PING),
     (replace(CALM, signals=Signals(PgCounts(), slow_daemons={'osd.3': 2})), Code.SLOW_OPS),
     (replace(CALM, campaign=Campaign(1, Phase.RELEASING, 0.0, in_flight={'1.a': FLIGHT})),
@@ -47,6 +52,6 @@ def test_the_first_cause(case: OsdCase, code: str) -> None:
 
 
 def test_that_it_is_slow_comes_after_why() -> None:
-    found = causes(row(slow=True, why='commits take 9 ms', causes=[NETWORK]))
+    found = causes(row(slow=True, why='commits take 9 ms', causes=(NETWORK,)))
     assert [cause.code for cause in found] == ['network', 'PERFGUARD_SLOW_OSD']
     assert found[0].evidence == {'ping_ms': 300.0}
