@@ -157,3 +157,13 @@ def test_rules_read_no_clock() -> None:
 def test_rules_at_the_root_read_no_clock_and_do_no_io() -> None:
     pure = SHARED - {'store', 'compat'}
     assert not [name for name in pure & set(MODULES) if foreign_imports(name) & IO]
+
+
+def test_no_class_name_occurs_twice() -> None:
+    found: Dict[str, List[str]] = {}
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(name)
+    assert len(found) > 200
+    assert not {name: modules for name, modules in found.items() if len(modules) > 1}
