@@ -13,6 +13,7 @@ from .compat import read_command, write_command
 from .errors import PerfguardError, Refused
 from .holds import to_json as held_to_json
 from .loop import Loop
+from .mitigation.report import listing_json
 from .mitigation.types import Revert
 from .probe import tables as probe_tables
 from .probe.plan import Named, NewSchedule, RunId, RunOrder
@@ -364,7 +365,7 @@ class Commands(ProbeCommands):
     @command
     def mitigation_ls(self, format: Optional[str] = None) -> CommandResult:
         """Show the mitigations in force, or that mode "act" would take, and why"""
-        return show(self._ready().mitigated.listing, format, tables.mitigation)
+        return show(listing_json(self._ready().mitigated.listing), format, tables.mitigation)
 
     @write_command('perfguard mitigation revert')
     @command

@@ -7,6 +7,7 @@ from .cluster.types import Signals
 from .errors import Code, Reason, Refused, as_json, texts, warning
 from .holds import Row
 from .mitigation.controller import Mitigated
+from .mitigation.report import listing_json
 from .observation import Observation
 from .options import Options
 from .probe.report import ActiveProbe, Probed
@@ -209,7 +210,7 @@ def status_json(published: Published, now: float) -> Json:
                     'then' % seconds_text(age))] if age and age > published.stale_after else []
     reasons = (*stale, *shown.reasons)
     return {
-        'phase': shown.phase.value, 'mode': published.mitigated.listing['mode'],
+        'phase': shown.phase.value, 'mode': published.mitigated.listing.mode,
         'health': list(shown.health), 'signals': _signals_json(shown, watched),
         'pools': [pool_json(row) for row in watched.pools],
         'probe': shown.probe and shown.probe._asdict(),
@@ -272,7 +273,7 @@ def overview(published: Published, probed: Probed, drawn: Json, since: float, no
         'now': round(now, 3), 'turned': round(published.turned, 3),
         'stale_after': round(published.stale_after, 3), 'status': status_json(published, now),
         'rebalance': _bounded(rebalance_json(published), 'unpinnable'),
-        'mitigation': published.mitigated.listing,
+        'mitigation': listing_json(published.mitigated.listing),
         'laggy': _bounded(laggy_json(published.watched.laggy), 'pgs'),
         'events': _newer(published.events, since),
         'probe': probed.listing(MOST_PROBES),

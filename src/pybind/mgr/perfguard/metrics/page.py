@@ -7,6 +7,7 @@ from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Op
 
 from ..cluster.types import Signals
 from ..health import CODES
+from ..mitigation.report import MitigationListing
 from ..mitigation.types import Rung, StepStage
 from ..probe.records import CANCELLED, RunRecord
 from ..probe.report import Probed
@@ -53,13 +54,12 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
     return found
 
 
-def mitigation_samples(listing: Json) -> Found:
-    """`listing`: as `mitigation ls` prints it."""
-    counts = Counter((row['rung'], row['state']) for row in listing['rungs'])
+def mitigation_samples(listing: MitigationListing) -> Found:
+    counts = Counter((row.rung, row.state) for row in listing.rungs)
     return {
-        'mitigation_mode': state_set('mode', MODES, listing['mode']),
+        'mitigation_mode': state_set('mode', MODES, listing.mode),
         'mitigation_rungs': [
-            (labels(rung=rung.value.replace(' ', '_'), state=state), counts[rung.value, state])
+            (labels(rung=rung.value.replace(' ', '_'), state=state), counts[rung, state])
             for rung in Rung for state in STATES]}
 
 

@@ -55,7 +55,7 @@ class Mitigated:
     reasons: Tuple[Reason, ...] = ()
     #: Stages of the rungs that are listed, by id.
     stages: Mapping[int, StepStage] = field(default_factory=dict)
-    listing: Json = field(default_factory=lambda: report.listing(MitigationState(), 'off', (), 0.0))
+    listing: report.MitigationListing = report.MitigationListing()
 
 
 def with_mitigation(seen: Observation, mitigated: Mitigated) -> Observation:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The mitigation in words, and as the data that commands print."""
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..errors import Code, Reason, texts
@@ -10,30 +11,53 @@ from .types import LadderStep, MitigationState, Put, Rung, Setting, SettingKind,
 Json = Dict[str, Any]
 
 
-def listing(state: MitigationState, mode: str, hold: Sequence[Reason], hold_since: float) -> Json:
-    """`mitigation ls`. `hold`: why releases are held; empty if they are not."""
-    rungs: List[Json] = []
+@dataclass(frozen=True)
+class RungRow:
+    """One step of a rung, or a rung without any."""
+    rung: Rung
+    #: Of a StepStage, 'held' or 'idle'.
+    state: str = 'idle'
+    id: Optional[int] = None
+    #: As in "osd.3"; '' for the whole cluster.
+    subject: str = ''
+    since: Optional[float] = None
+    why: str = ''
+    settings: Tuple[Setting, ...] = ()
+    note: str = ''
+
+
+@dataclass(frozen=True)
+class MitigationListing:
+    """The mode of the mitigation, and its rungs from the mildest on."""
+    mode: str = 'off'
+    rungs: Tuple[RungRow, ...] = tuple(map(RungRow, Rung))
+
+
+def listing(state: MitigationState, mode: str, hold: Sequence[Reason],
+            hold_since: float) -> MitigationListing:
+    """`hold`: why releases are held, empty where they are not."""
+    rungs: List[RungRow] = []
     for rung in Rung:
-        if rung is Rung.HOLD:
-            rungs.append(_row(None, rung, 'held' if hold else 'idle',
-                              hold_since if hold else None, '; '.join(texts(hold))))
-            continue
-        steps = [step for step in state.steps if step.rung is rung]
-        rungs += [_step(step) for step in steps] or [_row(None, rung, 'idle', None, '')]
-    return {'mode': mode, 'rungs': rungs}
+        if rung is Rung.HOLD and hold:
+            rungs.append(RungRow(rung, 'held', since=hold_since, why='; '.join(texts(hold))))
+        else:
+            rungs += [_row(step) for step in state.steps
+                      if step.rung is rung is not Rung.HOLD] or [RungRow(rung)]
+    return MitigationListing(mode, tuple(rungs))
 
 
-def _step(step: LadderStep) -> Json:
-    row = _row(step.id, step.rung, step.stage.value, step.since, step.why)
-    row.update(note=step.note, subject='osd.' + step.subject if step.subject else '',
-               settings=[_setting(setting) for setting in step.settings])
-    return row
+def _row(step: LadderStep) -> RungRow:
+    return RungRow(step.rung, step.stage.value, step.id,
+                   'osd.' + step.subject if step.subject else '', step.since, step.why,
+                   step.settings, step.note)
 
 
-def _row(number: Optional[int], rung: Rung, state: str, since: Optional[float],
-         why: str) -> Json:
-    return {'id': number, 'rung': rung.value, 'subject': '', 'state': state, 'since': since,
-            'why': why, 'settings': [], 'note': ''}
+def listing_json(shown: MitigationListing) -> Json:
+    """`mitigation ls`."""
+    return {'mode': shown.mode, 'rungs': [
+        {'id': row.id, 'rung': row.rung.value, 'subject': row.subject, 'state': row.state,
+         'since': row.since, 'why': row.why, 'settings': [_setting(each) for each in row.settings],
+         'note': row.note} for row in shown.rungs]}
 
 
 def _setting(setting: Setting) -> Json:

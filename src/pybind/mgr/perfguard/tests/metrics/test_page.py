@@ -11,6 +11,8 @@ from perfguard.health import CODES
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
 from perfguard.metrics.page import Build, MAX_SUBJECTS, MetricsPage, target_text
 from perfguard.metrics.text import labels, render
+from perfguard.mitigation.report import MitigationListing, RungRow
+from perfguard.mitigation.types import Rung
 from perfguard.probe.baseline import Baselines, Regression
 from perfguard.probe.records import CANCELLED, FAILED
 from perfguard.probe.report import Probed
@@ -236,9 +238,9 @@ def test_health_checks_that_are_raised(moving: Published) -> None:
 
 
 def test_rungs_are_counted(moving: Published) -> None:
-    rows = [{'rung': 'primary affinity', 'state': 'held'}] * 2 + [
-        {'rung': 'hold releases', 'state': 'idle'}, {'rung': 'pin back', 'state': 'would'}]
-    listing = {'mode': 'act', 'rungs': rows}
+    rows = (RungRow(Rung.AFFINITY, 'held'), RungRow(Rung.AFFINITY, 'held'), RungRow(Rung.HOLD),
+            RungRow(Rung.PIN_BACK, 'would'))
+    listing = MitigationListing('act', rows)
     found = page(replace(moving, mitigated=replace(moving.mitigated, listing=listing)))
     assert found[key('mitigation_mode', mode='act')] == 1
     assert found[key('mitigation_mode', mode='observe')] == 0

@@ -10,6 +10,7 @@ from ...mitigation.types import Revert
 from perfguard import tables
 from perfguard.cluster.types import PgCounts, Readings
 from perfguard.errors import Refused
+from perfguard.mitigation.report import listing_json
 from perfguard.store import Store
 
 from ..fakes.cluster import Crash, FakeCluster
@@ -44,8 +45,12 @@ class Mitigated(Driver):
         self.cluster.trouble = {'laggy': 3} if on else {}
 
     @property
+    def listing(self) -> Any:
+        return listing_json(self.loop.published.mitigated.listing)
+
+    @property
     def rungs(self) -> Dict[str, Any]:
-        return {row['rung']: row for row in self.loop.published.mitigated.listing['rungs']}
+        return {row['rung']: row for row in self.listing['rungs']}
 
     def states(self) -> Dict[str, str]:
         return {rung: row['state'] for rung, row in self.rungs.items()}
@@ -333,7 +338,7 @@ def test_a_request_of_a_wrong_shape_is_dropped() -> None:
 
 def test_the_table() -> None:
     driver = climbed()
-    text = tables.mitigation(driver.loop.published.mitigated.listing)
+    text = tables.mitigation(driver.listing)
     assert text.startswith('mode: act') and 'osd_max_backfills of osd/class:hdd: 8 -> 1' in text
     assert 'osd_recovery_max_active of osd: not set -> 1' in text
 

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, UnreadablePg
-from perfguard.mitigation.report import listing
+from perfguard.mitigation.report import listing, listing_json
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
 from perfguard.rebalance.types import Phase
@@ -89,7 +89,7 @@ def answer(driver: Watched) -> Any:
                                            published.turned)))
     state = MitigationState((LadderStep(1, Rung.SLOW, StepStage.HELD, 1.0, 'why', settings=(
         Setting(SettingKind.CONFIG, 'osd_max_backfills', 'osd', '4', '1'),)),))
-    return {**found, **ADDED, 'mitigation': listing(state, 'act', (), 0.0)}
+    return {**found, **ADDED, 'mitigation': listing_json(listing(state, 'act', (), 0.0))}
 
 
 def test_the_overview_has_what_the_page_reads(answer: Any) -> None:
