@@ -63,6 +63,7 @@ class Code:
     UNPINNABLE = 'UNPINNABLE'
     # A phase that takes its time.
     SETTINGS = 'SETTINGS'
+    GIVES_WAY = 'GIVES_WAY'
     OUTLOOK = 'OUTLOOK'
     CRUSH_SENT = 'CRUSH_SENT'
     UNPINNED = 'UNPINNED'

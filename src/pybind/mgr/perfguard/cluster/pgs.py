@@ -104,7 +104,7 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
     transition. A new mgr lists PGs as "unknown" until their OSDs report, or does not list them.
     """
     sums: Dict[str, int] = {}
-    inactive = transition = clean = deep = total = 0
+    inactive = transition = clean = deep = total = empty = waiting = 0
     for state, count in rows:
         words = set(state.split('+'))
         total += count
@@ -116,12 +116,17 @@ def count_states(rows: Iterable[Tuple[str, int]], expected: int = 0) -> PgCounts
             clean += count
         if {'scrubbing', 'deep'} <= words:
             deep += count
+        if {'undersized', 'backfilling'} <= words and 'degraded' not in words:
+            empty += count
+        if {'degraded', 'backfill_wait'} <= words:
+            waiting += count
         for word in words:
             sums[word] = sums.get(word, 0) + count
     missing = max(0, expected - total)
     return PgCounts(total=total + missing, active_clean=clean, inactive=inactive + missing,
                     in_transition=transition + missing, deep_scrubbing=deep,
                     unreported=missing + sums.get('unknown', 0),
+                    undersized_empty=empty, degraded_waiting=waiting,
                     **{word: sums.get(word, 0) for word in (
                         'degraded', 'remapped', 'backfilling', 'backfill_wait',
                         'backfill_toofull', 'laggy', 'wait', 'recovering', 'snaptrim')})

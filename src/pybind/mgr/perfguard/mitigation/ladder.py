@@ -205,7 +205,8 @@ def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
 
 
 def _undo(draft: _Draft, step: LadderStep) -> None:
-    if step.rung is Rung.NOREBALANCE and draft.seen.campaign_still and step.then is None:
+    if (step.rung is Rung.NOREBALANCE and draft.seen.campaign_still and step.then is None
+            and not draft.evidence.blocked):
         # Data would move until the campaign has set the flag itself.
         draft.put(step, note='kept as long as the campaign also needs it')
         return
@@ -242,7 +243,8 @@ def _undo(draft: _Draft, step: LadderStep) -> None:
 def _unwanted(draft: _Draft, step: LadderStep) -> None:
     """Undo at once what the options exclude, and what would delay recovery."""
     mode = draft.policy.mode
-    urgent = step.rung is Rung.SLOW and draft.evidence.degraded > 0
+    urgent = (step.rung is Rung.SLOW and draft.evidence.degraded > 0
+              or step.rung is Rung.NOREBALANCE and draft.evidence.blocked)
     if step.stage is StepStage.WOULD and (mode != 'observe' or urgent):
         draft.drop(step)
     elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED) and mode != 'act':
@@ -306,7 +308,8 @@ def _up(draft: _Draft) -> None:
 
 def _take_norebalance(draft: _Draft, why: str) -> bool:
     seen = draft.seen
-    if not draft.evidence.rebalancing or NOREBALANCE in seen.flags or seen.campaign_flag:
+    if (not draft.evidence.rebalancing or draft.evidence.blocked or NOREBALANCE in seen.flags
+            or seen.campaign_flag):
         return False
     _taken(draft, draft.add(Rung.NOREBALANCE, why, settings=(
         Setting(SettingKind.FLAG, NOREBALANCE, '', None, 'set'),)))
@@ -435,5 +438,6 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapp
         trouble.append(Reason(Code.SLOW_OPS, plural(slow_ops, 'slow operation')))
     trouble += [Reason(Code.SLOW_POOL, '%s are slower than their baseline' % text) for text in late]
     rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
+    blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
     return Evidence(tuple(trouble), rebalancing or counts.recovering > 0, rebalancing,
-                    counts.degraded, dict(slow_osds), unknown)
+                    counts.degraded, blocked, dict(slow_osds), unknown)

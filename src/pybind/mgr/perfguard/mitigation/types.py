@@ -110,6 +110,8 @@ class Evidence:
     rebalancing: bool = False
     #: Number of degraded PGs, whose recovery must not wait.
     degraded: int = 0
+    #: Some of them wait for backfill, perhaps for PGs that norebalance defers.
+    blocked: bool = False
     #: Slow OSDs, with the reason.
     slow_osds: Mapping[int, str] = field(default_factory=dict)
     #: Not all PGs are reported to this mgr: the absence of evidence means nothing.

@@ -701,7 +701,7 @@ def _held(seen: Observation, why: str) -> Observation:
 def _lasting(campaign: Campaign) -> Campaign:
     """What has to be in the store: all but clocks, and what is a document of its own."""
     return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
-                   pace=Pace(), stalls=Stalls(), unpinnable={},
+                   pace=Pace(), stalls=Stalls(), unpinnable={}, blocked=0.0,
                    copying=replace(campaign.copying, degraded=0.0),
                    limits=in_minutes(campaign.limits), arrivals=Progress())
 

@@ -7,7 +7,7 @@ What others have set is never touched. The rest is the rule of perfguard/holds.p
 from dataclasses import dataclass, replace
 from typing import AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..cluster.types import OsdMap
+from ..cluster.types import OsdMap, PgCounts
 from ..holds import Held, give_back, hold, hold_other, same_value
 from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
@@ -20,6 +20,14 @@ NOREBALANCE = 'norebalance'
 #: Flags of others under which nothing that was released could move.
 MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
 NOTHING: Mapping[str, str] = {}
+#: A PG without objects is never degraded, so norebalance defers its backfill
+#: (PrimaryLogPG::start_recovery_ops). If it is undersized, its backfill has the priority of those
+#: of degraded PGs (PeeringState::get_backfill_priority), which wait until it gives its reservations
+#: back: as long as norebalance is set. After so many seconds norebalance gives way for some
+#: others: backfill without objects takes one. If that was not the cause, it is tried again later.
+BLOCKED_SECONDS = 15.0
+GIVE_WAY_SECONDS = 45.0
+GIVE_WAY_AGAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,23 @@ def reconcile(holds: Holds, settings: Settings, norebalance: bool, quiet: bool,
     return Reconciled(held,
                       flags.actions + options.actions + autoscale.actions + tuple(actions),
                       flags.notices + options.notices + autoscale.notices + tuple(notices))
+
+
+def blocked_since(before: float, counts: PgCounts, now: float) -> float:
+    """Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
+
+    Once norebalance gives way, it does until the former are done, and not only the first of them.
+    """
+    waiting = counts.degraded_waiting > 0 or gives_way(before, now)
+    if not counts.undersized_empty or not waiting:
+        return 0.0
+    return before if 0.0 < before <= now else now
+
+
+def gives_way(blocked: float, now: float) -> bool:
+    """Whether norebalance gives way to recovery now; `blocked`: as of blocked_since."""
+    passed = (now - blocked) % GIVE_WAY_AGAIN_SECONDS
+    return bool(blocked) and 0.0 <= passed - BLOCKED_SECONDS < GIVE_WAY_SECONDS
 
 
 def retaken(holds: Holds, name: str) -> Holds:

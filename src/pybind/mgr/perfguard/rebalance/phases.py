@@ -16,8 +16,8 @@ from ..tables import pgs, pgs_are, plural
 from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
 from . import osd_limits
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
-from .holds import (NOREBALANCE, foreign_movement_flags, reconcile, settled, waiting_text,
-                    wanted_mon_options)
+from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, foreign_movement_flags,
+                    gives_way, reconcile, settled, waiting_text, wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
@@ -44,6 +44,7 @@ def judge(campaign: Campaign, pins: Mapping[str, PinRecord], moves: Mapping[str,
     """One turn of a campaign that is active or held. `moves`: what the release of each pin would
     move."""
     turn = Turn(campaign, pins, moves, seen, options)
+    turn.set(blocked=blocked_since(campaign.blocked, seen.signals.counts, seen.now))
     audit(turn)
     follow_flights(turn)
     _STEPS[campaign.phase](turn)
@@ -81,6 +82,8 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
     """One step towards the wanted settings; True when they are in force. As reconcile."""
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
+    lifted = norebalance and _lifted(turn)
+    norebalance = norebalance and not lifted
     # Only while the campaign wants its settings at all; at its end all of them are given back.
     mon = wanted_mon_options(turn.campaign, turn.options, turn.seen.osdmap) \
         if quiet else {}
@@ -89,7 +92,22 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
     turn.actions.extend(done.actions)
     for notice in done.notices:
         turn.event('settings', notice)
-    return settled(done.holds, turn.seen.settings, norebalance, quiet, mon, pools)
+    return not lifted and settled(done.holds, turn.seen.settings, norebalance, quiet, mon, pools)
+
+
+def _lifted(turn: Turn) -> bool:
+    """Whether norebalance, if it is ours, is given back for a moment to let PGs recover."""
+    campaign = turn.campaign
+    if not gives_way(campaign.blocked, turn.now):
+        return False
+    waiting = pgs_are(turn.seen.signals.counts.degraded_waiting)
+    turn.because(Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects have the '
+                 'reservations, and norebalance defers these; it is cleared for at most %d s'
+                 % (waiting, GIVE_WAY_SECONDS))
+    if NOREBALANCE in campaign.holds.flags and NOREBALANCE not in campaign.holds.returning:
+        turn.event('settings', 'norebalance gives way to recovery', waiting + ' degraded and '
+                   'waiting behind PGs without objects')
+    return True
 
 
 def _crush_is_ours(turn: Turn) -> None:

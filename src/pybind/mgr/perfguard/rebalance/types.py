@@ -243,6 +243,8 @@ class Campaign:
     unpinnable: Mapping[str, str] = field(default_factory=dict)
     #: How many PGs "rebalance start" accepted that cannot be pinned, and move at once.
     accepted_unpinnable: int = 0
+    #: Since when PGs without objects may have kept degraded ones from backfill; 0: they do not.
+    blocked: float = 0.0
     #: The CRUSH version in which the mons have refused pins.
     refused_crush: int = -1
     #: Pins that were sent and not read back yet.

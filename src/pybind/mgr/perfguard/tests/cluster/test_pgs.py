@@ -4,7 +4,7 @@ from typing import Any, Dict, FrozenSet, Mapping
 
 import pytest
 
-from perfguard.cluster.pgs import PgSummary
+from perfguard.cluster.pgs import PgSummary, count_states
 from perfguard.cluster.types import NO_OSD, PgCounts
 
 PERIOD = 5.0
@@ -90,3 +90,12 @@ def test_new_trouble_is_read_within_a_period_whatever_it_costs() -> None:
     assert mgr.readings == before + 1, 'once a period'
     mgr.run(5, degraded=4)
     assert mgr.readings == before + 2 and mgr.summary.degraded(PERIOD) == {3, 4, 5, 6}
+
+
+def test_pgs_without_objects_that_may_hold_up_degraded_ones() -> None:
+    counts = count_states([
+        ('active+undersized+remapped+backfilling', 3),
+        ('active+undersized+degraded+remapped+backfilling', 5),
+        ('active+undersized+degraded+remapped+backfill_wait', 7),
+        ('active+remapped+backfilling', 9), ('active+remapped+backfill_wait', 11)])
+    assert (counts.undersized_empty, counts.degraded_waiting) == (3, 7)

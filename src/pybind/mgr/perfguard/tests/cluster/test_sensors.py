@@ -626,7 +626,8 @@ def test_a_pg_counts_in_each_condition_that_its_state_names() -> None:
         ('active+remapped+backfill_toofull', 8), ('active+recovering+degraded', 1)])
     assert counts == PgCounts(
         total=48, active_clean=21, inactive=17, in_transition=7, degraded=6, remapped=13,
-        backfill_wait=5, backfill_toofull=8, laggy=3, wait=1, recovering=1, deep_scrubbing=2)
+        backfill_wait=5, backfill_toofull=8, laggy=3, wait=1, recovering=1, deep_scrubbing=2,
+        degraded_waiting=5)
 
 
 def test_pgs_that_nobody_has_reported_are_in_transition() -> None:

@@ -164,6 +164,8 @@ class FakeCluster:
     fullness: Dict[int, str] = field(default_factory=dict)
     #: PGs that lack copies of some objects.
     degraded: Set[str] = field(default_factory=set)
+    #: PGs without objects: never degraded, so that norebalance defers their backfill always.
+    empty: Set[str] = field(default_factory=set)
     tunables: Optional[Dict[str, int]] = None
     slow_ops: int = 0
     slow_daemons: Dict[str, int] = field(default_factory=dict)
@@ -395,8 +397,20 @@ class FakeCluster:
     def _backfills(self, pgid: str, pg: FakePg) -> bool:
         """After recovery, and if it has min_size; norebalance does not stop what lacks copies."""
         copies = self._copies(pgid, pg)
-        stopped = self.flags & (STOPS_BACKFILL if copies == 3 else {'nobackfill'})
-        return not stopped and copies >= 2 and self.now >= pg.recovering_until
+        lacking = copies < 3 and pgid not in self.empty
+        stopped = self.flags & ({'nobackfill'} if lacking else STOPS_BACKFILL)
+        return (not stopped and copies >= 2 and self.now >= pg.recovering_until
+                and not (lacking and self._waits_for_empty(pg)))
+
+    def _waits_for_empty(self, pg: FakePg) -> bool:
+        """A deferred PG of the same priority has the only reservation of one of its OSDs."""
+        return bool(self.flags & STOPS_BACKFILL) and any(
+            set(self.pg[pgid].up) & set(pg.up) for pgid in self._deferred())
+
+    def _deferred(self) -> List[str]:
+        """Undersized PGs without objects that backfill."""
+        return [pgid for pgid in self.empty if self.pg[pgid].temp is not None
+                and self._copies(pgid, self.pg[pgid]) == 2]
 
     def _balance(self) -> bool:
         if not self.balances or self.balancer_active() != 'true':
@@ -438,6 +452,8 @@ class FakeCluster:
         return len(set(self._have(pgid, pg)) - {HOLE})
 
     def _degraded(self, pgid: str, pg: FakePg) -> bool:
+        if pgid in self.empty:
+            return False
         return (pgid in self.degraded or self._copies(pgid, pg) < 3
                 or self.now < pg.recovering_until)
 
@@ -485,7 +501,10 @@ class FakeCluster:
             clean += still and pg.temp is None and not lacking
         return PgCounts(total=len(self.pg), active_clean=clean, inactive=inactive,
                         in_transition=peering, degraded=degraded, remapped=remapped,
-                        backfilling=remapped)
+                        backfilling=remapped, undersized_empty=len(self._deferred()),
+                        degraded_waiting=sum(
+                            pg.temp is not None and self._degraded(pgid, pg)
+                            and self._waits_for_empty(pg) for pgid, pg in self.pg.items()))
 
     # ---- what tests look at
 

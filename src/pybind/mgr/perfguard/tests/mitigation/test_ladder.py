@@ -107,6 +107,20 @@ def test_one_rung_an_interval_in_order() -> None:
     assert all(setting.seen for step in world.state.steps for setting in step.settings)
 
 
+def test_norebalance_never_keeps_degraded_pgs_from_recovery() -> None:
+    """They wait behind PGs without objects, whose backfill norebalance defers."""
+    blocked = replace(DEGRADED, blocked=True)
+    world = World(evidence=blocked)
+    world.run(30)
+    assert not world.flags
+    world.evidence = DEGRADED
+    world.run(12)
+    assert world.flags == {'norebalance'}
+    world.evidence, world.campaign_still = blocked, True
+    world.run(3)
+    assert not world.flags
+
+
 def test_pgs_are_pinned_back_once() -> None:
     world = World(in_flight=frozenset({'1.1', '1.2'}), waiting=frozenset({'1.2'}))
     world.run(25)

@@ -16,7 +16,7 @@ from ..fakes.cluster import FakeCluster, FakeReply
 from ..fakes.driver import OPTIONS, Driver, codes
 from ..fakes.mon_model import HOLE, ToyMon
 from .test_joining import waiting
-from .test_phases import Machine, expanded, out_of_hours, pinned, releasing
+from .test_phases import Machine, expanded, out_of_hours, pinned, prepared, releasing
 
 
 def everything(machine: Machine) -> None:
@@ -83,6 +83,59 @@ def test_pgs_are_pinned_once_their_osds_are_back() -> None:
     machine.until(lambda: not machine.campaign.unpinnable and bool(machine.pins))
     machine.to(Phase.PINNED)
     assert not cluster.remapped() and not machine.campaign.unpinnable
+
+
+def held_up(phase: Phase) -> Machine:
+    """An OSD is lost while norebalance is set, and PGs without objects have the reservations."""
+    machine = prepared() if phase is Phase.PREPARED else expanded() \
+        if phase is Phase.PINNING else releasing()
+    cluster = machine.cluster
+    if phase is Phase.HOLDING:
+        machine.ask('pause')
+        machine.to(Phase.HOLDING)
+    cluster.empty = {pgid for pgid, pg in cluster.pg.items() if pgid.startswith('1.')
+                     and 0 in pg.data}
+    cluster.take_down(0)
+    cluster.mark_out(0)
+    if phase is Phase.PINNING:
+        machine.ask('pin')
+    machine.until(lambda: cluster.report_now().degraded_waiting > 0)
+    return machine
+
+
+@pytest.mark.parametrize('phase', [Phase.PREPARED, Phase.PINNING, Phase.HOLDING])
+def test_norebalance_gives_way_to_recovery_behind_pgs_without_objects(phase: Phase) -> None:
+    machine = held_up(phase)
+    cluster = machine.cluster
+    machine.until(lambda: not cluster.report_now().degraded, turns=60)
+    machine.until(lambda: not machine.campaign.blocked and 'norebalance' in cluster.flags)
+    assert machine.campaign.active
+
+
+def test_norebalance_gives_way_only_for_a_while_and_seldom() -> None:
+    machine = held_up(Phase.PREPARED)
+    cluster = machine.cluster
+    cluster.flags.add('nobackfill')
+    set_seconds: List[float] = []
+    cleared_seconds: List[float] = []
+    for _ in range(1200):
+        machine.turn()
+        (set_seconds if 'norebalance' in cluster.flags else cleared_seconds).append(cluster.now)
+    assert cluster.report_now().degraded and 60 < len(cleared_seconds) < 110
+    assert len([event for event in machine.events if 'gives way' in event.what]) == 2
+
+
+def test_norebalance_of_others_is_left_to_them_while_recovery_waits() -> None:
+    cluster = FakeCluster()
+    cluster.flags.add('norebalance')
+    machine = prepared(cluster)
+    cluster.empty = {pgid for pgid, pg in cluster.pg.items() if 0 in pg.data
+                     and pgid.startswith('1.')}
+    cluster.take_down(0)
+    cluster.mark_out(0)
+    for _ in range(90):
+        machine.turn()
+        assert 'norebalance' in cluster.flags
 
 
 # ---- more PGs than can be pinned
