@@ -23,7 +23,7 @@ from .campaign_store import (PinStore, campaign_from_json, campaign_record, unpi
                              unpinnable_to_json)
 from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
-from .holds import mon_options_settled, wanted_mon_options
+from .holds import mon_options_settled, option_text, wanted_mon_options, without_refused
 from .joining import overdue, wants_outlook
 from .orders import LastClean, look
 from .phases import judge
@@ -596,6 +596,7 @@ class RebalanceController:
             self.answered = self._clock()
         if outcome.unanswered:
             self.campaign = count_again(self.campaign, outcome.unanswered)
+        self._continue_without(outcome.refused)
         self._failures = outcome.failures
         for failure in self._failures[:5]:
             log.warning('command failed: %s', failure)
@@ -604,6 +605,16 @@ class RebalanceController:
         self.forecast.forget(set(decision.pins) | decision.unpins)
         self.audited_epoch = seen.osdmap.epoch
         self._reasons = decision.reasons
+
+    def _continue_without(self, refused: Mapping[str, str]) -> None:
+        """Options that the mons did not accept, with the error."""
+        assert self.campaign is not None
+        holds = self.campaign.holds
+        self.campaign = replace(self.campaign, holds=without_refused(holds, refused))
+        for name, why in sorted(refused.items()):
+            if name in holds.mon:
+                self._note(Event('settings', 'the campaign continues without %s'
+                                 % option_text(name), 'the mons did not accept it: %s' % why))
 
     def _save(self, sending: bool = True) -> None:
         """Write the campaign if it changed in more than its clocks. `sending`: and what it has

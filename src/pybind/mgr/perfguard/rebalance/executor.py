@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Turns actions into commands and sends them, those for the mons all at once."""
-from dataclasses import dataclass
-from typing import Any, FrozenSet, List, Optional, Protocol, Sequence, Set, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from ..cluster.types import INPUT
 from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
+from .holds import option_name
 from .types import Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption, SetWeight
 
 
@@ -29,6 +30,8 @@ class Outcome:
     failures: Tuple[str, ...] = ()
     #: PGs of which a command was not answered: whether it was carried out is not known.
     unanswered: FrozenSet[str] = frozenset()
+    #: Options that the mons did not accept, as Holds.mon names them, with the error.
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
@@ -39,6 +42,7 @@ def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
     """
     failures: List[str] = []
     unanswered: Set[str] = set()
+    refused: Dict[str, str] = {}
     for action in actions:
         if isinstance(action, SetBalancer):
             # The balancer's own command, so that it takes effect at once and not after its nap.
@@ -49,7 +53,9 @@ def execute(cluster: CommandSender, actions: Sequence[Action]) -> Outcome:
         failures += _failure(command, reply)
         if reply.retval is None and 'pgid' in command:
             unanswered.add(command['pgid'])
-    return Outcome(tuple(failures), frozenset(unanswered))
+        if reply.retval and command['prefix'] == 'config set':
+            refused[option_name(command['who'], command['name'])] = reply.error
+    return Outcome(tuple(failures), frozenset(unanswered), refused)
 
 
 def _failure(command: Command, reply: CommandReply) -> List[str]:

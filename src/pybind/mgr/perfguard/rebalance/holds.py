@@ -5,7 +5,7 @@ after it.
 What others have set is never touched. The rest is the rule of perfguard/holds.py.
 """
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..cluster.types import OsdMap, PgCounts
 from ..holds import Held, give_back, hold, hold_other, same_value
@@ -332,7 +332,22 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
-    return found
+    return {name: value for name, value in found.items()
+            if _refused_mark(name) not in campaign.holds.given_up}
+
+
+def without_refused(holds: Holds, names: Iterable[str]) -> Holds:
+    """The mons did not accept these options. None of them is worth waiting for: the campaign
+    continues without them."""
+    marks = [mark for name in sorted(names) if name in holds.mon
+             for mark in (mon_option_mark(name), _refused_mark(name))]
+    return replace(holds, given_up=holds.given_up + tuple(marks))
+
+
+def refused_options(holds: Holds) -> List[str]:
+    """Options that the campaign continues without, in words."""
+    return [option_text(mark[len(_REFUSED):]) for mark in holds.given_up
+            if mark.startswith(_REFUSED)]
 
 
 def reconcile_mon_options(holds: Holds, stored: Optional[Mapping[str, str]],
@@ -395,6 +410,11 @@ def set_option(name: str, value: Optional[str]) -> SetOption:
     return SetOption(MON, name, value)
 
 
+def option_name(who: str, name: str) -> str:
+    """As Holds.mon has an option of a section."""
+    return OSD_OPTION + name if who == OSD else name
+
+
 def option_text(name: str) -> str:
     if name.startswith(OSD_OPTION):
         return '%s of the OSDs' % name[len(OSD_OPTION):]
@@ -404,3 +424,11 @@ def option_text(name: str) -> str:
 def mon_option_mark(name: str) -> str:
     """The entry in Holds.given_up for an option that others have changed."""
     return 'mon option ' + name
+
+
+#: What entries in Holds.given_up begin with for options that the mons did not accept.
+_REFUSED = 'refused '
+
+
+def _refused_mark(name: str) -> str:
+    return _REFUSED + name

@@ -10,7 +10,7 @@ from ..tables import pgs, plural
 from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from .copying import in_force
-from .holds import epoch_of, peering_text
+from .holds import epoch_of, peering_text, refused_options
 from .moves import SCAN, Move, choose, load_of, move_between, path_osds, window
 from .pinning import is_mixture, may_be_degraded, waits
 from .progress import LONGEST_TURN_SECONDS, advance
@@ -271,6 +271,9 @@ def release_more(turn: Turn) -> None:
                  peering_text(epoch_of(turn.seen.osdmap), turn.options.fast_peering))
     if campaign.copying.wanted:
         turn.because(Code.PACED, in_force(campaign.copying))
+    for option in refused_options(campaign.holds):
+        turn.because(Code.COMMAND_FAILED, 'the mons did not accept %s; the campaign continues '
+                     'without it' % option)
     room = turn.peering_room()
     if room <= 0:
         turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')

@@ -74,6 +74,35 @@ def test_given_back_as_soon_as_pgs_are_degraded_and_set_again_after_them() -> No
     driver.run_until(lambda: driver.cluster.osd_config == PACED, 200)
 
 
+@pytest.mark.parametrize('option', [SLEEP, 'paxos_propose_interval'])
+def test_a_campaign_continues_without_an_option_that_the_mons_refuse(option: str) -> None:
+    cluster = FakeCluster(read=READ, refuse={'config set ' + option: 'unrecognized config option'})
+    driver = Driver(cluster, replace(DEFAULTS, pace_copying='auto'))
+    driver.to_releasing()
+    assert 'COMMAND_FAILED' in codes(driver.status)
+    events = [event for event in driver.loop.published.events if 'without' in event['what']]
+    assert len(events) == 1 and option in events[0]['what']
+    driver.restart()
+    driver.run_to('DONE', 1000)
+    assert cluster.clean() and not cluster.osd_config and cluster.mon_config == {'mon_op': '1'}
+    tried = [each for each in cluster.sent
+             if each['prefix'] == 'config set' and each['name'] == option]
+    assert len(tried) == 1
+
+
+def test_an_option_whose_next_value_is_refused_is_given_back() -> None:
+    driver = releasing()
+    cluster = driver.cluster
+    cluster.refuse['config set ' + SLEEP] = 'EINVAL'
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None
+    driver.loop.rebalance.campaign = replace(
+        campaign, copying=replace(campaign.copying, step=campaign.copying.step + 1))
+    driver.run_until(lambda: ('osd', SLEEP) not in cluster.osd_config, 6)
+    driver.run_to('DONE', 600)
+    assert not cluster.osd_config
+
+
 def test_it_goes_on_after_a_failover_in_every_turn() -> None:
     driver = releasing()
     for _ in range(5):

@@ -187,7 +187,8 @@ class FakeCluster:
     mute: bool = False
     #: The mons have not answered what they were sent.
     mons_silent: bool = False
-    #: Commands of this prefix are answered with this error and do nothing.
+    #: Commands of this prefix, or of prefix and option, are answered with this error and do
+    #: nothing.
     refuse: Dict[str, str] = field(default_factory=dict)
     #: The raw sets once all OSDs have a CRUSH weight.
     coming: Dict[str, List[int]] = field(default_factory=dict)
@@ -717,8 +718,10 @@ class FakeCluster:
 
     def _apply(self, command: Mapping[str, Any]) -> FakeReply:
         prefix = command['prefix']
-        if prefix in self.refuse:
-            return FakeReply(-22, self.refuse[prefix])
+        error = self.refuse.get(prefix) or self.refuse.get(
+            '%s %s' % (prefix, command.get('name')))
+        if error:
+            return FakeReply(-22, error)
         try:
             {'osd set': lambda c: self.flags.add(c['key']),
              'osd unset': lambda c: self.flags.discard(c['key']),
