@@ -51,6 +51,10 @@ UNPINNABLE = 'unpinnable'
 UNPINNABLE_SECONDS = 60.0
 #: What the OSDMap shows again, such as arrivals, may wait so long for the next write.
 ARRIVAL_SECONDS = 5.0
+#: The balancer decides to make a plan, copies the OSDMap (about a second of a huge one), and only
+#: then says that it is busy. If it is switched off in between, it makes and executes the plan all
+#: the same (balancer/module.py, serve). It rests once it has been off and idle for so long.
+BALANCER_REST_SECONDS = 2.0
 
 
 class WaitingOrder(Protocol):
@@ -131,6 +135,9 @@ class RebalanceController:
         self.audited_epoch = -1
         #: Until when commands had no answer.
         self.answered = self._clock()
+        #: Since when the balancer has been off and idle; None: it was not. A campaign that an
+        #: earlier mgr has begun finds a balancer that started with this mgr, switched off.
+        self._balancer_idle: Optional[float] = 0.0
 
     # ---- life
 
@@ -377,6 +384,7 @@ class RebalanceController:
             if rolling_back:
                 # Where its pins may lead is being worked out: no other OSD may get data meanwhile.
                 seen = _held(seen, 'working out the rollback')
+            seen = self._with_balancer(seen)
             seen = self._with_goals(seen, view) if self._refresh_raws(seen) else replace(
                 _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
                 goals_fit=False)
@@ -403,6 +411,17 @@ class RebalanceController:
         self._crush_orders.forget_before()
         # What it is for has happened already, whatever the CRUSH version is by now.
         self.campaign = replace(self.campaign, trigger='auto', automatic=True, crush_version=-1)
+
+    def _with_balancer(self, seen: Observation) -> Observation:
+        """`seen` with a balancer that counts as busy until it rests."""
+        settings = seen.settings
+        if settings.balancer_active != 'false' or settings.balancer_busy:
+            self._balancer_idle = None
+            return seen
+        if self._balancer_idle is None:
+            self._balancer_idle = seen.now
+        rests = not 0.0 <= seen.now - self._balancer_idle < BALANCER_REST_SECONDS
+        return replace(seen, settings=replace(settings, balancer_busy=not rests))
 
     def _patient(self, seen: Observation, options: Options) -> Observation:
         """No burst counts as lost while the mons have a newer CRUSH map than this mgr."""
@@ -444,6 +463,7 @@ class RebalanceController:
                    + ([self.campaign.id] if self.campaign else [0]))
         self._store.acknowledge_losses()
         self._previews.forget()
+        self._balancer_idle = None
         # Pins that an aborted campaign left are this one's to release, to goals of its own.
         self.pins.note(goals.without_goals(self.pins))
         self._remember_crush(seen)

@@ -36,6 +36,8 @@ _NO_GOALS = Reason(Code.NO_GOALS,
                    'waiting until no PG is peering, to compute the targets of the pinned PGs')
 _GIVING_BACK = Reason(Code.SETTINGS,
                       'waiting until flags, balancer and autoscaler are given back')
+_BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; '
+                      '"ceph balancer off" continues')
 _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 
@@ -126,11 +128,12 @@ def _prepared(turn: Turn) -> None:
         return
     remapped = len(turn.seen.osdmap.pg_temp)
     campaign = turn.campaign
-    if campaign.automatic and (campaign.change or remapped
-                               or turn.seen.crush_version != campaign.crush_version):
+    if _balancer_of_others(turn):
+        turn.reasons.append(_BALANCER_ON)
+    elif campaign.automatic and (campaign.change or remapped
+                                 or turn.seen.crush_version != campaign.crush_version):
         turn.enter(Phase.PINNING, 'automatically')
-        return
-    if campaign.automatic:
+    elif campaign.automatic:
         turn.because(Code.AWAITS_CHANGE, 'waiting for the CRUSH change; the PGs that it remaps are '
                      'pinned and released automatically')
     elif remapped:
@@ -145,6 +148,9 @@ def _pinning(turn: Turn) -> None:
     settled = _hold(turn, norebalance=True)
     if settled and not turn.campaign.prepared:
         turn.set(prepared=True)  # resumed after an abort
+    if _balancer_of_others(turn):
+        turn.reasons.append(_BALANCER_ON)
+        settled = False
     if turn.campaign.trigger != 'auto':
         _crush_is_ours(turn)
     change = turn.campaign.change
@@ -328,10 +334,16 @@ def _against_us(turn: Turn) -> List[Reason]:
     for flag in foreign_movement_flags(turn.campaign.holds, foreign):
         stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard; no data can move '
                             'until "ceph osd unset %s"' % (flag, flag)))
-    if (turn.seen.settings.balancer_active != 'false' and BALANCER in turn.campaign.holds.given_up):
-        stops.append(Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; '
-                            '"ceph balancer off" continues'))
+    if _balancer_of_others(turn):
+        stops.append(_BALANCER_ON)
     return stops
+
+
+def _balancer_of_others(turn: Turn) -> bool:
+    """Others have switched the balancer on during the campaign, and it is on, or not done yet."""
+    settings = turn.seen.settings
+    return BALANCER in turn.campaign.holds.given_up and (
+        settings.balancer_active != 'false' or settings.balancer_busy)
 
 
 def _finishing(turn: Turn) -> None:

@@ -22,8 +22,8 @@ from perfguard.store import Store
 from perfguard.upmap.pins import without
 
 from ..cluster.test_crush import DUMP
-from ..fakes.cluster import Crash, FakeCluster, FakeReply
-from ..fakes.driver import Driver
+from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply
+from ..fakes.driver import Driver, codes
 
 INTERVAL = 'paxos_propose_interval'
 
@@ -658,3 +658,52 @@ def test_a_burst_that_lands_late_in_an_abort_leaves_pins_that_are_held() -> None
     driver.run(20)
     assert driver.status['pinned'] == len(driver.cluster.entries()) == 12
     assert not driver.cluster.moved and driver.cluster.config['mgr/balancer/active'] == 'false'
+
+
+def test_nothing_is_pinned_while_others_have_switched_the_balancer_on() -> None:
+    """Before the command that switches it off was seen: nothing shows who was first."""
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    del cluster.config[BALANCER]
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: BALANCER in cluster.config)
+    cluster.config[BALANCER] = 'true'
+    driver.run(30)
+    assert driver.phase == 'PREPARED' and 'BALANCER_ON' in codes(driver.status)
+    assert not cluster.entries() and cluster.config[BALANCER] == 'true'
+    cluster.config[BALANCER] = 'false'
+    driver.run_to('DONE')
+    assert cluster.config[BALANCER] == 'false'
+
+
+def test_the_balancer_may_begin_a_plan_a_moment_after_it_was_switched_off() -> None:
+    """It had decided to, and says only then that it is busy."""
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: cluster.config[BALANCER] == 'false')
+    driver.turn(0.5)
+    driver.turn(0.5)
+    assert not cluster.entries()
+    cluster.balancer_finishing = True
+    driver.run(20)
+    assert not cluster.entries()
+    cluster.balancer_finishing = False
+    driver.run_to('DONE')
+
+
+def test_the_balancer_of_an_earlier_campaign_is_not_known_to_rest() -> None:
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    cluster.config[BALANCER] = 'false'
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.run(5)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.run(5)
+    driver.order('expand', weight='1.0')
+    driver.turn(0.5)
+    driver.turn(0.5)
+    assert not cluster.entries()
+    driver.run_to('DONE')
