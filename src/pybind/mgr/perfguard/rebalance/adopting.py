@@ -31,6 +31,8 @@ NAMED = 50
 VECTOR = 'a pg_upmap vector hides where CRUSH places the PG'
 BALANCED = 'with its upmaps the pool is balanced'
 NOT_MODELLED = "the shares of the OSDs under the pool's CRUSH rule are not known"
+NOT_COVERED = "the balancer does not cover the pool, and the upmap may have been set by hand " \
+    "(--force takes it over)"
 AMBIGUOUS = 'more than one CRUSH placement explains its upmap'
 
 
@@ -92,10 +94,10 @@ class Adopted:
 
 
 def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
-            known: FrozenSet[str]) -> Adopted:
-    """For any thread; `known` as in adoptable."""
+            known: FrozenSet[str], force: bool = False) -> Adopted:
+    """For any thread; `known` and `force` as in adoptable."""
     osdmap = seen.osdmap
-    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known)
+    found = adoptable(osdmap, seen.crush, pool_up, seen.balancing, known, force)
     out = out_osds(osdmap.osds)
     ups: Dict[int, Mapping[str, OsdSet]] = {}
     moves = []
@@ -109,15 +111,17 @@ def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
 
 
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: Callable[[int], Mapping[str, OsdSet]],
-              balancing: Balancing, known: FrozenSet[str] = frozenset()) -> Adoption:
-    """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own."""
+              balancing: Balancing, known: FrozenSet[str] = frozenset(),
+              force: bool = False) -> Adoption:
+    """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own; `force`:
+    pools that the balancer does not cover as well. There an operator may place PGs by hand."""
     pins: Dict[str, PinRecord] = {}
     left: Dict[str, str] = {}
     kept = 0
     for pool_id, pgids in _with_upmaps(osdmap, known).items():
         pool = osdmap.pools[pool_id]
         work = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id))
-        whole = work.why_not(balancing)
+        whole = work.why_not(balancing, force)
         for pgid in pgids:
             found = whole or work.judged(pgid)
             if isinstance(found, PinRecord):
@@ -148,12 +152,15 @@ class _PoolUpmaps:
             self._balance = balance(pool, [PlacedPg(pgid, up, None, False)
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
-    def why_not(self, balancing: Balancing) -> str:
+    def why_not(self, balancing: Balancing, force: bool) -> str:
         """Why no entry of the pool is taken over; '' for nothing."""
         if not self._modelled:
             return NOT_MODELLED
-        within = max(SHARE_PGS, balancing.deviation if balancing.covers(self._pool.id) else 0.0)
-        return BALANCED if self._balance.deviation <= within else ''
+        covered = balancing.covers(self._pool.id)
+        within = max(SHARE_PGS, balancing.deviation if covered else 0.0)
+        if self._balance.deviation <= within:
+            return BALANCED
+        return '' if covered or force else NOT_COVERED
 
     def judged(self, pgid: str) -> Union[PinRecord, str]:
         entry, up = self._osdmap.entry(pgid), self._ups.get(pgid)

@@ -320,7 +320,7 @@ class RebalanceController:
             self._check_new(Request('prepare', order.force), seen)
         known = frozenset(self.pins)
         found: Optional[Adopted] = self._prepared(
-            waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known))
+            waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known, order.force))
         if found is None:
             return None
         found.refuse_nothing()

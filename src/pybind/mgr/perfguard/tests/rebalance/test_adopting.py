@@ -10,7 +10,7 @@ import pytest
 from perfguard.cluster.types import Balancing, UpmapEntry
 from perfguard.errors import Refused
 from perfguard.options import Options
-from perfguard.rebalance.adopting import VECTOR, Adopted, Adoption, adoptable
+from perfguard.rebalance.adopting import NOT_COVERED, VECTOR, Adopted, Adoption, adoptable
 from perfguard.rebalance.orders import Order
 from perfguard.upmap.balance import PlacedPg, balance
 
@@ -21,9 +21,9 @@ STRICT = Balancing(deviation=1.0)
 
 
 def found(cluster: StrawCluster, balancing: Balancing = STRICT,
-          known: FrozenSet[str] = frozenset()) -> Adoption:
+          known: FrozenSet[str] = frozenset(), force: bool = False) -> Adoption:
     view = cluster.map_view()
-    return adoptable(view.osdmap, cluster.crush(1), view.pool_up, balancing, known)
+    return adoptable(view.osdmap, cluster.crush(1), view.pool_up, balancing, known, force)
 
 
 def put_balance(cluster: StrawCluster) -> Dict[str, UpmapEntry]:
@@ -107,7 +107,25 @@ def test_a_cluster_within_the_balancers_deviation_has_nothing_to_adopt() -> None
     cluster, pinned, _ = expanded()
     assert found(cluster, Balancing(deviation=100.0)) == Adoption({}, {}, len(pinned))
     # Where the balancer does not balance, its deviation says nothing.
-    assert sorted(found(cluster, Balancing(100.0, upmap=False)).pins) == pinned
+    assert sorted(found(cluster, Balancing(100.0, upmap=False), force=True).pins) == pinned
+
+
+@pytest.mark.parametrize('balancing', [
+    Balancing(1.0, upmap=False), Balancing(1.0, pools=frozenset({7}))])
+def test_upmaps_of_pools_that_the_balancer_does_not_cover_may_be_by_hand(
+        balancing: Balancing) -> None:
+    cluster, pinned, _ = expanded()
+    adoption = found(cluster, balancing)
+    assert not adoption.pins and adoption.left == dict.fromkeys(pinned, NOT_COVERED)
+    assert sorted(found(cluster, balancing, force=True).pins) == pinned
+    cluster.balancer = balancing
+    driver = Driver(cluster, OPTIONS)
+    with pytest.raises(Refused) as refused:
+        driver.order('adopt')
+    assert refused.value.errno == errno.ENOENT and '--force' in str(refused.value)
+    preview = driver.order('adopt', dry_run=True, force=True)
+    assert preview['pgs'] == len(pinned) and preview['taken']
+    assert driver.order('adopt', force=True)['campaign'] == 1
 
 
 def test_own_pins_and_vectors_are_left() -> None:
