@@ -28,6 +28,11 @@ BASELINES = 'baseline/'
 #: interval; a new mgr misses little.
 CHRONIC = 'chronic'
 CHRONIC_SECONDS = 900.0
+#: How latency varies while nothing moves: of each OSD against the others, and from one operation to
+#: the next. Written at this interval, and a first time soon: a new mgr cannot learn it while a
+#: campaign moves data.
+USUAL = 'usual'
+USUAL_SECONDS, FIRST_USUAL_SECONDS = 3600.0, 300.0
 #: Maximum number of pools in one reply.
 DRAWN_POOLS = 4
 #: Share of the stats period after which the next reading may be taken.
@@ -62,8 +67,8 @@ class Watching:
     2. Judge: WatchState processes the readings; pure.
     3. Report: events, health checks, rows for commands (`watched`), and client latency for the
        throttle (`clients`).
-    4. Store: raised alarms, one changed baseline, and every 15 minutes the counts of chronically
-       slow OSDs.
+    4. Store: raised alarms, one changed baseline, every 15 minutes the counts of chronically slow
+       OSDs, and every hour how latency varies while nothing moves.
 
     If a reading fails, step 3 is skipped; a campaign continues without it.
     """
@@ -77,6 +82,8 @@ class Watching:
         self._saved: Any = None
         #: Chronically slow OSDs when CHRONIC was written, and when that was.
         self._chronic: Tuple[Set[int], float] = (set(), 0.0)
+        #: Of which OSDs and pools it is stored how latency varies, and when it was looked at.
+        self._usual: Tuple[Set[str], float] = (set(), 0.0)
         self._updated: Optional[float] = None
         #: Pools with a baseline in the store.
         self._stored: Set[int] = set()
@@ -94,6 +101,11 @@ class Watching:
                 self._watch.pools.load(int(pool_id), self._store.get(name),
                                        pool_settings(options))
                 self._stored.add(int(pool_id))
+        usual = self._store.get(USUAL)
+        if isinstance(usual, dict):
+            self._watch.norms.from_json(usual.get('osds'))
+            self._watch.pools.load_spreads(usual.get('pools'), pool_settings(options))
+        self._usual = (_subjects(self._usual_document()), now)
         document = self._store.get(DOCUMENT)
         try:
             self._watch.load(document, now)
@@ -140,6 +152,7 @@ class Watching:
             self.watched = Watched(failure=self._failure)
         self._save(set(view.osdmap.pools))
         self._save_chronic(now)
+        self._save_usual(now)
 
     def _document(self) -> Json:
         return {**self._watch.to_json(), 'told': self._announcer.to_json()}
@@ -168,6 +181,23 @@ class Watching:
         document = counted.to_json()
         if document != (self._store.get(CHRONIC) or {}):
             self._store.put(CHRONIC, document)
+
+    def _usual_document(self) -> Json:
+        return {'osds': self._watch.norms.to_json(),
+                'pools': self._watch.pools.spreads_to_json()}
+
+    def _save_usual(self, now: float) -> None:
+        known, looked = self._usual
+        passed = now - looked
+        if 0.0 <= passed < FIRST_USUAL_SECONDS:
+            return
+        document = self._usual_document()
+        found = _subjects(document)
+        if found == known and 0.0 <= passed < USUAL_SECONDS:
+            return
+        self._usual = (found, now)
+        if document != self._store.get(USUAL) and (found or known):
+            self._store.put(USUAL, document)
 
     def history(self, what: str, condensed: bool, last: int) -> Optional[List[HistoryPoint]]:
         """For commands: points of "cluster", "osd.N" or a pool; None: unknown."""
@@ -208,6 +238,11 @@ def _pool_clients(watch: WatchState, context: WatchContext,
             seen.read_baseline_ms, seen.write_baseline_ms, seen.read_spread, seen.write_spread,
             pool.erasure, named is not None)
     return found
+
+
+def _subjects(usual: Json) -> Set[str]:
+    """OSDs and pools that the document knows something of."""
+    return {'osd.' + osd for osd in usual['osds']} | {'pool ' + pool for pool in usual['pools']}
 
 
 def _gist(document: Any) -> Any:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Operations of each OSD between its reports, and their history."""
 from statistics import median
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..cluster.types import NO_OSD, ClientOps, Ops, OsdCounters, PgCounts, PgWrites, pool_of
 from .pools import MEMORY
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
-                     mean_flow, recent)
+                     are_amounts, mean_flow, recent)
 from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 #: Maximum time between two reports that form an interval.
@@ -184,6 +184,19 @@ class OsdNorms:
     def forget_others(self, osds: Mapping[int, object]) -> None:
         for osd in [osd for osd in self._sums if osd not in osds]:
             del self._sums[osd]
+
+    def to_json(self) -> Dict[str, List[float]]:
+        """OSD -> [norm, ms that its reads would usually take, reads], of OSDs with reads enough.
+        """
+        return {str(osd): [round(norm, 3), round(self._sums[osd][1] / 1e6),
+                           round(self._sums[osd][2])] for osd, norm in self.norms().items()}
+
+    def from_json(self, value: Any) -> None:
+        """Take up what to_json() gave; nonsense is passed over."""
+        for key, row in value.items() if isinstance(value, dict) else ():
+            if key.isdecimal() and len(key) < 10 and are_amounts(row, 3):
+                norm, usual_ms, reads = row
+                self._sums[int(key)] = [norm * usual_ms * 1e6, usual_ms * 1e6, reads]
 
     def norms(self) -> Dict[int, float]:
         """Norms of OSDs with enough reads."""

@@ -8,7 +8,7 @@ from ..errors import InvalidValue
 from ..options import Options
 from .peers import weighted_median
 from .series import (LARGEST, READ_NS, READS, WRITE_NS, WRITES, History, HistoryPoint, Series,
-                     mean_flow, recent)
+                     are_amounts, mean_flow, recent)
 from .types import Alarm, Flow
 
 #: Points of a baseline that are kept (one quiet week), and that are stored for a failover.
@@ -190,6 +190,20 @@ class PoolWatch:
         pool.quiet.load(rows)
         pool.learn()
 
+    def spreads_to_json(self) -> Dict[str, Dict[str, List[float]]]:
+        """Pool -> kind -> what its spread is worked out from, where it is known."""
+        return {str(pool_id): {kind: spread.to_json() for kind, spread in pool.spreads.items()
+                               if spread.value is not None}
+                for pool_id, pool in self._pools.items()
+                if any(spread.value is not None for spread in pool.spreads.values())}
+
+    def load_spreads(self, value: Any, settings: PoolSettings) -> None:
+        """Take up what spreads_to_json() gave; nonsense is passed over."""
+        for key, kinds in value.items() if isinstance(value, dict) else ():
+            if key.isdecimal() and len(key) < 10 and isinstance(kinds, dict):
+                for kind, spread in self._pool(int(key), settings).spreads.items():
+                    spread.from_json(kinds.get(kind))
+
     def load_alarms(self, rows: Any, now: float) -> None:
         """Load the rows of `slow`."""
         for row in rows if isinstance(rows, list) else []:
@@ -272,6 +286,14 @@ class OpSpread:
             self._pairs = MEMORY * self._pairs + 1.0
             self._sum = MEMORY * self._sum + square
         self._last = [mean, ops]
+
+    def to_json(self) -> List[float]:
+        return [round(self._pairs, 2), round(self._sum, 6)]
+
+    def from_json(self, value: Any) -> None:
+        """Take up what to_json() gave; nonsense is passed over."""
+        if are_amounts(value, 2):
+            self._pairs, self._sum = value
 
     def skip(self) -> None:
         """Skip a reading that is not quiet."""

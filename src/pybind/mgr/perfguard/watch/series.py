@@ -19,6 +19,12 @@ LARGEST = 1e24
 READS, READ_NS, WRITES, WRITE_NS = range(4)
 
 
+def are_amounts(row: Any, number: int) -> bool:
+    """Whether a row from the store has so many numbers, all of them above 0 and possible."""
+    return (isinstance(row, list) and len(row) == number
+            and all(isinstance(each, (int, float)) and 0.0 < each < LARGEST for each in row))
+
+
 class HistoryPoint(NamedTuple):
     #: When it ended, in seconds since the epoch.
     end: float

@@ -482,3 +482,45 @@ def test_history() -> None:
     assert driver.loop.history_of('rep', False, 0) and driver.loop.history_of('osd.3', False, 0)
     assert driver.loop.history_of('osd.99', False, 0) is None
     assert driver.loop.history_of('nothing', True, 0) is None
+
+
+def test_how_latency_varies_while_nothing_moves_survives_the_mgr() -> None:
+    """A new mgr could not learn it while a campaign moves data."""
+    watched = Watched()
+    watched.osds.slow = {3: 1.5}
+    watched.minutes(10)
+    before = watched.loop._watching.clients
+    assert before.norms[3] == pytest.approx(1.5, rel=0.05)
+    watched.restart()
+    watched.osds.trouble = {'active_clean': 0}
+    watched.minutes(0.5)
+    after = watched.loop._watching.clients
+    assert after.norms == pytest.approx(before.norms, rel=0.1)
+
+
+def test_how_latency_varies_is_written_seldom() -> None:
+    watched = Watched()
+    written: List[str] = []
+    put = watched.loop._watching._store.put
+
+    def noted(name: str, document: Any) -> None:
+        written.append(name)
+        put(name, document)
+
+    setattr(watched.loop._watching._store, 'put', noted)
+    for minute in range(130):
+        watched.osds.slow = {minute % 12: 1.2}
+        watched.minutes(1)
+    assert 1 <= written.count('usual') <= 4
+
+
+@pytest.mark.parametrize('document', [
+    [], {'osds': [], 'pools': 7}, {'osds': {'3': [1.0, NAN, 600], 'x': [1, 1, 1]}},
+    {'osds': {'3': None}, 'pools': {'1': {'reads': [1]}, 'y': {}}}])
+def test_nonsense_about_how_latency_varies_is_passed_over(document: Any) -> None:
+    watched = Watched()
+    watched.loop._watching._store.put('usual', document)
+    watched.osds.trouble = {'active_clean': 0}
+    watched.restart()
+    watched.turn(PERIOD)
+    assert 3 not in watched.loop._watching.clients.norms

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How much latency varies while nothing is wrong."""
+import json
 import random
 from math import exp, sin, sqrt
 
@@ -8,7 +9,8 @@ import pytest
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.options import DEFAULTS
 from perfguard.watch.osds import LEAST_READS, OsdNorms
-from perfguard.watch.pools import FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, OpSpread, target_ms
+from perfguard.watch.pools import (FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, OpSpread,
+                                   PoolSettings, PoolWatch, target_ms)
 
 
 def draw(rng: random.Random, sigma: float, number: int, mean: float) -> float:
@@ -22,6 +24,24 @@ def test_spread_of_single_operations_from_sums(sigma: float) -> None:
     for _ in range(300):
         spread.add(200, draw(rng, sigma, 200, 1e6))
     assert spread.value == pytest.approx(sqrt(exp(sigma ** 2) - 1), rel=0.25)
+
+
+def test_the_spread_survives_the_mgr() -> None:
+    rng = random.Random(7)
+    watch, new = PoolWatch(), PoolWatch()
+    settings = PoolSettings(2.0, 60.0)
+    for turn in range(40):
+        reads = Ops(int(1e9 * rng.uniform(0.9, 1.1)), 1000)
+        watch.update(5.0 * turn, 5.0, (ClientOps(1, 0, reads, Ops()),), {1: None, 2: None}, True,
+                     settings)
+    document = json.loads(json.dumps(watch.spreads_to_json()))
+    assert list(document) == ['1'] and list(document['1']) == ['reads']
+    new.load_spreads(document, settings)
+    known = watch.latency(1).read_spread
+    assert known and new.latency(1).read_spread == pytest.approx(known, rel=0.01)
+    assert new.latency(1).write_spread is None
+    new.load_spreads({'1': {'reads': [0, 'x']}, 'z': 1}, settings)
+    assert new.latency(1).read_spread == pytest.approx(known, rel=0.01)
 
 
 def test_what_changes_slowly_is_no_spread() -> None:
