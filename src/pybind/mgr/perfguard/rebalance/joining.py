@@ -117,11 +117,19 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
 
 
 def same_placement(one: Observation, other: Observation) -> bool:
-    """A mapping worked out for one OSDMap holds for the other, too."""
+    """A mapping worked out for one OSDMap holds for the other, too.
+
+    How full OSDs and pools are, quotas and the autoscaler change all the time elsewhere, and place
+    no PG.
+    """
     def parts(seen: Observation) -> Tuple[object, ...]:
         osdmap = seen.osdmap
-        return (seen.crush_version, osdmap.osds, osdmap.pools, osdmap.upmap_items,
-                osdmap.upmap_vectors, osdmap.pg_temp)
+        osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
+        pools = {pool.id: replace(pool, name='', autoscale_mode='', flags=frozenset(),
+                                  quota_bytes=0, quota_objects=0)
+                 for pool in osdmap.pools.values()}
+        return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
+                osdmap.pg_temp)
     return one.osdmap.epoch == other.osdmap.epoch or parts(one) == parts(other)
 
 

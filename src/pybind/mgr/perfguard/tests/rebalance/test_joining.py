@@ -660,6 +660,28 @@ def test_a_burst_that_lands_late_in_an_abort_leaves_pins_that_are_held() -> None
     assert not driver.cluster.moved and driver.cluster.config['mgr/balancer/active'] == 'false'
 
 
+def test_a_mapping_holds_while_others_change_what_places_no_pg() -> None:
+    """A tenant's pool gets full by quota, or an OSD nearly full, while the tools run."""
+    driver = Driver(waiting())
+    cluster = driver.cluster
+    driver.tools.late = True
+    waits = driver.loop.requests.submit(Order('expand', weight='1.0'))
+    driver.turn()
+    driver.tools.work()
+    driver.turn()
+    assert waits.answer is not None
+    driver.run_until(lambda: bool(driver.tools.jobs))
+    for number in range(40):
+        driver.tools.work()
+        cluster.fullness = {} if number % 2 else {3: 'nearfull'}
+        cluster.ec_flags = frozenset(() if number % 2 else {'full_quota'})
+        cluster.epoch += 1
+        driver.turn()
+        if cluster.entries():
+            break
+    assert cluster.entries() and change_of(driver).stage is not ChangeStage.WANTED
+
+
 def test_nothing_is_pinned_while_others_have_switched_the_balancer_on() -> None:
     """Before the command that switches it off was seen: nothing shows who was first."""
     driver = Driver(waiting())
