@@ -106,7 +106,10 @@ def give_back(held: Held, value: Optional[str]) -> HoldStep:
     found = same_value(value, held.found)
     if found and (held.seen or same_value(held.found, held.put)):
         return HoldStep(None)
-    # Where ours was never seen, it may still arrive: taken back in any case.
-    if held.is_ours(value) or found and not held.seen:
+    if held.is_ours(value):
         return HoldStep(replace(held, seen=True, returning=True), send=True)
+    if found:
+        # Ours was never seen, and may still arrive: it is taken back in any case. Twice, since a
+        # crash may come between the journal and the first command.
+        return HoldStep(replace(held, seen=held.returning, returning=True), send=True)
     return HoldStep(None, theirs=not found)

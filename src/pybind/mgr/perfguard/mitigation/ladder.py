@@ -197,11 +197,13 @@ def _hold(draft: _Draft, step: LadderStep) -> None:
 
 
 def _held(setting: Setting) -> Held:
-    return Held(setting.found, setting.put, setting.seen)
+    return Held(setting.found, setting.put, setting.seen, setting.returning)
 
 
 def _with_held(setting: Setting, held: Optional[Held]) -> Setting:
-    return replace(setting, done=True) if held is None else replace(setting, seen=held.seen)
+    if held is None:
+        return replace(setting, done=True)
+    return replace(setting, seen=held.seen, returning=held.returning)
 
 
 def _undo(draft: _Draft, step: LadderStep) -> None:

@@ -55,6 +55,8 @@ class Setting:
     seen: bool = False
     #: Given back, or changed outside perfguard: not considered anymore.
     done: bool = False
+    #: It is being given back.
+    returning: bool = False
 
     def text(self) -> str:
         if self.kind is SettingKind.FLAG:
@@ -209,7 +211,8 @@ def _step_to_json(step: LadderStep) -> Json:
             'since': step.since, 'why': step.why, 'subject': step.subject,
             'pgs': list(step.pgs), 'then': None if step.then is None else step.then.value,
             'note': step.note,
-            'settings': [[s.kind.value, s.name, s.who, s.found, s.put, s.seen, s.done]
+            'settings': [[s.kind.value, s.name, s.who, s.found, s.put, s.seen, s.done,
+                          s.returning]
                          for s in step.settings]}
 
 
@@ -256,9 +259,9 @@ def _step_from_json(raw: Mapping[str, Any]) -> LadderStep:
 
 
 def _setting_from_json(row: Any) -> Setting:
-    kind, name, who, found, put, seen, done = row
+    kind, name, who, found, put, seen, done, *later = row
     return Setting(SettingKind(kind), str(name), str(who), None if found is None else str(found),
-                   str(put), bool(seen), bool(done))
+                   str(put), bool(seen), bool(done), bool(later and later[0]))
 
 
 @dataclass(frozen=True)

@@ -269,6 +269,20 @@ def test_given_back_before_it_was_seen(kind: Type[Engine]) -> None:
 
 
 @each_kind
+def test_a_command_of_a_dead_mgr_that_may_still_arrive_is_taken_back(kind: Type[Engine]) -> None:
+    """It crashed once more between the journal and the command that takes it back."""
+    engine = kind()
+    engine.refused = 2
+    engine.turn(True)
+    engine.turn(False)
+    assert engine.refused == 0 and same_text(engine.value, engine.found)
+    engine.turn(False)
+    assert len(engine.sent) == 3 and same_text(engine.sent[-1], engine.found)
+    engine.run(False)
+    assert not engine.held() and len(engine.sent) == 3 and not engine.notices
+
+
+@each_kind
 def test_cleared_by_others_while_it_is_held(kind: Type[Engine]) -> None:
     engine = kind()
     engine.run(True)
@@ -371,7 +385,8 @@ def test_hold(held: Held, value: Value, expected: Any) -> None:
 @pytest.mark.parametrize('held, value, expected', [
     (Held('1', '3', True), '3', (Held('1', '3', True, True), True, False)),
     (Held('1', '3', True, True), '1', (None, False, False)),
-    (Held('1', '3'), '1', (Held('1', '3', True, True), True, False)),
+    (Held('1', '3'), '1', (Held('1', '3', False, True), True, False)),
+    (Held('1', '3', False, True), '1', (Held('1', '3', True, True), True, False)),
     (Held('1', '3'), '2', (None, False, True)),
     (Held('1', '3', earlier=('5',)), '5', (Held('1', '3', True, True, ('5',)), True, False)),
     (Held('3', '3', True), '3', (None, False, False)),
@@ -416,3 +431,10 @@ def test_records_of_earlier_versions_are_read(row: List[Any], held: Held) -> Non
     raw = campaign_to_json(Campaign(1, Phase.PREPARED, 1.0))
     raw['holds']['mon'] = {'x': row}
     assert campaign_from_json(json.loads(json.dumps(raw))).holds.mon == {'x': held}
+
+
+def test_a_setting_that_an_earlier_version_wrote() -> None:
+    step = LadderStep(1, Rung.SLOW, StepStage.UNDOING, 1e6, 'bad', settings=(OfMitigation.setting,))
+    raw = json.loads(json.dumps(state_to_json(MitigationState((step,)))))
+    del raw['steps'][0]['settings'][0][7:]
+    assert state_from_json(raw)[0].steps == (step,)

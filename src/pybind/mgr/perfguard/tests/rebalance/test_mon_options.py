@@ -120,6 +120,8 @@ def test_wanted_again_while_it_is_given_back() -> None:
 def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
     holds, actions, _ = reconcile(Holds(mon={NAME: Held(None, '3')}), {}, {})
     assert actions == [SetOption('mon', NAME, None)] and holds.mon
+    holds, actions, _ = reconcile(holds, {}, {})
+    assert actions == [SetOption('mon', NAME, None)] and holds.mon
     assert not reconcile(holds, {}, {})[0]
 
 
