@@ -111,7 +111,7 @@ def handlers() -> Dict[str, Callable[..., Any]]:
     """Prefix -> handler of every command, without ceph-mgr."""
     found: Dict[str, Callable[..., Any]] = {}
 
-    def register(prefix: str) -> Callable[..., Any]:
+    def register(prefix: str, poll: bool = False) -> Callable[..., Any]:
         def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
             found[prefix] = handler
             return handler
