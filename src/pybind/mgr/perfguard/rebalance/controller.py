@@ -23,7 +23,8 @@ from .campaign_store import (PinStore, campaign_from_json, campaign_record, unpi
                              unpinnable_to_json)
 from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
-from .holds import mon_options_settled, option_text, wanted_mon_options, without_refused
+from .holds import (can_be_missed, mon_options_settled, option_text, wanted_mon_options,
+                    without_refused)
 from .joining import overdue, wants_outlook
 from .orders import LastClean, look
 from .phases import judge
@@ -630,11 +631,11 @@ class RebalanceController:
         """Options that the mons did not accept, with the error."""
         assert self.campaign is not None
         holds = self.campaign.holds
-        self.campaign = replace(self.campaign, holds=without_refused(holds, refused))
-        for name, why in sorted(refused.items()):
-            if name in holds.mon:
-                self._note(Event('settings', 'the campaign continues without %s'
-                                 % option_text(name), 'the mons did not accept it: %s' % why))
+        names = [name for name in sorted(refused) if can_be_missed(holds, name)]
+        self.campaign = replace(self.campaign, holds=without_refused(holds, names))
+        for name in names:
+            self._note(Event('settings', 'the campaign continues without %s' % option_text(name),
+                             'the mons did not accept it: %s' % refused[name]))
 
     def _save(self, sending: bool = True) -> None:
         """Write the campaign if it changed in more than its clocks. `sending`: and what it has

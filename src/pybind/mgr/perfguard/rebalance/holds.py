@@ -339,9 +339,15 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
 def without_refused(holds: Holds, names: Iterable[str]) -> Holds:
     """The mons did not accept these options. None of them is worth waiting for: the campaign
     continues without them."""
-    marks = [mark for name in sorted(names) if name in holds.mon
+    marks = [mark for name in sorted(names)
              for mark in (mon_option_mark(name), _refused_mark(name))]
     return replace(holds, given_up=holds.given_up + tuple(marks))
+
+
+def can_be_missed(holds: Holds, name: str) -> bool:
+    """An option that is wanted. What is to be given back is sent until the mons accept it."""
+    held = holds.mon.get(name)
+    return held is not None and not held.returning and _refused_mark(name) not in holds.given_up
 
 
 def refused_options(holds: Holds) -> List[str]:

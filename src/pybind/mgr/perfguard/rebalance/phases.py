@@ -100,7 +100,8 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
 def _lifted(turn: Turn) -> bool:
     """Whether norebalance, if it is ours, is given back for a moment to let PGs recover."""
     campaign = turn.campaign
-    if not gives_way(campaign.blocked, turn.now):
+    theirs = NOREBALANCE in turn.seen.osdmap.flags and NOREBALANCE not in campaign.holds.flags
+    if theirs or not gives_way(campaign.blocked, turn.now):
         return False
     waiting = pgs_are(turn.seen.signals.counts.degraded_waiting)
     turn.because(Code.GIVES_WAY, '%s degraded and cannot backfill: PGs without objects have the '

@@ -103,6 +103,18 @@ def test_an_option_whose_next_value_is_refused_is_given_back() -> None:
     assert not cluster.osd_config
 
 
+def test_an_option_that_cannot_be_given_back_is_tried_again() -> None:
+    driver = releasing({('osd', SLEEP): '0.001'}, pace_copying='on')
+    cluster = driver.cluster
+    cluster.refuse['config set ' + SLEEP] = 'EAGAIN'
+    driver.ask('pause')
+    driver.run(20)
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and not campaign.holds.given_up
+    del cluster.refuse['config set ' + SLEEP]
+    driver.run_until(lambda: cluster.osd_config == {('osd', SLEEP): '0.001'}, 6)
+
+
 def test_it_goes_on_after_a_failover_in_every_turn() -> None:
     driver = releasing()
     for _ in range(5):
