@@ -35,7 +35,7 @@ from .pgstats import PgStats
 from .state import (State, directories, is_stopped, new_directory, process_identity,
                     remove_empty_base)
 
-#: Seconds on a machine that is busy with other clusters.
+#: Deadlines for a machine that runs other clusters as well.
 BOOT_TIMEOUT = 120.0
 MGR_TIMEOUT = 90.0
 POLL_SECONDS = 0.1
@@ -45,7 +45,7 @@ SOCKET_PATH_MAX = 107
 
 
 class Cluster:
-    """One cluster, in one directory that holds all it ever writes."""
+    """One cluster. All its files are in one directory."""
 
     def __init__(self, directory: Path, state: State, release: releases.Release,
                  port_block: Optional[ports.PortBlock] = None) -> None:
@@ -62,7 +62,7 @@ class Cluster:
         self._loads: List[Load] = []
         self._is_down = False
 
-    # -- life
+    # -- Life cycle
 
     @classmethod
     def up(cls, release: str = 'pacific', osds: int = 6, hosts: int = 3, racks: int = 0,
@@ -72,9 +72,9 @@ class Cluster:
            keep_logs: bool = False) -> 'Cluster':
         """Boot a cluster; returns when all its OSDs are up and its mgr is available.
 
-        `conf` is laid over the default settings, see config.merge. A `tied` cluster ends with
-        this process, however that ends; otherwise it stays until `down`. Nothing is left of a
-        cluster that does not come up.
+        `conf` overrides the default settings, see config.merge. A `tied` cluster ends with this
+        process, however that ends; other clusters run until `down`. A cluster that does not boot
+        is removed.
         """
         if store not in OSD_BYTES:
             raise ClusterError(f'unknown store {store!r}: memstore or bluestore')
@@ -116,7 +116,7 @@ class Cluster:
         return cls(directory, state, releases.get(state.release))
 
     def down(self, keep_logs: bool = False) -> None:
-        """End every process of the cluster and remove its directory (all but logs, if kept)."""
+        """End all processes and remove the directory (except logs, if they are kept)."""
         if self._is_down:
             return
         self._is_down = True
@@ -128,8 +128,8 @@ class Cluster:
         try:
             self._connection.close()
         finally:
-            # Nothing is worth a clean shutdown here, and asked nicely an OSD waits five
-            # seconds for a mon that is gone.
+            # A clean shutdown is useless here, and an OSD would wait five seconds for a mon that
+            # has ended.
             self._daemons.end(self._daemons.names(), signal.SIGKILL)
         if self._ports is not None:
             self._ports.close()
@@ -149,7 +149,7 @@ class Cluster:
             (self.directory / name).mkdir(exist_ok=True)
         addresses = {mon: f'[v2:127.0.0.1:{port},v1:127.0.0.1:{port + 1}]'
                      for mon, port in zip(self._state.mons, range(self._ports.first, 1 << 16, 2))}
-        # The mons' ports are at the lower end of the block, the dashboards' at the upper.
+        # Mons use the first ports of the block, dashboards the last ones.
         daemon_ports = (self._ports.first + 2 * len(addresses),
                         self._ports.last - len(self._state.mgrs))
         pool_size = min(3, hosts if hosts > 1 else max(1, len(self._state.osds)))
@@ -173,18 +173,18 @@ class Cluster:
         self._configure_dashboard()
 
     def _mute_insecure_keys(self) -> None:
-        """Tentacle and later complain of the keys that the machine's librados understands."""
+        """Mute the warning of Tentacle and later about the keys that librados here understands."""
         raised = [name for name in self.mon('health').get('checks', {})
                   if name.startswith('AUTH_INSECURE_')]
         for reply in self.burst([{'prefix': 'health mute', 'code': code, 'sticky': True}
                                  for code in raised]):
             parse(reply, 'health mute')
 
-    # -- files
+    # -- Files
 
     @property
     def conf_path(self) -> Path:
-        """The cluster's ceph.conf; it names the keyring of client.admin."""
+        """The ceph.conf of the cluster, which names the keyring of client.admin."""
         return self.directory / 'ceph.conf'
 
     def log_path(self, daemon: str) -> Path:
@@ -192,10 +192,10 @@ class Cluster:
         return self.directory / 'log' / f'{daemon}.log'
 
     def install_module(self, module_dir: Optional[Path] = None) -> None:
-        """Copy perfguard to where the mgrs find it; a restarted mgr loads the new copy."""
+        """Copy perfguard to the module path of the mgrs; a restarted mgr loads the new copy."""
         modules.install(self.directory / 'mgr-modules', self.release, module_dir)
 
-    # -- commands
+    # -- Commands
 
     def mon(self, prefix: str, **args: Any) -> Any:
         """The parsed JSON output of a command to the mons; raises CommandError if refused."""
@@ -203,7 +203,7 @@ class Cluster:
         return parse(self._connection.command('mon', command), prefix)
 
     def mgr(self, prefix: str, **args: Any) -> Reply:
-        """Send a command to the active mgr, through a failover if need be: (ret, out, status)."""
+        """Send a command to the active mgr, also during a failover: (ret, out, status)."""
         return self.command('mgr', {'prefix': prefix, **args})
 
     def tell(self, daemon: str, prefix: str, **args: Any) -> Any:
@@ -218,7 +218,7 @@ class Cluster:
 
     def burst(self, commands: Sequence[Dict[str, Any]],
               inbufs: Optional[Sequence[bytes]] = None) -> List[Reply]:
-        """Send commands to the mons all at once, so that few epochs take them all."""
+        """Send commands to the mons at once, so that they take few epochs."""
         return self._connection.burst('mon', commands, inbufs)
 
     def rados(self) -> Handle:
@@ -227,17 +227,17 @@ class Cluster:
 
     def ceph(self, *argv: str, check: bool = True,
              timeout: float = 60) -> 'subprocess.CompletedProcess[str]':
-        """Run the release's own ceph command."""
+        """Run the ceph command of the release."""
         command = self.release.argv(['ceph', '-c', str(self.conf_path), *argv], self.directory)
         return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, universal_newlines=True, check=check,
                               timeout=timeout)
 
     def run_tool(self, command: List[str], timeout: float = 60.0) -> str:
-        """Run a tool of the release, such as osdmaptool, and return what it printed."""
+        """Run a tool of the release, such as osdmaptool; returns its output."""
         return self._boot.run(command, timeout)
 
-    # -- state
+    # -- State
 
     def osd_dump(self) -> Dict[str, Any]:
         """The OSDMap as JSON."""
@@ -248,7 +248,7 @@ class Cluster:
         return cast(int, self.mon('osd stat')['epoch'])
 
     def health(self) -> str:
-        """The health with its checks, in one line."""
+        """Health status and checks in one line."""
         health = self.mon('health')
         checks = [f'{name}: {check["summary"]["message"]}'
                   for name, check in health.get('checks', {}).items()
@@ -256,11 +256,11 @@ class Cluster:
         return '; '.join([health['status'], *checks])
 
     def pgs(self) -> List[Dict[str, Any]]:
-        """``pgid``, ``state``, ``up``, ``acting`` and primaries of every PG, as the mgr has it."""
+        """``pgid``, ``state``, ``up``, ``acting`` and primaries of all PGs, from the mgr."""
         return self._pg_stats.brief()
 
     def flush_pg_stats(self, timeout: float = 20.0) -> None:
-        """Return when the mgr has PG stats that are younger than this call."""
+        """Wait until the mgr has PG stats that are newer than this call."""
         self._pg_stats.flush(patient(timeout))
 
     def osds(self) -> List[int]:
@@ -271,12 +271,12 @@ class Cluster:
         """The CRUSH host that each OSD belongs (or is meant) to."""
         return dict(self._state.osds)
 
-    # -- waiting
+    # -- Waiting
 
     def wait(self, predicate: Callable[[], Any], timeout: float, what: str) -> Any:
-        """Poll until `predicate` gives something true, and return that.
+        """Poll until `predicate` returns a true value, which is returned.
 
-        A command refused or unanswered counts as not yet. The timeout grows with PATIENCE.
+        A refused or unanswered command counts as false. The timeout is multiplied by PATIENCE.
         """
         timeout = patient(timeout)
         deadline = time.monotonic() + timeout
@@ -299,11 +299,11 @@ class Cluster:
             'active+clean', 'active+clean+scrubbing', 'active+clean+scrubbing+deep'))
 
     def wait_active(self, timeout: float) -> None:
-        """Wait until all PGs of all pools are active, remapped or degraded as they may be."""
+        """Wait until all PGs of all pools are active; they may be remapped or degraded."""
         self._wait_pgs(timeout, 'all PGs active', lambda state: 'active' in state.split('+'))
 
     def wait_health_ok(self, timeout: float) -> None:
-        """Wait for HEALTH_OK, which lags what it describes by some seconds."""
+        """Wait for HEALTH_OK, which is some seconds late."""
         self.wait(lambda: self.mon('health')['status'] == 'HEALTH_OK', timeout, 'HEALTH_OK')
 
     def _wait_pgs(self, timeout: float, what: str, good: Callable[[str], bool]) -> None:
@@ -311,7 +311,7 @@ class Cluster:
             self.flush_pg_stats(timeout)
             return True
 
-        # An mgr that is just being replaced gives no answer, which counts as not yet.
+        # Without an answer, as during a failover of the mgr, the condition counts as not met.
         self.wait(flushed, timeout, 'PG stats')
 
         def all_good() -> bool:
@@ -330,7 +330,7 @@ class Cluster:
         except ClusterError as e:
             return f'no health: {e}'
 
-    # -- pools and objects
+    # -- Pools and objects
 
     def pool_create(self, name: str, pg_num: int, size: int = 3,
                     erasure: Optional[Tuple[int, int]] = None, failure_domain: str = 'host',
@@ -350,7 +350,7 @@ class Cluster:
 
     def load(self, pool: str, rate: float = 200, read_fraction: float = 0.7,
              runtime: float = 600, **options: Any) -> Load:
-        """Start an open-loop client in a process of its own; returns when it is prefilled.
+        """Start an open-loop client in its own process; returns after the prefill.
 
         `options` are those of load_control.Load.start.
         """
@@ -364,11 +364,11 @@ class Cluster:
     def add_osds(self, count: int, hosts: Optional[Sequence[str]] = None, weight: float = 1.0,
                  in_crush: bool = True, timeout: float = BOOT_TIMEOUT,
                  ids: Optional[Sequence[int]] = None) -> List[int]:
-        """Boot more OSDs and then place them all at once; returns their ids.
+        """Boot more OSDs, then add all of them to CRUSH at once; returns their ids.
 
-        Without `hosts` they come in new hosts, and without `ids` they get ids that were never
-        used. Without `in_crush` they are up but nowhere in CRUSH (or, in place of destroyed OSDs,
-        where those were); `place` does that later.
+        Without `hosts` they are in new hosts, and without `ids` they have new ids. Without
+        `in_crush` they are up but not in CRUSH (replaced OSDs have the place of the destroyed ones)
+        until `place` is called.
         """
         check_room(self.directory, self._state.store, count)
         added = host_of_added(self._state.osds, count, hosts)
@@ -383,7 +383,7 @@ class Cluster:
         return list(added)
 
     def place(self, osds: Sequence[int], weight: float = 1.0) -> None:
-        """Put OSDs into CRUSH in their hosts, in one burst."""
+        """Add OSDs to CRUSH in their hosts, in one burst."""
         commands = [{'prefix': 'osd crush add', 'id': osd, 'weight': weight,
                      'args': location(self._state.osds[osd], self._state.racks)}
                     for osd in osds]
@@ -393,14 +393,14 @@ class Cluster:
     def remove_osds(self, osds: Sequence[int], destroy: bool = False) -> None:
         """Stop OSDs in order and purge them, with their stores.
 
-        With `destroy` their ids and places in CRUSH stay; see `add_osds` for what comes there.
+        With `destroy`, their ids and places in CRUSH remain; `add_osds` can replace them.
         """
         verb = 'osd destroy' if destroy else 'osd purge'
         for osd in osds:
             if self.pid(f'osd.{osd}') is not None:
                 self.kill(f'osd.{osd}', signal.SIGTERM)
         for osd in osds:
-            # Refused until the mons know that it is down.
+            # Refused until the OSD is down for the mons.
             self.wait(lambda: self._order_mgr(verb, id=osd, yes_i_really_mean_it=True),
                       BOOT_TIMEOUT, f'{verb} {osd}')
             shutil.rmtree(self.directory / 'data' / f'osd.{osd}')
@@ -408,7 +408,7 @@ class Cluster:
         self._state.save(self.directory)
 
     def _order_mgr(self, prefix: str, **args: Any) -> bool:
-        """Send the active mgr a command that it must take; raises CommandError if refused."""
+        """Send a command to the active mgr; raises CommandError if it is refused."""
         parse(self.mgr(prefix, **args), prefix)
         return True
 
@@ -427,7 +427,7 @@ class Cluster:
         self.wait_up(osds, timeout)
 
     def wait_up(self, osds: Sequence[int], timeout: float) -> None:
-        """Wait until these OSDs are up and in; one that has died ends the wait at once."""
+        """Wait until these OSDs are up and in; raises at once if one has died."""
         def all_up() -> bool:
             up = {osd['osd'] for osd in self.osd_dump()['osds'] if osd['up'] and osd['in']}
             for osd in set(osds) - up:
@@ -443,30 +443,30 @@ class Cluster:
             return text.strip().rpartition('\n')[2]
         return 'no output'
 
-    # -- daemons
+    # -- Daemons
 
     def kill(self, daemon: str, sig: int = signal.SIGKILL) -> None:
-        """Send a deadly signal and wait for the end. A killed memstore OSD comes back empty."""
+        """Kill a daemon and wait for its end. A killed memstore OSD restarts empty."""
         self._daemons.kill(daemon, sig)
 
     def stop(self, daemon: str) -> None:
-        """Halt a daemon (SIGSTOP): it hangs, its connections stay."""
+        """Stop a daemon (SIGSTOP): it hangs, and its connections remain."""
         self._daemons.signal(daemon, signal.SIGSTOP)
         self.wait(lambda: is_stopped(self.pid(daemon) or 0), 5, f'{daemon} stopped')
 
     def cont(self, daemon: str) -> None:
-        """Let a halted daemon go on."""
+        """Continue a stopped daemon."""
         self._daemons.signal(daemon, signal.SIGCONT)
 
     def start(self, daemon: str, timeout: float = BOOT_TIMEOUT) -> None:
-        """Start a daemon that was killed; returns for an OSD when it is up again."""
+        """Start a killed daemon; for an OSD, returns when it is up again."""
         kind, _, ident = daemon.partition('.')
         if kind != 'osd':
             self._boot.start(daemon)
             return
         before = self._up_from(int(ident))
         self._boot.start(daemon)
-        # The mons may not even have noticed its death, so `up` alone proves nothing.
+        # The mons may not have noticed its death, so `up` alone is no evidence.
         self.wait(lambda: self._up_from(int(ident)) > before, timeout, f'{daemon} up again')
 
     def _up_from(self, osd: int) -> int:
@@ -474,34 +474,34 @@ class Cluster:
         return next(int(row['up_from']) for row in self.osd_dump()['osds'] if row['osd'] == osd)
 
     def pid(self, daemon: str) -> Optional[int]:
-        """The pid of a living daemon."""
+        """The pid of a running daemon."""
         return self._daemons.pid(daemon)
 
     def pids(self) -> Dict[str, int]:
-        """The pids of all living processes of the cluster."""
+        """The pids of all running processes of the cluster."""
         found = {name: self._daemons.pid(name) for name in self._daemons.names()}
         return {name: pid for name, pid in found.items() if pid is not None}
 
-    # -- mgrs
+    # -- Mgrs
 
     def active_mgr(self) -> str:
-        """The id of the active and available mgr, '' while there is none."""
+        """The id of the active and available mgr; '' if there is none."""
         stat = self.mon('mgr stat')
         return str(stat['active_name']) if stat['available'] else ''
 
     def mgr_fail(self, timeout: float = MGR_TIMEOUT) -> str:
-        """Fail the active mgr; returns the id of the one that took over, when it is available."""
+        """Fail the active mgr; returns the id of the new one when it is available."""
         before = self.mon('mgr dump')
         self.mon('mgr fail', who=before['active_name'])
         return self._wait_other_mgr(before['active_gid'], timeout)
 
     def restart_mgr(self, timeout: float = MGR_TIMEOUT) -> str:
-        """Kill the active mgr and start it again; returns the id of the active one after that."""
+        """Kill and restart the active mgr; returns the id of the active mgr after that."""
         before = self.mon('mgr dump')
         name = f'mgr.{before["active_name"]}'
         self.kill(name)
         with contextlib.suppress(CommandError):
-            # The mons would not notice its death for the length of the beacon's grace.
+            # The mons would notice its death only after the grace of the beacon.
             self.mon('mgr fail', who=before['active_name'])
         self.start(name)
         return self._wait_other_mgr(before['active_gid'], timeout)
@@ -530,17 +530,17 @@ class Cluster:
                   f'{wanted} standby mgrs')
 
     def dashboard_port(self, mgr: str) -> int:
-        """The port on which a dashboard of that mgr listens (plain HTTP) once it is enabled."""
+        """The port of the dashboard of an mgr (plain HTTP), once it is enabled."""
         return self._state.ports[1] - self._state.mgrs.index(mgr)
 
     def dashboard(self, prefix: str = '') -> Dashboard:
-        """Switch the dashboard on, below a path such as ``/ceph``, and make its users."""
+        """Enable the dashboard below a path such as ``/ceph``, and create its users."""
         dashboard = Dashboard(self, prefix)
         dashboard.enable()
         return dashboard
 
     def _configure_dashboard(self) -> None:
-        """Two dashboards on one machine need their own ports; the module itself stays off."""
+        """Set the ports of the dashboards, one for each mgr, without enabling the module."""
         settings = {'mgr/dashboard/ssl': 'false', 'mgr/dashboard/server_addr': '127.0.0.1'}
         settings.update({f'mgr/dashboard/{mgr}/server_port': str(self.dashboard_port(mgr))
                          for mgr in self._state.mgrs})
@@ -555,7 +555,7 @@ _hooks_installed = False
 
 
 def _end_with_this_process(cluster: Cluster) -> None:
-    """Take the cluster down at exit; a kill is covered by the parent-death signal."""
+    """Take the cluster down at exit; after a kill, the parent-death signal does."""
     global _hooks_installed
     _tied_clusters.add(cluster)
     if _hooks_installed:
@@ -566,7 +566,7 @@ def _end_with_this_process(cluster: Cluster) -> None:
 
 
 def exit_on_signals(*numbers: signal.Signals) -> None:
-    """Make signals (SIGTERM) run every `finally` and atexit hook: the default action runs none."""
+    """Make signals (SIGTERM) run all `finally` blocks and atexit hooks, unlike the default."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in numbers or (signal.SIGTERM,):
@@ -576,7 +576,7 @@ def exit_on_signals(*numbers: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second ctrl-C must not stop the clearing up after the first."""
+    """Ignore a second ctrl-C, which would stop the cleanup after the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -598,7 +598,7 @@ def _down_all_tied() -> None:
 
 
 def remove_abandoned() -> List[Path]:
-    """Remove what is left of tied clusters whose process was killed."""
+    """Remove tied clusters whose process was killed."""
     removed = []
     for directory in directories():
         try:
@@ -612,7 +612,7 @@ def remove_abandoned() -> List[Path]:
 
 
 def end_cluster(directory: Path, keep_logs: bool = False) -> None:
-    """Take down a cluster of which perhaps not even the release is there any more."""
+    """Take down a cluster whose release may no longer be installed."""
     daemons = Daemons(directory, tied=False)
     daemons.end(daemons.names(), signal.SIGKILL)
     _remove_directory(directory, keep_logs)

@@ -6,8 +6,8 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 Sections = Dict[str, Dict[str, str]]
 
-#: Modules that no test needs; those that the mons always enable have to be there. A mgr loads all
-#: that it finds, enabled or not, whenever it starts: up to 0.2 s of CPU time each.
+#: Modules that no test needs. At each start, an mgr loads all modules that it finds, even disabled
+#: ones, which takes up to 0.2 s of CPU time each. Modules that the mons always enable must exist.
 UNUSED_MODULES = ('alerts', 'influx', 'insights', 'localpool', 'mirroring', 'nfs',
                   'osd_perf_query', 'osd_support', 'restful', 'smb', 'snap_schedule', 'stats',
                   'telegraf', 'test_orchestrator', 'zabbix')
@@ -18,10 +18,10 @@ MiB = 1 << 20
 
 def default_conf(directory: Path, fsid: str, mon_host: str, ports: Tuple[int, int], store: str,
                  hosts: int, pool_size: int) -> Sections:
-    """Settings that make a cluster of one machine behave as a large one does, only faster.
+    """Settings that make a cluster on one machine behave like a large one, but faster.
 
-    `ports` are the first and the last that daemons may bind; `pool_size` is the size of pools
-    for which none is asked, such as the mgr's own.
+    `ports`: the first and the last port for daemons. `pool_size`: the default size of pools, for
+    example of the pool of the mgr.
     """
     daemon = {
         'log file': f'{directory}/log/$name.log',
@@ -55,16 +55,16 @@ def default_conf(directory: Path, fsid: str, mon_host: str, ports: Tuple[int, in
             'mon allow pool delete': 'true',
             'mon allow pool size one': 'true',
             'mon max pg per osd': '2000',
-            # The disk of a developer's machine is seldom as empty as a mon wants it.
+            # The disk of a developer is rarely as empty as a mon expects.
             'mon data avail warn': '2',
             'mon data avail crit': '1',
             'mon warn on insecure global id reclaim allowed': 'false',
             'mon warn on pool no redundancy': 'false',
             'mon warn on pool no app': 'false',
             'mon warn on too few osds': 'false',
-            # The default list names `restful`, which does not load everywhere.
+            # The default contains `restful`, which does not load everywhere.
             'mgr initial modules': 'iostat',
-            # Reporters are counted by host: with two hosts there can be one at most.
+            # Reporters are counted by host, and clusters may have two hosts.
             'mon osd min down reporters': str(max(1, min(2, hosts - 1))),
         },
         'mgr': {
@@ -72,7 +72,7 @@ def default_conf(directory: Path, fsid: str, mon_host: str, ports: Tuple[int, in
             'mgr data': f'{directory}/data/$type.$id',
             'mgr module path': f'{directory}/mgr-modules',
             'mgr disabled modules': ','.join(UNUSED_MODULES),
-            # Of a pool of the mgr's own, if that was restarted while it made it.
+            # The mgr may be restarted while it creates its pool.
             'mon warn on pool no app': 'false',
             'mon max pg per osd': '2000',
         },
@@ -82,13 +82,13 @@ def default_conf(directory: Path, fsid: str, mon_host: str, ports: Tuple[int, in
             'osd objectstore': store,
             'osd crush update on start': 'false',
             'mon max pg per osd': '2000',
-            # On a young cluster the whole history of a PG fits into its log, and new OSDs would
-            # be filled by recovery (degraded, nothing remapped) and never by backfill.
+            # In a young cluster, the log of a PG contains its whole history, so new OSDs would be
+            # filled by recovery (degraded, nothing remapped) instead of backfill.
             'osd min pg log entries': '2',
             'osd max pg log entries': '3',
             'osd pg log trim min': '1',
-            # memstore and files count as rotational; without these, backfill moves ten objects
-            # a second (wpq) or is held to the 315 IOPS of a disk (mclock, Reef and later).
+            # memstore and files count as rotational. Without these, backfill is limited to ten
+            # objects per second (wpq) or to the 315 IOPS of a disk (mclock, Reef and later).
             'osd recovery sleep': '0',
             'osd recovery sleep hdd': '0',
             'osd mclock skip benchmark': 'true',
@@ -106,18 +106,18 @@ def _store_conf(store: str) -> Dict[str, str]:
         'bluestore block size': str(8 * GiB),
         'bluestore cache autotune': 'false',
         'bluestore cache size': str(64 * MiB),
-        # The smallest value that the option takes.
+        # The minimum of the option.
         'osd memory target': str(896 * MiB),
     }
 
 
 def merge(conf: Sections, extra: Optional[Mapping[str, Any]]) -> None:
-    """Lay a caller's settings over `conf`.
+    """Merge the settings of a caller into `conf`.
 
-    `extra` maps a section to a mapping of options, or an option straight to its value: the
-    latter goes to [global] and, because a daemon's own section wins, replaces the same option
-    of every other section. A section may be that of one daemon (``osd.3``). An option of a section
-    that is None is left out, so that Ceph's default, or the mons' configuration database, holds.
+    `extra` maps a section to a mapping of options, or an option to its value. The latter is set in
+    [global] and removed from all other sections, which have precedence. A section may be that of
+    one daemon (``osd.3``). If an option of a section is None, it is removed, so that the default or
+    the configuration database of the mons applies.
     """
     for key, value in (extra or {}).items():
         if isinstance(value, Mapping):
@@ -132,7 +132,7 @@ def merge(conf: Sections, extra: Optional[Mapping[str, Any]]) -> None:
 
 
 def _spaced(option: str) -> str:
-    """Ceph reads an option with spaces, dashes or underscores: one form, or they would clash."""
+    """The form of an option with spaces; Ceph also accepts dashes and underscores."""
     return option if '/' in option else option.replace('_', ' ').replace('-', ' ')
 
 

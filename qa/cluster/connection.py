@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Commands to a cluster through librados: two hundred times as fast as the ceph command.
+"""Commands to a cluster through librados, 200 times as fast as the ceph command.
 
 The machine's own librados talks to newer clusters as well. No call here blocks without a bound,
 whatever state the cluster is in: commands run in threads of their own, and one that is not
@@ -18,7 +18,7 @@ from .patience import patient
 
 try:
     import rados
-    # A name of its own, because the classes have methods called `rados`.
+    # Renamed, because the classes have methods called `rados`.
     from rados import Rados as Handle
 except ImportError:
     raise ClusterError('python3-rados is missing, or this is not /usr/bin/python3: '
@@ -34,7 +34,7 @@ _TRANSIENT = (errno.ENOTCONN, errno.EAGAIN, errno.ECONNRESET)
 
 
 def bounded(call: Callable[[], T], timeout: float, what: str) -> T:
-    """Run `call` in a thread of its own and give up waiting after `timeout` seconds."""
+    """Run `call` in a separate thread and stop waiting after `timeout` seconds."""
     return _Call(call, what).result(timeout)
 
 
@@ -80,7 +80,7 @@ class Connection:
         deadline = time.monotonic() + timeout
         while True:
             handle = rados.Rados(conffile=str(self._conf), name='client.admin')
-            # The mons may still be starting: short attempts find them sooner.
+            # While the mons start, short attempts connect sooner.
             handle.conf_set('client_mount_timeout', '3')
             try:
                 bounded(handle.connect, 10.0, 'connecting')
@@ -91,7 +91,7 @@ class Connection:
                 time.sleep(0.1)
 
     def close(self) -> None:
-        """Disconnect; commands that were abandoned may keep the handle from ending."""
+        """Disconnect; abandoned commands may prevent the handle from closing."""
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is not None:
@@ -118,7 +118,7 @@ class Connection:
     def burst(self, target: str, commands: Iterable[Dict[str, Any]],
               inbufs: Optional[Sequence[bytes]] = None,
               timeout: float = DEFAULT_TIMEOUT) -> List[Reply]:
-        """Send many commands at once, so that the mon can take them into one epoch.
+        """Send many commands at once, so that the mon can apply them in one epoch.
 
         Returns the replies in order.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Processes of a cluster: started so that they cannot be forgotten, ended only if ours."""
+"""Starts processes so that none is left behind, and ends only processes of the cluster."""
 
 import os
 import queue
@@ -24,24 +24,26 @@ _TIED = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
 
 
 def tied_argv(command: Sequence[str]) -> List[str]:
-    """A command line whose process is killed when this process ends, however it ends."""
+    """A command line whose process is killed when this process ends for any reason."""
     return ['setpriv', '--pdeathsig', 'KILL', 'sh', '-c', _TIED, 'tied', str(os.getpid()),
             *command]
 
 
 def heed_interrupts() -> None:
-    """End on ctrl-C, also where a shell has started this in the background, which ignores it and
-    hands that down to whatever is started here. In Python with every `finally`, and after an
-    exec, for which it is Popen's preexec_fn, as any process does."""
+    """Make ctrl-C (SIGINT) work in processes that a shell has started in the background.
+
+    The shell makes them, and their children, ignore it. In Python every `finally` runs; for other
+    programs, this is the preexec_fn of Popen.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Spawner:
-    """The one thread that starts all children.
+    """The thread that starts all children.
 
-    A parent-death signal is sent when the THREAD that started the child ends, so it has to be
-    one that lives as long as the process: not a pool's, which end before the atexit hooks.
+    A parent-death signal is sent when the THREAD that started the child ends, so this thread must
+    live as long as the process. Threads of a pool end before the atexit hooks.
     """
 
     def __init__(self) -> None:
@@ -70,9 +72,9 @@ _spawner = _Spawner()
 
 
 class Daemons:
-    """The running processes of one cluster, known by the pid files in its directory.
+    """The processes of one cluster, from the pid files in its directory.
 
-    Any process may use the pid files, so a persistent cluster is handled by later ones.
+    Later processes use the pid files to handle a persistent cluster.
     """
 
     def __init__(self, directory: Path, tied: bool) -> None:
@@ -81,7 +83,7 @@ class Daemons:
         self._children: Dict[str, 'subprocess.Popen[bytes]'] = {}
 
     def spawn(self, name: str, command: Sequence[str], inherit: Iterable[int] = ()) -> int:
-        """Start a process in its own session, its output in log/NAME.out; returns its pid."""
+        """Start a process in its own session, with output in log/NAME.out; returns its pid."""
         if self.pid(name) is not None:
             raise ClusterError(f'{name} is already running')
         argv = tied_argv(command) if self._tied else list(command)
@@ -95,18 +97,18 @@ class Daemons:
             self._pid_file(name).write_text(f'{child.pid}\n')
             return child.pid
 
-        # All in the spawner, where no KeyboardInterrupt comes between child and pid file.
+        # In the spawner, where KeyboardInterrupt cannot occur between child and pid file.
         return _spawner.run(start)
 
     def names(self) -> List[str]:
-        """All that was started and not forgotten, dead or alive."""
+        """Names of all processes that were started and not forgotten, dead or alive."""
         # An interrupted spawn may not have ended yet.
         _spawner.run(lambda: None)
         return sorted(path.name[:-len('.pid')]
                       for path in (self._directory / 'run').glob('*.pid'))
 
     def pid(self, name: str) -> Optional[int]:
-        """The pid of a process if it is alive and really is this cluster's."""
+        """The pid of a process if it is alive and belongs to this cluster."""
         child = self._children.get(name)
         if child is not None:
             child.poll()
@@ -117,17 +119,17 @@ class Daemons:
         return pid if self._is_ours(pid) else None
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal; raises when the process is not running."""
+        """Send a signal; raises ClusterError if the process is not running."""
         pid = self.pid(name)
         if pid is None:
             raise ClusterError(f'{name} is not running')
         os.kill(pid, number)
 
     def end(self, names: Iterable[str], number: int, grace_seconds: float = 3.0) -> None:
-        """Send a signal that asks processes to end, and kill those that have not in time."""
+        """Send a signal to end processes, and kill those that do not end in time."""
         names = list(names)
         self._signal_group(names, number)
-        # SIGTERM waits for ever in a stopped process.
+        # A stopped process does not handle SIGTERM.
         self._signal_group(names, signal.SIGCONT)
         if not self._wait_gone(names, grace_seconds):
             self._signal_group(names, signal.SIGKILL)
@@ -138,7 +140,7 @@ class Daemons:
             self.forget(name)
 
     def kill(self, name: str, number: int) -> None:
-        """Send a deadly signal and wait until the process is gone."""
+        """Send a signal that ends the process, and wait for its end."""
         self.signal(name, number)
         if not self._wait_gone([name], 10.0):
             raise ClusterError(f'{name} did not end on signal {number}')
@@ -153,7 +155,7 @@ class Daemons:
             pass
 
     def _reap(self, name: str) -> None:
-        """Take a dead child's exit status, or it would stay as a zombie."""
+        """Wait for an ended child, which would otherwise remain a zombie."""
         child = self._children.pop(name, None)
         if child is not None:
             child.wait(10.0)
@@ -162,14 +164,14 @@ class Daemons:
         return self._directory / 'run' / f'{name}.pid'
 
     def _is_ours(self, pid: int) -> bool:
-        """Pids are used again: trust one only if its command line names our directory."""
+        """Whether the command line of a process names our directory: pids are reused."""
         deadline = time.monotonic() + EXEC_SECONDS
         while True:
             try:
                 cmdline = Path(f'/proc/{pid}/cmdline').read_bytes()
             except OSError:
                 return False
-            # It is empty for ever in a zombie, which has ended, and in a kernel thread.
+            # It remains empty in a zombie, which has ended, and in a kernel thread.
             if cmdline or process_identity(pid) is None or time.monotonic() > deadline:
                 return os.fsencode(f'{self._directory}/') in cmdline
             time.sleep(0.001)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The dashboard of a cluster: switched on, with users, and asked over HTTP.
+"""The dashboard of a cluster: enables it, creates users, and sends HTTP requests.
 
     dashboard = cluster.dashboard()
     print(dashboard.url(), dashboard.passwords['admin'])
@@ -20,28 +20,28 @@ from .errors import ClusterError
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-#: Users that are made, and their roles.
+#: Users that are created, and their roles.
 USERS = {'admin': 'administrator', 'reader': 'read-only'}
 ACCEPT = 'application/vnd.ceph.api.v1.0+json'
-#: The module restarts every mgr, and importing it takes seconds.
+#: Enabling the module restarts every mgr, and importing it takes seconds.
 READY_SECONDS = 90.0
 ANSWER_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: the names of headers are in lower case."""
+    """A response; names of headers are in lower case."""
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """The body, which must be JSON."""
+        """The parsed body, which must be JSON."""
         return json.loads(self.body)
 
 
 class Dashboard:
-    """Made by Cluster.dashboard. Nothing of it is cached: the mgrs may change at any time."""
+    """Created by Cluster.dashboard. Nothing is cached: the mgrs may change at any time."""
 
     def __init__(self, cluster: 'Cluster', prefix: str) -> None:
         self._cluster = cluster
@@ -49,14 +49,14 @@ class Dashboard:
         self.passwords = {user: secrets.token_hex(8) for user in USERS}
 
     def enable(self) -> None:
-        """Switch the module on and make the users; returns when it answers."""
+        """Enable the module and create the users; returns when it answers."""
         cluster = self._cluster
         if self._prefix:
             cluster.mon('config set', who='mgr', name='mgr/dashboard/url_prefix',
                         value=self._prefix)
         cluster.mon('mgr module enable', module='dashboard')
         for user, role in USERS.items():
-            # Not before the module has come up is the command known.
+            # The command exists only after the module has started.
             cluster.wait(lambda: self._make_user(user, role), READY_SECONDS, 'the dashboard')
         self.wait_ready()
 
@@ -70,7 +70,7 @@ class Dashboard:
         return True
 
     def wait_ready(self) -> None:
-        """Until the active mgr's dashboard lets the administrator in."""
+        """Wait until the administrator can log in to the dashboard of the active mgr."""
         self._cluster.wait(self._answers, READY_SECONDS, 'the dashboard to answer')
 
     def _answers(self) -> bool:
@@ -80,12 +80,12 @@ class Dashboard:
             return False
 
     def url(self, mgr: str = '') -> str:
-        """Where a mgr's dashboard is, the active one's by default, without a slash at the end."""
+        """The URL of the dashboard of an mgr (default: the active one), without trailing slash."""
         port = self._cluster.dashboard_port(mgr or self._cluster.active_mgr())
         return f'http://127.0.0.1:{port}{self._prefix}'
 
     def login(self, user: str) -> str:
-        """The token of a new session."""
+        """Log in; returns the token of the session."""
         given = {'username': user, 'password': self.passwords[user]}
         answer = self.request('POST', '/api/auth', given)
         if answer.status != 201:
@@ -94,7 +94,7 @@ class Dashboard:
 
     def request(self, method: str, path: str, body: Union[bytes, Any] = None, token: str = '',
                 headers: Optional[Mapping[str, str]] = None, mgr: str = '') -> Answer:
-        """One request; a `body` other than bytes goes as JSON.
+        """Send a request; a `body` that is not bytes is sent as JSON.
 
         `headers` are laid over the ones that the API wants; one of '' is not sent. Redirects are
         not followed.

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The errors of this package: each message is one line that can be shown to a user as it is."""
+"""Errors of this package. Each message is one line for the user."""
 
 import errno as errno_module
 
 
 class ClusterError(Exception):
-    """The cluster, or the machine it should run on, cannot do what was asked."""
+    """The cluster, or its machine, cannot do what was requested."""
 
 
 class WaitTimeout(ClusterError):
-    """Something that was waited for did not happen in time."""
+    """A condition was not met in time."""
 
 
 class CommandError(ClusterError):
-    """A command was refused by a daemon.
+    """A daemon refused a command.
 
     ``errno`` is positive (``errno.EINVAL``), ``text`` is the daemon's own explanation.
     """

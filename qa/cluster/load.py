@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An open-loop client: operations start by the clock, whether or not earlier ones are done.
+"""An open-loop client: operations start on schedule, even if earlier ones are in flight.
 
 A closed loop sends less while the cluster is slow and so hides the slowness (coordinated
 omission). Here latency counts from the scheduled time. Operations beyond --max-outstanding wait
@@ -37,7 +37,7 @@ PENDING_SUFFIX = '.pending'
 
 
 class Client:
-    """The client of one run: `run` schedules, librados' threads complete."""
+    """The client of one run: `run` schedules operations, threads of librados complete them."""
 
     def __init__(self, ioctx: Any, args: argparse.Namespace, out: TextIO,
                  samples_path: Optional[Path]) -> None:
@@ -49,13 +49,13 @@ class Client:
             open(samples_path, 'wb') if samples_path else None
         self._random = random.Random(args.seed)
         self._data = os.urandom(args.size)
-        # Wall time minus monotonic time: latencies must survive a clock that is set.
+        # Wall time minus monotonic time, so that setting the clock does not affect latencies.
         self._wall_offset = time.time() - time.monotonic()
         self._lock = threading.Lock()
-        # Set by a completion while operations wait for its slot.
+        # Set by a completion while operations wait for a slot.
         self._slot_free = threading.Event()
         self._done: List[Sample] = []
-        # Scheduled time and kind of what was sent and of what waits for a slot.
+        # Scheduled time and kind of operations in flight, and of those that wait for a slot.
         self._sent: Dict[int, Tuple[float, int]] = {}
         self._waiting: Deque[Tuple[float, int]] = collections.deque()
         self._missed = 0
@@ -63,7 +63,7 @@ class Client:
         self._stop = False
 
     def stop(self, number: int, frame: Optional[FrameType]) -> None:
-        """Signal handler: end the run early, with everything written."""
+        """Signal handler: end the run early and write all samples."""
         self._stop = True
 
     def run(self) -> None:
@@ -87,7 +87,7 @@ class Client:
                 next_report += self._args.interval
             next_op = start + scheduled / self._args.rate
             pause = min(next_op, next_report, end) - time.monotonic()
-            # Not longer, for a signal's handler does not end the waiting.
+            # Not longer, because a signal handler does not end the wait.
             self._slot_free.wait(min(max(pause, 0.0), 0.05))
             self._slot_free.clear()
         self._drain(last_report)
@@ -162,10 +162,10 @@ class Client:
         print(json.dumps(line), file=self._out, flush=True)
 
     def _write_samples(self, done: List[Sample], unfinished: List[Sample], final: bool) -> None:
-        """Append what is done; what is not stands in a file of its own, replaced each time."""
+        """Append completed operations; those in flight are in a file that is replaced each time."""
         if self._samples_file is None or self._samples_path is None:
             return
-        # Removed or replaced before its operations can appear among the finished ones.
+        # Removed or replaced before its operations appear among the completed ones.
         pending = Path(f'{self._samples_path}{PENDING_SUFFIX}')
         partial = Path(f'{pending}.partial')
         partial.write_bytes(pack(() if final else unfinished))
@@ -191,7 +191,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_options(p: argparse.ArgumentParser) -> None:
-    """The options that say what load to make."""
+    """The options of the load."""
     p.add_argument('--rate', type=float, default=200, help='operations per second')
     p.add_argument('--read-fraction', type=float, default=0.7)
     p.add_argument('--objects', type=int, default=512)
@@ -206,14 +206,14 @@ def add_options(p: argparse.ArgumentParser) -> None:
 
 def _connect(conf: Path, max_outstanding: int) -> Handle:
     handle = Connection(conf).rados()
-    # librados' own limits block the caller, which would close the loop.
+    # The limits of librados block the caller, which would close the loop.
     handle.conf_set('objecter_inflight_ops', str(2 * max_outstanding))
     handle.conf_set('objecter_inflight_op_bytes', str(1 << 34))
     return handle
 
 
 def main() -> None:
-    """Prefill, run, and leave without waiting for operations that never end."""
+    """Prefill, run, and exit without waiting for operations that never complete."""
     args = parser().parse_args()
     if args.rate <= 0 or args.runtime <= 0 or min(args.objects, args.size) < 1:
         sys.exit('rate, runtime, objects and size must be positive')
@@ -232,7 +232,7 @@ def main() -> None:
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Closing librados waits for all operations, also for those on an OSD that hangs.
+    # Closing librados waits for all operations, including those on an OSD that hangs.
     os._exit(status)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A load client (load.py) as the one who started it sees it."""
+"""Starts and observes a load client (load.py)."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ def client_argv(conf: Path, pool: str, options: Mapping[str, Any]) -> List[str]:
 
 
 class Load:
-    """A running (or ended) client; its samples can be read at any time."""
+    """A client, running or ended; its samples can be read at any time."""
 
     def __init__(self, name: str, daemons: Daemons, directory: Path) -> None:
         """Use Cluster.load."""
@@ -77,15 +77,15 @@ class Load:
             time.sleep(0.05)
 
     def running(self) -> bool:
-        """Whether the client is still at work."""
+        """Whether the client is running."""
         return self._daemons.pid(self.name) is not None
 
     def stop(self) -> None:
-        """End the client, which first writes what it knows; harmless when it has ended."""
+        """End the client, which writes its samples first. Does nothing if it has ended."""
         self._daemons.end([self.name], signal.SIGTERM, grace_seconds=10.0)
 
     def wait(self, timeout: float) -> None:
-        """Wait until the client has come to the end of its runtime."""
+        """Wait until the runtime of the client is over."""
         deadline = time.monotonic() + timeout
         while self.running():
             if time.monotonic() > deadline:
@@ -93,9 +93,9 @@ class Load:
             time.sleep(0.1)
 
     def samples(self) -> Iterator[Sample]:
-        """All operations so far, those in flight included, up to the last interval."""
-        # In this order: what completes in between is then seen twice rather than not at all,
-        # and only until the next interval.
+        """All operations up to the last interval, including those in flight."""
+        # In this order, an operation that completes meanwhile is seen twice, not never, until the
+        # next interval.
         yield from read_file(Path(f'{self._samples}{PENDING_SUFFIX}'))
         yield from read_file(self._samples)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The directory of mgr modules of a cluster: the release's own, and perfguard."""
+"""The directory of mgr modules of a cluster: those of the release, and perfguard."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from .releases import Release
 
 PACKAGED = '/usr/share/ceph/mgr'
 MODULE = 'perfguard'
-#: Compiles what is beside it; the module works without.
+#: Compiles the native engine, which is optional.
 BUILD = Path('probe', 'worker', 'build.py')
 
 _SKIP = shutil.ignore_patterns('tests', '__pycache__', '*.pyc', '*.so', '.mypy_cache',
@@ -21,15 +21,15 @@ _SKIP = shutil.ignore_patterns('tests', '__pycache__', '*.pyc', '*.so', '.mypy_c
 
 
 def default_module_dir() -> Path:
-    """The module in the checkout that this file belongs to."""
+    """The module in the checkout of this file."""
     return Path(__file__).resolve().parents[2] / 'src' / 'pybind' / 'mgr' / MODULE
 
 
 def install(target: Path, release: Release, module_dir: Optional[Path]) -> None:
     """Fill `target`, or refresh the copy of the module and of its dashboard controller in it.
 
-    The packaged modules are symlinks to the path they have inside the release, so they resolve
-    where the mgr runs. A module that does not exist (yet) is left out.
+    The packaged modules are symlinks to their path in the release, so they resolve where the mgr
+    runs. A missing module is left out.
     """
     packaged = release.path(PACKAGED)
     if not packaged.is_dir():
@@ -55,10 +55,10 @@ def _replace(source: Path, target: Path) -> None:
 
 
 def _install_controller(packaged: Path, dashboard: Path, controller: Path) -> None:
-    """Replace the link to the dashboard by a copy with one controller more.
+    """Replace the link to the dashboard with a copy that contains the controller.
 
-    It has to be a copy: the dashboard does not import controllers that are symlinks. Only the
-    compiled frontend, which is most of it, is linked.
+    The dashboard does not import controllers that are symlinks. Only the compiled frontend, which
+    is most of the data, is a symlink.
     """
     if dashboard.is_symlink():
         dashboard.unlink()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How much longer things take on a machine that does other things as well."""
+"""Longer deadlines for busy machines."""
 import os
 
-#: What deadlines are multiplied by; 1 is for a machine of one's own.
+#: Factor on all deadlines; 1 is for an idle machine.
 PATIENCE = float(os.environ.get('PERFGUARD_PATIENCE', '1'))
 
 
 def patient(seconds: float) -> float:
-    """A deadline that was chosen on an idle machine, for this one."""
+    """A deadline for this machine, from one for an idle machine."""
     return seconds * PATIENCE

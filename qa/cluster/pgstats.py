@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the mgr knows of the PGs, and whether it knows it already.
+"""PG states in the mgr, and whether they are current.
 
 OSDs report their PGs every five seconds, so right after a change the mgr still shows the state
 before it. Here OSDs are asked to report at once, and the sequence number of that report is waited
@@ -29,13 +29,13 @@ class PgStats:
                     found.get('pg_stats', []) if isinstance(found, dict) else found)
 
     def states(self) -> Dict[str, int]:
-        """How many PGs are in each state."""
+        """Number of PGs by state."""
         found = self._mgr('pg stat')
         summary = found.get('pg_summary', found)
         return {row['name']: row['num'] for row in summary['num_pg_by_state']}
 
     def flush(self, timeout: float) -> None:
-        """Wait until the mgr has a report of every OSD that is up, made after this call."""
+        """Wait until the mgr has a report from each OSD that is up, newer than this call."""
         deadline = time.monotonic() + timeout
         self._wait_maps(deadline)
         wanted = self.request()
@@ -49,11 +49,11 @@ class PgStats:
             time.sleep(0.1)
 
     def request(self) -> Dict[int, int]:
-        """Ask the OSDs for a report now; returns its sequence number for each that answers."""
+        """Request a report from all OSDs; returns its sequence number by OSD that answers."""
         return self._tell_up('flush_pg_stats')
 
     def _wait_maps(self, deadline: float) -> None:
-        """Wait until the OSDs that answer have the newest OSDMap: before, nothing has changed."""
+        """Wait until the OSDs that answer have the newest OSDMap: their states change only then."""
         epoch = parse(self._connection.command('mon', {'prefix': 'osd stat', 'format': 'json'}),
                       'osd stat')['epoch']
         while True:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which CRUSH host and rack each OSD belongs to."""
+"""CRUSH hosts and racks of OSDs."""
 
 import re
 from typing import Dict, List, Mapping, Optional, Sequence
 
 
 def host_of_first(osds: int, hosts: int) -> Dict[int, str]:
-    """The hosts of a new cluster's OSDs, in turn."""
+    """Hosts of the OSDs of a new cluster, in turn."""
     return {osd: f'host{osd % hosts}' for osd in range(osds)}
 
 
@@ -14,7 +14,7 @@ def host_of_added(existing: Mapping[int, str], count: int,
                   hosts: Optional[Sequence[str]] = None) -> Dict[int, str]:
     """Ids and hosts of `count` more OSDs.
 
-    Without `hosts` they come in new hosts, of about as many OSDs each as the present ones have.
+    Without `hosts`, they are in new hosts of about the same size as the present ones.
     """
     first = max(existing, default=-1) + 1
     names = list(hosts) if hosts else _new_hosts(existing, count)
@@ -30,12 +30,12 @@ def _new_hosts(existing: Mapping[int, str], count: int) -> List[str]:
 
 
 def host_number(host: str) -> int:
-    """The number at the end of a host's name, 0 without one."""
+    """The number at the end of the name of a host; 0 without one."""
     match = re.search(r'(\d+)$', host)
     return int(match.group(1)) if match else 0
 
 
 def location(host: str, racks: int) -> List[str]:
-    """The CRUSH location of a host; hosts are spread over the racks in turn."""
+    """The CRUSH location of a host; hosts are assigned to racks in turn."""
     rack = [f'rack=rack{host_number(host) % racks}'] if racks else []
     return ['root=default', *rack, f'host={host}']

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pools and the objects in them."""
+"""Creates pools and fills them with objects."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Optional, Tuple
 from .connection import Handle
 from .errors import ClusterError
 
-# Enough to keep a few OSDs of two cores busy.
+# Enough to keep a few OSDs on two cores busy.
 IN_FLIGHT = 64
 
 
@@ -35,7 +35,7 @@ def create(mon: Callable[..., Any], name: str, pg_num: int, size: int,
 
 def fill(handle: Handle, pool: str, objects: int, size_bytes: int, prefix: str,
          timeout: float) -> None:
-    """Write `objects` whole objects, many at a time."""
+    """Write `objects` objects, many at a time."""
     data = (b'perfguard ' * (size_bytes // 10 + 1))[:size_bytes]
     slots = threading.Semaphore(IN_FLIGHT)
     errors: List[int] = []

@@ -23,7 +23,7 @@ PORTS_PER_OSD = 8
 
 
 class PortBlock:
-    """A claimed range of ports; the descriptors are to be inherited by the daemons."""
+    """A claimed range of ports. The daemons must inherit the descriptors."""
 
     def __init__(self, first: int, last: int, claims: List[socket.socket]) -> None:
         self.first = first
@@ -35,14 +35,14 @@ class PortBlock:
         return [claim.fileno() for claim in self._claims]
 
     def close(self) -> None:
-        """Give up this process's share of the claim."""
+        """Close the descriptors of this process."""
         for held in self._claims:
             held.close()
         self._claims = []
 
 
 def _claim_blocks(first: int, count: int) -> List[socket.socket]:
-    """The sockets that claim these blocks, fewer than `count` when some are taken."""
+    """The sockets that claim these blocks; fewer than `count` if some are taken."""
     held: List[socket.socket] = []
     for block in range(first, first + count):
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -56,7 +56,7 @@ def _claim_blocks(first: int, count: int) -> List[socket.socket]:
 
 
 def _all_free(first: int, last: int) -> bool:
-    """Whether every port can be bound: other programs know nothing of our claims."""
+    """Whether all ports can be bound: other programs do not know the claims."""
     for port in range(first, last + 1):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -19,7 +19,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 from .errors import ClusterError
 
-# Increase when a recipe changes: chroots built by an older one are then built anew.
+# Increase it when a recipe changes, so that existing chroots are rebuilt.
 RECIPE_VERSION = '1'
 
 PYLIB = '/opt/perfguard-pylib'
@@ -31,7 +31,7 @@ _MAJORS = {'pacific': 16, 'quincy': 17, 'reef': 18, 'squid': 19, 'tentacle': 20}
 
 _PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
-# $1: the chroot, $2: a directory of the host to be seen at the same path inside, then a command.
+# $1: the chroot, $2: a directory of the host that is mounted at the same path, then a command.
 _ENTER = '''
 set -e
 root=$1 dir=$2; shift 2
@@ -47,14 +47,13 @@ class Recipe:
     """How to build the chroot of a release."""
 
     suite: str
-    # What the version of Ceph that the suite has must begin with. A suite that is not released
-    # yet moves, and Debian keeps no snapshot of it here: what it has tomorrow is refused rather
-    # than tested under a wrong name.
+    # Prefix of the version of Ceph in the suite. A suite that is not released yet changes, so other
+    # versions are refused instead of being tested under a wrong name.
     version: str
-    # debootstrap of an older Debian does not know the newest suites by name.
+    # debootstrap of an older Debian does not know the newest suites.
     script: Optional[str] = None
     packages: Tuple[str, ...] = ()
-    # Wheels unpacked to PYLIB, for this version of Python, and put before the packaged ones.
+    # Wheels for this version of Python, unpacked to PYLIB and preferred to the packaged modules.
     wheels: Tuple[str, ...] = ()
     wheels_python: str = ''
 
@@ -64,8 +63,8 @@ _RECIPES: Dict[str, Recipe] = {
         suite='trixie',
         version='18.2.',
         packages=('python3-cffi-backend', 'python3-six'),
-        # The packaged bcrypt is a PyO3 extension, and those refuse to load in the mgr's
-        # sub-interpreters: thirteen mgr modules would fail. This version is the last without.
+        # The packaged bcrypt is a PyO3 extension, which does not load in sub-interpreters of the
+        # mgr: thirteen mgr modules would fail. This is the last version without PyO3.
         wheels=('bcrypt==3.2.2',),
         wheels_python='3.13'),
     'tentacle': Recipe(
@@ -79,7 +78,7 @@ NAMES = ('pacific', *_RECIPES)
 
 @dataclass(frozen=True)
 class Release:
-    """A release that is installed and ready; ``root`` is None for the machine's own packages."""
+    """An installed release; ``root`` is None for the packages of the machine."""
 
     name: str
     root: Optional[Path] = None
@@ -88,8 +87,8 @@ class Release:
     def argv(self, command: List[str], directory: Path, mgr: bool = False) -> List[str]:
         """The command line that runs `command` in this release.
 
-        Every program on the way replaces itself by the next, so the process id stays, and with
-        it signals and the parent-death signal work as if there was no chroot.
+        Each program executes the next one in the same process, so the pid remains, and signals,
+        including the parent-death signal, work as without a chroot.
         """
         env, options = ['LC_ALL=C.UTF-8'], []
         if mgr:
@@ -102,12 +101,12 @@ class Release:
                 str(self.root), str(directory), 'env', *options, f'PATH={_PATH}', *env, *command]
 
     def path(self, inside: str) -> Path:
-        """The host's path of a file of this release."""
+        """The path on the host of a file of this release."""
         return Path(inside) if self.root is None else self.root / inside.lstrip('/')
 
 
 def get(name: str) -> Release:
-    """The release of that name, its chroot built if need be (which takes minutes)."""
+    """The release of that name. Builds the chroot if necessary, which takes minutes."""
     if name in ('pacific', 'native'):
         return _native(name)
     if name not in _RECIPES:
@@ -124,14 +123,14 @@ def get(name: str) -> Release:
 
 
 def forget(directory: Path) -> None:
-    """Remove the empty mount points that running in a cluster's directory left in the chroots."""
+    """Remove empty mount points of cluster directories from the chroots."""
     for name in _RECIPES:
         with contextlib.suppress(OSError):
             os.rmdir(f'{cache_dir() / name}{directory}')
 
 
 def cache_dir() -> Path:
-    """Where the chroots are kept."""
+    """The directory of the chroots."""
     return Path(os.environ.get('PERFGUARD_CACHE', '/var/cache/perfguard'))
 
 
@@ -164,7 +163,7 @@ def _stamp(root: Path) -> Path:
 
 @contextlib.contextmanager
 def _build_lock() -> Iterator[None]:
-    """One process builds, the others wait for it and then find the chroot there."""
+    """One process builds the chroot, the others wait for it."""
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
         lock = open(cache_dir() / '.lock', 'w')
@@ -198,7 +197,7 @@ def _build(name: str, root: Path) -> None:
 
 
 def _remove_tree(path: Path) -> None:
-    # Never into something that is mounted there after all.
+    # Never into a directory that is still mounted there.
     subprocess.run(['rm', '-rf', '--one-file-system', str(path)], check=True)
 
 
@@ -208,7 +207,7 @@ def _say(text: str) -> None:
 
 @dataclass(frozen=True)
 class _Build:
-    """The steps that make one chroot; what the programs print goes to a log file."""
+    """The steps to build a chroot; the output of programs goes to a log file."""
 
     name: str
     recipe: Recipe
@@ -224,13 +223,13 @@ class _Build:
         if self.recipe.script:
             command.append(self.recipe.script)
         self._run(f'installing a minimal Debian {self.recipe.suite}', command)
-        # Post-install scripts must start nothing.
+        # Post-install scripts must not start services.
         self._write_script('usr/sbin/policy-rc.d', 'exit 101')
         self._write_script('usr/local/sbin/systemctl', 'exit 0')
         shutil.copy('/etc/resolv.conf', self.root / 'etc' / 'resolv.conf')
 
     def check_version(self) -> None:
-        """Refuse a suite whose Ceph is another one than the recipe was written for."""
+        """Refuse a suite with another version of Ceph than that of the recipe."""
         self._run('reading the package lists', self._inside(
             'apt-get -o Acquire::Check-Valid-Until=false update -q'))
         policy = subprocess.run(self._inside('apt-cache policy ceph-mon'), check=True,
@@ -271,10 +270,10 @@ class _Build:
 
 
 def check_candidate(name: str, recipe: Recipe, policy: str) -> None:
-    """Of the output of "apt-cache policy": raises ClusterError unless the version is the one."""
+    """Check the output of "apt-cache policy": raises ClusterError for another version."""
     match = re.search(r'Candidate: (\S+)', policy)
     found = match.group(1) if match else 'none'
-    # Debian's epoch is no part of Ceph's version.
+    # The epoch of Debian is not part of the version of Ceph.
     if not found.rpartition(':')[2].startswith(recipe.version):
         raise ClusterError(f'{name}: Debian {recipe.suite} has Ceph {found}, expected '
                            f'{recipe.version}*: adapt the recipe in qa/cluster/releases.py, or '
@@ -282,7 +281,7 @@ def check_candidate(name: str, recipe: Recipe, policy: str) -> None:
 
 
 def _mirror() -> str:
-    """The package mirror that this machine itself uses."""
+    """The package mirror of this machine."""
     command = ['apt-get', 'indextargets', '--format', '$(REPO_URI)', 'Created-By: Packages',
                'Component: main', 'Origin: Debian']
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Latency samples: their file format, and percentiles over any stretch of time.
+"""Latency samples: their file format, and percentiles over any interval.
 
 Every operation is kept, so that the percentiles of a phase are exact and phases can be chosen
 after the fact. Time is that at which an operation was SCHEDULED to start: an operation that a
@@ -35,12 +35,12 @@ class Sample(NamedTuple):
 
 
 def pack(samples: Iterable[Sample]) -> bytes:
-    """The samples as they stand in a file."""
+    """Samples in the format of a file."""
     return b''.join(_RECORD.pack(*sample) for sample in samples)
 
 
 def read_file(path: Path) -> Iterator[Sample]:
-    """The samples of a file that may still be growing; a last incomplete one is left out."""
+    """The samples of a file, without an incomplete last one: the file may be growing."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -51,12 +51,12 @@ def read_file(path: Path) -> Iterator[Sample]:
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
-    """The nearest-rank quantile of ascending values: always one that was measured."""
+    """The nearest-rank quantile of ascending values, which is one of the values."""
     return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
 
 def percentiles_ms(latencies: Iterable[float]) -> Dict[str, float]:
-    """The percentiles and the maximum; empty when there are no values."""
+    """The percentiles and the maximum; empty without values."""
     ordered = sorted(latencies)
     if not ordered:
         return {}

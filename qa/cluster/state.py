@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is remembered of a cluster in its directory, and where these directories are."""
+"""The state of a cluster in its directory, and the locations of these directories."""
 
 import contextlib
 import json
@@ -17,13 +17,13 @@ STATE_FILE = 'cluster.json'
 
 @dataclass
 class State:
-    """Enough to handle a running cluster from another process."""
+    """The data to handle a running cluster from another process."""
 
     release: str
     store: str
     fsid: str
     tied: bool
-    # Pid and start time of the process that a tied cluster ends with.
+    # Pid and start time of the process whose end also ends a tied cluster.
     owner: Tuple[int, int]
     ports: Tuple[int, int]
     mons: List[str]
@@ -34,14 +34,14 @@ class State:
     keep_logs: bool = False
 
     def save(self, directory: Path) -> None:
-        """Write the state in one step, so that readers see the old or the new one."""
+        """Write the state atomically."""
         partial = directory / f'{STATE_FILE}.partial'
         partial.write_text(json.dumps(asdict(self), indent=1))
         partial.rename(directory / STATE_FILE)
 
     @classmethod
     def load(cls, directory: Path) -> 'State':
-        """Read it back; raises OSError or ValueError when there is none."""
+        """Read the state; raises OSError or ValueError without one."""
         fields = json.loads((directory / STATE_FILE).read_text())
         fields['owner'] = tuple(fields['owner'])
         fields['ports'] = tuple(fields['ports'])
@@ -49,20 +49,20 @@ class State:
         return cls(**fields)
 
     def abandoned(self) -> bool:
-        """Whether the process that this cluster was tied to is gone."""
+        """Whether the process that this cluster is tied to has ended."""
         return self.tied and process_identity(self.owner[0]) != self.owner
 
 
 def base_dir() -> Path:
-    """The directory of all clusters of this user; short, for the sake of socket paths."""
+    """The directory of all clusters of this user; short because of the limit of socket paths."""
     run = os.environ.get('PERFGUARD_RUN')
     return Path(run).resolve() if run else \
         Path(tempfile.gettempdir()).resolve() / f'perfguard-{os.getuid()}'
 
 
 def check_base() -> None:
-    """Raises ClusterError where the base is not this user's alone: in /tmp anybody may have put a
-    directory, or a link, of its name there."""
+    """Raises ClusterError unless only this user can write the base: in /tmp, other users may have
+    created a directory or a link of this name."""
     base = base_dir()
     found = os.lstat(base)
     if 'PERFGUARD_RUN' not in os.environ and not (
@@ -73,25 +73,25 @@ def check_base() -> None:
 
 
 def new_directory(release: str) -> Path:
-    """A new directory for a cluster."""
+    """Create a directory for a cluster."""
     for _ in range(3):
         base_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             check_base()
             return Path(tempfile.mkdtemp(prefix=f'{release}-', dir=base_dir()))
-        # The last cluster of another process has just gone, and the base with it.
+        # Another process has just removed its last cluster, and the base.
     raise ClusterError(f'cannot make a directory in {base_dir()}')
 
 
 def remove_empty_base() -> None:
-    """Remove the base directory after the last cluster, unless it is the user's own."""
+    """Remove the base directory after the last cluster, unless the user has set it."""
     if 'PERFGUARD_RUN' not in os.environ:
         with contextlib.suppress(OSError):
             base_dir().rmdir()
 
 
 def directories() -> Iterator[Path]:
-    """The directories of all clusters, running or left behind."""
+    """The directories of all clusters, including those that are no longer running."""
     if base_dir().is_dir():
         check_base()
         for path in sorted(base_dir().iterdir()):
@@ -100,18 +100,18 @@ def directories() -> Iterator[Path]:
 
 
 def process_identity(pid: int) -> Optional[Tuple[int, int]]:
-    """The pid with the process's start time (which a reused pid does not share), None if gone."""
+    """Pid and start time of a process, which differ for a reused pid; None if it has ended."""
     fields = _process_stat(pid)
     return None if not fields or fields[0] in 'ZX' else (pid, int(fields[19]))
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether SIGSTOP has taken effect, which it does a moment after it was sent."""
+    """Whether SIGSTOP has taken effect, which is not immediate."""
     return _process_stat(pid)[:1] == ['T']
 
 
 def _process_stat(pid: int) -> List[str]:
-    """The fields of /proc/PID/stat from the state on; empty when there is no such process."""
+    """The fields of /proc/PID/stat from the state on; empty if the process has ended."""
     try:
         with open(f'/proc/{pid}/stat') as f:
             stat = f.read()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The demonstration: a small cluster grows under perfguard while clients are at work."""
+"""The demonstration: a small cluster is expanded with perfguard under client load."""

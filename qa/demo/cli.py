@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The demonstration's command line."""
+"""Command line of the demonstration."""
 
 import argparse
 import os
@@ -16,13 +16,13 @@ from .screen import Parser, Screen
 from .settings import OSDS_MAX, OSDS_MIN, Settings, usual_pg_num
 
 DESCRIPTION = '''\
-Boots a Ceph cluster on this machine, lets clients read and write, adds hosts to the cluster
-under perfguard, and shows how fast the clients were served before and meanwhile, and whether
-a probe finds the quiet cluster as fast after it as before.'''
+Boots a Ceph cluster on this machine, runs clients, adds hosts to the cluster with perfguard,
+and shows client latency before and during the expansion. Probes compare the speed of the quiet
+cluster before and after it.'''
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Run the demonstration; 0 if every campaign came to its end and no client saw an error."""
+    """Run the demonstration; returns 0 if all campaigns completed without client errors."""
     args = _parse(argv)
     screen = Screen(sys.stdout)
     exit_on_signals(signal.SIGTERM, signal.SIGHUP)
@@ -41,26 +41,27 @@ def main(argv: Optional[List[str]] = None) -> int:
 def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
     p = Parser(prog='demo.sh', description=DESCRIPTION)
     p.add_argument('--release', default='pacific', choices=releases.NAMES,
-                   help='Ceph release; all but pacific take root and, once, minutes to '
-                        'install (default: %(default)s)')
+                   help='Ceph release; all except pacific require root and take some '
+                        'minutes to install once (default: %(default)s)')
     p.add_argument('--osds', type=int, default=8, metavar='N',
-                   help='OSDs to begin with, two a host; at least two hosts are added '
+                   help='initial number of OSDs, two per host; at least two hosts are added '
                         '(default: %(default)s)')
     p.add_argument('--compare', choices=('stock',),
-                   help='first expand another such cluster without perfguard')
+                   help='first expand another cluster without perfguard')
     p.add_argument('--keep', action='store_true', help='leave the cluster up, with the '
                    'dashboard: prints the address of perfguard\'s page and a login')
-    size = p.add_argument_group('the size of it')
+    size = p.add_argument_group('size')
     size.add_argument('--seconds', type=int, default=20, help='length of the quiet phase '
                       '(default: %(default)s)')
-    size.add_argument('--rate', type=int, default=300, help='client operations a '
-                      'second (default: %(default)s)')
-    size.add_argument('--objects', type=int, default=20000, help='objects of 16 KiB to '
-                      'fill in (default: %(default)s)')
-    size.add_argument('--pgs', type=int, help='PGs of the pool (default: by the OSDs)')
+    size.add_argument('--rate', type=int, default=300, help='client operations '
+                      'per second (default: %(default)s)')
+    size.add_argument('--objects', type=int, default=20000, help='number of objects of '
+                      '16 KiB (default: %(default)s)')
+    size.add_argument('--pgs', type=int,
+                      help='PGs of the pool (default: depends on the number of OSDs)')
     size.add_argument('--propose-interval', type=float, default=1.0, metavar='SECONDS',
-                      help='the mons\' paxos_propose_interval; Ceph\'s own default, and '
-                      'this one\'s, is 1')
+                      help='paxos_propose_interval of the mons '
+                      '(default: %(default)s, as in Ceph)')
     args = p.parse_args(argv)
     if not OSDS_MIN <= args.osds <= OSDS_MAX or args.osds % 2:
         p.error(f'--osds {args.osds}: an even number from {OSDS_MIN} to {OSDS_MAX}')
@@ -72,7 +73,7 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
         if not 1 <= getattr(args, name) <= most:
             p.error(f'--{name} {getattr(args, name)}: a number from 1 to {most}')
     if args.release != 'pacific' and os.getuid() != 0:
-        p.error(f'--release {args.release} runs in a chroot, which takes root')
+        p.error(f'--release {args.release} runs in a chroot, which requires root')
     return args
 
 
@@ -81,7 +82,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
                         args.propose_interval)
     screen.say(report.introduction(settings))
     outcomes: List[Outcome] = []
-    # What is kept comes last, for it would take its share of the machine from the other.
+    # A cluster that is kept runs last, because it would slow down the other one.
     if args.compare:
         outcomes.append(expand(settings, STOCK, screen))
     outcomes.append(expand(settings, PERFGUARD, screen, keep=args.keep))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One expansion from boot to end, with perfguard or without, and what was measured of it."""
+"""One expansion from boot to end, with or without perfguard, and its measurements."""
 
 import contextlib
 import time
@@ -19,44 +19,44 @@ from .text import bytes_text, page_text, progress_text
 PERFGUARD = 'perfguard'
 STOCK = 'stock'
 
-# The steps, each of which has its time.
+# Steps, which are timed.
 QUIET = 'quiet'
 ADDING = 'adding OSDs'
 JOINING = 'joining'
 RELEASING = 'releasing'
 MOVING = 'moving'
 
-# The stretches of time for which the clients' latency is reported.
+# Intervals for which client latency is reported.
 BEFORE = 'before'
 JOIN = 'join'
 RELEASE = 'release'
 DURING = 'in all'
 
-# Longer than any demonstration: the client is stopped at its end.
+# Longer than any demonstration, which stops the client at its end.
 LOAD_SECONDS = 3600
 STEP_SECONDS = 900.0
 POLL_SECONDS = 1.0
 
-# How long operations that began in time may take; librados repeats lost ones after 10 s.
+# Maximum time to wait for operations; librados resends lost ones after 10 s.
 LAST_OPERATIONS_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one expansion was like."""
+    """The result of one expansion."""
     arm: str
-    #: Of the clients: BEFORE, DURING and, with perfguard, its two parts.
+    #: Client latency BEFORE and DURING the expansion and, with perfguard, of its two parts.
     latency: Mapping[str, Latency]
-    #: Lengths of the steps, in their order.
+    #: Durations of the steps, in their order.
     seconds: Mapping[str, float]
-    #: The last answer of ``perfguard rebalance status``.
+    #: The last output of ``perfguard rebalance status``.
     campaign: Optional[Mapping[str, Any]]
-    #: What the probe of the quiet cluster after it is against the one before; '' without perfguard.
+    #: Verdict of the probe after the expansion against the one before; '' without perfguard.
     speed: str
     pushed_bytes: int
     epochs: int
     misplaced_max: float
-    #: The directory of the cluster if it is left up, and where its page is.
+    #: Directory of the cluster if it is kept, and text on its page.
     kept: Optional[Path]
     page: str
 
@@ -69,7 +69,7 @@ class Outcome:
         return self.latency[BEFORE].unfinished + self.latency[DURING].unfinished
 
     def problems(self) -> List[str]:
-        """What makes this a failed demonstration."""
+        """Reasons why the demonstration has failed."""
         found = []
         if self.campaign is not None and self.campaign['phase'] != 'DONE':
             found.append(f'the campaign ended in {self.campaign["phase"]}')
@@ -80,8 +80,8 @@ class Outcome:
 
 
 def expand(settings: Settings, arm: str, screen: Screen, keep: bool = False) -> Outcome:
-    """Boot a cluster, expand it under load, and take it down unless it is to be kept."""
-    screen.step(f'A cluster of {settings.osds} OSDs on {settings.hosts} hosts boots'
+    """Boot a cluster, expand it under load, and take it down unless `keep`."""
+    screen.step(f'Booting a cluster of {settings.osds} OSDs on {settings.hosts} hosts'
                 + (' (for the expansion without perfguard)' if arm == STOCK else ''))
     # A cluster that outlives this process cannot be tied to it.
     cluster = Cluster.up(settings.release, osds=settings.osds, hosts=settings.hosts,
@@ -146,36 +146,36 @@ class _Expansion:
 
     def _fill(self) -> None:
         settings = self._settings
-        # Not in ceph.conf, which would win over what perfguard sets for a while.
+        # Not in ceph.conf, which would override the temporary setting of perfguard.
         self._cluster.mon('config set', who='mon', name='paxos_propose_interval',
                           value=f'{settings.propose_seconds:g}')
         self._screen.step(
-            f'A pool of {settings.pg_num} PGs with 3 copies is filled with {settings.objects} '
+            f'Filling a pool of {settings.pg_num} PGs with 3 copies: {settings.objects} '
             f'objects, {bytes_text(settings.objects * OBJECT_BYTES)}')
-        # The balancer is on, as it mostly is, but has nothing to do: its moves of a young pool
-        # would be taken for the expansion's.
+        # The balancer is on, as usual, but has nothing to do: its moves in a young pool would
+        # count as those of the expansion.
         self._cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation',
                           value='100')
         self._cluster.pool_create(POOL, settings.pg_num)
         self._cluster.fill(POOL, settings.objects, OBJECT_BYTES)
 
     def _open_dashboard(self) -> str:
-        """For those who look at the cluster meanwhile, and after; returns where to."""
-        self._screen.step('The dashboard is switched on. perfguard\'s page is open in a moment, '
-                          'and for as long as the cluster is up')
+        """Enable the dashboard for users; returns a text with its address."""
+        self._screen.step('Enabling the dashboard; the page of perfguard is available in a moment, '
+                          'as long as the cluster is up')
         page = page_text(self._cluster.dashboard())
         self._screen.say(page)
         return page
 
     def _set_up_perfguard(self) -> None:
-        self._screen.step('perfguard is switched on, with the options of a small cluster')
+        self._screen.step('Enabling perfguard with options for a small cluster')
         self._operator.type('mgr module enable', module='perfguard')
         for name, value in OPTIONS.items():
             self._operator.type('config set', who='mgr', name=f'mgr/perfguard/{name}',
                                 value=value)
         self._operator.wait_ready()
 
-    # -- steps
+    # -- Steps
 
     @contextlib.contextmanager
     def _step(self, name: str, text: str) -> Iterator[None]:
@@ -187,17 +187,16 @@ class _Expansion:
 
     def _quiet(self) -> None:
         seconds = self._settings.quiet_seconds
-        with self._step(QUIET, f'{self._settings.rate} client operations a second (open loop), '
-                               f'{seconds} s without any change'):
+        with self._step(QUIET, f'{self._settings.rate} client operations per second (open loop), '
+                               f'{seconds} s without changes'):
             end = time.time() + seconds
             while time.time() < end:
                 self._screen.progress(f'quiet | {self._gauge.recent_p99()}')
                 time.sleep(max(0.0, min(POLL_SECONDS, end - time.time())))
 
     def _probe(self, when: str) -> Mapping[str, Any]:
-        """Without clients, so that before and after are alike; returns the run as it is listed."""
-        self._screen.step(f'How fast is the cluster {when} the expansion? A probe measures, while '
-                          'there are no clients')
+        """Run a probe without clients, so that runs are comparable; returns its row."""
+        self._screen.step(f'Running a probe {when} the expansion, without clients')
         self._operator.type('perfguard probe run', **PROBE)
         row = self._operator.newest_probe()
 
@@ -220,34 +219,34 @@ class _Expansion:
     def _under_perfguard(self) -> Mapping[str, Any]:
         with self._adding(weight=0.0):
             pass
-        with self._step(JOINING, 'They get their weight, and every PG that this would move a pin, '
-                                 'in one OSDMap'):
+        with self._step(JOINING, 'Setting their weights and pinning all PGs that this would '
+                                 'move, in one OSDMap epoch'):
             self._operator.type('perfguard expand', weight='1.0')
             self._follow_campaign('RELEASING', 'HOLDING', 'FINISHING', 'DONE', 'ABORTED')
-        with self._step(RELEASING, 'PG by PG the data moves, no more than the balance needs'):
+        with self._step(RELEASING, 'Releasing PGs, only as many as the balance requires'):
             return self._follow_campaign('DONE', 'ABORTED')
 
     def _at_once(self) -> None:
         with self._adding(weight=1.0):
             pass
-        with self._step(MOVING, 'Everything moves as Ceph alone has it'):
+        with self._step(MOVING, 'Moving all data at once, without perfguard'):
             self._poll(self._is_settled, 'all PGs active+clean')
 
     @contextlib.contextmanager
     def _adding(self, weight: float) -> Iterator[None]:
         settings = self._settings
-        with self._step(ADDING, f'{settings.added_osds} OSDs on {settings.added_hosts} new hosts '
-                                'boot'):
+        with self._step(ADDING, f'Booting {settings.added_osds} OSDs on {settings.added_hosts} '
+                                'new hosts'):
             for osd in self._cluster.add_osds(settings.added_osds, weight=weight):
                 host = self._cluster.osd_hosts()[osd]
                 self._screen.command(f'ceph osd crush add osd.{osd} {weight:g} root=default '
                                      f'host={host}')
-            # The PGs' own reports are seconds apart, and the peak is now.
+            # PGs report every few seconds, and the peak is now.
             self._cluster.flush_pg_stats()
             self._gauge.misplaced_ratio()
             yield
 
-    # -- waiting
+    # -- Waiting
 
     def _poll(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + STEP_SECONDS
@@ -271,7 +270,7 @@ class _Expansion:
 
     def _is_settled(self) -> bool:
         waiting = len(self._cluster.osd_dump()['pg_temp'])
-        self._screen.progress(f'{waiting} PGs to go | {self._gauge.misplaced_ratio():.1%} '
+        self._screen.progress(f'{waiting} PGs left | {self._gauge.misplaced_ratio():.1%} '
                               f'misplaced | {self._gauge.recent_p99()}')
         if waiting:
             return False
@@ -281,10 +280,10 @@ class _Expansion:
         return False
 
     def _wait_for_last_operations(self) -> None:
-        """Wait so that slow operations count with all the time that they take."""
+        """Wait for slow operations, so that their whole latency counts."""
         begin, end = self._steps[QUIET][0], max(end for _, end in self._steps.values())
         deadline = time.monotonic() + LAST_OPERATIONS_SECONDS
-        # One interval of the client's reports later all operations in flight are known.
+        # After one report interval of the client, all operations in flight are known.
         time.sleep(2.0)
         while self._gauge.latency(begin, end).unfinished and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is measured: the clients' latency by their own clocks, the rest by the cluster."""
+"""Measurements: client latency from the clients, everything else from the cluster."""
 
 import json
 import time
@@ -14,7 +14,7 @@ RECENT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Latency:
-    """Client operations that were due in one stretch of time; milliseconds."""
+    """Latency in ms of client operations that were scheduled in an interval."""
     operations: int
     errors: int
     unfinished: int
@@ -33,23 +33,23 @@ class Gauge:
     def __init__(self, cluster: Cluster, load: Load) -> None:
         self._cluster = cluster
         self._load = load
-        #: The highest that `misplaced_ratio` has found.
+        #: The maximum of `misplaced_ratio` so far.
         self.misplaced_max = 0.0
 
     def latency(self, begin: float, end: float) -> Latency:
-        """Of the operations that were due from `begin` to `end` (seconds since the epoch)."""
+        """Latency of operations scheduled from `begin` to `end` (seconds since the epoch)."""
         samples = [s for s in self._load.samples() if begin <= s.scheduled < end]
         return _latency(samples, begin, end)
 
     def recent_p99(self) -> str:
-        """The p99 of the last seconds, in words."""
-        # The client writes its samples once a second.
+        """A text with the p99 of the last seconds."""
+        # The client writes its samples once per second.
         end = time.time() - 1.5
         p99 = self._load.percentiles(end - RECENT_SECONDS, end).get('p99')
         return 'client p99 -' if p99 is None else f'client p99 {p99:.0f} ms'
 
     def misplaced_ratio(self) -> float:
-        """Misplaced copies of objects of all copies, as ``ceph -s`` shows it."""
+        """See misplaced_ratio(); updates the maximum."""
         ratio = misplaced_ratio(self._cluster)
         self.misplaced_max = max(self.misplaced_max, ratio)
         return ratio
@@ -77,6 +77,6 @@ def misplaced_ratio(cluster: Cluster) -> float:
 
 
 def pushed_bytes(cluster: Cluster) -> int:
-    """What all OSDs have sent to others in recovery and backfill since they started."""
+    """Bytes that all OSDs have sent in recovery and backfill since their start."""
     return sum(cluster.tell(f'osd.{osd}', 'perf dump')['osd']['push_out_bytes']
                for osd in cluster.osds())

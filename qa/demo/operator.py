@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The operator: types ceph's commands, which are printed, and reads what perfguard answers."""
+"""The operator: runs and prints commands, and reads the output of perfguard."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from qa.cluster import Cluster, CommandError
 
 from .screen import Screen
 
-#: How long a command is repeated that perfguard refuses: the cluster may just be settling.
+#: Time for which a refused command is repeated: the cluster may be settling.
 PATIENCE_SECONDS = 30.0
 
 
@@ -19,7 +19,7 @@ class Operator:
         self._screen = screen
 
     def type(self, prefix: str, **args: Any) -> None:
-        """A command as an operator types it; perfguard's take options, Ceph's are positional."""
+        """Run a command; arguments are options for perfguard, and positional for Ceph."""
         if prefix.startswith('perfguard'):
             target, words = 'mgr', [f'--{name} {value}' for name, value in args.items()]
         else:
@@ -36,7 +36,7 @@ class Operator:
         self._screen.command(line, out.strip())
 
     def campaign(self) -> Dict[str, Any]:
-        """The answer of ``perfguard rebalance status``."""
+        """The output of ``perfguard rebalance status``."""
         return self._ask('perfguard rebalance status')
 
     def newest_probe(self) -> Dict[str, Any]:
@@ -45,7 +45,7 @@ class Operator:
         return row
 
     def compare_probes(self, before: int, after: int) -> str:
-        """The verdict of ``perfguard probe compare``, whose table is printed."""
+        """Print the table of ``perfguard probe compare``; returns the verdict."""
         self.type('perfguard probe compare', before=before, after=after)
         return str(self._ask('perfguard probe compare', before=before, after=after)['verdict'])
 
@@ -57,5 +57,5 @@ class Operator:
         return found
 
     def wait_ready(self) -> None:
-        """Until perfguard, just enabled, answers."""
+        """Wait until perfguard answers after it was enabled."""
         self._cluster.wait(self.campaign, PATIENCE_SECONDS, 'perfguard to answer')

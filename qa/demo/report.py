@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The texts at the beginning and at the end."""
+"""Introduction and results of the demonstration."""
 
 from pathlib import Path
 from typing import List, Sequence
@@ -13,16 +13,16 @@ _TITLES = {PERFGUARD: 'with perfguard', STOCK: 'without'}
 
 
 def introduction(settings: Settings) -> str:
-    """What will happen, and on what."""
+    """Text on the cluster and the expansion."""
     return '\n'.join([
         f'A Ceph cluster ({settings.release}) of {settings.osds} OSDs grows by '
         f'{settings.added_osds} while clients read and write.',
-        'All its daemons run on this machine and keep the data in memory: that shows the',
+        'All daemons run on this machine and keep data in memory. This demonstrates the',
         'mechanism, not the speed of hardware.'])
 
 
 def tables(outcomes: Sequence[Outcome]) -> str:
-    """Client latency by phase, and below it what the expansion took."""
+    """Tables of client latency by phase, and of the cost of the expansion."""
     return '\n'.join(['', *_latency_table(outcomes), '', *_facts_table(outcomes)])
 
 
@@ -46,7 +46,7 @@ def _latency_table(outcomes: Sequence[Outcome]) -> List[str]:
         counts('  over 1 s', 'over_1_s'),
         _row('seconds', [f'{latency.seconds:.0f}' for latency in found])])
     return [*lines, f'({OPERATION_BYTES // 1024} KiB operations, {READ_FRACTION:.0%} of them '
-                    'reads, at a fixed rate; latency counts from when each was due)']
+                    'reads, at a fixed rate; latency includes the delay of late starts)']
 
 
 def _row(title: str, values: Sequence[str]) -> List[str]:
@@ -89,13 +89,13 @@ def _pinned(outcome: Outcome) -> str:
 
 
 def how_to_go_on(directory: Path, page: str) -> str:
-    """What can be done with a cluster that was left up."""
+    """Commands for a cluster that is kept."""
     name, verb = directory.name, '/usr/bin/python3 -m qa.cluster'
     return '\n'.join([
         '', 'The cluster is still up, without the clients. From this directory:',
         f'  ceph -c {directory}/ceph.conf perfguard status',
-        f'  {verb} ceph --name {name} perfguard rebalance ls   (the release\'s own ceph command)',
+        f'  {verb} ceph --name {name} perfguard rebalance ls   (the ceph command of the release)',
         f'  {verb} load --name {name} demo',
         'perfguard in the dashboard:', page,
-        'To end it and remove all that it wrote:',
+        'To end the cluster and remove its files:',
         f'  {verb} down --name {name}'])

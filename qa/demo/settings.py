@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How large the demonstration is, and how its cluster and perfguard are set up."""
+"""Size of the demonstration, and settings of its cluster and of perfguard."""
 
 import math
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ OPERATION_BYTES = 4096
 READ_FRACTION = 0.7
 CLIENT_OBJECTS = 1000
 
-#: perfguard's options that are not left at their defaults: on few OSDs each PG that moves is felt,
-#: and what is usual has to be learned in the quiet seconds.
+#: Options of perfguard: with few OSDs, each PG in flight affects clients, and the baseline must be
+#: learned during the quiet phase.
 OPTIONS = {'max_pgs_in_flight': '4', 'baseline_seconds': '5'}
 
-#: What the speed before and after is measured with, some 25 s each time: short and often, for the
-#: repetitions distinguish a difference from chance. In a pool of its own: what is usual for
-#: POOL is to be learned from the clients.
+#: The probes before and after the expansion, about 25 s each, with many short repetitions to
+#: distinguish a difference from chance. They use their own pool, because the baseline of POOL must
+#: be learned from the clients.
 PROBE = {'profile': 'latency', 'size': '16m', 'nrfiles': '64', 'runtime': '2',
          'ramp_time': '200ms', 'repeat': '4'}
 
@@ -46,5 +46,5 @@ class Settings:
 
 
 def usual_pg_num(osds: int) -> int:
-    """The power of two next to 16 PGs an OSD: of three copies, 36 to 68 on each at first."""
+    """The power of two closest to 16 PGs per OSD (36 to 68 on each OSD, with three copies)."""
     return 1 << round(math.log2(16 * osds))

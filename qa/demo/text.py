@@ -7,7 +7,7 @@ from qa.cluster.dashboard import USERS, Dashboard
 
 
 def progress_text(campaign: Mapping[str, Any], misplaced_ratio: float, p99: str) -> str:
-    """A campaign's state in one line, the most important first."""
+    """The state of a campaign in one line, the most important first."""
     if not campaign['total']:
         return ' | '.join([campaign['phase'], p99, f'{misplaced_ratio:.1%} misplaced',
                            *campaign['reasons'][-1:]])
@@ -19,7 +19,7 @@ def progress_text(campaign: Mapping[str, Any], misplaced_ratio: float, p99: str)
 
 
 def page_text(dashboard: Dashboard) -> str:
-    """Where perfguard's page is, and who may log in."""
+    """Address and logins of the page of perfguard."""
     lines = [f'log in at {dashboard.url()}/ and open {dashboard.url()}/perfguard']
     lines += [f'user {user} ({role}), password {dashboard.passwords[user]}'
               for user, role in USERS.items()]
@@ -35,7 +35,7 @@ def bytes_text(size: float) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> List[str]:
-    """Rows as lines: the first column to the left, the others to the right."""
+    """Format rows as lines; the first column is left-aligned, the others right-aligned."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ['  '.join([row[0].ljust(widths[0]),
                        *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]).rstrip()

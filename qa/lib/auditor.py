@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What perfguard must leave as it was: taken before a test and compared after it.
+"""The settings that perfguard must leave unchanged, recorded before a test and compared after it.
 
     before = guard.foreign()
     ...
@@ -13,15 +13,15 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 
 from qa.cluster import Cluster
 
-#: Options that others set meanwhile: the dashboard writes settings of its own at a login.
+#: Options that others set meanwhile: the dashboard writes its own settings at a login.
 VOLATILE_OPTIONS = ('mgr/perfguard', 'mgr/dashboard')
-#: Keys of modules, and the mons' own copy of the configuration database.
+#: Keys of modules, and the copy of the configuration database of the mons.
 VOLATILE_KEYS = ('mgr/', 'config/', 'config-history/')
-#: The mgr creates them, and sets them up, at a time of its own.
+#: Pools that the mgr creates and configures at any time.
 MGR_POOLS = ('.', 'device_health_metrics')
-#: Flags of pools that the mons keep: how full a pool is.
+#: Flags of pools that the mons set: the fill level.
 STATES = ('nearfull', 'backfillfull', 'full', 'full_quota')
-#: Of a pool, what operators set and no PG changes.
+#: Settings of a pool by operators.
 POOL_SETTINGS = ('size', 'min_size', 'crush_rule', 'flags_names', 'quota_max_bytes',
                  'quota_max_objects', 'options', 'application_metadata', 'read_tier',
                  'erasure_code_profile')
@@ -29,7 +29,7 @@ POOL_SETTINGS = ('size', 'min_size', 'crush_rule', 'flags_names', 'quota_max_byt
 
 @dataclass(frozen=True)
 class Foreign:
-    """What perfguard must give back as it was."""
+    """Settings that perfguard must restore."""
     flags: FrozenSet[str]
     balancer: Tuple[str, ...]
     #: Pool and its pg_autoscale_mode.
@@ -46,7 +46,7 @@ class Foreign:
 
 
 def audit(cluster: Cluster, balancer: Dict[str, Any]) -> Foreign:
-    """`balancer`: what `balancer status` shows."""
+    """`balancer`: the output of `balancer status`."""
     dump = cluster.osd_dump()
     return Foreign(
         flags=frozenset(dump['flags_set']),
@@ -70,7 +70,7 @@ def audit(cluster: Cluster, balancer: Dict[str, Any]) -> Foreign:
 
 @dataclass(frozen=True)
 class Placement:
-    """What decides where PGs are."""
+    """The data that determines the placement of PGs."""
     upmaps: str
     crush: str
 

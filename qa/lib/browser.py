@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A headless Chromium that can reach nothing but this machine's loopback address.
+"""A headless Chromium that can only reach the loopback address.
 
     with Browser(tmp_path) as browser:
         browser.login(dashboard.url(), 'admin', password)
@@ -31,25 +31,24 @@ from qa.cluster.daemons import tied_argv
 
 CHROMIUM, DRIVER = '/usr/bin/chromium', '/usr/bin/chromedriver'
 WAIT_SECONDS = 60.0
-#: On a busy machine axe takes its time over 630 OSDs.
+#: On a busy machine, axe takes long for 630 OSDs.
 SCRIPT_SECONDS = 120.0
-#: Where screenshots are kept; below pytest's own directory if it is not set.
+#: Directory of screenshots; by default below the directory of pytest.
 ARTEFACTS = 'PERFGUARD_ARTEFACTS'
-#: What the console says of answers with an error status, which tests may bring about.
+#: Messages of the console on responses with an error status, which tests may provoke.
 BAD_STATUS = 'Failed to load resource'
 
 
 class Browser:
-    """High enough for the whole of a page to be on its screenshots."""
+    """High enough for screenshots of a whole page."""
 
     def __init__(self, directory: Path, width: int = 1280, height: int = 2000) -> None:
         self._artefacts = Path(os.environ.get(ARTEFACTS, directory))
         self._artefacts.mkdir(parents=True, exist_ok=True)
-        #: All that the browser writes, lest it leave something behind. A short path, for there are
-        #: sockets in it.
+        #: Directory of all files of the browser. The path is short, because it contains sockets.
         self._home = tempfile.mkdtemp(prefix='browser-')
         self._urls: List[str] = []
-        # Chromium ends with its driver, as the other end of its debugging pipe is the driver's.
+        # Chromium ends with its driver, which has the other end of its debugging pipe.
         self._process = subprocess.Popen(
             tied_argv([DRIVER, '--port=0']), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(('HOME', 'TMPDIR', 'XDG_CONFIG_HOME'), self._home)},
@@ -101,42 +100,42 @@ class Browser:
     def _end(self) -> None:
         self._process.kill()
         self._process.communicate()
-        # What is left of the browser may still write.
+        # Remaining processes of the browser may still write.
         shutil.rmtree(self._home, ignore_errors=True)
 
-    # ---- where it is
+    # ---- Navigation
 
     def open(self, url: str) -> None:
         self.driver.get(url)
 
     def login(self, url: str, user: str, password: str) -> None:
-        """Through the dashboard's own form, which differs from release to release."""
+        """Log in with the form of the dashboard, which differs between releases."""
         self.open(f'{url}/#/login')
         self.wait(lambda: self.driver.find_element(By.NAME, 'username').is_displayed(),
                   'the login form')
         self.driver.find_element(By.NAME, 'username').send_keys(user)
         self.driver.find_element(By.NAME, 'password').send_keys(password, Keys.ENTER)
         self.wait(lambda: not self.driver.current_url.endswith('/login'), 'the login')
-        # What the dashboard's own pages complain of is none of ours.
+        # Errors of pages of the dashboard do not count.
         self.open('about:blank')
         self.complaints()
 
-    # ---- what it shows
+    # ---- Elements
 
     def all(self, test: str) -> List[WebElement]:
-        """The elements with that data-test attribute."""
+        """The elements with this data-test attribute."""
         return self.driver.find_elements(By.CSS_SELECTOR, f'[data-test="{test}"]')
 
     def shows(self, test: str) -> bool:
         return any(element.is_displayed() for element in self.all(test))
 
     def text(self, test: str) -> str:
-        """The text that is seen in the only element with that data-test attribute."""
+        """The visible text of the only element with this data-test attribute."""
         element, = self.all(test)
         return element.text
 
     def click(self, test: str) -> None:
-        """As soon as it is there and can be clicked."""
+        """Click an element as soon as it exists and can be clicked."""
         def clicked() -> bool:
             element, = self.all(test)
             element.click()
@@ -145,7 +144,7 @@ class Browser:
         self.wait(clicked, f'{test} to be clicked')
 
     def fill(self, test: str, field: str, text: str) -> None:
-        """Type into the form with that data-test attribute."""
+        """Fill in the form with this data-test attribute."""
         element, = self.all(test)
         found = element.find_element(By.NAME, field)
         found.clear()
@@ -158,7 +157,7 @@ class Browser:
         self.wait(lambda: self.shows(test), f'{test} to be seen', seconds)
 
     def wait(self, true: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> None:
-        """Poll; what is not there or just being replaced counts as not yet."""
+        """Poll; elements that are missing or being replaced count as not ready."""
         deadline = time.monotonic() + seconds
         problem = ''
         while True:
@@ -175,10 +174,10 @@ class Browser:
     def script(self, source: str) -> Any:
         return self.driver.execute_script(source)
 
-    # ---- what it logs
+    # ---- Logs
 
     def screenshot(self, name: str) -> Path:
-        # No tip where the last click was.
+        # No tooltip at the position of the last click.
         pointer = ActionBuilder(self.driver)
         pointer.pointer_action.move_to_location(1, 1)
         pointer.perform()
@@ -187,12 +186,12 @@ class Browser:
         return path
 
     def complaints(self) -> List[str]:
-        """The console's errors since the last call, violations of the CSP among them."""
+        """Errors of the console since the last call, including violations of the CSP."""
         return [entry['message'] for entry in self.driver.get_log('browser')
                 if entry['level'] == 'SEVERE']
 
     def foreign_requests(self, url: str) -> List[str]:
-        """What was asked of anybody else than the origin of `url`, all the time."""
+        """All requests to other origins than that of `url`."""
         origin = urlsplit(url)[:2]
         return [asked for asked in self._requests() if urlsplit(asked)[:2] != origin
                 and urlsplit(asked).scheme not in ('data', 'blob', 'about', 'chrome')]

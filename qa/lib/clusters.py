@@ -38,7 +38,7 @@ ClusterFactory = Callable[..., Cluster]
 
 def small_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any],
                   **options: Any) -> Cluster:
-    """8 OSDs on 4 hosts with a replicated and an erasure coded pool."""
+    """8 OSDs on 4 hosts with a replicated and an erasure-coded pool."""
     cluster = make(release, osds=8, hosts=4, conf=conf, **options)
     cluster.pool_create('rep', 64, size=3)
     cluster.pool_create('ec', 32, erasure=(2, 1))
@@ -51,12 +51,12 @@ def small_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any],
 # ---- Clusters that the tests of one module share
 
 class OnCluster(Protocol):
-    """What drives a cluster."""
+    """An object that uses a cluster."""
     cluster: Cluster
 
 
 T = TypeVar('T', bound=OnCluster)
-#: Whether the test that is being torn down has failed.
+#: Returns whether the test that is being torn down has failed.
 Failed = Callable[[], bool]
 
 
@@ -95,16 +95,16 @@ class Lender(Generic[T]):
 
 # ---- Clusters that the tests of several modules share
 
-#: Kind -> configuration. "campaign": campaigns in seconds; "join": the mons' usual proposals.
+#: Kind -> configuration. "campaign": fast campaigns; "join": the usual proposal interval.
 KINDS = {'campaign': {**FAST_CONF, 'global': CALM}, 'join': {**USUAL_CONF, 'global': CALM}}
 
-#: Left to the balancer's own commands, which take effect at once.
+#: Set by commands of the balancer, which take effect at once.
 BALANCER = 'mgr/balancer/active'
 
 
 @dataclass(frozen=True)
 class Found:
-    """A shared cluster as it was when it was new."""
+    """The initial state of a shared cluster."""
     flags: FrozenSet[str]
     #: (section, option) -> value.
     config: Dict[Tuple[str, str], str]
@@ -117,7 +117,7 @@ class Found:
 
 
 class SharedClusters:
-    """One cluster of a kind and a release at a time, for one test after the other."""
+    """One cluster of a kind and a release at a time, lent to one test after another."""
 
     def __init__(self, make: ClusterFactory) -> None:
         self._make = make
@@ -168,7 +168,7 @@ def configuration(cluster: Cluster) -> Dict[Tuple[str, str], str]:
 
 
 def put_back(guard: Guard, found: Found) -> None:
-    """No campaign, no upmaps, the first OSDs with their weights, the first settings and pools."""
+    """Restore the initial state: no campaign, no upmaps; OSDs, weights, settings and pools."""
     cluster = guard.cluster
     if 'perfguard' not in cluster.mon('mgr module ls')['enabled_modules']:
         cluster.mon('mgr module enable', module='perfguard')
@@ -178,7 +178,7 @@ def put_back(guard: Guard, found: Found) -> None:
         guard.do('abort')
         guard.wait_phase('ABORTED')
     guard.remove_upmaps()
-    # With the last pin of an aborted campaign its settings are given back.
+    # The settings of an aborted campaign are given back with its last pin.
     guard.wait_check('PERFGUARD_HELD_PINS', False, 30)
     if guard.balancer()['active'] != found.balancing:
         cluster.mgr('balancer on' if found.balancing else 'balancer off')

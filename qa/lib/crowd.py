@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Fills a pool with very many tiny objects: several clients write at the same time.
+"""Fills a pool with very many small objects, written by several clients.
 
     python3 -m qa.lib.crowd CONF POOL NAMESPACE FIRST COUNT     one client
 """
@@ -17,12 +17,12 @@ from qa.cluster.daemons import tied_argv
 WRITERS = 3
 IN_FLIGHT = 256
 CONTENT = bytes(64)
-#: Much more than it takes, on a machine that has other things to do as well.
+#: Minimum rate, which even a busy machine exceeds.
 OBJECTS_PER_SECOND = 500
 
 
 def fill(cluster: Cluster, pool: str, namespace: str, count: int) -> None:
-    """Write the objects other-0, other-1, ...; raises where one of them cannot be written."""
+    """Write the objects other-0, other-1, ...; raises if a write fails."""
     share = -(-count // WRITERS)
     writers = [subprocess.Popen(tied_argv([
         sys.executable, '-m', __name__, str(cluster.conf_path), pool, namespace, str(first),
@@ -38,7 +38,7 @@ def fill(cluster: Cluster, pool: str, namespace: str, count: int) -> None:
 
 
 def write(conf: str, pool: str, namespace: str, first: int, count: int) -> None:
-    """Done by each client."""
+    """The work of one client."""
     places = threading.Semaphore(IN_FLIGHT)
     failed: List[int] = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The dashboard's page with an API that is made up, so that no cluster is needed to look at it.
+"""The page of the dashboard with a fake API, which needs no cluster.
 
     with FakePage() as page:
         browser.open(page.url('releasing'))
@@ -35,7 +35,7 @@ class FakePage:
         self.stop()
 
     def start(self, *more: str) -> None:
-        """At the same address as before, if there was one."""
+        """Start the server, at its previous address if it had one."""
         port = self._root.rsplit(':', 1)[1] if self._root else '0'
         self._process = subprocess.Popen(
             tied_argv(['node', str(WEB / '.build' / 'fake' / 'server.mjs'), '--port', port,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Real trouble for one OSD of a test cluster, undone at the end of the block whatever happens.
+"""Faults of one OSD of a test cluster, which are removed at the end of the block in any case.
 
     with throttled_writes(cluster, 3, iops=50):
         ...
@@ -17,13 +17,13 @@ from .guard import ENABLED
 #: Where the controllers of cgroup v1 are mounted.
 CGROUP = Path('/sys/fs/cgroup')
 CPU_PERIOD_US = 100_000
-#: The least quota that the kernel takes.
+#: The minimum quota of the kernel.
 CPU_QUOTA_US_MIN = 1_000
-#: How long an OSD is watched to know what CPU time it needs.
+#: Time to measure the CPU usage of an OSD.
 CPU_SAMPLE_SECONDS = 4.0
 
-#: With these, to be set before the first pool is made, a read lease lasts one second instead of
-#: sixteen, and the mgr hears of it at once.
+#: Options for a read lease of one second instead of 16, and immediate reports to the mgr. They must
+#: be set before the first pool is created.
 LAGGY_CONF = {
     'global': {'osd_heartbeat_grace': '10'},
     'osd': {'osd_pool_default_read_lease_ratio': '0.1'},
@@ -35,10 +35,10 @@ LAGGY_CONF = {
 
 @contextlib.contextmanager
 def dispatch_delay(cluster: Cluster, osd: int, seconds: float) -> Iterator[None]:
-    """Every message that the OSD receives waits before it is looked at, on any store.
+    """Each message that the OSD receives is delayed, with any store.
 
-    The messages of a connection wait one after the other: an operation is slowed by several
-    times `seconds`, and where more messages come than fit into a second the OSD is overloaded.
+    The messages of a connection are delayed one after another, so an operation takes several times
+    `seconds`, and too many messages per second overload the OSD.
     """
     options = {'osd_debug_inject_dispatch_delay_duration': seconds,
                'osd_debug_inject_dispatch_delay_probability': 1.0}
@@ -57,10 +57,10 @@ def _set(cluster: Cluster, osd: int, option: str, value: float) -> None:
 
 @contextlib.contextmanager
 def cpu_throttle(cluster: Cluster, osd: int, share: float) -> Iterator[None]:
-    """The OSD gets `share` times the CPU time that it takes now, in slices of 100 ms.
+    """The CPU time of the OSD is limited to `share` times the current usage, in slices of 100 ms.
 
-    With 1.0 it can just do its work, but each burst of it waits for the next slices; much less,
-    and its queues grow without end.
+    With 1.0, the OSD can do its work, but each burst waits for the next slices. With much less, its
+    queues grow without limit.
     """
     pid = _pid(cluster, osd)
     before = _cpu_seconds(pid)
@@ -76,9 +76,9 @@ def cpu_throttle(cluster: Cluster, osd: int, share: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def throttled_writes(cluster: Cluster, osd: int, iops: int) -> Iterator[None]:
-    """The disk of a bluestore OSD takes so many writes a second; its reads are not touched.
+    """The writes per second of the disk of a bluestore OSD are limited; reads are not.
 
-    bluestore writes past the page cache, so the kernel holds back the OSD's own threads.
+    bluestore bypasses the page cache, so the kernel delays threads of the OSD.
     """
     disk = os.stat(cluster.directory / 'data' / f'osd.{osd}' / 'block').st_dev
     with _cgroup('blkio', cluster, osd) as group:
@@ -90,10 +90,9 @@ def throttled_writes(cluster: Cluster, osd: int, iops: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def laggy(cluster: Cluster, osd: int) -> Iterator[None]:
-    """The OSD hangs and is not marked down: PGs that it is a replica of become laggy.
+    """The OSD hangs and is not marked down: PGs with it as a replica become laggy.
 
-    The cluster needs LAGGY_CONF and a client that does not wait for one operation before it
-    sends the next.
+    The cluster needs LAGGY_CONF and a client with several operations in flight.
     """
     cluster.mon('osd set', key='nodown')
     try:
@@ -105,27 +104,27 @@ def laggy(cluster: Cluster, osd: int) -> Iterator[None]:
 
 
 def missing_controllers() -> List[str]:
-    """What throttling cannot be done with on this machine."""
+    """The cgroup controllers that cannot be used on this machine."""
     return [name for name in ('cpu', 'blkio') if not os.access(CGROUP / name, os.W_OK)]
 
 
 @contextlib.contextmanager
 def _cgroup(controller: str, cluster: Cluster, osd: int) -> Iterator[Path]:
-    """A new control group; the processes in it go back to the root group at the end."""
+    """A new control group; at the end, its processes return to the root group."""
     group = CGROUP / controller / f'perfguard-{cluster.directory.name}-osd{osd}'
     group.mkdir()
     try:
         yield group
     finally:
         for pid in (group / 'cgroup.procs').read_text().split():
-            # It may just have ended.
+            # The process may have ended.
             with contextlib.suppress(ProcessLookupError):
                 _write(group.parent / 'cgroup.procs', pid)
         _remove(group)
 
 
 def _remove(group: Path) -> None:
-    """A group whose last process is a zombie is busy for a moment."""
+    """Remove a group; it is busy for a moment if its last process is a zombie."""
     for _ in range(50):
         with contextlib.suppress(OSError):
             group.rmdir()
@@ -146,6 +145,6 @@ def _pid(cluster: Cluster, osd: int) -> int:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU time of a process, its threads included."""
+    """CPU time of a process with all threads."""
     fields = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Drives perfguard on a test cluster as an operator does, and notes what must not change."""
+"""Operates perfguard on a test cluster, and records settings that must not change."""
 import json
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
@@ -8,23 +8,23 @@ from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.auditor import Foreign, audit
 
-#: perfguard runs from the first mgr on: to enable a module later makes every mgr start again.
+#: perfguard runs from the start: enabling a module later restarts every mgr.
 ENABLED = {'mgr_initial_modules': 'iostat perfguard'}
-#: With the mons' own proposal interval, which a ceph.conf would override.
+#: With the default proposal interval, which a ceph.conf would override.
 USUAL_CONF: Dict[str, Dict[str, str]] = {'mon': ENABLED, 'mgr': {'mgr_stats_period': '1'}}
-#: Global: after one slow heartbeat OSD_SLOW_PING_TIME stays for a quarter of an hour.
+#: Global: after one slow heartbeat, OSD_SLOW_PING_TIME remains for 15 minutes.
 CALM = {'mon_warn_on_slow_ping_time': '60000'}
-#: What lets a campaign on a loopback cluster take seconds instead of minutes.
+#: Options for campaigns that take seconds instead of minutes.
 FAST_CONF = {'mon': {**ENABLED, 'paxos_propose_interval': '0.2'}, 'mgr': {'mgr_stats_period': '1'}}
 FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills_source': '8',
                 'max_backfills_primary': '8', 'max_backfills_target': '8',
                 'max_backfills_host': '32', 'max_transition_ratio': '0.2',
-                # Clients may feel it: their latency is not what most tests are about.
+                # Most tests do not consider client latency.
                 'stall_share': '1',
-                # So that what a campaign leaves can be foretold: nothing.
+                # So that a campaign leaves no upmaps.
                 'target': 'crush'}
 
-#: What the module logs, with a traceback on the lines that follow, where it has a bug.
+#: Log messages of exceptions in the module, followed by a traceback.
 FAILURES = ('Traceback', 'a loop iteration failed', 'the watch failed to process')
 
 Json = Dict[str, Any]
@@ -33,14 +33,14 @@ Json = Dict[str, Any]
 class Guard:
     def __init__(self, cluster: Cluster, options: Optional[Dict[str, str]] = None) -> None:
         self.cluster = cluster
-        #: How much of each log has been looked at for tracebacks.
+        #: Bytes of each log that were searched for tracebacks.
         self._seen: Dict[str, int] = {}
-        #: The id of the last campaign that is none of the test's; 0: there was none.
+        #: The id of the last campaign before the test; 0: none.
         self.former = 0
         cluster.mon('mgr module enable', module='perfguard')
         self.configure({**FAST_OPTIONS, **(options or {})})
-        # On, as operators have it, but with nothing to do: what it moves is not to be tested.
-        # perfguard respects it as well: tests of target=balanced set their own.
+        # On, as usual, but with nothing to do. perfguard respects this value as well, so tests of
+        # target=balanced set another one.
         cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation', value='100')
         self.wait_ready()
 
@@ -52,7 +52,7 @@ class Guard:
         self.cluster.mon('config set', who='mgr', name='mgr/perfguard/' + name, value=value)
 
     def unset(self, name: str) -> None:
-        """Remove an option, so that its default counts."""
+        """Remove an option, so that its default applies."""
         self.cluster.mon('config rm', who='mgr', name='mgr/perfguard/' + name)
 
     def wait_ready(self) -> None:
@@ -71,7 +71,7 @@ class Guard:
         return json.loads(out)
 
     def do(self, verb: str, timeout: float = 20, **args: Any) -> None:
-        """A rebalance command that must be let in; repeated while the cluster settles."""
+        """Run a rebalance command that must succeed; repeated while the cluster settles."""
         deadline = time.monotonic() + patient(timeout)
         while True:
             retval, _, error = self.ask('rebalance ' + verb, **args)
@@ -81,7 +81,7 @@ class Guard:
             time.sleep(0.3)
 
     def refused(self, verb: str, **args: Any) -> str:
-        """The error of a rebalance command that must not be let in."""
+        """The error of a rebalance command that must be refused."""
         retval, out, error = self.ask('rebalance ' + verb, **args)
         assert retval < 0 and not out and error and '\n' not in error, (verb, retval, out, error)
         return error
@@ -91,17 +91,17 @@ class Guard:
         return found
 
     def codes(self, command: str = 'rebalance status') -> List[str]:
-        """The codes of the reasons that `status` or `rebalance status` gives."""
+        """Codes of the reasons of `status` or `rebalance status`."""
         return [reason['code'] for reason in self.get(command)['limits']]
 
     def wait_code(self, *codes: str, timeout: float = 40) -> Json:
-        """Until `rebalance status` gives a reason with one of these codes."""
+        """Wait until `rebalance status` has a reason with one of these codes."""
         self.cluster.wait(lambda: not set(codes).isdisjoint(self.codes()), timeout,
                           'the reason %s' % ' or '.join(codes))
         return self.status()
 
     def wait_phase(self, *phases: str, timeout: float = 90) -> Json:
-        """Until the test's campaign is in one of the phases; without one that is IDLE."""
+        """Wait until the campaign of the test is in one of the phases (IDLE without one)."""
         seen: List[Json] = []
 
         def there() -> bool:
@@ -117,14 +117,14 @@ class Guard:
         return seen[-1]
 
     def phase(self) -> str:
-        """The phase of the test's campaign; IDLE: it has none yet."""
+        """The phase of the campaign of the test; IDLE without one."""
         return self._phase_of(self.status())
 
     def _phase_of(self, status: Json) -> str:
         return 'IDLE' if status['id'] and status['id'] == self.former else str(status['phase'])
 
     def wait_moving(self, at_least: int = 1, timeout: float = 60) -> Json:
-        """Until PGs have been released and others still wait."""
+        """Wait until some PGs have been released and others are pinned."""
         def moving() -> bool:
             status = self.status()
             return status['released'] >= at_least and status['in_flight'] > 0
@@ -136,7 +136,7 @@ class Guard:
         self.wait_phase('PREPARED')
 
     def hold(self, change: Any) -> Json:
-        """prepare, change CRUSH, pin: the campaign is PINNED afterwards."""
+        """Prepare, change CRUSH, pin: returns with the campaign PINNED."""
         self.prepare()
         change()
         self.wait_remapped()
@@ -144,7 +144,8 @@ class Guard:
         return self.wait_phase('PINNED')
 
     def wait_remapped(self) -> int:
-        """Until CRUSH's change shows and the PGs have peered; returns how many are remapped."""
+        """Wait until the change of CRUSH has an effect and PGs have peered; returns the number
+        of remapped PGs."""
         self.cluster.wait(lambda: self.cluster.osd_dump()['pg_temp'], 30, 'remapped PGs')
         self.cluster.wait_active(30)
         return len(self.cluster.osd_dump()['pg_temp'])
@@ -154,7 +155,7 @@ class Guard:
         return found
 
     def foreign(self) -> Foreign:
-        """What perfguard must give back as it was."""
+        """The settings that perfguard must restore."""
         return audit(self.cluster, self.balancer())
 
     def balancer(self) -> Json:
@@ -164,7 +165,7 @@ class Guard:
         return found
 
     def upmaps(self) -> Dict[str, Any]:
-        """Every upmap of the cluster."""
+        """All upmaps of the cluster."""
         dump = self.cluster.osd_dump()
         found: Dict[str, Any] = {e['pgid']: [(m['from'], m['to']) for m in e['mappings']]
                                  for e in dump['pg_upmap_items']}
@@ -172,7 +173,7 @@ class Guard:
         return found
 
     def remove_upmaps(self) -> None:
-        """Remove every upmap of the cluster."""
+        """Remove all upmaps of the cluster."""
         dump = self.cluster.osd_dump()
         self.cluster.burst(
             [{'prefix': 'osd rm-pg-upmap-items', 'pgid': e['pgid']}
@@ -199,7 +200,7 @@ class Guard:
                       if 'perfguard' in line and any(text in line for text in FAILURES)]
         return lines
 
-    # ---- the watch
+    # ---- Watch
 
     def osds(self) -> Dict[int, Json]:
         """The rows of `perfguard osds` by OSD."""
@@ -209,12 +210,12 @@ class Guard:
         return {osd for osd, row in self.osds().items() if row['slow']}
 
     def checks(self) -> Dict[str, Json]:
-        """perfguard's health checks, as the mons show them, with details."""
+        """Health checks of perfguard in the mons, with details."""
         checks: Dict[str, Json] = self.cluster.mon('health', detail='detail')['checks']
         return {code: check for code, check in checks.items() if code.startswith('PERFGUARD_')}
 
     def wait_check(self, code: str, raised: bool, timeout: float) -> None:
-        """Until the mons show a health check, or show it no more."""
+        """Wait until the mons show a health check, or no longer do."""
         self.cluster.wait(lambda: (code in self.checks()) == raised, timeout,
                           '%s %s' % (code, 'raised' if raised else 'gone'))
 
@@ -228,13 +229,13 @@ class Guard:
         return max((event['id'] for event in self.events()), default=0)
 
     def wait_log(self, text: str, lines: int) -> None:
-        """Until perfguard has written so many lines with the text into the cluster log."""
+        """Wait until perfguard has written so many lines with the text to the cluster log."""
         self.cluster.wait(lambda: len(self.cluster_log(text)) >= lines, 15,
                           '%r in the cluster log' % text)
         assert len(self.cluster_log(text)) == lines, self.cluster_log(text)
 
     def cluster_log(self, text: str) -> List[str]:
-        """perfguard's lines in the cluster log that contain the text."""
+        """Lines of perfguard in the cluster log that contain the text."""
         with open(self.cluster.directory / 'log' / 'cluster.log', errors='replace') as log:
-            # Not the audit channel, which repeats every command.
+            # Not the audit channel, which contains all commands.
             return [line for line in log if 'perfguard: ' in line and text in line]

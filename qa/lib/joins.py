@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Orders that change CRUSH, and what must not happen to a PG while they are carried out."""
+"""Orders that change CRUSH, and checks of PGs while they are executed."""
 import json
 import threading
 import time
@@ -10,12 +10,12 @@ from typing import Any, Dict, List, Optional, Set, Tuple, Type
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
 
-#: So that what is left of the join's own hold of the mons' proposal interval shows.
+#: A proposal interval that differs from the one that perfguard borrows, so that a leftover shows.
 SLOW_PEERING = {'fast_peering': 'off'}
 
 
 class Witness:
-    """Looks at all PGs, again and again, for what must not happen meanwhile."""
+    """Checks all PGs repeatedly for states that must not occur meanwhile."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -56,7 +56,7 @@ def crush_weights(cluster: Cluster) -> Dict[int, float]:
 
 
 def wait_reported(guard: Guard) -> None:
-    """Until the mgr, which may just have become active, knows that all PGs are clean."""
+    """Wait until the mgr, which may be new, has reports that all PGs are clean."""
     def clean() -> bool:
         signals = guard.get('status')['signals']
         return bool(signals['active_clean_pgs'] == signals['pgs'] > 0)
@@ -65,7 +65,7 @@ def wait_reported(guard: Guard) -> None:
 
 
 def ask(guard: Guard, command: str, given: str = '', **args: Any) -> Tuple[int, str, str]:
-    """A command of perfguard's, with `given` as its input file."""
+    """Run a command of perfguard with `given` as its input file."""
     return guard.cluster.command('mgr', {'prefix': 'perfguard ' + command, 'format': 'json',
                                          **args}, given.encode())
 
@@ -83,7 +83,7 @@ def refused(guard: Guard, command: str, text: str, **args: Any) -> None:
 
 
 def changed_since(cluster: Cluster, begin: float) -> List[str]:
-    """PGs that have changed their state since then, however shortly."""
+    """PGs that have changed their state since then, even briefly."""
     cluster.flush_pg_stats()
     retval, out, error = cluster.mgr('pg dump', dumpcontents=['pgs'], format='json')
     assert retval == 0, error
@@ -107,9 +107,9 @@ def landing(cluster: Cluster, since: int) -> Tuple[int, Set[int], int]:
 
 
 def join(guard: Guard, command: str, **args: Any) -> Dict[str, Any]:
-    """Give an order, and check its promise as long as nothing is released.
+    """Give an order, and check that no PG moves before the first release.
 
-    Nothing is: a nobackfill that perfguard did not set is a stop condition.
+    The flag nobackfill is a stop condition, so nothing is released until it is removed.
     """
     cluster = guard.cluster
     cluster.wait_clean(60)
@@ -133,7 +133,7 @@ def join(guard: Guard, command: str, **args: Any) -> Dict[str, Any]:
     assert witness.states == {'active+clean'} and changed_since(cluster, begin) == []
     assert served_by(cluster) == before
     assert guard.status()['pinned'] == answer['pgs'] and not guard.status()['unpinnable']
-    # Given back when nothing is released any more, which it was not yet.
+    # It is given back only after the last release.
     cluster.wait(lambda: 'paxos_propose_interval' not in [
         entry['name'] for entry in cluster.mon('config dump')], 15, 'the interval of proposals')
     return answer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The probe's worker on a test cluster, without the module."""
+"""The worker of probes on a test cluster, without the module."""
 import json
 import subprocess
 from types import TracebackType
@@ -14,7 +14,7 @@ Json = Dict[str, Any]
 
 
 def probe_key(cluster: Cluster, user: str, pool: str) -> str:
-    """Creates the cephx user client.<user> with the caps that the module gives its own."""
+    """Creates the cephx user client.<user> with the caps of users of the module."""
     caps = user_command(RunResources(0, pool, False))['caps']
     found = cluster.mon('auth get-or-create', entity='client.' + user, caps=caps)
     return str(found[0]['key'])
@@ -27,7 +27,7 @@ def mon_host(cluster: Cluster) -> str:
 
 
 class Worker:
-    """A worker of the cluster's own copy of the module, in the cluster's release."""
+    """A worker from the copy of the module of the cluster, in the release of the cluster."""
 
     def __init__(self, cluster: Cluster, request: Json) -> None:
         package = cluster.directory / 'mgr-modules' / MODULE
@@ -55,7 +55,7 @@ class Worker:
         self._stdin.flush()
 
     def hang_up(self) -> None:
-        """As when the mgr dies."""
+        """Close its input, as the death of the mgr does."""
         if not self._stdin.closed:
             self._stdin.close()
 
@@ -64,7 +64,7 @@ class Worker:
             yield json.loads(line)
 
     def lines(self) -> List[Json]:
-        """All that it still says; it is over then."""
+        """All remaining lines; waits for its end."""
         found = list(self.each_line())
         self.process.wait()
         return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs probes on a test cluster, and reads what they must not leave or change."""
+"""Runs probes on a test cluster, and records what they must not leave or change."""
 import hashlib
 import json
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from qa.cluster import Cluster
 from .auditor import Foreign, Placement, placement
 from .guard import Guard, Json
 
-#: Of runs that do not change any more.
+#: Final states of runs.
 ENDED = ('done', 'failed', 'cancelled', 'aborted')
-#: Long enough for a run of some seconds on a machine that has other things to do as well.
+#: Long enough for a run of some seconds on a busy machine.
 RUN_SECONDS = 90.0
 #: A job that takes a second and a few objects.
 SHORT = {'bs': '4k', 'size': '1m', 'nrfiles': '16', 'runtime': '1', 'ramp_time': '0'}
-#: Objects that are not a probe's although they look like it: (namespace, name).
+#: Foreign objects that look like those of a probe: (namespace, name).
 LOOKALIKES = ((NAMESPACE, 'mine'), ('', PREFIX + '1-65536-0'), ('other', PREFIX + '1-65536-0'))
 
 
 @dataclass(frozen=True)
 class Traces:
-    """What is the same before a probe and after it."""
+    """State that must be the same before and after a probe."""
     foreign: Foreign
     placement: Placement
     #: SHA-256 of names and contents of all objects, by pool.
@@ -33,17 +33,17 @@ class Traces:
 
 
 class Probes:
-    #: How long the cluster may take until a probe is let in.
+    #: Time for which a probe may be refused.
     settle_seconds = 40.0
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
         self.cluster = guard.cluster
 
-    # ---- runs
+    # ---- Runs
 
     def begin(self, **args: Any) -> int:
-        """Repeated while the cluster settles; returns the id of the run."""
+        """Begin a run, repeatedly while the cluster settles; returns its id."""
         def begun() -> Any:
             retval, out, error = self.guard.ask('probe run', **args)
             refused.append(error)
@@ -70,7 +70,7 @@ class Probes:
         return found
 
     def measure(self, **args: Any) -> Json:
-        """What a whole run has found: each job has done something, without an error."""
+        """The result of a complete run, whose jobs have operations and no errors."""
         found = self.wait_state(self.begin(**args), 'done')
         assert found['jobs']
         for job in found['jobs']:
@@ -88,25 +88,25 @@ class Probes:
         return found
 
     def plain(self, command: str, **args: Any) -> str:
-        """What people are shown."""
+        """The plain output."""
         retval, out, error = self.guard.ask(command, **{**args, 'format': 'plain'})
         assert retval == 0, (command, retval, error)
         return out
 
     def refused(self, command: str, errno: int, text: str, inbuf: str = '', **args: Any) -> None:
-        """It must be refused with that errno, and in one line that contains the text."""
+        """Checks that it is refused with this errno and one line that contains the text."""
         retval, out, error = self.cluster.command(
             'mgr', {'prefix': 'perfguard ' + command, 'format': 'json', **args}, inbuf.encode())
         assert (retval, out) == (-errno, ''), (command, args, retval, out, error)
         assert text in error and '\n' not in error.strip(), (command, args, error)
 
     def progress(self, run: int) -> List[str]:
-        """What the cluster's status says of the run."""
+        """The progress of the run in the status of the cluster."""
         events: Dict[str, Any] = self.cluster.mon('status').get('progress_events', {})
         return [event['message'] for event in events.values()
                 if 'probe %d:' % run in event['message']]
 
-    # ---- traces
+    # ---- Traces
 
     def traces(self) -> Traces:
         return Traces(self.guard.foreign(), placement(self.cluster),
@@ -120,7 +120,7 @@ def users(cluster: Cluster) -> List[str]:
 
 
 def objects(cluster: Cluster, pool: str) -> Dict[Tuple[str, str], bytes]:
-    """Namespace and name -> content, of all objects of a pool."""
+    """(namespace, name) -> content of all objects of a pool."""
     found = {}
     with cluster.rados().open_ioctx(pool) as ioctx:
         ioctx.set_namespace(rados.LIBRADOS_ALL_NSPACES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A real Prometheus on the loopback address, for as long as a test needs it."""
+"""A real Prometheus on the loopback address for the duration of a test."""
 import json
 import subprocess
 import time
@@ -73,7 +73,7 @@ class Prometheus:
         return json.loads(text)['data']
 
     def targets(self) -> List[str]:
-        """The health of each."""
+        """Health of each target."""
         return [target['health'] for target in self._api('targets')['activeTargets']]
 
     def query(self, expr: str) -> List[Tuple[Labels, float]]:
@@ -81,13 +81,13 @@ class Prometheus:
                 for row in self._api('query', query=expr)['result']]
 
     def value(self, expr: str) -> Optional[float]:
-        """Of an expression with at most one result."""
+        """The value of an expression with at most one result."""
         found = self.query(expr)
         assert len(found) <= 1, found
         return found[0][1] if found else None
 
     def wait(self, expr: str, good: Callable[[Optional[float]], bool], seconds: float) -> float:
-        """Until the one result is good."""
+        """Wait until the only result meets the condition."""
         deadline = time.monotonic() + seconds
         while True:
             value = self.value(expr)
@@ -97,7 +97,7 @@ class Prometheus:
             time.sleep(0.2)
 
     def alerts(self) -> Dict[str, str]:
-        """Those that are pending or firing."""
+        """Alerts that are pending or firing."""
         return {alert['labels']['alertname']: alert['state']
                 for alert in self._api('alerts')['alerts']}
 
@@ -108,7 +108,7 @@ class Prometheus:
 
 
 def fetch(port: int, path: str = '/metrics') -> Tuple[int, str]:
-    """Status and text; 0 where nothing listens."""
+    """Status and text of a response; status 0 if no server listens."""
     try:
         with urllib.request.urlopen('http://%s:%d%s' % (LOOPBACK, port, path), timeout=5) as got:
             return got.status, got.read().decode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What operators put before the dashboards of several mgrs: a proxy that finds the active one.
+"""A proxy for the dashboards of several mgrs that forwards to the active one.
 
 The dashboards are below a path of it. They do not know of that path: on Pacific an mgr whose
 ``mgr/dashboard/url_prefix`` is set answers nothing after it has taken over, because what it has
@@ -13,22 +13,22 @@ from typing import List, Optional, Sequence, Tuple, Type
 
 from qa.cluster import Cluster
 
-#: With these, a standby's dashboard does not send browsers to the active mgr's own address.
+#: With these, the dashboard of a standby does not redirect browsers to the active mgr.
 STANDBY_STATUS = 599
 STANDBY_OPTIONS = {'mgr/dashboard/standby_behaviour': 'error',
                    'mgr/dashboard/standby_error_status_code': str(STANDBY_STATUS)}
 ANSWER_SECONDS = 10.0
-#: Headers that are about one connection alone.
+#: Headers of one connection.
 HOP_BY_HOP = ('connection', 'keep-alive', 'transfer-encoding', 'content-length', 'date', 'server')
 
 Reply = Tuple[int, List[Tuple[str, str]], bytes]
 
 
 class Proxy:
-    """Listens on a port of its own."""
+    """Listens on its own port."""
 
     def __init__(self, cluster: Cluster, prefix: str, mgrs: Sequence[str] = ('x', 'y')) -> None:
-        """`prefix`: the path that the dashboards are below."""
+        """`prefix`: the path below which the dashboards appear."""
         for name, value in STANDBY_OPTIONS.items():
             cluster.mon('config set', who='mgr', name=name, value=value)
         self._ports = [cluster.dashboard_port(mgr) for mgr in mgrs]
@@ -53,7 +53,7 @@ class Proxy:
 
     def forward(self, method: str, path: str, headers: List[Tuple[str, str]],
                 body: bytes) -> Reply:
-        """The active mgr's answer, or 502."""
+        """The response of the active mgr, or 502."""
         if not path.startswith(self._prefix + '/'):
             return 404, [('Content-Type', 'text/plain')], b'not here'
         for port in self._ports:

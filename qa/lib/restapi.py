@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Asks perfguard's REST API as one user or another."""
+"""Sends requests to the REST API of perfguard as different users."""
 from typing import Any, Dict, NamedTuple
 
 from qa.cluster import Cluster
@@ -8,7 +8,7 @@ from qa.cluster.dashboard import Answer, Dashboard
 from .guard import Guard
 
 API = '/api/perfguard'
-#: Users: who may do all, who may only read, and who has not logged in.
+#: Users: with all rights, with read access, and not logged in.
 ADMIN, READER, NOBODY = 'admin', 'reader', ''
 
 
@@ -39,7 +39,7 @@ class RestApi:
                                       token=self.tokens[user], **options)
 
     def done(self, method: str, path: str, body: Any = None) -> Any:
-        """What the answer holds, which must be a success."""
+        """The body of the response, which must be a success."""
         answer = self.send(Request(method, path, body))
         assert answer.status == 200, (method, path, body, answer)
         assert answer.headers['content-type'] == 'application/vnd.ceph.api.v1.0+json'
@@ -49,7 +49,7 @@ class RestApi:
         return self.done('GET', path)
 
     def refused(self, request: Request, status: int, text: str, **options: Any) -> Dict[str, Any]:
-        """It must be refused with that status, in JSON with a text that contains `text`."""
+        """Checks that it is refused with this status and a JSON detail that contains `text`."""
         answer = self.send(request, **options)
         assert answer.status == status, (request, answer)
         assert answer.headers['content-type'].startswith('application/json'), (request, answer)
@@ -58,7 +58,7 @@ class RestApi:
         return found
 
     def page(self, path: str = '', user: str = ADMIN, **headers: str) -> Answer:
-        """One of the page's files, as a browser asks for it."""
+        """A file of the page, requested as a browser does."""
         return self.dashboard.request('GET', '/perfguard' + path, token=self.tokens[user],
                                       headers={'Accept': 'text/html', 'Content-Type': '',
                                                **headers})

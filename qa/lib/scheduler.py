@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Shares out groups of tests among the workers of pytest-xdist, one at a time."""
+"""Distributes groups of tests to the workers of pytest-xdist, one at a time."""
 from typing import Any
 
 from xdist.scheduler import LoadGroupScheduling
 
-#: A worker begins a test when it knows the next one.
+#: A worker begins a test only when it knows the next one.
 LEAST_PENDING = 1
 
 
 class Scheduler(LoadGroupScheduling):
-    """A worker gets its next group as late as it can: xdist's own, two tests before it needs it.
+    """Assigns the next group as late as possible; xdist does so two tests earlier.
 
-    A test here takes a minute, and a group that is given out early waits for it although another
-    worker has nothing to do.
+    A test takes a minute, so a group that is assigned early waits although another worker is idle.
     """
 
     def _reschedule(self, node: Any) -> None:

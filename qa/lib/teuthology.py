@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""As much of teuthology's MgrTestCase as qa/tasks needs, over a cluster on the loopback address."""
+"""The part of MgrTestCase of teuthology that qa/tasks needs, on a loopback cluster."""
 import json
 import sys
 import time
@@ -87,7 +87,7 @@ class MgrTestCase(unittest.TestCase):
 
 @contextmanager
 def framework(cluster: Cluster) -> Iterator[None]:
-    """`import tasks.mgr.mgr_test_case` finds the class above, with this cluster."""
+    """Makes `import tasks.mgr.mgr_test_case` find the class above with this cluster."""
     saved = {name: sys.modules.get(name) for name in MODULES}
     for name in MODULES:
         sys.modules[name] = types.ModuleType(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which tests run in which tier and on which releases, and in what order.
+"""Selects the tests of a tier and their releases, and sorts them.
 
 The nightly tier runs a test on every release that its marker names; the quick tier on those of
 `quick`. What the tier leaves out is deselected and counted, never skipped.
@@ -20,9 +20,9 @@ from qa.cluster.daemons import heed_interrupts
 
 TIERS = ('quick', 'nightly')
 RELEASES = ('pacific', 'reef', 'tentacle')
-#: Seconds that a test may take, with its fixtures, unless it has a timeout marker of its own.
+#: Timeout of a test with its fixtures, unless it has a timeout marker.
 TIMEOUT_SECONDS = 900
-#: What a worker reports to the process that distributes the tests.
+#: Keys of the report of a worker to the process that distributes the tests.
 LEFT_OUT, BOOTS = 'perfguard_left_out', 'perfguard_boots'
 #: Seconds that the tests of a module, or of a kind of shared cluster, take on one release, where
 #: that is much: the longest begin first. From the durations that check.sh keeps as artefacts.
@@ -31,7 +31,7 @@ LONG = {'test_probe_trouble': 320, 'campaign': 310, 'join': 300, 'test_campaign_
         'test_probe': 160, 'test_release': 150, 'test_mitigation': 150,
         'test_metrics': 130, 'test_alarms': 120}
 USUAL = 60
-#: After the time limit of the whole run, seconds for clearing up.
+#: Time for the cleanup after the time limit of the whole run.
 LAST_SECONDS = 120.0
 
 
@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 
 
 def choice(names: Tuple[str, ...], quick: object = None) -> Choice:
-    """From the arguments of the marker; raises ValueError where they contradict each other."""
+    """From the arguments of the marker; raises ValueError if they contradict each other."""
     nightly = names or RELEASES
     chosen = (nightly[:1] if quick is None else (quick,) if isinstance(quick, str)
               else tuple(str(name) for name in quick) if isinstance(quick, (tuple, list))
@@ -76,7 +76,7 @@ class Tiers:
             if unknown:
                 raise pytest.UsageError(f'--release: no such release: {", ".join(unknown)}')
         self._left_out = 0
-        #: Clusters that were booted.
+        #: Number of booted clusters.
         self.boots = 0
         #: Failed tests, in their order.
         self._failed: Dict[str, None] = {}
@@ -84,7 +84,7 @@ class Tiers:
         heed_interrupts()
         if config.getoption('--limit') and not hasattr(config, 'workerinput'):
             watch_the_clock(config.getoption('--limit'))
-        # What the garbage collector finds may be an earlier test's: it would fail the wrong one.
+        # The garbage collector may report objects of an earlier test, and fail the wrong one.
         config.addinivalue_line('filterwarnings',
                                 'ignore::pytest.PytestUnraisableExceptionWarning')
         for line in (
@@ -94,7 +94,7 @@ class Tiers:
                 'alone: the test judges latency, so that nothing else may run meanwhile'):
             config.addinivalue_line('markers', line)
 
-    # ---- what runs
+    # ---- Selection
 
     @staticmethod
     def _choice(node: pytest.Item) -> Optional[Choice]:
@@ -106,7 +106,7 @@ class Tiers:
         return choice(marker.args, **marker.kwargs)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """A test that uses `release`, itself or through a fixture, has an item for each."""
+        """Parametrize tests that use `release`, directly or through a fixture."""
         if 'release' in metafunc.fixturenames:
             marker = metafunc.definition.get_closest_marker('releases')
             metafunc.parametrize('release', choice(marker.args if marker else ()).nightly,
@@ -126,7 +126,7 @@ class Tiers:
         for item in items:
             if item.get_closest_marker('timeout') is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
-            # Before xdist's own hook, which looks for it.
+            # Before the hook of xdist, which reads it.
             item.add_marker(pytest.mark.xdist_group(group(item)))
         yield
         left_out = [item for item in items if not self._runs(item)]
@@ -142,7 +142,7 @@ class Tiers:
         from qa.lib.scheduler import Scheduler
         return Scheduler(config, log) if config.getvalue('dist') == 'loadgroup' else None
 
-    # ---- what is said at the end
+    # ---- Report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -158,7 +158,7 @@ class Tiers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """A worker of xdist has ended; all of them collect the same tests."""
+        """A worker of xdist has ended. All workers collect the same tests."""
         output: Dict[str, int] = getattr(node, 'workeroutput', {})
         self._left_out = max(self._left_out, output.get(LEFT_OUT, 0))
         self.boots += output.get(BOOTS, 0)
@@ -198,7 +198,7 @@ def group(item: pytest.Item) -> str:
 
 
 def watch_the_clock(seconds: float) -> None:
-    """End this process as ctrl-C does, after so many seconds; or at once, if that does not help."""
+    """Interrupt this process after a time; exit if that has no effect."""
     def end() -> None:
         print('\nthe whole run has taken more than %g s: interrupted' % seconds, file=sys.stderr,
               flush=True)
