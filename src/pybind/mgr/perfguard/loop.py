@@ -340,7 +340,7 @@ class Loop:
     def _watch_and_mitigate(self, seen: Observation, view: View,
                             options: Options) -> Observation:
         self._watching.turn(seen.now, view, seen.signals, options, self.rebalance.in_flight,
-                            self.probing.felt(seen.now, self._cluster.stats_period()))
+                            self.probing.affects_latency(seen.now, self._cluster.stats_period()))
         seen = replace(seen, clients=self._watching.clients,
                        osd_counts=self._watching.osd_counts)
         reverts = self.requests.promised(Revert.document)

@@ -44,7 +44,7 @@ SETTINGS = 'probe-settings'
 #: Version of the layout of the journal.
 JOURNAL_VERSION = 1
 #: Report periods after a run in which the OSDs still report its operations.
-FELT_PERIODS = 3.0
+EFFECT_PERIODS = 3.0
 #: Seconds that the archive has when the module stops.
 CLOSE_SECONDS = 2.0
 #: Seconds of cleaning up after which a health warning names the obstacle: a sweep takes 20.
@@ -105,9 +105,9 @@ class Probing:
         """The probe that is running or cleaning up."""
         return None if self._run is None or self._record is None else self._record.id
 
-    def felt(self, now: float, stats_period: float) -> bool:
+    def affects_latency(self, now: float, stats_period: float) -> bool:
         """Whether a probe may affect what the OSDs report now: reports are late."""
-        return self.busy or 0.0 <= now - self._ended < FELT_PERIODS * stats_period
+        return self.busy or 0.0 <= now - self._ended < EFFECT_PERIODS * stats_period
 
     # ---- life
 

@@ -273,8 +273,8 @@ class ProbeDriver(Driver):
         return self.loop.probing.busy
 
     @property
-    def felt(self) -> bool:
-        return self.loop.probing.felt(self.cluster.now, self.cluster.stats_period())
+    def affects_latency(self) -> bool:
+        return self.loop.probing.affects_latency(self.cluster.now, self.cluster.stats_period())
 
     def finish(self, turns: int = 120) -> None:
         self.run_until(lambda: not self.busy, turns)

@@ -12,7 +12,7 @@ from perfguard.errors import Refused
 from perfguard.probe import plan
 from perfguard.probe import baseline
 from perfguard.probe.baseline import CHECK
-from perfguard.probe.controller import FELT_PERIODS, JOURNAL, SETTINGS
+from perfguard.probe.controller import EFFECT_PERIODS, JOURNAL, SETTINGS
 from perfguard.probe.schedule import AGAIN_SECONDS
 from perfguard.probe.plan import Named, NewSchedule, RunId, RunOrder
 from perfguard.store import Store
@@ -131,20 +131,20 @@ def test_an_order_that_goes_wrong_is_refused(monkeypatch: Any) -> None:
 
 def test_reports_of_osds_are_a_probes_doing_for_a_while_after_it() -> None:
     driver = ProbeDriver()
-    assert not driver.felt
+    assert not driver.affects_latency
     driver.cluster.behaviour = 'deaf'
     driver.give(IN_POOL)
     driver.run_until(lambda: driver.state(1) == 'running')
-    assert driver.felt
+    assert driver.affects_latency
     driver.give(RunId('probe cancel', 1))
     driver.finish()
     ended = driver.cluster.now
-    assert driver.felt
-    driver.run_until(lambda: not driver.felt)
+    assert driver.affects_latency
+    driver.run_until(lambda: not driver.affects_latency)
     periods = (driver.cluster.now - ended) / driver.cluster.stats_period()
-    assert 2 <= periods <= FELT_PERIODS
+    assert 2 <= periods <= EFFECT_PERIODS
     driver.cluster.now -= DAY
-    assert not driver.felt, 'a clock that is set back does not make it last'
+    assert not driver.affects_latency, 'a clock that is set back does not make it last'
 
 
 # ---- schedules

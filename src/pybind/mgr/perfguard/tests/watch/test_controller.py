@@ -439,7 +439,7 @@ def test_no_baseline_is_learned_while_a_probe_runs(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize('probing', [False, True])
-def test_how_osds_compare_is_not_learned_while_a_probe_is_felt(
+def test_how_osds_compare_is_not_learned_while_a_probe_affects_latency(
         monkeypatch: pytest.MonkeyPatch, probing: bool) -> None:
     driver = Watched()
     learned: List[bool] = []
@@ -450,7 +450,7 @@ def test_how_osds_compare_is_not_learned_while_a_probe_is_felt(
         update(self, *args)
 
     monkeypatch.setattr(SlowOsds, 'update', noted)
-    monkeypatch.setattr(Probing, 'felt', lambda self, now, period: probing)
+    monkeypatch.setattr(Probing, 'affects_latency', lambda self, now, period: probing)
     driver.minutes(1)
     assert set(learned) == {not probing}
 
