@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every metric that perfguard has: name, labels, and what it tells.
+"""All metrics of perfguard with their names, labels and meanings.
 
-Alert rules, dashboards and the manual are held against this table, and nothing else is served.
+Tests compare alert rules, dashboards and the manual with this table; nothing else is served.
 """
 from typing import NamedTuple, Tuple
 
@@ -15,7 +15,7 @@ MEASURED = PROBE + ('job', 'op', 'part', 'ceph_daemon')
 
 
 class Metric(NamedTuple):
-    """All are gauges: they tell the state at the end of the loop's last turn."""
+    """A gauge: all metrics show the state at the end of the last turn of the loop."""
     #: Without the prefix.
     name: str
     labels: Tuple[str, ...]

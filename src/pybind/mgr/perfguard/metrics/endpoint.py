@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where Prometheus scrapes perfguard: a web server of its own, for no release lets a module add to
-what the prometheus module serves.
+"""The HTTP endpoint for Prometheus, on its own port: no release lets a module add metrics to those
+of the prometheus module.
 """
 import ipaddress
 import logging
@@ -14,14 +14,14 @@ from .text import CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the caller waits for a stop.
+#: Maximum time to wait for a stop.
 CLOSE_SECONDS = 2.0
-#: Seconds until a port that was in use, or a server that broke down, is tried again.
+#: Time until a server that could not start, or has failed, is started again.
 RETRY_SECONDS = 5.0
 
 
 class Place(NamedTuple):
-    """Where to listen; port 0: nowhere."""
+    """The address and port to listen on; port 0: do not listen."""
     address: str
     port: int
 
@@ -35,11 +35,11 @@ def place_of(option: Callable[[str], Any]) -> Place:
 
 
 class Endpoint:
-    """Called by one thread; the server has its own, in which `text` is called."""
+    """Only one thread may call it; the thread of the server calls `text`."""
 
     def __init__(self, text: Callable[[], bytes], place: Callable[[], Place],
                  clock: Callable[[], float] = time.monotonic) -> None:
-        """`place`: where to listen by the options, which may change at any time."""
+        """`place` returns the address and port of the options, which may change at any time."""
         self._text = text
         self._wanted = place
         self._clock = clock
@@ -50,11 +50,11 @@ class Endpoint:
         self._tried = 0.0
 
     def remarks(self) -> List[str]:
-        """Why there are no metrics although they are asked for."""
+        """Why the metrics are not served although they are enabled."""
         return [self._failure] if self._failure else []
 
     def tend(self) -> None:
-        """Listen where the options say, if that is not so already."""
+        """Listen on the address of the options, if that is not the case yet."""
         place = self._wanted()
         if place == self._place and not self._due():
             return
@@ -80,10 +80,10 @@ class Endpoint:
                                       name='perfguard-metrics')
             thread.start()
         except Exception as error:
-            # Whatever it is, it must not take a turn of the loop along.
+            # No error may end a turn of the loop.
             failure = str(error) or repr(error)
             if server is not None:
-                # It listens already, and would be in the way of the next try.
+                # It listens already, and would block the next attempt.
                 server.close()
         else:
             self._server, self._thread = server, thread
@@ -116,7 +116,7 @@ class Endpoint:
         server.stop()
         thread.join(CLOSE_SECONDS)
 
-    # ---- requests: the server's thread
+    # ---- Requests, in the thread of the server
 
     def _answer(self, method: str, path: str) -> Answer:
         if path != '/metrics':
@@ -131,7 +131,7 @@ class Endpoint:
 
 
 def _usable(address: str) -> str:
-    """ValueError where it is no address; a name could take the DNS a while."""
+    """Raises ValueError unless it is an address: resolving a name may take long."""
     found = ipaddress.ip_address(address)
     if found == ipaddress.IPv6Address('::') and not _has_ipv6():
         return '0.0.0.0'

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A web server for pages that are small and ready: one thread that no client can hold up.
+"""A web server for small pages, with one thread that no client can block.
 
-It waits for all connections at once. A request has bounds of bytes and of time as a whole, so a
-client that sends or reads a byte now and then is dropped like one that does neither. There is no
-TLS, no request body and no second request on a connection.
+It waits for all connections at once. The size and the total time of a request are limited, so a
+client that sends or reads single bytes slowly is dropped like an idle one. There is no TLS, no
+request body, and no second request on a connection.
 """
 import contextlib
 import logging
@@ -14,18 +14,18 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request with its headers; and of what a client sends after that, until it is dropped.
+#: Maximum size of a request with its headers, and of further data until the client is dropped.
 REQUEST_BYTES = 8 << 10
 REST_BYTES = 64 << 10
-#: Seconds from a connection's begin to the end of the answer.
+#: Maximum time from the start of a connection to the end of the response.
 TOTAL_SECONDS = 10.0
-#: Connections at the same time: one more takes the place of the oldest. Those that wait for the
-#: kernel's part of the handshake.
+#: Maximum number of connections, after which the oldest one is dropped; and the backlog of the
+#: kernel.
 CONNECTIONS = 32
 BACKLOG = 32
-#: A stop, and a deadline, are seen so late at most.
+#: Maximum delay of noticing a stop or a deadline.
 LOOK_SECONDS = 0.5
-#: Seconds for which no connection is taken when there are no more file descriptors.
+#: Pause of accepting connections without free file descriptors.
 PAUSE_SECONDS = 0.2
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     headers: Tuple[Tuple[str, str], ...] = ()
 
 
-#: Method and path of a request -> its answer.
+#: Method and path of a request -> response.
 Handler = Callable[[str, str], Answer]
 
 
@@ -50,13 +50,13 @@ class _Connection:
         self.client = client
         self.deadline = deadline
         self.request = b''
-        #: What is still to be sent; None: the request is not whole yet.
+        #: Data that is still to be sent; None: the request is not complete yet.
         self.answer: Optional[memoryview] = None
         self.rest = 0
 
 
 class Server:
-    """Listens from the beginning: raises OSError."""
+    """Listens from its creation, which raises OSError."""
 
     def __init__(self, address: str, port: int, handler: Handler,
                  clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,27 +73,27 @@ class Server:
         self._stopping = False
 
     def serve(self) -> None:
-        """Until `stop`."""
+        """Serve until `stop`."""
         while not self._stopping:
             for key, events in self._selector.select(LOOK_SECONDS):
                 self._look(key.fd, events)
             self._drop_late()
 
     def stop(self) -> None:
-        """From any thread. No connection is taken any more."""
+        """Accept no further connection. Thread-safe."""
         self._stopping = True
         with contextlib.suppress(OSError):
-            # Wakes the other thread, too.
+            # This also wakes the other thread.
             self._listening.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Where `serve` does not run, or runs no more; also twice."""
+        """Close all sockets; `serve` must not be running. May be called twice."""
         for connection in list(self._connections.values()):
             self._drop(connection)
         self._selector.close()
         self._listening.close()
 
-    # ---- connections
+    # ---- Connections
 
     def _look(self, fd: int, events: int) -> None:
         connection = self._connections.get(fd)
@@ -118,7 +118,7 @@ class Server:
         try:
             client, _ = self._listening.accept()
         except OSError as error:
-            # Else a lack of file descriptors would keep this thread busy.
+            # Otherwise a lack of file descriptors would keep this thread busy.
             log.debug('could not accept a metrics connection: %s', error)
             time.sleep(PAUSE_SECONDS)
             return
@@ -154,8 +154,8 @@ class Server:
         assert connection.answer is not None
         connection.answer = connection.answer[connection.client.send(connection.answer):]
         if not connection.answer:
-            # What the client still sends is read: closing at once would reset the connection and
-            # take the answer along.
+            # Further data of the client is read: closing at once would reset the connection and
+            # lose the response.
             connection.client.shutdown(socket.SHUT_WR)
             self._selector.modify(connection.client, _READ)
 
@@ -177,7 +177,7 @@ class Server:
 
 
 def rendered(answer: Answer, head: bool = False) -> bytes:
-    """As it is sent; `head`: without the body."""
+    """The bytes of a response; `head`: without the body."""
     return ''.join(_lines(answer)).encode('latin-1') + (b'' if head else answer.body)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Prometheus' text format, version 0.0.4."""
+"""The text format of Prometheus, version 0.0.4."""
 import math
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -7,17 +7,17 @@ from .catalogue import CATALOGUE, PREFIX
 
 CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
-#: Labels as they stand between the braces, and the value; None: there is none to tell.
+#: Labels in the format between braces, and the value; None: no value.
 Sample = Tuple[str, Optional[float]]
-#: By the metric's name without the prefix.
+#: Samples by the name of the metric without the prefix.
 Samples = Mapping[str, Iterable[Sample]]
 
-#: All that ends a label's value or its line; a name with a carriage return is read as it is.
+#: Characters that end the value of a label or its line; a carriage return does not.
 _ESCAPES = str.maketrans({'\\': '\\\\', '"': '\\"', '\n': '\\n'})
 
 
 def labels(**values: object) -> str:
-    """Escaped and ready for the braces; a label without a value is left out."""
+    """Labels in the format between braces; labels without a value are left out."""
     return ','.join('%s="%s"' % (name, str(value).translate(_ESCAPES))
                     for name, value in values.items() if value not in (None, ''))
 
@@ -31,12 +31,12 @@ def state_set(name: str, states: Iterable[str], current: str) -> List[Sample]:
 
 
 def seconds(ms: Optional[float]) -> Optional[float]:
-    # Without the digits that the division makes up.
+    # Without digits that the division adds.
     return None if ms is None else round(ms / 1000.0, 9)
 
 
 def render(samples: Samples) -> bytes:
-    """In the order of the catalogue; KeyError for a metric that is not in it."""
+    """The samples in the order of the catalogue; raises KeyError for unknown metrics."""
     left = dict(samples)
     lines: List[str] = []
     for metric in CATALOGUE:
@@ -48,12 +48,12 @@ def render(samples: Samples) -> bytes:
                       for key, value in found.items()]
     if left:
         raise KeyError('not in the catalogue: %s' % ', '.join(sorted(left)))
-    # What Ceph gave as bytes that are no UTF-8 comes as surrogates.
+    # Ceph passes bytes that are not UTF-8 as surrogates.
     return ('\n'.join(lines) + '\n').encode('utf-8', 'replace')
 
 
 def _values(samples: Iterable[Sample]) -> Dict[str, str]:
-    """One value for each set of labels, the first: of two Prometheus would refuse everything."""
+    """The first value of each set of labels: Prometheus refuses a page with duplicates."""
     found: Dict[str, str] = {}
     for key, value in samples:
         if value is not None:

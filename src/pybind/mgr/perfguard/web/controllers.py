@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The dashboard's controllers: the routes of the REST API, and the page.
+"""Controllers of the dashboard: the routes of the REST API, and the page.
 
-Runs in the dashboard's module, and asks perfguard's through MgrModule.remote. Login, roles and the
-form of errors are the dashboard's. Importing this registers the controllers with it.
+They run in the dashboard module and call perfguard through MgrModule.remote. The dashboard handles
+login, roles and the format of errors. Importing this file registers the controllers.
 """
 import errno
 import functools
@@ -26,7 +26,7 @@ from .routes import (CREATE, DELETE, OVERVIEW_FIELDS, READ, ROUTES, UPDATE, BadF
 
 COMPONENT = 'perfguard'
 PAGE = Path(__file__).parent / 'page'
-#: Nothing but what the page ships: no script or style in the text, nothing from elsewhere.
+#: Only files of the page: no inline script or style, nothing from other origins.
 SECURITY_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
                    "connect-src 'self'; base-uri 'none'; form-action 'none'; "
                    "frame-ancestors 'self'")
@@ -44,7 +44,7 @@ def _bad_request(error: BadField) -> DashboardException:
 
 
 def _remote(method: str, **given: Any) -> Any:
-    """Raises what the dashboard shows where perfguard is not there."""
+    """Raises an error for the dashboard if perfguard is not available."""
     try:
         return mgr.remote(COMPONENT, method, **given)
     except ImportError as error:
@@ -53,19 +53,19 @@ def _remote(method: str, **given: Any) -> Any:
 
 
 def _ask(handler: str, given: Dict[str, Any]) -> Any:
-    """What the command prints as JSON."""
+    """The JSON output of the command."""
     retval, out, err = _remote(handler, format='json', **given)
     if retval:
         raise _failure(err, -retval, http_status(retval))
     return json.loads(out)
 
 
-# ---- the REST API
+# ---- REST API
 
 def _json_object(entity: Any) -> None:
-    """Takes the place of the dashboard's own reading of bodies, which fails (500) on others."""
+    """Replaces the parser of bodies of the dashboard, which fails (500) on invalid ones."""
     largest = largest_body(cherrypy.serving.request.path_info)
-    # What is announced as too long is not read at all.
+    # A body that is announced as too long is not read.
     body = b'' if (entity.length or 0) > largest else entity.fp.read(largest + 1)
     if max(entity.length or 0, len(body)) > largest:
         raise cherrypy.HTTPError(413, 'the body exceeds %d bytes' % largest)
@@ -76,12 +76,12 @@ def _json_object(entity: Any) -> None:
     if not isinstance(document, dict):
         raise cherrypy.HTTPError(400, 'the body must be a JSON object')
     cherrypy.serving.request.json = document
-    # The dashboard takes fields from no other type, and "...; charset=utf-8" is one to it.
+    # The dashboard accepts fields only with exactly this type, without "; charset=utf-8".
     cherrypy.serving.request.headers['Content-Type'] = 'application/json'
 
 
 def _signature(fields: Any) -> inspect.Signature:
-    """Where the dashboard looks what is a path's, what a query's and what the body's."""
+    """The signature from which the dashboard derives fields of path, query and body."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     ordered = sorted(fields, key=lambda field: not field.required)
     return inspect.Signature([inspect.Parameter('self', kind), *(
@@ -95,14 +95,14 @@ def _documented(field: Field) -> Any:
 
 
 def _method(route: Route, answer: Callable[..., Any]) -> Callable[..., Any]:
-    """`answer` with all that the dashboard wants to know of an endpoint."""
+    """`answer` as an endpoint of the dashboard."""
 
     in_path = [field.name for field in route.fields if '{%s}' % field.name in route.path]
 
     def method(self: Any, /, **given: Any) -> Any:
         cherrypy.response.headers['Cache-Control'] = 'no-store'
         try:
-            # The dashboard lays the body over what the path says.
+            # In the dashboard, fields of the body override those of the path.
             refuse_twice(in_path, getattr(cherrypy.request, 'json', None) or {})
             found = arguments(route.fields, given)
         except BadField as error:
@@ -142,8 +142,8 @@ def _api() -> type:
               OVERVIEW_FIELDS), _overview)
     return type('Perfguard', (BaseController,), {
         '__doc__': 'REST API of the module perfguard.', **methods,
-        # With a session, which Tentacle's dashboard has and does not need, a browser's requests
-        # would wait for each other.
+        # With a session, which the dashboard of Tentacle has and does not need, requests of a
+        # browser would wait for each other.
         '_cp_config': {'tools.json_in.processor': _json_object, 'tools.sessions.on': False}})
 
 
@@ -151,7 +151,7 @@ Perfguard = APIRouter('/perfguard', Scope.MANAGER)(
     APIDoc('Rebalances, latency and probes', 'Perfguard')(_api()))
 
 
-# ---- the page
+# ---- Page
 
 class Asset(NamedTuple):
     content: bytes
@@ -161,8 +161,8 @@ class Asset(NamedTuple):
 
 @functools.lru_cache(maxsize=None)
 def _assets() -> Dict[str, Asset]:
-    """The page's files as they were built into the package."""
-    # Of a kind that the dashboard compresses.
+    """The files of the page in the package."""
+    # Types that the dashboard compresses.
     types = {'.html': 'text/html; charset=utf-8', '.js': 'application/javascript; charset=utf-8',
              '.css': 'text/css; charset=utf-8'}
     found = {}
@@ -175,10 +175,10 @@ def _assets() -> Dict[str, Asset]:
 
 
 def _log_in_first(**_: Any) -> str:
-    """What a browser shows instead of the page.
+    """The page for users who are not logged in.
 
-    It also comes to those who are logged in and follow a link from elsewhere: the cookie is
-    withheld then (SameSite), but not when they go on from here.
+    Users who are logged in also see it if they follow a link from another site, because the browser
+    does not send the cookie then (SameSite). It does if they continue from here.
     """
     return ('<!DOCTYPE html><html lang="en"><title>perfguard</title><h1>perfguard</h1><p>Please '
             '<a href="./#/login">log in to the dashboard</a> first. If you are logged in, '
@@ -193,8 +193,8 @@ class PerfguardPage(BaseController):
     @ReadPermission
     def page(self, **_: Any) -> List[bytes]:
         if cherrypy.request.path_info.endswith('/'):
-            # Its files are named relative to the address without. This one is relative too, for
-            # what a proxy calls the dashboard is not known here.
+            # Links of the page are relative to the address without the slash. The redirect is
+            # relative as well, because the address of a proxy is unknown here.
             cherrypy.response.status = 303
             cherrypy.response.headers['Location'] = '../' + COMPONENT
             return []
@@ -215,9 +215,10 @@ class PerfguardPage(BaseController):
         headers['Content-Security-Policy'] = SECURITY_POLICY
         headers['X-Content-Type-Options'] = 'nosniff'
         headers['Referrer-Policy'] = 'no-referrer'
-        # Kept by the browser, and asked for anew each time: an upgrade must show.
+        # The browser must revalidate the file each time, so that an upgrade takes effect.
         headers['Cache-Control'] = 'no-cache'
         headers['ETag'] = asset.tag
         cherrypy.lib.cptools.validate_etags()
-        # In a list, for the dashboard makes a text of bytes, which CherryPy takes for text/* only.
+        # A list, because the dashboard converts bytes to text, which CherryPy accepts for text/*
+        # only.
         return [asset.content]

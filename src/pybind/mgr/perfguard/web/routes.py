@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The REST API as a table: which request is which command. Pure.
+"""The REST API as a table of requests and their commands. Pure.
 
 Each request is answered by the command's own handler, so it says, refuses and does the same as the
 command line. Only what the table and `arguments` say about fields is the API's own.
@@ -10,14 +10,14 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, T
 from ..errors import PerfguardError
 
 READ, CREATE, UPDATE, DELETE = 'read', 'create', 'update', 'delete'
-#: Bytes of a request's body, which is read before the dashboard looks who sends it; and with a
-#: CRUSH map: the text form of that of 10,000 OSDs takes 2 MB.
+#: Maximum size of a body, which is read before the dashboard checks the user; and the maximum with
+#: a CRUSH map: the text of a map with 10,000 OSDs has 2 MB.
 LARGEST_BODY = 64 << 10
 LARGEST_MAP_BODY = 16 << 20
 
 
 class BadField(PerfguardError):
-    """A field that cannot be taken; the text names it."""
+    """An invalid field, which the text names."""
 
 
 class Field(NamedTuple):
@@ -25,22 +25,22 @@ class Field(NamedTuple):
     kind: 'FieldKind'
     about: str
     required: bool = False
-    #: Parameter of the handler, where it has another name.
+    #: Parameter of the handler, if its name differs.
     parameter: str = ''
 
 
 class FieldKind(NamedTuple):
-    """What a field may hold. `take` gets a value of JSON, or the text of a path or query."""
-    #: As the dashboard's documentation wants it.
+    """The type of a field. `take` converts a JSON value, or the text of a path or query."""
+    #: For the documentation of the dashboard.
     documented: Any
     take: Callable[[str, Any], Any]
 
 
 class Route(NamedTuple):
     method: str
-    #: Below /api/perfguard; {names} are fields as well.
+    #: Below /api/perfguard; {names} are fields.
     path: str
-    #: Method of perfguard's Module; of one route only.
+    #: Method of the Module of perfguard; each has one route.
     handler: str
     about: str
     permission: str
@@ -54,7 +54,7 @@ def _bad(name: str, expected: str, value: Any) -> BadField:
 
 
 def _text(name: str, value: Any) -> str:
-    """Numbers as well: what is a word of fio on the command line is often a number in JSON."""
+    """Accepts numbers as well: words of fio are often numbers in JSON."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise _bad(name, 'a string or a number', value)
     return str(value)
@@ -93,7 +93,7 @@ def _boolean(name: str, value: Any) -> bool:
 
 
 def _words(name: str, value: Any) -> List[str]:
-    """A list of names or ids; one text of them as well, as on the command line."""
+    """A list of names or ids, or one text of them, as on the command line."""
     found = value.replace(',', ' ').split() if isinstance(value, str) else value
     if not isinstance(found, list) or isinstance(value, str) and not found:
         raise _bad(name, 'a list of names or ids', value)
@@ -238,7 +238,7 @@ ROUTES: Tuple[Route, ...] = (
     _post('/rebalance/apply', 'rebalance_apply', 'Set a new CRUSH map', *_MAP,
           _DRY_RUN, _FORCE),
 
-    # Nothing is changed. Fields are in the body, since a CRUSH map or a job file may be one.
+    # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview/expand', 'preview_expand', 'Show what expand would do', *_NEW_OSDS,
           permission=READ),
     _post('/preview/adopt', 'preview_adopt', 'Show what adopt would take over', permission=READ),
@@ -276,14 +276,14 @@ ROUTES: Tuple[Route, ...] = (
               ('every_days', 'Days between two probes'))), permission=CREATE),
     _delete('/schedule/{schedule}', 'probe_schedule_rm', 'Remove a scheduled probe', _SCHEDULE))
 
-#: The page's own request, which is no command.
+#: The request of the page, which is not a command.
 OVERVIEW_FIELDS = (
     Field('since', NUMBER, 'Seconds since the epoch: return only newer points and events'),
     Field('pools', WORDS, 'IDs of the pools whose history to return; default: the busiest pools'))
 
 
 def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, Any]:
-    """The handler's arguments; raises BadField.
+    """The arguments of the handler; raises BadField.
 
     JSON's null stands for a field that is not given.
     """
@@ -300,13 +300,13 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
 
 
 def largest_body(path: str) -> int:
-    """Bytes that a request to a path may have in its body."""
+    """Maximum size of the body of a request to a path."""
     with_map = path.rstrip('/').endswith(('/perfguard/rebalance/apply', '/perfguard/preview/apply'))
     return LARGEST_MAP_BODY if with_map else LARGEST_BODY
 
 
 def refuse_twice(in_path: Collection[str], body: Collection[str]) -> None:
-    """Raises BadField where the body has a field that the path has already."""
+    """Raises BadField if the body has a field of the path."""
     for name in in_path:
         if name in body:
             raise BadField('field %r is already in the path' % name)
@@ -316,5 +316,5 @@ _HTTP_OF = {errno.EINVAL: 400, errno.ENOENT: 404, errno.EAGAIN: 503, errno.ETIME
 
 
 def http_status(retval: int) -> int:
-    """Of a refusal: the state of the cluster speaks against it (409), unless errno says more."""
+    """The status of a refusal: 409 (state of the cluster), unless errno is more specific."""
     return _HTTP_OF.get(abs(retval), 409)
