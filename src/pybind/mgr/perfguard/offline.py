@@ -74,11 +74,28 @@ def _by_pgid(pg: PgSets) -> Tuple[int, int]:
 
 
 def commands(osdmap: OsdMap, plan: PinPlan) -> Iterator[str]:
-    """The ceph commands of a plan, one a line of a shell script, in safe order."""
+    """The ceph commands of a plan, one per line of a shell script, in safe order."""
     for pgid, wanted in plan.entries.items():
         yield from map(as_line, entry_commands(pgid, osdmap.entry(pgid), wanted))
 
 
+def script(lines: Sequence[str]) -> Iterator[str]:
+    """The same as a script that shows its progress.
+
+    An error of one command does not stop it, since the PGs that follow would move without their
+    pins. It may be interrupted and run again: each command sets the complete entry of one PG.
+    """
+    yield '#!/bin/sh'
+    yield 'failed=0'
+    for number, line in enumerate(lines, 1):
+        yield line + ' || failed=$((failed + 1))'
+        if number % PROGRESS_LINES == 0 or number == len(lines):
+            yield 'echo "%d of %d commands, $failed failed" >&2' % (number, len(lines))
+    yield 'test "$failed" -eq 0'
+
+
+#: Commands of a script from one line of progress to the next.
+PROGRESS_LINES = 20
 #: Exit status for input that is missing or is not what it should be; argparse uses it, too.
 BAD_INPUT = 2
 
@@ -91,8 +108,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """The console script. Returns the exit status."""
     args = _parser().parse_args(argv)
     try:
-        if [args.osd_dump, args.pg_dump, args.crush_dump].count('-') > 1:
-            raise BadInput('only one of the dumps can come from standard input')
+        _check(args)
         with _without_gc():
             _pin(args, sys.stdout)
         sys.stdout.flush()
@@ -106,19 +122,33 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     return 0
 
 
+def _check(args: argparse.Namespace) -> None:
+    if [args.report, args.osd_dump, args.pg_dump, args.crush_dump].count('-') > 1:
+        raise BadInput('only one of the dumps can come from standard input')
+    if bool(args.report) == bool(args.osd_dump):
+        raise BadInput('either --osd-dump or --report is required')
+    if args.report and args.crush_dump:
+        raise BadInput('--crush-dump is part of --report')
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='perfguard-plan', description='Plan pins '
                                      'offline from dumps.')
     subparsers = parser.add_subparsers(dest='command', required=True)
     pin = subparsers.add_parser('pin', help='print the upmaps that keep every '
                                 'remapped PG where its data is')
-    pin.add_argument('--osd-dump', required=True, metavar='F', help='ceph osd dump -f json')
+    pin.add_argument('--osd-dump', metavar='F', help='ceph osd dump -f json')
+    pin.add_argument('--report', metavar='F',
+                     help='ceph report, in place of --osd-dump and --crush-dump')
     pin.add_argument('--pg-dump', required=True, metavar='F',
                      help='ceph pg dump pgs_brief -f json')
     pin.add_argument('--crush-dump', metavar='F',
                      help='ceph osd crush dump -f json; without it pins are not checked against '
                           'CRUSH rules, and the mons drop pins that violate them')
-    pin.add_argument('--format', choices=('commands', 'json'), default='commands')
+    pin.add_argument('--format', choices=('commands', 'sh', 'json'), default='commands',
+                     help='commands: one per line; sh: a script that shows its progress and may '
+                     'be interrupted and run again; json: the complete new entry of each changed '
+                     'PG (default: commands)')
     return parser
 
 
@@ -138,17 +168,31 @@ def _without_gc() -> Iterator[None]:
 def _pin(args: argparse.Namespace, output: TextIO) -> None:
     # First the largest, so that nothing else is in memory beside it.
     pgs = _read(args.pg_dump, _remapped, keep_remapped)
-    osdmap = _read(args.osd_dump, osdmap_from_dump)
-    crush = None if args.crush_dump is None else _read(args.crush_dump, _crush)
+    osdmap, crush = _maps(args)
     _warn_if_apart(pgs, osdmap)
     plan = plan_pins(osdmap, pgs, crush)
     if args.format == 'json':
         json.dump(plan.as_json(), output)
         output.write('\n')
         return
-    output.writelines(line + '\n' for line in commands(osdmap, plan))
+    lines = list(commands(osdmap, plan))
+    output.writelines(line + '\n' for line in (script(lines) if args.format == 'sh' else lines))
     for pgid, reason in plan.unpinnable.items():
         print('perfguard-plan: PG %s stays remapped: %s' % (pgid, reason), file=sys.stderr)
+
+
+def _maps(args: argparse.Namespace) -> Tuple[OsdMap, Optional[CrushRules]]:
+    if args.report:
+        maps: Tuple[OsdMap, CrushRules] = _read(args.report, _reported)
+        return maps
+    osdmap: OsdMap = _read(args.osd_dump, osdmap_from_dump)
+    return osdmap, None if args.crush_dump is None else _read(args.crush_dump, _crush)
+
+
+def _reported(report: Any) -> Tuple[OsdMap, CrushRules]:
+    if not isinstance(report, dict) or not {'osdmap', 'crushmap'} <= report.keys():
+        raise WrongDump('not the output of "ceph report"')
+    return osdmap_from_dump(report['osdmap']), _crush(report['crushmap'])
 
 
 def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> None:

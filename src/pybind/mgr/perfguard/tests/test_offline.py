@@ -116,6 +116,41 @@ def test_commands(files):
     assert len(result.stderr.splitlines()) == 4 and 'PG 1.2 stays remapped' in result.stderr
 
 
+def test_a_script_runs_the_same_commands_and_counts_failures(files, tmp_path):
+    script = pin(files, '--format', 'sh').stdout
+    ceph = tmp_path / 'ceph'
+    ceph.write_text('#!/bin/sh\necho "ceph $*"\ntest "$3" != "$REFUSED"\n')
+    ceph.chmod(0o755)
+
+    def shell(refused):
+        return subprocess.run(['sh', '-s'], input=script, text=True, capture_output=True,
+                              env={'PATH': '%s:/bin:/usr/bin' % tmp_path, 'REFUSED': refused},
+                              check=False)
+
+    whole = shell('')
+    assert whole.returncode == 0 and whole.stdout == pin(files).stdout
+    assert whole.stderr == '7 of 7 commands, 0 failed\n'
+    # The PGs that follow are pinned all the same.
+    refused = shell('1.4')
+    assert refused.returncode != 0 and refused.stdout == whole.stdout
+    assert refused.stderr == '7 of 7 commands, 1 failed\n'
+
+
+def test_a_report_stands_for_the_osd_dump_and_the_crush_dump(files, tmp_path):
+    report = tmp_path / 'report'
+    report.write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP, 'version': '16'}))
+    found = run('pin', '--report', str(report), '--pg-dump', files['pg'])
+    assert (found.returncode, found.stdout) == (0, pin(files).stdout)
+
+
+@pytest.mark.parametrize('words', [
+    ['--report', 'osd', '--osd-dump', 'osd'], ['--report', 'osd', '--crush-dump', 'crush'],
+    ['--report', 'osd'], []])
+def test_a_report_that_is_none_or_one_map_too_many(files, words):
+    result = run('pin', '--pg-dump', files['pg'], *(files.get(word, word) for word in words))
+    assert (result.returncode, result.stdout) == (2, '') and len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize('wrapped', [ROWS, {'pg_stats': ROWS}, {'pg_ready': True, 'pg_stats': ROWS},
                                      {'pg_map': {'pg_stats': ROWS, 'osd_stats': [{'osd': 1}]}}])
 def test_every_release_s_pg_dump(files, wrapped):
