@@ -135,6 +135,28 @@ def test_the_ways_out_of_an_aborted_campaign(browser: Browser, page: FakePage) -
     assert 'button-rollback' not in buttons(browser)
 
 
+def test_borrowed_settings_and_limits_are_shown_on_request(browser: Browser, page: FakePage
+                                                           ) -> None:
+    look(browser, page, 'releasing')
+    browser.wait_shows('held')
+    for name, text in (('held', 'ceph balancer on'), ('limits', '61')):
+        summary = browser.driver.find_element(By.CSS_SELECTOR, f'[data-test="{name}"] summary')
+        summary.send_keys(Keys.ENTER)
+        browser.wait_text(name, text)
+    assert violations(browser) == []
+
+
+def test_a_host_is_drained_after_its_preview(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'waiting')
+    browser.click('button-drain')
+    browser.wait_shows('drain-what')
+    assert not browser.shows('drain-preview')
+    browser.all('drain-what')[0].send_keys('host3')
+    browser.wait_text('drain-preview', 'CRUSH weights will be set')
+    browser.click('confirm-yes')
+    browser.wait_text('phase', 'RELEASING')
+
+
 def test_a_chosen_pool_is_drawn_with_its_last_hour(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.wait_shows('chart-latency-1')

@@ -126,6 +126,8 @@ def test_every_health_check_has_a_reference() -> None:
               for code in re.findall(r"= '(PERFGUARD_[A-Z_]+)'|checks\['(PERFGUARD_[A-Z_]+)'\]",
                                      path.read_text())}
     assert sorted(first or second for first, second in raised) == sorted(CHECKS)
+    words = (Path(__file__).parents[1] / 'web' / 'src' / 'words.ts').read_text()
+    assert sorted(re.findall(r'^    (PERFGUARD_[A-Z_]+):', words, re.MULTILINE)) == sorted(CHECKS)
 
 
 CODES = sorted(value for name, value in vars(Code).items() if name.isupper())

@@ -8,11 +8,13 @@ from typing import Any, Dict, List, Set, Tuple
 import pytest
 
 from perfguard.cluster.types import PgCounts, UnreadablePg
+from perfguard.holds import Row, to_json
 from perfguard.mitigation.report import listing, listing_json
 from perfguard.mitigation.types import (LadderStep, MitigationState, Rung, Setting, SettingKind,
                                         StepStage)
 from perfguard.rebalance.types import Phase
 from perfguard.status import overview
+from perfguard.why.answer import Cause, as_json, parsed
 
 from ..probe.test_report import PROBED
 from ..watch.test_controller import PERIOD, Watched
@@ -121,3 +123,13 @@ def test_phases() -> None:
     assert listed is not None
     assert set(re.findall(r"'(\w+)'", listed.group(1))) == {phase.value for phase in Phase} | {
         'IDLE'}
+
+
+def test_what_is_asked_for_has_what_the_page_reads() -> None:
+    held = to_json([Row('norebalance', None, 'set', 1.0, 'ceph osd unset norebalance')])
+    checked: Set[str] = set()
+    check('Borrowed[]', held['held'], 'held', checked)
+    causes = [Cause('LATENCY', 'slow', share=0.5), Cause('PAUSED', 'by')]
+    answer = as_json(parsed('campaign'), causes)
+    check('Cause[]', answer['causes'], 'why', checked)
+    assert checked == {'Borrowed', 'Cause'}

@@ -23,7 +23,20 @@ export interface OrderPreview {
 
 const MOST_NAMES = 8;
 
-/** What an expansion will do. */
+/** Orders that set CRUSH weights. */
+export const CRUSH_VERBS = ['expand', 'drain', 'undrain'] as const;
+export type CrushVerb = typeof CRUSH_VERBS[number];
+
+/** What is sent for what was typed; null: not enough was. */
+export function bodyOf(verb: CrushVerb, given: string): Record<string, unknown> | null {
+    const words = given.split(/[\s,]+/).filter(Boolean);
+    if (verb === 'expand') {
+        return words.length ? { weight: given.trim() } : {};
+    }
+    return words.length ? { what: words } : null;
+}
+
+/** What an order will do. */
 export function previewLines(order: OrderPreview): string[] {
     if (order.waits_for_change) {
         return ['No new OSD of CRUSH weight 0 is up and in. '
@@ -32,7 +45,7 @@ export function previewLines(order: OrderPreview): string[] {
     }
     const names = Object.keys(order.weights);
     const more = names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : '';
-    const who = `CRUSH weights will be set for ${plural(names.length, 'new OSD')}: `
+    const who = `CRUSH weights will be set for ${plural(names.length, 'OSD')}: `
         + `${names.slice(0, MOST_NAMES).join(', ')}${more}.`;
     const peering = `While PGs are released: ${order.fast_peering.text}.`;
     if (!order.one_epoch) {

@@ -105,6 +105,23 @@ export interface Campaign {
     acknowledged: string[];
 }
 
+/** A setting that perfguard gives back. */
+export interface Borrowed {
+    what: string;
+    found: string | null;
+    put: string;
+    since: number;
+    /** A ceph command. */
+    restore: string;
+}
+
+/** Of `why`: a reason, and its share of the campaign's time. */
+export interface Cause {
+    code: string;
+    text: string;
+    share: Value;
+}
+
 export interface RungSetting {
     what: string;
     who: string;

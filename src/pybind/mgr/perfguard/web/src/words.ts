@@ -61,6 +61,7 @@ export function toneOf(phase: Phase): Tone {
 const CHECKS: Record<string, string> = {
     PERFGUARD_LAGGY_PGS: 'laggy PGs',
     PERFGUARD_SLOW_OSD: 'slow OSD',
+    PERFGUARD_OSD_CHRONIC: 'chronically slow OSD',
     PERFGUARD_LATENCY: 'client latency far above its baseline',
     PERFGUARD_STALLED: 'campaign stalled',
     PERFGUARD_UNPINNABLE: 'PGs that cannot be pinned',
@@ -69,6 +70,7 @@ const CHECKS: Record<string, string> = {
     PERFGUARD_PROBE_LEFT: 'probe left something behind',
     PERFGUARD_PROBE_REGRESSION: 'probe slower than its baseline',
     PERFGUARD_INTERRUPTED: 'state could not be read',
+    PERFGUARD_STANDBY_MGR: 'standby mgr without this perfguard',
 };
 
 export function checkText(code: string): string {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type OrderPreview, previewLines } from '../src/orders';
+import { bodyOf, type OrderPreview, previewLines } from '../src/orders';
 
 const ORDER: OrderPreview = {
     waits_for_change: false, weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
@@ -11,7 +11,7 @@ const ORDER: OrderPreview = {
 
 test('an expansion tells who joins and what will be copied', () => {
     const told = previewLines(ORDER).join(' ');
-    assert.match(told, /CRUSH weights will be set for 2 new OSDs: osd\.8, osd\.9\./);
+    assert.match(told, /CRUSH weights will be set for 2 OSDs: osd\.8, osd\.9\./);
     assert.match(told, /Pins 40 PGs .* 52 shards \(3\.0 GiB\) .* Primaries that move: 11/);
     assert.doesNotMatch(told, /cannot be pinned/);
 });
@@ -37,4 +37,11 @@ test('many OSDs are not all named', () => {
 
 test('without new OSDs a campaign waits for the change', () => {
     assert.match(previewLines({ ...ORDER, waits_for_change: true })[0]!, /No new OSD of CRUSH weight 0/);
+});
+
+test('what is typed becomes what is sent', () => {
+    assert.deepEqual(bodyOf('expand', ' '), {});
+    assert.deepEqual(bodyOf('expand', ' 1.5 '), { weight: '1.5' });
+    assert.deepEqual(bodyOf('drain', 'host3, osd.7'), { what: ['host3', 'osd.7'] });
+    assert.equal(bodyOf('undrain', '  '), null);
 });

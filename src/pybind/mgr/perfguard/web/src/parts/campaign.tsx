@@ -5,10 +5,11 @@ import {
 } from '../campaign';
 import { countText, percentText, plural, shownText, timeText } from '../format';
 import { turned } from '../kept';
+import { CRUSH_VERBS, type CrushVerb } from '../orders';
 import type { Store } from '../store';
 import type { Campaign, Overview } from '../types';
 import { Action } from './action';
-import { Expand } from './expand';
+import { CrushOrder } from './expand';
 
 const LABELS: Record<Verb, string> = {
     prepare: 'Prepare\u2026', pin: 'Pin\u2026', start: 'Start\u2026', pause: 'Pause\u2026',
@@ -19,7 +20,7 @@ const GRAVE: ReadonlySet<Verb> = new Set(['abort', 'rollback']);
 const FIRST: ReadonlySet<Verb> = new Set(['pin', 'start', 'pause', 'resume']);
 
 export function CampaignButtons({ store, overview }: { store: Store; overview: Overview }) {
-    const [kept, setKept] = useState<(Verb | 'expand')[]>([]);
+    const [kept, setKept] = useState<(Verb | CrushVerb)[]>([]);
     if (!overview.may.update) {
         return null;
     }
@@ -27,14 +28,17 @@ export function CampaignButtons({ store, overview }: { store: Store; overview: O
     const allowed = verbsOf(overview.status.phase, rebalance.paused ?? false,
         rebalance.pinned ?? 0);
     // A question stays until it is answered, also when the phase changes meanwhile.
-    const keep = (verb: Verb | 'expand') => (on: boolean) =>
+    const keep = (verb: Verb | CrushVerb) => (on: boolean) =>
         setKept((now) => turned(now, verb, on));
-    const verbs = [...allowed, ...kept.filter((verb): verb is Verb => (
-        verb !== 'expand' && !allowed.includes(verb)))];
+    const isVerb = (verb: Verb | CrushVerb): verb is Verb => (
+        !(CRUSH_VERBS as readonly string[]).includes(verb));
+    const verbs = [...allowed, ...kept.filter(isVerb).filter((verb) => !allowed.includes(verb))];
     return (
         <div class="buttons" role="group" aria-label="Campaign">
-            {(allowed.includes('prepare') || kept.includes('expand'))
-                && <Expand store={store} onKeep={keep('expand')} />}
+            {CRUSH_VERBS.filter((verb) => allowed.includes('prepare') || kept.includes(verb))
+                .map((verb) => (
+                    <CrushOrder key={verb} store={store} verb={verb} onKeep={keep(verb)} />
+                ))}
             {verbs.map((verb) => {
                 const question = confirmationOf(verb, rebalance);
                 return (

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
+import { underWay } from '../campaign';
 import type { Store } from '../store';
 import type { Overview } from '../types';
 import { checkText, headline, toneOf } from '../words';
+import { BorrowedSettings, Limits } from './asked';
 import { CampaignBar, CampaignButtons } from './campaign';
 
 /** What is happening and why, and what can be done about it. */
@@ -20,6 +22,8 @@ export function Now({ store, overview }: { store: Store; overview: Overview }) {
                 {status.reasons.map((reason, place) => <li key={place}>{reason}</li>)}
             </ul>
             {rebalance.id ? <CampaignBar campaign={rebalance} /> : null}
+            {underWay(status.phase) && <Limits store={store} />}
+            <BorrowedSettings store={store} />
         </section>
     );
 }

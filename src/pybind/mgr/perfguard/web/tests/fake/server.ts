@@ -37,6 +37,7 @@ function scenarios(): Record<string, Faked> {
         holding: { ...usual, phase: 'HOLDING' },
         paused: { ...usual, phase: 'HOLDING', paused: true },
         idle: { ...usual, phase: 'IDLE', mode: 'observe' },
+        waiting: { ...usual, phase: 'IDLE' },
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
         small: { ...usual, phase: 'RELEASING', osds: 6 },
@@ -51,7 +52,8 @@ function scenarios(): Record<string, Faked> {
 
 const SCENARIOS = scenarios();
 const AFTER: Record<string, [Phase, boolean]> = {
-    prepare: ['PREPARED', false], expand: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
+    prepare: ['PREPARED', false], expand: ['RELEASING', false], drain: ['RELEASING', false],
+    undrain: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
     finish: ['DONE', false], rollback: ['ABORTING', false],
 };
@@ -132,6 +134,10 @@ function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSe
             scenario.osdsLeft -= 1;
         }
         send(answer, 200, { osds: osds(scenario, now) });
+    } else if (path === 'held') {
+        send(answer, 200, { held: HELD });
+    } else if (path === 'why') {
+        send(answer, 200, { subject: query.get('what'), causes: CAUSES });
     } else if (path === 'probe/compare') {
         send(answer, 200, comparison(Number(query.get('before')), Number(query.get('after'))));
     } else if (probe && details(Number(probe[1]))) {
@@ -140,6 +146,16 @@ function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSe
         refuse(answer, 404, `there is no ${path}`);
     }
 }
+
+const HELD = [{
+    what: 'mgr/balancer/active', found: 'true', put: 'false', since: 1790000000,
+    restore: 'ceph balancer on',
+}];
+const CAUSES = [
+    { code: 'LATENCY', text: 'write latency of pool rbd is near its limit', share: 0.61 },
+    { code: 'CAP_BACKFILLS', text: 'OSDs have their number of backfills', share: 0.3 },
+    { code: 'IN_FLIGHT', text: '12 PGs are in flight', share: null },
+];
 
 const PREVIEW = {
     dry_run: true, campaign: null, waits_for_change: false, weights: { 'osd.630': 1, 'osd.631': 1 },
