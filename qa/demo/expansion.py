@@ -35,6 +35,7 @@ DURING = 'in all'
 # Longer than any demonstration, which stops the client at its end.
 LOAD_SECONDS = 3600
 STEP_SECONDS = 900.0
+FILL_SECONDS = 600.0
 POLL_SECONDS = 1.0
 
 # Maximum time to wait for operations; librados resends lost ones after 10 s.
@@ -157,7 +158,8 @@ class _Expansion:
         self._cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation',
                           value='100')
         self._cluster.pool_create(POOL, settings.pg_num)
-        self._cluster.fill(POOL, settings.objects, OBJECT_BYTES)
+        # On a machine that does much else it takes minutes.
+        self._cluster.fill(POOL, settings.objects, OBJECT_BYTES, timeout=FILL_SECONDS)
 
     def _open_dashboard(self) -> str:
         """Enable the dashboard for users; returns a text with its address."""
