@@ -251,6 +251,10 @@ def _range(bounds: Optional[Json], unit: str = 'iops') -> str:
         _amount(bounds['low'], unit), _amount(bounds['high'], unit))
 
 
+def _whole(bounds: Json) -> str:
+    return '{:,d} to {:,d}'.format(int(bounds['low']), int(bounds['high']))
+
+
 def _amount(value: float, unit: str) -> str:
     return '%s MB/s' % rate_text(value / 1e6) if unit == 'bytes_per_second' else rate_text(value)
 
@@ -269,8 +273,8 @@ def capacity(data: Json) -> str:
     """As Probed.capacity_json."""
     rows = [(pool['pool'], pool['device_class'], pool['osds'], pool['copies'],
              '%.3g' % pool['usable_tib'], _range(pool['read_iops']), _range(pool['write_iops']),
-             _range(pool['write_iops_per_tib']), _range(pool['linux_vms']),
-             _range(pool['windows_vms'])) for pool in data['pools'] if pool['read_iops']]
+             _range(pool['write_iops_per_tib']), _whole(pool['linux_vms']),
+             _whole(pool['windows_vms'])) for pool in data['pools'] if pool['read_iops']]
     lines = [table(('pool', 'class', 'OSDs', 'copies', 'usable TiB', '4k reads/s', '4k writes/s',
                     'writes/s per TiB', 'Linux VMs', 'Windows VMs'), rows, left=('pool', 'class')),
              'Pools that share OSDs share their operations. A TiB is a CRUSH weight of 1.'
