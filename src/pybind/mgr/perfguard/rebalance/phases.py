@@ -100,7 +100,9 @@ def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
 def _lifted(turn: Turn) -> bool:
     """Whether norebalance, if it is ours, is given back for a moment to let PGs recover."""
     campaign = turn.campaign
-    theirs = NOREBALANCE in turn.seen.osdmap.flags and NOREBALANCE not in campaign.holds.flags
+    holds, flags = campaign.holds, turn.seen.osdmap.flags
+    theirs = (NOREBALANCE in holds.given_up
+              or NOREBALANCE in flags and NOREBALANCE not in holds.flags)
     if theirs or not gives_way(campaign.blocked, turn.now):
         return False
     waiting = pgs_are(turn.seen.signals.counts.degraded_waiting)

@@ -138,6 +138,21 @@ def test_norebalance_of_others_is_left_to_them_while_recovery_waits() -> None:
         assert 'norebalance' in cluster.flags and 'GIVES_WAY' not in machine.codes
 
 
+def test_norebalance_that_others_have_cleared_is_not_set_again_after_recovery() -> None:
+    machine = expanded()
+    cluster = machine.cluster
+    cluster.flags.discard('norebalance')
+    machine.turn()
+    assert 'norebalance' in machine.campaign.holds.given_up
+    cluster.trouble = {'undersized_empty': 1, 'degraded_waiting': 1}
+    for _ in range(30):
+        machine.turn()
+    cluster.trouble = {}
+    for _ in range(10):
+        machine.turn()
+        assert 'norebalance' not in cluster.flags
+
+
 # ---- more PGs than can be pinned
 
 def refusing(phase: str = 'PINNED') -> Driver:
