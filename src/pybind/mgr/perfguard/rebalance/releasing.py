@@ -28,12 +28,11 @@ SETTLE_SECONDS = 3.0
 SEND_TIMES = 4
 #: Each release, and each arrival, takes two OSDMap epochs: a new interval, and the up_thru of the
 #: PG's primary. PGs that are released together share theirs. So releases wait for one another
-#: until there are so many, or for so long after the last ones.
-#: Arrivals cannot be gathered: only the mons' paxos_min_wait would do that, and the up_thru of a
-#: primary that learns late of its new interval waits for it as well. With 0.5 s instead of 0.05 s
-#: the measured stall was 0.48 s instead of 0.24 s (Pacific, qa/bench/expansion).
-BATCH_PGS = 3
-BATCH_SECONDS = 5.0
+#: until there are so many, or for so long after the last ones: all clients feel each epoch. PGs
+#: that were released together also arrive about the same time, and the mons gather what arrives
+#: within their proposal interval (holds.FAST_PROPOSALS).
+BATCH_PGS = 8
+BATCH_SECONDS = 10.0
 #: A pool's flag (allow_ec_optimizations, from Tentacle on). Its pg_temp is stored with the shards
 #: that may become primary first, and OSDs and clients undo that order (OSDMap::pgtemp_primaryfirst
 #: and pgtemp_undo_primaryfirst). OSDs send it in that order, but the mon takes the sets of
@@ -325,10 +324,12 @@ def release_more(turn: Turn) -> None:
 
 def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
     """Whether to release so many PGs now, of `most` that may be in flight. `spread`: only the
-    budget of stalls speaks against more; while nothing is in flight that is all to wait for."""
+    budget of stalls speaks against more; while nothing is in flight that is all to wait for. Where
+    no client is active, nothing is."""
     waiting = turn.pin_count - sum(1 for flight in turn.campaign.in_flight.values()
                                    if flight.pin is not None)
     return (number >= min(BATCH_PGS, waiting, most) or not (spread or turn.campaign.in_flight)
+            or turn.campaign.pace.code == Code.NO_CLIENTS
             or not 0.0 <= turn.now - turn.campaign.stalls.released < BATCH_SECONDS)
 
 
