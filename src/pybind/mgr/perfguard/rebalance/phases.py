@@ -6,7 +6,7 @@ of them ABORTING -> ABORTED. `judge` makes one turn of it: pure, from what was o
 to be done.
 """
 from dataclasses import replace
-from typing import AbstractSet, Callable, List, Mapping, Optional
+from typing import AbstractSet, Callable, FrozenSet, List, Mapping, Optional
 
 from ..cluster.types import pool_of
 from ..errors import Code, Reason, texts
@@ -317,10 +317,19 @@ def stops_of(turn: Turn) -> List[Stop]:
     seen = turn.seen
     stops = stop_conditions(seen.signals, seen.osd_counts, recovering(turn))
     known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
-    stops += [Stop(reason) for reason in seen.stops
+    stops += [Stop(reason, _slow_osds(turn, reason)) for reason in seen.stops
               if reason.code not in known and not is_muted(reason, seen.signals)]
     stops = [stop for stop in stops if not is_waived(stop.reason, turn.campaign.acknowledged)]
     return stops + [Stop(reason) for reason in _against_us(turn)]
+
+
+def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
+    """The single OSDs that make a pool slow, where clients of the other OSDs are within their
+    limits; None: not known."""
+    pace = turn.campaign.pace
+    if reason.code == Code.SLOW_POOL and pace.osd_holds and pace.code == Code.LATENCY_OK:
+        return frozenset(pace.osd_holds)
+    return None
 
 
 def _others_degraded(turn: Turn) -> bool:
