@@ -25,6 +25,9 @@ HOLD_SECONDS = 30.0
 UNTOUCHED_SECONDS = 180.0
 #: Then the OSD gets releases for so long, whatever its latency is.
 EXEMPT_SECONDS = 3600.0
+#: Fewer reads of an OSD in one reading say nothing. An OSD that hardly answers has few; from so few
+#: only what is many times its limit is no chance.
+LEAST_READS = 5
 #: OSDs that the reason names.
 NAMED_OSDS = 5
 
@@ -53,7 +56,7 @@ class _Reads(NamedTuple):
     def certain(self) -> float:
         """The ratio without what chance explains."""
         chance = sqrt(2.0 * log(1.0 / CHANCE)) * min(SPREAD_MAX, self.spread) / sqrt(self.ops)
-        return self.ratio / (1.0 + min(CHANCE_MAX, chance))
+        return self.ratio / (1.0 + (min(CHANCE_MAX, chance) if self.ops >= LEAST_OPS else chance))
 
 
 def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet[int],
@@ -123,7 +126,7 @@ def _together(parts: Iterable[Tuple[int, int, float, float, float]]) -> Optional
     """The pools of one OSD, each read against its own pool; None: too few reads."""
     parts = list(parts)
     ops = sum(number for _, number, _, _, _ in parts)
-    if ops < LEAST_OPS:
+    if ops < LEAST_READS:
         return None
     usual = sum(number * usual_ns for _, number, usual_ns, _, _ in parts)
     return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / usual,

@@ -46,7 +46,8 @@ def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
 @pytest.mark.parametrize('clients', [
     reading({}), reading({3: 1.4}),
     reading({3: 1.8}, ops=100),                            # chance explains it
-    reading({3: 20.0}, ops=40),                            # too few
+    reading({3: 20.0}, ops=4),                             # too few
+    reading({3: 4.0}, ops=5),                              # few, and chance explains it
     reading({osd: 20.0 for osd in range(8)}),              # the load, which the pool shows
     reading({3: 20.0}, norms={**NORMS, 3: 15.0}),          # as slow as its baseline
     reading({3: 20.0}, norms={osd: 1.0 for osd in range(3)}),  # no baseline of its own
@@ -54,6 +55,13 @@ def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
     reading({3: 20.0}, read_baseline_ms=None, read_target_ms=None)])
 def test_other_reasons_hold_nothing(clients: Clients) -> None:
     assert held(clients) == set()
+
+
+def test_an_osd_that_hardly_answers_is_held() -> None:
+    clients = reading({})
+    rows = tuple(row._replace(read=Ops(5 * 20_000_000, 5)) if row.osd == 3 else row
+                 for row in clients.rows)
+    assert held(replace(clients, rows=rows)) == {3}
 
 
 def test_an_osd_is_judged_by_its_own_baseline_wherever_pgs_move() -> None:
