@@ -32,7 +32,7 @@ _ROW = re.compile(r'^(\d+\.[0-9a-f]+) raw \(\[([\d,]*)\]', re.MULTILINE)
 _UPMAP = re.compile(r'^ceph osd pg-upmap-items (\S+) ([\d ]+)$', re.MULTILINE)
 
 
-class Case(NamedTuple):
+class BalanceCase(NamedTuple):
     name: str
     hosts: int
     added: int
@@ -45,15 +45,15 @@ class Case(NamedTuple):
     stock: bool = True
 
 
-CASES = (Case('8 -> 12 OSDs, 3 copies', 4, 2, 2, 3, 5),
-         Case('100 -> 120 OSDs, 3 copies', 10, 2, 10, 3, 5),
-         Case('100 -> 120 OSDs, 4+2', 10, 2, 10, 6, 4, erasure=True),
-         Case('800 -> 1024 OSDs, 3 copies', 100, 28, 8, 3, 7, stock=False),
-         Case('800 -> 1024 OSDs, 4+2', 100, 28, 8, 6, 6, erasure=True, stock=False))
+CASES = (BalanceCase('8 -> 12 OSDs, 3 copies', 4, 2, 2, 3, 5),
+         BalanceCase('100 -> 120 OSDs, 3 copies', 10, 2, 10, 3, 5),
+         BalanceCase('100 -> 120 OSDs, 4+2', 10, 2, 10, 6, 4, erasure=True),
+         BalanceCase('800 -> 1024 OSDs, 3 copies', 100, 28, 8, 3, 7, stock=False),
+         BalanceCase('800 -> 1024 OSDs, 4+2', 100, 28, 8, 6, 6, erasure=True, stock=False))
 
 
 class Result(NamedTuple):
-    case: Case
+    case: BalanceCase
     pgs: int
     least: int
     moved: int
@@ -69,7 +69,7 @@ class Result(NamedTuple):
 class OsdMapFile:
     """A map of osdmaptool with one pool."""
 
-    def __init__(self, directory: Path, case: Case) -> None:
+    def __init__(self, directory: Path, case: BalanceCase) -> None:
         self._path = directory / 'osdmap'
         self._directory = directory
         osds = (case.hosts + case.added) * case.osds_per_host
@@ -106,12 +106,12 @@ class OsdMapFile:
                               universal_newlines=True).stdout
 
 
-def racks(case: Case, hosts: int) -> List[List[Dict[int, float]]]:
+def racks(case: BalanceCase, hosts: int) -> List[List[Dict[int, float]]]:
     per = case.osds_per_host
     return [[{osd: 1.0 for osd in range(host * per, (host + 1) * per)} for host in range(hosts)]]
 
 
-def shards(case: Case, here: OsdSet, there: OsdSet) -> int:
+def shards(case: BalanceCase, here: OsdSet, there: OsdSet) -> int:
     if case.erasure:
         return sum(a != b for a, b in zip(here, there))
     return len(set(there) - set(here))
@@ -122,7 +122,7 @@ def deviation(sets: Sequence[OsdSet], result: Balance) -> float:
     return max(abs(found[osd] - ideal) for osd, ideal in result.targets.ideal.items())
 
 
-def measure(case: Case, directory: Path) -> Result:
+def measure(case: BalanceCase, directory: Path) -> Result:
     steps = ('chooseleaf indep 0 type host' if case.erasure else 'chooseleaf firstn 0 type host',)
     new = Map(racks(case, case.hosts + case.added), steps)
     osdmap = OsdMapFile(directory, case)

@@ -45,7 +45,7 @@ GOAL_MS = 50.0
 GOALS_SECONDS = 300.0
 
 
-class Row(NamedTuple):
+class GilRow(NamedTuple):
     what: str
     longest_ms: float
     #: Of the longest run of the garbage collector, which is part of the former if it is large.
@@ -53,11 +53,11 @@ class Row(NamedTuple):
     cpu_ms: float
 
 
-class Witness:
+class GilWitness:
     """Notes the longest stretch in which it did not get the GIL."""
 
     def __init__(self) -> None:
-        self.rows: List[Row] = []
+        self.rows: List[GilRow] = []
         self._longest = self._collector = self._collecting = 0.0
         self._ended = False
         gc.callbacks.append(self._collected)
@@ -95,7 +95,7 @@ class Witness:
         yield
         cpu = time.thread_time() - begin
         time.sleep(0.02)
-        self.rows.append(Row(what, 1e3 * self._longest, 1e3 * self._collector, 1e3 * cpu))
+        self.rows.append(GilRow(what, 1e3 * self._longest, 1e3 * self._collector, 1e3 * cpu))
         if shown:
             print('%-34s %10.1f %10.1f %10.1f' % self.rows[-1], flush=True)
 
@@ -148,7 +148,7 @@ LAST = ('rebalance pause', 'rebalance resume', 'rebalance abort', 'rebalance fin
 class Console:
     """Gives commands as ceph-mgr does: in a thread of their own, while the loop turns."""
 
-    def __init__(self, driver: Driver, witness: Witness) -> None:
+    def __init__(self, driver: Driver, witness: GilWitness) -> None:
         self._driver, self._witness = driver, witness
         self.handlers = handlers()
         import perfguard.cli
@@ -202,14 +202,14 @@ class ThreadedDriver(Driver):
         return ToolThread(lambda: None)
 
 
-def turns(driver: Driver, witness: Witness, what: str, number: int = 3) -> None:
+def turns(driver: Driver, witness: GilWitness, what: str, number: int = 3) -> None:
     for _ in range(number):
         driver.cluster.tick(1.0)
         with witness.measure('a turn, ' + what):
             driver.loop.turn()
 
 
-def measure_campaign(witness: Witness, osds: int, pgs: int) -> None:
+def measure_campaign(witness: GilWitness, osds: int, pgs: int) -> None:
     cluster = busy_cluster(osds, pgs)
     driver = ThreadedDriver(cluster, OPTIONS)
     turns(driver, witness, 'idle')
@@ -231,7 +231,7 @@ def measure_campaign(witness: Witness, osds: int, pgs: int) -> None:
     driver.loop.close()
 
 
-def measure_goals(witness: Witness, osds: int, pgs: int) -> None:
+def measure_goals(witness: GilWitness, osds: int, pgs: int) -> None:
     """target=balanced works the goals out in one turn."""
     cluster = busy_cluster(osds, pgs)
     driver = ThreadedDriver(cluster, replace(OPTIONS, target='balanced'))
@@ -249,7 +249,7 @@ def measure_goals(witness: Witness, osds: int, pgs: int) -> None:
     driver.loop.close()
 
 
-def measure_dumps(witness: Witness, osds: int, pgs: int) -> None:
+def measure_dumps(witness: GilWitness, osds: int, pgs: int) -> None:
     """What is parsed of a new OSDMap and of a new CRUSH map."""
     dump = {'epoch': 1, 'flags_set': ['noout'], 'erasure_code_profiles': {}, 'pools': [{
         'pool': 1, 'pool_name': 'p', 'type': 1, 'size': 3, 'min_size': 2, 'crush_rule': 0,
@@ -267,7 +267,7 @@ def measure_dumps(witness: Witness, osds: int, pgs: int) -> None:
         CrushRules.from_dump(crush)
 
 
-def measure_tools(witness: Witness, directory: Path, osds: int, pgs: int) -> None:
+def measure_tools(witness: GilWitness, directory: Path, osds: int, pgs: int) -> None:
     """A preview by Ceph's own tools."""
     bits = max(0, (pgs // osds).bit_length() - 1)
     path, crush, wrapper = directory / 'map', directory / 'crush', directory / 'osdmaptool'
@@ -298,7 +298,7 @@ def main() -> int:
     parser.add_argument('--osds', type=int, default=1000)
     parser.add_argument('--pgs', type=int, default=32000)
     args = parser.parse_args()
-    witness = Witness()
+    witness = GilWitness()
     print('%-34s %10s %10s %10s' % ('ms at %d OSDs, %d PGs' % (args.osds, args.pgs), 'GIL held',
                                     'collector', 'CPU'))
     try:

@@ -23,12 +23,12 @@ TIME_GOAL, MEMORY_GOAL = 3.0, 2.0
 LOAD_ONLY = 'import json, sys\nfor path in sys.argv[1:]:\n    json.load(open(path))\n'
 
 
-class Cost(NamedTuple):
+class PinCost(NamedTuple):
     seconds: float
     peak_kib: int
 
 
-class Cluster:
+class DumpedCluster:
     """Hosts of ten OSDs; half of the PGs replicated (3), half erasure coded (4+2)."""
 
     OSDS_PER_HOST = 10
@@ -114,7 +114,7 @@ class Cluster:
         return paths
 
 
-def measure(argv: List[str], output: Path) -> Cost:
+def measure(argv: List[str], output: Path) -> PinCost:
     """Wall time and peak resident memory of one process, from start to end.
 
     It is spawned, not forked: a child that is forked counts this process's memory as its own peak.
@@ -127,15 +127,15 @@ def measure(argv: List[str], output: Path) -> Cost:
     seconds = time.perf_counter() - started
     if status:
         raise SystemExit('%s: wait status %d' % (' '.join(argv[:4]), status))
-    return Cost(seconds, usage.ru_maxrss)
+    return PinCost(seconds, usage.ru_maxrss)
 
 
-def compare(paths: Sequence[Path], rounds: int, plan: Path) -> Tuple[List[Cost], List[Cost]]:
+def compare(paths: Sequence[Path], rounds: int, plan: Path) -> Tuple[List[PinCost], List[PinCost]]:
     osd, pg, crush = map(str, paths)
     load_only = [sys.executable, '-c', LOAD_ONLY, osd, pg, crush]
     pin = [sys.executable, '-m', 'perfguard.offline', 'pin', '--osd-dump', osd, '--pg-dump', pg,
            '--crush-dump', crush, '--format', 'json']
-    costs: Dict[str, List[Cost]] = {'load': [], 'pin': []}
+    costs: Dict[str, List[PinCost]] = {'load': [], 'pin': []}
     for round_ in range(rounds):
         arms = [('load', load_only, Path(os.devnull)), ('pin', pin, plan)]
         for name, argv, output in arms if round_ % 2 == 0 else reversed(arms):
@@ -143,9 +143,9 @@ def compare(paths: Sequence[Path], rounds: int, plan: Path) -> Tuple[List[Cost],
     return costs['load'], costs['pin']
 
 
-def median(costs: Sequence[Cost]) -> Cost:
-    return Cost(statistics.median(c.seconds for c in costs),
-                int(statistics.median(c.peak_kib for c in costs)))
+def median(costs: Sequence[PinCost]) -> PinCost:
+    return PinCost(statistics.median(c.seconds for c in costs),
+                   int(statistics.median(c.peak_kib for c in costs)))
 
 
 def main() -> int:
@@ -172,13 +172,13 @@ def generate(args: argparse.Namespace, directory: Path) -> None:
     """In a process of its own, whose memory is gone when the measuring begins."""
     pid = os.fork()
     if pid == 0:
-        Cluster(args.pgs, args.remapped, args.seed).write(directory)
+        DumpedCluster(args.pgs, args.remapped, args.seed).write(directory)
         os._exit(0)
     if os.waitpid(pid, 0)[1]:
         raise SystemExit('the dumps could not be generated')
 
 
-def report(load: Cost, pin: Cost, rounds: int) -> int:
+def report(load: PinCost, pin: PinCost, rounds: int) -> int:
     time_ratio, memory_ratio = pin.seconds / load.seconds, pin.peak_kib / load.peak_kib
     print('%-22s %10s %10s   (median of %d)' % ('', 'seconds', 'peak MiB', rounds))
     print('%-22s %10.2f %10.1f' % ('json.load of the dumps', load.seconds, load.peak_kib / 1024))

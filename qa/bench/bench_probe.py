@@ -35,7 +35,7 @@ SPARE_SECONDS = 40.0
 ENGINES = ('fio', 'native', 'python')
 
 
-class Case(NamedTuple):
+class ProbeCase(NamedTuple):
     rw: str
     bs: int
     iodepth: int
@@ -53,12 +53,12 @@ class Case(NamedTuple):
         return 0.95 if self.bs == 4 << 20 else 0.9 if self.iodepth == 1 else 0.8
 
 
-CASES = [Case(rw, 4096, depth, 1 << 20) for depth in (1, 32, 128)
+CASES = [ProbeCase(rw, 4096, depth, 1 << 20) for depth in (1, 32, 128)
          for rw in ('randread', 'randwrite')] + [
-             Case(rw, 4 << 20, 16, 4 << 20) for rw in ('read', 'write')]
+             ProbeCase(rw, 4 << 20, 16, 4 << 20) for rw in ('read', 'write')]
 
 
-def fio_names(case: Case) -> List[str]:
+def fio_names(case: ProbeCase) -> List[str]:
     return ['%s%d-%d' % (FIO_PREFIX, case.object_bytes, n) for n in range(case.objects)]
 
 
@@ -70,7 +70,7 @@ def twins(names: Sequence[str]) -> Tuple[str, ...]:
                       == pgid_of(1, PG_NUM, '', name)) for name in names)
 
 
-class Bench:
+class ProbeBench:
     """All runs on one cluster."""
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
@@ -78,10 +78,10 @@ class Bench:
         self._key = probe_key(cluster, PREFIX + 'bench', POOL)
         self._twins = {case.object_bytes: twins(fio_names(case)) for case in CASES}
 
-    def iops(self, engine: str, case: Case) -> float:
+    def iops(self, engine: str, case: ProbeCase) -> float:
         return self._fio(case) if engine == 'fio' else self._worker(engine, case)
 
-    def _fio(self, case: Case) -> float:
+    def _fio(self, case: ProbeCase) -> float:
         command = [
             'fio', '--name=bench', '--ioengine=rados', '--clientname=admin', '--pool=' + POOL,
             '--conf=%s' % self._cluster.conf_path, '--filename=' + ':'.join(fio_names(case)),
@@ -97,7 +97,7 @@ class Bench:
         job = json.loads(out[out.index('{'):])['jobs'][0]
         return float(job['read' if 'read' in case.rw else 'write']['iops'])
 
-    def _worker(self, engine: str, case: Case) -> float:
+    def _worker(self, engine: str, case: ProbeCase) -> float:
         job = Job('bench', case.rw, case.bs, case.iodepth, case.object_bytes * case.objects,
                   case.objects, self._seconds, RAMP_SECONDS)
         names = self._twins[case.object_bytes]
@@ -118,7 +118,7 @@ class Bench:
             self._cluster.fill(POOL, objects, size, '%s%d-' % (FIO_PREFIX, size))
 
 
-def measure(bench: Bench, pairs: int, cases: Sequence[Case]) -> Iterator[Dict[str, Any]]:
+def measure(bench: ProbeBench, pairs: int, cases: Sequence[ProbeCase]) -> Iterator[Dict[str, Any]]:
     for case in cases:
         found: Dict[str, List[float]] = {engine: [] for engine in ENGINES}
         for number in range(pairs):
@@ -134,7 +134,7 @@ def ratio(row: Dict[str, Any], engine: str) -> float:
 
 
 def line(row: Dict[str, Any]) -> str:
-    case = Case(**row['case'])
+    case = ProbeCase(**row['case'])
     medians = [statistics.median(row['iops'][engine]) for engine in ENGINES]
     native, python = ratio(row, 'native'), ratio(row, 'python')
     return '%-24s %9.0f %9.0f %9.0f %10.2f %10.2f %7.2f  %s' % (
@@ -155,7 +155,7 @@ def main() -> None:
     rows = []
     with Cluster.up(args.release, osds=args.osds, hosts=args.osds) as cluster:
         cluster.pool_create(POOL, PG_NUM, size=args.replicas)
-        bench = Bench(cluster, args.seconds)
+        bench = ProbeBench(cluster, args.seconds)
         bench.prefill()
         print('%-24s %9s %9s %9s %10s %10s %7s' % (
             'median of %d' % args.pairs, *ENGINES, 'native/fio', 'python/fio', 'wanted'))
@@ -164,7 +164,7 @@ def main() -> None:
             print(line(row), flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
-    sys.exit(any(ratio(row, 'native') < Case(**row['case']).least_ratio for row in rows))
+    sys.exit(any(ratio(row, 'native') < ProbeCase(**row['case']).least_ratio for row in rows))
 
 
 if __name__ == '__main__':

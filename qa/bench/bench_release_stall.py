@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
-from qa.bench.one_op_client import Client, Run, Write
+from qa.bench.one_op_client import OneOpClient, Run, Write
 from qa.cluster import Cluster, ClusterError, CommandError
 
 SLOW_SECONDS = 0.03
@@ -148,15 +148,15 @@ class Pool:
                 and found['up'] == up and found['acting'] == up)
 
 
-class Clients:
+class StallClients:
     """The lone and the busy client of a pool, new ones when a write hangs."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._idle: Dict[str, Client] = {}
-        self._hung: List[Tuple[Client, Run]] = []
+        self._idle: Dict[str, OneOpClient] = {}
+        self._hung: List[Tuple[OneOpClient, Run]] = []
 
-    def __enter__(self) -> 'Clients':
+    def __enter__(self) -> 'StallClients':
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
@@ -185,10 +185,11 @@ class Clients:
         for _, run in self._hung:
             run.stop(max(0.0, deadline - time.monotonic()))
 
-    def _client(self, name: str) -> Client:
+    def _client(self, name: str) -> OneOpClient:
         if name not in self._idle:
             background = self._pool.names if name == 'busy' else ()
-            self._idle[name] = Client(self._pool.cluster.conf_path, self._pool.name, background)
+            self._idle[name] = OneOpClient(self._pool.cluster.conf_path, self._pool.name,
+                                           background)
         return self._idle[name]
 
 
@@ -200,7 +201,7 @@ def prime(pgid: str, acting: Set) -> Dict[str, Any]:
     return {'prefix': 'osd pg-temp', 'pgid': pgid, 'id': acting}
 
 
-class Bench:
+class StallBench:
     """All trials on one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -215,7 +216,7 @@ class Bench:
                 self._cluster.mon('config set', who='mon', name=name, value=str(seconds))
                 self._set[name] = seconds
 
-    def trial(self, pool: Pool, clients: Clients, kind: str,
+    def trial(self, pool: Pool, clients: StallClients, kind: str,
               name: str) -> Callable[[], Trial]:
         """Release one PG; what is returned judges it, after clients.wait_hung."""
         variant, pgid = VARIANTS[name], pool.fresh.pop(0)
@@ -245,7 +246,7 @@ class Bench:
             time.sleep(0.1)
         return None
 
-    def wrong_prime(self, pool: Pool, clients: Clients, case: str) -> Dict[str, Any]:
+    def wrong_prime(self, pool: Pool, clients: StallClients, case: str) -> Dict[str, Any]:
         """Send a pg_temp that should not have been sent, and see what becomes of it."""
         pgid = pool.fresh.pop(0)
         acting = pool.acting(pgid)
@@ -318,10 +319,10 @@ def measure(cluster: Cluster, args: argparse.Namespace) -> List[Trial]:
     found: List[Trial] = []
     wanted = list(cells(args.kinds, args.variants, args.trials))
     pg_num = 1 << max(6, (len(wanted) + 3).bit_length())
-    bench = Bench(cluster)
+    bench = StallBench(cluster)
     for name in args.pools:
         pool = Pool(cluster, name, pg_num)
-        with Clients(pool) as clients:
+        with StallClients(pool) as clients:
             released = [bench.trial(pool, clients, kind, variant) for kind, variant in wanted]
             clients.wait_hung()
             found.extend(judged() for judged in released)
@@ -355,10 +356,10 @@ def table(trials: Sequence[Trial]) -> Iterator[str]:
 
 def measure_wrong(cluster: Cluster, args: argparse.Namespace) -> List[Dict[str, Any]]:
     found = []
-    bench = Bench(cluster)
+    bench = StallBench(cluster)
     for name in args.pools:
         pool = Pool(cluster, name, 32)
-        with Clients(pool) as clients:
+        with StallClients(pool) as clients:
             for case in WRONG:
                 found.append(bench.wrong_prime(pool, clients, case))
     return found

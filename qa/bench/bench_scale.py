@@ -29,7 +29,7 @@ POLL_SECONDS = 0.1
 SETTLE_SECONDS = 30.0
 
 
-class Row(NamedTuple):
+class ScaleRow(NamedTuple):
     what: str
     commands: int
     median_ms: float
@@ -47,7 +47,7 @@ def mgr_stat(cluster: Cluster) -> Tuple[float, float]:
     return (int(fields[11]) + int(fields[12])) / 100, resident * 4096 / 2 ** 20
 
 
-class Epochs:
+class MapEpochs:
     """Changes the OSDMap every second: an upmap is removed and set again."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -58,7 +58,7 @@ class Epochs:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> 'Epochs':
+    def __enter__(self) -> 'MapEpochs':
         self._thread.start()
         return self
 
@@ -76,7 +76,7 @@ class Epochs:
 
 
 def commands(cluster: Cluster, what: str, seconds: float,
-             until: Optional[Callable[[], bool]] = None) -> Row:
+             until: Optional[Callable[[], bool]] = None) -> ScaleRow:
     """Latency of `pg stat`, which the mgr answers without perfguard."""
     times: List[float] = []
     cpu, _ = mgr_stat(cluster)
@@ -88,8 +88,9 @@ def commands(cluster: Cluster, what: str, seconds: float,
         time.sleep(POLL_SECONDS)
     after, mib = mgr_stat(cluster)
     ordered = sorted(times)
-    row = Row(what, len(times), statistics.median(times), ordered[int(0.99 * (len(times) - 1))],
-              ordered[-1], (after - cpu) / (time.monotonic() - begin), mib)
+    row = ScaleRow(what, len(times), statistics.median(times),
+                   ordered[int(0.99 * (len(times) - 1))], ordered[-1],
+                   (after - cpu) / (time.monotonic() - begin), mib)
     print('%-34s %6d %8.1f %8.1f %8.1f %8.2f %8.0f' % row, flush=True)
     return row
 
@@ -113,14 +114,14 @@ def measure(cluster: Cluster, shape: Shape, seconds: float) -> None:
         '`pg stat` in ms', 'calls', 'median', 'p99', 'longest', 'cores', 'MiB'))
     time.sleep(SETTLE_SECONDS)
     commands(cluster, 'module off', seconds)
-    with Epochs(cluster):
+    with MapEpochs(cluster):
         commands(cluster, 'module off, an epoch a second', seconds)
     cluster.mon('mgr module enable', module='perfguard')
     cluster.wait(lambda: cluster.mgr('perfguard status')[0] == 0, 300, 'perfguard to answer')
     time.sleep(SETTLE_SECONDS)
     commands(cluster, 'module on', seconds)
     show_turns('module on', turns(cluster, seconds))
-    with Epochs(cluster):
+    with MapEpochs(cluster):
         commands(cluster, 'module on, an epoch a second', seconds)
         show_turns('module on, an epoch a second', turns(cluster, seconds))
     found: List[Dict[str, Any]] = []

@@ -65,7 +65,7 @@ class Run:
             time.sleep(READ_GAP_SECONDS)
 
 
-class Client:
+class OneOpClient:
     """A librados client of its own, so that it knows only the OSDMaps that its own I/O brings."""
 
     def __init__(self, conf: Path, pool: str, background: Sequence[str] = ()) -> None:

@@ -13,7 +13,7 @@ from qa.cluster.cluster import exit_on_signals
 from . import report
 from .expansion import PERFGUARD, STOCK, Outcome, expand
 from .screen import Parser, Screen
-from .settings import OSDS_MAX, OSDS_MIN, Settings, usual_pg_num
+from .settings import OSDS_MAX, OSDS_MIN, DemoSettings, usual_pg_num
 
 DESCRIPTION = '''\
 Boots a Ceph cluster on this machine, runs clients, adds hosts to the cluster with perfguard,
@@ -34,7 +34,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         return 1
     except KeyboardInterrupt:
         screen.end_line()
-        print('interrupted; the cluster is gone', file=sys.stderr)
+        print('interrupted; the cluster was removed', file=sys.stderr)
         return 130
 
 
@@ -78,8 +78,8 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
 
 
 def _run(args: argparse.Namespace, screen: Screen) -> int:
-    settings = Settings(args.release, args.osds, args.seconds, args.rate, args.objects, args.pgs,
-                        args.propose_interval)
+    settings = DemoSettings(args.release, args.osds, args.seconds, args.rate, args.objects,
+                            args.pgs, args.propose_interval)
     screen.say(report.introduction(settings))
     outcomes: List[Outcome] = []
     # A cluster that is kept runs last, because it would slow down the other one.

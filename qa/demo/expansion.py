@@ -13,7 +13,7 @@ from .gauge import Gauge, Latency, pushed_bytes
 from .operator import Operator
 from .screen import Screen
 from .settings import (CLIENT_OBJECTS, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL,
-                       PROBE, READ_FRACTION, Settings)
+                       PROBE, READ_FRACTION, DemoSettings)
 from .text import bytes_text, page_text, progress_text
 
 PERFGUARD = 'perfguard'
@@ -80,7 +80,7 @@ class Outcome:
         return found
 
 
-def expand(settings: Settings, arm: str, screen: Screen, keep: bool = False) -> Outcome:
+def expand(settings: DemoSettings, arm: str, screen: Screen, keep: bool = False) -> Outcome:
     """Boot a cluster, expand it under load, and take it down unless `keep`."""
     screen.step(f'Booting a cluster of {settings.osds} OSDs on {settings.hosts} hosts'
                 + (' (for the expansion without perfguard)' if arm == STOCK else ''))
@@ -98,7 +98,7 @@ def expand(settings: Settings, arm: str, screen: Screen, keep: bool = False) -> 
 
 
 class _Expansion:
-    def __init__(self, settings: Settings, arm: str, screen: Screen, cluster: Cluster) -> None:
+    def __init__(self, settings: DemoSettings, arm: str, screen: Screen, cluster: Cluster) -> None:
         self._settings = settings
         self._arm = arm
         self._screen = screen

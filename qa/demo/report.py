@@ -6,13 +6,13 @@ from typing import List, Sequence
 
 from .expansion import PERFGUARD, STOCK, Outcome
 from .gauge import Latency
-from .settings import OPERATION_BYTES, READ_FRACTION, Settings
+from .settings import OPERATION_BYTES, READ_FRACTION, DemoSettings
 from .text import bytes_text, columns
 
 _TITLES = {PERFGUARD: 'with perfguard', STOCK: 'without'}
 
 
-def introduction(settings: Settings) -> str:
+def introduction(settings: DemoSettings) -> str:
     """Text on the cluster and the expansion."""
     return '\n'.join([
         f'A Ceph cluster ({settings.release}) of {settings.osds} OSDs grows by '

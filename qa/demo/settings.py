@@ -23,7 +23,7 @@ PROBE = {'profile': 'latency', 'size': '16m', 'nrfiles': '64', 'runtime': '2',
 
 
 @dataclass(frozen=True)
-class Settings:
+class DemoSettings:
     release: str
     osds: int
     quiet_seconds: int

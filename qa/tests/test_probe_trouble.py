@@ -63,7 +63,7 @@ LATE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Traces:
+class TroubleTraces:
     """What a probe must leave as it was."""
     foreign: Foreign
     placement: Placement
@@ -79,9 +79,9 @@ class Trouble(Probes):
         super().__init__(guard)
         self.before = self.seen()
 
-    def seen(self) -> Traces:
-        return Traces(self.guard.foreign(), placement(self.cluster), workers(self.cluster),
-                      objects(self.cluster, POOL))
+    def seen(self) -> TroubleTraces:
+        return TroubleTraces(self.guard.foreign(), placement(self.cluster), workers(self.cluster),
+                             objects(self.cluster, POOL))
 
     def row_now(self, run: int) -> Json:
         """The row of `probe ls`; {} where no mgr tells."""

@@ -31,7 +31,7 @@ NAMED_SECONDS = 4 * WINDOW_SECONDS + 10
 CLEARED_SECONDS = 4 * WINDOW_SECONDS + 10
 
 
-class Fault(NamedTuple):
+class SlowFault(NamedTuple):
     name: str
     osd: int
     begin: Callable[[Cluster, int], 'AbstractContextManager[None]']
@@ -40,9 +40,10 @@ class Fault(NamedTuple):
 
 
 FAULTS = (
-    Fault('dispatch delay', 2, lambda cluster, osd: faults.dispatch_delay(cluster, osd, 0.003)),
-    Fault('CPU', 5, lambda cluster, osd: faults.cpu_throttle(cluster, osd, 0.75), 'cpu'),
-    Fault('writes', 7, lambda cluster, osd: faults.throttled_writes(cluster, osd, 100), 'blkio'),
+    SlowFault('dispatch delay', 2, lambda cluster, osd: faults.dispatch_delay(cluster, osd, 0.003)),
+    SlowFault('CPU', 5, lambda cluster, osd: faults.cpu_throttle(cluster, osd, 0.75), 'cpu'),
+    SlowFault('writes', 7, lambda cluster, osd: faults.throttled_writes(cluster, osd, 100),
+              'blkio'),
 )
 
 
@@ -72,7 +73,7 @@ def test_healthy(guard: Guard) -> None:
 
 
 @pytest.mark.parametrize('fault', FAULTS, ids=lambda fault: fault.name)
-def test_named_and_cleared(guard: Guard, fault: Fault) -> None:
+def test_named_and_cleared(guard: Guard, fault: SlowFault) -> None:
     if fault.controller in faults.missing_controllers():
         pytest.skip('this machine has no cgroup (v1) %s to write to: no %s fault' % (
             fault.controller, fault.name))
