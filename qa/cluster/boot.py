@@ -17,12 +17,12 @@ from .errors import ClusterError
 from .patience import patient
 from .releases import Release
 
-# Two cores are what a small machine has; more at once do not end sooner there.
+# A small machine has two cores, on which more processes at once are not faster.
 PARALLEL_MKFS = 2
 
 
 class Boot:
-    """Command lines of one release in one cluster's directory."""
+    """Command lines of one release in the directory of one cluster."""
 
     def __init__(self, directory: Path, release: Release, daemons: Daemons,
                  inherit: Iterable[int]) -> None:
@@ -32,7 +32,7 @@ class Boot:
         self._inherit = list(inherit)
 
     def make_mons(self, fsid: str, addresses: Mapping[str, str], mgrs: Iterable[str]) -> None:
-        """Make the mons' stores, with a keyring that already holds all but the OSDs' keys."""
+        """Create the stores of the mons, with a keyring of all daemons except OSDs."""
         admin_key = new_key()
         mgr_keys = {mgr: new_key() for mgr in mgrs}
         (self._directory / 'keyring').write_text(keyring_section('client.admin', admin_key))
@@ -51,12 +51,12 @@ class Boot:
                       '--keyring', str(initial)])
 
     def make_osds(self, osds: Iterable[int]) -> Dict[int, Dict[str, str]]:
-        """Make the OSDs' stores; returns the uuid and the key that the mons need."""
+        """Create the stores of OSDs; returns the uuid and the key of each for the mons."""
         identities = {osd: {'uuid': str(uuid.uuid4()), 'key': new_key()} for osd in osds}
 
         def mkfs(osd: int) -> None:
             self._write_keyring(f'osd.{osd}', identities[osd]['key'])
-            # The mons may not be there yet, and are not needed.
+            # The mons may not run yet, and are not needed.
             self.run([*self._daemon('ceph-osd', str(osd)), '--mkfs', '--no-mon-config',
                       '--osd-uuid', identities[osd]['uuid']])
 
@@ -65,23 +65,23 @@ class Boot:
         return identities
 
     def start(self, name: str) -> None:
-        """Start a daemon, ``osd.3``, whose store exists."""
+        """Start a daemon such as ``osd.3``, whose store exists."""
         kind, _, ident = name.partition('.')
         command = [*self._daemon(f'ceph-{kind}', ident), '-f']
         argv = self._release.argv(command, self._directory, mgr=kind == 'mgr')
         self._daemons.spawn(name, argv, self._inherit)
 
     def _ciphers(self) -> List[str]:
-        """Newer mons accept AES-256 keys only by default; the machine's librados knows none."""
+        """Options for newer mons, whose default is AES-256 keys, unknown to older librados."""
         if '--auth-allowed-ciphers' not in self.run(['monmaptool', '--help'], check=False):
             return []
         return ['--auth-allowed-ciphers', 'aes,aes256k', '--auth-service-cipher', 'aes',
                 '--auth-preferred-cipher', 'aes']
 
     def run(self, command: List[str], timeout: float = 60.0, check: bool = True) -> str:
-        """Run a tool of the release and return what it printed.
+        """Run a tool of the release and return its output.
 
-        A failure is raised with the last line of that.
+        Raises ClusterError with the last line of the output if it fails.
         """
         argv = self._release.argv(command, self._directory)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -115,7 +115,7 @@ _AES = 1
 
 
 def new_key() -> str:
-    """A new secret, encoded as CryptoKey does: type, creation time, length, 16 random bytes."""
+    """A new secret in the encoding of CryptoKey: type, creation time, length, 16 random bytes."""
     secret = os.urandom(16)
     header = struct.pack('<HIIH', _AES, int(time.time()), 0, len(secret))
     return base64.b64encode(header + secret).decode()
@@ -129,7 +129,7 @@ def keyring_section(entity: str, key: str, caps: Optional[Mapping[str, str]] = N
 
 
 def mon_keyring(mgrs: Mapping[str, str], admin_key: str, mon_key: str) -> str:
-    """The keyring that the mons are made with; `mgrs` maps an mgr's id to its key."""
+    """The initial keyring of the mons; `mgrs` maps the id of an mgr to its key."""
     entries = [keyring_section('mon.', mon_key, MON_CAPS),
                keyring_section('client.admin', admin_key, ADMIN_CAPS)]
     entries.extend(keyring_section(f'mgr.{mgr_id}', key, MGR_CAPS) for mgr_id, key in mgrs.items())
@@ -150,7 +150,7 @@ MON_DISK_BYTES = 300 * MiB
 
 
 def check_room(directory: Path, store: str, osds: int, mons: int = 0, mgrs: int = 0) -> None:
-    """Raise ClusterError when memory or disk will not suffice."""
+    """Raises ClusterError if memory or disk space is insufficient."""
     memory = osds * OSD_BYTES[store] + mons * MON_BYTES + mgrs * MGR_BYTES
     available = _available_memory()
     if memory > available:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Commands to a cluster through librados, 200 times as fast as the ceph command.
 
-The machine's own librados talks to newer clusters as well. No call here blocks without a bound,
-whatever state the cluster is in: commands run in threads of their own, and one that is not
-answered in time is abandoned with its thread.
+The librados of the machine also works with newer clusters. No call blocks without a time limit, in
+any state of the cluster: commands run in separate threads, and a command without an answer in time
+is abandoned with its thread.
 """
 
 import errno
@@ -29,7 +29,7 @@ T = TypeVar('T')
 
 DEFAULT_TIMEOUT = patient(30.0)
 
-# What a command meets while the mgr changes: it is sent again until its timeout.
+# Errors of commands during a failover of the mgr, which are resent until the timeout.
 _TRANSIENT = (errno.ENOTCONN, errno.EAGAIN, errno.ECONNRESET)
 
 

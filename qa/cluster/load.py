@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """An open-loop client: operations start on schedule, even if earlier ones are in flight.
 
-A closed loop sends less while the cluster is slow and so hides the slowness (coordinated
-omission). Here latency counts from the scheduled time. Operations beyond --max-outstanding wait
-for a slot: they count as missed, and their lateness is in their latency. With --max-outstanding 1
-that is a client which does one thing at a time, as most do, and still hides no stall.
+A closed loop sends less while the cluster is slow, which hides the slowness (coordinated omission).
+Here, latency counts from the scheduled time. Operations beyond --max-outstanding wait for a slot:
+they count as missed, and their latency includes the wait. With --max-outstanding 1, the client has
+one operation in flight at a time, like most clients, and still does not hide stalls.
 
 Run as ``/usr/bin/python3 -m qa.cluster.load --conf CEPH_CONF POOL``. Prints one line of JSON for
 each interval; with --samples it also writes every operation to a file, see samples.py.

@@ -20,7 +20,7 @@ TOP_DIR = Path(__file__).resolve().parents[2]
 def client_argv(conf: Path, pool: str, options: Mapping[str, Any]) -> List[str]:
     """The command line of a client with two watchdogs.
 
-    `timeout` ends a client that hangs, the parent-death signal one whose `timeout` was killed.
+    `timeout` ends a client that hangs; the parent-death signal ends it if `timeout` was killed.
     """
     limit = int(options['runtime']) + START_SECONDS
     return ['env', f'PYTHONPATH={TOP_DIR}', 'timeout', '--foreground', '--kill-after=2',

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """PG states in the mgr, and whether they are current.
 
-OSDs report their PGs every five seconds, so right after a change the mgr still shows the state
-before it. Here OSDs are asked to report at once, and the sequence number of that report is waited
-for.
+OSDs report their PGs every five seconds, so the mgr shows the previous state right after a change.
+This file requests a report from OSDs at once, and waits for its sequence number.
 """
 
 import time

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Blocks of free TCP ports on the loopback address, one block for each cluster.
 
-A block is claimed by binding an abstract unix socket that bears its number. The socket is
-inherited by the cluster's daemons, so the claim lives exactly as long as any of them: it outlives
-the process that started a persistent cluster, holds against other users too, and leaves nothing
-to clean up.
+A block is claimed by binding an abstract unix socket with its number. The daemons of the cluster
+inherit the socket, so the claim lasts exactly as long as any of them. It outlives the process that
+started a persistent cluster, works across users, and needs no cleanup.
 """
 
 import socket
@@ -12,8 +11,8 @@ from typing import List
 
 from .errors import ClusterError
 
-# Below the range from which Linux takes the ports of outgoing connections (32768 and up), so that
-# no client's connection can occupy a port between the test and the daemon's own bind.
+# Below the range of ports of outgoing connections in Linux (32768 and up), so that no client can
+# occupy a port between the check and the bind of the daemon.
 FIRST_PORT = 10000
 LAST_PORT = 31999
 BLOCK_PORTS = 500

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The Ceph releases that a cluster can run: the machine's own packages, or those in a chroot.
+"""The Ceph releases that a cluster can run: the packages of the machine, or those in a chroot.
 
-Debian packages one Ceph release in each of its own. The machine's is used as it is; the others
-are installed into chroots in a cache directory, once. Programs enter a chroot in a private mount
-namespace, so its mounts vanish with the last process in it and none has to be undone.
+Each Debian release contains one Ceph release. That of the machine is used directly; the others are
+installed into chroots in a cache directory once. Programs enter a chroot in a private mount
+namespace, so its mounts vanish with the last process in it.
 """
 
 import contextlib

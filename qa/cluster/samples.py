@@ -17,7 +17,7 @@ KINDS = {'read': READ, 'write': WRITE}
 
 OK = 0
 ERROR = 1
-# Not completed when the file was written; the latency is what it has taken until then.
+# In flight when the file was written; the latency is the time until then.
 UNFINISHED = 2
 
 PERCENTILES = {'p50': 0.5, 'p95': 0.95, 'p99': 0.99, 'p999': 0.999}
@@ -69,9 +69,8 @@ def summarise(samples: Iterable[Sample], t0: float, t1: float,
               kind: Optional[str] = None) -> Dict[str, float]:
     """Percentiles in ms of the operations scheduled in [t0, t1), of one kind or of both.
 
-    An unfinished operation counts with the time it has taken so far, a lower bound. A failed
-    one has no latency: it is counted in ``errors`` and nowhere else. Without any operation there
-    is only ``count`` 0.
+    An unfinished operation counts with the time so far, a lower bound. A failed one has no latency
+    and only counts in ``errors``. Without any operation, the result only contains ``count`` 0.
     """
     wanted = None if kind is None else KINDS[kind]
     latencies: List[float] = []

@@ -211,7 +211,7 @@ def _put_back_pools(cluster: Cluster, pools: Dict[str, str]) -> None:
     for pool in cluster.osd_dump()['pools']:
         name, mode = pool['pool_name'], pool['pg_autoscale_mode']
         if name.startswith(MGR_POOLS):
-            continue  # the mgr makes it at a time of its own
+            continue  # the mgr creates it at any time
         if name not in pools:
             cluster.mon('osd pool rm', pool=name, pool2=name, yes_i_really_really_mean_it=True)
         elif mode != pools[name]:

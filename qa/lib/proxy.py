@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A proxy for the dashboards of several mgrs that forwards to the active one.
 
-The dashboards are below a path of it. They do not know of that path: on Pacific an mgr whose
-``mgr/dashboard/url_prefix`` is set answers nothing after it has taken over, because what it has
-served as a standby is still mounted there.
+The dashboards appear below a path of the proxy, which they do not know: on Pacific, an mgr with
+``mgr/dashboard/url_prefix`` does not answer after a failover, because the handler of the standby is
+still mounted there.
 """
 import http.client
 import threading

@@ -57,7 +57,7 @@ def add_options(parser: pytest.Parser) -> None:
                      help='quick: each test on one release; nightly: on every release that it '
                      'names (default: quick)')
     parser.addoption('--release', metavar='NAMES',
-                     help='run on these releases, separated by commas, whatever the tier')
+                     help='run on these releases, separated by commas, in any tier')
     parser.addoption('--limit', type=float, default=0.0, metavar='SECONDS',
                      help='interrupt the whole run after so many seconds')
     parser.addoption('--failed-to', metavar='FILE',

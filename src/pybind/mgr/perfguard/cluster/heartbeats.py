@@ -27,7 +27,7 @@ class PingTimes:
     def __init__(self, asking: OsdCommands) -> None:
         self._asking = asking
         #: OSD -> reporter -> (time, ms)
-        self._told: Dict[int, Dict[int, Tuple[float, float]]] = {}
+        self._times: Dict[int, Dict[int, Tuple[float, float]]] = {}
         self._asked_at = float('-inf')
         self._last = -1
 
@@ -55,19 +55,19 @@ class PingTimes:
         for answer in self._asking.answers(TOPIC, ping_times):
             fresh = True
             for osd, ms in answer.parsed.items():
-                self._told.setdefault(osd, {})[answer.osd] = (answer.asked, ms)
+                self._times.setdefault(osd, {})[answer.osd] = (answer.asked, ms)
         return fresh
 
     def _medians(self, now: float) -> Dict[int, float]:
         found: Dict[int, float] = {}
-        for osd, told in list(self._told.items()):
-            for reporter, (when, _) in list(told.items()):
+        for osd, reporters in list(self._times.items()):
+            for reporter, (when, _) in list(reporters.items()):
                 if now - when > KEEP_SECONDS:
-                    del told[reporter]
-            if not told:
-                del self._told[osd]
+                    del reporters[reporter]
+            if not reporters:
+                del self._times[osd]
                 continue
-            times = sorted(ms for _, ms in told.values())
+            times = sorted(ms for _, ms in reporters.values())
             found[osd] = times[len(times) // 2]
         return found
 

@@ -225,30 +225,30 @@ class Mitigating:
             # Once per turn, even if the mons do not answer.
             seen = self._with_config(now, seen)
         if Need.SCHEDULERS in decision.needs:
-            told = self._asked(now, Need.SCHEDULERS, [
+            answers = self._asked(now, Need.SCHEDULERS, [
                 Question(osd, option=QUEUE) for osd in some_osds(view.osdmap)])
-            if told:
-                seen = replace(seen, schedulers=frozenset(told.values()))
+            if answers:
+                seen = replace(seen, schedulers=frozenset(answers.values()))
         if Need.PG_STATES in decision.needs and self._blind:
             # Repeated in the next interval; until then, the other rungs are considered.
             seen = replace(seen, pg_states={})
         elif Need.PG_STATES in decision.needs:
-            told = self._asked(now, Need.PG_STATES, [
+            answers = self._asked(now, Need.PG_STATES, [
                 Question(primary, pgid=pgid) for pgid, primary in _primaries(
                     view, seen.in_flight, self._suspects)])
-            if told is not None:
+            if answers is not None:
                 seen = replace(seen, pg_states={
-                    question.pgid: state for question, state in told.items()})
+                    question.pgid: state for question, state in answers.items()})
         return seen
 
     def _asked(self, now: float, need: Need,
                questions: Sequence[Question]) -> Optional[Mapping[Question, str]]:
         """None: wait for the answers."""
-        told = self._cluster.inquire(questions)
+        answers = self._cluster.inquire(questions)
         since = self._waiting.setdefault(need, now)
-        if len(told) < len(questions) and 0.0 <= now - since < PATIENCE_SECONDS:
+        if len(answers) < len(questions) and 0.0 <= now - since < PATIENCE_SECONDS:
             return None
-        return told
+        return answers
 
     def _save(self, state: MitigationState) -> None:
         """Store the state, before any command is sent."""
@@ -278,15 +278,15 @@ class Mitigating:
                     or not all(setting.seen for setting in step.settings):
                 continue
             questions = [Question(osd, option=name) for osd in some_osds(osdmap) for name in names]
-            told = self._cluster.inquire(questions)
-            if len(told) < len(questions) and now - step.since < 3 * SETTLE_SECONDS:
+            answers = self._cluster.inquire(questions)
+            if len(answers) < len(questions) and now - step.since < 3 * SETTLE_SECONDS:
                 continue
             self._checked[step.id] = None
-            self._note_differences(step, told)
+            self._note_differences(step, answers)
 
-    def _note_differences(self, step: LadderStep, told: Mapping[Question, str]) -> None:
+    def _note_differences(self, step: LadderStep, answers: Mapping[Question, str]) -> None:
         other = ['osd.%d shows %s %s' % (question.osd, question.option, value)
-                 for question, value in sorted(told.items())
+                 for question, value in sorted(answers.items())
                  if not any(same_value(value, setting.put) for setting in step.settings
                             if setting.name == question.option)]
         if not other or other[0] in step.note:

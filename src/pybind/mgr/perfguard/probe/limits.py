@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The limits of a run: what it takes, why it must not begin, and why it must end."""
+"""The limits of a run: its budget, and reasons not to begin it and to end it."""
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..cluster.types import OsdMap, Pool, Signals, Space
@@ -164,7 +164,7 @@ def shares_of(budget: Budget, target: Target, osds: Sequence[int],
 
 # ---- When a probe must not begin, and when it must end at once
 
-#: Health checks under which no probe runs, beside the stop conditions of a rebalance. Pools
+#: Health checks that prevent probes, besides the stop conditions of a rebalance. Pools
 #: matter only where they are the probe's own target: see `closed`.
 FULL_CHECKS = {
     'OSD_FULL': 'OSDs are full',

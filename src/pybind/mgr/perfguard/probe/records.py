@@ -38,7 +38,7 @@ class RunRecord:
     ended: float = 0.0
     #: "command", or the name of the schedule.
     trigger: str = 'command'
-    #: Without the names of objects, which are gone.
+    #: Without the names of objects, which were removed.
     steps: Tuple[JobStep, ...] = ()
     #: Of the completed steps, from the first one on.
     results: Tuple[StepResult, ...] = ()
@@ -60,7 +60,7 @@ class RunRecord:
 
 
 def slimmed(record: RunRecord) -> RunRecord:
-    """The record as it is kept: without names of objects, its series thinned."""
+    """The stored form of a record: without names of objects, with thinned series."""
     directions = sum(len(result.streams) * (step.job.reads + step.job.writes)
                      for step, result in record.done)
     points = max(MIN_POINTS, min(MAX_POINTS, RUN_POINTS // max(1, directions)))
@@ -181,7 +181,7 @@ class RunHistory:
         return over[::-1]
 
 
-# ---- What results depend on beside jobs and target: runs that differ in it are not comparable
+# ---- Conditions of a run besides jobs and target: runs that differ in them are not comparable
 
 #: Prefixes of options that affect the speed of OSDs and clients.
 _PREFIXES = ('osd_', 'bluestore_', 'bluefs_', 'rocksdb_', 'memstore_', 'ms_', 'objecter_', 'rbd_')

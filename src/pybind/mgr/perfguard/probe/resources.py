@@ -297,12 +297,12 @@ class ResourceManager:
         self._cluster.run([remove_user_command(self.resources)])
 
     def user_removed(self) -> bool:
-        """Remove the user. Returns whether it is gone."""
+        """Remove the user. Returns whether it is removed."""
         self.key = ''
         return self._done(remove_user_command(self.resources))
 
     def remove_user(self) -> bool:
-        """Remove the user and journal it. Returns whether it is gone."""
+        """Remove the user and journal it. Returns whether it is removed."""
         if not self.user_removed():
             return False
         self.note(user=False)
@@ -410,7 +410,7 @@ class Sweeps:
 
     @property
     def done(self) -> bool:
-        """No object is left, and none can appear any more."""
+        """Whether no object is left, and none can appear anymore."""
         return bool(self._empty) and (
             not self._orphan or self._empty[-1] - self._empty[0] > ORPHAN_SECONDS)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Carries out one run of a probe: from its first command until it has removed everything.
 
-It advances once a turn and never waits for the worker or an OSD. Whatever it creates on the cluster
-is journalled first (resources.py). A run of which only that is left, because the mgr that began it
-is gone, is cleaned up in the same way.
+It advances once per turn and never waits for the worker or an OSD. Everything that it creates on
+the cluster is journalled first (resources.py). A run of an earlier mgr is cleaned up in the same
+way.
 """
 import logging
 from dataclasses import dataclass

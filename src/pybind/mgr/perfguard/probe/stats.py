@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a run measured, by what can be compared, and statistics of few repetitions.
+"""Measurements of a run by comparable key, and statistics of few repetitions.
 
-Values are logarithms, so that differences are ratios. Randomness comes from a generator with a
-seed, so that the same data has one answer.
+Values are logarithms, so that differences are ratios. The random generator has a fixed seed, so
+that the same data has the same result.
 """
 import math
 import random
@@ -14,43 +14,43 @@ from .types import READING, WRITING, Direction, Job, Quantiles, Second, JobStep,
 
 #: Resamples of the seconds of one repetition.
 WITHIN = 40
-#: Fewer seconds do not show how a repetition varies.
+#: Minimum number of seconds that show how a repetition varies.
 MIN_SECONDS = 4
 #: Two-sided 95 % of a normal distribution.
 Z_95 = 1.96
-#: With more degrees of freedom Student's distribution is the normal one.
+#: Degrees of freedom from which Student's distribution equals the normal one.
 MUCH_FREEDOM = 1e4
-#: Up to so many repetitions on each side Mann-Whitney's p is exact.
+#: Maximum number of repetitions per side for an exact Mann-Whitney test.
 EXACT_REPETITIONS = 12
 
 
 class Difference(NamedTuple):
-    """By how much the values of one side are above those of the other, with its 95 % interval."""
+    """Difference of the values of two sides, with its 95 % interval."""
     value: float
     low: float
     high: float
-    #: Two-sided probability of at least this difference where there is none.
+    #: Two-sided probability of at least this difference if the sides are equal.
     p: float
 
 
-#: Repetitions of one side, each its value and then resamples of it.
+#: Repetitions of one side; each is its value followed by resamples.
 Side = Sequence[Sequence[float]]
 
 
 def difference(a: Side, b: Side, prior_sd: float, rng: random.Random,
                replicates: int) -> Difference:
-    """Of b from a: the median of all differences between two repetitions, one of each side
-    (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963): with three a side nearly as
-    exact as the difference of the means, and no more moved by one odd repetition than medians.
+    """The difference b - a, as the median of all differences between repetitions of both sides
+    (Hodges and Lehmann, Annals of Mathematical Statistics 34, 1963). With three repetitions per
+    side it is nearly as exact as the difference of means, and as robust as that of medians.
 
-    Its standard error is that of a bootstrap in two stages: repetitions first, since seconds of
-    one vary together, then resamples within each (Davison and Hinkley, Bootstrap Methods and
-    their Application, 1997, section 3.8). Of n repetitions alone it would see (n - 1) / n of
-    their variance, and of one none at all: `prior_sd`, what repetitions are known to vary by,
-    counts as one more degree of freedom (as in Smyth, Statistical Applications in Genetics and
-    Molecular Biology 3, 2004) by noise on what is drawn (a smoothed bootstrap: Silverman and
-    Young, Biometrika 74, 1987). The interval is Student's, since the variance of few repetitions
-    is itself uncertain (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 12).
+    The standard error is that of a bootstrap in two stages: repetitions first, because seconds of
+    one are correlated, then resamples within each (Davison and Hinkley, Bootstrap Methods and
+    their Application, 1997, section 3.8). n repetitions alone show (n - 1) / n of their variance,
+    and one shows none. So `prior_sd`, the known variation of repetitions, counts as one more degree
+    of freedom (as in Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004),
+    as noise on the drawn values (a smoothed bootstrap: Silverman and Young, Biometrika 74, 1987).
+    The interval is Student's, because the variance of few repetitions is uncertain (Efron and
+    Tibshirani, An Introduction to the Bootstrap, 1993, chapter 12).
     """
     value = _shift([each[0] for each in a], [each[0] for each in b])
     drawn = [_shift(_drawn(a, prior_sd, rng), _drawn(b, prior_sd, rng))
@@ -64,8 +64,8 @@ def difference(a: Side, b: Side, prior_sd: float, rng: random.Random,
 
 
 def _freedom(a: Side, b: Side, prior_sd: float) -> float:
-    """Degrees of freedom of the variance (Satterthwaite, Biometrics Bulletin 2, 1946): what is
-    known beforehand has no uncertainty, what was seen that of n - 1, and one more (Smyth)."""
+    """Degrees of freedom of the variance (Satterthwaite, Biometrics Bulletin 2, 1946). The known
+    part has no uncertainty; the observed part has n - 1 degrees, and one more (Smyth)."""
     total = uncertain = 0.0
     for side in (a, b):
         count = len(side)
@@ -77,8 +77,9 @@ def _freedom(a: Side, b: Side, prior_sd: float) -> float:
 
 
 def _student(normal: float, freedom: float) -> float:
-    """The quantile of Student's distribution at that of the normal one, and back (_normal), to
-    within 5 % from two degrees on (Wallace, Annals of Mathematical Statistics 30, 1959)."""
+    """The quantile of Student's distribution for that of the normal one; _normal() is the inverse.
+    The error is below 5 % from two degrees on (Wallace, Annals of Mathematical Statistics 30,
+    1959)."""
     if freedom > MUCH_FREEDOM:
         return normal
     inner = (normal * (8.0 * freedom + 3.0) / (8.0 * freedom + 1.0)) ** 2 / freedom
@@ -104,7 +105,7 @@ def _shift(a: Sequence[float], b: Sequence[float]) -> float:
 
 def resamples(value: float, seconds: Sequence[Second],
               of: Callable[[float, int, int], float], rng: random.Random) -> List[float]:
-    """A repetition's value, and what it might have been with other seconds like its own.
+    """The value of a repetition, and values with resampled seconds.
 
     `of` gives the value of (seconds, operations, sum of latencies). Blocks of neighbours are
     drawn, since seconds are correlated: the circular block bootstrap (Politis and Romano, in

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a probe does and what it measured, as frozen data.
+"""Frozen types of the jobs and the results of a probe.
 
 A run is a list of steps, which run one after the other. A step is one job (in fio's sense), done by
 one or more concurrent streams, each with its own objects and queue depth.
@@ -44,7 +44,7 @@ class Job:
     #: Seconds that are measured, after `ramp_time` seconds that are not.
     runtime: float
     ramp_time: float = 0.0
-    #: Streams at the same time, each with objects of its own.
+    #: Number of concurrent streams, each with its own objects.
     numjobs: int = 1
     #: Per cent of reads in rw and randrw.
     rwmixread: int = 50

@@ -172,17 +172,17 @@ class Announcer:
 
     def __init__(self) -> None:
         #: Problems whose begin was reported and that have not ended.
-        self._told: Dict[Tuple[str, str], _Trouble] = {}
+        self._reported: Dict[Tuple[str, str], _Trouble] = {}
 
     def to_json(self) -> List[List[Any]]:
-        return [[each.check, each.subject, each.since] for each in self._told.values()]
+        return [[each.check, each.subject, each.since] for each in self._reported.values()]
 
     def load(self, rows: Any) -> None:
         """Load what an earlier mgr has reported: the rows of `to_json`."""
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, list) and len(row) == 3 and row[0] in KINDS \
                     and isinstance(row[1], str) and isinstance(row[2], (int, float)):
-                self._told[row[0], row[1]] = _Trouble(row[0], row[1], float(row[2]), '')
+                self._reported[row[0], row[1]] = _Trouble(row[0], row[1], float(row[2]), '')
 
     def events(self, watch: WatchState, context: WatchContext) -> List[Event]:
         names = {pool.id: pool.name for pool in context.osdmap.pools.values()}
@@ -191,13 +191,14 @@ class Announcer:
         # its OSDs become slow and recover one by one.
         hosts = {(SLOW, 'host ' + place.host) for osd, place in watch.places.items()
                  if (SLOW, 'osd.%d' % osd) in now}
-        of_told = {(SLOW, 'osd.%d' % osd) for osd, place in watch.places.items()
-                   if (SLOW, 'host ' + place.host) in self._told}
-        now.update({key: self._told[key] for key in hosts if key in self._told and key not in now})
+        of_reported = {(SLOW, 'osd.%d' % osd) for osd, place in watch.places.items()
+                       if (SLOW, 'host ' + place.host) in self._reported}
+        now.update({key: self._reported[key] for key in hosts & self._reported.keys() - now.keys()})
         begun = {key: each for key, each in now.items()
-                 if key not in self._told and not each.host and key not in of_told}
-        ended = {key: each for key, each in self._told.items() if key not in now}
-        self._told = {**{key: each for key, each in self._told.items() if key in now}, **begun}
+                 if key not in self._reported and not each.host and key not in of_reported}
+        ended = {key: each for key, each in self._reported.items() if key not in now}
+        self._reported = {
+            **{key: each for key, each in self._reported.items() if key in now}, **begun}
         return [Event(KINDS[each.check], _begin(each, watch, context), each.why)
                 for each in begun.values()] + \
             [Event(KINDS[each.check], _end(each), 'after %s' % _ago(context, each.since))

@@ -123,8 +123,8 @@ def without_erasure(samples: Sequence[OsdSample], clients: Sequence[ClientOps],
     for each in samples:
         # Unknown reads are no evidence.
         replicated, coded = reads.get(each.osd, (0, 1))
-        accuses = coded <= ERASURE_SHARE * (replicated + coded)
-        found.append(each if accuses else each._replace(read=NO_FLOW))
+        conclusive = coded <= ERASURE_SHARE * (replicated + coded)
+        found.append(each if conclusive else each._replace(read=NO_FLOW))
     return found
 
 

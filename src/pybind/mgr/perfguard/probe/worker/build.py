@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Compiles the native engine, where there is a C compiler. Without it the Python engine works.
 
-    python3 build.py    puts it beside this file; CC, CPPFLAGS, CFLAGS and LDFLAGS count
+    python3 build.py    creates it next to this file; uses CC, CPPFLAGS, CFLAGS and LDFLAGS
 """
 import os
 import shlex
@@ -21,7 +21,7 @@ def build(folder: str) -> Optional[str]:
         return 'no C compiler found'
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'core.c')
     target = os.path.join(folder, CORE)
-    # A process that has the old one loaded keeps it.
+    # A process that has loaded the old file keeps it.
     partial = '%s.%d' % (target, os.getpid())
     command = [*compiler, '-O2', '-Wall', *_flags('CPPFLAGS'), *_flags('CFLAGS'), '-shared',
                '-fPIC', '-pthread', source, '-o', partial, *_flags('LDFLAGS'), '-ldl']
@@ -37,7 +37,7 @@ def build(folder: str) -> Optional[str]:
 
 
 def _compiler() -> List[str]:
-    """CC, as packagers set it, or what there is."""
+    """CC, as set by packagers, or an installed compiler."""
     found = shutil.which('cc') or shutil.which('gcc')
     return _flags('CC') or ([found] if found else [])
 

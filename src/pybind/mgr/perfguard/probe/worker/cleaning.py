@@ -140,7 +140,7 @@ class _Item(Structure):
 
 
 class Listing:
-    """With a connection of its own. Raises Failed."""
+    """Lists objects, with its own connection. Raises Failed."""
 
     def __init__(self, request: WorkerRequest) -> None:
         self._namespace = request.namespace.encode()

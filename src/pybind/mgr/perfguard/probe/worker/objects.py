@@ -26,7 +26,7 @@ class Batch:
         self._cancelled = cancelled
         self._changed = threading.Condition()
         self._open = 0
-        #: The label of the first operation that failed, and what it returned.
+        #: Label and return value of the first operation that failed.
         self.failure: Optional[Tuple[str, int]] = None
         #: Label -> return value of the operation.
         self.returned: Dict[str, int] = {}
@@ -73,9 +73,9 @@ class Batch:
                 self._changed.wait(min(left, LOOK_SECONDS))
 
 
-# ---- Contents: bytes that follow from the seed, the name of the object and the offset
+# ---- Contents, which depend on the seed, the name of the object and the offset
 
-#: Objects begin at different offsets of the random bytes, so that mixed up objects are noticed.
+#: Objects begin at different offsets of the random bytes, so that exchanged objects are noticed.
 SPAN = 1 << 20
 STEP = 64
 
@@ -125,7 +125,7 @@ def _write(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload
 
 
 def _chunks(names: Sequence[str], object_bytes: int) -> Iterator[Tuple[str, int, int]]:
-    """Objects take turns, so that many OSDs are busy; the chunks of an object come in order."""
+    """Chunks of all objects in turn, so that many OSDs are busy; in order for each object."""
     for offset in range(0, object_bytes, CHUNK_BYTES):
         for name in names:
             yield name, offset, min(CHUNK_BYTES, object_bytes - offset)

@@ -14,7 +14,7 @@ from ..types import Json
 #: The reason of a cancellation when standard input is closed.
 GONE = 'the process that started the worker has ended'
 STDOUT = 1
-#: Bytes of one write, to tell a slow reader from one that does not read.
+#: Size of one write, to distinguish a slow reader from one that does not read.
 CHUNK_BYTES = 64 << 10
 
 
@@ -51,7 +51,7 @@ class Output:
                 try:
                     written = os.write(STDOUT, data[:CHUNK_BYTES])
                 except OSError:
-                    return  # the reader is gone; Input notices it
+                    return  # the reader has ended; Input notices it
                 self._sent += written
                 data = data[written:]
 
