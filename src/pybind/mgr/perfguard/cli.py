@@ -4,7 +4,7 @@ import errno
 import functools
 import inspect
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from . import tables
 from .advise import report as advice
@@ -19,6 +19,7 @@ from .probe import tables as probe_tables
 from .probe.plan import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
 from .rebalance.orders import Order
+from .rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
 from .rebalance.report import followed, plan_json, summary
 from .rebalance.requests import Request, assignment
 from .requests import Shutdown
@@ -265,6 +266,19 @@ def _expansion(what: Optional[List[str]], osds: Optional[str], hosts: Optional[s
                  **more)
 
 
+def _planned(change: str, what: List[str], weight: Optional[str], prior_version: Optional[int],
+             inbuf: Optional[str], force: bool) -> Order:
+    """The order that a plan is to hold."""
+    if change == 'apply':
+        return Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version, force=force)
+    if change == 'expand':
+        return _expansion(what, None, None, weight=weight, force=force)
+    if change not in CHANGES:
+        raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
+                      % (change, ', '.join(CHANGES)))
+    return Order(change, _words(*what), force=force)
+
+
 def _map_of(inbuf: Optional[str]) -> bytes:
     if not inbuf:
         raise Refused(errno.EINVAL, 'no CRUSH map: give one with -i <file>')
@@ -425,6 +439,40 @@ class Commands(ProbeCommands):
     def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
         """Preview the movement: PGs, bytes, in and out of each OSD, estimated time"""
         return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
+
+    @write_command('perfguard rebalance plan save')
+    @command
+    def rebalance_plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,
+                            weight: Optional[str] = None, prior_version: Optional[int] = None,
+                            inbuf: Optional[str] = None, force: bool = False,
+                            format: Optional[str] = None) -> CommandResult:
+        """Save a preview of expand, drain, undrain or apply (-i) by name, for approval"""
+        order = _planned(change, what or [], weight, prior_version, inbuf, force)
+        return self._order(PlanOrder(SAVE, plan, order), format, tables.saved_plan)
+
+    @read_command('perfguard rebalance plan ls')
+    @command
+    def rebalance_plan_ls(self, format: Optional[str] = None) -> CommandResult:
+        """List saved plans, and what has changed since they were saved"""
+        return show(self.loop.ask(PlanOrder(LS)), format, tables.saved_plans)
+
+    @read_command('perfguard rebalance plan show')
+    @command
+    def rebalance_plan_show(self, plan: str, format: Optional[str] = None) -> CommandResult:
+        """Show a saved plan: PGs, bytes, fill and PGs of each OSD, time, borrowed settings"""
+        return show(self.loop.ask(PlanOrder(SHOW, plan)), format, tables.saved_plan)
+
+    @write_command('perfguard rebalance plan rm')
+    @command
+    def rebalance_plan_rm(self, plan: str, format: Optional[str] = None) -> CommandResult:
+        """Remove a saved plan; one that is queued is not carried out"""
+        return show(self.loop.ask(PlanOrder(RM, plan)), format, tables.accepted)
+
+    @write_command('perfguard rebalance approve')
+    @command
+    def rebalance_approve(self, plan: str, format: Optional[str] = None) -> CommandResult:
+        """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
+        return self._order(PlanOrder(APPROVE, plan), format, tables.approved)
 
     @read_command('perfguard rebalance ls')
     @command
@@ -613,7 +661,7 @@ class Commands(ProbeCommands):
         """Show what rebalance rollback would do (needs read access only)"""
         return self._order(Order('rollback', dry_run=True), format)
 
-    def _order(self, order: Order, format: Optional[str],
+    def _order(self, order: Union[Order, PlanOrder], format: Optional[str],
                plain: Callable[[Any], str] = tables.order) -> CommandResult:
         answer = patiently(lambda again: self.loop.ask(order, again),
                            self.loop.report_seconds(), self.loop.wake)

@@ -28,9 +28,7 @@ from .probe.archive import Archive, Database
 from .probe.controller import Probing
 from .probe.plan import RunOrder
 from .probe.report import Probed
-from .rebalance import copying
 from .rebalance.controller import RebalanceController
-from .rebalance.holds import peering_forecast
 from .rebalance.report import CampaignStatus, progress_id, progress_share
 from .rebalance.requests import (check, problems, refuse_bad_options, refuse_bad_settings,
                                  Request)
@@ -389,11 +387,8 @@ class Loop:
             pending.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
 
     def _change_crush(self, pending: PendingOrder, seen: Observation, view: View,
-                      options: Options) -> Optional[Json]:
-        answer = self.rebalance.carry_out(pending, seen, view)
-        return answer and {
-            **answer, 'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
-            'copying': {'text': copying.text(options.pace_copying)}}
+                      _: Options) -> Optional[Json]:
+        return self.rebalance.carry_out(pending, seen, view)
 
     def _explain(self, pending: PendingOrder, seen: Observation, _: View,
                  options: Options) -> Optional[Json]:
@@ -426,6 +421,7 @@ class Loop:
                 refuse(found)
             self._note(Event('request', 'shutdown', '; '.join(found)))
             self.leaving.begin(seen.now)
+            self.rebalance.withdraw_plans('perfguard is shutting down')
             self._leave(seen)
         return {**held_to_json(self._held(seen)), 'safe': self.leaving.done,
                 'message': self.leaving.remarks[0]}

@@ -34,7 +34,7 @@ ASIDE, LOST = 'damaged/', '/lost'
 STATE = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'unpinnable',
          'pins/')
 #: Documents that must be with the mons before anything that they stand for is sent.
-VERIFIED = (*STATE, 'probing')
+VERIFIED = (*STATE, 'probing', 'plans/')
 
 
 class KeyValue(Protocol):

@@ -364,6 +364,57 @@ def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
             ('pins that stay as upmaps', str(found['kept']))]
 
 
+def _effects(data: Json) -> List[Tuple[str, str]]:
+    """The OSDs that are worst off, the time and the borrowed settings."""
+    osds = data.get('osds', ())
+    if not osds:
+        return []
+    crowded = max(osds, key=lambda row: row['pgs_peak'])
+    rows = [('most PGs at the peak', 'osd.%d: %d (before %d, after %d, mon_max_pg_per_osd %d)' % (
+        crowded['osd'], crowded['pgs_peak'], crowded['pgs_before'], crowded['pgs_after'],
+        data['pg_limit']))]
+    filled = [row for row in osds if row['fill_after'] is not None]
+    if filled:
+        fullest = max(filled, key=lambda row: row['fill_after'])
+        rows.append(('fullest OSD', 'osd.%d: %.0f %% (before %.0f %%)' % (
+            fullest['osd'], 100 * fullest['fill_after'], 100 * fullest['fill_before'])))
+    return [*rows, ('estimated time', '%s (speed: %s)' % (eta_text(data), data['eta_basis'])),
+            ('borrowed settings', ', '.join('%(what)s: %(put)s' % row for row in data['borrowed']))]
+
+
+def saved_plans(data: Json) -> str:
+    if not data['plans']:
+        return 'no plans'
+    columns = ('plan', 'saved', 'change', 'PGs', 'bytes', 'time', 'state', 'reason')
+    return table(columns, [
+        (row['plan'], time_text(row['saved']), row['change'], row['pgs'], bytes_text(row['bytes']),
+         seconds_text(row['eta_seconds']), row['state'],
+         row['refused'] or '; '.join(row['changed'][:3]) or '-')
+        for row in data['plans']], left=('plan', 'saved', 'change', 'state', 'reason'))
+
+
+def saved_plan(data: Json) -> str:
+    """One plan, with what it does to each OSD."""
+    lines = ['plan %s, saved %s: %s (%s)' % (data['plan'], time_text(data['saved']),
+                                             data['change'], data['state']),
+             *('changed since: ' + text for text in data['changed'][:10]),
+             '', order(data['preview'])]
+    rows = [(row['osd'], row['pgs_before'], row['pgs_peak'], row['pgs_after'],
+             *('-' if row[key] is None else '%.1f %%' % (100 * row[key])
+               for key in ('fill_before', 'fill_after')))
+            for row in data['preview'].get('osds', ())[:50]]
+    columns = ('OSD', 'PGs before', 'at the peak', 'after', 'fill before', 'fill after')
+    return '\n'.join([*lines, *(['', table(columns, rows)] if rows else []), '',
+                      'carry it out with "ceph perfguard rebalance approve %s"' % data['plan']])
+
+
+def approved(data: Json) -> str:
+    if data['queued_behind'] is None:
+        return order(data)
+    return ('plan %s is queued: it begins once campaign %d is DONE, unless the cluster has changed '
+            'by then' % (data['plan'], data['queued_behind']))
+
+
 def _peering_and_copying(data: Json) -> List[str]:
     return [data['fast_peering']['text'], data['copying']['text']]
 
@@ -395,6 +446,7 @@ def order(data: Json) -> str:
              ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
              *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]
+    rows += _effects(data)
     if data.get('pins_removed'):
         rows.append(('pins to remove', data['pins_removed']))
     lines += [_pairs(rows), *left_out]

@@ -228,6 +228,10 @@ class MgrCluster:
         return {row['osd']: Space(row['kb'] << 10, row['kb_used'] << 10, row.get('num_pgs'))
                 for row in self._mgr.get('osd_stats').get('osd_stats', [])}
 
+    def pgs_per_osd_limit(self) -> int:
+        """mon_max_pg_per_osd, as the mgr has it; 0: none."""
+        return int(self._mgr.get_ceph_option('mon_max_pg_per_osd') or 0)
+
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; '' if
         unknown. Ceph does not know the firmware of drives."""

@@ -23,12 +23,14 @@ from .campaign_store import (PinStore, campaign_from_json, campaign_record, unpi
                              unpinnable_to_json)
 from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
-from .holds import (can_be_missed, mon_options_settled, option_text, wanted_mon_options,
-                    without_refused)
+from .holds import (can_be_missed, mon_options_settled, option_text, peering_forecast,
+                    wanted_mon_options, without_refused)
 from .joining import overdue, wants_outlook
-from .orders import LastClean, look
+from .orders import LastClean, Order, look
 from .phases import judge
 from .pinning import count_again, unpinned_warning
+from .plans import (APPROVE, LS, SAVE, SHOW, PlanGround, PlanOrder, Plans, QueuedOrder,
+                    SavedPlan, ground_of, with_ground)
 from .progress import Progress, in_minutes
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import (Request, apply, check, overridden, problems,
@@ -101,6 +103,9 @@ class RebalanceController:
         self._worked_out = worked_out
         self._history: List[Json] = []
         self._crush_orders = CrushOrders(cluster, store)
+        self._plans = Plans(store)
+        #: The approved plan that is next.
+        self._next: Optional[QueuedOrder] = None
         self._previews = ChangePreviews(tools, self._crush_orders)
         #: The basis of raw sets that are being worked out.
         self._raw_job: Optional[Tuple[str, ToolJob[Outlook]]] = None
@@ -150,7 +155,7 @@ class RebalanceController:
     def load_again(self) -> List[str]:
         """Continue from what is stored: another mgr may have been active for a while."""
         self._forget()
-        lost = self.pins.load() + self._load_campaign()
+        lost = self.pins.load() + self._load_campaign() + self._plans.load()
         self._adopt_pins()
         return lost
 
@@ -270,35 +275,130 @@ class RebalanceController:
 
     def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """None while what the order needs is being worked out; raises Refused."""
+        if isinstance(waiting.order, PlanOrder):
+            return self._carry_out_plan(waiting, seen)
         if waiting.order.verb == 'adopt':
-            return self._adopt(waiting, seen, view)
-        change = self._roll_back if waiting.order.verb == 'rollback' else self._change
-        return change(waiting, seen)
+            answer = self._adopt(waiting, seen, view)
+        elif waiting.order.verb == 'rollback':
+            answer = self._roll_back(waiting, seen)
+        else:
+            answer = self._change(waiting, seen, waiting.order)
+        return answer and {**answer, **self._costs(seen)}
 
-    def _change(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
-        order = waiting.order
+    def _costs(self, seen: Observation) -> Json:
+        """What releases will cost the mons, and the OSDs, as far as the options say so."""
+        options = self._options()
+        return {'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
+                'copying': {'text': copying.text(options.pace_copying)}}
+
+    def _change(self, waiting: WaitingOrder, seen: Observation, order: Order,
+                saved: Optional[SavedPlan] = None) -> Optional[Json]:
+        """`saved`: the plan that is carried out."""
         request = Request('prepare', order.force)
         if not order.dry_run:
             # What speaks against any change is known before Ceph's tools are run for this one.
             self._check_new(request, seen, NOTHING)
         prepared: Optional[Prepared] = self._prepared(
-            waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options()))
+            waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
+                                                                self._history))
         if prepared is None:
             return None
         if order.dry_run:
             return prepared.as_json(order, None)
+        if saved is not None:
+            saved.refuse_other(prepared.change)
         check(self.campaign, request, self.pins_held_back,
               self._unhealthy(seen, prepared.touched))
-        prepared.refuse_unpinnable(order, self._options())
-        prepared.refuse_storm(order)
+        prepared.refuse_unfit(order, self._options())
         self._crush_orders.keep(prepared, seen)
-        self._note(Event('request', order.verb, 'by command'))
+        self._note(Event('request', order.verb, 'by command' if saved is None
+                         else 'plan %s was approved' % saved.name))
         self._begin(seen)
         assert self.campaign is not None
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
                                 change=prepared.change)
         self._save()
         return prepared.as_json(order, self.campaign.id)
+
+    # ---- plans
+
+    def _carry_out_plan(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        order, plans = waiting.order, self._plans
+        if order.verb == SAVE:
+            return self._save_plan(waiting, seen)
+        if order.verb == APPROVE:
+            return self._approve(waiting, seen)
+        if order.verb == LS:
+            ground = ground_of(seen)
+            return {'plans': [plan.row(ground) for plan in plans.all()]}
+        plan = plans.get(order.plan)
+        if order.verb == SHOW:
+            return plan.details(ground_of(seen))
+        plans.remove(plan.name)
+        return {'plan': plan.name, 'message': 'plan %s is removed' % plan.name}
+
+    def _save_plan(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        name, order = waiting.order.plan, waiting.order.order
+        self._plans.check_new(name)
+        found: Optional[Tuple[Prepared, PlanGround]] = self._prepared(
+            waiting, seen, lambda: with_ground(self._crush_orders.preparing(
+                order, seen, self._options(), self._history), seen))
+        if found is None:
+            return None
+        prepared, ground = found
+        if prepared.change is None or prepared.outlook is None:
+            raise Refused(errno.EINVAL, 'nothing to save: %s' % (
+                prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
+        prepared.refuse_unfit(order, self._options())
+        preview = {**prepared.as_json(replace(order, dry_run=True), None), **self._costs(seen)}
+        plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview)
+        self._plans.put(plan)
+        self._note(Event('request', 'plan save %s' % name, 'by command'))
+        return plan.details(ground)
+
+    def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        """Carry out a plan, or queue it behind the campaign that is active."""
+        plan = self._plans.get(waiting.order.plan)
+        plan.refuse_changed(ground_of(seen))
+        if self.active:
+            assert self.campaign is not None
+            self._plans.put(replace(plan, approved=plan.approved or seen.now, refused=''))
+            self._note(Event('request', 'approve %s' % plan.name,
+                             'queued behind campaign %d' % self.campaign.id))
+            return {**plan.preview, 'plan': plan.name, 'queued_behind': self.campaign.id}
+        answer = self._change(waiting, seen, plan.order, plan)
+        if answer is None:
+            return None
+        self._plans.remove(plan.name)
+        return {**answer, **self._costs(seen), 'plan': plan.name, 'queued_behind': None}
+
+    def _start_queued(self, seen: Observation) -> None:
+        """Carry out the plan that was approved first, once the campaign before it is DONE."""
+        queue = self._plans.queue()
+        if self.active or not queue or not self._may_write():
+            return
+        last = self._history[-1] if self._history else None
+        if last is not None and last['phase'] != Phase.DONE.value:
+            self.withdraw_plans('campaign %d is %s' % (last['id'], last['phase']))
+            return
+        name = queue[0].name
+        waiting, self._next = self._next, None
+        if waiting is None or waiting.order.plan != name:
+            waiting = QueuedOrder(PlanOrder(APPROVE, name))
+        try:
+            if self._approve(waiting, seen) is None:
+                self._next = waiting
+        except Refused as refused:
+            if not (refused.not_fit or refused.errno == errno.EAGAIN):
+                self._plans.withdraw([name], str(refused))
+                self._note(Event('refused', 'approve %s' % name, str(refused)))
+
+    def withdraw_plans(self, why: str) -> None:
+        """No plan that was approved is carried out."""
+        names = [plan.name for plan in self._plans.queue()]
+        self._plans.withdraw(names, why)
+        for name in names:
+            self._note(Event('refused', 'approve %s' % name, why))
 
     def _check_new(self, request: Request, seen: Observation,
                    touched: Optional[Touched] = None) -> None:
@@ -381,6 +481,7 @@ class RebalanceController:
         """With whatever was asked for. `rolling_back`: the order to do so is being worked out."""
         self._crush_orders.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
+        self._start_queued(seen)
         if self.open:
             if rolling_back:
                 # Where its pins may lead is being worked out: no other OSD may get data meanwhile.

@@ -9,7 +9,7 @@ back: the mons may refuse a change of CRUSH and still remove the pins that are s
 import base64
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
 from ..cluster.tool_thread import ToolJob, ToolThread
@@ -22,9 +22,10 @@ from ..tables import pgs
 from ..watch.stop_conditions import Touched
 from .goals import Balanced, preview_balance
 from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
-from .moves import path_osds, plan
+from .moves import Move, path_osds, plan
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out)
+from .preview import Effects, effects
 from .types import Campaign, Change, Phase, PinRecord, ChangeStage
 
 Json = Dict[str, Any]
@@ -67,18 +68,25 @@ class CrushOrders:
         if not change.crush_map or not change.crush_version \
                 or seen.crush_version == change.crush_version:
             return ''
-        return _differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
+        return differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
 
-    def preparing(self, order: Order, seen: Observation,
-                  options: Options) -> Callable[[], 'Prepared']:
+    def preparing(self, order: Order, seen: Observation, options: Options,
+                  history: Sequence[Json] = ()) -> Callable[[], 'Prepared']:
         """What finds out what an order changes and what that will do; for the tools' thread.
 
-        It raises Refused.
+        It raises Refused. `history`: of earlier campaigns.
         """
         inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(),
                                self._drained(seen))
+        limit = self._cluster.pgs_per_osd_limit()
         prepare = self._prepare_map if order.verb == 'apply' else self._prepare
-        return lambda: prepare(order, seen, inventory).balanced_as(options, seen)
+
+        def work() -> Prepared:
+            found = prepare(order, seen, inventory).balanced_as(options, seen)
+            return replace(found, effects=found.outlook and effects(
+                found.moves, inventory.space, seen, options, history, limit))
+
+        return work
 
     def _prepare(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
         change = change_of(order, inventory)
@@ -229,7 +237,7 @@ class Drained(NamedTuple):
     uuid: str = ''
 
 
-def _differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+def differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:
     """The names whose numbers differ, OSDs by id."""
     names = sorted((name for name in before.keys() | now.keys()
                     if before.get(name) != now.get(name)), key=_by_number)
@@ -258,6 +266,13 @@ class Prepared:
     #: end state is another.
     outlook: Optional[Future] = None
     balanced: Optional[Balanced] = None
+    #: What that does to OSDs; None: not known.
+    effects: Optional[Effects] = None
+
+    @property
+    def moves(self) -> Sequence[Move]:
+        """All that the campaign will move."""
+        return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
 
     def balanced_as(self, options: Options, seen: Observation) -> 'Prepared':
         """With what target=balanced, if that is the target, moves beside CRUSH."""
@@ -280,6 +295,13 @@ class Prepared:
     def bursts(self) -> int:
         """Into how many bursts the change and its pins are divided, about."""
         return max(1, -(-len(self.planned.pins) // MAX_BURST_PINS))
+
+    def refuse_unfit(self, order: Order, options: Options) -> None:
+        """Raise Refused for a change that would do harm, unless it is forced."""
+        self.refuse_unpinnable(order, options)
+        self.refuse_storm(order)
+        if self.effects is not None and not order.force:
+            self.effects.refuse_crowded()
 
     def refuse_storm(self, order: Order) -> None:
         """Raise Refused for a whole CRUSH map, which cannot be divided, with too many pins."""
@@ -317,6 +339,7 @@ class Prepared:
             'shards': preview.shards, 'bytes': preview.bytes,
             'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
             'balanced': self.balanced and self.balanced.as_json(),
+            **(self.effects.as_json() if self.effects is not None else {}),
             'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in
                            sorted(self.planned.unpinnable.items())[:NAMED]],
             'unpinnable_pgs': len(self.planned.unpinnable)}

@@ -190,10 +190,10 @@ def eta(campaign: Campaign, left: int, options: Options, now: float) -> Optional
                       campaign.total - campaign.released - campaign.kept_now)
     if found is None:
         return None
-    return Eta(*(round(_by_the_clock(work, options, now), 1) for work in found))
+    return Eta(*(round(by_the_clock(work, options, now), 1) for work in found))
 
 
-def _by_the_clock(work: float, options: Options, now: float) -> float:
+def by_the_clock(work: float, options: Options, now: float) -> float:
     """With the hours in which nothing is released."""
     try:
         return seconds_until_done(window_of(options), now, work)

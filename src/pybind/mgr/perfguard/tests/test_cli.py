@@ -10,9 +10,11 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from perfguard import tables
 from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdCounters, OsdPlace, Readings
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
 from perfguard.requests import Shutdown
 
 from .fakes.driver import Driver
@@ -47,6 +49,7 @@ READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'set', 'abort', 'finish')
 ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'rebalance adopt',
+          'rebalance plan save', 'rebalance plan rm', 'rebalance approve',
           'shutdown', 'advise mute', 'advise unmute', *('probe ' + verb for verb in (
               'run', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm', 'schedule add',
               'schedule rm')))
@@ -603,3 +606,38 @@ def test_a_campaign_that_has_not_begun_yet_can_be_followed(shell: Shell) -> None
     # Before the first turn of the loop that knows of it.
     shell.json('rebalance prepare')
     assert shell('rebalance watch', until='PREPARED')[0] == 0
+
+
+def test_a_plan_holds_the_order_of_the_command(shell: Shell,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    given: List[Any] = []
+
+    def ask(order: Any, *_: Any) -> Any:
+        given.append(order)
+        return {'plan': 'p'}
+
+    monkeypatch.setattr(shell.driver.loop, 'ask', ask)
+    plans: List[Tuple[str, Dict[str, Any]]] = [
+        ('expand', {'what': ['osd.8', 'h3'], 'weight': '2'}),
+        ('drain', {'what': ['h3'], 'force': True}),
+        ('apply', {'inbuf': '{}', 'prior_version': 7})]
+    for change, arguments in plans:
+        assert shell('rebalance plan save', plan='p', change=change, format='json',
+                     **arguments)[0] == 0
+    assert [order.order for order in given] == [
+        Order('expand', ('osd.8',), ('h3',), '2'), Order('drain', ('h3',), force=True),
+        Order('apply', crush_map=b'{}', prior_version=7)]
+    assert shell('rebalance plan save', plan='p', change='destroy')[0] == -errno.EINVAL
+
+
+def test_plans_in_words(shell: Shell) -> None:
+    give = shell.driver.give
+    shell.driver.cluster.add_waiting()
+    assert tables.saved_plans(give(PlanOrder(LS))) == 'no plans'
+    text = tables.saved_plan(give(PlanOrder(SAVE, 'p', Order('expand', weight='1.0'))))
+    assert 'plan p' in text and 'fullest OSD' in text and 'rebalance approve p' in text
+    assert tables.saved_plans(give(PlanOrder(LS))).split('\n')[1].split()[0] == 'p'
+    assert 'campaign 1 has begun' in tables.approved(give(PlanOrder(APPROVE, 'p')))
+    shell.driver.run_to('RELEASING')
+    give(PlanOrder(SAVE, 'q', Order('drain', ('h6',))))
+    assert 'plan q is queued' in tables.approved(give(PlanOrder(APPROVE, 'q')))

@@ -119,6 +119,7 @@ _FORCE = Field('force', BOOLEAN, 'Override health conditions')
 _DRY_RUN = Field('dry_run', BOOLEAN, 'Only preview the change')
 _WHAT = Field('what', WORDS, 'OSDs, hosts or racks', required=True)
 _RUN = Field('run', INTEGER, 'ID of the probe', required=True)
+_PLAN = Field('plan', STRING, 'Name of the plan', required=True)
 _SCHEDULE = Field('schedule', STRING, 'Name of the schedule', required=True)
 
 _NEW_OSDS = (Field('what', WORDS, 'Only these OSDs, hosts or racks'),
@@ -204,6 +205,18 @@ ROUTES: Tuple[Route, ...] = (
     _get('/rebalance/watch', 'rebalance_watch', 'Show the active campaign until it has ended',
          Field('until', STRING, 'Phase that ends the watch')),
     _get('/rebalance/plan', 'rebalance_plan', 'Preview the movement'),
+    _get('/rebalance/plans', 'rebalance_plan_ls', 'List saved plans, and what has changed since'),
+    _post('/rebalance/plans', 'rebalance_plan_save', 'Save the preview of a change for approval',
+          _PLAN, Field('change', STRING, 'expand, drain, undrain or apply', required=True),
+          Field('what', WORDS, 'OSDs, hosts or racks'),
+          Field('weight', TEXT, 'expand: CRUSH weight of each OSD'),
+          Field('crush_map', STRING, 'apply: as text, or compiled and in base64',
+                parameter='inbuf'),
+          Field('prior_version', INTEGER, 'apply: refuse unless this is the current CRUSH version'),
+          _FORCE, permission=CREATE),
+    _get('/rebalance/plans/{plan}', 'rebalance_plan_show', 'Show a saved plan', _PLAN),
+    _delete('/rebalance/plans/{plan}', 'rebalance_plan_rm', 'Remove a saved plan', _PLAN),
+    _post('/rebalance/plans/{plan}/approve', 'rebalance_approve', 'Carry out a saved plan', _PLAN),
     _get('/rebalance/campaign', 'rebalance_ls', 'List campaigns, newest last'),
     _get('/rebalance/campaign/{campaign}', 'rebalance_show', 'Show one campaign',
          Field('campaign', INTEGER, 'Its id', required=True)),
@@ -301,7 +314,8 @@ def arguments(fields: Tuple[Field, ...], given: Mapping[str, Any]) -> Dict[str, 
 
 def largest_body(path: str) -> int:
     """Maximum size of the body of a request to a path."""
-    with_map = path.rstrip('/').endswith(('/perfguard/rebalance/apply', '/perfguard/preview/apply'))
+    with_map = path.rstrip('/').endswith(('/perfguard/rebalance/apply', '/perfguard/preview/apply',
+                                          '/perfguard/rebalance/plans'))
     return LARGEST_MAP_BODY if with_map else LARGEST_BODY
 
 

@@ -215,6 +215,10 @@ class FakeCluster:
     #: How it is configured.
     balancer: Balancing = Balancing()
     inventory_: Inventory = Inventory()
+    #: mon_max_pg_per_osd; 0: none.
+    pg_limit: int = 250
+    #: Bytes of an OSD that is not 1 TiB.
+    sizes: Dict[int, int] = field(default_factory=dict)
     #: Most PGs that were remapped or peering at a time.
     most_unclean: int = 0
 
@@ -599,8 +603,12 @@ class FakeCluster:
         return {}
 
     def osd_space(self) -> Dict[int, Space]:
-        return {osd: Space(1 << 40, 1 << 35, sum(osd in pg.data for pg in self.pg.values()))
+        return {osd: Space(self.sizes.get(osd, 1 << 40), 1 << 35,
+                           sum(osd in pg.data for pg in self.pg.values()))
                 for osd in self.toys}
+
+    def pgs_per_osd_limit(self) -> int:
+        return self.pg_limit
 
     def balancing(self) -> Balancing:
         return self.balancer

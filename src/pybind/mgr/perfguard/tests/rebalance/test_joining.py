@@ -14,7 +14,7 @@ from perfguard.errors import Refused
 from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_json,
                                                 change_from_json, change_to_json)
 from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
-from perfguard.rebalance.crush_orders import _differences
+from perfguard.rebalance.crush_orders import differences
 from perfguard.rebalance.joining import plan_join
 from perfguard.rebalance.orders import Order
 from perfguard.requests import PendingOrder
@@ -339,10 +339,10 @@ def test_a_digest_names_what_differs() -> None:
     other['buckets'][3]['items'][0]['weight'] = 7
     other['rules'][0]['steps'][1]['num'] = 2
     two = CrushRules.from_dump(other)
-    assert _differences(one.digest(), one.digest()) == 'tunables or weight sets'
-    assert _differences(one.digest(), two.digest()) == 'osd.0, bucket h1, rule rule0'
+    assert differences(one.digest(), one.digest()) == 'tunables or weight sets'
+    assert differences(one.digest(), two.digest()) == 'osd.0, bucket h1, rule rule0'
     many = {'osd.%d' % osd: 1 for osd in range(30)}
-    assert _differences({}, many).endswith('osd.8, osd.9 and 20 more')
+    assert differences({}, many).endswith('osd.8, osd.9 and 20 more')
 
 
 def test_a_crush_map_in_the_way_of_which_something_stands() -> None:

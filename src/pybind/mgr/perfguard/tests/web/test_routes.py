@@ -135,7 +135,8 @@ def test_only_a_crush_map_is_large() -> None:
     """Bodies are read before the dashboard looks who sends them."""
     for prefix in ('/api/perfguard', '/proxied/api/perfguard'):
         for route in ROUTES:
-            with_map = route.handler in ('rebalance_apply', 'preview_apply')
+            with_map = route.handler in ('rebalance_apply', 'preview_apply', 'rebalance_plan_save',
+                                         'rebalance_plan_ls')
             largest = LARGEST_MAP_BODY if with_map else LARGEST_BODY
             assert largest_body(prefix + route.path) == largest
     assert LARGEST_BODY == 65536

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Plans: refused once CRUSH has changed, carried out, queued behind a campaign."""
+import pytest
+
+from qa.lib.guard import Guard
+from qa.lib.joins import SLOW_PEERING, crush_weights, order, refused, safe_to_destroy, wait_reported
+
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
+              pytest.mark.shares('join')]
+
+
+def test_plans_are_reviewed_approved_and_queued(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.configure(SLOW_PEERING)
+    added = cluster.add_osds(2, weight=0.0)
+    wait_reported(guard)
+    saved = order(guard, 'rebalance plan save', plan='autumn', change='expand', weight='1',
+                  what=['osd.%d' % osd for osd in added])
+    rows = {row['osd']: row for row in saved['preview']['osds']}
+    assert saved['state'] == 'ready' and guard.phase() == 'IDLE'
+    assert all(rows[osd]['pgs_before'] == 0 < rows[osd]['pgs_after'] for osd in added)
+
+    cluster.mon('osd crush reweight', name='osd.0', weight=1.1)
+    refused(guard, 'rebalance approve', 'osd.0', plan='autumn')
+    assert guard.get('rebalance plan ls')['plans'][0]['state'] == 'changed'
+    cluster.mon('osd crush reweight', name='osd.0', weight=1.0)
+    cluster.wait_clean(120)
+    wait_reported(guard)
+    guard.get('rebalance plan rm', plan='autumn')
+    saved = order(guard, 'rebalance plan save', plan='again', change='expand', weight='1',
+                  what=['osd.%d' % osd for osd in added])
+
+    answer = order(guard, 'rebalance approve', plan='again')
+    assert answer['campaign'] and not answer['queued_behind']
+    guard.wait_phase('PINNED', 'RELEASING', 'HOLDING', 'FINISHING', timeout=120)
+    guard.do('pause')
+    order(guard, 'rebalance plan save', plan='leave', change='drain', what=['osd.0'])
+    assert order(guard, 'rebalance approve', plan='leave')['queued_behind'] == answer['campaign']
+    guard.do('resume')
+
+    def second() -> bool:
+        status = guard.status()
+        return bool(status['id'] == answer['campaign'] + 1 and status['phase'] == 'DONE')
+
+    cluster.wait(second, 240, 'the queued plan to be carried out')
+    weights = crush_weights(cluster)
+    assert weights[0] < 0.001 and all(weights[osd] == 1.0 for osd in added)
+    assert guard.get('rebalance plan ls')['plans'] == [] and safe_to_destroy(cluster, 0)
+    held = {row['osd']: row['num_pgs'] for row in cluster.mon('pg dump', dumpcontents=['osds'])[
+        'osd_stats']}
+    for osd in added:
+        # PGs of the drained OSD have arrived as well.
+        assert held[osd] >= rows[osd]['pgs_after'] - 1
+    assert not guard.tracebacks()

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Plans: previews that were saved by name, to be carried out once they are approved.
+
+A plan is carried out as it was saved, or refused with what has changed since. One that is approved
+while a campaign is active waits until that is DONE, and is compared with the cluster once more.
+"""
+import base64
+import errno
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..cluster.tool_thread import ToolJob
+from ..errors import Refused
+from ..observation import Observation
+from ..store import Store
+from ..tables import plural
+from .campaign_store import change_from_json, change_to_json
+from .crush_orders import Prepared, differences
+from .orders import Order
+from .types import Change
+
+Json = Dict[str, Any]
+
+#: Verbs of PlanOrder.
+SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'approve'
+#: Orders that a plan may hold.
+CHANGES = ('expand', 'drain', 'undrain', 'apply')
+#: Documents of the store: one for each plan.
+PREFIX = 'plans/'
+#: Plans at most: each may hold a CRUSH map.
+MOST = 20
+_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
+#: Differences that a refusal names.
+NAMED = 10
+
+
+@dataclass(frozen=True)
+class PlanOrder:
+    verb: str
+    plan: str = ''
+    #: save: what the plan holds.
+    order: Optional[Order] = None
+    job: ClassVar[str] = 'rebalance'
+
+    @property
+    def dry_run(self) -> bool:
+        """It only reads."""
+        return self.verb in (LS, SHOW)
+
+
+@dataclass
+class QueuedOrder:
+    """An approved plan whose campaign is about to begin, and what is worked out for it."""
+    order: PlanOrder
+    job: Optional[ToolJob[Any]] = None
+    crush_version: int = -1
+
+
+@dataclass(frozen=True)
+class PlanGround:
+    """What a plan rests on."""
+    crush_version: int
+    #: As CrushRules.digest.
+    crush: Mapping[str, int]
+    #: "osd.<id>" -> its reweight, whether it is destroyed, its uuid.
+    osds: Mapping[str, Mapping[str, Any]]
+    #: Pool id -> its name, size, rule and pg_num.
+    pools: Mapping[str, Mapping[str, Any]]
+
+
+def ground_of(seen: Observation) -> PlanGround:
+    osdmap = seen.osdmap
+    return PlanGround(
+        seen.crush_version, seen.crush.digest(),
+        {'osd.%d' % osd.id: {'reweight': osd.reweight, 'destroyed': osd.destroyed,
+                             'uuid': osd.uuid} for osd in osdmap.osds.values() if osd.exists},
+        {str(pool.id): {'name': pool.name, 'size': pool.size, 'crush_rule': pool.crush_rule,
+                        'pg_num': pool.pg_num_target} for pool in osdmap.pools.values()})
+
+
+def changed(before: PlanGround, now: PlanGround) -> List[str]:
+    """What differs, in words."""
+    found = []
+    if before.crush_version != now.crush_version:
+        found.append('CRUSH (version %d, now %d): %s' % (
+            before.crush_version, now.crush_version, differences(before.crush, now.crush)))
+    return found + _changed_rows(before.osds, now.osds, str) + _changed_rows(
+        before.pools, now.pools, lambda pool: 'pool %s' % (
+            before.pools.get(pool) or now.pools[pool])['name'])
+
+
+def _changed_rows(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]],
+                  name: Callable[[str], str]) -> List[str]:
+    found = ['%s was %s' % (name(key), 'removed' if key in before else 'added')
+             for key in sorted(before.keys() ^ now.keys())]
+    for key in sorted(before.keys() & now.keys()):
+        found += ['%s: %s %s, now %s' % (name(key), field, value, now[key].get(field))
+                  for field, value in before[key].items() if now[key].get(field) != value]
+    return found
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    name: str
+    saved: float
+    order: Order
+    change: Change
+    ground: PlanGround
+    #: As the preview of the order.
+    preview: Json
+    #: When it was approved, while it waits for its turn; 0: it is not.
+    approved: float = 0.0
+    #: Why it was not carried out when its turn came.
+    refused: str = ''
+
+    def refuse_changed(self, now: PlanGround) -> None:
+        """Raise Refused where the plan does not fit the cluster any more."""
+        found = changed(self.ground, now)
+        if found:
+            more = '; and %d more' % (len(found) - NAMED) if len(found) > NAMED else ''
+            raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s%s '
+                          '(save the plan again)' % (self.name, '; '.join(found[:NAMED]), more))
+
+    def refuse_other(self, change: Optional[Change]) -> None:
+        """Raise Refused where the same order changes something else now."""
+        if change == self.change:
+            return
+        now = {} if change is None else change.weights
+        rows = ['osd.%d: weight %s, now %s' % (osd, self.change.weights.get(osd), now.get(osd))
+                for osd in sorted(self.change.weights.keys() | now.keys())
+                if self.change.weights.get(osd) != now.get(osd)]
+        raise Refused(errno.ESTALE, 'plan %s would make another change now: %s (save the plan '
+                      'again)' % (self.name, '; '.join(rows[:NAMED]) or 'another CRUSH map'))
+
+    def row(self, now: PlanGround) -> Json:
+        """One line of `rebalance plan ls`."""
+        found = changed(self.ground, now)
+        state = 'queued' if self.approved else 'changed' if found else 'ready'
+        order = self.order
+        return {'plan': self.name, 'saved': self.saved, 'state': state,
+                'change': ' '.join((order.verb, *order.names, *order.hosts)),
+                'approved': self.approved or None, 'refused': self.refused, 'changed': found,
+                **{key: self.preview[key] for key in ('pgs', 'bytes', 'eta_seconds')}}
+
+    def details(self, now: PlanGround) -> Json:
+        return {**self.row(now), 'preview': self.preview}
+
+
+def with_ground(prepare: Callable[[], Prepared],
+                seen: Observation) -> Callable[[], Tuple[Prepared, PlanGround]]:
+    """For the tools' thread: what an order does, and on what that rests."""
+    return lambda: (prepare(), ground_of(seen))
+
+
+def check_name(plan: str) -> None:
+    if not _NAME.fullmatch(plan):
+        raise Refused(errno.EINVAL, 'invalid plan name %.40r: use at most 64 letters, digits, "_", '
+                      '"." and "-"' % plan)
+
+
+class Plans:
+    """The saved plans, and the queue of those that are approved."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._plans: Dict[str, SavedPlan] = {}
+
+    def load(self) -> List[str]:
+        """Returns what cannot be read."""
+        lost = []
+        self._plans = {}
+        for document in self._store.names(PREFIX):
+            raw = self._store.get(document)
+            try:
+                if raw is not None:
+                    plan = plan_from_json(raw)
+                    self._plans[plan.name] = plan
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                self._store.refuse(document)
+                lost.append('the plan %s (%s)' % (document[len(PREFIX):], error))
+        return lost
+
+    def all(self) -> List[SavedPlan]:
+        """Oldest first."""
+        return sorted(self._plans.values(), key=lambda plan: (plan.saved, plan.name))
+
+    def queue(self) -> List[SavedPlan]:
+        """Approved plans that wait, in the order of their approval."""
+        return sorted((plan for plan in self._plans.values() if plan.approved),
+                      key=lambda plan: (plan.approved, plan.name))
+
+    def get(self, name: str) -> SavedPlan:
+        if name not in self._plans:
+            raise Refused(errno.ENOENT, 'plan %.64r does not exist (see "rebalance plan ls")'
+                          % name)
+        return self._plans[name]
+
+    def check_new(self, name: str) -> None:
+        check_name(name)
+        if name in self._plans:
+            raise Refused(errno.EEXIST, 'plan %s exists: remove it with "rebalance plan rm %s"'
+                          % (name, name))
+        if len(self._plans) >= MOST:
+            raise Refused(errno.ENOSPC, '%s saved (limit %d): remove one with "rebalance plan rm"'
+                          % (plural(len(self._plans), 'plan'), MOST))
+
+    def put(self, plan: SavedPlan) -> None:
+        self._store.put(PREFIX + plan.name, plan_to_json(plan))
+        self._plans[plan.name] = plan
+
+    def remove(self, name: str) -> None:
+        self._store.remove(PREFIX + name)
+        self._plans.pop(name, None)
+
+    def withdraw(self, names: Sequence[str], why: str) -> None:
+        """These approved plans are not carried out; they stay saved."""
+        for name in names:
+            self.put(replace(self._plans[name], approved=0.0, refused=why))
+
+
+def plan_to_json(plan: SavedPlan) -> Json:
+    order = {name: value for name, value in vars(plan.order).items() if name != 'dry_run'}
+    if plan.order.crush_map is not None:
+        order['crush_map'] = base64.b64encode(plan.order.crush_map).decode()
+    return {**vars(plan), 'order': order, 'change': change_to_json(plan.change),
+            'ground': asdict(plan.ground)}
+
+
+def plan_from_json(raw: Mapping[str, Any]) -> SavedPlan:
+    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    order: Json = dict(raw['order'], names=tuple(raw['order']['names']),
+                       hosts=tuple(raw['order']['hosts']))
+    if order['crush_map'] is not None:
+        order['crush_map'] = base64.b64decode(order['crush_map'])
+    if order['verb'] not in CHANGES:
+        raise ValueError('unknown verb %r' % order['verb'])
+    known: Json = dict(raw, order=Order(**order), change=change_from_json(raw['change']),
+                       ground=PlanGround(**raw['ground']))
+    return SavedPlan(**known)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a change of CRUSH will do to each OSD, how long it may take, and which settings it borrows.
+
+Part of every preview. Pure, for any thread.
+"""
+import errno
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ..cluster.types import Space
+from ..errors import Refused
+from ..observation import Observation
+from ..options import Options
+from ..tables import pgs, plural
+from .holds import GATHER_SECONDS, PROPOSE_INTERVAL, reconcile, wanted_mon_options
+from .moves import Move, MovePlan, plan
+from .progress import Eta
+from .report import by_the_clock, campaign_rows
+from .throttle import caps
+from .types import Campaign, Holds, Phase
+
+Json = Dict[str, Any]
+
+#: Campaigns of the past whose rates count.
+RATES = 8
+#: The interval by which the time is known from the rates of so few campaigns, and from none: the
+#: assumed speed may be off by as much.
+FEW, FEW_FACTOR, ASSUMED_FACTOR = 3, 2.0, 4.0
+
+
+@dataclass(frozen=True)
+class OsdEffect:
+    """One OSD that gains or loses PGs."""
+    osd: int
+    pgs_before: int
+    pgs_after: int
+    #: If all PGs that enter arrive before one leaves.
+    pgs_peak: int
+    #: Share of its space; None: it has not reported its size.
+    fill_before: Optional[float]
+    fill_after: Optional[float]
+
+
+@dataclass(frozen=True)
+class Effects:
+    osds: Tuple[OsdEffect, ...]
+    eta: Eta
+    #: Where the speed comes from: "earlier campaigns" or "assumed".
+    eta_basis: str
+    #: Borrowed settings and their values during the campaign.
+    borrowed: Tuple[Tuple[str, str], ...]
+    #: mon_max_pg_per_osd; 0: none.
+    pg_limit: int = 0
+
+    @property
+    def crowded(self) -> Tuple[OsdEffect, ...]:
+        """OSDs that the change takes over the limit, fullest first."""
+        found = [row for row in self.osds
+                 if row.pgs_before < row.pgs_after and 0 < self.pg_limit < row.pgs_after]
+        return tuple(sorted(found, key=lambda row: (-row.pgs_after, row.osd)))
+
+    def refuse_crowded(self) -> None:
+        """Raise Refused for a change that ends with more PGs on an OSD than it may hold."""
+        if self.crowded:
+            worst = self.crowded[0]
+            raise Refused(errno.E2BIG, '%s would hold more PGs than mon_max_pg_per_osd (%d), such '
+                          'as osd.%d with %s: change more OSDs of the host at a '
+                          'time, lower pg_num, or override with --force' % (
+                              plural(len(self.crowded), 'OSD'), self.pg_limit, worst.osd,
+                              pgs(worst.pgs_after)))
+
+    def as_json(self) -> Json:
+        return {'osds': [dict(vars(row)) for row in self.osds], 'pg_limit': self.pg_limit,
+                'eta_seconds': round(self.eta.seconds, 1),
+                'eta_low_seconds': round(self.eta.low, 1),
+                'eta_high_seconds': round(self.eta.high, 1), 'eta_basis': self.eta_basis,
+                'borrowed': [{'what': what, 'put': put} for what, put in self.borrowed]}
+
+
+def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation,
+            options: Options, history: Sequence[Mapping[str, Any]], pg_limit: int) -> Effects:
+    """`moves`: all that the campaign will move; `history`: of earlier campaigns, as
+    report.summary."""
+    most = caps(options)
+    forecast = plan(moves, most.pgs, most.target, None)
+    eta, basis = _eta(forecast, history)
+    clocked = Eta(*(by_the_clock(seconds, options, seen.now) for seconds in eta))
+    return Effects(tuple(_osd_effects(forecast, space)), clocked, basis,
+                   tuple(_borrowed(seen, options)), pg_limit)
+
+
+def _osd_effects(forecast: MovePlan, space: Mapping[int, Space]) -> List[OsdEffect]:
+    found = []
+    for load in forecast.osds:
+        row = space.get(load.osd, Space(0, 0))
+        before = row.pgs or 0
+        used = row.used_bytes + load.bytes_in - load.bytes_out
+        found.append(OsdEffect(
+            load.osd, before, before + load.pgs_in - load.pgs_out, before + load.pgs_in,
+            _share(row.used_bytes, row.total_bytes), _share(max(0, used), row.total_bytes)))
+    return found
+
+
+def _share(used: int, total: int) -> Optional[float]:
+    return round(used / total, 4) if total > 0 else None
+
+
+def _eta(forecast: MovePlan, history: Sequence[Mapping[str, Any]]) -> Tuple[Eta, str]:
+    """From the rates of earlier campaigns, the slowest to the fastest of them."""
+    rates = [row['bytes_done'] / row['moving_seconds'] for row in history[-RATES:]
+             if row.get('moving_seconds', 0) > 0 and row.get('bytes_done', 0) > 0]
+    if not rates:
+        seconds = forecast.estimated_seconds
+        return Eta(seconds, seconds / ASSUMED_FACTOR, seconds * ASSUMED_FACTOR), 'assumed'
+    margin = FEW_FACTOR if len(rates) < FEW else 1.0
+    times = sorted(forecast.bytes / rate for rate in rates)
+    return Eta(times[len(times) // 2], times[0] / margin, times[-1] * margin), 'earlier campaigns'
+
+
+def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
+    """What a campaign would borrow now."""
+    campaign = Campaign(0, Phase.RELEASING, seen.now)
+    settings = replace(seen.settings, stored=seen.settings.stored or {})
+    mon = {PROPOSE_INTERVAL: GATHER_SECONDS,
+           **wanted_mon_options(campaign, options, seen.osdmap)}
+    holds = reconcile(Holds(), settings, True, True, True, mon).holds
+    return [(row.what, row.put) for row in
+            campaign_rows(replace(campaign, holds=holds), seen.osdmap, 0)]

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Plans that are saved, approved, queued, and refused once the cluster has changed."""
+import errno
+import json
+from typing import Any
+
+import pytest
+
+from perfguard.errors import Refused
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
+                                       plan_from_json, plan_to_json)
+from perfguard.rebalance.report import summary
+from perfguard.requests import Shutdown
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import Driver
+
+EXPAND = Order('expand', weight='1.0')
+DRAIN = Order('drain', ('h7',))
+
+
+def waiting(**kwargs: Any) -> Driver:
+    cluster = FakeCluster(**kwargs)
+    cluster.add_waiting()
+    cluster.tick()
+    return Driver(cluster)
+
+
+def save(driver: Driver, order: Order = EXPAND, plan: str = 'autumn') -> Any:
+    return driver.give(PlanOrder(SAVE, plan, order))
+
+
+def approve(driver: Driver, plan: str = 'autumn') -> Any:
+    return driver.give(PlanOrder(APPROVE, plan))
+
+
+def plans(driver: Driver) -> Any:
+    return driver.give(PlanOrder(LS))['plans']
+
+
+def test_a_plan_shows_what_the_preview_shows_and_changes_nothing() -> None:
+    driver = waiting()
+    preview = driver.order('expand', weight='1.0', dry_run=True)
+    saved = save(driver)
+    assert saved['preview'] == preview and saved['state'] == 'ready' and saved['pgs'] == 12
+    driver.restart()
+    driver.run(3)
+    assert driver.give(PlanOrder(SHOW, 'autumn')) == saved
+    assert driver.cluster.sent == [] and driver.phase == 'IDLE'
+
+
+def test_an_approved_plan_is_carried_out_once() -> None:
+    driver = waiting()
+    save(driver)
+    driver.restart()
+    driver.turn()
+    answer = approve(driver)
+    assert answer['campaign'] == 1 and answer['queued_behind'] is None
+    assert driver.status['trigger'] == 'expand' and plans(driver) == []
+    driver.run_to('DONE')
+    assert driver.cluster.clean() and driver.cluster.toys[8].crush_weight == 1.0
+    events = [event['why'] for event in driver.loop.published.events
+              if event['kind'] == 'request']
+    assert 'plan autumn was approved' in events
+    with pytest.raises(Refused, match='does not exist'):
+        approve(driver)
+
+
+def change_crush(driver: Driver) -> None:
+    driver.cluster._weigh(3, 2.0)
+
+
+def mark_out(driver: Driver) -> None:
+    driver.cluster.mark_out(2)
+
+
+def add_osd(driver: Driver) -> None:
+    driver.cluster.add_waiting(1)
+
+
+def purge(driver: Driver) -> None:
+    driver.cluster.purge(9)
+
+
+@pytest.mark.parametrize('change, text', [
+    (change_crush, r'CRUSH \(version 2, now 3\): osd.3'), (mark_out, 'osd.2: reweight 1.0, now 0'),
+    (add_osd, 'osd.11 was added'), (purge, 'osd.9 was removed')])
+def test_a_plan_is_refused_with_what_has_changed(change: Any, text: str) -> None:
+    driver = waiting()
+    save(driver)
+    change(driver)
+    driver.run(20)
+    sent = list(driver.cluster.sent)
+    with pytest.raises(Refused, match=text) as refused:
+        approve(driver)
+    assert refused.value.errno == errno.ESTALE
+    assert plans(driver)[0]['state'] == 'changed'
+    driver.run(5)
+    assert driver.phase == 'IDLE' and driver.cluster.sent == sent
+
+
+def test_the_same_order_that_would_change_something_else_is_refused() -> None:
+    driver = waiting()
+    save(driver, Order('expand', ('8',)))
+    driver.cluster.sizes[8] = 1 << 41
+    with pytest.raises(Refused, match='osd.8: weight 1.0, now 2.0'):
+        approve(driver)
+
+
+def test_a_plan_that_is_approved_during_a_campaign_begins_after_it() -> None:
+    driver = waiting()
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    save(driver, DRAIN)
+    answer = approve(driver)
+    assert answer['queued_behind'] == 1 and plans(driver)[0]['state'] == 'queued'
+    driver.restart()
+    driver.run_until(lambda: driver.status.get('id') == 2)
+    assert [row['phase'] for row in driver.loop.published.rebalanced.history] == ['DONE']
+    assert driver.status['trigger'] == 'drain'
+    driver.run_to('DONE')
+    assert driver.cluster.toys[7].crush_weight < 0.001 and plans(driver) == []
+
+
+def test_a_queued_plan_is_compared_once_more_when_its_turn_comes() -> None:
+    driver = waiting()
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    save(driver, DRAIN)
+    approve(driver)
+    change_crush(driver)
+    driver.run_until(lambda: len(driver.loop.published.rebalanced.history) == 1)
+    driver.run(10)
+    [plan] = plans(driver)
+    assert plan['state'] == 'changed' and 'osd.3' in plan['refused']
+    assert len(driver.loop.published.rebalanced.history) == 1 and driver.phase == 'DONE'
+
+
+def test_a_queued_plan_waits_until_the_cluster_is_fit() -> None:
+    driver = waiting()
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    save(driver, DRAIN)
+    approve(driver)
+    driver.run_to('FINISHING')
+    driver.cluster.health['MON_DOWN'] = '1/3 mons down'
+    driver.run_to('DONE')
+    driver.run(10)
+    assert driver.status['id'] == 1 and plans(driver)[0]['state'] == 'queued'
+    driver.cluster.health.clear()
+    driver.run_until(lambda: driver.status.get('id') == 2)
+
+
+@pytest.mark.parametrize('end', ['abort', 'shutdown'])
+def test_what_is_aborted_takes_the_queue_along(end: str) -> None:
+    driver = waiting()
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    save(driver, DRAIN)
+    approve(driver)
+    if end == 'shutdown':
+        driver.give(Shutdown(True))
+        driver.run(60)
+    else:
+        driver.ask('abort')
+        driver.run_to('ABORTED')
+        driver.run(5)
+        assert plans(driver)[0]['refused'] == 'campaign 1 is ABORTED'
+        driver.ask('finish', keep=True)
+        driver.run_until(lambda: not driver.loop.rebalance.open)
+        driver.run(10)
+    assert driver.cluster.toys[7].crush_weight > 0.5 and driver.status['id'] == 1
+    assert driver.give(PlanOrder(LS))['plans'][0]['state'] in ('ready', 'changed')
+
+
+def test_names_and_numbers_of_plans() -> None:
+    driver = waiting()
+    save(driver)
+    with pytest.raises(Refused, match='exists'):
+        save(driver)
+    with pytest.raises(Refused, match='invalid plan name'):
+        save(driver, plan='a/b')
+    for number in range(MOST - 1):
+        save(driver, plan='p%d' % number)
+    with pytest.raises(Refused, match='limit %d' % MOST):
+        save(driver, plan='one-more')
+    driver.give(PlanOrder(RM, 'autumn'))
+    save(driver, plan='one-more')
+
+
+def test_what_would_be_refused_cannot_be_saved() -> None:
+    driver = waiting()
+    driver.cluster.pg_limit = 3
+    with pytest.raises(Refused, match='mon_max_pg_per_osd'):
+        save(driver)
+    driver.cluster.no_tools = 'osdmaptool is not installed'
+    with pytest.raises(Refused, match='osdmaptool'):
+        save(driver)
+    assert plans(driver) == []
+
+
+def test_a_plan_with_a_crush_map_survives_the_store() -> None:
+    driver = waiting()
+    weights = {**{str(osd): 1.0 for osd in range(11)}}
+    save(driver, Order('apply', crush_map=json.dumps(weights).encode()))
+    loaded = Plans(driver.loop._store)
+    assert loaded.load() == []
+    plan = loaded.get('autumn')
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
+    answer = approve(driver)
+    assert answer['campaign'] == 1
+    driver.run_to('DONE')
+    assert driver.cluster.toys[8].crush_weight == 1.0
+
+
+def test_a_document_that_makes_no_sense_is_reported() -> None:
+    driver = waiting()
+    save(driver)
+    store = driver.loop._store
+    store.put('plans/other', {'name': 'other'})
+    loaded = Plans(store)
+    assert [text.startswith('the plan other') for text in loaded.load()] == [True]
+    assert [plan.name for plan in loaded.all()] == ['autumn']
+
+
+def test_the_time_comes_from_earlier_campaigns() -> None:
+    driver = waiting()
+    first = driver.order('expand', weight='1.0', dry_run=True)
+    assert first['eta_basis'] == 'assumed'
+    assert first['eta_low_seconds'] < first['eta_seconds'] < first['eta_high_seconds']
+    driver.order('expand', weight='1.0')
+    driver.run_to('DONE')
+    assert driver.loop.rebalance.campaign is not None
+    row = summary(driver.loop.rebalance.campaign)
+    rate = row['bytes_done'] / row['moving_seconds']
+    then = driver.order('drain', 'h7', dry_run=True)
+    assert then['eta_basis'] == 'earlier campaigns'
+    assert then['eta_seconds'] == pytest.approx(then['bytes'] / rate, abs=0.1)
+    assert then['eta_low_seconds'] == pytest.approx(then['eta_seconds'] / 2, abs=0.1)
+
+
+def test_a_preview_counts_pgs_and_fill_of_each_osd() -> None:
+    driver = waiting()
+    preview = driver.order('expand', weight='1.0', dry_run=True)
+    rows = {row['osd']: row for row in preview['osds']}
+    new = [rows[osd] for osd in (8, 9, 10)]
+    assert all(row['pgs_before'] == 0 and row['pgs_peak'] == row['pgs_after'] > 0 for row in new)
+    assert all(row['fill_after'] > row['fill_before'] for row in new)
+    assert sum(row['pgs_after'] - row['pgs_before'] for row in rows.values()) == 0
+    assert {'what': 'flag norebalance', 'put': 'set'} in preview['borrowed']
+    driver.order('expand', weight='1.0')
+    driver.run_to('DONE')
+    held = driver.cluster.osd_space()
+    assert {osd: row['pgs_after'] for osd, row in rows.items()} == {
+        osd: held[osd].pgs for osd in rows}
