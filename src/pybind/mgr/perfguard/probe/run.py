@@ -23,61 +23,9 @@ from .types import BadJob, Counted, JobStep, StepResult
 from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .worker import argv
 
-Json = Dict[str, Any]
-
-#: Seconds to wait for the counters of the OSDs.
-PATIENCE_SECONDS = 5.0
-TOPIC = 'probe counters'
-BEFORE, AFTER = 'before', 'after'
-
-
-class OpCounters:
-    def __init__(self, cluster: Cluster, osds: Sequence[int]) -> None:
-        self._cluster = cluster
-        self._osds = frozenset(osds)
-        self._known: Dict[str, Dict[int, Json]] = {BEFORE: {}, AFTER: {}}
-        self._asked_at: Optional[float] = None
-        self._asked: Set[int] = set()
-        self._taken: Set[str] = set()
-
-    def taken(self, when: str, now: float) -> bool:
-        """Whether the OSDs have answered, or the time to wait is over."""
-        if when in self._taken:
-            return True
-        if self._asked_at is None:
-            self._ask(now)
-        known = self._known[when]
-        known.update({osd: answer for osd, answer in self._cluster.answers(TOPIC).items()
-                      if osd in self._asked and isinstance(answer, dict)})
-        assert self._asked_at is not None
-        if not self._asked <= set(known) and now - self._asked_at <= PATIENCE_SECONDS:
-            return False
-        self._asked_at = None
-        self._taken.add(when)
-        return True
-
-    def _ask(self, now: float) -> None:
-        self._asked_at = now
-        self._cluster.answers(TOPIC)
-        # A late answer to an earlier request would have old values.
-        self._asked = set(self._osds - self._cluster.asked(TOPIC))
-        self._cluster.ask(TOPIC, sorted(self._asked), {'prefix': 'perf dump', 'logger': 'osd'})
-
-    def counted(self) -> Tuple[Counted, ...]:
-        """Client operations that the OSDs counted in between."""
-        before, after = self._known[BEFORE], self._known[AFTER]
-        found = []
-        for osd in sorted(set(before) & set(after)):
-            then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
-            reads, writes = (int(now.get(name, 0)) - int(then.get(name, 0))
-                             for name in ('op_r', 'op_w'))
-            if min(reads, writes) >= 0:  # else the OSD was restarted
-                found.append(Counted(osd, reads, writes))
-        return tuple(found)
-
-
 log = logging.getLogger(__name__)
 
+Json = Dict[str, Any]
 
 #: Seconds until an own pool must be active+clean.
 POOL_SECONDS = 60.0
@@ -89,6 +37,10 @@ SWEEP_SECONDS = 20.0
 CANCEL_SECONDS = 20.0
 #: Pause after an attempt that the mons refuse: it doubles from the minimum to the maximum.
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
+#: Seconds to wait for the counters of the OSDs.
+PATIENCE_SECONDS = 5.0
+TOPIC = 'probe counters'
+BEFORE, AFTER = 'before', 'after'
 
 
 @dataclass(frozen=True)
@@ -107,6 +59,8 @@ class RunPlan:
 
 
 class ProbeRun:
+    """One run: PREPARING, RUNNING, CLEANING, and then its end, which `finished` shows."""
+
     def __init__(self, cluster: Cluster, keep: Callable[[Optional[RunResources]], bool],
                  resources: RunResources, plan: Optional[RunPlan], now: float,
                  tools: ToolThread) -> None:
@@ -472,3 +426,52 @@ class ProbeRun:
     def _stage(self, stage: str) -> None:
         if self.resources.stage != stage:
             self._manager.note(stage=stage)
+
+
+# ---- Counters of OSDs
+
+class OpCounters:
+    """Counts the client operations of OSDs during a run: a dump before it, and one after it."""
+
+    def __init__(self, cluster: Cluster, osds: Sequence[int]) -> None:
+        self._cluster = cluster
+        self._osds = frozenset(osds)
+        self._known: Dict[str, Dict[int, Json]] = {BEFORE: {}, AFTER: {}}
+        self._asked_at: Optional[float] = None
+        self._asked: Set[int] = set()
+        self._taken: Set[str] = set()
+
+    def taken(self, when: str, now: float) -> bool:
+        """Whether the OSDs have answered, or the time to wait is over."""
+        if when in self._taken:
+            return True
+        if self._asked_at is None:
+            self._ask(now)
+        known = self._known[when]
+        known.update({osd: answer for osd, answer in self._cluster.answers(TOPIC).items()
+                      if osd in self._asked and isinstance(answer, dict)})
+        assert self._asked_at is not None
+        if not self._asked <= set(known) and now - self._asked_at <= PATIENCE_SECONDS:
+            return False
+        self._asked_at = None
+        self._taken.add(when)
+        return True
+
+    def _ask(self, now: float) -> None:
+        self._asked_at = now
+        self._cluster.answers(TOPIC)
+        # A late answer to an earlier request would have old values.
+        self._asked = set(self._osds - self._cluster.asked(TOPIC))
+        self._cluster.ask(TOPIC, sorted(self._asked), {'prefix': 'perf dump', 'logger': 'osd'})
+
+    def counted(self) -> Tuple[Counted, ...]:
+        """Client operations that the OSDs counted in between."""
+        before, after = self._known[BEFORE], self._known[AFTER]
+        found = []
+        for osd in sorted(set(before) & set(after)):
+            then, now = before[osd].get('osd', {}), after[osd].get('osd', {})
+            reads, writes = (int(now.get(name, 0)) - int(then.get(name, 0))
+                             for name in ('op_r', 'op_w'))
+            if min(reads, writes) >= 0:  # else the OSD was restarted
+                found.append(Counted(osd, reads, writes))
+        return tuple(found)
