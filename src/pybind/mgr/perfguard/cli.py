@@ -618,6 +618,13 @@ class Commands(ProbeCommands):
         return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
                                  dry_run=dry_run, force=force), format)
 
+    @write_command('perfguard rebalance rule')
+    @command
+    def rebalance_rule(self, pool: str, rule: str, dry_run: bool = False, force: bool = False,
+                       format: Optional[str] = None) -> CommandResult:
+        """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
+        return self._order(Order('rule', (pool, rule), dry_run=dry_run, force=force), format)
+
     # Previews for users who may only read: Ceph checks capabilities by the command's prefix, and
     # so cannot tell --dry-run from the command without it.
 
@@ -654,6 +661,12 @@ class Commands(ProbeCommands):
         """Show what rebalance apply would do with a CRUSH map (-i) (needs read access only)"""
         return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
                                  dry_run=True), format)
+
+    @read_command('perfguard preview rule')
+    @command
+    def preview_rule(self, pool: str, rule: str, format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance rule would do (needs read access only)"""
+        return self._order(Order('rule', (pool, rule), dry_run=True), format)
 
     @read_command('perfguard preview rollback')
     @command

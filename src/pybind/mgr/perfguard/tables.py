@@ -419,6 +419,15 @@ def _peering_and_copying(data: Json) -> List[str]:
     return [data['fast_peering']['text'], data['copying']['text']]
 
 
+def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
+    if data is None:
+        return []
+    rows = [('CRUSH rule of pool %s' % data['pool'], '%s -> %s' % (data['from'], data['to']))]
+    if data['via']:
+        rows.append(('intermediate CRUSH rule', '%s (%d PGs to pin)' % (data['via'], data['pins'])))
+    return rows
+
+
 def order(data: Json) -> str:
     """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
     lines = []
@@ -441,8 +450,11 @@ def order(data: Json) -> str:
         lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
         return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out,
                           *_peering_and_copying(data)])
-    rows += [('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
-                  data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
+    moves_first = data.get('rule') and data['rule']['moves_first']
+    rows += [*_rule(data.get('rule')),
+             ('PGs to move first', str(data['pgs'])) if moves_first else
+             ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
+                 data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
              ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
              *_balanced(data.get('balanced')),
              ('primaries that move', data['primaries_moving'])]

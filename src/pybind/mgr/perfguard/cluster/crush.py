@@ -17,6 +17,9 @@ _CHOOSE = ('choose_firstn', 'choose_indep')
 #: A step of a multi-step retry (MSR) rule (Squid and later), which descends through several steps
 #: at once. Mons do not check upmaps against such steps (CrushWrapper::verify_upmap).
 _CHOOSE_MSR = 'choosemsr'
+#: Types of rules (pg_pool_t::TYPE_*, and the MSR rules of Squid and later).
+_REPLICATED_RULES = frozenset({1, 4})
+_ERASURE_RULES = frozenset({3, 5})
 #: Steps that the model of a rule for balancing covers.
 _MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
     'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
@@ -281,6 +284,21 @@ class CrushRules:
             parts['rule ' + str(rule['rule_name'])] = [rule['rule_id'], rule['steps']]
         return {name: zlib.crc32(json.dumps(part, sort_keys=True).encode())
                 for name, part in parts.items()}
+
+    def rule_named(self, name: str) -> Optional[int]:
+        return next((rule_id for rule_id, rule in self._dumped_rules.items()
+                     if rule['rule_name'] == name), None)
+
+    def rule_name(self, rule_id: int) -> str:
+        rule = self._dumped_rules.get(rule_id)
+        return str(rule_id) if rule is None else str(rule['rule_name'])
+
+    def rules_for(self, erasure: bool, size: int) -> List[int]:
+        """The rules for such pools. Releases before Quincy apply a rule only to pools whose size
+        is in its range."""
+        types = _ERASURE_RULES if erasure else _REPLICATED_RULES
+        return [rule_id for rule_id, rule in self._dumped_rules.items() if rule.get('type') in types
+                and rule.get('min_size', 0) <= size <= rule.get('max_size', size)]
 
     def fences(self, rule_id: int) -> Sequence[Tuple[str, int]]:
         """(type, number) of the choose steps of a rule above its failure domain. Numbers that are

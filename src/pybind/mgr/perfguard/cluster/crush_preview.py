@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import re
+import struct
 import subprocess
 import tempfile
 import time
@@ -16,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 
 from .crush import CrushRules
 from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from .types import NO_OSD, OsdMap, OsdSet
+from .types import NO_OSD, OsdMap, OsdSet, PoolRule, pool_of
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
@@ -41,15 +42,17 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 
 
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
-            crush_map: Optional[bytes], stopping: Stopping, whole: bool = False) -> Outlook:
-    """The mapping with other CRUSH weights of some OSDs, or with another CRUSH map.
+            crush_map: Optional[bytes], stopping: Stopping, whole: bool = False,
+            rule: Optional[PoolRule] = None) -> Outlook:
+    """The mapping with other CRUSH weights of some OSDs, with another CRUSH map, or that of one
+    pool with another rule.
 
     `whole`: include all PGs of the affected pools.
     The tools work on copies in a temporary directory.
     """
     try:
         with _tools(stopping) as tools:
-            return _outlook(tools, osdmap, source, weights, crush_map, whole)
+            return _outlook(tools, osdmap, source, weights, crush_map, whole, rule)
     except (OSError, ToolFailed) as error:
         return NoFuture(str(error))
     except (LookupError, TypeError, ValueError) as error:
@@ -57,7 +60,8 @@ def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
 
 
 def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
-             weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool) -> Outlook:
+             weights: Mapping[int, float], crush_map: Optional[bytes], whole: bool,
+             rule: Optional[PoolRule]) -> Outlook:
     path, crush_path = tools.path('osdmap'), tools.path('crush')
     path.write_bytes(source(osdmap.epoch))
 
@@ -69,11 +73,16 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     if crush_map is not None:
         crush_path.write_bytes(crush_map)
         later = mapping('--import-crush')
+    elif rule is not None:
+        crush_path.write_bytes(rules_exchanged(
+            crush_path.read_bytes(), osdmap.pools[rule.pool].crush_rule, rule.rule))
+        later = mapping('--import-crush')
     elif weights:
         for argument in _adjustments(weights):
             tools.run(OSDMAPTOOL, str(path), '--adjust-crush-weight', argument, '--save')
         later = mapping('--export-crush')
-    found = dict(_changed(osdmap, now, later))
+    found = {pgid: pg for pgid, pg in _changed(osdmap, now, later)
+             if rule is None or pool_of(pgid) == rule.pool}
     return Future(found, _rules(tools, crush_path), crush_map,
                   dict(_others(found, later)) if whole else {})
 
@@ -228,3 +237,62 @@ def _last_words(path: Path) -> str:
         text.seek(max(0, path.stat().st_size - 4096))
         lines = text.read().decode(errors='replace').strip().splitlines()
     return lines[-1] if lines else ''
+
+
+# ---- The encoding of a CRUSH map (CrushWrapper::encode), as far as its rules. crushtool's text
+# rounds the weights, and osdmaptool cannot give a pool another rule. Where CRUSH places a PG
+# depends on the steps of its rule and not on the rule's id.
+
+_CRUSH_MAGIC = 0x00010000
+#: Bytes after the items of a bucket, by its algorithm: for the bucket, and for each item. A tree
+#: (3) counts its nodes.
+_TREE = 3
+_BUCKET_BYTES = {1: (4, 0), 2: (0, 8), 4: (0, 8), 5: (0, 4)}
+
+
+def rules_exchanged(crush_map: bytes, one: int, other: int) -> bytes:
+    """The map in which two rules have each other's id. Raises ValueError."""
+    try:
+        found = _rule_places(crush_map)
+        (first, second), (third, fourth) = sorted((found[one], found[other]))
+    except (struct.error, LookupError) as error:
+        raise ValueError('no CRUSH map with rules %d and %d: %r' % (one, other, error)) from error
+    if one == other:
+        return crush_map
+    return b''.join((crush_map[:first], _with_id_of(crush_map[third:fourth], crush_map[first:]),
+                     crush_map[second:third],
+                     _with_id_of(crush_map[first:second], crush_map[third:]), crush_map[fourth:]))
+
+
+def _with_id_of(rule: bytes, place: bytes) -> bytes:
+    """Of both the length comes first, and then the id as older releases know it (the ruleset)."""
+    return rule[:4] + place[4:5] + rule[5:]
+
+
+def _rule_places(crush_map: bytes) -> Dict[int, Tuple[int, int]]:
+    """Rule -> where it begins and ends."""
+    magic, buckets, rules, _ = struct.unpack_from('<IiIi', crush_map)
+    if magic != _CRUSH_MAGIC:
+        raise LookupError('magic %x' % magic)
+    at = 16
+    for _ in range(buckets):
+        at = _bucket_end(crush_map, at)
+    found: Dict[int, Tuple[int, int]] = {}
+    for rule in range(rules):
+        exists, steps = struct.unpack_from('<II', crush_map, at)
+        at += 4
+        if exists:
+            found[rule] = at, at + 8 + 12 * steps
+            at = found[rule][1]
+    return found
+
+
+def _bucket_end(crush_map: bytes, at: int) -> int:
+    if not struct.unpack_from('<I', crush_map, at)[0]:
+        return at + 4
+    _, _, algorithm, _, _, size = struct.unpack_from('<iHBBII', crush_map, at + 4)
+    at += 20 + 4 * size
+    if algorithm == _TREE:
+        return at + 1 + 4 * crush_map[at]
+    bucket, item = _BUCKET_BYTES[algorithm]
+    return at + bucket + item * size

@@ -18,8 +18,8 @@ from .osdmap import osdmap_from_dump
 from .pgs import PgSummary, count_states, pool_counts
 from .ports import Outlook, View
 from .sensors import Sensors
-from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolSpace, Question,
-                    Readings, Signals, Space, pool_of, seed_of)
+from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolRule, PoolSpace,
+                    Question, Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
 
@@ -281,9 +281,10 @@ class MgrCluster:
     # ---- Previews of CRUSH changes; only crush_map may be called in the thread of the loop
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
-                crush_map: Optional[bytes], whole: bool = False) -> Outlook:
+                crush_map: Optional[bytes], whole: bool = False,
+                rule: Optional[PoolRule] = None) -> Outlook:
         return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map,
-                                     self._stopping, whole)
+                                     self._stopping, whole, rule)
 
     def crush_map(self) -> Tuple[bytes, int]:
         """The compiled CRUSH map of the mons and its version; raises OSError."""

@@ -7,8 +7,8 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, 
 from ..errors import PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
-from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolSpace, Question,
-                    Readings, Signals, Space)
+from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolRule, PoolSpace,
+                    Question, Readings, Signals, Space)
 
 
 class ToolFailed(PerfguardError):
@@ -27,6 +27,7 @@ class FuturePg(NamedTuple):
 class Future:
     """The mapping after a change: all PGs that CRUSH will move or that have an upmap entry."""
     pgs: Mapping[str, FuturePg]
+    #: With another rule for a pool, that rule has the id of the present one, and the reverse.
     crush: CrushRules
     #: The new CRUSH map, if the change is a whole map.
     crush_map: Optional[bytes] = None
@@ -105,7 +106,8 @@ class Cluster(Protocol):
     def answers(self, topic: str) -> Mapping[int, Any]: ...
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
-                crush_map: Optional[bytes], whole: bool = False) -> Outlook: ...
+                crush_map: Optional[bytes], whole: bool = False,
+                rule: Optional[PoolRule] = None) -> Outlook: ...
 
     def crush_map(self) -> Tuple[bytes, int]: ...
 

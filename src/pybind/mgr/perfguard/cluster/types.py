@@ -80,6 +80,12 @@ class Pool:
     object_hash: int = RJENKINS
 
 
+class PoolRule(NamedTuple):
+    """A CRUSH rule for a pool, by their ids."""
+    pool: int
+    rule: int
+
+
 @dataclass(frozen=True)
 class OsdMap:
     """The parts of an OSDMap that placement depends on. Mappings are keyed by PG id ("1.2f")."""

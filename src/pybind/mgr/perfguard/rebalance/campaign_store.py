@@ -9,7 +9,7 @@ audit against the OSDMap sorts them out.
 from dataclasses import replace
 from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Set
 
-from ..cluster.types import UpmapEntry
+from ..cluster.types import PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from ..store import Store
@@ -96,7 +96,9 @@ _CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint'
 def change_to_json(change: Change) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
     document.update({'done': list(change.done), 'burst': change.burst, 'waits': change.waits,
-                     'tunables': change.tunables})
+                     'tunables': change.tunables, 'then': change.then,
+                     'rule': None if change.rule is None else list(change.rule),
+                     'moves_first': change.moves_first, 'passes': change.passes})
     document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
                      'drained': list(change.drained), 'stage': change.stage.value})
     return document
@@ -104,9 +106,12 @@ def change_to_json(change: Change) -> Dict[str, Any]:
 
 def change_from_json(raw: Mapping[str, Any]) -> Change:
     """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    rule = raw.get('rule')
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
                   waits=bool(raw.get('waits', False)), tunables=raw.get('tunables', 0),
+                  rule=None if rule is None else PoolRule(*map(int, rule)), then=raw.get('then'),
+                  moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),
                   drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),
                   **{name: raw[name] for name in _CHANGE_PLAIN})
 

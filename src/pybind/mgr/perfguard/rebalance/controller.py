@@ -317,6 +317,9 @@ class RebalanceController:
         assert self.campaign is not None
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
                                 change=prepared.change)
+        if prepared.rule is not None and prepared.rule['moves_first']:
+            # PGs end where the new rule places them, whatever the present one thinks of that.
+            self.campaign = replace(self.campaign, target='crush')
         self._save()
         return prepared.as_json(order, self.campaign.id)
 

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import NO_OSD, OsdMap, pool_of
+from ..cluster.types import NO_OSD, OsdMap, PoolRule, pool_of
 from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
@@ -26,6 +26,8 @@ from .moves import Move, path_osds, plan
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out)
 from .preview import Effects, effects
+from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
+                          rule_ordered)
 from .types import Campaign, Change, Phase, PinRecord, ChangeStage
 
 Json = Dict[str, Any]
@@ -61,7 +63,8 @@ class CrushOrders:
             if stored is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
-        return lambda: self._cluster.outlook(seen.osdmap, change.chunk, crush_map)
+        return lambda: self._cluster.outlook(seen.osdmap, change.chunk, crush_map, False,
+                                             change.rule)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
@@ -79,7 +82,8 @@ class CrushOrders:
         inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(),
                                self._drained(seen))
         limit = self._cluster.pgs_per_osd_limit()
-        prepare = self._prepare_map if order.verb == 'apply' else self._prepare
+        prepare = {'apply': self._prepare_map, 'rule': self._prepare_rule}.get(
+            order.verb, self._prepare)
 
         def work() -> Prepared:
             found = prepare(order, seen, inventory).balanced_as(options, seen)
@@ -107,6 +111,30 @@ class CrushOrders:
                           '"ceph osd getcrushmap"' % (seen.crush_version, order.prior_version))
         return self._previewed(Change(crush_map=True, crush_version=seen.crush_version), seen,
                                crush_map)
+
+    def _prepare_rule(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
+        rule = rule_ordered(order.names, seen.osdmap, seen.crush)
+        outlook = self._cluster.outlook(seen.osdmap, {}, None, True, rule)
+        if isinstance(outlook, NoFuture):
+            raise Refused(errno.EIO, 'cannot preview the CRUSH rule: %s' % outlook.reason)
+        pool, crush = seen.osdmap.pools[rule.pool], seen.crush
+        refuse_incomplete(pool, outlook, order.names[1])
+        size = seen.signals.pool_bytes.get(pool.id, 0)
+        change = Change(rule=rule)
+        planned = plan_join(seen.osdmap, outlook, (), seen.signals.pool_bytes)
+        if planned.unpinnable:
+            via = bridging_rule(pool, outlook, crush, seen.osdmap)
+            bridged = replace(pool, crush_rule=via)
+            first = first_moves(seen.osdmap, outlook, crush, bridged, {}, size)
+            planned = Join(first.pins, first.unpinnable, first.moves)
+            change = Change(rule=rule, moves_first=True) if via == pool.crush_rule else \
+                Change(rule=PoolRule(pool.id, via), then=rule.rule)
+        if not order.force:
+            refuse_full(planned.moves.values(), pool, inventory.space,
+                        seen.osdmap.nearfull_ratio)
+        shown = rule_json(change, seen.osdmap, crush)
+        return Prepared(change, planned, outlook=None if shown['moves_first'] else outlook,
+                        rule=shown)
 
     def behind(self, seen: Observation) -> bool:
         """Whether this mgr has an older CRUSH map than the mons, as far as they say so."""
@@ -176,7 +204,7 @@ class CrushOrders:
     def _previewed(self, change: Change, seen: Observation,
                    crush_map: Optional[bytes],
                    pins: Mapping[str, PinRecord] = NO_PINS) -> 'Prepared':
-        outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True)
+        outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True, change.rule)
         if isinstance(outlook, NoFuture):
             if crush_map is not None:
                 raise Refused(errno.EIO, 'cannot preview the CRUSH map: %s' % outlook.reason)
@@ -266,6 +294,8 @@ class Prepared:
     #: end state is another.
     outlook: Optional[Future] = None
     balanced: Optional[Balanced] = None
+    #: As rule_json: another rule for a pool.
+    rule: Optional[Json] = None
     #: What that does to OSDs; None: not known.
     effects: Optional[Effects] = None
 
@@ -294,7 +324,10 @@ class Prepared:
     @property
     def bursts(self) -> int:
         """Into how many bursts the change and its pins are divided, about."""
-        return max(1, -(-len(self.planned.pins) // MAX_BURST_PINS))
+        pins = len(self.planned.pins)
+        if self.rule is not None and self.rule['moves_first']:
+            pins = self.rule['pins']
+        return max(1, -(-pins // MAX_BURST_PINS))
 
     def refuse_unfit(self, order: Order, options: Options) -> None:
         """Raise Refused for a change that would do harm, unless it is forced."""
@@ -304,13 +337,15 @@ class Prepared:
             self.effects.refuse_crowded()
 
     def refuse_storm(self, order: Order) -> None:
-        """Raise Refused for a whole CRUSH map, which cannot be divided, with too many pins."""
-        if self.crush_map is not None and self.bursts > 1 and not order.force:
+        """Raise Refused for a change that cannot be divided, with too many pins."""
+        whole = self.crush_map is not None or self.rule is not None
+        if whole and self.bursts > 1 and not order.force:
+            pins = self.rule['pins'] if self.rule and self.rule['pins'] else len(self.planned.pins)
             raise Refused(errno.EFBIG, 'the change requires %d pins, but the mons accept at most '
                           '%d in the same epoch: apply the change in several steps, or override '
                           'with --force, after which the PGs that are pinned an '
                           'epoch later peer twice'
-                          % (len(self.planned.pins), MAX_BURST_PINS))
+                          % (pins, MAX_BURST_PINS))
 
     def refuse_unpinnable(self, order: Order, options: Options) -> None:
         """Raise Refused for a change most of which would move at once, outside the caps."""
@@ -331,7 +366,8 @@ class Prepared:
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {} if change is None else {
                 'osd.%d' % osd: weight for osd, weight in change.weights.items()},
-            'waits_for_change': change is None, 'one_epoch': bool(change) and not self.ordinary,
+            'rule': self.rule, 'waits_for_change': change is None,
+            'one_epoch': bool(change) and not self.ordinary,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
             'pins_removed': len(self.planned.removed),
@@ -354,6 +390,10 @@ def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign
     if campaign.phase is Phase.FINISHING:
         raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
     change = campaign.change
+    if change is not None and change.rule is not None:
+        raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "rebalance '
+                      'abort" first, then "rebalance rule <pool> <rule>" with the rule from before'
+                      % campaign.id)
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"rebalance abort" first' % campaign.id)

@@ -7,7 +7,8 @@ from ..cluster.types import INPUT
 from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
 from .holds import option_name
-from .types import Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption, SetWeight
+from .types import (Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption,
+                    SetPoolRule, SetWeight)
 
 
 class CommandReply(Protocol):
@@ -78,6 +79,9 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetWeight):
         return [{'prefix': 'osd crush reweight', 'name': 'osd.%d' % action.osd,
                  'weight': action.weight}]
+    if isinstance(action, SetPoolRule):
+        return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'crush_rule',
+                 'val': action.rule}]
     if isinstance(action, SetCrushMap):
         return [{'prefix': 'osd setcrushmap', 'prior_version': action.version,
                  INPUT: action.crush_map}]

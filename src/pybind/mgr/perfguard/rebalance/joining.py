@@ -20,9 +20,10 @@ from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .holds import settled, waiting_text, wanted_mon_options
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
+from .rule_change import move_first, too_early, upmaps_to_remove
 from .turn import Turn
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
-                    SetWeight, ChangeStage)
+                    SetPoolRule, SetWeight, ChangeStage)
 
 #: Bursts until the change counts as refused by the mons.
 SEND_TIMES = 3
@@ -139,11 +140,14 @@ def join(turn: Turn, ready: bool) -> None:
     assert change is not None
     if change.pending and landed(change, turn):
         _land(turn, change)
+    elif change.rule is not None and change.rule.pool not in turn.seen.osdmap.pools:
+        turn.enter(Phase.ABORTING, 'the pool no longer exists')
     elif turn.seen.overtaken:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
                    'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
     elif change.stage is ChangeStage.WANTED:
-        if change.done and not change.pending and _unsettled(turn, change):
+        if (change.done or change.moves_first) and not change.pending \
+                and _unsettled(turn, change):
             _wait(turn, change)
         elif change.waits:
             turn.set(change=replace(change, waits=False))
@@ -154,6 +158,9 @@ def join(turn: Turn, ready: bool) -> None:
                 'paxos_propose_interval is raised'))
         elif turn.seen.outlook is None:
             turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs')
+        elif change.moves_first and not change.pending and isinstance(turn.seen.outlook, Future) \
+                and move_first(turn, change, turn.seen.outlook):
+            turn.enter(Phase.PINNED, 'the PGs move before the CRUSH rule is changed')
         else:
             _send(turn, change)
     elif overdue(turn.campaign, turn.seen, turn.options):
@@ -195,10 +202,16 @@ def _send(turn: Turn, change: Change) -> None:
     planned = Join({}, {}, {})
     if isinstance(outlook, Future):
         planned = plan_join(turn.seen.osdmap, outlook, change.drained, bases=bases_of(turn.pinned())
-                            if turn.campaign.rolled_back else NO_BASES)
+                            if turn.campaign.rolled_back else
+                            upmaps_to_remove(turn, change) if change.moves_first else NO_BASES)
+        early = too_early(turn, change, planned.unpinnable) if change.rule is not None else ''
+        if early:
+            turn.enter(Phase.ABORTING, early)
+            return
         if _divided(turn, change, _entries(turn, planned)):
             return
-    if isinstance(outlook, NoFuture) and (change.crush_map or turn.campaign.rolled_back):
+    if isinstance(outlook, NoFuture) and (change.crush_map or change.rule is not None
+                                          or turn.campaign.rolled_back):
         turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
         return
     if turn.campaign.crush_own != turn.seen.crush_version:
@@ -206,6 +219,9 @@ def _send(turn: Turn, change: Change) -> None:
     _lead_elsewhere(turn, change.drained)
     actions: List[Action] = [SetWeight(osd, weight)
                              for osd, weight in change.chunk.items()]
+    if change.rule is not None:
+        actions.append(SetPoolRule(turn.seen.osdmap.pools[change.rule.pool].name,
+                                   turn.seen.crush.rule_name(change.rule.rule)))
     if isinstance(outlook, Future) and outlook.crush_map is not None:
         actions.append(SetCrushMap(outlook.crush_map, _ordered_version(turn, change)))
     pins = vectors = 0
@@ -396,6 +412,9 @@ def landed(change: Change, turn: Turn) -> bool:
     if change.crush_map:
         return (turn.seen.crush_version != change.crush_version
                 and turn.seen.crush.fingerprint() == change.fingerprint)
+    if change.rule is not None:
+        pool = turn.seen.osdmap.pools.get(change.rule.pool)
+        return pool is not None and pool.crush_rule == change.rule.rule
     return len(_in_force(turn, change)) == len(change.chunk)
 
 
@@ -426,7 +445,7 @@ def _rest_of_crush(turn: Turn, change: Change) -> int:
 
 
 def _land(turn: Turn, change: Change) -> None:
-    if turn.campaign.rolled_back:
+    if turn.campaign.removes_upmaps:
         _unpin(turn, change)
     _claim(turn, change)
     _next_stage(turn, change)
@@ -441,6 +460,12 @@ def _next_stage(turn: Turn, change: Change) -> None:
         turn.event('join', 'CRUSH weights of %d of %d OSDs are in force' % (
             len(done), len(change.weights)), 'read back from the OSDMap')
         return
+    if change.rule is not None and change.then is not None:
+        turn.set(change=Change(rule=change.rule._replace(rule=change.then), moves_first=True),
+                 phase_since=turn.now)
+        turn.event('join', 'the intermediate CRUSH rule is in force, %s pinned'
+                   % pgs_are(turn.pin_count), 'read back from the OSDMap')
+        return
     turn.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=turn.now)
     turn.event('join', 'CRUSH is changed, %s pinned, %d remapped' % (
         pgs_are(turn.pin_count), len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
@@ -454,6 +479,8 @@ def drop_refused(turn: Turn) -> None:
     done = tuple(sorted((*change.done, *_in_force(turn, change))))
     if done:
         turn.set(change=replace(change, done=done))
+    elif change.moves_first:
+        return  # "rebalance resume" continues with the PGs that are left
     elif campaign.rolled_back:
         turn.set(change=campaign.undone, undone=None, rolled_back=False)
     else:
@@ -514,7 +541,7 @@ def _again(turn: Turn, change: Change) -> None:
 def _pinned_again(turn: Turn) -> Dict[str, Sent]:
     """Send the pins again that had to go with a change of CRUSH that is not in force."""
     sent: Dict[str, Sent] = {}
-    for pgid, pin in turn.pinned().items() if turn.campaign.rolled_back else ():
+    for pgid, pin in turn.pinned().items() if turn.campaign.removes_upmaps else ():
         present = turn.seen.osdmap.entry(pgid)
         if pin != turn.pin_of(pgid):
             continue

@@ -28,9 +28,9 @@ UNREPORTED = 'has not reported yet whether it holds PGs'
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain, apply or rollback.
+    #: expand, drain, undrain, apply, rule or rollback.
     verb: str
-    #: OSDs, hosts, racks; of expand: OSDs.
+    #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule.
     names: Tuple[str, ...] = ()
     hosts: Tuple[str, ...] = ()
     weight: Optional[str] = None

@@ -277,6 +277,9 @@ def _releasing(turn: Turn) -> None:
     keep_stayers(turn)
     release_more(turn)
     if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
+        if turn.campaign.moving_first:
+            turn.enter(Phase.PINNING, 'all PGs are where the new CRUSH rule places them')
+            return
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
 
 
@@ -449,7 +452,9 @@ def _roll_back(turn: Turn, change: Change) -> None:
 
 
 def _has_to_stay(turn: Turn) -> bool:
-    return bool(turn.pin_count or _moving_if_let(turn))
+    campaign = turn.campaign
+    begun = campaign.moving_first and campaign.change is not None and campaign.change.passes > 0
+    return bool(turn.pin_count or _moving_if_let(turn) or begun)
 
 
 def _moving_if_let(turn: Turn) -> List[str]:

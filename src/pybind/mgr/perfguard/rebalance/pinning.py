@@ -111,7 +111,7 @@ def _find_lost(turn: Turn) -> None:
             turn.forget_pin(pgid)
         elif now and _is_remnant(now, pin):
             # The mon dropped some pairs, as it does when CRUSH changes: what is left is ours.
-            goal = pin.goal if turn.campaign.rolled_back else None
+            goal = pin.goal if turn.campaign.removes_upmaps else None
             turn.note_pin(pgid, replace(pin, entry=now, raw=None, goal=goal))
         elif not now:
             gone.append(pgid)

@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Tuple, Union
 
-from ..cluster.types import OsdSet, UpmapEntry
+from ..cluster.types import OsdSet, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from .copying import Copying
@@ -53,6 +53,13 @@ class Change:
     burst: int = 0
     #: The next burst waits for pins of the last one, and for longer than a moment.
     waits: bool = False
+    #: Another rule for a pool instead, and the rule that follows once this one is in force.
+    rule: Optional[PoolRule] = None
+    then: Optional[int] = None
+    #: The PGs are moved to where the rule places them before it is changed, and how often they
+    #: were looked for. The upmaps that took them there are removed.
+    moves_first: bool = False
+    passes: int = 0
 
     @property
     def chunk(self) -> Mapping[int, float]:
@@ -287,6 +294,17 @@ class Campaign:
         return self.phase not in ENDED
 
     @property
+    def removes_upmaps(self) -> bool:
+        """The change makes pins unnecessary, which are removed once it is read back."""
+        return self.rolled_back or self.change is not None and self.change.moves_first
+
+    @property
+    def moving_first(self) -> bool:
+        """A pool's rule is changed once the PGs are where it places them."""
+        change = self.change
+        return change is not None and change.moves_first and change.stage is ChangeStage.WANTED
+
+    @property
     def open(self) -> bool:
         """The loop has to look after it in every turn."""
         return self.active or self.held
@@ -334,6 +352,13 @@ class SetWeight:
 
 
 @dataclass(frozen=True)
+class SetPoolRule:
+    """The CRUSH rule of a pool, by name."""
+    pool: str
+    rule: str
+
+
+@dataclass(frozen=True)
 class SetCrushMap:
     """A whole CRUSH map, if the one that it replaces still has this version."""
     crush_map: bytes
@@ -353,4 +378,5 @@ class SetEntry:
     prime: OsdSet = ()
 
 
-Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetWeight, SetCrushMap, SetEntry]
+Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetWeight, SetPoolRule,
+               SetCrushMap, SetEntry]

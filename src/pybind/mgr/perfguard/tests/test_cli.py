@@ -48,11 +48,11 @@ def shell(mgr_stub: types.ModuleType) -> Shell:
 READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'set', 'abort', 'finish')
-ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rollback', 'rebalance adopt',
-          'rebalance plan save', 'rebalance plan rm', 'rebalance approve',
-          'shutdown', 'advise mute', 'advise unmute', *('probe ' + verb for verb in (
-              'run', 'cancel', 'abandon', 'rm', 'baseline set', 'baseline rm', 'schedule add',
-              'schedule rm')))
+ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rule', 'rebalance rollback',
+          'rebalance adopt', 'rebalance plan save', 'rebalance plan rm', 'rebalance approve',
+          'shutdown', 'advise mute', 'advise unmute',
+          *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'baseline set',
+                                         'baseline rm', 'schedule add', 'schedule rm')))
 
 
 @pytest.mark.parametrize('not_fit, refusals, seconds, accepted', [
@@ -98,11 +98,13 @@ def test_orders(shell: Shell) -> None:
     assert shell('undrain', what=['h3'])[0] == 0
     assert shell('rebalance apply', inbuf='map', prior_version=7)[0] == 0
     assert shell('rebalance rollback', dry_run=True)[0] == 0
+    assert shell('rebalance rule', pool='rep', rule='racks', force=True)[0] == 0
     assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
                      Order('undrain', ('h3',)),
                      Order('apply', crush_map=b'map', prior_version=7),
-                     Order('rollback', dry_run=True)]
+                     Order('rollback', dry_run=True),
+                     Order('rule', ('rep', 'racks'), force=True)]
     assert shell('rebalance apply') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
 
 

@@ -127,6 +127,9 @@ _NEW_OSDS = (Field('what', WORDS, 'Only these OSDs, hosts or racks'),
              Field('hosts', JOINED, 'Only the OSDs of these hosts'),
              Field('weight', TEXT, 'CRUSH weight of each OSD'))
 
+_POOL_RULE = (Field('pool', STRING, 'Name of the pool', required=True),
+              Field('rule', STRING, 'Name of the CRUSH rule', required=True))
+
 _MAP = (Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
               parameter='inbuf'),
         Field('prior_version', INTEGER, 'Refuse unless this is the current CRUSH version'))
@@ -250,6 +253,8 @@ ROUTES: Tuple[Route, ...] = (
           _WHAT, _DRY_RUN, _FORCE),
     _post('/rebalance/apply', 'rebalance_apply', 'Set a new CRUSH map', *_MAP,
           _DRY_RUN, _FORCE),
+    _post('/rebalance/rule', 'rebalance_rule', 'Give a pool another CRUSH rule', *_POOL_RULE,
+          _DRY_RUN, _FORCE),
 
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview/expand', 'preview_expand', 'Show what expand would do', *_NEW_OSDS,
@@ -260,6 +265,8 @@ ROUTES: Tuple[Route, ...] = (
           permission=READ),
     _post('/preview/apply', 'preview_apply', 'Show what a new CRUSH map would do', *_MAP,
           permission=READ),
+    _post('/preview/rule', 'preview_rule', 'Show what another CRUSH rule of a pool would do',
+          *_POOL_RULE, permission=READ),
     _post('/preview/rollback', 'preview_rollback', 'Show what a rollback would do',
           permission=READ),
     _post('/preview/probe', 'preview_probe', 'Show what a probe would write', *_TARGET, *_FIO,

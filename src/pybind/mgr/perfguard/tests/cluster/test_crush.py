@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which sets the mon accepts under a CRUSH rule."""
+from typing import Dict, List
+
 import pytest
 
 from perfguard.cluster.crush import CrushRules
@@ -125,3 +127,17 @@ def test_the_mon_s_verdict_on_a_set_is_the_verdict_on_the_entry(crush):
 def test_not_a_crush_dump():
     with pytest.raises((KeyError, TypeError)):
         CrushRules.from_dump({'pools': []})
+
+
+def test_rules_for_a_pool() -> None:
+    """A rule of Pacific has a range of sizes, outside which it places nothing."""
+    kinds: List[Dict[str, int]] = [
+        {'type': 1}, {'type': 3}, {'type': 3, 'min_size': 3, 'max_size': 3}, {'type': 4},
+        {'type': 5}]
+    rules = CrushRules.from_dump({**DUMP, 'rules': [
+        {'rule_id': number, 'rule_name': 'rule%d' % number, 'steps': [], **kind}
+        for number, kind in enumerate(kinds)]})
+    assert rules.rules_for(True, 6) == [1, 4] and rules.rules_for(True, 3) == [1, 2, 4]
+    assert rules.rules_for(False, 3) == [0, 3]
+    assert rules.rule_named('rule3') == 3 and rules.rule_named('none') is None
+    assert rules.rule_name(2) == 'rule2'

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
@@ -199,3 +200,41 @@ def test_rules_of_a_map(tools: Tools) -> None:
     tools.dump = '{}'
     with pytest.raises(ToolFailed, match='cannot read'):
         crush_preview.rules_of(b'map\0', lambda: False)
+
+
+#: A bucket's bytes after its items, by algorithm: uniform, list, tree, straw, straw2.
+BUCKETS = {1: b'w' * 4, 2: b'w' * 16, 3: b'\3' + b'w' * 12, 4: b'w' * 16, 5: b'w' * 8}
+
+
+def bucket_of(algorithm: int) -> bytes:
+    return struct.pack('<IiHBBIIii', algorithm, -1, 1, algorithm, 0, 9, 2, 4, 5) \
+        + BUCKETS[algorithm]
+
+
+def rule_of(number: int, steps: int) -> bytes:
+    """A rule whose type and steps are its own number."""
+    return struct.pack('<IIBBBB', 1, steps, number, number, 1, 10) + bytes([number]) * 12 * steps
+
+
+def crush_map_of(*rules: bytes) -> bytes:
+    buckets = [bucket_of(algorithm) for algorithm in sorted(BUCKETS)] + [bytes(4)]
+    return struct.pack('<IiIi', 0x10000, len(buckets), len(rules), 8) + b''.join(
+        [*buckets, *rules]) + b'names and tunables'
+
+
+def test_two_rules_change_their_ids() -> None:
+    none = bytes(4)
+    found = crush_map_of(rule_of(0, 2), none, rule_of(2, 3), rule_of(3, 1))
+    made = crush_preview.rules_exchanged(found, 3, 0)
+    first = rule_of(3, 1)[:8] + b'\0' + rule_of(3, 1)[9:]
+    last = rule_of(0, 2)[:8] + b'\3' + rule_of(0, 2)[9:]
+    assert made == crush_map_of(first, none, rule_of(2, 3), last)
+    assert crush_preview.rules_exchanged(made, 0, 3) == found
+    assert crush_preview.rules_exchanged(found, 2, 2) == found
+
+
+@pytest.mark.parametrize('crush_map', [b'', b'\0' * 40, crush_map_of(rule_of(0, 2)),
+                                       crush_map_of(rule_of(0, 2), rule_of(1, 2))[:150]])
+def test_what_is_no_crush_map_with_both_rules(crush_map: bytes) -> None:
+    with pytest.raises(ValueError):
+        crush_preview.rules_exchanged(crush_map, 0, 1)

@@ -13,8 +13,8 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from perfguard.cluster.types import (Balancing, ConfigEntry, Osd, OsdMap, OsdSet, PgCounts,
-                                     Placement, Pool, PoolSpace, Question, Readings, Signals, Space,
-                                     UpmapEntry, pool_of)
+                                     Placement, Pool, PoolRule, PoolSpace, Question, Readings,
+                                     Signals, Space, UpmapEntry, pool_of)
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd
 
@@ -620,7 +620,9 @@ class FakeCluster:
         return {osd: 'memstore' for osd in osds}
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
-                crush_map: Optional[bytes], whole: bool = False) -> Outlook:
+                crush_map: Optional[bytes], whole: bool = False,
+                rule: Optional[PoolRule] = None) -> Outlook:
+        assert rule is None, 'it has one rule only'
         if self.no_tools:
             return NoFuture(self.no_tools)
         weights = weights if crush_map is None else weights_of(crush_map)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Pools get CRUSH rules under which their data cannot stay where it is: it moves first."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import order, wait_reported
+
+pytestmark = pytest.mark.releases('pacific', 'tentacle', quick='pacific')
+
+Json = Dict[str, Any]
+
+
+@pytest.fixture(scope='module')
+def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
+    """12 OSDs on 6 hosts in 3 racks, an hdd and an ssd in each host."""
+    cluster = cluster_factory(release, osds=12, hosts=6, racks=3, conf=FAST_CONF)
+    for host in set(cluster.osd_hosts().values()):
+        osds = sorted(osd for osd, there in cluster.osd_hosts().items() if there == host)
+        for osd, kind in zip(osds, ('hdd', 'ssd')):
+            cluster.mon('osd crush rm-device-class', ids=['osd.%d' % osd])
+            cluster.mon('osd crush set-device-class', ids=['osd.%d' % osd], **{'class': kind})
+    for kind in ('hdd', 'ssd'):
+        cluster.mon('osd crush rule create-replicated', name=kind, root='default', type='host',
+                    **{'class': kind})
+        make_rule(cluster, 'ec-' + kind, 4, 2, 'host', 'crush-device-class=' + kind)
+    cluster.mon('osd crush rule create-replicated', name='racks', root='default', type='rack')
+    make_rule(cluster, 'ec-racks', 2, 1, 'rack')
+    cluster.pool_create('rep', 32, size=3)
+    cluster.pool_create('flat', 32, size=3)
+    cluster.pool_create('ec', 16, erasure=(2, 1))
+    cluster.pool_create('wide', 16, erasure=(4, 2))
+    for pool in ('rep', 'flat', 'ec', 'wide'):
+        cluster.fill(pool, 300, 4096)
+    cluster.wait_clean(60)
+    yield Guard(cluster)
+
+
+def make_rule(cluster: Cluster, rule: str, k: int, m: int, domain: str, *more: str) -> None:
+    cluster.mon('osd erasure-code-profile set', name=rule, profile=[
+        'k=%d' % k, 'm=%d' % m, 'crush-failure-domain=' + domain, *more])
+    cluster.mon('osd crush rule create-erasure', name=rule, profile=rule)
+
+
+def rule_of(dump: Json, pool: str) -> int:
+    return next(int(row['crush_rule']) for row in dump['pools'] if row['pool_name'] == pool)
+
+
+def remapped_since_the_switch(cluster: Cluster, pool: str, first: int) -> List[str]:
+    """PGs of the pool that were remapped when it got its present rule, or later."""
+    number = next(row['pool'] for row in cluster.osd_dump()['pools'] if row['pool_name'] == pool)
+    rule, found = rule_of(cluster.osd_dump(), pool), set()
+    for epoch in range(cluster.epoch(), first, -1):
+        dump = cluster.mon('osd dump', epoch=epoch)
+        if rule_of(dump, pool) != rule:
+            break
+        found |= {row['pgid'] for row in dump['pg_temp']
+                  if row['pgid'].startswith('%d.' % number)}
+    return sorted(found)
+
+
+def change(guard: Guard, pool: str, rule: str, via: bool) -> Json:
+    """Order the change, and wait for its end; nothing is remapped once the rule is changed."""
+    cluster = guard.cluster
+    wait_reported(guard)
+    first, before = cluster.epoch(), guard.foreign()
+    preview = order(guard, 'preview rule', pool=pool, rule=rule)
+    assert preview['rule']['moves_first'] and bool(preview['rule']['via']) == via, preview
+    answer = order(guard, 'rebalance rule', pool=pool, rule=rule)
+    assert answer['pgs'] == preview['pgs'] > 0, answer
+    done = guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    remapped = remapped_since_the_switch(cluster, pool, first)
+    print('%s to %s: %d PGs moved, %d remapped after the switch, %d upmaps left' % (
+        pool, rule, done['released'], len(remapped), len(guard.upmaps())))
+    assert remapped == [] and guard.upmaps() == {}
+    assert replace(guard.foreign(), pools=before.pools) == before
+    assert done['released'] >= answer['pgs'] and not done['pinned']
+    return answer
+
+
+@pytest.mark.parametrize('pool, rule', [('rep', 'racks'), ('ec', 'ec-racks')])
+def test_failure_domain(guard: Guard, pool: str, rule: str) -> None:
+    change(guard, pool, rule, via=False)
+    hosts = guard.cluster.osd_hosts()
+    number = next(row['pool'] for row in guard.cluster.osd_dump()['pools']
+                  if row['pool_name'] == pool)
+    for pg in guard.cluster.pgs():
+        if pg['pgid'].startswith('%d.' % number):
+            racks = {int(hosts[osd].lstrip('host')) % 3 for osd in pg['acting']}
+            assert len(racks) == 3, pg
+    assert not guard.tracebacks()
+
+
+@pytest.mark.parametrize('pool, first, rule', [('flat', 'hdd', 'ssd'),
+                                               ('wide', 'ec-hdd', 'ec-ssd')])
+def test_device_class(guard: Guard, pool: str, first: str, rule: str) -> None:
+    change(guard, pool, first, via=False)
+    change(guard, pool, rule, via=True)
+    retval, _, error = guard.ask('rebalance rule', pool=pool, rule=rule)
+    assert retval == -errno.EALREADY, error
+    assert not guard.tracebacks()

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Another CRUSH rule for a pool. Pure.
+
+Where the new rule allows every PG to stay where it is, the rule is changed first and the PGs are
+pinned in the same epoch, as with any change of CRUSH. Otherwise the mons would cancel the pins:
+
+1. The pool gets an intermediate rule, under which a PG may be where it is and where the new rule
+   places it. All PGs are pinned in the same epoch. Where the old rule allows both, it serves.
+2. Each PG is released to where the new rule places it, by an upmap that the intermediate rule
+   allows.
+3. Once all PGs are there, the rule is changed. No PG is remapped, and the upmaps are removed.
+
+Each step follows from the OSDMap, so a step that was interrupted is repeated for what is left.
+"""
+import errno
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple
+
+from ..cluster.crush import CrushRules
+from ..cluster.ports import Future, FuturePg
+from ..cluster.types import NO_OSD, OsdMap, Pool, PoolRule, Space, UpmapEntry, pool_of
+from ..errors import Refused
+from ..tables import bytes_text, pgs
+from ..upmap.pins import Unpinnable, broken_rule, plan_pin
+from ..upmap.semantics import out_osds
+from .moves import Move, move_between
+from .turn import Turn
+from .types import Change, PinRecord
+
+#: Share of a pool's PGs that may be remapped when its rule is changed.
+MOST_REMAPPED = 0.005
+#: How often the PGs that are not where the new rule places them are worked out and moved. More
+#: than one pass is needed where CRUSH is changed, or OSDs fail, while PGs move.
+MOST_PASSES = 5
+
+
+@dataclass(frozen=True)
+class FirstMoves:
+    """PGs that are to be moved before the rule is changed."""
+    pins: Mapping[str, PinRecord]
+    #: PG -> why the present rule does not allow it where the new rule places it.
+    unpinnable: Mapping[str, str]
+    moves: Mapping[str, Move]
+
+
+def rule_ordered(names: Tuple[str, ...], osdmap: OsdMap, crush: CrushRules) -> PoolRule:
+    """The pool and the rule that an order names. Raises Refused."""
+    pool_name, rule_name = names
+    pool = next((pool for pool in osdmap.pools.values() if pool.name == pool_name), None)
+    if pool is None:
+        raise Refused(errno.ENOENT, 'pool %r does not exist' % pool_name)
+    rule = crush.rule_named(rule_name)
+    if rule is None:
+        raise Refused(errno.ENOENT, 'CRUSH rule %r does not exist' % rule_name)
+    if rule == pool.crush_rule:
+        raise Refused(errno.EALREADY, 'pool %s already has the CRUSH rule %s'
+                      % (pool_name, rule_name))
+    if rule not in crush.rules_for(pool.erasure, pool.size):
+        raise Refused(errno.EINVAL, 'CRUSH rule %s is not for %s pools of size %d' % (
+            rule_name, 'erasure-coded' if pool.erasure else 'replicated', pool.size))
+    return PoolRule(pool.id, rule)
+
+
+def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
+    """Raise Refused for a rule under which PGs would lack OSDs."""
+    short = [pgid for pgid, pg in _all(future)
+             if NO_OSD in pg.raw or len(pg.raw) != pool.size]
+    if short:
+        raise Refused(errno.EINVAL, 'CRUSH rule %s finds fewer than %d OSDs for %s of pool %s, '
+                      'such as PG %s' % (rule, pool.size, pgs(len(short)), pool.name, min(short)))
+
+
+def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap) -> int:
+    """The rule under which every PG may be where it is and where the new rule places it: the
+    present one, else the first of the others. Raises Refused."""
+    out, reasons = out_osds(osdmap.osds), []
+    rules = crush.rules_for(pool.erasure, pool.size)
+    for rule in sorted(rules, key=lambda each: (each != pool.crush_rule, each)):
+        bridged = replace(pool, crush_rule=rule)
+        sets = ((pgid, osds) for pgid, pg in _all(future) for osds in (pg.raw, pg.acting))
+        reason = next((
+            'under rule %s: PG %s: %s' % (crush.rule_name(rule), pgid, why)
+            for pgid, why in ((pgid, broken_rule(bridged, osds, crush, out))
+                              for pgid, osds in sets) if why), None)
+        if reason is None:
+            return rule
+        reasons.append(reason)
+    raise Refused(errno.EPERM, 'no CRUSH rule allows the PGs of pool %s both where they are and '
+                  'where the new rule places them (%s): create one that takes their common root '
+                  'with failure domain osd, such as "ceph osd crush rule create-replicated '
+                  '<rule> <root> osd" for a replicated pool, and try again'
+                  % (pool.name, '; '.join(reasons)))
+
+
+def rule_json(change: Change, osdmap: OsdMap, crush: CrushRules) -> Dict[str, Any]:
+    assert change.rule is not None
+    pool = osdmap.pools[change.rule.pool]
+    final = change.rule.rule if change.then is None else change.then
+    via = None if change.then is None else crush.rule_name(change.rule.rule)
+    return {'pool': pool.name, 'from': crush.rule_name(pool.crush_rule),
+            'to': crush.rule_name(final), 'via': via,
+            'moves_first': change.moves_first or change.then is not None,
+            'pins': pool.pg_num if via else 0}
+
+
+def _all(future: Future) -> Iterator[Tuple[str, FuturePg]]:
+    yield from future.pgs.items()
+    yield from future.others.items()
+
+
+def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
+                pins: Mapping[str, PinRecord], pool_bytes: int) -> FirstMoves:
+    """The PGs that are not where the new rule places them, with the upmap that takes them there.
+
+    `crush` and the rule of `pool` are those under which they move.
+    """
+    out = out_osds(osdmap.osds)
+    found: Dict[str, PinRecord] = {}
+    moves: Dict[str, Move] = {}
+    unpinnable: Dict[str, str] = {}
+    for pgid, pg in future.pgs.items():
+        if pg.acting == pg.raw or pgid in osdmap.pg_temp:
+            continue
+        present = osdmap.entry(pgid)
+        goal = plan_pin(pool, pg.acting, pg.raw, present, osdmap.osds, crush, exact=True, out=out)
+        if isinstance(goal, Unpinnable):
+            unpinnable[pgid] = goal.reason
+            continue
+        pin = pins.get(pgid, PinRecord(present, present))
+        found[pgid] = replace(pin, entry=present, goal=goal.entry)
+        moves[pgid] = move_between(pgid, pool, pg.acting, pg.raw, pool_bytes)
+    return FirstMoves(found, unpinnable, moves)
+
+
+def refuse_full(moves: Iterable[Move], pool: Pool, space: Mapping[int, Space],
+                nearfull_ratio: float) -> None:
+    """Raise Refused where the PGs would fill an OSD beyond nearfull."""
+    change: Dict[int, int] = {}
+    for move in moves:
+        share = move.bytes // max(1, len(move.targets))
+        for osd in move.targets:
+            change[osd] = change.get(osd, 0) + share
+        for osd in move.sources:
+            change[osd] = change.get(osd, 0) - share
+    for osd, more in sorted(change.items()):
+        row = space.get(osd)
+        if row is None or more <= 0 or row.total_bytes <= 0:
+            continue
+        if row.used_bytes + more > nearfull_ratio * row.total_bytes:
+            raise Refused(errno.ENOSPC, 'not enough space: osd.%d would hold %s of %s with its '
+                          'PGs of pool %s (nearfull is %d %%)' % (
+                              osd, bytes_text(row.used_bytes + more), bytes_text(row.total_bytes),
+                              pool.name, 100 * nearfull_ratio))
+
+
+# ---- In a campaign
+
+def move_first(turn: Turn, change: Change, future: Future) -> bool:
+    """Note where the PGs go that are to be moved before the rule is changed; False: none is left.
+    """
+    assert change.rule is not None
+    pool = turn.seen.osdmap.pools[change.rule.pool]
+    if change.passes >= MOST_PASSES:
+        return False
+    found = first_moves(turn.seen.osdmap, future, turn.seen.crush, pool, turn.pinned(),
+                        turn.seen.signals.pool_bytes.get(pool.id, 0))
+    if not found.pins:
+        return False
+    for pgid in turn.pinned():
+        if pool_of(pgid) == pool.id and pgid not in found.pins:
+            turn.forget_pin(pgid)  # it stays where it is by its upmap, until the rule is changed
+    for pgid, pin in found.pins.items():
+        turn.note_pin(pgid, pin)
+    turn.set(change=replace(change, passes=change.passes + 1))
+    turn.event('plan', '%s of pool %s will move before its CRUSH rule is changed' % (
+        pgs(len(found.pins)), pool.name),
+        'the present rule allows them where the new rule places them')
+    return True
+
+
+def too_early(turn: Turn, change: Change, unpinnable: Mapping[str, str]) -> str:
+    """Why the rule must not be changed; '' if it may."""
+    assert change.rule is not None
+    pool = turn.seen.osdmap.pools[change.rule.pool]
+    if len(unpinnable) <= MOST_REMAPPED * pool.pg_num:
+        return ''
+    pgid, reason = min(unpinnable.items())
+    return '%s of pool %s would be remapped by the new CRUSH rule, such as PG %s: %s' % (
+        pgs(len(unpinnable)), pool.name, pgid, reason)
+
+
+def upmaps_to_remove(turn: Turn, change: Change) -> Dict[str, UpmapEntry]:
+    """PG -> the entry that it needs once the rule is changed: none. What each has is noted as a
+    pin, so that it is removed once the new rule has been read back, and not before."""
+    assert change.rule is not None
+    osdmap = turn.seen.osdmap
+    found = [pgid for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors}
+             if pool_of(pgid) == change.rule.pool]
+    for pgid in found:
+        present = osdmap.entry(pgid)
+        if turn.pin_of(pgid) != PinRecord(UpmapEntry(), present):
+            turn.note_pin(pgid, PinRecord(UpmapEntry(), present))
+    return dict.fromkeys(found, UpmapEntry())

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Another CRUSH rule for a pool: first where it lets the PGs stay, else last, after they moved."""
+import json
+from typing import Any, Dict, List, Tuple
+
+import pytest
+
+from perfguard.cluster.types import PoolRule
+from perfguard.errors import Refused
+from perfguard.rebalance.campaign_store import change_from_json, change_to_json
+from perfguard.rebalance.types import Change, ChangeStage
+
+from ..fakes.driver import Driver
+from ..fakes.ruled_cluster import RULES, RuledCluster
+
+
+def number_of(name: str) -> int:
+    return [rule.name for rule in RULES].index(name)
+
+
+def sets(cluster: RuledCluster, pool: str = '1.') -> Dict[str, Tuple[int, ...]]:
+    return {pgid: tuple(pg.up) for pgid, pg in cluster.pg.items() if pgid.startswith(pool)}
+
+
+def wanted(cluster: RuledCluster, rule: str) -> Dict[str, Tuple[int, ...]]:
+    return {pgid: tuple(cluster._raw(pgid, cluster.toys, RULES[number_of(rule)]))
+            for pgid in cluster.pg if pgid.startswith('1.')}
+
+
+def switches(cluster: RuledCluster) -> List[str]:
+    return [command['val'] for command in cluster.sent if command.get('var') == 'crush_rule']
+
+
+class Watcher(RuledCluster):
+    """Notes what is remapped as the rule is changed."""
+
+    def set_rule(self, pool: int, rule: int) -> None:
+        super().set_rule(pool, rule)
+        for pg in self.pg.values():
+            pg.mon.next_epoch()
+        self.remapped_by_switch = {pgid for pgid, pg in self.pg.items()
+                                   if tuple(pg.mon.up()) != tuple(pg.up)}
+
+
+def test_the_journal_keeps_the_rule() -> None:
+    change = Change(rule=PoolRule(3, 7), then=9, moves_first=True, passes=2,
+                    stage=ChangeStage.SENT)
+    document = json.loads(json.dumps(change_to_json(change)))
+    assert change_from_json(document) == change
+    for name in ('rule', 'then', 'moves_first', 'passes'):
+        del document[name]
+    assert change_from_json(document) == Change(stage=ChangeStage.SENT)
+
+
+@pytest.mark.parametrize('start, name, via', [
+    ('hosts', 'racks', None), ('hosts', 'hosts-ssd', None), ('hosts-hdd', 'hosts-ssd', 'hosts')])
+def test_pgs_move_before_the_rule_is_changed(start: str, name: str, via: str) -> None:
+    cluster = Watcher(rule=number_of(start))
+    driver = Driver(cluster)
+    before, others, found = sets(cluster), sets(cluster, '2.'), cluster.foreign()
+    end = wanted(cluster, name)
+    assert before != end
+    shown = driver.order('rule', 'rep', name, dry_run=True)['rule']
+    assert (shown['from'], shown['to'], shown['via'], shown['moves_first']) == (
+        start, name, via, True)
+    answer = driver.order('rule', 'rep', name)
+    driver.run_to('DONE')
+    assert switches(cluster) == ([via] if via else []) + [name]
+    assert cluster.remapped_by_switch == set() and cluster.clean()
+    assert sets(cluster) == end and cluster.entries() == {} and sets(cluster, '2.') == others
+    assert cluster.foreign() == found
+    moved = [one.pgid for one in cluster.moved]
+    assert len(moved) == len(set(moved)) and answer['pgs'] >= len(moved) > 0
+
+
+def test_a_rule_that_lets_the_pgs_stay_is_changed_first() -> None:
+    cluster = Watcher(rule=number_of('racks'))
+    driver = Driver(cluster)
+    answer = driver.order('rule', 'rep', 'hosts')
+    assert not answer['rule']['moves_first'] and answer['rule']['via'] is None
+    driver.run_to('PINNED')
+    assert switches(cluster) == ['hosts'] and not cluster.moved and cluster.most_unclean == 0
+    driver.run_to('DONE')
+    assert sets(cluster) == wanted(cluster, 'hosts') and cluster.entries() == {}
+
+
+@pytest.mark.parametrize('names, text', [
+    (('rep', 'hosts'), 'already has'), (('rep', 'none'), 'does not exist'),
+    (('none', 'racks'), 'does not exist'), (('ec', 'racks'), 'not for erasure-coded pools')])
+def test_refused(names: Tuple[str, str], text: str) -> None:
+    driver = Driver(RuledCluster())
+    with pytest.raises(Refused, match=text):
+        driver.order('rule', *names)
+    assert driver.phase == 'IDLE'
+
+
+def test_a_rule_that_finds_too_few_osds_is_refused() -> None:
+    cluster = RuledCluster(rule=number_of('racks'))
+    for osd, toy in cluster.toys.items():
+        if toy.rack in (0, 1):
+            cluster.toys[osd] = toy._replace(crush_weight=1.0 if osd % 2 == 0 else 0.0)
+    cluster.place()
+    driver = Driver(cluster)
+    driver.run_until(cluster.clean)
+    with pytest.raises(Refused, match='fewer than 3 OSDs'):
+        driver.order('rule', 'rep', 'two')
+
+
+def test_without_a_rule_that_allows_both_it_is_refused() -> None:
+    cluster = RuledCluster(rule=number_of('hosts-hdd'))
+    driver = Driver(cluster)
+    # Of the others, none allows all PGs where they are: they are ordered away.
+    cluster.crush = lambda version: without(cluster, 'hosts', 'any')  # type: ignore
+    driver.run(2)
+    with pytest.raises(Refused, match='no CRUSH rule allows'):
+        driver.order('rule', 'rep', 'hosts-ssd')
+
+
+def without(cluster: RuledCluster, *names: str) -> Any:
+    rules = cluster._crush_rules(list(range(cluster.known)))
+    rules._dumped_rules = {number: rule for number, rule in rules._dumped_rules.items()
+                           if rule['rule_name'] not in names}
+    return rules
+
+
+def test_an_abort_keeps_what_has_moved_and_resume_goes_on() -> None:
+    cluster = Watcher(rule=number_of('hosts-hdd'))
+    driver = Driver(cluster)
+    driver.order('rule', 'rep', 'hosts-ssd')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    stays = sets(cluster)
+    driver.run(20)
+    assert sets(cluster) == stays and cluster.clean() and switches(cluster) == ['hosts']
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert sets(cluster) == wanted(cluster, 'hosts-ssd') and cluster.entries() == {}
+    assert cluster.remapped_by_switch == set()
+
+
+def test_an_aborted_change_goes_back_by_another_one() -> None:
+    cluster = Watcher(rule=number_of('hosts-hdd'))
+    driver = Driver(cluster)
+    before = sets(cluster)
+    driver.order('rule', 'rep', 'hosts-ssd')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    with pytest.raises(Refused, match='CRUSH rule of a pool'):
+        driver.order('rollback')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('rule', 'rep', 'hosts-hdd')
+    driver.run_to('DONE')
+    assert sets(cluster) == before and cluster.entries() == {}
+    assert cluster.remapped_by_switch == set()
+
+
+@pytest.mark.parametrize('turns', range(1, 56, 6))
+def test_a_failover_repeats_nothing(turns: int) -> None:
+    cluster = Watcher(rule=number_of('hosts-hdd'))
+    driver = Driver(cluster)
+    driver.order('rule', 'rep', 'hosts-ssd')
+    driver.run(turns)
+    driver.restart()
+    driver.run_to('DONE')
+    assert sets(cluster) == wanted(cluster, 'hosts-ssd') and cluster.entries() == {}
+    moved = [one.pgid for one in cluster.moved]
+    assert len(moved) == len(set(moved)) and cluster.remapped_by_switch == set()
+
+
+def test_mons_that_refuse_the_new_rule() -> None:
+    """The PGs stay where they have moved to, under the rule that is in force."""
+    cluster = Watcher()
+    driver = Driver(cluster)
+    driver.order('rule', 'rep', 'racks')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    cluster.refuse['osd pool set'] = 'not now'
+    driver.run_to('ABORTED')
+    assert cluster.clean() and sets(cluster) == wanted(cluster, 'racks')
+    del cluster.refuse['osd pool set']
+    driver.ask('resume')
+    driver.run_to('DONE')
+    assert switches(cluster)[-1] == 'racks' and cluster.entries() == {}
