@@ -88,6 +88,7 @@ class Code:
     BALANCER_ON = 'BALANCER_ON'
     HALTED = 'HALTED'
     WINDOW_CLOSED = 'WINDOW_CLOSED'
+    UNTRIMMED_MAPS = 'UNTRIMMED_MAPS'
     BAD_OPTIONS = 'BAD_OPTIONS'
     CONFIRMING = 'CONFIRMING'
     # What a campaign does not begin under.

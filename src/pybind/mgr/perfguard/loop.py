@@ -340,7 +340,8 @@ class Loop:
         self._watching.turn(seen.now, view, seen.signals, options, self.rebalance.in_flight,
                             self.probing.affects_latency(seen.now, self._cluster.stats_period()))
         seen = replace(seen, clients=self._watching.clients,
-                       osd_counts=self._watching.osd_counts)
+                       osd_counts=self._watching.osd_counts,
+                       untrimmed_epochs=self._untrimmed_epochs)
         reverts = self.requests.promised(Revert.document)
         for each in reverts:
             self.requests.take(each)
@@ -409,8 +410,12 @@ class Loop:
 
     def _advised(self) -> Tuple[bool, Optional[int]]:
         """What else the advice rests on: a campaign, and the OSDMap epochs that are kept."""
+        return self.rebalance.active, self._untrimmed_epochs
+
+    @property
+    def _untrimmed_epochs(self) -> Optional[int]:
         clients = self._watching.watched.signals
-        return self.rebalance.active, None if clients is None else clients.untrimmed_osdmaps
+        return None if clients is None else clients.untrimmed_osdmaps
 
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
                    options: Options) -> Json:

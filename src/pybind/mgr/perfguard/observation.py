@@ -125,6 +125,8 @@ class Observation:
     #: Schedulers of the OSDs (osd_op_queue); empty: not known.
     schedulers: FrozenSet[str] = frozenset()
     crush_version: int = 0
+    #: OSDMap epochs that are not trimmed yet; None: not known.
+    untrimmed_epochs: Optional[int] = None
     #: How the balancer is configured, which goes for balance that perfguard makes as well.
     balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.

@@ -117,6 +117,13 @@ OPTIONS: List[OptionSpec] = [
             'for released PGs to peer',
             'A lower value spreads releases further, and the campaign takes longer.',
             min=0.00001, max=1.0),
+    _option('max_untrimmed_osdmaps', 'uint', 2000,
+            'OSDMap epochs that the mons may keep; above this, releases wait until they have '
+            'trimmed them; 0: no limit',
+            'Mons trim OSDMaps only while all PGs are clean, so no PG is released until those in '
+            'flight have arrived. Releases do not wait while PGs are degraded or inactive, or for '
+            'longer than three minutes after the last arrival. Must exceed the mons\' '
+            'mon_min_osdmap_epochs (500).', min=0, max=1000000),
     _option('fast_peering', 'str', 'auto',
             "shorten the mons' paxos_propose_interval while PGs are released",
             'A PG that is released or arrives waits for this interval while it peers, and so do '
@@ -211,6 +218,7 @@ class Options:
     baseline_seconds: float
     latency_targets: str
     stall_share: float
+    max_untrimmed_osdmaps: int
     fast_peering: str
     pace_copying: str
     begin_time: str

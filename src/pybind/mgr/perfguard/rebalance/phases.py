@@ -24,7 +24,7 @@ from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .progress import Limits, charge, limit_of
 from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
                         loose_moves, pin_back, recovering, release_more)
-from .throttle import (caps, limit, out_of_hours, set_copying, set_pace, stopped,
+from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
 from .turn import CampaignDecision, Turn, flight_osds
 from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
@@ -229,7 +229,7 @@ def _releasing(turn: Turn) -> None:
     wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
-    shut = out_of_hours(turn)
+    shut = out_of_hours(turn) + maps_to_trim(turn)
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
              # What cannot be pinned is released by clearing the flag, as others by their pins.
              or bool(loose and (stops or shut or _confirming(turn))))

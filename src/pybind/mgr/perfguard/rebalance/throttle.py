@@ -58,6 +58,9 @@ LASTING_READINGS = 12
 SLOW_SHARE = 0.25
 #: The load raises no limit above so many baselines, also where the alarm has been raised higher.
 LOAD_BASELINES_MAX = 3.0
+#: Seconds after the last arrival for which releases wait for the mons to trim OSDMaps. The mons
+#: trim every few seconds; what they keep is read once a minute.
+TRIM_SECONDS = 150.0
 
 
 @dataclass(frozen=True)
@@ -400,6 +403,21 @@ def out_of_hours(turn: Turn) -> List[Reason]:
         found.append(Reason(Code.WINDOW_CLOSED,
                             'outside the time window (begin_time to end_time): ' + when))
     return found
+
+
+def maps_to_trim(turn: Turn) -> List[Reason]:
+    """Why releases wait for the mons, which trim OSDMaps only while all PGs are clean.
+
+    PGs that are unclean for other reasons, or mons that keep more, would hold a campaign for good.
+    """
+    epochs, most = turn.seen.untrimmed_epochs, turn.options.max_untrimmed_osdmaps
+    counts, idle = turn.seen.signals.counts, turn.now - turn.campaign.progressed
+    if not most or epochs is None or epochs <= most or counts.degraded or counts.inactive \
+            or not turn.campaign.in_flight and idle > TRIM_SECONDS:
+        return []
+    return [Reason(Code.UNTRIMMED_MAPS, 'the mons keep %d OSDMap epochs (limit %d, '
+                   'max_untrimmed_osdmaps); releases wait until all PGs are clean and the mons '
+                   'have trimmed them' % (epochs, most))]
 
 
 class FlightCap:

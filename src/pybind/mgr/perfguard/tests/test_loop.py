@@ -19,7 +19,7 @@ from perfguard.rebalance.turn import CampaignDecision
 from perfguard.store import Store
 
 from .fakes.cluster import BALANCER, Crash, FakeCluster
-from .fakes.driver import OPTIONS, Driver
+from .fakes.driver import OPTIONS, Driver, codes
 from .rebalance.test_joining import waiting
 from .rebalance.test_phases import out_of_hours
 from .test_store import written_by_a_newer_version
@@ -655,3 +655,11 @@ def test_no_rest_is_taken_for_answering_an_order(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(driver.loop.rebalance, 'carry_out', slow)
     driver.order('drain', 'h3', dry_run=True)
     assert clock[0] == 24.0 and driver.loop._rest() == loop.REST_SECONDS
+
+
+def test_releases_wait_for_the_osdmaps_that_the_watch_has_counted() -> None:
+    driver = Driver()
+    driver.to_releasing()
+    driver.cluster.read = replace(driver.cluster.read, untrimmed_epochs=100000)
+    driver.run_until(lambda: 'UNTRIMMED_MAPS' in codes(driver.status))
+    assert driver.phase == 'HOLDING'

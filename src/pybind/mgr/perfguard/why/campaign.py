@@ -57,6 +57,7 @@ _WORDS = {
     Code.CAP_BACKFILLS: 'OSDs, hosts or failure domains were at their limits (max_backfills_*)',
     Code.PAUSED: 'it was paused by the operator',
     Code.WINDOW_CLOSED: 'the time window (begin_time to end_time) was closed',
+    Code.UNTRIMMED_MAPS: 'it waited for the mons to trim OSDMaps (max_untrimmed_osdmaps)',
     Code.LATENCY: 'client latency was over its limit',
     Code.HALTED: 'all movement was halted because of client latency',
     Code.STALL_SHARE: 'it waited between releases (stall_share)',

@@ -16,6 +16,7 @@ from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.executor import execute
 from perfguard.rebalance.moves import Move, release_move
 from perfguard.rebalance.phases import judge
+from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
@@ -735,3 +736,44 @@ def test_abort_works_on_a_sick_cluster(phase: Phase, make: Callable[..., Machine
 def test_judging_twice_decides_the_same(phase: Phase, make: Callable[..., Machine]) -> None:
     machine = make()
     assert machine.judge() == machine.judge()
+
+
+def test_releases_wait_until_the_mons_have_trimmed_their_osdmaps(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = pinned()
+    kept = [0]
+    observe = machine.observe
+    monkeypatch.setattr(machine, 'observe', lambda: replace(observe(), untrimmed_epochs=kept[0]))
+    machine.ask('start')
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    kept[0] = machine.options.max_untrimmed_osdmaps + 1
+    machine.turn()
+    pace, in_flight = machine.campaign.pace.pgs, set(machine.campaign.in_flight)
+    assert machine.campaign.phase is Phase.HOLDING and 'UNTRIMMED_MAPS' in machine.codes
+    machine.until(lambda: not machine.campaign.in_flight)
+    assert in_flight and machine.campaign.pace.pgs >= pace, 'movement is not what it waits for'
+    left = len(machine.pins)
+    machine.turn()
+    assert len(machine.pins) == left > 0
+    kept[0] = 500
+    machine.until(lambda: bool(machine.campaign.in_flight))
+    assert machine.campaign.phase is Phase.RELEASING
+
+
+@pytest.mark.parametrize('why', ['off', 'unknown', 'degraded', 'long'])
+def test_mons_that_do_not_trim_hold_no_campaign(why: str) -> None:
+    machine = pinned()
+    most = 0 if why == 'off' else 1000
+    options = replace(machine.options, max_untrimmed_osdmaps=most)
+    seen = replace(machine.observe(), untrimmed_epochs=None if why == 'unknown' else 1001)
+    if why == 'degraded':
+        seen = replace(seen, signals=replace(seen.signals, counts=replace(
+            seen.signals.counts, degraded=1)))
+    ago = TRIM_SECONDS + 1 if why == 'long' else 0.0
+    campaign = replace(machine.campaign, progressed=seen.now - ago)
+    turn = Turn(campaign, machine.pins, {}, seen, options)
+    assert maps_to_trim(turn) == []
+    waiting = replace(turn.options, max_untrimmed_osdmaps=1000)
+    seen = replace(machine.observe(), untrimmed_epochs=1001)
+    recent = replace(campaign, progressed=seen.now)
+    assert maps_to_trim(Turn(recent, machine.pins, {}, seen, waiting))
