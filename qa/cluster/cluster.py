@@ -176,9 +176,7 @@ class Cluster:
         """Mute the warning of Tentacle and later about the keys that librados here understands."""
         raised = [name for name in self.mon('health').get('checks', {})
                   if name.startswith('AUTH_INSECURE_')]
-        for reply in self.burst([{'prefix': 'health mute', 'code': code, 'sticky': True}
-                                 for code in raised]):
-            parse(reply, 'health mute')
+        self.order([{'prefix': 'health mute', 'code': code, 'sticky': True} for code in raised])
 
     # -- Files
 
@@ -220,6 +218,11 @@ class Cluster:
               inbufs: Optional[Sequence[bytes]] = None) -> List[Reply]:
         """Send commands to the mons at once, so that they take few epochs."""
         return self._connection.burst('mon', commands, inbufs)
+
+    def order(self, commands: Sequence[Dict[str, Any]]) -> None:
+        """Send commands to the mons all at once; raises CommandError if one is refused."""
+        for command, reply in zip(commands, self.burst(commands)):
+            parse(reply, command['prefix'])
 
     def rados(self) -> Handle:
         """The connected librados handle of client.admin."""
@@ -384,11 +387,9 @@ class Cluster:
 
     def place(self, osds: Sequence[int], weight: float = 1.0) -> None:
         """Add OSDs to CRUSH in their hosts, in one burst."""
-        commands = [{'prefix': 'osd crush add', 'id': osd, 'weight': weight,
+        self.order([{'prefix': 'osd crush add', 'id': osd, 'weight': weight,
                      'args': location(self._state.osds[osd], self._state.racks)}
-                    for osd in osds]
-        for reply in self.burst(commands):
-            parse(reply, 'osd crush add')
+                    for osd in osds])
 
     def remove_osds(self, osds: Sequence[int], destroy: bool = False) -> None:
         """Stop OSDs in order and purge them, with their stores.

@@ -193,18 +193,17 @@ def put_back(guard: Guard, found: Found) -> None:
 
 def _put_back_settings(cluster: Cluster, found: Found) -> None:
     now = configuration(cluster)
-    for who, name in now.keys() - found.config.keys():
-        cluster.mon('config rm', who=who, name=name)
-    for (who, name), value in found.config.items():
-        if now.get((who, name)) != value:
-            cluster.mon('config set', who=who, name=name, value=value)
+    cluster.order([{'prefix': 'config rm', 'who': who, 'name': name}
+                   for who, name in now.keys() - found.config.keys()]
+                  + [{'prefix': 'config set', 'who': who, 'name': name, 'value': value}
+                     for (who, name), value in found.config.items()
+                     if now.get((who, name)) != value])
 
 
 def _put_back_flags(cluster: Cluster, flags: FrozenSet[str]) -> None:
     settable = {'norebalance', 'nobackfill', 'norecover', 'noscrub', 'nodeep-scrub', 'noout'}
     present: Set[str] = set(cluster.osd_dump()['flags_set'])
-    for flag in (present - flags) & settable:
-        cluster.mon('osd unset', key=flag)
+    cluster.order([{'prefix': 'osd unset', 'key': flag} for flag in (present - flags) & settable])
 
 
 def _put_back_pools(cluster: Cluster, pools: Dict[str, str]) -> None:
@@ -225,9 +224,10 @@ def _put_back_osds(cluster: Cluster, found: Found) -> None:
     out = [str(osd['osd']) for osd in cluster.osd_dump()['osds'] if not osd['in']]
     if out:
         cluster.mon('osd in', ids=out)
-    for osd, present in crush_weights(cluster).items():
-        if present != weights.get(osd, 0.0):
-            cluster.mon('osd crush reweight', name='osd.%d' % osd, weight=weights.get(osd, 0.0))
+    cluster.order([{'prefix': 'osd crush reweight', 'name': 'osd.%d' % osd,
+                    'weight': weights.get(osd, 0.0)}
+                   for osd, present in crush_weights(cluster).items()
+                   if present != weights.get(osd, 0.0)])
     added = [osd for osd in cluster.osds() if osd not in weights]
     if added:
         cluster.wait_clean(120)

@@ -45,11 +45,12 @@ class Guard:
         self.wait_ready()
 
     def configure(self, options: Dict[str, str]) -> None:
-        for name, value in options.items():
-            self.option(name, value)
+        self.cluster.order([
+            {'prefix': 'config set', 'who': 'mgr', 'name': 'mgr/perfguard/' + name, 'value': value}
+            for name, value in options.items()])
 
     def option(self, name: str, value: str) -> None:
-        self.cluster.mon('config set', who='mgr', name='mgr/perfguard/' + name, value=value)
+        self.configure({name: value})
 
     def unset(self, name: str) -> None:
         """Remove an option, so that its default applies."""

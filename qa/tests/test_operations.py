@@ -58,8 +58,7 @@ def guard(shared: Guard) -> Iterator[Guard]:
 
 def tidy(guard: Guard) -> None:
     cluster = guard.cluster
-    for name, value in OPTIONS.items():
-        guard.option(name, value)
+    guard.configure(OPTIONS)
     for flag in {'norebalance', 'nobackfill'} & set(cluster.osd_dump()['flags_set']):
         cluster.mon('osd unset', key=flag)
     if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
