@@ -11,11 +11,10 @@ from perfguard.probe.wire import SWEEP, WorkerRequest, request_to_json, step_res
 from perfguard.probe.worker.cleaning import SLICES
 from qa.cluster import Cluster
 from qa.lib.probe_worker import Json, Worker, mon_host, probe_key
-from qa.lib.tiers import RELEASES
 
 ClusterFactory = Callable[..., Cluster]
 
-POOL = 'p'
+POOL = 'worker'
 OSDS = 3
 USER = PREFIX + '7'
 RUN = PREFIX + '7-'
@@ -24,7 +23,8 @@ OBJECTS = 12
 WRONG_KEY = 'AQAX9AFrTTd0OxAApWbemo1UmIKhSg5eUNjM/Q=='
 MIB = 1 << 20
 
-every_release = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
+#: test_release.py counts operations on every release.
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
 ENGINES = ('python', 'native')
 
 
@@ -37,8 +37,13 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope='module')
 def place(release: str, cluster_factory: ClusterFactory) -> Iterator[Place]:
-    """A pool in which every OSD leads PGs, with objects of others."""
     cluster = cluster_factory(release, osds=OSDS, hosts=OSDS)
+    yield prepared(cluster)
+    cluster.down()
+
+
+def prepared(cluster: Cluster) -> Place:
+    """A pool in which every OSD leads PGs, with objects of others."""
     cluster.pool_create(POOL, 32, size=2)
     cluster.wait_clean(30)
     foreign = {(space, name): ('%s/%s' % (space, name)).encode() * 100
@@ -46,8 +51,7 @@ def place(release: str, cluster_factory: ClusterFactory) -> Iterator[Place]:
                for name in ('mine', 'perfguard-prob', PREFIX + '8-0', 'x' + RUN + '0')}
     for (space, name), data in foreign.items():
         ioctx(cluster, space).write_full(name, data)
-    yield Place(cluster, probe_key(cluster, USER, POOL), foreign)
-    cluster.down()
+    return Place(cluster, probe_key(cluster, USER, POOL), foreign)
 
 
 def ioctx(cluster: Cluster, space: str) -> Any:
@@ -101,8 +105,11 @@ def run(place: Place, *jobs: Job, **fields: Any) -> List[Json]:
         return worker.lines()
 
 
-@pytest.mark.releases(*RELEASES, quick=RELEASES)
 def test_counts(place: Place) -> None:
+    count_with_every_engine(place)
+
+
+def count_with_every_engine(place: Place) -> None:
     """As many operations as were asked for, all of them in the seconds and in the percentiles."""
     for engine in ENGINES:
         check_counts(place, engine)
@@ -111,10 +118,12 @@ def test_counts(place: Place) -> None:
 
 def check_counts(place: Place, engine: str) -> None:
     ramp = {'ramp_time': 0.3}
-    jobs = [a_job('read', io_size=4 * MIB), a_job('randwrite', io_size=MIB, numjobs=2),
+    # The first two end with their last byte, however long that takes.
+    jobs = [a_job('read', io_size=4 * MIB, runtime=60.0),
+            a_job('randwrite', io_size=MIB, numjobs=2, runtime=60.0),
             a_job('randrw', rwmixread=70, runtime=2.0, **ramp),
             a_job('randread', rate_iops=200, runtime=2.0, **ramp)]
-    lines = run(place, *jobs, engine=engine)
+    lines = run(place, *jobs, engine=engine, limit_seconds=180.0)
     read, write, mix, paced = results(lines)
     assert only(lines, 'ready')['engine'] == engine
     assert read.streams[0].read.ios == 1024 and read.streams[0].read.bytes == 4 * MIB
@@ -146,7 +155,6 @@ def check_stream(result: StepResult) -> None:
     assert 0.85 * 8 < depth <= 8
 
 
-@every_release
 def test_wrong_bytes_are_seen(place: Place) -> None:
     """In the middle of a run one object is overwritten, another is cut."""
     for engine, bs in itertools.product(ENGINES, (4096, 256 << 10)):
@@ -174,7 +182,6 @@ def wait_for(worker: Worker, kind: str, state: str = '') -> None:
     raise AssertionError('the worker ended')
 
 
-@every_release
 def test_ends_on_request(place: Place) -> None:
     for engine, how in itertools.product(ENGINES, ('cancel', 'EOF', 'SIGTERM')):
         check_ends(place, engine, how)
@@ -202,7 +209,6 @@ def check_ends(place: Place, engine: str, how: str) -> None:
     assert names_of(place) == []
 
 
-@every_release
 def test_killed_then_swept(place: Place) -> None:
     with Worker(place.cluster, a_request(place, a_job('randwrite', runtime=20.0))) as worker:
         wait_for(worker, 'progress')
@@ -225,7 +231,6 @@ def test_killed_then_swept(place: Place) -> None:
     check_foreign(place)
 
 
-@every_release
 def test_an_osd_hangs(place: Place) -> None:
     for engine in ENGINES:
         check_hanging(place, engine)
@@ -265,7 +270,6 @@ def check_hanging(place: Place, engine: str) -> None:
     assert names_of(place) == []
 
 
-@every_release
 def test_what_is_wrong_is_said_in_a_line(place: Place) -> None:
     cases: List[Tuple[Json, int, str]] = [
         ({'pool': 'nowhere'}, -2, 'pool nowhere'), ({'key': WRONG_KEY}, -13, 'no connection'),

@@ -20,6 +20,8 @@ from qa.lib.probes import SHORT, Probes, users
 from qa.lib.prometheus import LOOPBACK, fetch
 from qa.lib.restapi import READER, Request, RestApi
 
+from .test_probe_worker import POOL, USER, count_with_every_engine, prepared
+
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle',
                                   quick=('pacific', 'reef', 'tentacle'))
 
@@ -153,6 +155,17 @@ def test_a_probe_is_remembered_by_the_next_mgr(site: Site) -> None:
     assert probes.details(run) == found and probes.ids() == [run]
     assert [row['id'] for row in site.guard.get('probe baseline ls')['baselines']] == [run]
     assert probes.traces() == before
+
+
+def test_probe_workers_count(site: Site) -> None:
+    """One of the engines is compiled on the host, against the release's librados."""
+    cluster = site.cluster
+    try:
+        count_with_every_engine(prepared(cluster))
+    finally:
+        cluster.mon('auth rm', entity='client.' + USER)
+        cluster.mon('osd pool rm', pool=POOL, pool2=POOL, yes_i_really_really_mean_it=True)
+    cluster.wait_clean(60)
 
 
 def test_metrics_of_both_mgrs(site: Site) -> None:
