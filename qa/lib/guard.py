@@ -21,6 +21,8 @@ FAST_OPTIONS = {'campaign_interval': '0.3', 'loop_interval': '1', 'max_backfills
                 'max_backfills_host': '32', 'max_transition_ratio': '0.2',
                 # Most tests do not consider client latency.
                 'stall_share': '1',
+                # New OSDs come up together.
+                'auto_expand_settle': '2',
                 # So that a campaign leaves no upmaps.
                 'target': 'crush'}
 

@@ -91,6 +91,7 @@ class Code:
     UNTRIMMED_MAPS = 'UNTRIMMED_MAPS'
     BAD_OPTIONS = 'BAD_OPTIONS'
     CONFIRMING = 'CONFIRMING'
+    OSDS_ARRIVING = 'OSDS_ARRIVING'
     # What a campaign does not begin under.
     BACKFILL_TOOFULL = 'BACKFILL_TOOFULL'
     PEERING = 'PEERING'
@@ -118,6 +119,7 @@ class Code:
     PACED = 'PACED'
     CAP_PGS = 'CAP_PGS'
     CAP_BYTES = 'CAP_BYTES'
+    PG_LIMIT = 'PG_LIMIT'
     NO_LIMIT = 'NO_LIMIT'
     OTHER = 'OTHER'
     # Why one PG does not move, or one OSD is slow.

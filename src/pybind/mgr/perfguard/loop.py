@@ -332,7 +332,8 @@ class Loop:
             stats_period=self._cluster.stats_period(),
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
             new_map=view.osdmap.epoch != self.rebalance.audited_epoch,
-            crush_version=view.crush_version, answered=self.rebalance.answered,
+            crush_version=view.crush_version,
+            pg_limit=self._cluster.pgs_per_osd_limit(), answered=self.rebalance.answered,
             balancing=self._cluster.balancing()), view
 
     def _watch_and_mitigate(self, seen: Observation, view: View,

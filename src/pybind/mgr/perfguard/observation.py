@@ -127,6 +127,10 @@ class Observation:
     crush_version: int = 0
     #: OSDMap epochs that are not trimmed yet; None: not known.
     untrimmed_epochs: Optional[int] = None
+    #: mon_max_pg_per_osd; 0: none.
+    pg_limit: int = 0
+    #: When CRUSH or the set of OSDs that are up and in last changed; 0: not known.
+    osds_changed: float = 0.0
     #: How the balancer is configured, which goes for balance that perfguard makes as well.
     balancing: Balancing = Balancing()
     #: Where CRUSH will place the PGs after the campaign's change; None: not worked out now.

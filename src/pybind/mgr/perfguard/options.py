@@ -77,6 +77,12 @@ OPTIONS: List[OptionSpec] = [
             'automatically pin and release the PGs that an unannounced CRUSH change remaps',
             'Such changes are new hosts, new weights, moved buckets and other rules. PGs that are '
             'remapped because OSDs are down or out are left to recovery.'),
+    _option('auto_expand_settle', 'float', 60.0,
+            'seconds without a change of CRUSH or of the OSDs that are up and in, after which '
+            'auto_expand releases PGs',
+            'The OSDs of a new host come up one by one; the first one would receive the PGs of '
+            'all.',
+            min=0.0, max=3600.0),
     _option('auto_expand_ratio', 'float', 0.01,
             'minimum share of PGs that an unannounced CRUSH change must remap '
             'for auto_expand to act', min=0.0, max=1.0),
@@ -207,6 +213,7 @@ class Options:
     max_unpinnable_ratio: float
     readback_timeout: float
     auto_expand: bool
+    auto_expand_settle: float
     auto_expand_ratio: float
     stalled_after: float
     slow_osd_ratio: float

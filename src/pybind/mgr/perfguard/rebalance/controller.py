@@ -316,7 +316,7 @@ class RebalanceController:
         self._begin(seen)
         assert self.campaign is not None
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
-                                change=prepared.change)
+                                change=prepared.change, acknowledged=prepared.accepted)
         if prepared.rule is not None and prepared.rule['moves_first']:
             # PGs end where the new rule places them, whatever the present one thinks of that.
             self.campaign = replace(self.campaign, target='crush')
@@ -485,6 +485,7 @@ class RebalanceController:
         self._crush_orders.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
         self._start_queued(seen)
+        seen = replace(seen, osds_changed=self._last_clean.changed if self._last_clean else 0.0)
         if self.open:
             if rolling_back:
                 # Where its pins may lead is being worked out: no other OSD may get data meanwhile.

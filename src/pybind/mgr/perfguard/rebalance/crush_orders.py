@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
 from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import NO_OSD, OsdMap, PoolRule, pool_of
-from ..errors import Refused
+from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
@@ -335,6 +335,12 @@ class Prepared:
         self.refuse_storm(order)
         if self.effects is not None and not order.force:
             self.effects.refuse_crowded()
+
+    @property
+    def accepted(self) -> Tuple[str, ...]:
+        """Stop conditions that --force has overridden."""
+        crowded = self.effects is not None and self.effects.crowded
+        return (Code.PG_LIMIT,) if crowded else ()
 
     def refuse_storm(self, order: Order) -> None:
         """Raise Refused for a change that cannot be divided, with too many pins."""

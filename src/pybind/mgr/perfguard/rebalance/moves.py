@@ -148,6 +148,8 @@ class Caps:
     host: int
     #: Failure domain of the pool's rule, such as a rack.
     domain: int = 1 << 30
+    #: OSD -> PGs that it may receive, those in flight included; one that is not listed: any number.
+    receives: Mapping[int, int] = field(default_factory=dict)
 
 
 class Obstacle(NamedTuple):
@@ -197,7 +199,8 @@ class Load:
         if self.pgs >= caps.pgs or (self.pgs and self.bytes + move.bytes > caps.bytes):
             return False
         return (all(self.source.get(osd, 0) < caps.source for osd in _read(move))
-                and all(self.target.get(osd, 0) < caps.target for osd in move.targets)
+                and all(self.target.get(osd, 0) < min(
+                    caps.target, caps.receives.get(osd, caps.target)) for osd in move.targets)
                 and self.primary.get(move.primary, 0) < caps.primary
                 and all(self.host.get(host, 0) < caps.host for host in self._hosts(move))
                 and all(self.domain.get(domain, 0) < caps.domain
@@ -216,6 +219,9 @@ class Load:
                                         ('primary', (move.primary,), self.primary, caps.primary)):
             found += [_full('max_backfills_' + role, 'osd.%d' % osd, counts.get(osd, 0), cap)
                       for osd in osds if counts.get(osd, 0) >= cap]
+        found += [Obstacle(Code.PG_LIMIT, 'mon_max_pg_per_osd', 'osd.%d' % osd,
+                           self.target.get(osd, 0), caps.receives[osd]) for osd in move.targets
+                  if self.target.get(osd, 0) >= caps.receives.get(osd, 1 << 30)]
         found += [_full('max_backfills_host', 'host ' + host, self.host[host], caps.host)
                   for host in sorted(self._hosts(move)) if self.host.get(host, 0) >= caps.host]
         found += [_full('max_backfills_domain', domain, self.domain[domain], caps.domain)

@@ -358,7 +358,7 @@ class LastClean:
     crush_version: int
     #: OSDs that were up and in.
     serving: FrozenSet[int]
-    #: The CRUSH version seen last, and when it came.
+    #: The CRUSH version seen last, and when it came; in a campaign: when it or `serving` did.
     last_version: int = 0
     changed: float = 0.0
 
@@ -368,7 +368,10 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
     """What to compare with next, and what remapped more than `ratio` of the PGs; '': nothing."""
     version, serving = seen.crush_version, _serving(seen.osdmap)
     if clean is None or (campaign is not None and campaign.active):
-        return LastClean(version, serving, version, seen.now), ''
+        still = (clean is not None and version == clean.last_version
+                 and serving == clean.serving)
+        return LastClean(version, serving, version,
+                         clean.changed if clean and still else seen.now), ''
     if version != clean.last_version:
         clean = LastClean(clean.crush_version, clean.serving, version, seen.now)
     remapped = len(seen.osdmap.pg_temp)

@@ -209,11 +209,23 @@ def _pinned(turn: Turn) -> None:
         _say_left(turn, left)
     elif excess:
         turn.because(Code.UNPINNABLE, excess)
+    elif _arriving(turn):
+        turn.reasons += _arriving(turn)
     elif turn.campaign.automatic:
         turn.enter(Phase.RELEASING, 'automatically')
     else:
         turn.because(Code.AWAITS_START,
                      _pinned_summary(turn) + '; "rebalance start" releases them')
+
+
+def _arriving(turn: Turn) -> List[Reason]:
+    """The OSDs of a new host come up one by one, and the first would get the PGs of all."""
+    settle = turn.options.auto_expand_settle
+    quiet = turn.now - turn.seen.osds_changed
+    if turn.campaign.trigger != 'auto' or not 0.0 <= quiet < settle:
+        return []
+    return [Reason(Code.OSDS_ARRIVING, 'CRUSH or the OSDs changed %d s ago; waiting for %g s '
+                   'without a change (auto_expand_settle)' % (quiet, settle))]
 
 
 def _releasing(turn: Turn) -> None:
@@ -229,6 +241,7 @@ def _releasing(turn: Turn) -> None:
     wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
+    stops += _arriving(turn)
     shut = out_of_hours(turn) + maps_to_trim(turn)
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
              # What cannot be pinned is released by clearing the flag, as others by their pins.

@@ -143,7 +143,7 @@ _LAST = frozenset({
     Code.PEERING, Code.STALL_SHARE, Code.CAP_BACKFILLS, Code.BATCH, Code.NO_GOALS, Code.SETTINGS,
     Code.UNCLEAN, Code.REPORTS, Code.CONFIRMING})
 #: Without any of these, what keeps the PGs that are left from being candidates.
-_BARS = (Code.TARGET_DOWN, Code.TARGET_FULL, Code.BACKFILL_TOOFULL, Code.DEGRADED)
+_BARS = (Code.TARGET_DOWN, Code.TARGET_FULL, Code.PG_LIMIT, Code.BACKFILL_TOOFULL, Code.DEGRADED)
 
 
 @dataclass(frozen=True)

@@ -293,11 +293,19 @@ def release_more(turn: Turn) -> None:
     if not affordable:
         turn.because(Code.STALL_SHARE, 'waiting a few seconds between releases (stall_share)')
         return
-    caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room))
+    caps = replace(allowed.caps, pgs=min(allowed.caps.pgs, load.pgs + room),
+                   receives=receives(turn))
     chosen = choose(affordable, load, caps, turn.now)
-    if not chosen:
+    crowded = {osd for move in affordable for osd in move.targets
+               if load.target.get(osd, 0) >= caps.receives.get(osd, caps.pgs + 1)}
+    if crowded:
+        turn.because(Code.PG_LIMIT, 'no PG is released to OSDs that hold as many PGs as '
+                     'mon_max_pg_per_osd (%d) allows: %s; "rebalance acknowledge PG_LIMIT" '
+                     'continues' % (turn.seen.pg_limit, osds_text(crowded)))
+    if not chosen and not crowded:
         turn.because(Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host or failure domain at '
                      'its limit (max_backfills_*)')
+    if not chosen:
         return
     chosen = [move for move in chosen if move.known] or chosen[:1]
     fitting = len(chosen)
@@ -438,6 +446,25 @@ def full_osds(turn: Turn) -> FrozenSet[int]:
                      'to the targets of the PGs in flight')
         full.update(osd for flight in turn.campaign.in_flight.values() for osd in flight.targets)
     return frozenset(full)
+
+
+def receives(turn: Turn) -> Mapping[int, int]:
+    """OSD -> PGs that it may receive until it holds as many as mon_max_pg_per_osd allows.
+
+    What has arrived since the last reading of the OSDs may count twice: no more than that.
+    """
+    seen, campaign = turn.seen, turn.campaign
+    if not seen.pg_limit or not seen.osd_counts or Code.PG_LIMIT in campaign.acknowledged:
+        return {}
+    left = {osd: seen.pg_limit - (seen.osd_counts[osd].total if osd in seen.osd_counts else 0)
+            for osd in seen.osdmap.osds}
+    arrived = {change.pgid for change in campaign.stalls.changes
+               if turn.now - change.time <= 2 * seen.stats_period} - campaign.in_flight.keys()
+    for pgid in arrived - {''}:
+        place = seen.placement(pgid)
+        for osd in place.acting if place is not None else ():
+            left[osd] = left.get(osd, seen.pg_limit) - 1
+    return left
 
 
 def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:

@@ -29,8 +29,8 @@ MUTED_BY = {Code.LAGGY: 'PERFGUARD_LAGGY_PGS', Code.LAGGY_LATELY: 'PERFGUARD_LAG
             Code.DEGRADED: 'PG_DEGRADED', Code.SLOW_OPS: 'SLOW_OPS',
             Code.SLOW_POOL: 'PERFGUARD_LATENCY', Code.OSD_DOWN: 'OSD_DOWN'}
 #: Stop conditions that `rebalance acknowledge` waives.
-WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DOWN, Code.SLOW_OPS,
-            Code.SLOW_PING, Code.SLOW_POOL)
+WAIVABLE = (Code.DEGRADED, Code.INACTIVE, Code.LAGGY, Code.LEASES, Code.MON_DOWN, Code.PG_LIMIT,
+            Code.SLOW_OPS, Code.SLOW_PING, Code.SLOW_POOL)
 #: Maximum number of OSDs in a text.
 NAMED = 5
 

@@ -9,7 +9,7 @@ from ..rebalance import osd_limits
 from ..rebalance.moves import Move, Obstacle, load_of
 from ..rebalance.phases import stops_of
 from ..rebalance.progress import shares
-from ..rebalance.releasing import concerns, domains, full_osds
+from ..rebalance.releasing import concerns, domains, full_osds, receives
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
 from ..rebalance.turn import Turn
@@ -95,7 +95,8 @@ def gate(turn: Turn, move: Move) -> Gate:
         stops=tuple(stop.reason for stop in (
             *stops_of(turn), *osd_limits.stops(campaign.pace.osd_holds, turn.now))
             if concerns(stop, move)),
-        obstacles=tuple(load.obstacles(move, replace(allowed.caps, pgs=most.pgs))),
+        obstacles=tuple(load.obstacles(move, replace(
+            allowed.caps, pgs=most.pgs, receives=receives(turn)))),
         full=frozenset(move.targets) & full_osds(turn) - down, down=down,
         affordable=affords(campaign.stalls, pool_of(move.pgid)),
         pace=allowed.reason if throttled else None)

@@ -6,9 +6,9 @@ from perfguard.rebalance.crush_orders import BEFORE
 from perfguard.store import Store
 
 from ..fakes.cluster import FakeCluster
-from ..fakes.driver import OPTIONS, Driver
+from ..fakes.driver import OPTIONS, Driver, codes
 
-AUTO = replace(OPTIONS, auto_expand=True)
+AUTO = replace(OPTIONS, auto_expand=True, auto_expand_settle=2.0)
 
 
 def test_an_expansion_is_caught_within_two_turns_and_runs_to_its_end() -> None:
@@ -92,3 +92,30 @@ def test_what_an_aborted_campaign_holds_is_not_released() -> None:
     declined = [event for event in driver.loop.published.events
                 if (event['kind'], event['what']) == ('refused', 'auto_expand')]
     assert len(declined) == 1 and 'campaign 1' in declined[0]['why']
+
+
+def test_nothing_is_released_while_the_osds_of_a_host_come_up() -> None:
+    driver = Driver(FakeCluster(peer_seconds=0.5), replace(AUTO, auto_expand_settle=30.0))
+    cluster = driver.cluster
+    driver.run(3)
+    cluster.expand()
+    driver.run_to('PINNED')
+    for _ in range(3):
+        driver.run(20)
+        assert driver.phase == 'PINNED' and 'OSDS_ARRIVING' in codes(driver.status)
+        cluster.add_waiting(1)
+    begin = cluster.now
+    driver.run_to('RELEASING')
+    assert cluster.now - begin >= 29 and not cluster.moved
+    cluster.add_waiting(1)
+    driver.run_to('HOLDING')
+    driver.restart()
+    driver.run_to('DONE')
+    assert cluster.clean()
+
+
+def test_operators_who_begin_a_campaign_themselves_do_not_wait() -> None:
+    driver = Driver(options=replace(OPTIONS, auto_expand_settle=600.0))
+    driver.to_pinned()
+    driver.ask('start')
+    driver.run_to('DONE')
