@@ -309,7 +309,7 @@ class RebalanceController:
             saved.refuse_other(prepared.change)
         check(self.campaign, request, self.pins_held_back,
               self._unhealthy(seen, prepared.touched))
-        prepared.refuse_unfit(order, self._options())
+        prepared.refuse_unfit(order, seen, self._options())
         self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command' if saved is None
                          else 'plan %s was approved' % saved.name))
@@ -352,7 +352,7 @@ class RebalanceController:
         if prepared.change is None or prepared.outlook is None:
             raise Refused(errno.EINVAL, 'nothing to save: %s' % (
                 prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
-        prepared.refuse_unfit(order, self._options())
+        prepared.refuse_unfit(order, seen, self._options())
         preview = {**prepared.as_json(replace(order, dry_run=True), None), **self._costs(seen)}
         plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview)
         self._plans.put(plan)

@@ -329,12 +329,13 @@ class Prepared:
             pins = self.rule['pins']
         return max(1, -(-pins // MAX_BURST_PINS))
 
-    def refuse_unfit(self, order: Order, options: Options) -> None:
+    def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
         """Raise Refused for a change that would do harm, unless it is forced."""
         self.refuse_unpinnable(order, options)
         self.refuse_storm(order)
         if self.effects is not None and not order.force:
             self.effects.refuse_crowded()
+            self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
 
     @property
     def accepted(self) -> Tuple[str, ...]:

@@ -69,6 +69,17 @@ class Effects:
                               plural(len(self.crowded), 'OSD'), self.pg_limit, worst.osd,
                               pgs(worst.pgs_after)))
 
+    def refuse_overfull(self, nearfull_ratio: float) -> None:
+        """Raise Refused for a change that ends with more data on an OSD than nearfull."""
+        found = [(after, row) for row in self.osds for after in (row.fill_after,)
+                 if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)]
+        if found:
+            after, row = max(found, key=lambda each: (each[0], -each[1].osd))
+            raise Refused(errno.ENOSPC, 'not enough space: %s would be fuller than nearfull '
+                          '(%d %%), such as osd.%d with %d %% (--force overrides)' % (
+                              plural(len(found), 'OSD'), 100 * nearfull_ratio, row.osd,
+                              100 * after))
+
     def as_json(self) -> Json:
         return {'osds': [dict(vars(row)) for row in self.osds], 'pg_limit': self.pg_limit,
                 'eta_seconds': round(self.eta.seconds, 1),

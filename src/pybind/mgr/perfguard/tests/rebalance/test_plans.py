@@ -254,3 +254,17 @@ def test_a_preview_counts_pgs_and_fill_of_each_osd() -> None:
     held = driver.cluster.osd_space()
     assert {osd: row['pgs_after'] for osd, row in rows.items()} == {
         osd: held[osd].pgs for osd in rows}
+
+
+def test_a_change_that_overfills_an_osd_is_refused_unless_it_is_forced() -> None:
+    driver = waiting()
+    driver.cluster.sizes[9] = 37 << 30
+    fills = {row['osd']: row['fill_after']
+             for row in driver.order('expand', weight='1.0', dry_run=True)['osds']}
+    assert fills[9] > 0.85 > fills[8]
+    with pytest.raises(Refused, match='1 OSD would be fuller than nearfull .*osd.9') as refused:
+        driver.order('expand', weight='1.0')
+    assert refused.value.errno == errno.ENOSPC
+    with pytest.raises(Refused, match='osd.9'):
+        save(driver)
+    assert driver.order('expand', weight='1.0', force=True)['campaign'] == 1
