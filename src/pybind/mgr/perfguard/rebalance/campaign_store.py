@@ -7,20 +7,117 @@ PGs is pinned any more. Until then it may list PGs that have been released: afte
 audit against the OSDMap sorts them out.
 """
 from dataclasses import replace
-from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Set
+from typing import (AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, Optional, Set,
+                    Tuple)
 
 from ..cluster.types import PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
-from ..store import Store
-from ..store import checked
+from ..store import Store, checked
 from .copying import Copying, copying_from_json, copying_to_json
-from .progress import (BLOCK_SECONDS, Limits, limits_from_json, limits_to_json,
-                       progress_from_json, progress_to_json)
+from .progress import (BLOCK_SECONDS, Limits, Progress, in_minutes, limits_from_json,
+                       limits_to_json, progress_from_json, progress_to_json)
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
 
+CAMPAIGN = 'campaign'
 PREFIX = 'pins/'
+#: PGs that cannot be pinned, beside the campaign. Most may change with each OSDMap, which shows
+#: what is remapped: so they are written with each new phase, and else only after so many seconds.
+UNPINNABLE = 'unpinnable'
+UNPINNABLE_SECONDS = 60.0
+#: What the OSDMap shows again, such as arrivals, may wait so long for the next write.
+ARRIVAL_SECONDS = 5.0
+
+
+class CampaignStore:
+    """The campaign as it is in the store, and whether it has to be written again."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._saved: Optional[Campaign] = None
+        self._saved_at = 0.0
+        #: The PGs that cannot be pinned, the campaign's phase then, and when they were written.
+        self._unpinnable: Mapping[str, str] = {}
+        self._phase: Optional[Phase] = None
+        self._unpinnable_at = 0.0
+
+    @property
+    def known(self) -> bool:
+        """There is a campaign in the store."""
+        return self._saved is not None
+
+    def load(self) -> Tuple[Optional[Campaign], List[str]]:
+        """What an earlier mgr left, and what cannot be read."""
+        document = self._store.get(CAMPAIGN)
+        if document is None:
+            return None, []
+        try:
+            campaign = campaign_from_json(document)
+            self._unpinnable = unpinnable_from_json(self._store.get(UNPINNABLE) or ())
+            self._saved = replace(campaign, unpinnable={**campaign.unpinnable, **self._unpinnable})
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            self._store.refuse(CAMPAIGN)
+            return None, ['the campaign (%s)' % error]
+        return self._saved, []
+
+    def due(self, campaign: Campaign, sending: bool) -> bool:
+        """Whether `save` would write something."""
+        return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
+
+    def save(self, campaign: Campaign, sending: bool = True) -> None:
+        """Write the campaign if it changed in more than its clocks. `sending`: and what it has
+        decided is sent next."""
+        if self._unpinnable_due(campaign):
+            self._put_unpinnable(campaign)
+        if self._campaign_due(campaign, sending):
+            self._store.put(CAMPAIGN, campaign_record(campaign))
+            self._saved, self._saved_at = campaign, self._clock()
+
+    def write_again(self) -> None:
+        """What was written last is not with the mons."""
+        self._saved = None
+
+    def remove(self) -> None:
+        self._store.remove(UNPINNABLE)
+        self._store.remove(CAMPAIGN)
+        self._saved, self._unpinnable = None, {}
+
+    def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
+        if self._saved is None:
+            return True
+        before, now = _lasting(self._saved), _lasting(campaign)
+        if before == now:
+            return False
+        return (sending or not 0.0 <= self._clock() - self._saved_at < ARRIVAL_SECONDS
+                or _without_flights(before) != _without_flights(now))
+
+    def _unpinnable_due(self, campaign: Campaign) -> bool:
+        if campaign.unpinnable == self._unpinnable:
+            return False
+        passed = self._clock() - self._unpinnable_at
+        return campaign.phase is not self._phase or not 0.0 <= passed < UNPINNABLE_SECONDS
+
+    def _put_unpinnable(self, campaign: Campaign) -> None:
+        if campaign.unpinnable:
+            self._store.put(UNPINNABLE, unpinnable_to_json(campaign.unpinnable))
+        else:
+            self._store.remove(UNPINNABLE)
+        self._unpinnable, self._phase = campaign.unpinnable, campaign.phase
+        self._unpinnable_at = self._clock()
+
+
+def _lasting(campaign: Campaign) -> Campaign:
+    """What has to be in the store: all but clocks, and what is a document of its own."""
+    return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
+                   pace=Pace(), stalls=Stalls(), unpinnable={}, blocked=0.0,
+                   copying=replace(campaign.copying, degraded=0.0),
+                   limits=in_minutes(campaign.limits), arrivals=Progress())
+
+
+def _without_flights(campaign: Campaign) -> Campaign:
+    return replace(campaign, in_flight={}, released=0, bytes_done=0, progressed=0.0, total=0)
 
 
 class PinStore(Mapping[str, PinRecord]):

@@ -19,8 +19,7 @@ from ..tables import plural
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from . import copying, goals, report
 from .adopting import Adopted, adopted
-from .campaign_store import (PinStore, campaign_from_json, campaign_record, unpinnable_from_json,
-                             unpinnable_to_json)
+from .campaign_store import CampaignStore, PinStore
 from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
 from .holds import (can_be_missed, mon_options_settled, option_text, peering_forecast,
@@ -31,12 +30,10 @@ from .phases import judge
 from .pinning import count_again, unpinned_warning
 from .plans import (APPROVE, LS, SAVE, SHOW, PlanGround, PlanOrder, Plans, QueuedOrder,
                     SavedPlan, ground_of, with_ground)
-from .progress import Progress, in_minutes
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import (Request, apply, check, overridden, problems,
                        refuse_bad_options)
-from .stalls import Stalls
-from .types import RELEASING_PHASES, Campaign, Holds, Pace, Phase, ChangeStage
+from .types import RELEASING_PHASES, Campaign, ChangeStage, Holds, Phase
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +44,6 @@ _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', '
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
 #: Seconds until Ceph's tools are asked again for what CRUSH chooses, after they failed.
 RAW_SECONDS = 60.0
-#: Document beside that of the campaign: PGs that cannot be pinned. Most may change with each
-#: OSDMap, and the OSDMap shows which are remapped: so it is written with each new phase, and else
-#: only after so many seconds.
-UNPINNABLE = 'unpinnable'
-UNPINNABLE_SECONDS = 60.0
-#: What the OSDMap shows again, such as arrivals, may wait so long for the next write.
-ARRIVAL_SECONDS = 5.0
 #: The balancer decides to make a plan, copies the OSDMap (about a second of a huge one), and only
 #: then says that it is busy. If it is switched off in between, it makes and executes the plan all
 #: the same (balancer/module.py, serve). It rests once it has been off and idle for so long.
@@ -118,14 +108,7 @@ class RebalanceController:
     def _forget(self) -> None:
         """What is known of the campaign, and what follows from it."""
         self.campaign: Optional[Campaign] = None
-        #: The campaign as it is in the store.
-        self._saved: Optional[Campaign] = None
-        self._saved_at = 0.0
-        #: The PGs that cannot be pinned as they are in the store, the campaign's phase then, and
-        #: when they were written.
-        self._saved_unpinnable: Mapping[str, str] = {}
-        self._saved_phase: Optional[Phase] = None
-        self._unpinnable_saved = 0.0
+        self.stored = CampaignStore(self._store, self._clock)
         self.pins = PinStore(self._store)
         self.forecast = Forecast()
         #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
@@ -155,7 +138,12 @@ class RebalanceController:
     def load_again(self) -> List[str]:
         """Continue from what is stored: another mgr may have been active for a while."""
         self._forget()
-        lost = self.pins.load() + self._load_campaign() + self._plans.load()
+        lost = self.pins.load()
+        campaign, unread = self.stored.load()
+        if campaign is not None:
+            # Whether the last mgr's commands ever left is not known.
+            self.campaign = count_again(campaign, campaign.pinning)
+        lost += unread + self._plans.load()
         self._adopt_pins()
         return lost
 
@@ -165,27 +153,6 @@ class RebalanceController:
             assert self.campaign is not None
             self._note(Event('start', 'campaign %d continues: %s' % (
                 self.campaign.id, self.campaign.phase.value), 'this mgr became active'))
-
-    def _load_campaign(self) -> List[str]:
-        self._saved_unpinnable = {}
-        document = self._store.get('campaign')
-        if document is None:
-            return []
-        try:
-            self._saved = campaign_from_json(document)
-            self._saved = self._with_unpinnable(self._saved)
-            # Whether the last mgr's commands ever left is not known.
-            self.campaign = count_again(self._saved, self._saved.pinning)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            self._store.refuse('campaign')
-            self._saved = None
-            return ['the campaign (%s)' % error]
-        return []
-
-    def _with_unpinnable(self, campaign: Campaign) -> Campaign:
-        stored = unpinnable_from_json(self._store.get(UNPINNABLE) or ())
-        self._saved_unpinnable = stored
-        return replace(campaign, unpinnable={**campaign.unpinnable, **stored})
 
     def _adopt_pins(self) -> None:
         """Pins whose campaign is not known any more are held like those of an aborted one."""
@@ -320,7 +287,7 @@ class RebalanceController:
         if prepared.rule is not None and prepared.rule['moves_first']:
             # PGs end where the new rule places them, whatever the present one thinks of that.
             self.campaign = replace(self.campaign, target='crush')
-        self._save()
+        self.stored.save(self.campaign)
         return prepared.as_json(order, self.campaign.id)
 
     # ---- plans
@@ -438,7 +405,7 @@ class RebalanceController:
         self._crush_orders.forget_before()
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
                                 crush_version=-1)
-        self._save()
+        self.stored.save(self.campaign)
         self.pins.note(found.adoption.pins)
         return found.as_json(self.campaign.id)
 
@@ -475,7 +442,7 @@ class RebalanceController:
         self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
         self.campaign = begin_rollback(campaign, prepared.change, seen.now)
-        self._save()
+        self.stored.save(self.campaign)
         return prepared.as_json(order, campaign.id)
 
     # ---- one turn
@@ -677,7 +644,7 @@ class RebalanceController:
         self.pins.note(found.records)
         self.pins.forget(found.dropped)
         self.campaign = replace(self.campaign, goals=found.mark)
-        self._save()
+        self.stored.save(self.campaign)
         self.forecast.rework(set(found.records) | found.dropped)
         self._note(goals.event(found, self.pins))
         self._goals_fit = True
@@ -703,16 +670,17 @@ class RebalanceController:
         before = self.campaign
         decision = judge(before, self.pins, self.forecast.moves, seen, options)
         sending = bool(decision.pins or decision.actions)
-        if (sending or decision.unpins or self._unsaved(decision.campaign, sending)) \
+        if (sending or decision.unpins or self.stored.due(decision.campaign, sending)) \
                 and not self._may_write():
             return
         # The intent goes to the store before anything is sent.
         self.pins.note(decision.pins)
         self.campaign = decision.campaign
-        self._save(sending)
+        self.stored.save(self.campaign, sending)
         if not self._kept():
             # Decided anew in the next turn. New pins that nothing shows are forgotten then.
-            self.campaign, self._saved = before, None
+            self.campaign = before
+            self.stored.write_again()
             return
         for event in decision.events:
             self._note(event)
@@ -742,46 +710,10 @@ class RebalanceController:
             self._note(Event('settings', 'the campaign continues without %s' % option_text(name),
                              'the mons did not accept it: %s' % refused[name]))
 
-    def _save(self, sending: bool = True) -> None:
-        """Write the campaign if it changed in more than its clocks. `sending`: and what it has
-        decided is sent next."""
-        assert self.campaign is not None
-        if self._unpinnable_due(self.campaign):
-            self._put_unpinnable(self.campaign)
-        if self._campaign_due(self.campaign, sending):
-            self._store.put('campaign', campaign_record(self.campaign))
-            self._saved, self._saved_at = self.campaign, self._clock()
-
-    def _unsaved(self, campaign: Campaign, sending: bool) -> bool:
-        return self._campaign_due(campaign, sending) or self._unpinnable_due(campaign)
-
-    def _campaign_due(self, campaign: Campaign, sending: bool) -> bool:
-        if self._saved is None:
-            return True
-        before, now = _lasting(self._saved), _lasting(campaign)
-        if before == now:
-            return False
-        return (sending or not 0.0 <= self._clock() - self._saved_at < ARRIVAL_SECONDS
-                or _without_flights(before) != _without_flights(now))
-
-    def _unpinnable_due(self, campaign: Campaign) -> bool:
-        if campaign.unpinnable == self._saved_unpinnable:
-            return False
-        passed = self._clock() - self._unpinnable_saved
-        return campaign.phase is not self._saved_phase or not 0.0 <= passed < UNPINNABLE_SECONDS
-
-    def _put_unpinnable(self, campaign: Campaign) -> None:
-        if campaign.unpinnable:
-            self._store.put(UNPINNABLE, unpinnable_to_json(campaign.unpinnable))
-        else:
-            self._store.remove(UNPINNABLE)
-        self._saved_unpinnable, self._saved_phase = campaign.unpinnable, campaign.phase
-        self._unpinnable_saved = self._clock()
-
     def _archive_ended(self) -> None:
         """File a campaign that has ended; again if the last attempt was cut short."""
         campaign = self.campaign
-        if campaign is None or campaign.active or self._saved is None:
+        if campaign is None or campaign.active or not self.stored.known:
             return
         row = report.summary(campaign)
         if row not in self._history:
@@ -795,9 +727,7 @@ class RebalanceController:
         if campaign.phase is Phase.DONE:
             self.pins.clear()
         self._crush_orders.ended()
-        self._store.remove(UNPINNABLE)
-        self._store.remove('campaign')
-        self._saved, self._saved_unpinnable = None, {}
+        self.stored.remove()
 
     # ---- what commands see
 
@@ -833,15 +763,3 @@ def _unfit(osdmap: OsdMap) -> str:
 def _held(seen: Observation, why: str) -> Observation:
     """Nothing is released in this turn."""
     return replace(seen, stops=(*seen.stops, Reason(Code.OUTLOOK, why)))
-
-
-def _lasting(campaign: Campaign) -> Campaign:
-    """What has to be in the store: all but clocks, and what is a document of its own."""
-    return replace(campaign, turned=0.0, moving_seconds=0.0, stopped=0.0, last_epoch=0,
-                   pace=Pace(), stalls=Stalls(), unpinnable={}, blocked=0.0,
-                   copying=replace(campaign.copying, degraded=0.0),
-                   limits=in_minutes(campaign.limits), arrivals=Progress())
-
-
-def _without_flights(campaign: Campaign) -> Campaign:
-    return replace(campaign, in_flight={}, released=0, bytes_done=0, progressed=0.0, total=0)
