@@ -35,7 +35,7 @@ def notify_types(*names: str) -> List[NotifyType]:
     return [NotifyType(name) for name in names if name in {t.value for t in NotifyType}]
 
 
-#: What the latency until a store's commit is called; a store that has neither does not tell.
+#: Names of the counter of commit latency; a store with neither does not report it.
 COMMIT_COUNTERS: Tuple[str, ...] = ('bluestore.txc_commit_lat', 'bluestore.commit_lat')
 
 

@@ -92,7 +92,7 @@ def hold(held: Held, value: Optional[str], late: bool = False) -> HoldStep:
 
 
 def hold_other(held: Held, value: Optional[str], put: str) -> HoldStep:
-    """As `hold`, where another value than before may be wanted."""
+    """As `hold`, for a value that may differ from the one before."""
     if same_value(put, held.put):
         return hold(held, value)
     if held.seen and not held.returning and not same_value(value, held.put):

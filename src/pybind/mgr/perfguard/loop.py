@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 REST_SECONDS = 0.2
 #: Share of its time that the loop may compute.
 BUSY_SHARE = 0.1
-#: Kinds of events that the cluster log tells as well.
+#: Kinds of events that are written to the cluster log as well.
 LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
 #: A loop that has not turned for so many intervals hangs.
 LATE_TURNS = 4.0
@@ -109,7 +109,7 @@ class Loop:
     # ---- for commands: other threads
 
     def request(self, promise: Union[Request, Revert]) -> None:
-        """Queue a promise for the next turn; Refused if the last turn's state speaks against it.
+        """Queue a promise for the next turn; Refused if the last published state forbids it.
 
         Where the state has changed by then, the loop checks again and notes the refusal.
         """
@@ -194,9 +194,9 @@ class Loop:
         self._wake.set()
 
     def wake_for_map(self) -> None:
-        """A new OSDMap: while PGs are under way it may tell that one has peered or arrived.
+        """A new OSDMap: it may show that a PG in flight has peered or arrived.
 
-        With auto_expand it may bring a change of CRUSH that has to be caught at once.
+        With auto_expand it may contain a change of CRUSH that has to be caught at once.
         """
         campaign = self.published.rebalanced.campaign
         active = campaign is not None and campaign.active
@@ -303,7 +303,7 @@ class Loop:
         return [] if withheld else self.requests.load()
 
     def _claimed(self) -> bool:
-        """Fenced: whether this is the active mgr after all. It goes on from what is stored, since
+        """Fenced: whether this is the active mgr after all. It continues from what is stored, since
         another one may have been active for a while."""
         if not self.journal.claim(self._clock()):
             return False

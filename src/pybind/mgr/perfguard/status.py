@@ -63,7 +63,7 @@ class Published:
 def foreseen(published: Published, request: Request, now: float) -> Published:
     """What commands see of a request that waits for the next turn.
 
-    Without it, whoever asks to pin and then waits for PINNED could be shown the phase from before.
+    Without it, a script that asks to pin and then waits for PINNED could see the phase from before.
     """
     known = published.rebalanced
     if not published.turned:
@@ -75,7 +75,7 @@ def foreseen(published: Published, request: Request, now: float) -> Published:
             return published
     requested = (Reason(Code.REQUESTED, '"rebalance %s" is requested' % request.verb),)
     if request.verb == 'prepare':
-        # Whoever follows the new campaign must not be shown the end of the one before.
+        # A script that follows the new campaign must not see the end of the one before.
         return replace(published, rebalanced=replace(known, status=replace(
             known.status, id=0, phase=Phase.IDLE, reasons=requested)))
     if known.campaign is None:

@@ -28,7 +28,7 @@ DOCUMENT = ', "document": '
 #: The mon's limit is 65,536 bytes a value (mon_config_key_max_entry_size); the rest is for headers.
 PART_BYTES = 60000
 COPIES = ('a', 'b')
-#: Where what cannot be read is kept; and below that, what tells that no other copy was left.
+#: Where unreadable documents are kept, and below that the mark of those without another copy.
 ASIDE, LOST = 'damaged/', '/lost'
 #: Documents of what campaigns and the mitigation have on the cluster.
 STATE = ('campaign', 'mitigation', 'crushmap', 'crushbefore', 'drained', 'shutdown', 'unpinnable',

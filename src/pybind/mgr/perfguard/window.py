@@ -22,7 +22,7 @@ class BadWindow(InvalidValue):
 class Window:
     """Local time of the mgr. Minutes of the day, the end excluded; weekdays with Sunday as 0.
 
-    Where the begin is after the end, the window goes on over midnight, or over the weekend. Where
+    Where the begin is after the end, the window continues past midnight, or over the weekend. Where
     the weekdays are equal, it is every day.
     """
     begin_minute: int = 0

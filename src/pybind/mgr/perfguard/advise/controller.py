@@ -35,7 +35,7 @@ class Advising:
     """Looks at the cluster in three steps.
 
     1. Read the inventory, every EVERY_SECONDS or when an operator asks.
-    2. Ask those OSDs that CRUSH has elsewhere than they run; turns go by until they answer.
+    2. Ask those OSDs that CRUSH has elsewhere than they run, and wait for them over turns.
     3. Apply the rules and publish what they find.
     """
 
@@ -79,18 +79,18 @@ class Advising:
         if self._read is None:
             return
         asked = devices.questions(self._read.osds)
-        told = self._cluster.inquire(asked) if asked else {}
-        if len(told) == len(asked) or not 0.0 <= seen.now - self._read_at < PATIENCE_SECONDS:
-            self._publish(seen, campaign, untrimmed, self._read, told)
+        answers = self._cluster.inquire(asked) if asked else {}
+        if len(answers) == len(asked) or not 0.0 <= seen.now - self._read_at < PATIENCE_SECONDS:
+            self._publish(seen, campaign, untrimmed, self._read, answers)
 
     def _begin(self, now: float, view: View) -> None:
         self._due = now + EVERY_SECONDS
         self._read, self._read_at = self._cluster.inventory(view), now
 
     def _publish(self, seen: Observation, campaign: bool, untrimmed: Optional[int],
-                 inventory: Inventory, told: Mapping[Question, str]) -> None:
+                 inventory: Inventory, answers: Mapping[Question, str]) -> None:
         shown: Dict[int, Dict[str, str]] = {}
-        for question, value in told.items():
+        for question, value in answers.items():
             shown.setdefault(question.osd, {})[question.option] = value
         facts = Facts(inventory, seen.signals.health, untrimmed, campaign, shown)
         self.advice = Advice(seen.now, findings(facts, self._muted), self._muted,

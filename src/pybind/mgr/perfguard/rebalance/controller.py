@@ -78,8 +78,8 @@ class RebalanceController:
                  reopen: Callable[[], None],
                  worked_out: Callable[[Any, int], Optional[ToolJob[Any]]]) -> None:
         """`tools`: works out beside the loop what takes Ceph's tools; `kept`: whether the mons have
-        what was journalled; `may_write`: whether this mgr owns the journal; `reopen`: a shutdown
-        that has ended is over, Refused while it goes on; `worked_out`: the job of the same order
+        what was journalled; `may_write`: whether this mgr owns the journal; `reopen`: ends a
+        completed shutdown, Refused during one; `worked_out`: the job of the same order
         and CRUSH version, whose answer came too late."""
         self._cluster = cluster
         self._store = store
@@ -263,7 +263,7 @@ class RebalanceController:
         """`saved`: the plan that is carried out."""
         request = Request('prepare', order.force)
         if not order.dry_run:
-            # What speaks against any change is known before Ceph's tools are run for this one.
+            # Refuse what no change is allowed to do before running Ceph's tools for this one.
             self._check_new(request, seen, NOTHING)
         prepared: Optional[Prepared] = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),

@@ -83,7 +83,7 @@ def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
                 removed[pgid] = entry
             continue
         goal = lawful(goal, pg.raw, pool, future.crush, out)
-        # A vector hides the raw set from whoever wants to know where its release leads.
+        # A vector hides the raw set, which shows where its release leads.
         raw = None if entry.vector is None else pg.raw
         # What of the entry from before the mon drops with the change does not come back either.
         present = osdmap.entry(pgid)

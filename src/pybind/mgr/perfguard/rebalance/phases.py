@@ -81,7 +81,7 @@ def _held(turn: Turn) -> int:
 
 def _hold(turn: Turn, norebalance: bool, quiet: bool = True,
           pools: Optional[AbstractSet[int]] = None) -> bool:
-    """One step towards the wanted settings; True when they are in force. As reconcile."""
+    """One step towards the settings of the phase; True when they are in force. As reconcile."""
     holds = turn.campaign.holds
     begin = not turn.campaign.prepared
     lifted = norebalance and _lifted(turn)

@@ -259,7 +259,7 @@ def _pin_one(turn: Turn, pgid: str) -> Optional[str]:
         turn.forget_pin(pgid)  # what was there before is all it takes
         turn.actions.append(SetEntry(pgid, before, present))
         return None
-    # A vector hides the raw set; whoever wants to know where its release leads needs it.
+    # A vector hides the raw set, which shows where its release leads.
     raw = None if result.entry.vector is None else raw
     turn.note_pin(pgid, PinRecord(before, result.entry, raw))
     turn.actions.append(SetEntry(pgid, result.entry, present))

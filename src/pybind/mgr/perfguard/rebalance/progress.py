@@ -53,7 +53,7 @@ class Progress:
 
 
 class Eta(NamedTuple):
-    """Seconds of work left: the estimate, and between what the truth lies in 9 of 10 cases."""
+    """Seconds of work left: the estimate, and an interval that holds in 9 of 10 cases."""
     seconds: float
     low: float
     high: float

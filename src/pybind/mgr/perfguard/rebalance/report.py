@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What commands, metrics and the page see of a campaign: typed, and as the JSON that they print.
 
-The forecast of where releases lead is kept from turn to turn, since working it out costs time by
-the pin.
+The forecast of where releases lead is kept from turn to turn, since each pin costs time.
 """
 import errno
 from dataclasses import dataclass, field, replace
@@ -180,7 +179,7 @@ def _waits_for_operator(campaign: Campaign) -> bool:
 
 
 def eta(campaign: Campaign, left: int, options: Options, now: float) -> Optional[Eta]:
-    """Seconds until the last PG has arrived, and between what that lies in 9 of 10 cases.
+    """Seconds until the last PG has arrived, with an interval that holds in 9 of 10 cases.
 
     None while that is unknown.
     """
@@ -399,9 +398,9 @@ def _moves_of_remapped(pgids: Sequence[str], seen: Observation) -> Dict[str, Mov
 # Pacific those of all modules). The `ceph` tool itself repeats polling commands, such as `iostat`,
 # every --period, until one returns an error; its exit code is 0 then, but for ETIMEDOUT.
 
-#: The campaign is where it was to be. `ceph` prints the error, and its exit code is 0.
+#: The campaign has reached the phase. `ceph` prints the error, and its exit code is 0.
 REACHED = -errno.ENODATA
-#: It will not get there any more. The only error that polling commands exit with (110).
+#: It will not reach the phase. The only error that polling commands exit with (110).
 MISSED = -errno.ETIMEDOUT
 #: The order of phases; HOLDING is a part of RELEASING.
 _ORDER = (Phase.IDLE, Phase.PREPARED, Phase.PINNING, Phase.PINNED, Phase.RELEASING,
@@ -415,7 +414,7 @@ class Ending(NamedTuple):
 
 
 def followed(status: CampaignStatus, until: Optional[str]) -> Optional[Ending]:
-    """How following ends at this status; None: it goes on. Raises Refused.
+    """How following ends at this status; None: it continues. Raises Refused.
 
     `until`: a phase, or a later one; None: the campaign's end.
     """

@@ -57,7 +57,7 @@ _FROM = {
     'finish': frozenset({Phase.PREPARED, Phase.PINNED, Phase.RELEASING, Phase.HOLDING,
                          Phase.ABORTED}),
 }
-#: Verbs that only stop or end something, or are about a campaign that goes on anyway.
+#: Verbs that only stop or end something, or change a campaign that continues anyway.
 _ALWAYS = frozenset({'pause', 'abort', 'finish', 'acknowledge', 'set'})
 #: What to do instead, by verb and phase.
 _ADVICE = {
@@ -135,7 +135,7 @@ _PINS = {Phase.PREPARED: 'pin', Phase.ABORTED: 'resume'}
 
 
 def _decides(campaign: Optional[Campaign], verb: str) -> bool:
-    """What becomes of PGs that an aborted campaign holds back."""
+    """Whether the verb decides about PGs that an aborted campaign holds back."""
     return campaign is not None and campaign.held and verb in ('resume', 'finish')
 
 
@@ -233,8 +233,8 @@ def problems(options: Options, pools: Optional[Container[str]]) -> List[str]:
 
 # ---- options that count for one campaign only, as in `rebalance set latency_factor=2`
 
-#: What says how fast a campaign may go. Options that say where its PGs end cannot be changed while
-#: it goes on, and others are not the campaign's.
+#: Options for the speed of a campaign. Those that determine where its PGs end cannot be changed
+#: during the campaign, and the rest are not about campaigns.
 SETTABLE = ('latency_factor', 'latency_floor_ms', 'latency_targets', 'stall_share',
             'max_pgs_in_flight', 'max_bytes_in_flight', 'max_backfills_source',
             'max_backfills_primary', 'max_backfills_target', 'max_backfills_host',

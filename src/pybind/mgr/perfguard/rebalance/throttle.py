@@ -134,7 +134,7 @@ def decide(pace: Pace, clients: Clients, unsteady: AbstractSet[int], stall_ms: f
         return replace(_lower(replace(pace, above=0), worst, used, nothing_moves),
                        code=Code.LATENCY, why='%s: for %s' % (
                            _latency(worst).text, plural(LASTING_READINGS, 'period')))
-    # What was halted goes on where the target is met: nothing moves that could be in its way.
+    # What was halted continues once latency is within its limit: nothing moves that raises it.
     if max(pressure, strained) <= (1.0 if pace.halted else COMFORT):
         return _raise(pace, worst, in_flight, cap)
     return _because(replace(pace, over=0, under=0), _latency(worst))

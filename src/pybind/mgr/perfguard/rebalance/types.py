@@ -229,7 +229,7 @@ class Campaign:
     back: Optional[Change] = None
     #: That change has begun.
     rolled_back: bool = False
-    #: The change that it takes back.
+    #: The change that it undoes.
     undone: Optional[Change] = None
     #: Flag, balancer and autoscaler were seen as the campaign wants them.
     prepared: bool = False

@@ -34,7 +34,7 @@ def plan_pin(pool: Pool, up: OsdSet, acting: OsdSet, entry: UpmapEntry,
     Erasure coded pools compare by position, replicated ones as sets, unless ``exact`` asks for
     acting's very order. ``entry`` is the PG's present one. ``crush`` None: legality under the
     CRUSH rule is not checked. ``raw`` is the raw set where the caller knows it; it serves only
-    where ``up`` does not tell, as behind a vector, and must be of this very CRUSH map. Pairs of
+    where ``up`` does not show it, as behind a vector, and must be of this very CRUSH map. Pairs of
     ``entry``, or ``existing``, that still serve stay, in their order. ``out`` is out_osds(osds),
     for callers with many PGs.
     """

@@ -172,7 +172,7 @@ def _queued(case: PgCase, campaign: Campaign) -> List[Cause]:
         found.append(Cause(Code.GOES_ALONE, 'where it goes shows only once it is released, so it '
                            'is released alone', {'in_flight': len(campaign.in_flight)}))
     found += [passed_on(reason) for reason in case.reasons if reason.code in _OF_ALL]
-    return found or [Cause(Code.NEXT, 'nothing speaks against it: PGs with less loaded OSDs are '
+    return found or [Cause(Code.NEXT, 'it can be released: PGs with less loaded OSDs are '
                            'released first', {'in_flight': len(campaign.in_flight)})]
 
 
