@@ -13,8 +13,9 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 
 from qa.cluster import Cluster
 
-#: Options that others set meanwhile: the dashboard writes its own settings at a login.
-VOLATILE_OPTIONS = ('mgr/perfguard', 'mgr/dashboard')
+#: Options that others set meanwhile: the dashboard writes its own settings at a login. Whether the
+#: balancer is on is compared apart; its entry remains after "balancer on", as Ceph leaves it.
+VOLATILE_OPTIONS = ('mgr/perfguard', 'mgr/dashboard', 'mgr/balancer/active')
 #: Keys of modules, and the copy of the configuration database of the mons.
 VOLATILE_KEYS = ('mgr/', 'config/', 'config-history/')
 #: Pools that the mgr creates and configures at any time.

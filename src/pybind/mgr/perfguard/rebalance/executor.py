@@ -70,7 +70,7 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetFlag):
         return [{'prefix': 'osd set' if action.on else 'osd unset', 'key': action.flag}]
     if isinstance(action, SetBalancer):
-        return [_config_command('mgr', BALANCER, action.stored)]
+        return [_config_command('mgr', BALANCER, 'true' if action.active else 'false')]
     if isinstance(action, SetOption):
         return [_config_command(action.who, action.name, action.value)]
     if isinstance(action, SetAutoscale):

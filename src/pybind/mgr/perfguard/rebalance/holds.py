@@ -17,6 +17,9 @@ from .types import (Action, Campaign, ChangeStage, Holds, Phase, SetAutoscale, S
                     SetFlag, SetOption)
 
 NOREBALANCE = 'norebalance'
+#: The balancer's default. Its entry is given back as this where there was none: an mgr does not
+#: notice that an option was removed, so a standby would keep the balancer off.
+ACTIVE = 'true'
 #: Flags of others under which nothing that was released could move.
 MOVEMENT_FLAGS = ('norebalance', 'nobackfill', 'norecover')
 NOTHING: Mapping[str, str] = {}
@@ -110,6 +113,8 @@ def _with_flag(holds: Holds, held: Optional[Held]) -> Holds:
 def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Reconciled:
     options = dict(holds.options)
     held = options.get(BALANCER)
+    if held is not None and held.found is None:
+        held = replace(held, found=ACTIVE)  # from an earlier version
     active = settings.balancer_active
     if wanted:
         if BALANCER in holds.given_up:
@@ -121,22 +126,26 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
                 return _theirs(holds)
             if settings.stored is None:
                 return Reconciled(holds)
-            options[BALANCER] = Held(settings.balancer_stored, 'false')
-            return Reconciled(replace(holds, options=options), (SetBalancer(False, 'false'),))
+            options[BALANCER] = Held(_stored_active(settings), 'false')
+            return Reconciled(replace(holds, options=options), (SetBalancer(False),))
         step = hold(held, _balancer_value(held, settings))
         if step.held is None:
             return _theirs(holds)
         options[BALANCER] = step.held
         return Reconciled(replace(holds, options=options),
-                          (SetBalancer(False, held.put),) if step.send else ())
+                          (SetBalancer(False),) if step.send else ())
     if held is None or settings.stored is None:
         return Reconciled(holds)
-    step = give_back(held, settings.balancer_stored)
+    step = give_back(held, _stored_active(settings))
     del options[BALANCER]
     if step.held is not None:
         options[BALANCER] = step.held
     return Reconciled(replace(holds, options=options),
-                      (SetBalancer(True, held.found),) if step.send else ())
+                      (SetBalancer(True),) if step.send else ())
+
+
+def _stored_active(settings: Settings) -> str:
+    return settings.balancer_stored or ACTIVE
 
 
 def _balancer_value(held: Held, settings: Settings) -> Optional[str]:
@@ -145,7 +154,7 @@ def _balancer_value(held: Held, settings: Settings) -> Optional[str]:
         return held.put
     if held.seen and not held.returning:
         return settings.balancer_active
-    stored = settings.balancer_stored
+    stored = _stored_active(settings)
     return held.found if settings.stored is None or stored == held.put else stored
 
 

@@ -325,9 +325,8 @@ class SetFlag:
 
 @dataclass(frozen=True)
 class SetBalancer:
-    """Switch the balancer and leave `stored` in the configuration database (None: no entry)."""
+    """Switch the balancer, also in the configuration database."""
     active: bool
-    stored: Optional[str]
 
 
 @dataclass(frozen=True)

@@ -112,15 +112,15 @@ class Flag(OfCampaign):
 
 
 class Balancer(OfCampaign):
+    found = 'true'
     put = 'false'
-    foreign = 'true'
 
     def settings(self) -> Settings:
         return self.with_settings(None, self.value, 'off', {})
 
     def act(self, action: Action) -> None:
         assert isinstance(action, SetBalancer)
-        self.send(action.stored)
+        self.send('true' if action.active else 'false')
 
 
 class Autoscaler(OfCampaign):

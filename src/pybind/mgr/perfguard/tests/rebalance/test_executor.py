@@ -39,10 +39,8 @@ def test_flags_pools_and_balancer() -> None:
         {'prefix': 'osd unset', 'key': 'norebalance'}]
     assert commands_of(SetAutoscale('rbd', 'off')) == [
         {'prefix': 'osd pool set', 'pool': 'rbd', 'var': 'pg_autoscale_mode', 'val': 'off'}]
-    assert commands_of(SetBalancer(True, 'true')) == [
+    assert commands_of(SetBalancer(True)) == [
         {'prefix': 'config set', 'who': 'mgr', 'name': BALANCER, 'value': 'true'}]
-    assert commands_of(SetBalancer(True, None)) == [
-        {'prefix': 'config rm', 'who': 'mgr', 'name': BALANCER}]
 
 
 ITEMS = UpmapEntry(((1, 2), (3, 4)))
@@ -94,7 +92,7 @@ def test_a_mon_ends_with_the_entry(now: UpmapEntry, entry: UpmapEntry) -> None:
 def test_balancer_first_then_all_commands_at_once_in_order() -> None:
     cluster = Recorder()
     assert execute(cluster, [SetFlag('norebalance', True), SetEntry('1.0', ITEMS, VECTOR),
-                             SetBalancer(False, 'false')]) == Outcome()
+                             SetBalancer(False)]) == Outcome()
     assert cluster.log[0] is False
     assert [command['prefix'] for command in cluster.log[1]] == [
         'osd set', 'osd rm-pg-upmap', 'osd pg-upmap-items', 'config set']
@@ -109,7 +107,7 @@ def test_nothing_to_do_sends_nothing() -> None:
 
 def test_failures_are_told_and_the_rest_is_done() -> None:
     cluster = Recorder(fails=['osd set', 'balancer'])
-    outcome = execute(cluster, [SetFlag('norebalance', True), SetBalancer(False, 'false'),
+    outcome = execute(cluster, [SetFlag('norebalance', True), SetBalancer(False),
                                 SetEntry('1.0', ITEMS, UpmapEntry())])
     assert outcome.failures == ('balancer False: no answer', 'osd set norebalance: no')
     assert not outcome.unanswered

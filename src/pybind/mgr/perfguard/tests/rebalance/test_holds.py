@@ -33,12 +33,12 @@ class World:
             if isinstance(action, SetFlag):
                 self.flag = action.on
             elif isinstance(action, SetBalancer):
-                self.stored = action.stored
+                self.stored = 'true' if action.active else 'false'
             elif isinstance(action, SetAutoscale):
                 self.mode = action.mode
 
     def shows(self) -> tuple:
-        return self.flag, self.stored, self.mode
+        return self.flag, self.stored or 'true', self.mode
 
     def drive(self, holds: Holds, wanted: bool, begin: bool = True) -> Holds:
         for _ in range(4):
@@ -121,7 +121,7 @@ def test_a_hold_not_seen_yet_is_taken_back_all_the_same() -> None:
     world = World()
     first = reconcile(Holds(), world.settings(), True, True, True)
     back = reconcile(first.holds, world.settings(), False, False, True)
-    assert set(back.actions) == {SetFlag(NOREBALANCE, False), SetBalancer(True, 'true'),
+    assert set(back.actions) == {SetFlag(NOREBALANCE, False), SetBalancer(True),
                                  SetAutoscale('p', 'on')}
     assert not world.drive(back.holds, False)
     assert world.shows() == (False, 'true', 'on')
@@ -196,10 +196,17 @@ def test_a_pool_that_is_gone_needs_nothing_back() -> None:
     assert not world.drive(done.holds, False)
 
 
-def test_balancer_goes_back_to_no_entry_at_all() -> None:
-    holds = Holds(options={BALANCER: Held(None, 'false', True)})
-    done = reconcile(holds, World(stored='false').settings(), False, False, True)
-    assert SetBalancer(True, None) in done.actions
+@pytest.mark.parametrize('found', [None, 'true'])
+def test_the_balancers_entry_is_never_removed(found: Optional[str]) -> None:
+    """An mgr does not notice that an option was removed: a standby would keep "false"."""
+    world = World(stored=found)
+    holds = world.drive(Holds(), True)
+    assert world.stored == 'false'
+    assert not world.drive(holds, False) and world.stored == 'true'
+    # A record of an earlier version, which noted that there was no entry.
+    world = World(stored='false')
+    old = Holds(options={BALANCER: Held(None, 'false', True)})
+    assert not world.drive(old, False) and world.stored == 'true'
 
 
 def test_foreign_movement_flags_are_those_that_we_did_not_set() -> None:

@@ -683,12 +683,12 @@ def test_a_mapping_holds_while_others_change_what_places_no_pg() -> None:
 
 
 def test_nothing_is_pinned_while_others_have_switched_the_balancer_on() -> None:
-    """Before the command that switches it off was seen: nothing shows who was first."""
     driver = Driver(waiting())
     cluster = driver.cluster
-    del cluster.config[BALANCER]
     driver.order('expand', weight='1.0')
-    driver.run_until(lambda: BALANCER in cluster.config)
+    driver.run_until(lambda: cluster.config[BALANCER] == 'false')
+    driver.turn()
+    assert not cluster.entries(), 'the balancer rests first'
     cluster.config[BALANCER] = 'true'
     driver.run(30)
     assert driver.phase == 'PREPARED' and 'BALANCER_ON' in codes(driver.status)
