@@ -333,10 +333,12 @@ def release_more(turn: Turn) -> None:
 def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
     """Whether to release so many PGs now, of `most` that may be in flight. `spread`: only the
     budget of stalls speaks against more; while nothing is in flight that is all to wait for. Where
-    no client is active, nothing is."""
-    waiting = turn.pin_count - sum(1 for flight in turn.campaign.in_flight.values()
-                                   if flight.pin is not None)
-    return (number >= min(BATCH_PGS, waiting, most) or not (spread or turn.campaign.in_flight)
+    no client is active, nothing is. PGs in flight whose OSDs are held may not arrive soon."""
+    flights = turn.campaign.in_flight
+    waiting = turn.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
+    stuck = sum(1 for pgid, flight in flights.items()
+                if any(stop.concerns(path_osds(flight), (pool_of(pgid),)) for stop in turn.stops))
+    return (number >= min(BATCH_PGS, waiting, most - stuck) or not (spread or flights)
             or turn.campaign.pace.code == Code.NO_CLIENTS
             or not 0.0 <= turn.now - turn.campaign.stalls.released < BATCH_SECONDS)
 

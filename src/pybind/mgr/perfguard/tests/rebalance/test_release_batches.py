@@ -9,6 +9,7 @@ from perfguard.cluster.types import ClientOps, Ops, UpmapEntry
 from perfguard.errors import Code
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClients
 from perfguard.options import Options
+from perfguard.rebalance.osd_limits import OsdHold
 from perfguard.rebalance.types import Flight, Pace, Phase, SetEntry
 from perfguard.rebalance.throttle import set_pace
 from perfguard.rebalance.releasing import BATCH_PGS, BATCH_SECONDS
@@ -119,3 +120,19 @@ def test_a_release_waits_for_others_only_for_the_sake_of_clients(busy: bool) -> 
 
     machine.until(lambda: waits() or len(machine.campaign.in_flight) == 3)
     assert waits() == busy
+
+
+def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:
+    """It would wait for its 10 s each time, as long as the slow OSD keeps a PG in flight."""
+    machine = expanding(FakeCluster(pgs=24, backfill_seconds=600.0),
+                        replace(wide(), max_pgs_in_flight=1), busy=True)
+    machine.until(lambda: len(machine.campaign.in_flight) == 1)
+    flight, = machine.campaign.in_flight.values()
+    now = machine.cluster.now
+    machine.options = replace(machine.options, max_pgs_in_flight=2)
+    while len(machine.campaign.in_flight) == 1:
+        assert machine.cluster.now - now < BATCH_SECONDS - 2.0
+        # Holds are not stored, and the machine reads what is stored.
+        machine.campaign = replace(machine.campaign, pace=replace(
+            machine.campaign.pace, osd_holds={flight.sources[0]: OsdHold(now, now)}))
+        machine.turn()
