@@ -28,8 +28,8 @@ from .joining import overdue, wants_outlook
 from .orders import LastClean, Order, look
 from .phases import judge
 from .pinning import count_again, unpinned_warning
-from .plans import (APPROVE, LS, SAVE, SHOW, PlanGround, PlanOrder, Plans, QueuedOrder,
-                    SavedPlan, ground_of, with_ground)
+from .plans import (APPROVE, LS, QUEUE_SECONDS, SAVE, SHOW, PlanGround, PlanOrder, Plans,
+                    QueuedOrder, SavedPlan, ground_of, with_ground)
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import (Request, apply, check, overridden, problems,
                        refuse_bad_options)
@@ -96,6 +96,8 @@ class RebalanceController:
         self._plans = Plans(store)
         #: The approved plan that is next.
         self._next: Optional[QueuedOrder] = None
+        #: When it is tried again, and why that plan has to wait.
+        self._next_due, self._next_waits = 0.0, ('', '')
         self._previews = ChangePreviews(tools, self._crush_orders)
         #: The basis of raw sets that are being worked out.
         self._raw_job: Optional[Tuple[str, ToolJob[Outlook]]] = None
@@ -132,12 +134,13 @@ class RebalanceController:
 
     def load(self) -> List[str]:
         """Take up what an earlier mgr left in the store; returns what cannot be read."""
-        self._history = self._store.get_entries('history')
         return self.load_again()
 
     def load_again(self) -> List[str]:
         """Continue from what is stored: another mgr may have been active for a while."""
         self._forget()
+        self._next = None
+        self._history = self._store.get_entries('history')
         lost = self.pins.load()
         campaign, unread = self.stored.load()
         if campaign is not None:
@@ -261,7 +264,9 @@ class RebalanceController:
     def _change(self, waiting: WaitingOrder, seen: Observation, order: Order,
                 saved: Optional[SavedPlan] = None) -> Optional[Json]:
         """`saved`: the plan that is carried out."""
-        request = Request('prepare', order.force)
+        # What was forced is the change. What the cluster is like when the turn of a queued plan
+        # comes, its operator has not seen.
+        request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder))
         if not order.dry_run:
             # Refuse what no change is allowed to do before running Ceph's tools for this one.
             self._check_new(request, seen, NOTHING)
@@ -273,7 +278,7 @@ class RebalanceController:
         if order.dry_run:
             return prepared.as_json(order, None)
         if saved is not None:
-            saved.refuse_other(prepared.change)
+            saved.refuse_other(prepared)
         check(self.campaign, request, self.pins_held_back,
               self._unhealthy(seen, prepared.touched))
         prepared.refuse_unfit(order, seen, self._options())
@@ -300,10 +305,10 @@ class RebalanceController:
             return self._approve(waiting, seen)
         if order.verb == LS:
             ground = ground_of(seen)
-            return {'plans': [plan.row(ground) for plan in plans.all()]}
+            return {'plans': [plan.row(ground, self._waits(plan)) for plan in plans.all()]}
         plan = plans.get(order.plan)
         if order.verb == SHOW:
-            return plan.details(ground_of(seen))
+            return plan.details(ground_of(seen), self._waits(plan))
         plans.remove(plan.name)
         return {'plan': plan.name, 'message': 'plan %s is removed' % plan.name}
 
@@ -345,11 +350,12 @@ class RebalanceController:
     def _start_queued(self, seen: Observation) -> None:
         """Carry out the plan that was approved first, once the campaign before it is DONE."""
         queue = self._plans.queue()
-        if self.active or not queue or not self._may_write():
+        if self.active or not queue or 0.0 < self._next_due - seen.now <= QUEUE_SECONDS \
+                or not self._may_write():
             return
-        last = self._history[-1] if self._history else None
-        if last is not None and last['phase'] != Phase.DONE.value:
-            self.withdraw_plans('campaign %d is %s' % (last['id'], last['phase']))
+        why = self._not_done()
+        if why:
+            self.withdraw_plans(why)
             return
         name = queue[0].name
         waiting, self._next = self._next, None
@@ -359,13 +365,38 @@ class RebalanceController:
             if self._approve(waiting, seen) is None:
                 self._next = waiting
         except Refused as refused:
-            if not (refused.not_fit or refused.errno == errno.EAGAIN):
-                self._plans.withdraw([name], str(refused))
-                self._note(Event('refused', 'approve %s' % name, str(refused)))
+            if refused.not_fit or refused.errno == errno.EAGAIN:
+                self._next_due = seen.now + QUEUE_SECONDS
+                self._next_waits = (name, str(refused))
+            else:
+                self._withdraw_plans([name], str(refused))
+        except Exception as error:
+            # No operator waits for it, and it must not fail each turn to come.
+            log.exception('plan %s failed', name)
+            self._withdraw_plans([name], 'failed: %r' % error)
+
+    def _not_done(self) -> str:
+        """Why no plan in the queue may follow the campaign before it; '' for nothing."""
+        if self._store.losses:
+            return 'perfguard could not read all of its state: %s' % self._store.losses[0]
+        if self.campaign is not None:
+            # Filed after it has ended: a crash in between leaves an older one as the last there.
+            last, phase = self.campaign.id, self.campaign.phase.value
+        elif self._history:
+            last, phase = self._history[-1]['id'], str(self._history[-1].get('phase'))
+        else:
+            return 'it is not known how the campaign before it ended'
+        return '' if phase == Phase.DONE.value else 'campaign %d is %s' % (last, phase)
+
+    def _waits(self, plan: SavedPlan) -> str:
+        name, why = self._next_waits
+        return why if plan.approved and plan.name == name else ''
 
     def withdraw_plans(self, why: str) -> None:
         """No plan that was approved is carried out."""
-        names = [plan.name for plan in self._plans.queue()]
+        self._withdraw_plans([plan.name for plan in self._plans.queue()], why)
+
+    def _withdraw_plans(self, names: Sequence[str], why: str) -> None:
         self._plans.withdraw(names, why)
         for name in names:
             self._note(Event('refused', 'approve %s' % name, why))

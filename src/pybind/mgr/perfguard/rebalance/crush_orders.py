@@ -87,7 +87,7 @@ class CrushOrders:
 
         def work() -> Prepared:
             found = prepare(order, seen, inventory).balanced_as(options, seen)
-            return replace(found, effects=found.outlook and effects(
+            return replace(found, order=order, effects=found.outlook and effects(
                 found.moves, inventory.space, seen, options, history, limit))
 
         return work
@@ -298,6 +298,8 @@ class Prepared:
     rule: Optional[Json] = None
     #: What that does to OSDs; None: not known.
     effects: Optional[Effects] = None
+    #: What it was worked out for; None: a rollback.
+    order: Optional[Order] = None
 
     @property
     def moves(self) -> Sequence[Move]:

@@ -31,6 +31,9 @@ PREFIX = 'plans/'
 #: Plans at most: each may hold a CRUSH map.
 MOST = 20
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
+#: Seconds until a plan is tried again that was approved and is not fit to begin: working out what
+#: it does takes Ceph's tools.
+QUEUE_SECONDS = 60.0
 #: Differences that a refusal names.
 NAMED = 10
 
@@ -122,8 +125,12 @@ class SavedPlan:
             raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s%s '
                           '(save the plan again)' % (self.name, '; '.join(found[:NAMED]), more))
 
-    def refuse_other(self, change: Optional[Change]) -> None:
+    def refuse_other(self, prepared: Prepared) -> None:
         """Raise Refused where the same order changes something else now."""
+        change = prepared.change
+        if prepared.order != self.order:
+            raise Refused(errno.EAGAIN, 'plan %s was saved again while its change was being worked '
+                          'out: try again' % self.name)
         if change == self.change:
             return
         now = {} if change is None else change.weights
@@ -133,18 +140,19 @@ class SavedPlan:
         raise Refused(errno.ESTALE, 'plan %s would make another change now: %s (save the plan '
                       'again)' % (self.name, '; '.join(rows[:NAMED]) or 'another CRUSH map'))
 
-    def row(self, now: PlanGround) -> Json:
-        """One line of `rebalance plan ls`."""
+    def row(self, now: PlanGround, waits: str = '') -> Json:
+        """One line of `rebalance plan ls`. `waits`: why it is not carried out yet."""
         found = changed(self.ground, now)
         state = 'queued' if self.approved else 'changed' if found else 'ready'
         order = self.order
         return {'plan': self.name, 'saved': self.saved, 'state': state,
                 'change': ' '.join((order.verb, *order.names, *order.hosts)),
-                'approved': self.approved or None, 'refused': self.refused, 'changed': found,
+                'approved': self.approved or None, 'refused': self.refused or waits,
+                'changed': found,
                 **{key: self.preview[key] for key in ('pgs', 'bytes', 'eta_seconds')}}
 
-    def details(self, now: PlanGround) -> Json:
-        return {**self.row(now), 'preview': self.preview}
+    def details(self, now: PlanGround, waits: str = '') -> Json:
+        return {**self.row(now, waits), 'preview': self.preview}
 
 
 def with_ground(prepare: Callable[[], Prepared],

@@ -32,9 +32,12 @@ class Inline(ToolThread):
         super().__init__(lambda: None)
         self.late = False
         self.jobs: List[ToolJob[Any]] = []
+        #: Jobs in all.
+        self.submitted = 0
 
     def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[ToolJob[Result]]:
         job = ToolJob(task)
+        self.submitted += 1
         self.jobs.append(job)
         if not self.late:
             self.work()

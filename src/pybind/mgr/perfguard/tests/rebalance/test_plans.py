@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfguard.errors import Refused
+from perfguard.errors import Code, Reason, Refused
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
                                        plan_from_json, plan_to_json)
@@ -268,3 +268,103 @@ def test_a_change_that_overfills_an_osd_is_refused_unless_it_is_forced() -> None
     with pytest.raises(Refused, match='osd.9'):
         save(driver)
     assert driver.order('expand', weight='1.0', force=True)['campaign'] == 1
+
+
+def test_an_approval_uses_nothing_that_was_worked_out_for_another_plan_of_that_name() -> None:
+    driver = waiting()
+    weights = {str(osd): 1.0 for osd in range(11)}
+
+    def apply_order(weight: float) -> Order:
+        return Order('apply', crush_map=json.dumps({**weights, '8': weight}).encode())
+    save(driver, apply_order(3.0))
+    driver.tools.late = True
+    late = driver.loop.requests.submit(PlanOrder(APPROVE, 'autumn'))
+    driver.turn()
+    late.done.set()  # its command does not wait any longer
+    driver.tools.work()
+    driver.tools.late = False
+    driver.turn()
+    driver.give(PlanOrder(RM, 'autumn'))
+    save(driver, apply_order(1.0))
+    with pytest.raises(Refused, match='saved again') as refused:
+        approve(driver)
+    assert refused.value.errno == errno.EAGAIN
+    assert approve(driver)['campaign'] == 1
+    driver.run_to('DONE')
+    assert driver.cluster.toys[8].crush_weight == 1.0
+
+
+def queued(driver: Driver, order: Order = DRAIN) -> None:
+    """A plan waits for a campaign that releases PGs."""
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    save(driver, order)
+    approve(driver)
+
+
+def test_a_plan_is_not_carried_out_after_an_abort_that_was_not_filed(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = waiting()
+    queued(driver)
+    # An earlier campaign is the last one in the history.
+    store = driver.loop._store
+    store.put('history', [{'id': 0, 'phase': 'DONE'}])
+    driver.restart()
+    driver.turn()
+    monkeypatch.setattr(driver.loop.rebalance, '_archive_ended', lambda: None)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.restart()
+    driver.run(5)
+    assert plans(driver)[0]['refused'] == 'campaign 1 is ABORTED'
+    assert driver.phase == 'ABORTED' and driver.status['id'] == 1
+    assert driver.cluster.toys[7].crush_weight > 0.5
+
+
+def test_a_queued_plan_that_has_to_wait_is_not_worked_out_in_each_turn(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = waiting()
+    queued(driver)
+    driver.run_to('FINISHING')
+    controller = driver.loop.rebalance
+    healthy = controller._unhealthy
+    reason = Reason(Code.DEGRADED, '3 PGs are degraded')
+    # What the change concerns is not fit, which shows only once it is known.
+    monkeypatch.setattr(controller, '_unhealthy', lambda seen, touched=None: (
+        [reason] if touched and touched.osds else healthy(seen, touched)))
+    driver.run_to('DONE')
+    submitted = driver.tools.submitted
+    driver.run(60)
+    assert plans(driver)[0]['state'] == 'queued'
+    assert '3 PGs are degraded' in plans(driver)[0]['refused']
+    assert 1 <= driver.tools.submitted - submitted <= 3
+    monkeypatch.undo()
+    driver.run_until(lambda: driver.status.get('id') == 2)
+
+
+def test_a_queued_plan_that_fails_does_not_fail_the_loop(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = waiting()
+    queued(driver)
+    driver.run_to('FINISHING')
+    monkeypatch.setattr(driver.cluster, 'outlook', broken)
+    driver.run_to('DONE')
+    driver.run(3)
+    [plan] = plans(driver)
+    assert plan['state'] != 'queued' and 'no memory' in plan['refused']
+
+
+def broken(*_: Any) -> Any:
+    raise MemoryError('no memory')
+
+
+def test_a_queued_plan_overrides_no_state_of_the_cluster_that_its_operator_has_not_seen() -> None:
+    driver = waiting()
+    queued(driver, Order('drain', ('h7',), force=True))
+    driver.run_to('FINISHING')
+    driver.cluster.health['MON_DOWN'] = '1/3 mons down'
+    driver.run_to('DONE')
+    driver.run(10)
+    assert driver.status['id'] == 1 and plans(driver)[0]['state'] == 'queued'
+    driver.cluster.health.clear()
+    driver.run_until(lambda: driver.status.get('id') == 2)
