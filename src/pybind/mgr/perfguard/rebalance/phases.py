@@ -242,7 +242,8 @@ def _releasing(turn: Turn) -> None:
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
     stops += _arriving(turn)
-    shut = out_of_hours(turn) + maps_to_trim(turn)
+    # Of PGs that norebalance keeps remapped, the mons would never trim a map.
+    shut = out_of_hours(turn) + ([] if loose else maps_to_trim(turn))
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
              # What cannot be pinned is released by clearing the flag, as others by their pins.
              or bool(loose and (stops or shut or _confirming(turn))))

@@ -760,6 +760,22 @@ def test_releases_wait_until_the_mons_have_trimmed_their_osdmaps(
     assert machine.campaign.phase is Phase.RELEASING
 
 
+def test_pgs_that_only_norebalance_keeps_remapped_do_not_wait_for_the_mons_to_trim(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = releasing()
+    cluster, observe = machine.cluster, machine.observe
+    monkeypatch.setattr(machine, 'observe', lambda: replace(
+        observe(), untrimmed_epochs=100000 if cluster.remapped() else 500))
+    cluster.refuse['osd pg-upmap'] = 'no'
+    first, second, third = cluster.pg['2.1'].data
+    cluster.set_raw('2.1', (second, first, third))
+    machine.until(lambda: '2.1' in machine.campaign.unpinnable)
+    assert machine.campaign.in_flight
+    machine.ask('start')
+    machine.to(Phase.DONE)
+    assert cluster.clean()
+
+
 @pytest.mark.parametrize('why', ['off', 'unknown', 'degraded', 'long'])
 def test_mons_that_do_not_trim_hold_no_campaign(why: str) -> None:
     machine = pinned()
