@@ -237,6 +237,9 @@ class RebalanceController:
             self._begin(seen)
         else:
             self.apply(request, seen.now)
+            if request.verb == 'finish' and request.keep:
+                # Whoever stops the movement does not want the next one to begin.
+                self.withdraw_plans('the campaign before it was ended by "rebalance finish --keep"')
 
     def apply(self, request: Request, now: float) -> None:
         """A request that `check` let through (not: prepare)."""

@@ -368,3 +368,16 @@ def test_a_queued_plan_overrides_no_state_of_the_cluster_that_its_operator_has_n
     assert driver.status['id'] == 1 and plans(driver)[0]['state'] == 'queued'
     driver.cluster.health.clear()
     driver.run_until(lambda: driver.status.get('id') == 2)
+
+
+def test_a_campaign_that_its_operator_cuts_short_takes_the_queue_along() -> None:
+    driver = waiting()
+    queued(driver)
+    driver.ask('finish', keep=True)
+    driver.turn()
+    driver.restart()
+    driver.run_to('DONE')
+    driver.run(5)
+    assert driver.status['id'] == 1 and driver.status['kept'] > 0
+    [plan] = plans(driver)
+    assert plan['state'] != 'queued' and 'finish --keep' in plan['refused']
