@@ -9,7 +9,8 @@ wait mostly for the OSD that serves them. Writes, and reads of erasure-coded poo
 too.
 """
 from math import log, sqrt
-from typing import AbstractSet, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Tuple)
 
 from ..observation import Clients
 from ..errors import Code, Reason
@@ -28,6 +29,8 @@ EXEMPT_SECONDS = 3600.0
 #: Fewer reads of an OSD in one reading say nothing. An OSD that hardly answers has few; from so few
 #: only what is many times its limit is no chance.
 LEAST_READS = 5
+#: A smaller share of the OSDs does not explain why all operations of a pool are slow.
+EXPLAINING_SHARE = 0.01
 #: OSDs that the reason names.
 NAMED_OSDS = 5
 
@@ -85,6 +88,17 @@ def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
     return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, and that of the '
                         'other OSDs is not; releases there continue %d s after it is back'
                         % (names, HOLD_SECONDS)), frozenset(osds))]
+
+
+def slow_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:
+    """OSDs that are slow now, exempt or not. One that is exempt is remembered after it is back."""
+    return frozenset(osd for osd, hold in holds.items() if 0.0 <= now - hold.over < HOLD_SECONDS)
+
+
+def explains(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
+    """Whether the slow ones of so many OSDs may be why a whole pool is slow. Few of very many have
+    a part in few operations: then it is the moves elsewhere that clients wait for."""
+    return len(slow_osds(holds, now)) > EXPLAINING_SHARE * osds
 
 
 def _over(clients: Clients, unsteady: AbstractSet[int]) -> List[int]:

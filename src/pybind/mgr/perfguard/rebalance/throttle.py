@@ -292,11 +292,14 @@ def set_pace(turn: Turn) -> None:
 
 def _judged_clients(turn: Turn, pace: Pace) -> Clients:
     """The reading without OSDs that are slow one by one: they get no release (osd_limits.py), and
-    the others must not wait for them. Many of those at a time are the campaign's doing."""
-    clients, slow = turn.seen.clients, frozenset(pace.osd_holds)
+    the others must not wait for them. Many of those at a time are the campaign's doing. Where they
+    are few of very many, what others serve counts in full: else writes and erasure codes of a
+    large cluster, where some OSD is always slow, would never count."""
+    clients, slow = turn.seen.clients, osd_limits.slow_osds(pace.osd_holds, turn.now)
     if len(slow) > SLOW_SHARE * len({row.osd for row in clients.rows}):
         return clients
-    return without_slow(clients, slow, _pools_on(turn, slow))
+    hidden = osd_limits.explains(pace.osd_holds, turn.now, len(turn.seen.osdmap.osds))
+    return without_slow(clients, slow, _pools_on(turn, slow) if hidden else frozenset())
 
 
 def set_copying(turn: Turn, before: Pace, degraded: bool) -> None:

@@ -11,7 +11,9 @@ from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClient
 from perfguard.rebalance.clients import without_slow
 from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.osd_limits import (EXEMPT_SECONDS, HOLD_SECONDS, UNTOUCHED_SECONDS,
-                                            OsdHold, stops, update)
+                                            OsdHold, explains, slow_osds, stops, update)
+from perfguard.rebalance.phases import stops_of
+from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.types import Phase
 
 from ..fakes.cluster import FakeCluster
@@ -147,6 +149,33 @@ def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
         assert not [pgid for pgid in new if slow in path_osds(flights[pgid])]
     assert late and machine.pins
     assert Code.OSD_LATENCY in [reason.code for reason in machine.decision.reasons]
+
+
+def test_the_alarm_of_a_pool_holds_everything_once_no_osd_is_slow() -> None:
+    machine = releasing(FakeCluster(backfill_seconds=8.0))
+    alarm = Reason(Code.SLOW_POOL, 'writes of pool rbd are slow')
+    now = machine.cluster.now
+    exempt = OsdHold(now - 2 * HOLD_SECONDS, now - 2 * UNTOUCHED_SECONDS, now + EXEMPT_SECONDS)
+    for hold, everything in ((OsdHold(now, now), False), (exempt, True)):
+        pace = replace(machine.campaign.pace, osd_holds={3: hold}, code=Code.LATENCY_OK)
+        seen = replace(machine.observe(), stops=(alarm,))
+        turn = Turn(replace(machine.campaign, pace=pace), machine.pins, {}, seen,
+                    machine.options)
+        found, = [stop for stop in stops_of(turn) if stop.reason == alarm]
+        assert (found.osds is None) == everything
+
+
+def test_clients_count_again_once_an_exempt_osd_is_back() -> None:
+    exempt = OsdHold(100.0, 100.0, exempt_until=4000.0)
+    assert slow_osds({3: exempt}, 110.0) == {3}
+    assert slow_osds({3: exempt}, 100.0 + HOLD_SECONDS) == frozenset()
+
+
+def test_an_osd_of_very_many_does_not_explain_the_latency_of_a_pool() -> None:
+    holds = {3: OsdHold(100.0, 100.0)}
+    assert explains(holds, 110.0, 99)
+    assert not explains(holds, 110.0, 1000)
+    assert not explains({}, 110.0, 8)
 
 
 def test_many_slow_osds_count_in_their_pools() -> None:
