@@ -427,7 +427,6 @@ class Loop:
                 refuse(found)
             self._note(Event('request', 'shutdown', '; '.join(found)))
             self.leaving.begin(seen.now)
-            self.rebalance.withdraw_plans('perfguard is shutting down')
             self._leave(seen)
         return {**held_to_json(self._held(seen)), 'safe': self.leaving.done,
                 'message': self.leaving.remarks[0]}
@@ -437,6 +436,8 @@ class Loop:
         if not self.leaving.wanted or self.leaving.done:
             return
         self.probing.stop('perfguard is shutting down')
+        if self._may_write():
+            self.rebalance.withdraw_plans('perfguard is shutting down')
         request = next_request(self.rebalance.campaign)
         if request is not None:
             self.rebalance.apply(request, seen.now)

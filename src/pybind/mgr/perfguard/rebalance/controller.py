@@ -337,8 +337,10 @@ class RebalanceController:
     def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         """Carry out a plan, or queue it behind the campaign that is active."""
         plan = self._plans.get(waiting.order.plan)
+        self._refuse_held()
         plan.refuse_changed(ground_of(seen))
         if self.active:
+            self._reopen()
             assert self.campaign is not None
             self._plans.put(replace(plan, approved=plan.approved or seen.now, refused=''))
             self._note(Event('request', 'approve %s' % plan.name,
@@ -416,11 +418,7 @@ class RebalanceController:
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign with upmaps of others as its pins."""
         order = waiting.order
-        if self.campaign is not None and self.campaign.held:
-            # Its pins would be released as well, and how to roll it back forgotten.
-            raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "rebalance '
-                          'resume", "rebalance rollback" or "rebalance finish --keep" first'
-                          % self.campaign.id)
+        self._refuse_held()
         if not order.dry_run:
             self._check_new(Request('prepare', order.force), seen)
         known = frozenset(self.pins)
@@ -442,6 +440,14 @@ class RebalanceController:
         self.stored.save(self.campaign)
         self.pins.note(found.adoption.pins)
         return found.as_json(self.campaign.id)
+
+    def _refuse_held(self) -> None:
+        """Raise Refused while an aborted campaign holds PGs: they would be released as well, and
+        how to roll it back forgotten."""
+        if self.campaign is not None and self.campaign.held:
+            raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "rebalance '
+                          'resume", "rebalance rollback" or "rebalance finish --keep" first'
+                          % self.campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,
                   work: Callable[[], Callable[[], Any]]) -> Any:

@@ -381,3 +381,33 @@ def test_a_campaign_that_its_operator_cuts_short_takes_the_queue_along() -> None
     assert driver.status['id'] == 1 and driver.status['kept'] > 0
     [plan] = plans(driver)
     assert plan['state'] != 'queued' and 'finish --keep' in plan['refused']
+
+
+def test_no_plan_begins_once_a_shutdown_is_ordered() -> None:
+    driver = waiting()
+    queued(driver)
+    plan = driver.loop.rebalance._plans.get('autumn')
+    driver.give(Shutdown(True))
+    with pytest.raises(Refused, match='shutting down'):
+        approve(driver)
+    # A crash between the order and the withdrawal.
+    driver.loop.rebalance._plans.put(plan)
+    driver.restart()
+    driver.run_until(lambda: driver.loop.leaving.done)
+    driver.run(5)
+    assert driver.loop.leaving.done and driver.status['id'] == 1
+    assert driver.cluster.toys[7].crush_weight > 0.5
+
+
+def test_a_plan_is_refused_while_an_aborted_campaign_holds_pgs() -> None:
+    driver = waiting()
+    driver.order('expand', weight='1.0')
+    driver.run_to('RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    save(driver, DRAIN)
+    with pytest.raises(Refused, match='aborted and keeps PGs pinned') as refused:
+        approve(driver)
+    assert refused.value.errno == errno.EBUSY
+    driver.run(5)
+    assert driver.phase == 'ABORTED' and driver.status['id'] == 1
