@@ -423,6 +423,7 @@ class Loop:
         if not self.leaving.wanted:
             found = losses(self.rebalance.campaign, len(self.rebalance.pins),
                            self.probing.active_id)
+            found += self.rebalance.left_intermediate(seen.osdmap)
             if not pending.order.sure:
                 refuse(found)
             self._note(Event('request', 'shutdown', '; '.join(found)))

@@ -187,11 +187,13 @@ class PinStore(Mapping[str, PinRecord]):
             self._store.remove(name)
 
 
+_RULE_NAMES = ('rule_name', 'found_rule', 'via')
 _CHANGE_PLAIN = ('crush_map', 'since', 'times', 'pins', 'vectors', 'fingerprint', 'crush_version')
 
 
 def change_to_json(change: Change) -> Dict[str, Any]:
     document: Dict[str, Any] = {name: getattr(change, name) for name in _CHANGE_PLAIN}
+    document.update({name: getattr(change, name) for name in _RULE_NAMES})
     document.update({'done': list(change.done), 'burst': change.burst, 'waits': change.waits,
                      'tunables': change.tunables, 'then': change.then,
                      'rule': None if change.rule is None else list(change.rule),
@@ -210,6 +212,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
                   rule=None if rule is None else PoolRule(*map(int, rule)), then=raw.get('then'),
                   moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),
                   drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),
+                  **{name: raw.get(name, '') for name in _RULE_NAMES},
                   **{name: raw[name] for name in _CHANGE_PLAIN})
 
 

@@ -33,6 +33,7 @@ from .plans import (APPROVE, LS, QUEUE_SECONDS, SAVE, SHOW, PlanGround, PlanOrde
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import (Request, apply, check, overridden, problems,
                        refuse_bad_options)
+from .rule_change import left_intermediate
 from .types import RELEASING_PHASES, Campaign, ChangeStage, Holds, Phase
 
 log = logging.getLogger(__name__)
@@ -607,7 +608,14 @@ class RebalanceController:
         return report.held_back(self.campaign, self.pins)
 
     def _loose(self, osdmap: OsdMap) -> str:
-        return unpinned_warning(self.campaign, self.pins_held_back, osdmap, self._options())
+        return ''.join(self.left_intermediate(osdmap)) or unpinned_warning(
+            self.campaign, self.pins_held_back, osdmap, self._options())
+
+    def left_intermediate(self, osdmap: OsdMap) -> List[str]:
+        """What the end of the campaign would leave in force; at most one."""
+        change = self.campaign.change if self.campaign is not None and self.campaign.open else None
+        found = left_intermediate(change, osdmap)
+        return [found] if found else []
 
     def _unhealthy(self, seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
         reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)

@@ -133,6 +133,8 @@ class CrushOrders:
             refuse_full(planned.moves.values(), pool, inventory.space,
                         seen.osdmap.nearfull_ratio)
         shown = rule_json(change, seen.osdmap, crush)
+        change = replace(change, rule_name=shown['to'], found_rule=shown['from'],
+                         via=shown['via'] or '')
         return Prepared(change, planned, outlook=None if shown['moves_first'] else outlook,
                         rule=shown)
 

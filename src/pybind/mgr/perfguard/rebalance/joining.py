@@ -20,7 +20,7 @@ from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .holds import settled, waiting_text, wanted_mon_options
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
-from .rule_change import move_first, too_early, upmaps_to_remove
+from .rule_change import move_first, other_rule, too_early, upmaps_to_remove
 from .turn import Turn
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
                     SetPoolRule, SetWeight, ChangeStage)
@@ -142,6 +142,8 @@ def join(turn: Turn, ready: bool) -> None:
         _land(turn, change)
     elif change.rule is not None and change.rule.pool not in turn.seen.osdmap.pools:
         turn.enter(Phase.ABORTING, 'the pool no longer exists')
+    elif change.rule is not None and other_rule(change, turn.seen.crush):
+        turn.enter(Phase.ABORTING, other_rule(change, turn.seen.crush))
     elif turn.seen.overtaken:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
                    'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
@@ -461,7 +463,9 @@ def _next_stage(turn: Turn, change: Change) -> None:
             len(done), len(change.weights)), 'read back from the OSDMap')
         return
     if change.rule is not None and change.then is not None:
-        turn.set(change=Change(rule=change.rule._replace(rule=change.then), moves_first=True),
+        turn.set(change=Change(rule=change.rule._replace(rule=change.then), moves_first=True,
+                               rule_name=change.rule_name, found_rule=change.found_rule,
+                               via=change.via),
                  phase_since=turn.now)
         turn.event('join', 'the intermediate CRUSH rule is in force, %s pinned'
                    % pgs_are(turn.pin_count), 'read back from the OSDMap')

@@ -467,9 +467,17 @@ def _roll_back(turn: Turn, change: Change) -> None:
 
 
 def _has_to_stay(turn: Turn) -> bool:
-    campaign = turn.campaign
-    begun = campaign.moving_first and campaign.change is not None and campaign.change.passes > 0
-    return bool(turn.pin_count or _moving_if_let(turn) or begun)
+    return bool(turn.pin_count or _moving_if_let(turn) or _begun_rule(turn))
+
+
+def _begun_rule(turn: Turn) -> FrozenSet[int]:
+    """The pool whose PGs are, by upmaps, where a rule places them that is not in force yet."""
+    change = turn.campaign.change
+    if change is None or change.rule is None or not turn.campaign.moving_first \
+            or not (change.passes or change.via) \
+            or change.rule.pool not in turn.seen.osdmap.pools:
+        return frozenset()
+    return frozenset({change.rule.pool})
 
 
 def _moving_if_let(turn: Turn) -> List[str]:
@@ -486,7 +494,7 @@ def _keep_still(turn: Turn) -> bool:
     turn.set(left=turn.pin_count)
     pinned = {pgid for pgid in (*turn.pinned(), *turn.new_pins) if pgid not in turn.unpins}
     return _hold(turn, norebalance=bool(_moving_if_let(turn)), quiet=_has_to_stay(turn),
-                 pools={pool_of(pgid) for pgid in pinned})
+                 pools={*map(pool_of, pinned), *_begun_rule(turn)})
 
 
 def _aborted(turn: Turn) -> None:

@@ -23,7 +23,8 @@ from .moves import Move, MovePlan, move_between, plan, release_move
 from .progress import Eta, remaining
 from .requests import window_of
 from .throttle import caps, limit
-from .types import Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption
+from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption,
+                    SetPoolRule)
 
 Json = Dict[str, Any]
 
@@ -281,6 +282,13 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
     rows += [Row(option_text(name), held.found, held.put, since,
                  _restore(set_option(name, held.found)))
              for name, held in holds.mon.items()]
+    change = campaign.change
+    if change is not None and change.rule is not None and change.intermediate \
+            and change.rule.pool in osdmap.pools:
+        name = osdmap.pools[change.rule.pool].name
+        rows.append(Row('crush_rule of pool ' + name, change.found_rule, change.via, since,
+                        _restore(SetPoolRule(name, change.found_rule)) + ': moves the PGs that '
+                        'have moved back, at once'))
     if pins:
         rows.append(Row('upmaps of pinned PGs', 'upmaps from before the campaign',
                         plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '

@@ -14,7 +14,7 @@ Each step follows from the OSDMap, so a step that was interrupted is repeated fo
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
@@ -155,6 +155,15 @@ def refuse_full(moves: Iterable[Move], pool: Pool, space: Mapping[int, Space],
 
 # ---- In a campaign
 
+def other_rule(change: Change, crush: CrushRules) -> str:
+    """Why the ordered rule is no longer the one with its id; '' if it is."""
+    assert change.rule is not None
+    number = change.rule.rule if change.then is None else change.then
+    if change.rule_name in ('', crush.rule_name(number)):
+        return ''
+    return 'CRUSH rule %s no longer has the id %d' % (change.rule_name, number)
+
+
 def move_first(turn: Turn, change: Change, future: Future) -> bool:
     """Note where the PGs go that are to be moved before the rule is changed; False: none is left.
     """
@@ -201,3 +210,14 @@ def upmaps_to_remove(turn: Turn, change: Change) -> Dict[str, UpmapEntry]:
         if turn.pin_of(pgid) != PinRecord(UpmapEntry(), present):
             turn.note_pin(pgid, PinRecord(UpmapEntry(), present))
     return dict.fromkeys(found, UpmapEntry())
+
+
+def left_intermediate(change: Optional[Change], osdmap: OsdMap) -> str:
+    """What ending the campaign leaves in force; '': no intermediate rule."""
+    if change is None or change.rule is None or not change.intermediate \
+            or change.rule.pool not in osdmap.pools:
+        return ''
+    return 'pool %s would keep the intermediate CRUSH rule %s, under which PGs that recover may ' \
+           'be placed against both %s and %s' % (
+               osdmap.pools[change.rule.pool].name, change.via, change.found_rule,
+               change.rule_name)

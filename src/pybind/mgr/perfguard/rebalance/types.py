@@ -60,6 +60,17 @@ class Change:
     #: were looked for. The upmaps that took them there are removed.
     moves_first: bool = False
     passes: int = 0
+    #: Names: of that rule, since its id may be given to another one meanwhile; of the rule that
+    #: the pool had; of the intermediate rule ('': none).
+    rule_name: str = ''
+    found_rule: str = ''
+    via: str = ''
+
+    @property
+    def intermediate(self) -> bool:
+        """The intermediate rule is in force, or may be."""
+        return bool(self.via) and self.stage is not ChangeStage.LANDED and (
+            self.moves_first or self.pending)
 
     @property
     def chunk(self) -> Mapping[int, float]:

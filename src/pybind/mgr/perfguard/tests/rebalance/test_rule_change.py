@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Another CRUSH rule for a pool: first where it lets the PGs stay, else last, after they moved."""
 import json
+from dataclasses import replace
 from typing import Any, Dict, List, Tuple
 
 import pytest
 
 from perfguard.cluster.types import PoolRule
 from perfguard.errors import Refused
+from perfguard.holds import Row
 from perfguard.rebalance.campaign_store import change_from_json, change_to_json
 from perfguard.rebalance.types import Change, ChangeStage
+from perfguard.requests import Shutdown
 
 from ..fakes.driver import Driver
 from ..fakes.ruled_cluster import RULES, RuledCluster
@@ -44,10 +47,10 @@ class Watcher(RuledCluster):
 
 def test_the_journal_keeps_the_rule() -> None:
     change = Change(rule=PoolRule(3, 7), then=9, moves_first=True, passes=2,
-                    stage=ChangeStage.SENT)
+                    stage=ChangeStage.SENT, rule_name='a', found_rule='b', via='c')
     document = json.loads(json.dumps(change_to_json(change)))
     assert change_from_json(document) == change
-    for name in ('rule', 'then', 'moves_first', 'passes'):
+    for name in ('rule', 'then', 'moves_first', 'passes', 'rule_name', 'found_rule', 'via'):
         del document[name]
     assert change_from_json(document) == Change(stage=ChangeStage.SENT)
 
@@ -181,3 +184,71 @@ def test_mons_that_refuse_the_new_rule() -> None:
     driver.ask('resume')
     driver.run_to('DONE')
     assert switches(cluster)[-1] == 'racks' and cluster.entries() == {}
+
+
+def intermediate() -> Driver:
+    """A campaign that has begun to move PGs under the intermediate rule."""
+    driver = Driver(Watcher(rule=number_of('hosts-hdd')))
+    driver.order('rule', 'rep', 'hosts-ssd')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    return driver
+
+
+def rows(driver: Driver) -> List[Row]:
+    cluster = driver.cluster
+    return [row for row in driver.loop.rebalance.held(cluster.map_view().osdmap)
+            if row.what.startswith('crush_rule')]
+
+
+def test_an_intermediate_rule_is_listed_with_the_command_that_restores_the_rule() -> None:
+    driver = intermediate()
+    driver.restart()
+    driver.turn()
+    assert [(row.what, row.found, row.put) for row in rows(driver)] == [
+        ('crush_rule of pool rep', 'hosts-hdd', 'hosts')]
+    assert 'ceph osd pool set rep crush_rule hosts-hdd' in rows(driver)[0].restore
+    driver.run_to('DONE')
+    assert rows(driver) == []
+
+
+def test_finish_does_not_leave_an_intermediate_rule_unless_it_is_meant() -> None:
+    driver = intermediate()
+    with pytest.raises(Refused, match='intermediate CRUSH rule hosts'):
+        driver.ask('finish', keep=True)
+    with pytest.raises(Refused, match='intermediate CRUSH rule hosts'):
+        driver.give(Shutdown())
+    driver.ask('finish', keep=True, sure=True)
+    driver.run_to('DONE')
+
+
+def test_the_id_of_a_rule_that_was_removed_is_not_taken_for_the_rule() -> None:
+    """The mons give the id of a removed rule to the next one that is created."""
+    driver = intermediate()
+    cluster = driver.cluster
+    rules: Any = cluster.crush(0)
+    rules._dumped_rules[number_of('hosts-ssd')]['rule_name'] = 'another'
+    cluster.crush = lambda version: rules  # type: ignore
+    driver.run_to('ABORTED')
+    assert switches(cluster) == ['hosts']  # type: ignore[arg-type]
+    assert len(rows(driver)) == 1
+
+
+def test_a_pool_that_is_removed_holds_nothing() -> None:
+    driver = intermediate()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    cluster, view = driver.cluster, driver.cluster._view
+
+    def without_pool() -> Any:
+        found = view()
+        left = {number: pool for number, pool in found.osdmap.pools.items()
+                if number != 1}
+        return replace(found, osdmap=replace(
+            found.osdmap, epoch=found.osdmap.epoch + 1, pools=left, upmap_items={}))
+
+    for pgid in [pgid for pgid in cluster.pg if pgid.startswith('1.')]:
+        del cluster.pg[pgid]
+    cluster._view = without_pool  # type: ignore
+    driver.run(60)
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and not campaign.held and rows(driver) == []
