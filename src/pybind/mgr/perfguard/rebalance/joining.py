@@ -126,8 +126,8 @@ def same_placement(one: Observation, other: Observation) -> bool:
     def parts(seen: Observation) -> Tuple[object, ...]:
         osdmap = seen.osdmap
         osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
-        pools = {pool.id: replace(pool, name='', autoscale_mode='', flags=frozenset(),
-                                  quota_bytes=0, quota_objects=0)
+        pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,
+                                  flags=pool.flags & {'hashpspool'})
                  for pool in osdmap.pools.values()}
         return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
                 osdmap.pg_temp)

@@ -15,7 +15,7 @@ from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_
                                                 change_from_json, change_to_json)
 from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
 from perfguard.rebalance.crush_orders import differences
-from perfguard.rebalance.joining import plan_join
+from perfguard.rebalance.joining import plan_join, same_placement
 from perfguard.rebalance.orders import Order
 from perfguard.requests import PendingOrder
 from perfguard.store import Store
@@ -24,6 +24,7 @@ from perfguard.upmap.pins import without
 from ..cluster.test_crush import DUMP
 from ..fakes.cluster import BALANCER, Crash, FakeCluster, FakeReply
 from ..fakes.driver import Driver, codes
+from .test_phases import Machine
 
 INTERVAL = 'paxos_propose_interval'
 
@@ -658,6 +659,15 @@ def test_a_burst_that_lands_late_in_an_abort_leaves_pins_that_are_held() -> None
     driver.run(20)
     assert driver.status['pinned'] == len(driver.cluster.entries()) == 12
     assert not driver.cluster.moved and driver.cluster.config['mgr/balancer/active'] == 'false'
+
+
+@pytest.mark.parametrize('flag, same', [('full_quota', True), ('hashpspool', False)])
+def test_a_pool_flag_that_places_pgs_makes_another_mapping(flag: str, same: bool) -> None:
+    machine = Machine(FakeCluster())
+    before = machine.observe()
+    machine.cluster.epoch += 1
+    machine.cluster.ec_flags = frozenset({flag})
+    assert same_placement(before, machine.observe()) == same
 
 
 def test_a_mapping_holds_while_others_change_what_places_no_pg() -> None:
