@@ -12,8 +12,8 @@ READ_FRACTION = 0.7
 CLIENT_OBJECTS = 1000
 
 #: Options of perfguard: with few OSDs, each PG in flight affects clients, and the baseline must be
-#: learned during the quiet phase. With the default of stall_share it takes twice as long.
-OPTIONS = {'max_pgs_in_flight': '4', 'baseline_seconds': '5', 'stall_share': '0.003'}
+#: learned during the quiet phase.
+OPTIONS = {'max_pgs_in_flight': '4', 'baseline_seconds': '5'}
 
 #: The probes before and after the expansion, about 25 s each, with many short repetitions to
 #: distinguish a difference from chance. They use their own pool, because the baseline of POOL must

@@ -118,11 +118,9 @@ OPTIONS: List[OptionSpec] = [
     _option('latency_targets', 'str', '',
             'maximum client latency of single pools in ms: <pool>=<ms>[,<pool>=<ms>...]',
             'Replaces latency_factor x baseline for these pools.'),
-    _option('stall_share', 'float', 0.0015,
+    _option('stall_share', 'float', 0.003,
             "maximum share of a pool's client operations that wait "
-            'for released PGs to peer',
-            'A lower value spreads releases further, and the campaign takes longer.',
-            min=0.00001, max=1.0),
+            'for released PGs to peer', min=0.00001, max=1.0),
     _option('max_untrimmed_osdmaps', 'uint', 2000,
             'OSDMap epochs that the mons may keep; above this, releases wait until they have '
             'trimmed them; 0: no limit',
@@ -132,10 +130,11 @@ OPTIONS: List[OptionSpec] = [
             'mon_min_osdmap_epochs (500).', min=0, max=1000000),
     _option('fast_peering', 'str', 'auto',
             "shorten the mons' paxos_propose_interval while PGs are released",
-            'A PG that is released or arrives waits for this interval while it peers, and so do '
-            'its clients. auto: 0.15 s for up to 10,000 PGs and 64 MiB that all OSDs together '
-            'store per OSDMap epoch, 0.25 s for up to 25,000 PGs and 512 MiB, unchanged beyond. '
-            'on: 0.25 s beyond as well. off: unchanged.',
+            'A released PG waits for this interval several times while it peers, and so do its '
+            'clients. auto: 0.02 s (and paxos_min_wait 0.005 s) for up to 1,000 PGs and 4 MiB that '
+            'all OSDs together store per OSDMap epoch, 0.05 s for up to 3,000 PGs and 16 MiB, '
+            '0.1 s for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, '
+            'unchanged beyond. on: 0.25 s beyond as well. off: unchanged.',
             enum_allowed=['auto', 'on', 'off']),
     _option('pace_copying', 'str', 'off',
             'slow the copying of released PGs on the OSDs themselves',

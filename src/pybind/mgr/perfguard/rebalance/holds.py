@@ -248,12 +248,16 @@ PROPOSE_INTERVAL = 'paxos_propose_interval'
 #: commit: longer than that after one, the mons propose within paxos_min_wait (50 ms). The journal's
 #: writes, which come just before the burst, are such commits.
 GATHER_SECONDS = '3'
-#: While PGs are released: (PGs of the cluster, bytes that its OSDs store for one OSDMap epoch,
-#: seconds), the first row that fits. A PG that is released or arrives waits so long for the up_thru
-#: of its primary. Shorter stalls cost more epochs, which all clients feel: PGs that arrive within
-#: the interval share theirs. 0.02 s took 2.5 epochs for each PG, 0.15 s takes 1.6 (Pacific,
-#: qa/bench/expansion, batches of 8).
-FAST_PROPOSALS = ((10000, 64 << 20, '0.15'), (25000, 512 << 20, '0.25'))
+#: While PGs are released, which wait for several proposals each while they peer: (PGs of the
+#: cluster, bytes that its OSDs store for one OSDMap epoch, seconds), the first row that fits.
+#: A stall is two or three of these long: 0.12 s for each release with 0.02 s, 0.33 s with 0.1 s
+#: (Pacific, qa/bench/bench_release_stall.py).
+FAST_PROPOSALS = ((1000, 4 << 20, '0.02'), (3000, 16 << 20, '0.05'), (10000, 64 << 20, '0.1'),
+                  (25000, 512 << 20, '0.25'))
+#: Seconds that the mons wait for more before they propose, where the last commit was longer ago
+#: than the interval (Ceph's default: 0.05). With the shortest interval this is most of a stall.
+MIN_WAIT = 'paxos_min_wait'
+FAST_WAITS = {'0.02': '0.005'}
 #: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
 #: (qa/bench/bench_map_epochs.py; Tentacle: 20 us).
 MON_SECONDS_PER_PG = 12e-6
@@ -332,6 +336,8 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
         campaign.phase is Phase.HOLDING and campaign.in_flight)
     seconds = release_interval(epoch_of(osdmap), options.fast_peering) if releasing else None
     found = {} if seconds is None else {PROPOSE_INTERVAL: seconds}
+    if seconds in FAST_WAITS:
+        found[MIN_WAIT] = FAST_WAITS[seconds]
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})

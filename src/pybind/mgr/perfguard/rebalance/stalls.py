@@ -22,9 +22,9 @@ from .clients import LEAST_OPS
 #: the primary has to ask for its pg_temp there is one more.
 CHANGES_PER_RELEASE = 2
 #: Seconds of stall of one interval change until it is measured: medians on Pacific with the mon's
-#: paxos_propose_interval at 1 s and at 0.15 s.
+#: paxos_propose_interval at 1 s and at 0.1 s.
 USUAL_SECONDS = 1.6
-FAST_SECONDS = 0.15
+FAST_SECONDS = 0.25
 #: No interval change is shorter than the shortest proposal interval.
 SHORTEST_SECONDS = 0.02
 #: For so long after a change, operations on its PG may still be waiting.
@@ -35,7 +35,7 @@ MEMORY = 0.9
 LEAST_STALLED = 5.0
 #: Releases that may be saved up, in seconds of the allowed rate: those of one batch
 #: (releasing.BATCH_SECONDS).
-BURST_SECONDS = 10.0
+BURST_SECONDS = 5.0
 #: Turns are seldom further apart; what was longer ago was a rest.
 LONGEST_TURN_SECONDS = 60.0
 

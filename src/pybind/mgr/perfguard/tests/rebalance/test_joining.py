@@ -128,7 +128,7 @@ def test_without_tools_the_ordinary_way() -> None:
 
 def test_a_preview_names_the_interval_of_the_mons_and_what_an_epoch_costs() -> None:
     driver = Driver(waiting())
-    assert driver.order('expand', dry_run=True)['fast_peering']['seconds'] == 0.15
+    assert driver.order('expand', dry_run=True)['fast_peering']['seconds'] == 0.02
     driver.options = replace(driver.options, fast_peering='off')
     preview = driver.order('expand', dry_run=True)['fast_peering']
     assert preview['seconds'] is None and 'fast_peering is off' in preview['text']

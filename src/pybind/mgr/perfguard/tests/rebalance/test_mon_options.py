@@ -140,10 +140,12 @@ def osdmap_of(osds: int, pgs: int, entries: int = 0) -> OsdMap:
 
 
 @pytest.mark.parametrize('osds, pgs, auto, on', [
-    (12, 64, '0.15', '0.15'), (12, 10000, '0.15', '0.15'), (12, 10001, '0.25', '0.25'),
+    (12, 64, '0.02', '0.02'), (12, 1000, '0.02', '0.02'), (12, 1001, '0.05', '0.05'),
+    (12, 3001, '0.1', '0.1'), (12, 10000, '0.1', '0.1'), (12, 10001, '0.25', '0.25'),
     (12, 25000, '0.25', '0.25'), (12, 25001, None, '0.25'),
     # Few PGs, and OSDs that all have to store each map.
-    (300, 4096, '0.15', '0.15'), (500, 4096, '0.25', '0.25'), (1000, 8192, '0.25', '0.25'),
+    (90, 1000, '0.02', '0.02'), (100, 1000, '0.05', '0.05'), (200, 3000, '0.1', '0.1'),
+    (300, 4096, '0.1', '0.1'), (500, 4096, '0.25', '0.25'), (1000, 8192, '0.25', '0.25'),
     (1100, 8192, None, '0.25')])
 def test_fast_proposals_by_the_size_of_the_cluster(osds: int, pgs: int, auto: Optional[str],
                                                    on: str) -> None:
@@ -152,6 +154,8 @@ def test_fast_proposals_by_the_size_of_the_cluster(osds: int, pgs: int, auto: Op
     for mode, value in (('auto', auto), ('on', on), ('off', None)):
         options = replace(DEFAULTS, fast_peering=mode)
         assert wanted(campaign, options, osdmap).get(NAME) == value
+        # It would be most of what a PG waits for.
+        assert ('paxos_min_wait' in wanted(campaign, options, osdmap)) == (value == '0.02')
         assert wanted(replace(campaign, phase=Phase.FINISHING), options, osdmap) == {}
         seconds = forecast(osdmap, mode)['seconds']
         assert seconds == (None if value is None else float(value))
