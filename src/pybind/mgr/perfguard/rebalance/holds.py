@@ -145,7 +145,8 @@ def _balancer(holds: Holds, settings: Settings, wanted: bool, begin: bool) -> Re
 
 
 def _stored_active(settings: Settings) -> str:
-    return settings.balancer_stored or ACTIVE
+    """Without an entry, for example because others removed it: what the mgr still has."""
+    return settings.balancer_stored or settings.balancer_active or ACTIVE
 
 
 def _balancer_value(held: Held, settings: Settings) -> Optional[str]:

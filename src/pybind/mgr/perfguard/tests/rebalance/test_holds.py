@@ -196,6 +196,13 @@ def test_a_pool_that_is_gone_needs_nothing_back() -> None:
     assert not world.drive(done.holds, False)
 
 
+def test_the_balancer_is_switched_on_though_others_removed_its_entry() -> None:
+    world = World()
+    holds = world.drive(Holds(), True)
+    removed = replace(world.settings(), stored={}, balancer_active='false')
+    assert SetBalancer(True) in reconcile(holds, removed, False, False, True).actions
+
+
 @pytest.mark.parametrize('found', [None, 'true'])
 def test_the_balancers_entry_is_never_removed(found: Optional[str]) -> None:
     """An mgr does not notice that an option was removed: a standby would keep "false"."""
