@@ -270,7 +270,8 @@ class RebalanceController:
         """`saved`: the plan that is carried out."""
         # What was forced is the change. What the cluster is like when the turn of a queued plan
         # comes, its operator has not seen.
-        request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder))
+        request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder),
+                          sure=order.verb == 'rule')
         if not order.dry_run:
             # Refuse what no change is allowed to do before running Ceph's tools for this one.
             self._check_new(request, seen, NOTHING)

@@ -22,7 +22,8 @@ class Request:
     verb: str
     force: bool = False
     keep: bool = False
-    #: finish: although PGs will move outside the caps.
+    #: finish: although PGs will move outside the caps. prepare: for a change of rules, the only one
+    #: that may follow on an aborted one with an intermediate rule.
     sure: bool = False
     #: Of the stop condition that is acknowledged.
     code: str = ''
@@ -91,6 +92,8 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
             assert campaign is not None
             raise Refused(errno.EBUSY, 'campaign %d is %s: finish it or abort it first'
                           % (campaign.id, campaign.phase.value))
+        if campaign is not None and campaign.held and not request.sure:
+            _refuse_intermediate(campaign)
         if unfit:
             raise Refused(errno.EPERM, 'cannot begin a campaign: %s' % unfit)
         if unhealthy and not request.force:
@@ -128,6 +131,15 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'finish' and loose and not request.sure:
         raise Refused(errno.EPERM, '%s: "rebalance %s" first, or --yes-i-really-mean-it finishes '
                       'anyway' % (loose, _PINS.get(campaign.phase, 'start')))
+
+
+def _refuse_intermediate(campaign: Campaign) -> None:
+    """Another campaign would forget which rule the pool had."""
+    change = campaign.change
+    if change is not None and change.intermediate:
+        raise Refused(errno.EBUSY, 'campaign %d is ABORTED and a pool has the intermediate CRUSH '
+                      'rule %s: "rebalance resume", or "rebalance rule" back to %s'
+                      % (campaign.id, change.via, change.found_rule))
 
 
 #: What deals with PGs that are remapped and not pinned, by phase.

@@ -221,6 +221,19 @@ def test_finish_does_not_leave_an_intermediate_rule_unless_it_is_meant() -> None
     driver.run_to('DONE')
 
 
+def test_nothing_else_follows_on_an_aborted_change_with_an_intermediate_rule() -> None:
+    driver = intermediate()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    with pytest.raises(Refused, match='intermediate CRUSH rule hosts: .* back to hosts-hdd'):
+        driver.ask('prepare')
+    with pytest.raises(Refused, match='intermediate CRUSH rule hosts'):
+        driver.order('drain', 'osd.0')
+    assert len(rows(driver)) == 1
+    driver.order('rule', 'rep', 'hosts-hdd')
+    driver.run_to('DONE')
+
+
 def test_the_id_of_a_rule_that_was_removed_is_not_taken_for_the_rule() -> None:
     """The mons give the id of a removed rule to the next one that is created."""
     driver = intermediate()
