@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence,
                     Tuple)
 
-from ..cluster.ports import Cluster, NoFuture, Outlook, View
-from ..cluster.tool_thread import ToolJob, ToolThread, call_off
+from ..cluster.ports import Cluster, View
+from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import OsdMap, Question
 from ..errors import Code, Reason, Refused
 from ..events import Event
@@ -15,7 +15,6 @@ from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
-from ..tables import plural
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from . import copying, goals, report
 from .adopting import Adopted, adopted
@@ -27,6 +26,7 @@ from .holds import (can_be_missed, mon_options_settled, option_text, peering_for
 from .joining import overdue, wants_outlook
 from .orders import LastClean, Order, look
 from .phases import judge
+from .pin_goals import PinGoals
 from .pinning import count_again, unpinned_warning
 from .plans import (APPROVE, LS, QUEUE_SECONDS, SAVE, SHOW, PlanGround, PlanOrder, Plans,
                     QueuedOrder, SavedPlan, ground_of, with_ground)
@@ -43,8 +43,6 @@ Json = Dict[str, Any]
 #: Oldest require_min_compat_client values under which the mon refuses upmaps.
 _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
                               'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
-#: Seconds until Ceph's tools are asked again for what CRUSH chooses, after they failed.
-RAW_SECONDS = 60.0
 #: The balancer decides to make a plan, copies the OSDMap (about a second of a huge one), and only
 #: then says that it is busy. If it is switched off in between, it makes and executes the plan all
 #: the same (balancer/module.py, serve). It rests once it has been off and idle for so long.
@@ -100,10 +98,6 @@ class RebalanceController:
         #: When it is tried again, and why that plan has to wait.
         self._next_due, self._next_waits = 0.0, ('', '')
         self._previews = ChangePreviews(tools, self._crush_orders)
-        #: The basis of raw sets that are being worked out.
-        self._raw_job: Optional[Tuple[str, ToolJob[Outlook]]] = None
-        #: What goals that are being worked out rest on.
-        self._goals_job: Optional[Tuple[goals.Ground, ToolJob[goals.Goals]]] = None
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
         self._forget()
@@ -114,12 +108,8 @@ class RebalanceController:
         self.stored = CampaignStore(self._store, self._clock)
         self.pins = PinStore(self._store)
         self.forecast = Forecast()
-        #: What the PGs' goals would rest on, and since when: PGs have peered a while after.
-        self._basis, self._basis_since = '', 0.0
-        #: The basis of the raw sets behind vectors, and when they are asked for again.
-        self._raw_basis, self._raws_due = '', 0.0
-        #: The pins had the goals that this OSDMap and the campaign's phase ask for.
-        self._goals_fit = False
+        self._pin_goals = PinGoals(self._cluster, self._tools, self.pins, self.forecast,
+                                   self._note, self._may_write)
         self._last_clean: Optional[LastClean] = None
         #: Of the OSDs (osd_op_queue); empty: not known.
         self._schedulers: FrozenSet[str] = frozenset()
@@ -223,7 +213,7 @@ class RebalanceController:
 
     def apply_request(self, request: Request, seen: Observation) -> None:
         """What an operator asked for, if it still can be met."""
-        self._goals_fit = False
+        self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.pins_held_back, self._unhealthy(seen),
                   _unfit(seen.osdmap), self._loose(seen.osdmap))
@@ -500,9 +490,7 @@ class RebalanceController:
                 # Where its pins may lead is being worked out: no other OSD may get data meanwhile.
                 seen = _held(seen, 'working out the rollback')
             seen = self._with_balancer(seen)
-            seen = self._with_goals(seen, view) if self._refresh_raws(seen) else replace(
-                _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
-                goals_fit=False)
+            seen = self._with_goals(seen, view)
             self.forecast.update_moves(self.pins, seen, view.crush_version)
             seen = self._with_schedulers(self._with_outlook(seen, options), options)
             self._judge_and_act(self._patient(seen, options), options)
@@ -624,95 +612,19 @@ class RebalanceController:
             reasons.append(Reason(Code.OLD_CLIENTS, _unfit(seen.osdmap)))
         return reasons
 
-    def _refresh_raws(self, seen: Observation) -> bool:
-        """Learn what CRUSH chooses behind the pins that are vectors, once it chooses anew.
-
-        Ceph's tools show it. Without them it is unknown, and such PGs are released one by one.
-        Returns whether it is known by now.
-        """
-        campaign = self.campaign
-        assert campaign is not None
-        joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
-        vectors = {pgid: pin for pgid, pin in self.pins.items()
-                   if pin.entry.vector is not None and pgid not in campaign.in_flight}
-        now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
-        if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due \
-                or not self._may_write():
-            return True
-        outlook = self._raw_outlook(seen.osdmap, now)
-        if outlook is None:
-            return False
-        if isinstance(outlook, NoFuture):
-            self._raws_due = seen.now + RAW_SECONDS
-            self._note(Event('pins', 'the CRUSH mapping of %s pinned by pg_upmap is not known'
-                             % plural(len(vectors), 'PG'), outlook.reason))
-            raws = {}
-        else:
-            self._raw_basis = now
-            raws = {pgid: pg.raw for pgid, pg in outlook.pgs.items()}
-        # The goal of a PG whose raw set was not known then is but what was there before.
-        stale = {pgid: replace(pin, raw=raws.get(pgid), goal=None if pin.raw is None else pin.goal)
-                 for pgid, pin in vectors.items() if pin.raw != raws.get(pgid)}
-        self._goals_fit = self._goals_fit and not stale
-        self.pins.note(stale)
-        self.forecast.rework(stale)
-        return True
-
-    def _raw_outlook(self, osdmap: OsdMap, basis: str) -> Optional[Outlook]:
-        """The mapping as it is, which shows what CRUSH chooses; None: it is being worked out."""
-        if self._raw_job is None or self._raw_job[0] != basis:
-            call_off(self._raw_job)
-            job = self._tools.submit(lambda: self._cluster.outlook(osdmap, {}, None), first=True)
-            self._raw_job = None if job is None else (basis, job)
-        if self._raw_job is None or not self._raw_job[1].done:
-            return None
-        # Forgotten first: what it raises must not be raised in each turn to come.
-        done, self._raw_job = self._raw_job[1], None
-        return done.result()
-
     def _with_goals(self, seen: Observation, view: View) -> Observation:
-        """Work out the goals of the pinned PGs, if that is due; noted before they are used."""
+        """`seen` with whether the pins have the goals that the OSDMap and the phase ask for."""
         assert self.campaign is not None
-        if self._goals_fit and not seen.new_map:
-            return seen
-        now = goals.basis(seen.osdmap, view.crush_version, seen.balancing)
-        if now != self._basis:
-            self._basis, self._basis_since = now, seen.now
-        self._goals_fit = not goals.needed(self.campaign, self.pins, now)
-        if self._goals_fit:
-            return seen
-        still = seen.now - self._basis_since > seen.stats_period
-        if not still or not goals.settled(self.campaign, self.pins, seen,
-                                          self._options().max_transition_ratio) \
-                or not self._may_write():
-            return replace(seen, goals_fit=False)
-        found = self._worked_out_goals(goals.ground(self.campaign, self.pins, seen, now), seen,
-                                       view)
-        if found is None:
-            return replace(seen, goals_fit=False)
-        self.pins.note(found.records)
-        self.pins.forget(found.dropped)
-        self.campaign = replace(self.campaign, goals=found.mark)
-        self.stored.save(self.campaign)
-        self.forecast.rework(set(found.records) | found.dropped)
-        self._note(goals.event(found, self.pins))
-        self._goals_fit = True
-        return seen
-
-    def _worked_out_goals(self, ground: goals.Ground, seen: Observation,
-                          view: View) -> Optional[goals.Goals]:
-        """None: they are being worked out, beside the loop since it takes a while: 8 s for two
-        pools of 16,000 PGs."""
-        if self._goals_job is None or self._goals_job[0] != ground:
-            call_off(self._goals_job)
-            most = self._options().max_extra_movement
-            job = self._tools.submit(lambda: goals.work_out(ground, seen, view.pool_up, most),
-                                     first=True)
-            self._goals_job = None if job is None else (ground, job)
-        if self._goals_job is None or not self._goals_job[1].done:
-            return None
-        done, self._goals_job = self._goals_job[1], None
-        return done.result()
+        if not self._pin_goals.refresh_raws(self.campaign, seen):
+            return replace(
+                _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
+                goals_fit=False)
+        found = self._pin_goals.work_out(self.campaign, seen, view, self._options())
+        if found is not None:
+            self.campaign = replace(self.campaign, goals=found.mark)
+            self.stored.save(self.campaign)
+            self._note(goals.event(found, self.pins))
+        return seen if self._pin_goals.fit else replace(seen, goals_fit=False)
 
     def _judge_and_act(self, seen: Observation, options: Options) -> None:
         assert self.campaign is not None
