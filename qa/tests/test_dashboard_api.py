@@ -26,10 +26,12 @@ FORM_TYPES = ('text/plain', 'application/x-www-form-urlencoded', 'multipart/form
 
 READS = {
     '/status': 'status', '/events?count=5': 'events', '/osds': 'osds', '/pools': 'pools',
-    '/laggy': 'laggy', '/held': 'held', '/advice': 'advise', '/history?what=osd.1': 'history',
+    '/laggy': 'laggy', '/held': 'held', '/advice': 'advise', '/advice/expect': 'advise expect',
+    '/advice/capacity': 'advise capacity', '/history?what=osd.1': 'history',
     '/history?what=p&week=true': 'history',
     '/mitigation': 'mitigation ls', '/rebalance': 'rebalance status',
-    '/rebalance/plan': 'rebalance plan', '/rebalance/campaign': 'rebalance ls',
+    '/rebalance/plan': 'rebalance plan', '/rebalance/plans': 'rebalance plan ls',
+    '/rebalance/campaign': 'rebalance ls',
     '/probe': 'probe ls', '/baseline': 'probe baseline ls', '/schedule': 'probe schedule ls'}
 
 #: Each would do something, or find the campaign or the probe missing.
@@ -44,6 +46,10 @@ ACTIONS = (
     Request('POST', '/rebalance/drain', {'what': ['osd.0']}),
     Request('POST', '/rebalance/undrain', {'what': ['osd.0']}),
     Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}),
+    Request('POST', '/rebalance/rule', {'pool': 'p', 'rule': 'nosuch'}),
+    Request('POST', '/rebalance/plans', {'plan': 'next', 'change': 'drain', 'what': ['osd.0']}),
+    Request('DELETE', '/rebalance/plans/next'),
+    Request('POST', '/rebalance/plans/next/approve', {}),
     Request('POST', '/mitigation/1/revert', {}),
     Request('POST', '/probe', SHORT), Request('POST', '/probe/1/cancel', {}),
     Request('POST', '/probe/1/abandon', {}),
@@ -59,6 +65,9 @@ MISSING = (
     (Request('POST', '/probe/99/abandon', {}), 'probe 99 does not exist'),
     (Request('GET', '/probe/compare?before=98&after=99'), 'probe 98 does not exist'),
     (Request('GET', '/rebalance/campaign/99'), 'campaign 99 does not exist'),
+    (Request('GET', '/rebalance/plans/nosuch'), 'nosuch'),
+    (Request('DELETE', '/rebalance/plans/nosuch'), 'nosuch'),
+    (Request('POST', '/rebalance/plans/nosuch/approve', {}), 'nosuch'),
     (Request('POST', '/mitigation/99/revert', {}), '99'),
     (Request('POST', '/baseline', {'run': 99}), 'probe 99 does not exist'),
     (Request('DELETE', '/baseline/99'), '99'),
@@ -264,7 +273,7 @@ def test_reader_may_not_act(api: RestApi) -> None:
 
 
 def test_all_actions_are_tried() -> None:
-    """So that no route is added that readers, or nobody at all, might be let in by."""
+    """No route is added without a test of who may use it."""
     tried = {(request.method, len(request.path.split('/'))) for request in ACTIONS}
     wanted = {(route.method, len(route.path.split('/'))) for route in ROUTES
               if route.method != 'GET'}
@@ -275,7 +284,7 @@ def test_all_actions_are_tried() -> None:
     assert {path.partition('?')[0] for path in READS} == {
         route.path for route in ROUTES if route.method == 'GET'} - {
             '/probe/{run}', '/probe/{run}/curve', '/probe/compare', '/why', '/rebalance/watch',
-            '/rebalance/campaign/{campaign}'}
+            '/rebalance/campaign/{campaign}', '/rebalance/plans/{plan}'}
 
 
 def test_missing(api: RestApi) -> None:
