@@ -127,6 +127,8 @@ def test_mgr_failover(pacific: Cluster) -> None:
     before = pacific.active_mgr()
     assert pacific.mgr_fail() != before
     assert pacific.mgr('pg stat')[0] == 0
+    # The failed mgr starts anew. Before it is a standby, the next one may take over once more.
+    pacific.wait(lambda: pacific.mon('mgr dump')['standbys'], 30, 'a standby mgr')
     assert pacific.restart_mgr() == before
 
 
