@@ -45,6 +45,7 @@ ACTIONS = (
     *(Request('POST', '/advice/SCRUBS_BEHIND/' + verb, {}) for verb in ('mute', 'unmute')),
     Request('POST', '/rebalance/drain', {'what': ['osd.0']}),
     Request('POST', '/rebalance/undrain', {'what': ['osd.0']}),
+    Request('POST', '/rebalance/replace', {'what': ['osd.0'], 'cancel': True}),
     Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}),
     Request('POST', '/rebalance/rule', {'pool': 'p', 'rule': 'nosuch'}),
     Request('POST', '/rebalance/plans', {'plan': 'next', 'change': 'drain', 'what': ['osd.0']}),

@@ -71,6 +71,13 @@ def create_again(guard: Guard, osd: int) -> None:
     wait_reported(guard)
 
 
+def create_and_wait(guard: Guard, osd: int) -> None:
+    """Until perfguard fills the new drive."""
+    last = max(row['id'] for row in guard.get('rebalance ls')['campaigns'] or [{'id': 0}])
+    create_again(guard, osd)
+    guard.cluster.wait(lambda: guard.status()['id'] not in (None, last), 60, 'a campaign')
+
+
 def holders(cluster: Cluster) -> Set[int]:
     return {osd for pg in cluster.pgs() for osd in (*pg['up'], *pg['acting'])}
 
@@ -97,8 +104,9 @@ def test_drain_a_host(guard: Guard) -> None:
 def test_replace_a_drive_that_still_works(guard: Guard) -> None:
     follow(guard, 'replace a drive that still works', {
         'Stop the daemon': lambda: stop(guard.cluster, 7),
-        'Replace the drive': lambda: create_again(guard, 7)})
+        'Replace the drive': lambda: create_and_wait(guard, 7)})
     assert 7 in holders(guard.cluster) and crush_weights(guard.cluster)[7] == 1.0
+    guard.cluster.wait(lambda: guard.get('drain ls')['drains'] == [], 60, 'no drains')
     assert_over(guard)
 
 
@@ -106,9 +114,10 @@ def test_replace_a_drive_that_still_works(guard: Guard) -> None:
 def test_replace_a_drive_that_has_failed(guard: Guard) -> None:
     follow(guard, 'replace a drive that has failed', {
         'Let Ceph recover': lambda: fail_and_recover(guard, 7),
-        'Replace the drive': lambda: create_again(guard, 7)})
+        'Replace the drive': lambda: create_and_wait(guard, 7)})
     guard.cluster.wait_clean(120)
     assert 7 in holders(guard.cluster)
+    guard.cluster.wait(lambda: guard.get('drain ls')['drains'] == [], 60, 'no drains')
     assert_over(guard)
 
 

@@ -20,6 +20,7 @@ from .probe.plan import Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
 from .rebalance.orders import Order
 from .rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
+from .rebalance.replacing import CANCEL, DRAINS, REPLACE
 from .rebalance.report import followed, plan_json, summary
 from .rebalance.requests import Request, assignment
 from .requests import Shutdown
@@ -602,6 +603,22 @@ class Commands(ProbeCommands):
         """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
         return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force), format)
 
+    @read_command('perfguard drain ls')
+    @command
+    def drain_ls(self, format: Optional[str] = None) -> CommandResult:
+        """List drained OSDs and those whose devices are replaced, and what happens next"""
+        return show(self.loop.ask(Order(DRAINS, dry_run=True)), format, tables.drains)
+
+    @write_command('perfguard replace')
+    @command
+    def replace(self, what: List[str], dry_run: bool = False, force: bool = False,
+                cancel: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Empty OSDs or hosts, and fill them again once new devices serve under the same ids"""
+        if cancel:
+            return show(self.loop.ask(Order(CANCEL, _words(*what))), format, tables.accepted)
+        return self._order(Order(REPLACE, _words(*what), dry_run=dry_run, force=force), format,
+                           tables.replacement)
+
     @write_command('perfguard undrain')
     @command
     def undrain(self, what: List[str], dry_run: bool = False, force: bool = False,
@@ -647,6 +664,13 @@ class Commands(ProbeCommands):
     def preview_drain(self, what: List[str], format: Optional[str] = None) -> CommandResult:
         """Show what drain would do (needs read access only)"""
         return self._order(Order('drain', _words(*what), dry_run=True), format)
+
+    @read_command('perfguard preview replace')
+    @command
+    def preview_replace(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+        """Show what replace would do first (needs read access only)"""
+        return self._order(Order(REPLACE, _words(*what), dry_run=True), format,
+                           tables.replacement)
 
     @read_command('perfguard preview undrain')
     @command

@@ -524,8 +524,9 @@ class Loop:
         self._events.save_now_and_then(seen.now)
 
     def _all_remarks(self) -> List[str]:
-        return [text for text in (*self.leaving.remarks, *self._remarks(), self.journal.failure)
-                if text]
+        return [text for text in (
+            *self.leaving.remarks, *self._remarks(), *self.rebalance.replacing.remarks,
+            self.journal.failure) if text]
 
     def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
         if campaign is not None and campaign.active:

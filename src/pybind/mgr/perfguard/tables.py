@@ -382,6 +382,23 @@ def _effects(data: Json) -> List[Tuple[str, str]]:
             ('borrowed settings', ', '.join('%(what)s: %(put)s' % row for row in data['borrowed']))]
 
 
+def drains(data: Json) -> str:
+    """Drained OSDs and replacements, and what happens next with each."""
+    if not data['drains']:
+        return 'no drained OSDs'
+    columns = ('OSD', 'host', 'phase', 'replace', 'weight before', 'PGs', 'fill', 'next')
+    return table(columns, [
+        (row['osd'], row['host'] or '-', row['phase'], 'yes' if row['replace'] else 'no',
+         '%.5g' % row['weight_before'], '-' if row['pgs'] is None else row['pgs'],
+         '-' if row['fill'] is None else '%.1f %%' % (100 * row['fill']), row['next'])
+        for row in data['drains']], left=('host', 'phase', 'replace', 'next'))
+
+
+def replacement(data: Json) -> str:
+    """What `replace` has begun or would do: the drain, if there is one, and the OSDs."""
+    return '\n\n'.join([*([order(data)] if 'weights' in data else []), drains(data)])
+
+
 def saved_plans(data: Json) -> str:
     if not data['plans']:
         return 'no plans'

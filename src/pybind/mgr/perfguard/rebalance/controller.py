@@ -30,6 +30,7 @@ from .pin_goals import PinGoals
 from .pinning import count_again, unpinned_warning
 from .plans import (APPROVE, LS, QUEUE_SECONDS, SAVE, SHOW, PlanGround, PlanOrder, Plans,
                     QueuedOrder, SavedPlan, ground_of, with_ground)
+from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import (Request, apply, check, overridden, problems,
                        refuse_bad_options)
@@ -93,6 +94,7 @@ class RebalanceController:
         self._history: List[Json] = []
         self._crush_orders = CrushOrders(cluster, store)
         self._plans = Plans(store)
+        self.replacing = Replacing(store, self._crush_orders, note)
         #: The approved plan that is next.
         self._next: Optional[QueuedOrder] = None
         #: When it is tried again, and why that plan has to wait.
@@ -137,7 +139,8 @@ class RebalanceController:
         if campaign is not None:
             # Whether the last mgr's commands ever left is not known.
             self.campaign = count_again(campaign, campaign.pinning)
-        lost += unread + self._plans.load()
+        self._crush_orders.load()
+        lost += unread + self._plans.load() + self.replacing.load()
         self._adopt_pins()
         return lost
 
@@ -241,6 +244,8 @@ class RebalanceController:
         """None while what the order needs is being worked out; raises Refused."""
         if isinstance(waiting.order, PlanOrder):
             return self._carry_out_plan(waiting, seen)
+        if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
+            return self._replace(waiting, seen)
         if waiting.order.verb == 'adopt':
             answer = self._adopt(waiting, seen, view)
         elif waiting.order.verb == 'rollback':
@@ -249,6 +254,13 @@ class RebalanceController:
             answer = self._change(waiting, seen, waiting.order)
         return answer and {**answer, **self._costs(seen)}
 
+    def _replace(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        def change(order: Order, keep: Callable[[], None]) -> Optional[Json]:
+            answer = self._change(waiting, seen, order, keep=keep)
+            return answer and {**answer, **self._costs(seen)}
+
+        return self.replacing.carry_out(waiting.order, seen, self.campaign, change)
+
     def _costs(self, seen: Observation) -> Json:
         """What releases will cost the mons, and the OSDs, as far as the options say so."""
         options = self._options()
@@ -256,8 +268,9 @@ class RebalanceController:
                 'copying': {'text': copying.text(options.pace_copying)}}
 
     def _change(self, waiting: WaitingOrder, seen: Observation, order: Order,
-                saved: Optional[SavedPlan] = None) -> Optional[Json]:
-        """`saved`: the plan that is carried out."""
+                saved: Optional[SavedPlan] = None, why: str = 'by command',
+                keep: Callable[[], None] = lambda: None) -> Optional[Json]:
+        """`saved`: the plan that is carried out; `keep`: journals what belongs to the change."""
         # What was forced is the change. What the cluster is like when the turn of a queued plan
         # comes, its operator has not seen.
         request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder),
@@ -278,8 +291,8 @@ class RebalanceController:
               self._unhealthy(seen, prepared.touched))
         prepared.refuse_unfit(order, seen, self._options())
         self._crush_orders.keep(prepared, seen)
-        self._note(Event('request', order.verb, 'by command' if saved is None
-                         else 'plan %s was approved' % saved.name))
+        keep()
+        self._note(Event('request', order.verb, why))
         self._begin(seen)
         assert self.campaign is not None
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
@@ -338,7 +351,8 @@ class RebalanceController:
             self._note(Event('request', 'approve %s' % plan.name,
                              'queued behind campaign %d' % self.campaign.id))
             return {**plan.preview, 'plan': plan.name, 'queued_behind': self.campaign.id}
-        answer = self._change(waiting, seen, plan.order, plan)
+        answer = self._change(waiting, seen, plan.order, plan,
+                              'plan %s was approved' % plan.name)
         if answer is None:
             return None
         self._plans.remove(plan.name)
@@ -390,8 +404,9 @@ class RebalanceController:
         return why if plan.approved and plan.name == name else ''
 
     def withdraw_plans(self, why: str) -> None:
-        """No plan that was approved is carried out."""
+        """No plan that was approved is carried out, and no new device is filled."""
         self._withdraw_plans([plan.name for plan in self._plans.queue()], why)
+        self.replacing.cancel_all(why)
 
     def _withdraw_plans(self, names: Sequence[str], why: str) -> None:
         self._plans.withdraw(names, why)
@@ -484,6 +499,7 @@ class RebalanceController:
         self._crush_orders.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
         self._start_queued(seen)
+        self._go_on_replacing(seen, options)
         seen = replace(seen, osds_changed=self._last_clean.changed if self._last_clean else 0.0)
         if self.open:
             if rolling_back:
@@ -508,12 +524,29 @@ class RebalanceController:
                              'aborted and keeps PGs pinned' % (why, self.campaign.id)))
             self._last_clean = None
             return
-        self._note(Event('request', 'auto_expand', why))
+        self._begin_unannounced(seen, 'auto_expand', why)
+
+    def _begin_unannounced(self, seen: Observation, what: str, why: str) -> None:
+        self._note(Event('request', what, why))
         self._begin(seen)
         assert self.campaign is not None
         self._crush_orders.forget_before()
         # What it is for has happened already, whatever the CRUSH version is by now.
         self.campaign = replace(self.campaign, trigger='auto', automatic=True, crush_version=-1)
+
+    def _go_on_replacing(self, seen: Observation, options: Options) -> None:
+        """Fill the new devices that serve."""
+        if not self.replacing or not self._may_write():
+            return
+
+        def catch(why: str) -> None:
+            if not _unfit(seen.osdmap):
+                self._begin_unannounced(seen, REPLACE, why)
+
+        self.replacing.turn(
+            seen, self.campaign, options.auto_expand_settle,
+            lambda waiting, order: self._change(waiting, seen, order, why='new devices serve'),
+            catch)
 
     def _with_balancer(self, seen: Observation) -> Observation:
         """`seen` with a balancer that counts as busy until it rests."""

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import NO_OSD, OsdMap, PoolRule, pool_of
+from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
@@ -73,14 +73,20 @@ class CrushOrders:
             return ''
         return differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
 
+    def facts(self, seen: Observation,
+              space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
+        """`space`: as it was read before; None: it is read."""
+        return OrderFacts(seen.osdmap, seen.crush,
+                          self._cluster.osd_space() if space is None else space,
+                          self._drained(seen))
+
     def preparing(self, order: Order, seen: Observation, options: Options,
                   history: Sequence[Json] = ()) -> Callable[[], 'Prepared']:
         """What finds out what an order changes and what that will do; for the tools' thread.
 
         It raises Refused. `history`: of earlier campaigns.
         """
-        inventory = OrderFacts(seen.osdmap, seen.crush, self._cluster.osd_space(),
-                               self._drained(seen))
+        inventory = self.facts(seen)
         limit = self._cluster.pgs_per_osd_limit()
         prepare = {'apply': self._prepare_map, 'rule': self._prepare_rule}.get(
             order.verb, self._prepare)
@@ -231,6 +237,17 @@ class CrushOrders:
         self._store.remove(CRUSH_MAP)
         self._store.remove(BEFORE)
         self._store.remove(CRUSH_BASE)
+
+    def load(self) -> None:
+        """Another mgr may have been active for a while."""
+        self._known = None
+
+    def renew(self, osdmap: OsdMap, weights: Mapping[int, float]) -> None:
+        """`undrain` is to give these weights to the new devices of OSDs."""
+        records = self._records()
+        new = {osd: Drained(weight, osdmap.osds[osd].uuid) for osd, weight in weights.items()}
+        if any(records.get(osd) != record for osd, record in new.items()):
+            self._put_drained({**records, **new})
 
     def forget_purged(self, osdmap: OsdMap) -> None:
         """Records of drains live until the OSD is purged: its id may be another disk's then."""

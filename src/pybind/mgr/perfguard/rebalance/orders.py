@@ -28,7 +28,7 @@ UNREPORTED = 'has not reported yet whether it holds PGs'
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain, apply, rule or rollback.
+    #: expand, drain, undrain, apply, rule, rollback, adopt, or a verb of replacing.py.
     verb: str
     #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule.
     names: Tuple[str, ...] = ()
@@ -69,8 +69,8 @@ def _expand(order: Order, inventory: OrderFacts) -> Optional[Change]:
         not_new = left_out(order, inventory)
         if UNREPORTED in not_new.values():
             _refuse_left_out(not_new, weight)
-        osds = _named(order.names, inventory, hosts=False) | {
-            osd for osd in _named(order.hosts, inventory, hosts=True)
+        osds = named_osds(order.names, inventory, hosts=False) | {
+            osd for osd in named_osds(order.hosts, inventory, hosts=True)
             if weights[osd] == 0 and osd not in not_new}
         for osd in sorted(osds):
             _must_serve(osd, inventory)
@@ -98,7 +98,7 @@ def waiting(inventory: OrderFacts) -> Dict[int, str]:
     leads some.
     """
     return {osd: _not_new(osd, inventory) for osd, weight in sorted(
-        inventory.crush.weights().items()) if weight == 0 and _serves(osd, inventory.osdmap)}
+        inventory.crush.weights().items()) if weight == 0 and serves(osd, inventory.osdmap)}
 
 
 def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
@@ -109,7 +109,8 @@ def left_out(order: Order, inventory: OrderFacts) -> Dict[int, str]:
     found = {osd: why for osd, why in waiting(inventory).items() if why}
     if not order.names and not order.hosts:
         return found
-    meant = _named(order.hosts, inventory, hosts=True) - _named(order.names, inventory, hosts=False)
+    meant = named_osds(order.hosts, inventory, hosts=True) \
+        - named_osds(order.names, inventory, hosts=False)
     return {osd: why for osd, why in found.items() if osd in meant}
 
 
@@ -145,7 +146,7 @@ def _refuse_left_out(found: Mapping[int, str], weight: Optional[float]) -> None:
 
 def _drain(order: Order, inventory: OrderFacts) -> Change:
     weights = inventory.crush.weights()
-    osds = {osd for osd in _named(order.names, inventory, hosts=True)
+    osds = {osd for osd in named_osds(order.names, inventory, hosts=True)
             if weights[osd] > DRAINED_WEIGHT}
     if not osds:
         raise Refused(errno.EALREADY, 'already drained: %s' % ', '.join(order.names))
@@ -156,7 +157,7 @@ def _drain(order: Order, inventory: OrderFacts) -> Change:
 
 
 def _undrain(order: Order, inventory: OrderFacts) -> Change:
-    named = _named(order.names, inventory, hosts=True)
+    named = named_osds(order.names, inventory, hosts=True)
     osds = sorted(named & inventory.drained.keys())
     if not osds:
         raise Refused(errno.ENOENT, 'not drained by perfguard: %s' % ', '.join(order.names))
@@ -231,7 +232,7 @@ def _weight_by_size(osd: int, inventory: OrderFacts) -> float:
     return max(TINY_WEIGHT, round(space.total_bytes / TIB, 4))
 
 
-def _named(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:
+def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]:
     """The OSDs that are meant, all of them in CRUSH."""
     known = inventory.crush.weights()
     found: Set[int] = set()
@@ -255,7 +256,7 @@ def _named(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[int]
     return found
 
 
-def _serves(osd: int, osdmap: OsdMap) -> bool:
+def serves(osd: int, osdmap: OsdMap) -> bool:
     row = osdmap.osds.get(osd)
     return row is not None and row.up and row.reweight > 0 and not row.destroyed
 
@@ -294,7 +295,7 @@ def _buckets_left(pool: Pool, kind: str, gone: Set[int],
     crush = inventory.crush
     left = [osd for osd in inventory.osdmap.osds
             if osd not in gone and crush.weight_of(pool.crush_rule, osd) > 0
-            and _serves(osd, inventory.osdmap)]
+            and serves(osd, inventory.osdmap)]
     return {osd if kind == 'osd' else crush.domain_of(osd, kind) for osd in left}
 
 
@@ -325,7 +326,7 @@ def _takers(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> Dict[int, 
         if any(crush.weight_of(rule, osd) > 0 for osd in osds):
             for osd in inventory.osdmap.osds:
                 weight = crush.weight_of(rule, osd)
-                if weight > 0 and osd not in gone and _serves(osd, inventory.osdmap):
+                if weight > 0 and osd not in gone and serves(osd, inventory.osdmap):
                     found[osd] = weight
     return found
 

@@ -48,8 +48,9 @@ def shell(mgr_stub: types.ModuleType) -> Shell:
 READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history', 'mitigation ls',
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'set', 'abort', 'finish')
-ORDERS = ('expand', 'drain', 'undrain', 'rebalance apply', 'rebalance rule', 'rebalance rollback',
-          'rebalance adopt', 'rebalance plan save', 'rebalance plan rm', 'rebalance approve',
+ORDERS = ('expand', 'drain', 'replace', 'undrain', 'rebalance apply', 'rebalance rule',
+          'rebalance rollback', 'rebalance adopt', 'rebalance plan save', 'rebalance plan rm',
+          'rebalance approve',
           'shutdown', 'advise mute', 'advise unmute',
           *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'baseline set',
                                          'baseline rm', 'schedule add', 'schedule rm')))
@@ -84,7 +85,7 @@ def test_permissions(shell: Shell) -> None:
             ('perfguard rebalance ' + verb for verb in WRITE), {'perfguard mitigation revert'})
 
 
-def test_orders(shell: Shell) -> None:
+def test_orders(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     given: List[Order] = []
     answer = shell.driver.order('drain', 'h3', dry_run=True)
 
@@ -96,16 +97,38 @@ def test_orders(shell: Shell) -> None:
     assert shell.json('expand', osds='8,9 10', hosts='h1', weight='2', dry_run=True) == answer
     assert shell('drain', what=['h3', 'osd.1,osd.2'], force=True)[0] == 0
     assert shell('undrain', what=['h3'])[0] == 0
+    monkeypatch.setattr(tables, 'replacement', tables.order)
+    assert shell('replace', what=['h3'], force=True)[0] == 0
+    assert shell('preview replace', what=['h3'])[0] == 0
     assert shell('rebalance apply', inbuf='map', prior_version=7)[0] == 0
     assert shell('rebalance rollback', dry_run=True)[0] == 0
     assert shell('rebalance rule', pool='rep', rule='racks', force=True)[0] == 0
     assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
                      Order('undrain', ('h3',)),
+                     Order('replace', ('h3',), force=True),
+                     Order('replace', ('h3',), dry_run=True),
                      Order('apply', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True),
                      Order('rule', ('rep', 'racks'), force=True)]
     assert shell('rebalance apply') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
+
+
+def test_replacements(shell: Shell) -> None:
+    shell.driver.run(2)
+    loop = shell.driver.loop
+    given: List[Order] = []
+    answers = {'drain ls': {'drains': []},
+               'replace cancel': {'verb': 'replace cancel', 'message': 'cancelled'}}
+
+    def ask(order: Order, again: bool = False) -> Any:
+        given.append(order)
+        return answers[order.verb]
+
+    setattr(loop, 'ask', ask)
+    assert shell('drain ls') == (0, 'no drained OSDs', '')
+    assert shell('replace', what=['h3,osd.1'], cancel=True)[0] == 0
+    assert given == [Order('drain ls', dry_run=True), Order('replace cancel', ('h3', 'osd.1'))]
 
 
 def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

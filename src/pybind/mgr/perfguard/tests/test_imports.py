@@ -20,7 +20,7 @@ PARTS: Mapping[str, FrozenSet[str]] = {
     'web': frozenset(JOBS), 'why': frozenset({'watch', 'rebalance'})}
 #: Modules of jobs that may touch the store, beside controllers.
 STORES = frozenset({'probe.archive', 'rebalance.campaign_store', 'rebalance.crush_orders',
-                    'rebalance.plans'})
+                    'rebalance.plans', 'rebalance.replacing'})
 #: Modules of jobs that may start threads or processes, beside controllers.
 THREADS = frozenset({'probe.archive', 'probe.child'})
 IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',

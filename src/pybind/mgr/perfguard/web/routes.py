@@ -248,6 +248,9 @@ ROUTES: Tuple[Route, ...] = (
           'Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them',
           *_NEW_OSDS, _DRY_RUN, _FORCE),
     _post('/rebalance/drain', 'drain', 'Empty OSDs, hosts or racks', _WHAT, _DRY_RUN, _FORCE),
+    _get('/rebalance/drains', 'drain_ls', 'List drained OSDs and those whose devices are replaced'),
+    _post('/rebalance/replace', 'replace', 'Empty OSDs or hosts, and fill the new devices with the '
+          'same ids', _WHAT, _DRY_RUN, _FORCE, Field('cancel', BOOLEAN, 'Fill no new device')),
     _post('/rebalance/undrain', 'undrain', 'Restore the CRUSH weights of '
           'drained OSDs, hosts or racks',
           _WHAT, _DRY_RUN, _FORCE),
@@ -261,6 +264,8 @@ ROUTES: Tuple[Route, ...] = (
           permission=READ),
     _post('/preview/adopt', 'preview_adopt', 'Show what adopt would take over', permission=READ),
     _post('/preview/drain', 'preview_drain', 'Show what drain would do', _WHAT, permission=READ),
+    _post('/preview/replace', 'preview_replace', 'Show what replace would do first', _WHAT,
+          permission=READ),
     _post('/preview/undrain', 'preview_undrain', 'Show what undrain would do', _WHAT,
           permission=READ),
     _post('/preview/apply', 'preview_apply', 'Show what a new CRUSH map would do', *_MAP,

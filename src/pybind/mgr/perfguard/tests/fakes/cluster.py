@@ -202,6 +202,7 @@ class FakeCluster:
     #: OSDs that ever led a PG, and the uuids of those that were made anew.
     led: Set[int] = field(default_factory=set)
     uuids: Dict[int, str] = field(default_factory=dict)
+    destroyed: Set[int] = field(default_factory=set)
     not_in_crush: Set[int] = field(default_factory=set)
     #: The raw sets before, and the OSDs whose weights make the difference.
     base: Dict[str, List[int]] = field(default_factory=dict)
@@ -543,6 +544,19 @@ class FakeCluster:
         self.crush_version_ += 1
         self.epoch += 1
 
+    def destroy(self, osd: int) -> None:
+        """The OSD is stopped and destroyed; its id and its place in CRUSH stay."""
+        self.destroyed.add(osd)
+        self.uuids[osd] = '00000000-0000-0000-0000-000000000000'
+        self.take_down(osd)
+        self.mark_out(osd)
+
+    def create_again(self, osd: int) -> None:
+        """With the id of a destroyed OSD, on another device."""
+        self.destroyed.discard(osd)
+        self.uuids[osd] = 'second'
+        self.revive(osd)
+
     def clean(self) -> bool:
         return self.report_now().active_clean == len(self.pg) and all(
             pg.up == pg.data for pg in self.pg.values())
@@ -565,6 +579,7 @@ class FakeCluster:
             epoch=self.epoch, flags=frozenset(self.flags), pools=pools,
             osds={i: Osd(i, toy.up, toy.reweight, fullness=self.fullness.get(i, ''),
                          has_led=i in self.led, uuid=self.uuids.get(i, 'first'),
+                         destroyed=i in self.destroyed,
                          primary_affinity=self.affinity.get(i, 1.0))
                   for i, toy in self.toys.items()},
             upmap_items={pgid: e.items for pgid, e in entries.items() if e.items},

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Devices that are replaced under the same OSD ids: `replace`, and the list of drains.
+
+An ordinary drain empties the OSD, or recovery does where it is down or out. An operator destroys
+it and creates it again on another device, which an ordinary undrain fills. A replacement is only a
+record of the OSD and the device that it had: its phase follows from the OSDMap and from CRUSH, so
+that nothing else has to survive a failover.
+"""
+import enum
+import errno
+import logging
+from dataclasses import dataclass, field
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Tuple)
+
+from ..cluster.types import Space
+from ..errors import Refused
+from ..events import Event
+from ..observation import Observation
+from ..store import Store
+from .crush_orders import CrushOrders
+from .orders import DRAINED_WEIGHT, Order, OrderFacts, named_osds, serves
+from .plans import QUEUE_SECONDS, PlanOrder, QueuedOrder
+from .types import Campaign
+
+log = logging.getLogger(__name__)
+
+Json = Dict[str, Any]
+
+#: Verbs of orders.
+REPLACE, CANCEL, DRAINS = 'replace', 'replace cancel', 'drain ls'
+#: The document in the store: OSD -> its record.
+DOCUMENT = 'replacements'
+KIND = 'replace'
+#: The uuid of an OSD that was destroyed.
+NO_UUID = '00000000-0000-0000-0000-000000000000'
+#: A new device whose size differs by less than this share receives the weight of the old one.
+SAME_SIZE = 0.01
+#: Seconds between two readings of what the OSDs hold, which is costly on large clusters.
+LOOK_SECONDS = 10.0
+
+
+class ReplacePhase(str, enum.Enum):
+    #: A campaign moves its PGs away.
+    DRAINING = 'DRAINING'
+    #: It is down or out, and other OSDs lack copies yet.
+    RECOVERING = 'RECOVERING'
+    #: The operator may destroy it.
+    EMPTY = 'EMPTY'
+    #: It is destroyed, or its new device does not serve yet.
+    WAITING = 'WAITING'
+    #: The new device serves; a campaign is about to fill it.
+    READY = 'READY'
+    FILLING = 'FILLING'
+
+
+class Replacement(NamedTuple):
+    """What is remembered of an OSD whose device is replaced."""
+    uuid: str
+    #: CRUSH weight from before.
+    weight: float
+    #: Size of the old device; 0: not known.
+    total_bytes: int
+    since: float
+
+
+@dataclass(frozen=True)
+class ReplaceFacts:
+    """What the phases of replacements follow from."""
+    orders: OrderFacts
+    #: OSDs of the acting sets of remapped PGs, and those to which such PGs go.
+    leaving: FrozenSet[int] = frozenset()
+    entering: FrozenSet[int] = frozenset()
+    #: All PGs have all their copies, as far as it is known.
+    complete: bool = False
+    campaign: Optional[Campaign] = None
+    weights: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def active(self) -> bool:
+        return self.campaign is not None and self.campaign.active
+
+    def weight(self, osd: int) -> float:
+        return self.weights.get(osd, 0.0)
+
+    def holds(self, osd: int) -> Optional[int]:
+        """PGs that the OSD stores; None: not known."""
+        row = self.orders.space.get(osd)
+        return None if row is None else row.pgs
+
+
+def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign]) -> ReplaceFacts:
+    temp, counts = seen.osdmap.pg_temp, seen.signals.counts
+    places = filter(None, map(seen.placement, temp))
+    return ReplaceFacts(
+        orders, frozenset(osd for acting in temp.values() for osd in acting),
+        frozenset(osd for place in places for osd in place.up),
+        not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
+             or counts.undersized_empty), campaign, orders.crush.weights())
+
+
+def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase:
+    """Of an OSD that exists."""
+    row = facts.orders.osdmap.osds[osd]
+    if row.destroyed or row.uuid == NO_UUID:
+        return ReplacePhase.WAITING
+    serving = serves(osd, facts.orders.osdmap)
+    if row.uuid != record.uuid:
+        if not serving:
+            return ReplacePhase.WAITING
+        return ReplacePhase.FILLING if facts.weight(osd) > DRAINED_WEIGHT else ReplacePhase.READY
+    if not serving:
+        safe = row.reweight == 0 and facts.complete and osd not in facts.leaving
+        return ReplacePhase.EMPTY if safe else ReplacePhase.RECOVERING
+    empty = facts.holds(osd) == 0 and osd not in facts.leaving
+    return ReplacePhase.EMPTY if empty else ReplacePhase.DRAINING
+
+
+def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
+    """Why a replacement is over; '' while it is not."""
+    row = facts.orders.osdmap.osds.get(osd)
+    if row is None or not row.exists:
+        return 'the OSD was purged ("expand" fills a new one)'
+    if facts.active or facts.weight(osd) <= DRAINED_WEIGHT or not serves(osd, facts.orders.osdmap):
+        return ''
+    if row.uuid == record.uuid:
+        return 'it serves again with the same device'
+    serving = bool(facts.holds(osd)) and osd not in facts.entering
+    return 'the new device serves with CRUSH weight %.4g' % facts.weight(osd) if serving else ''
+
+
+def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
+    """What happens next, or what the operator does."""
+    row = facts.orders.osdmap.osds[osd]
+    if phase is ReplacePhase.DRAINING:
+        if facts.active:
+            return '"rebalance status" shows the progress'
+        held = facts.campaign is not None and facts.campaign.held
+        return ('campaign %d is aborted: "rebalance resume" continues' % facts.campaign.id
+                if held and facts.campaign is not None else
+                'no campaign empties it: "undrain osd.%d", then order it again' % osd
+                if facts.holds(osd) else 'waiting for the report of the OSD')
+    if phase is ReplacePhase.RECOVERING:
+        return ('waiting for recovery' if row.reweight == 0 else
+                'recovery begins when it is marked out ("ceph osd out %d")' % osd)
+    if phase is ReplacePhase.EMPTY:
+        return ('once "ceph osd safe-to-destroy osd.{0}" agrees: stop the daemon, "ceph osd '
+                'destroy {0} --yes-i-really-mean-it" (with cephadm: "ceph orch osd rm {0} '
+                '--replace"), replace the device and create osd.{0} again'.format(osd))
+    if phase is ReplacePhase.WAITING:
+        up_but_out = row.up and not row.destroyed and row.reweight == 0
+        return ('the new device is out: "ceph osd in %d"' % osd if up_but_out else
+                'waiting for the new device: create osd.%d on it and start it' % osd)
+    if phase is ReplacePhase.READY:
+        return 'a campaign fills it next'
+    return '"rebalance status" shows the progress'
+
+
+def new_weight(record: Replacement, space: Optional[Space]) -> float:
+    """The weight of the new device: as before, or in proportion to its size."""
+    if space is None or not space.total_bytes or not record.total_bytes:
+        return record.weight
+    ratio = space.total_bytes / record.total_bytes
+    return record.weight if abs(ratio - 1.0) < SAME_SIZE else round(record.weight * ratio, 4)
+
+
+def to_replace(order: Order, known: Iterable[int], facts: ReplaceFacts) -> List[int]:
+    """The OSDs that an order names and that are not replaced yet. Raises Refused."""
+    orders = facts.orders
+    osds = sorted(named_osds(order.names, orders, hosts=True) - set(known))
+    if not osds:
+        raise Refused(errno.EALREADY, 'already being replaced: %s (see "drain ls")'
+                      % ', '.join(order.names))
+    for osd in osds:
+        if facts.weight(osd) <= DRAINED_WEIGHT and osd not in orders.drained:
+            raise Refused(errno.EINVAL, 'osd.%d has CRUSH weight %.4g and was not drained by '
+                          'perfguard, so its weight is not known: use "expand" once it has its '
+                          'new device' % (osd, facts.weight(osd)))
+    return osds
+
+
+def to_drain(osds: Iterable[int], facts: ReplaceFacts) -> List[int]:
+    """Those that a campaign has to empty."""
+    return [osd for osd in osds
+            if serves(osd, facts.orders.osdmap) and facts.weight(osd) > DRAINED_WEIGHT]
+
+
+def record_of(osd: int, facts: ReplaceFacts, now: float) -> Replacement:
+    orders = facts.orders
+    weight = facts.weight(osd)
+    space = orders.space.get(osd)
+    return Replacement(orders.osdmap.osds[osd].uuid,
+                       orders.drained[osd] if weight <= DRAINED_WEIGHT else weight,
+                       space.total_bytes if space else 0, now)
+
+
+@dataclass
+class _Fill:
+    """The undrain of the devices that are ready, until its campaign has begun."""
+    osds: Tuple[int, ...] = ()
+    since: float = 0.0
+    due: float = 0.0
+    waits: str = ''
+    pending: QueuedOrder = field(default_factory=lambda: QueuedOrder(PlanOrder(REPLACE)))
+
+
+class Replacing:
+    """Keeps the records, and orders what their phases ask for: in each turn at most one change."""
+
+    def __init__(self, store: Store, crush_orders: CrushOrders,
+                 note: Callable[[Event], None]) -> None:
+        self._store = store
+        self._crush_orders = crush_orders
+        self._note = note
+        self._known: Dict[int, Replacement] = {}
+        self._phases: Dict[int, ReplacePhase] = {}
+        self._orders: Optional[OrderFacts] = None
+        self._read = 0.0
+        self._fill = _Fill()
+        #: For `status`.
+        self.remarks: Tuple[str, ...] = ()
+
+    def load(self) -> List[str]:
+        """Returns what cannot be read."""
+        self._known, self._phases, self._orders, self._fill = {}, {}, None, _Fill()
+        self.remarks = ()
+        stored = self._store.get(DOCUMENT)
+        try:
+            self._known = {int(osd): Replacement(str(uuid), float(weight), int(size), float(since))
+                           for osd, (uuid, weight, size, since, *_) in (stored or {}).items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            self._store.refuse(DOCUMENT)
+            return ['the replacements of OSDs (%s)' % error]
+        return []
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def _put(self, known: Dict[int, Replacement]) -> None:
+        if known:
+            self._store.put(DOCUMENT, {str(osd): list(row) for osd, row in known.items()})
+        else:
+            self._store.remove(DOCUMENT)
+        self._known = known
+
+    def _end(self, osds: Iterable[int], why: str) -> None:
+        osds = sorted(osds)
+        self._put({osd: row for osd, row in self._known.items() if osd not in osds})
+        for osd in osds:
+            self._phases.pop(osd, None)
+            self._note(Event(KIND, 'the replacement of osd.%d is over' % osd, why))
+
+    def cancel_all(self, why: str) -> None:
+        """No device is filled any more."""
+        if self._known:
+            self._end(self._known, why)
+            self.remarks = ()
+
+    # ---- orders
+
+    def carry_out(self, order: Order, seen: Observation, campaign: Optional[Campaign],
+                  change: Callable[[Order, Callable[[], None]], Optional[Json]]
+                  ) -> Optional[Json]:
+        """None: not yet; raises Refused. `change`: begins a campaign for an order, after it has
+        called what it is given."""
+        facts = facts_of(seen, self._crush_orders.facts(seen), campaign)
+        if order.verb == DRAINS:
+            return {'drains': self._rows(facts)}
+        if order.verb == CANCEL:
+            return self._cancel(order, facts)
+        osds = to_replace(order, self._known, facts)
+        records = {osd: record_of(osd, facts, seen.now) for osd in osds}
+        drain = to_drain(osds, facts)
+        answer: Optional[Json] = {'campaign': None}
+        if drain:
+            answer = change(Order('drain', tuple('osd.%d' % osd for osd in drain),
+                                  force=order.force, dry_run=order.dry_run),
+                            lambda: self._put({**self._known, **records}))
+        elif not order.dry_run:
+            self._put({**self._known, **records})
+        if answer is None:
+            return None
+        if not order.dry_run:
+            self._note(Event('request', REPLACE, 'by command'))
+        return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': self._rows(
+            facts, {**self._known, **records}, osds)}
+
+    def _cancel(self, order: Order, facts: ReplaceFacts) -> Json:
+        known = [osd for osd in self._known if any(
+            osd in _osds_named(name, facts.orders) for name in order.names)]
+        if not known:
+            raise Refused(errno.ENOENT, 'not being replaced: %s' % ', '.join(order.names))
+        self._end(known, 'by command')
+        names = ', '.join('osd.%d' % osd for osd in sorted(known))
+        return {'verb': CANCEL, 'message': 'the replacement of %s is cancelled; CRUSH weights stay '
+                'as they are ("undrain" restores those of drained OSDs)' % names}
+
+    def _rows(self, facts: ReplaceFacts, known: Optional[Mapping[int, Replacement]] = None,
+              osds: Optional[Sequence[int]] = None) -> List[Json]:
+        known = self._known if known is None else known
+        chosen = sorted({*known, *facts.orders.drained}) if osds is None else osds
+        return [self._row(osd, known.get(osd), facts) for osd in chosen
+                if osd in facts.orders.osdmap.osds]
+
+    def _row(self, osd: int, record: Optional[Replacement], facts: ReplaceFacts) -> Json:
+        orders = facts.orders
+        space = orders.space.get(osd)
+        before = orders.drained.get(osd, 0.0) if record is None else record.weight
+        # A drain that is not a replacement has the same first phases.
+        phase = phase_of(osd, record or Replacement(
+            orders.osdmap.osds[osd].uuid, before, 0, 0.0), facts)
+        step = next_step(osd, phase, facts)
+        if record is None:
+            step = {ReplacePhase.EMPTY: '"undrain" restores its CRUSH weight; once "ceph osd '
+                    'safe-to-destroy osd.%d" agrees, it may be removed' % osd,
+                    ReplacePhase.WAITING: '"undrain" restores its CRUSH weight once it is up'
+                    }.get(phase, step)
+        elif phase is ReplacePhase.READY and self._fill.waits:
+            step = self._fill.waits
+        return {'osd': osd, 'host': orders.crush.host_of(osd), 'phase': phase.value,
+                'replace': record is not None, 'weight_before': before,
+                'weight': facts.weight(osd), 'pgs': facts.holds(osd),
+                'used_bytes': space.used_bytes if space else None,
+                'fill': round(space.used_bytes / space.total_bytes, 4)
+                if space and space.total_bytes else None, 'next': step}
+
+    # ---- one turn
+
+    def turn(self, seen: Observation, campaign: Optional[Campaign], settle: float,
+             fill: Callable[[QueuedOrder, Order], Optional[Json]],
+             catch: Callable[[str], None]) -> None:
+        """`settle`: seconds to wait for the other devices of a host; `fill`: begins a campaign for
+        an order, None: not yet; `catch`: begins one for PGs that are remapped."""
+        if not self._known:
+            self.remarks = ()
+            return
+        facts = facts_of(seen, self._looked(seen), campaign)
+        for osd, record in list(self._known.items()):
+            why = ending(osd, record, facts)
+            if why:
+                self._end([osd], why)
+        phases = {osd: phase_of(osd, record, facts) for osd, record in self._known.items()}
+        self._note_phases(phases, facts)
+        if not facts.active and not (campaign is not None and campaign.held):
+            self._go_on(seen, facts, phases, settle, fill, catch)
+
+    def _looked(self, seen: Observation) -> OrderFacts:
+        """What the OSDs hold is read now and then."""
+        if self._orders is None or not 0.0 <= seen.now - self._read < LOOK_SECONDS:
+            self._orders, self._read = self._crush_orders.facts(seen), seen.now
+        space = self._orders.space
+        return self._crush_orders.facts(seen, space)
+
+    def _note_phases(self, phases: Dict[int, ReplacePhase], facts: ReplaceFacts) -> None:
+        steps = {osd: next_step(osd, phase, facts) for osd, phase in phases.items()}
+        for osd, phase in sorted(phases.items()):
+            if self._phases.get(osd, phase) is not phase:
+                self._note(Event(KIND, 'osd.%d is %s' % (osd, phase.value), steps[osd]))
+        self._phases = phases
+        by_operator = (ReplacePhase.EMPTY, ReplacePhase.WAITING)
+        self.remarks = tuple('replacement of osd.%d: %s, %s' % (osd, phase.value, steps[osd])
+                             for osd, phase in sorted(phases.items()) if phase in by_operator)[:3]
+
+    def _go_on(self, seen: Observation, facts: ReplaceFacts, phases: Mapping[int, ReplacePhase],
+               settle: float, fill: Callable[[QueuedOrder, Order], Optional[Json]],
+               catch: Callable[[str], None]) -> None:
+        filling = sorted(osd for osd, phase in phases.items()
+                         if phase is ReplacePhase.FILLING and osd in facts.entering)
+        if filling:
+            catch('a new device of osd.%d serves' % filling[0])
+            return
+        ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
+        if ready != self._fill.osds:
+            self._fill = _Fill(ready, seen.now)
+        if not ready or 0.0 < self._fill.due - seen.now <= QUEUE_SECONDS:
+            return
+        waited = seen.now - self._fill.since
+        if self._waits_for_host(ready, facts, phases) and 0.0 <= waited < settle:
+            self._fill.waits = 'waiting for the other OSDs of its host'
+        elif not 0.0 <= waited < LOOK_SECONDS:
+            # What it reports is its own by now, and not the size of the old device.
+            self._begin_fill(ready, seen, fill)
+
+    @staticmethod
+    def _waits_for_host(ready: Sequence[int], facts: ReplaceFacts,
+                        phases: Mapping[int, ReplacePhase]) -> bool:
+        """Another device of the same host is about to serve: the first would receive its PGs."""
+        host_of = facts.orders.crush.host_of
+        hosts = {host_of(osd) for osd in ready}
+        return any(phase is ReplacePhase.WAITING and host_of(osd) in hosts
+                   for osd, phase in phases.items())
+
+    def _begin_fill(self, ready: Sequence[int], seen: Observation,
+                    fill: Callable[[QueuedOrder, Order], Optional[Json]]) -> None:
+        space = self._crush_orders.facts(seen).space
+        self._crush_orders.renew(seen.osdmap, {
+            osd: new_weight(self._known[osd], space.get(osd)) for osd in ready})
+        order = Order('undrain', tuple('osd.%d' % osd for osd in ready))
+        try:
+            fill(self._fill.pending, order)
+        except Refused as refused:
+            self._wait(seen.now, str(refused))
+        except Exception as error:
+            # No operator waits for it, and it must not fail each turn to come.
+            log.exception('%s failed', order)
+            self._wait(seen.now, 'failed: %r' % error)
+
+    def _wait(self, now: float, why: str) -> None:
+        if why != self._fill.waits:
+            self._note(Event('refused', 'filling of %s' % ', '.join(
+                'osd.%d' % osd for osd in self._fill.osds), why))
+        self._fill = _Fill(self._fill.osds, self._fill.since, now + QUEUE_SECONDS, why)
+
+
+def _osds_named(name: str, orders: OrderFacts) -> FrozenSet[int]:
+    """The OSDs of a name; of an OSD also when it was purged from CRUSH."""
+    digits = name[len('osd.'):] if name.startswith('osd.') else ''
+    if digits.isascii() and digits.isdigit():
+        return frozenset({int(digits)})
+    return orders.crush.osds_below(name) or frozenset()

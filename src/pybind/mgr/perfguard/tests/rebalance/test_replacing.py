@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Devices that are replaced under the same OSD ids, from the order to the filled device."""
+import errno
+from dataclasses import replace
+from typing import Any, Dict, List
+
+import pytest
+
+from perfguard import tables
+from perfguard.cluster.types import Space
+from perfguard.errors import Refused
+from perfguard.rebalance.replacing import (CANCEL, DRAINS, REPLACE, ReplaceFacts, ReplacePhase,
+                                           Replacement, ending, new_weight, phase_of)
+from perfguard.requests import Shutdown
+from perfguard.store import Store
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import Driver
+from .test_orders import inventory
+
+RECORD = Replacement('first', 1.0, 100, 0.0)
+
+
+def filled(count: int = 1) -> Driver:
+    """OSDs from 8 on hold PGs, and lose them when one of them is drained."""
+    cluster = FakeCluster()
+    cluster.add_waiting(count)
+    cluster.tick()
+    driver = Driver(cluster)
+    driver.order('expand', weight='1.0')
+    driver.run_to('DONE')
+    return driver
+
+
+def rows(driver: Driver) -> Dict[int, Any]:
+    return {row['osd']: row for row in driver.order(DRAINS, dry_run=True)['drains']}
+
+
+def phases(driver: Driver) -> Dict[int, str]:
+    return {osd: row['phase'] for osd, row in rows(driver).items()}
+
+
+def kinds(driver: Driver, kind: str) -> List[str]:
+    return [event['what'] for event in driver.loop.published.events if event['kind'] == kind]
+
+
+def settle(driver: Driver) -> None:
+    """Until OSDs are read again, and the campaign has begun."""
+    driver.run(15)
+
+
+def emptied() -> Driver:
+    driver = filled()
+    answer = driver.order(REPLACE, 'osd.8')
+    assert answer['campaign'] == 2 and answer['verb'] == 'replace' and answer['weights']
+    assert driver.status['trigger'] == 'drain'
+    driver.run_to('DONE')
+    settle(driver)
+    return driver
+
+
+def test_a_device_is_drained_replaced_and_filled() -> None:
+    driver = emptied()
+    assert phases(driver) == {8: 'EMPTY'} and 'destroy' in rows(driver)[8]['next']
+    assert any('osd.8' in text for text in driver.loop.status()['reasons'])
+    driver.cluster.destroy(8)
+    settle(driver)
+    assert phases(driver) == {8: 'WAITING'} and driver.phase == 'DONE'
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.run_to('DONE')
+    settle(driver)
+    assert phases(driver) == {} and driver.cluster.toys[8].crush_weight == 1.0
+    assert any(8 in pg.data for pg in driver.cluster.pg.values()) and driver.cluster.clean()
+    assert 'osd.8 is EMPTY' in kinds(driver, 'replace')
+    assert Store(driver.kv).get('replacements') is None
+
+
+def test_each_phase_survives_a_failover() -> None:
+    driver = filled()
+    driver.order(REPLACE, 'osd.8')
+    driver.restart()
+    assert phases(driver) == {8: 'DRAINING'}
+    driver.run_to('DONE')
+    driver.cluster.destroy(8)
+    driver.restart()
+    settle(driver)
+    assert phases(driver) == {8: 'WAITING'}
+    driver.cluster.create_again(8)
+    driver.restart()
+    driver.run_until(lambda: driver.status.get('id') == 3)
+    driver.restart()
+    driver.run_to('DONE')
+    settle(driver)
+    assert phases(driver) == {}
+
+
+def test_a_larger_device_receives_a_larger_weight() -> None:
+    driver = emptied()
+    driver.cluster.destroy(8)
+    driver.cluster.sizes[8] = 2 << 40
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.run_to('DONE')
+    assert driver.cluster.toys[8].crush_weight == 2.0
+
+
+@pytest.mark.parametrize('size, weight', [(0, 1.0), (100, 1.0), (101, 1.01), (50, 0.5)])
+def test_weights_of_new_devices(size: int, weight: float) -> None:
+    assert new_weight(RECORD, Space(size, 0)) == weight
+    assert new_weight(RECORD._replace(total_bytes=0), Space(size, 0)) == 1.0
+    assert new_weight(RECORD, None) == 1.0
+
+
+def test_a_failed_device_is_left_to_recovery_and_its_successor_is_filled_by_a_campaign() -> None:
+    driver = filled()
+    driver.cluster.take_down(8)
+    assert driver.order(REPLACE, 'osd.8')['campaign'] is None
+    assert phases(driver) == {8: 'RECOVERING'} and 'osd out 8' in rows(driver)[8]['next']
+    driver.cluster.mark_out(8)
+    driver.run_until(lambda: driver.cluster.clean())
+    settle(driver)
+    assert phases(driver) == {8: 'EMPTY'} and driver.phase == 'DONE'
+    assert driver.cluster.toys[8].crush_weight == 1.0
+    driver.cluster.destroy(8)
+    settle(driver)
+    assert phases(driver) == {8: 'WAITING'}
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status['id'] == 2)
+    assert 'a new device of osd.8 serves' in [
+        event['why'] for event in driver.loop.published.events]
+    driver.run_to('DONE')
+    settle(driver)
+    assert phases(driver) == {} and driver.cluster.clean()
+
+
+def test_the_devices_of_a_host_are_filled_together() -> None:
+    cluster = FakeCluster()
+    driver = Driver(cluster)
+    facts = inventory()
+    row = facts.osdmap.osds
+    facts = replace(facts, osdmap=replace(facts.osdmap, osds={
+        **row, 1: replace(row[1], uuid='second'), 5: replace(row[5], destroyed=True)}))
+    known = ReplaceFacts(facts, weights={1: 0.0001, 5: 0.0001, 2: 0.0001})
+    found = {osd: phase_of(osd, RECORD, known) for osd in (1, 5)}
+    assert found == {1: ReplacePhase.READY, 5: ReplacePhase.WAITING}
+    waits = driver.loop.rebalance.replacing._waits_for_host
+    assert waits([1], known, found) and not waits([2], known, found)
+
+
+def test_an_abort_keeps_the_data_and_undrain_ends_the_replacement() -> None:
+    driver = filled()
+    driver.order(REPLACE, 'osd.8')
+    driver.run_to('RELEASING')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    settle(driver)
+    assert phases(driver) == {8: 'DRAINING'} and 'rebalance resume' in rows(driver)[8]['next']
+    driver.order('rollback')
+    driver.run_until(lambda: driver.phase == 'DONE')
+    settle(driver)
+    assert phases(driver) == {} and driver.cluster.toys[8].crush_weight == 1.0
+    assert 'the replacement of osd.8 is over' in kinds(driver, 'replace')
+
+
+@pytest.mark.parametrize('how', ['cancel', 'undrain', 'purge', 'shutdown'])
+def test_a_replacement_ends_early(how: str) -> None:
+    driver = emptied()
+    if how == 'cancel':
+        assert 'osd.8' in driver.order(CANCEL, 'osd.8')['message']
+        assert rows(driver)[8]['replace'] is False
+    elif how == 'undrain':
+        driver.order('undrain', 'osd.8')
+        driver.run_to('DONE')
+    elif how == 'purge':
+        driver.cluster.purge(8)
+    else:
+        driver.give(Shutdown(True))
+    settle(driver)
+    assert not driver.loop.rebalance.replacing
+    assert Store(driver.kv).get('replacements') is None
+    campaigns = driver.status.get('id')
+    if how in ('cancel', 'shutdown'):
+        driver.cluster.destroy(8)
+        driver.cluster.create_again(8)
+        settle(driver)
+        assert driver.status.get('id') == campaigns
+
+
+def test_orders_that_are_refused() -> None:
+    driver = emptied()
+    for verb, name, code in ((REPLACE, 'osd.8', errno.EALREADY), (REPLACE, 'h9', errno.ENOENT),
+                             (CANCEL, 'osd.3', errno.ENOENT)):
+        with pytest.raises(Refused) as refused:
+            driver.order(verb, name)
+        assert refused.value.errno == code
+    driver.cluster._weigh(3, 0.0)
+    with pytest.raises(Refused, match='osd.3 has CRUSH weight 0') as refused:
+        driver.order(REPLACE, 'osd.3')
+    assert set(phases(driver)) == {8}
+
+
+def test_a_preview_changes_nothing() -> None:
+    driver = filled()
+    sent = list(driver.cluster.sent)
+    answer = driver.order(REPLACE, 'osd.8', dry_run=True)
+    assert answer['osds'] and answer['drains'][0]['phase'] == 'DRAINING'
+    assert 'osd.8 to CRUSH weight' in tables.replacement(answer)
+    driver.run(3)
+    assert driver.cluster.sent == sent and not driver.loop.rebalance.replacing
+
+
+def test_a_drain_that_is_refused_leaves_no_replacement() -> None:
+    driver = filled()
+    driver.cluster.trouble = {'inactive': 1}
+    driver.run(3)
+    with pytest.raises(Refused):
+        driver.order(REPLACE, 'osd.8')
+    assert not driver.loop.rebalance.replacing
+
+
+def test_a_drained_osd_may_be_replaced_later() -> None:
+    driver = filled()
+    driver.order('drain', 'osd.8')
+    driver.run_to('DONE')
+    settle(driver)
+    [row] = rows(driver).values()
+    assert (row['phase'], row['replace'], row['weight_before']) == ('EMPTY', False, 1.0)
+    assert driver.order(REPLACE, 'osd.8')['campaign'] is None
+    assert rows(driver)[8]['replace']
+    assert 'yes' in tables.drains({'drains': list(rows(driver).values())})
+    assert tables.drains({'drains': []}) == 'no drained OSDs'
+
+
+def test_a_fill_that_is_refused_is_tried_again() -> None:
+    driver = emptied()
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.cluster.trouble = {'inactive': 1}
+    settle(driver)
+    assert driver.status['id'] == 2 and phases(driver) == {8: 'READY'}
+    assert 'inactive' in rows(driver)[8]['next']
+    driver.cluster.trouble = {}
+    driver.run_until(lambda: driver.status['id'] == 3)
+
+
+@pytest.mark.parametrize('stored', [[1], {'x': ['a', 1.0, 0, 0.0]}, {'8': 1.0}])
+def test_records_that_cannot_be_read_are_reported(stored: Any) -> None:
+    driver = Driver()
+    Store(driver.kv).put('replacements', stored)
+    driver.restart()
+    assert 'replacements' in str(driver.loop._store.losses)
+    driver.turn()
+    assert phases(driver) == {}
+
+
+def test_a_device_that_serves_again_needs_no_replacement() -> None:
+    facts = inventory()
+    known = ReplaceFacts(facts, weights={1: 1.0})
+    uuid = facts.osdmap.osds[1].uuid
+    assert 'same device' in ending(1, RECORD._replace(uuid=uuid), known)
+    assert not ending(1, RECORD._replace(uuid=uuid), replace(known, weights={1: 0.0001}))
+
+
+def test_drains_of_another_mgr_are_known_once_this_one_acts_again() -> None:
+    driver = filled()
+    driver.order('drain', 'osd.8')
+    driver.run_to('DONE')
+    assert set(phases(driver)) == {8}
+    Store(driver.kv).put('drained', {})
+    driver.loop.rebalance.load_again()
+    driver.turn()
+    assert phases(driver) == {}
