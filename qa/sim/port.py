@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The model cluster through the interface that ceph-mgr gives perfguard."""
+
+import json
+import time
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
+
+import numpy as np
+
+from perfguard.cluster.crush import CrushRules
+from perfguard.cluster.inventory import Inventory
+from perfguard.cluster.ports import Future, FuturePg, Outlook
+from perfguard.cluster.types import (Balancing, ConfigEntry, Items, Ops, Osd, OsdCounters, OsdMap,
+                                     OsdPlace, OsdSet, PgCounts, Placement, Pool, PoolRule,
+                                     PoolSpace, Question, Readings, Signals, Space, UpmapEntry,
+                                     pool_of, seed_of)
+from perfguard.observation import BALANCER
+
+from .cluster import SIZE, Model
+from .physics import Latencies, reading
+
+STATS_SECONDS = 5.0
+PROPOSE = 'paxos_propose_interval'
+OSD_BYTES = 8 << 40
+
+
+class Reply(NamedTuple):
+    retval: Optional[int] = 0
+    error: str = ''
+
+
+class Kv:
+    """The mgr's key/value store."""
+
+    def __init__(self) -> None:
+        self.data: Dict[str, str] = {}
+
+    def get_store(self, key: str) -> Optional[str]:
+        return self.data.get(key)
+
+    def set_store(self, key: str, val: Optional[str]) -> None:
+        if val is None:
+            self.data.pop(key, None)
+        else:
+            assert len(val.encode()) <= 65536
+            self.data[key] = val
+
+    def get_store_prefix(self, key_prefix: str) -> Dict[str, str]:
+        return {key: val for key, val in self.data.items() if key.startswith(key_prefix)}
+
+
+@dataclass
+class SimView:
+    osdmap: OsdMap
+    crush_version: int
+    cluster: 'SimCluster'
+
+    def placement(self, pgid: str) -> Optional[Placement]:
+        return self.cluster.placement(pgid)
+
+    def pool_up(self, pool_id: int) -> Mapping[str, OsdSet]:
+        begin, end = self.cluster.span(pool_id)
+        rows = self.cluster.model.up[begin:end].tolist()
+        return dict(zip(self.cluster.names[begin:end], map(tuple, rows)))
+
+    def leads(self, pool_id: int) -> Mapping[str, int]:
+        begin, end = self.cluster.span(pool_id)
+        return {self.cluster.names[pg]: self.cluster.model.acting(pg)[0]
+                for pg in range(begin, end)}
+
+
+class SimCluster:
+    """Implements perfguard.cluster.ports.Cluster."""
+
+    def __init__(self, model: Model, future_weights: np.ndarray) -> None:
+        """`future_weights`: CRUSH weights once all new OSDs have theirs."""
+        self.model = model
+        self.kv = Kv()
+        self.names = ['%d.%x' % (pool + 1, seed) for pool, number in enumerate(model.pools)
+                      for seed in range(number)]
+        self._begins = np.concatenate([[0], np.cumsum(model.pools)]).tolist()
+        #: Where the PGs are before and after the expansion, and the weights of that.
+        self._ends = (model.raw.copy(), model.tree.place(0, model.pgs, SIZE, future_weights))
+        self._future_weights = future_weights
+        self.crush_version_ = 1
+        self.config: Dict[str, Dict[str, str]] = {'mgr': {BALANCER: 'true'}, 'mon': {}, 'osd': {}}
+        self.modes = {pool + 1: 'off' for pool in range(len(model.pools))}
+        self.latencies = Latencies()
+        #: Seconds that the model took inside perfguard's calls.
+        self.seconds = 0.0
+        self.checks: Mapping[str, Any] = {}
+        self._items: Dict[str, Items] = {}
+        self._vectors: Dict[str, OsdSet] = {}
+        self._map: Optional[OsdMap] = None
+        self._rules: Tuple[int, Optional[CrushRules]] = (0, None)
+        self._signals: Optional[Tuple[float, PgCounts]] = None
+        self._read = model.now
+        self._counters = np.zeros((4, model.tree.osds), dtype=np.int64)
+        self._places = {osd: OsdPlace(osd, 'h%d' % model.tree.host(osd), 'default',
+                                      model.hardware.kind, 'm')
+                        for osd in range(model.tree.osds)}
+
+    # ---- names
+
+    def span(self, pool_id: int) -> Tuple[int, int]:
+        return self._begins[pool_id - 1], self._begins[pool_id]
+
+    def number(self, pgid: str) -> int:
+        return int(self._begins[pool_of(pgid) - 1]) + seed_of(pgid)
+
+    def placement(self, pgid: str) -> Optional[Placement]:
+        pg, model = self.number(pgid), self.model
+        up = tuple(osd for osd in model.up[pg].tolist() if osd not in model.down)
+        acting = tuple(osd for osd in model.acting(pg) if osd not in model.down)
+        return Placement(up, acting)
+
+    # ---- maps
+
+    def map_view(self) -> SimView:
+        began = time.perf_counter()
+        if self._map is None or self._map.epoch != self.model.epoch \
+                or self._map.flags != self.model.flags:
+            self._map = self._osdmap()
+        self.seconds += time.perf_counter() - began
+        return SimView(self._map, self.crush_version_, self)
+
+    def _osdmap(self) -> OsdMap:
+        model = self.model
+        pools = {pool + 1: Pool(pool + 1, 'p%d' % (pool + 1), False, SIZE, 2, 0, number, number,
+                                number, self.modes[pool + 1])
+                 for pool, number in enumerate(model.pools)}
+        led = model.led.sum(axis=0)
+        return OsdMap(
+            epoch=model.epoch, flags=frozenset(model.flags), pools=pools,
+            osds={osd: Osd(osd, osd not in model.down, 1.0, has_led=bool(led[osd]), uuid='u')
+                  for osd in range(model.tree.osds)},
+            upmap_items=dict(self._items), upmap_vectors=dict(self._vectors),
+            pg_temp={self.names[pg]: moving.data for pg, moving in model.moving.items()
+                     if moving.temp}, min_compat_client='luminous')
+
+    def crush(self, version: int) -> CrushRules:
+        if self._rules[0] != version or self._rules[1] is None:
+            began = time.perf_counter()
+            self._rules = (version, CrushRules.from_dump(self.model.tree.dump(self.model.weights)))
+            self.seconds += time.perf_counter() - began
+        assert self._rules[1] is not None
+        return self._rules[1]
+
+    def crush_map(self) -> Tuple[bytes, int]:
+        return json.dumps(self.model.weights.tolist()).encode(), self.crush_version_
+
+    def compiled_crush_map(self, given: bytes) -> bytes:
+        return given
+
+    def crush_rules(self, crush_map: bytes) -> CrushRules:
+        return CrushRules.from_dump(self.model.tree.dump(np.array(json.loads(crush_map))))
+
+    def raw_under(self, weights: np.ndarray) -> np.ndarray:
+        """Where PGs are placed while some of the new OSDs have their weights: as before the
+        expansion, but for the places that these take in the end."""
+        before, after = self._ends
+        if not (np.isclose(weights, self._future_weights) | (weights == 0.0)).all():
+            return self.model.tree.place(0, self.model.pgs, SIZE, weights)
+        new = (self._future_weights > 0.0) & (weights == 0.0)
+        changed = (before != after) & ~new[after]
+        mixed = np.where(changed, after, before)
+        hosts = np.sort(mixed // self.model.tree.osds_per_host, axis=1)
+        twice = (hosts[:, 1:] == hosts[:, :-1]).any(axis=1)
+        mixed[twice] = before[twice] if new.any() else after[twice]
+        return np.asarray(mixed)
+
+    def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
+                whole: bool = False, rule: Optional[PoolRule] = None) -> Outlook:
+        began = time.perf_counter()
+        now = self.model.weights.copy()
+        if crush_map is not None:
+            now = np.array(json.loads(crush_map))
+        for osd, weight in weights.items():
+            now[osd] = weight
+        raw = self.raw_under(now)
+        touched = np.nonzero((raw != self.model.raw).any(axis=1))[0].tolist()
+        pgs = {self.names[pg]: FuturePg(self.model.acting(pg), tuple(raw[pg].tolist()))
+               for pg in {*touched, *self.model.entries}}
+        others: Dict[str, FuturePg] = {}
+        if whole:
+            others = {name: FuturePg(tuple(up), tuple(there)) for name, up, there in zip(
+                self.names, self.model.up.tolist(), raw.tolist()) if name not in pgs}
+        rules = CrushRules.from_dump(self.model.tree.dump(now))
+        self.seconds += time.perf_counter() - began
+        return Future(pgs, rules, crush_map, others)
+
+    # ---- signals
+
+    def signals(self, osdmap: OsdMap) -> Signals:
+        model = self.model
+        if self._signals is None or model.now - self._signals[0] >= STATS_SECONDS:
+            began = time.perf_counter()
+            self._signals = (model.now, self._counts())
+            self.seconds += time.perf_counter() - began
+        counts = self._signals[1]
+        health = {'OSD_DOWN': '%d osds down' % len(model.down)} if model.down else {}
+        pools = {pool + 1: int(model.pg_bytes * number)
+                 for pool, number in enumerate(model.pools)}
+        return Signals(counts, health=health, pool_bytes=pools,
+                       misplaced_ratio=counts.remapped / SIZE / model.pgs)
+
+    def _counts(self) -> PgCounts:
+        model, degraded = self.model, self.model.degraded()
+        states = [moving.state for moving in model.moving.values() if moving.left]
+        return PgCounts(total=model.pgs, in_transition=model.peering, inactive=model.peering,
+                        active_clean=model.pgs - len(model.moving) - degraded,
+                        degraded=degraded, remapped=len(states),
+                        backfilling=states.count('copying'), backfill_wait=states.count('waiting'))
+
+    def readings(self, view: object, signals: Signals) -> Readings:
+        began = time.perf_counter()
+        model, osds = self.model, range(self.model.tree.osds)
+        usage = model.usage()
+        led = model.led / np.maximum(1, model.led.sum(axis=0))
+        rows = reading(model.hardware, usage, led, model.take_stalls(), model.random,
+                       self.latencies)
+        for row in rows:
+            self._counters[:, row.osd] += (*row.read, *row.write)
+        sums = self._counters.T.tolist()
+        holds = model.holds.tolist()
+        down = model.degraded()
+        counters = {osd: OsdCounters(model.now, Ops(*sums[osd][:2]), Ops(*sums[osd][2:]), Ops(),
+                                     Ops(), pgs=holds[osd]) for osd in osds}
+        counts = {osd: PgCounts(total=holds[osd], degraded=down and holds[osd]) for osd in osds}
+        found = Readings(model.now - self._read, counters, tuple(rows), self._places,
+                         osd_counts=counts)
+        self._read = model.now
+        self.seconds += time.perf_counter() - began
+        return found
+
+    def degraded_osds(self) -> FrozenSet[int]:
+        return frozenset({*self.model.down, *self.model.recovering})
+
+    def osd_space(self) -> Dict[int, Space]:
+        return {osd: Space(OSD_BYTES, int(number * self.model.pg_bytes), number)
+                for osd, number in enumerate(self.model.holds.tolist())}
+
+    # ---- commands
+
+    def run(self, commands: Sequence[Mapping[str, Any]]) -> List[Reply]:
+        """All in one proposal."""
+        began = time.perf_counter()
+        touched: Set[int] = set()
+        primed: List[int] = []
+        weights = self.model.weights.copy()
+        for command in commands:
+            self._apply(command, touched, primed, weights)
+        self.model.epoch += bool(commands)
+        if (weights != self.model.weights).any():
+            self.crush_version_ += 1
+            self.model.weights = weights
+            self.model.set_raw(self.raw_under(weights))
+        self.model.place(touched)
+        for pg in primed:
+            self.model.prime(pg)
+        self._note(touched)
+        self.seconds += time.perf_counter() - began
+        return [Reply()] * len(commands)
+
+    def _apply(self, command: Mapping[str, Any], touched: Set[int], primed: List[int],
+               weights: np.ndarray) -> None:
+        prefix = command['prefix']
+        if prefix == 'osd crush reweight':
+            weights[int(command['name'][4:])] = command['weight']
+        elif prefix in ('osd set', 'osd unset'):
+            change = self.model.flags.add if prefix == 'osd set' else self.model.flags.discard
+            change(command['key'])
+            self.model.kick()
+        elif prefix in ('config set', 'config rm'):
+            self._configure(command)
+        elif prefix == 'osd pool set':
+            self.modes[int(command['pool'][1:])] = command['val']
+        else:
+            pg = self.number(command['pgid'])
+            (primed.append if prefix == 'osd pg-temp' else touched.add)(pg)
+            self._put_entry(prefix, pg, command)
+
+    def _put_entry(self, prefix: str, pg: int, command: Mapping[str, Any]) -> None:
+        entry = self.model.entries.get(pg, UpmapEntry())
+        osds = tuple(command.get('id', ()))
+        if prefix == 'osd pg-upmap-items':
+            entry = UpmapEntry(tuple(zip(osds[::2], osds[1::2])), entry.vector)
+        elif prefix == 'osd rm-pg-upmap-items':
+            entry = UpmapEntry((), entry.vector)
+        elif prefix == 'osd pg-upmap':
+            entry = UpmapEntry(entry.items, osds)
+        elif prefix == 'osd rm-pg-upmap':
+            entry = UpmapEntry(entry.items)
+        self.model.entries[pg] = entry
+        if not entry:
+            del self.model.entries[pg]
+
+    def _note(self, pgs: Iterable[int]) -> None:
+        """Keep what the OSDMap lists."""
+        for pg in pgs:
+            name, entry = self.names[pg], self.model.entries.get(pg, UpmapEntry())
+            self._items.pop(name, None)
+            self._vectors.pop(name, None)
+            if entry.items:
+                self._items[name] = entry.items
+            if entry.vector is not None:
+                self._vectors[name] = entry.vector
+
+    def _configure(self, command: Mapping[str, Any]) -> None:
+        section = self.config.setdefault(command['who'].partition('/')[0], {})
+        if command['prefix'] == 'config set':
+            section[command['name']] = command['value']
+        else:
+            section.pop(command['name'], None)
+        self.model.propose_seconds = float(self.config['mon'].get(PROPOSE, 1.0))
+        sleep = 'osd_recovery_sleep_' + self.model.hardware.kind
+        self.model.sleep = float(self.config['osd'].get(sleep, 0.0))
+
+    def switch_balancer(self, active: bool) -> Reply:
+        self.config['mgr'][BALANCER] = 'true' if active else 'false'
+        return Reply()
+
+    # ---- settings
+
+    def balancer_active(self) -> Optional[str]:
+        return self.config['mgr'].get(BALANCER, 'true')
+
+    def balancer_busy(self) -> bool:
+        return False
+
+    def balancing(self) -> Balancing:
+        return Balancing()
+
+    def stored_options(self) -> Mapping[str, Mapping[str, str]]:
+        return {who: dict(options) for who, options in self.config.items()}
+
+    def config_entries(self) -> Optional[Tuple[ConfigEntry, ...]]:
+        return tuple(ConfigEntry(who, '', name, value) for who, options in self.config.items()
+                     for name, value in options.items())
+
+    def inquire(self, questions: Sequence[Question]) -> Mapping[Question, str]:
+        return {question: 'wpq' if question.option == 'osd_op_queue' else ''
+                for question in questions}
+
+    def stored(self, keys: Sequence[str]) -> Mapping[str, Optional[str]]:
+        return {key: self.kv.data.get(key) for key in keys}
+
+    def stats_period(self) -> float:
+        return STATS_SECONDS
+
+    def release(self) -> str:
+        return '16.2.15'
+
+    def pgs_per_osd_limit(self) -> int:
+        return 0
+
+    def inventory(self, view: object) -> Inventory:
+        return Inventory()
+
+    def drives(self, osds: Iterable[int]) -> Mapping[int, str]:
+        return dict.fromkeys(osds, 'm')
+
+    def pool_space(self, pool_id: int) -> Optional[PoolSpace]:
+        return PoolSpace(1 << 50, 0, 0)
+
+    def free_bytes(self) -> int:
+        return 1 << 40
+
+    def connection(self) -> Tuple[str, str]:
+        return '', '127.0.0.1'
+
+    # ---- what is of no consequence here
+
+    def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
+        """No OSD answers."""
+
+    def asked(self, topic: str) -> AbstractSet[int]:
+        return frozenset()
+
+    def answers(self, topic: str) -> Mapping[int, Any]:
+        return MappingProxyType({})
+
+    def unanswered(self) -> bool:
+        return False
+
+    def active_gid(self) -> int:
+        return 4100
+
+    def health_checks(self, checks: Mapping[str, Any]) -> None:
+        self.checks = checks
+
+    def progress(self, event_id: str, message: str, share: float) -> None:
+        """Not shown."""
+
+    def progress_done(self, event_id: str) -> None:
+        """Not shown."""
+
+    def cluster_log(self, text: str) -> None:
+        """Not kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The results in words and as a table."""
+
+from typing import Iterable, List
+
+from .run import Result
+
+
+def lines(result: Result) -> List[str]:
+    """One run in full."""
+    found = [
+        'moved: %d PGs, %d shards in %s, %.2f OSDMap epochs a PG' % (
+            result.moved, result.shards, duration(result.seconds),
+            result.epochs / max(1, result.moved)),
+        'p50 %.2f ms (quiet %.2f), p99 %.2f ms (quiet %.2f), p99.9 %.2f ms (quiet %.2f), '
+        'max %.0f ms' % (*(value for share in (0.5, 0.99, 0.999)
+                           for value in (result.during[share], result.quiet[share])),
+                         result.most_ms)]
+    costs = result.costs
+    if costs is not None:
+        found += [
+            'halted: %.1f %% of the time' % (100.0 * result.halted),
+            'turns: %d, median %.1f ms, max %.1f ms; while releasing: median %.1f ms, max %.1f ms'
+            % (len(costs.turns), costs.median_ms(), costs.most_ms(),
+               costs.median_ms('RELEASING'), costs.most_ms('RELEASING')),
+            'plan of pins and effects: %.2f s beside the loop; memory of all: %d MiB' % (
+                result.preview_seconds, costs.peak_mib)]
+        found += ['  %s: %d turns, median %.1f ms, max %.1f ms' % (
+            phase, len(turns), costs.median_ms(phase), costs.most_ms(phase))
+            for phase, turns in costs.phases.items()]
+    return found
+
+
+def table(results: Iterable[Result]) -> List[str]:
+    found = ['%-10s %-10s %5s %9s %9s %9s %9s %8s %8s' % (
+        'controller', 'scenario', 'seed', 'quiet p99', 'p99', 'p99.9', 'max ms', 'seconds',
+        'halted')]
+    found += ['%-10s %-10s %5d %9.2f %9.2f %9.2f %9.0f %8.0f %7.1f%%' % (
+        each.settings.controller, each.settings.scenario, each.settings.seed, each.quiet[0.99],
+        each.during[0.99], each.during[0.999], each.most_ms, each.seconds, 100 * each.halted)
+        for each in results]
+    return found
+
+
+def duration(seconds: float) -> str:
+    return '%.0f s' % seconds if seconds < 7200 else '%.2f days' % (seconds / 86400.0)

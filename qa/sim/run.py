@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One run: a cluster at rest, an expansion in the way of one controller, and what it was like."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, Optional, Tuple
+
+import numpy as np
+
+from perfguard.options import DEFAULTS, Options
+from perfguard.rebalance.orders import Order
+
+from .cluster import SIZE, Caps, Model, Wrong
+from .controllers import CONTROLLERS, mean_ms
+from .crush import Tree
+from .driver import Costs, Driver
+from .physics import HARDWARE
+from .port import SimCluster
+from .scenarios import SCENARIOS
+
+#: Seconds in which baselines are learned; the last minute is what latency is compared with.
+LEARN_SECONDS, QUIET_SECONDS = 300.0, 60.0
+WEIGHT = 8.0
+PERCENTILES = (0.5, 0.99, 0.999)
+
+
+@dataclass(frozen=True)
+class Settings:
+    osds: int = 12
+    #: Of them: OSDs that join, on hosts of their own.
+    added: int = 4
+    osds_per_host: int = 2
+    hosts_per_rack: int = 1000
+    pools: Tuple[int, ...] = (192,)
+    pg_bytes: float = 1.0e6
+    hardware: str = 'bench'
+    controller: str = 'perfguard'
+    scenario: str = 'calm'
+    seed: int = 1
+    backfills: int = 1
+    #: Seconds between two turns at least.
+    rest: float = 0.2
+    limit: float = 30 * 86400.0
+    options: Dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    settings: Settings
+    seconds: float
+    #: Of client operations, in ms.
+    quiet: Dict[float, float]
+    during: Dict[float, float]
+    most_ms: float
+    moved: int
+    shards: int
+    #: OSDMap epochs from the join to the end.
+    epochs: int
+    #: Share of the time in which perfguard had halted everything.
+    halted: float = 0.0
+    costs: Optional[Costs] = None
+    preview_seconds: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """p99 against p99 without movement."""
+        return self.during[0.99] / max(1e-9, self.quiet[0.99])
+
+
+def model_of(settings: Settings) -> Tuple[Model, np.ndarray]:
+    """The cluster before the expansion, and the weights after it."""
+    tree = Tree(settings.osds, settings.osds_per_host,
+                min(settings.hosts_per_rack, -(-settings.osds // settings.osds_per_host)))
+    after = np.full(settings.osds, WEIGHT)
+    before = np.where(np.arange(settings.osds) < settings.osds - settings.added, WEIGHT, 0.0)
+    return Model(tree, settings.pools, HARDWARE[settings.hardware], before, settings.pg_bytes,
+                 np.random.default_rng(settings.seed), settings.backfills), after
+
+
+def options_of(settings: Settings) -> Options:
+    return replace(DEFAULTS, **{'baseline_seconds': 60.0, 'target': 'crush', **settings.options})
+
+
+def run(settings: Settings) -> Result:
+    """Raises Wrong where a rule is broken that holds at every instant."""
+    model, after = model_of(settings)
+    cluster = SimCluster(model, after)
+    kind = CONTROLLERS[settings.controller]
+    if kind is None:
+        return _perfguard(settings, cluster)
+    usual = _quiet(cluster)
+    quiet = _percentiles(cluster)
+    begin, epoch = model.now, model.epoch
+    SCENARIOS[settings.scenario](model, begin)
+    controller = kind(cluster, usual)
+    controller.join(after)
+    controller.run(settings.limit)
+    return _result(settings, cluster, quiet, begin, epoch)
+
+
+def _quiet(cluster: SimCluster) -> float:
+    """Rest, and the mean latency of clients meanwhile."""
+    signals = cluster.signals(cluster.map_view().osdmap)
+    cluster.model.advance(cluster.model.now + QUIET_SECONDS)
+    return mean_ms(cluster.readings(None, signals).clients)
+
+
+def _perfguard(settings: Settings, cluster: SimCluster) -> Result:
+    model, options = cluster.model, options_of(settings)
+    driver = Driver(cluster, options, settings.rest)
+    driver.quiet(LEARN_SECONDS)
+    cluster.latencies.clear()
+    driver.quiet(QUIET_SECONDS)
+    quiet = _percentiles(cluster)
+    SCENARIOS[settings.scenario](model, model.now)
+    driver.costs.turns.clear()
+    driver.costs.phases.clear()
+    model.caps = Caps(options.max_backfills_source, options.max_backfills_target,
+                      options.max_backfills_primary, options.max_backfills_host)
+    begin, epoch = model.now, model.epoch
+    driver.order(Order('expand'))
+    preview = max(driver.costs.jobs, default=0.0)
+    halted = _to_the_end(driver, settings.limit)
+    return replace(_result(settings, cluster, quiet, begin, epoch), costs=driver.costs,
+                   preview_seconds=preview, halted=halted)
+
+
+def _to_the_end(driver: Driver, limit: float) -> float:
+    model, halted = driver.model, 0.0
+    begin = model.now
+    while driver.loop.rebalance.active:
+        if model.now - begin > limit:
+            raise Wrong('not done in %d s: %s' % (
+                limit, driver.loop.published.rebalanced.status))
+        before = model.now
+        driver.turn()
+        campaign = driver.loop.rebalance.campaign
+        if campaign is not None and campaign.pace.halted:
+            halted += model.now - before
+    return halted / max(model.now - begin, 1e-9)
+
+
+def _result(settings: Settings, cluster: SimCluster, quiet: Dict[float, float], begin: float,
+            epoch: int) -> Result:
+    model = cluster.model
+    cluster.readings(None, cluster.signals(cluster.map_view().osdmap))
+    _check(cluster, settings)
+    most_ms = cluster.latencies.most_ms
+    return Result(settings, model.now - begin, quiet, _percentiles(cluster), most_ms,
+                  len(model.moved), model.shards, model.epoch - epoch)
+
+
+def _check(cluster: SimCluster, settings: Settings) -> None:
+    """The end: all data is where CRUSH places it, and nothing has moved twice."""
+    model = cluster.model
+    twice = [pg for pg, times in model.moved.items() if times > 1]
+    if twice:
+        raise Wrong('%d PGs moved more than once' % len(twice))
+    if model.remapped or (model.weights < WEIGHT).any():
+        raise Wrong('%d PGs are remapped, %d OSDs have no weight' % (
+            model.remapped, (model.weights < WEIGHT).sum()))
+    if options_of(settings).target == 'crush' and (
+            model.entries or (np.sort(model.up) != np.sort(model.raw)).any()):
+        raise Wrong('%d upmaps are left' % len(model.entries))
+    assert model.up.shape == (model.pgs, SIZE)
+
+
+def _percentiles(cluster: SimCluster) -> Dict[float, float]:
+    """Of what was since the last call."""
+    found = {share: cluster.latencies.percentile(share) for share in PERCENTILES}
+    cluster.latencies.clear()
+    return found

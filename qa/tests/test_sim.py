@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The model cluster: its placement, its physics, and perfguard's own loop over it.
+
+No cluster is needed.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfguard.cluster.types import UpmapEntry
+from qa.sim.cluster import Caps, Wrong
+from qa.sim.crush import Tree
+from qa.sim.run import Settings, model_of, run
+
+SMALL = Settings(pools=(96,))
+
+
+def test_placement_by_weight_and_least_movement() -> None:
+    tree = Tree(12, 2, 3)
+    before = tree.place(0, 4096, 3, np.where(np.arange(12) < 8, 1.0, 0.0))
+    after = tree.place(0, 4096, 3, np.ones(12))
+    assert before.max() == 7
+    hosts = np.sort(after // 2, axis=1)
+    assert (hosts[:, 1:] != hosts[:, :-1]).all()
+    share = np.bincount(after.ravel(), minlength=12) / after.size * 12
+    assert share == pytest.approx(np.ones(12), abs=0.12)
+    # A third of the shards belongs to the new OSDs, and few others move.
+    changed = (before != after).sum() / before.size
+    assert 0.33 < changed < 0.55
+
+
+def test_a_released_pg_peers_is_copied_and_arrives() -> None:
+    model, _ = model_of(SMALL)
+    up = tuple(model.up[5].tolist())
+    target = next(osd for osd in range(8) if osd // 2 not in {each // 2 for each in up})
+    model.entries[5] = UpmapEntry(((up[1], target),))
+    model.place([5])
+    model.prime(5)
+    assert model.peering == 1 and model.acting(5) == up
+    model.advance(model.now + 30.0)
+    assert model.acting(5) == (up[0], target, up[2])
+    assert (model.moved, model.remapped, model.peering) == ({5: 1}, 0, 0)
+    assert model.holds.sum() == 3 * 96 and model.led.sum() == 96
+
+
+def test_a_cap_that_is_exceeded_is_noticed() -> None:
+    model, after = model_of(SMALL)
+    model.caps = Caps(target=1)
+    with pytest.raises(Wrong, match='PGs move at target'):
+        model.set_raw(model.tree.place(0, model.pgs, 3, after))
+
+
+@pytest.mark.parametrize('scenario', ['calm', 'failure'])
+def test_an_expansion_ends_and_clients_hardly_notice(scenario: str) -> None:
+    """`run` itself checks the caps at each event, that each PG moves once, and the end."""
+    result = run(replace(SMALL, scenario=scenario))
+    assert result.moved > 40
+    assert result.during[0.99] < 8 * result.quiet[0.99]
+
+
+def test_a_seed_repeats_a_run() -> None:
+    first, second = run(SMALL), run(SMALL)
+    assert first == replace(second, costs=first.costs, preview_seconds=first.preview_seconds)
+    assert first.seconds != run(replace(SMALL, seed=2)).seconds
+
+
+def test_everything_at_once_is_what_clients_notice() -> None:
+    stock, ours = run(replace(SMALL, controller='stock')), run(SMALL)
+    assert stock.during[0.99] > 20 * ours.during[0.99]
+    assert stock.seconds < ours.seconds
