@@ -285,6 +285,7 @@ class Loop:
         seen, view = self.observe([each.promise for each in requests])
         options = self._flight_cap.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
         seen = self._watch_and_mitigate(seen, view, options)
+        self.rebalance.resume_records()
         self._keep_promises(requests, seen)
         began = time.thread_time()
         answered = self._answer_orders(seen, view, options)

@@ -296,7 +296,8 @@ class RebalanceController:
         self._begin(seen)
         assert self.campaign is not None
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
-                                change=prepared.change, acknowledged=prepared.accepted)
+                                change=prepared.change, acknowledged=prepared.accepted,
+                                plan=saved.name if saved is not None else '')
         if prepared.rule is not None and prepared.rule['moves_first']:
             # PGs end where the new rule places them, whatever the present one thinks of that.
             self.campaign = replace(self.campaign, target='crush')
@@ -704,13 +705,23 @@ class RebalanceController:
             self._note(Event('settings', 'the campaign continues without %s' % option_text(name),
                              'the mons did not accept it: %s' % refused[name]))
 
+    def resume_records(self) -> None:
+        """Finish what an mgr that died was about to write, before another campaign may begin."""
+        if self._plans.was_begun(self.campaign) and self._may_write():
+            assert self.campaign is not None
+            self._plans.remove(self.campaign.plan)
+        self._archive_ended()
+
     def _archive_ended(self) -> None:
         """File a campaign that has ended; again if the last attempt was cut short."""
         campaign = self.campaign
         if campaign is None or campaign.active or not self.stored.known:
             return
         row = report.summary(campaign)
-        if row not in self._history:
+        filed = row in self._history
+        if filed and campaign.held or not self._may_write():
+            return
+        if not filed:
             self._cluster.progress_done(report.progress_id(campaign))
             self._history = [entry for entry in self._history if entry['id'] != campaign.id]
             self._history.append(row)

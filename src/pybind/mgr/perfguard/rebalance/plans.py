@@ -18,7 +18,7 @@ from ..tables import plural
 from .campaign_store import change_from_json, change_to_json
 from .crush_orders import Prepared, differences
 from .orders import Order
-from .types import Change
+from .types import Campaign, Change
 
 Json = Dict[str, Any]
 
@@ -216,6 +216,12 @@ class Plans:
     def put(self, plan: SavedPlan) -> None:
         self._store.put(PREFIX + plan.name, plan_to_json(plan))
         self._plans[plan.name] = plan
+
+    def was_begun(self, campaign: Optional[Campaign]) -> bool:
+        """Whether the campaign carries out a saved plan that should be gone: the mgr died between
+        the two. A plan that was saved later has its name by chance."""
+        plan = None if campaign is None else self._plans.get(campaign.plan)
+        return campaign is not None and plan is not None and plan.saved <= campaign.started
 
     def remove(self, name: str) -> None:
         self._store.remove(PREFIX + name)

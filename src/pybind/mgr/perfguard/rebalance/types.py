@@ -297,6 +297,8 @@ class Campaign:
     limits: Limits = Limits()
     #: A pause ends then; 0: with "resume" only.
     paused_until: float = 0.0
+    #: The saved plan that it carries out; '': none.
+    plan: str = ''
     #: Options that count for this campaign only, as text.
     settings: Mapping[str, str] = field(default_factory=dict)
 
