@@ -24,7 +24,7 @@ from .executor import execute
 from .holds import (can_be_missed, mon_options_settled, option_text, peering_forecast,
                     wanted_mon_options, without_refused)
 from .joining import overdue, wants_outlook
-from .orders import LastClean, Order, look
+from .orders import LastClean, Order, last_clean_from_json, look
 from .phases import judge
 from .pin_goals import PinGoals
 from .pinning import count_again, unpinned_warning
@@ -48,6 +48,8 @@ _BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', '
 #: then says that it is busy. If it is switched off in between, it makes and executes the plan all
 #: the same (balancer/module.py, serve). It rests once it has been off and idle for so long.
 BALANCER_REST_SECONDS = 2.0
+#: Where the last clean state is stored, for auto_expand.
+LAST_CLEAN = 'lastclean'
 
 
 class WaitingOrder(Protocol):
@@ -113,6 +115,8 @@ class RebalanceController:
         self._pin_goals = PinGoals(self._cluster, self._tools, self.pins, self.forecast,
                                    self._note, self._may_write)
         self._last_clean: Optional[LastClean] = None
+        #: The CRUSH version of the one that is stored; -1: none is.
+        self._clean_version = -1
         #: Of the OSDs (osd_op_queue); empty: not known.
         self._schedulers: FrozenSet[str] = frozenset()
         #: The last OSDMap that this process compared the pins with.
@@ -134,6 +138,8 @@ class RebalanceController:
         self._forget()
         self._next = None
         self._history = self._store.get_entries('history')
+        self._last_clean = last_clean_from_json(self._store.get(LAST_CLEAN))
+        self._clean_version = self._last_clean.crush_version if self._last_clean else -1
         lost = self.pins.load()
         campaign, unread = self.stored.load()
         if campaign is not None:
@@ -517,6 +523,8 @@ class RebalanceController:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
         self._last_clean, why = look(self._last_clean, seen, self.campaign,
                                      options.auto_expand_ratio)
+        if options.auto_expand:
+            self._keep_last_clean()
         if not why or not options.auto_expand or _unfit(seen.osdmap) or not self._may_write():
             return
         if self.campaign is not None and self.campaign.held:
@@ -548,6 +556,13 @@ class RebalanceController:
             seen, self.campaign, options.auto_expand_settle,
             lambda waiting, order: self._change(waiting, seen, order, why='new devices serve'),
             catch)
+
+    def _keep_last_clean(self) -> None:
+        """The next mgr then notices a change of CRUSH that comes during the failover."""
+        clean = self._last_clean
+        if clean is not None and clean.crush_version != self._clean_version and self._may_write():
+            self._store.put(LAST_CLEAN, clean.as_json())
+            self._clean_version = clean.crush_version
 
     def _with_balancer(self, seen: Observation) -> Observation:
         """`seen` with a balancer that counts as busy until it rests."""

@@ -363,6 +363,19 @@ class LastClean:
     last_version: int = 0
     changed: float = 0.0
 
+    def as_json(self) -> Dict[str, object]:
+        return {'crush_version': self.crush_version, 'serving': sorted(self.serving)}
+
+
+def last_clean_from_json(raw: object) -> Optional[LastClean]:
+    """None: nothing is known of the time before this mgr."""
+    if not isinstance(raw, dict):
+        return None
+    version, serving = raw.get('crush_version'), raw.get('serving')
+    if not isinstance(version, int) or not isinstance(serving, list):
+        return None
+    return LastClean(version, frozenset(serving), version)
+
 
 def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campaign],
          ratio: float) -> Tuple[LastClean, str]:
