@@ -396,6 +396,8 @@ def _unpin(turn: Turn, change: Change) -> None:
         present = osdmap.entry(pgid)
         if pool is None or place is None or pgid in osdmap.pg_temp or place.up != place.acting:
             continue
+        if pgid in turn.campaign.pinning and present != turn.pinned()[pgid].entry:
+            continue  # the change needs this pin: it follows, and the PG is peering without it
         kept = _kept(turn, pgid, pool, place.up, base)
         if kept is not None and kept == without(kept, change.drained):
             turn.forget_pin(pgid)
