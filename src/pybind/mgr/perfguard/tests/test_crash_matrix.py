@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mgr dies before each write and each command of every story, and all ends as ordered.
+
+PERFGUARD_CRASHES=1 tries every instant of every story, and that with a second crash, with an OSDMap
+that is late, and with commands of the dead mgr that reach the mons late.
+"""
+import json
+import os
+import random
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional
+
+import pytest
+
+from perfguard.errors import Refused
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import APPROVE, SAVE, PlanOrder
+from perfguard.requests import Shutdown
+
+from .fakes.crash_play import CrashPlay, CrashStory, Step, asked, ordered, unlike, waited
+from .fakes.driver import OPTIONS, Driver
+from .fakes.ruled_cluster import RULES, RuledCluster
+from .fakes.straw_cluster import AuditedCluster
+
+ALL = bool(os.environ.get('PERFGUARD_CRASHES'))
+#: Instants of each story in the quick tier.
+SAMPLE = 6
+
+
+def small(lag: int = 0, waiting: int = 0, **options: Any) -> Driver:
+    """8 OSDs with 24 PGs, an upmap of others, and OSDs that wait for their weight."""
+    cluster = AuditedCluster(pgs=6, lag=lag)
+    others_upmap(cluster)
+    if waiting:
+        cluster.add_osds(waiting, 0.0)
+    cluster.tick(5.0)
+    return Driver(cluster, replace(OPTIONS, **options))
+
+
+def others_upmap(cluster: AuditedCluster) -> None:
+    for pgid, pg in sorted(cluster.pg.items()):
+        spare = [osd for osd in cluster.toys if osd not in pg.mon.raw]
+        if spare and pgid.startswith('1.'):
+            cluster.add_upmap(pgid, pg.mon.raw[0], spare[0])
+            return
+
+
+def phase(*names: str) -> Callable[[Driver], bool]:
+    return lambda driver: driver.phase in names
+
+
+def ended(number: int = 1) -> Callable[[Driver], bool]:
+    return lambda driver: any((row['id'], row['phase']) == (number, 'DONE')
+                              for row in driver.history)
+
+
+def begun(number: int = 1) -> Callable[[Driver], bool]:
+    return lambda driver: any(row['id'] >= number for row in driver.history) or (
+        driver.status.get('id') or 0) >= number
+
+
+def moving(driver: Driver) -> bool:
+    return bool(driver.status.get('released'))
+
+
+def grow(driver: Driver) -> None:
+    if len(driver.cluster.toys) == 8:
+        driver.cluster.add_osds(2, 1.0)  # type: ignore[attr-defined]
+
+
+def remapped(driver: Driver) -> bool:
+    return len(driver.cluster.toys) > 8 and bool(driver.cluster.remapped()) and all(
+        pg.peering_until is None for pg in driver.cluster.pg.values())
+
+
+def rolling_back(driver: Driver) -> bool:
+    campaign = driver.loop.rebalance.campaign
+    return ended()(driver) or campaign is not None and (
+        campaign.rolled_back or campaign.back is not None)
+
+
+BY_HAND = [asked('prepare', phase('PREPARED')), Step(grow, remapped)]
+PINNED = [*BY_HAND, asked('pin', phase('PINNED'))]
+MOVING = [*PINNED, asked('start', moving)]
+EXPAND = Order('expand', weight='1.0')
+EXPANDED = [ordered(EXPAND, begun()), waited(moving)]
+
+
+def crush_map() -> bytes:
+    return json.dumps({osd: 1.0 for osd in range(10)}).encode()
+
+
+def ruled() -> Driver:
+    names = [rule.name for rule in RULES]
+    return Driver(RuledCluster(rule=names.index('hosts-hdd'), pgs=5))
+
+
+def stories(lag: int = 0) -> List[CrashStory]:
+    def driver(**more: Any) -> Callable[[], Driver]:
+        return lambda: small(lag, **more)
+
+    return [
+        CrashStory('campaign', driver(), [*MOVING, waited(ended())]),
+        CrashStory('pause and resume', driver(), [
+            *MOVING, asked('pause', lambda d: bool(d.status.get('paused'))),
+            waited(phase('HOLDING')),
+            asked('resume', lambda d: not d.status.get('paused')), waited(ended())]),
+        CrashStory('settings', driver(), [
+            *PINNED, asked('set', lambda d: bool(d.status.get('settings')),
+                           option='max_pgs_in_flight', value='2'),
+            asked('start', moving), waited(ended())]),
+        CrashStory('abort', driver(max_pgs_in_flight=1), [
+            *MOVING, asked('abort', phase('ABORTED'))], timing=True, returns=True),
+        CrashStory('abort and resume', driver(max_pgs_in_flight=1), [
+            *MOVING, asked('abort', phase('ABORTED')),
+            asked('resume', phase('RELEASING', 'DONE')), waited(ended())], returns=True),
+        CrashStory('abort and keep', driver(max_pgs_in_flight=1), [
+            *MOVING, asked('abort', phase('ABORTED')), asked('finish', ended(), keep=True)],
+            timing=True, returns=True),
+        CrashStory('expand', driver(waiting=2), [*EXPANDED, waited(ended())]),
+        CrashStory('rollback', driver(waiting=2, max_pgs_in_flight=1), [
+            *EXPANDED, ordered(Order('rollback'), rolling_back),
+            waited(ended())], returns=True),
+        CrashStory('drain', driver(), [
+            ordered(Order('drain', ('osd.3',)), begun()), waited(ended())]),
+        CrashStory('drain and undrain', driver(), [
+            ordered(Order('drain', ('osd.3',)), begun()), waited(ended()),
+            ordered(Order('undrain', ('osd.3',)), begun(2)), waited(ended(2))], returns=True),
+        CrashStory('apply', driver(waiting=2), [
+            ordered(Order('apply', crush_map=crush_map()), begun()), waited(ended())]),
+        CrashStory('plan', driver(waiting=2), [
+            ordered(PlanOrder(SAVE, 'p', EXPAND), lambda d: bool(plans(d)) or begun()(d)),
+            ordered(PlanOrder(APPROVE, 'p'), begun()), waited(ended())]),
+        CrashStory('queued plan', driver(waiting=2), [
+            *EXPANDED, ordered(PlanOrder(SAVE, 'p', Order('drain', ('osd.3',))),
+                               lambda d: bool(plans(d)) or begun(2)(d)),
+            ordered(PlanOrder(APPROVE, 'p'), lambda d: begun(2)(d) or any(
+                plan.approved for plan in plans(d))), waited(ended(2))], returns=True),
+        CrashStory('auto_expand', driver(auto_expand=True, auto_expand_settle=2.0), [
+            Step(grow, begun()), waited(ended())]),
+        CrashStory('shutdown', driver(waiting=2), [
+            *EXPANDED, ordered(Shutdown(True), lambda d: d.loop.leaving.done)], timing=True,
+            returns=True),
+        CrashStory('rule', ruled, [ordered(Order('rule', ('rep', 'hosts-ssd')), begun()),
+                                   waited(ended())]),
+    ]
+
+
+def plans(driver: Driver) -> Any:
+    return driver.loop.rebalance._plans.all()
+
+
+STORIES = {story.name: story for story in stories()}
+
+
+def wrong(story: CrashStory, count: Optional[int], again: bool = False,
+          late: float = 0.0) -> Dict[int, str]:
+    """Instant -> what was wrong in the end, of `count` instants at most."""
+    without = CrashPlay(story, late=late).play()
+    ending, choice = without.ending(), random.Random(story.name)
+    instants = range(1, without.count + 1)
+    chosen = instants if count is None else sorted(choice.sample(instants, count))
+    found = {at: unlike(story, ending, at, again=choice.randint(1, 40) if again else None,
+                        late=late) for at in chosen}
+    return {at: text for at, text in found.items() if text is not None}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize('name', STORIES)
+def test_a_crash_at_any_instant_changes_nothing_in_the_end(name: str) -> None:
+    assert wrong(STORIES[name], None if ALL else SAMPLE) == {}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize('name', STORIES)
+def test_two_crashes_with_commands_that_arrive_late(name: str) -> None:
+    """The mgr's OSDMap is two seconds old, and so are the commands of a dead mgr on arrival."""
+    story = {story.name: story for story in stories(lag=2)}[name]
+    assert wrong(story, None if ALL else 2, again=True, late=2.0) == {}
+
+
+# ---- instants that mattered
+
+class Died(Exception):
+    """The mgr ends where it is raised."""
+
+
+def die(*args: Any) -> None:
+    raise Died
+
+
+def test_a_plan_that_has_begun_is_not_kept_by_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = small(waiting=2)
+    driver.give(PlanOrder(SAVE, 'p', EXPAND))
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.loop.rebalance._plans, 'remove', die)
+        with pytest.raises(Refused):
+            driver.give(PlanOrder(APPROVE, 'p'))
+    driver.restart()
+    driver.turn()
+    assert driver.status['id'] == 1 and not plans(driver)
+    # Another plan of that name is another plan.
+    driver.give(PlanOrder(SAVE, 'p', Order('drain', ('osd.3',))))
+    driver.restart()
+    driver.turn()
+    assert [plan.name for plan in plans(driver)] == ['p']
+
+
+def test_a_campaign_is_filed_before_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = small(waiting=2)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: moving(driver))
+    driver.give(PlanOrder(SAVE, 'p', Order('drain', ('osd.3',))))
+    driver.give(PlanOrder(APPROVE, 'p'))
+    put = driver.loop._store.put
+    monkeypatch.setattr(driver.loop._store, 'put', lambda name, document: die() if name == 'history'
+                        else put(name, document))
+    with pytest.raises(Died):
+        driver.run(100)
+    driver.restart()
+    driver.run_until(lambda: driver.status.get('id') == 2)
+    assert [(row['id'], row['phase']) for row in driver.history] == [(1, 'DONE')]
+    driver.run_until(lambda: ended(2)(driver))
+    assert driver.cluster.progress_events == {}
+
+
+def test_auto_expand_notices_a_change_that_comes_during_a_failover() -> None:
+    driver = small(auto_expand=True, auto_expand_settle=2.0)
+    driver.run(3)
+    driver.restart()
+    grow(driver)
+    driver.cluster.tick(1.0)
+    driver.run(3)
+    assert driver.status['trigger'] == 'auto'
+
+
+def test_pins_of_a_rollback_that_arrive_late_are_still_known() -> None:
+    """Nobody would remove them otherwise."""
+    story = STORIES['rollback']
+    play = CrashPlay(story, late=2.0)
+    weights: List[int] = []
+    apply = play.cluster._apply
+
+    def note(command: Any) -> Any:
+        if command['prefix'] == 'osd crush reweight' and play.crashes == 0:
+            weights.append(play.cluster.fault.count)
+        return apply(command)
+
+    setattr(play.cluster, '_apply', note)
+    ending = play.play().ending()
+    # Dead after the weights were sent back, before the pins.
+    assert unlike(story, ending, weights[-1] + 1, late=2.0) is None
