@@ -14,7 +14,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, Outlook
 from perfguard.cluster.types import (Balancing, ConfigEntry, Items, Ops, Osd, OsdCounters, OsdMap,
-                                     OsdPlace, OsdSet, PgCounts, Placement, Pool, PoolRule,
+                                     OsdPlace, OsdSet, PgCounts, Placement, Pool, PoolChange,
                                      PoolSpace, Question, Readings, Signals, Space, UpmapEntry,
                                      pool_of, seed_of)
 from perfguard.observation import BALANCER
@@ -173,7 +173,7 @@ class SimCluster:
         return np.asarray(mixed)
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],
-                whole: bool = False, rule: Optional[PoolRule] = None) -> Outlook:
+                whole: bool = False, rule: Optional[PoolChange] = None) -> Outlook:
         began = time.perf_counter()
         now = self.model.weights.copy()
         if crush_map is not None:

@@ -48,6 +48,7 @@ ACTIONS = (
     Request('POST', '/rebalance/replace', {'what': ['osd.0'], 'cancel': True}),
     Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}),
     Request('POST', '/rebalance/rule', {'pool': 'p', 'rule': 'nosuch'}),
+    Request('POST', '/rebalance/pg_num', {'pool': 'nosuch', 'pg_num': 8}),
     Request('POST', '/rebalance/plans', {'plan': 'next', 'change': 'drain', 'what': ['osd.0']}),
     Request('DELETE', '/rebalance/plans/next'),
     Request('POST', '/rebalance/plans/next/approve', {}),

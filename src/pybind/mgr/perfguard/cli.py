@@ -642,6 +642,14 @@ class Commands(ProbeCommands):
         """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
         return self._order(Order('rule', (pool, rule), dry_run=dry_run, force=force), format)
 
+    @write_command('perfguard rebalance pg_num')
+    @command
+    def rebalance_pg_num(self, pool: str, pg_num: int, dry_run: bool = False, force: bool = False,
+                         format: Optional[str] = None) -> CommandResult:
+        """Split or merge the PGs of a pool; the PGs that this moves are released in batches"""
+        return self._order(Order('pg_num', (pool, str(pg_num)), dry_run=dry_run, force=force),
+                           format)
+
     # Previews for users who may only read: Ceph checks capabilities by the command's prefix, and
     # so cannot tell --dry-run from the command without it.
 
@@ -691,6 +699,13 @@ class Commands(ProbeCommands):
     def preview_rule(self, pool: str, rule: str, format: Optional[str] = None) -> CommandResult:
         """Show what rebalance rule would do (needs read access only)"""
         return self._order(Order('rule', (pool, rule), dry_run=True), format)
+
+    @read_command('perfguard preview pg_num')
+    @command
+    def preview_pg_num(self, pool: str, pg_num: int,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance pg_num would do (needs read access only)"""
+        return self._order(Order('pg_num', (pool, str(pg_num)), dry_run=True), format)
 
     @read_command('perfguard preview rollback')
     @command

@@ -445,6 +445,12 @@ def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
     return rows
 
 
+def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
+    if data is None:
+        return []
+    return [('pg_num of pool %s' % data['pool'], '%(from)d -> %(to)d' % data)]
+
+
 def order(data: Json) -> str:
     """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
     lines = []
@@ -467,8 +473,8 @@ def order(data: Json) -> str:
         lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
         return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out,
                           *_peering_and_copying(data)])
-    moves_first = data.get('rule') and data['rule']['moves_first']
-    rows += [*_rule(data.get('rule')),
+    moves_first = (data.get('rule') or data.get('pg_num') or {}).get('moves_first')
+    rows += [*_rule(data.get('rule')), *_pg_num(data.get('pg_num')),
              ('PGs to move first', str(data['pgs'])) if moves_first else
              ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
                  data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),

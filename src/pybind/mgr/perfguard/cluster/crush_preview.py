@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from .crush import CrushRules
+from .osdmap_encoding import pg_nums, with_pg_nums
 from .ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
-from .types import NO_OSD, OsdMap, OsdSet, PoolRule, pool_of
+from .types import (NO_OSD, OsdMap, OsdSet, PoolChange, PoolPgs, PoolRule, merging_seeds, pool_of,
+                    seed_of)
 
 OSDMAPTOOL = '/usr/bin/osdmaptool'
 CRUSHTOOL = '/usr/bin/crushtool'
@@ -43,15 +45,17 @@ _PG = re.compile(r'(\d+\.[0-9a-f]+)\s+raw \(\[([^\]]*)\], p\S+\) up \(\[([^\]]*)
 
 def outlook(osdmap: OsdMap, source: MapSource, weights: Mapping[int, float],
             crush_map: Optional[bytes], stopping: Stopping, whole: bool = False,
-            rule: Optional[PoolRule] = None) -> Outlook:
+            rule: Optional[PoolChange] = None) -> Outlook:
     """The mapping with other CRUSH weights of some OSDs, with another CRUSH map, or that of one
-    pool with another rule.
+    pool with another rule, or with other numbers of PGs.
 
     `whole`: include all PGs of the affected pools.
     The tools work on copies in a temporary directory.
     """
     try:
         with _tools(stopping) as tools:
+            if isinstance(rule, PoolPgs):
+                return _outlook_of_pgs(tools, osdmap, source, rule)
             return _outlook(tools, osdmap, source, weights, crush_map, whole, rule)
     except (OSError, ToolFailed) as error:
         return NoFuture(str(error))
@@ -85,6 +89,41 @@ def _outlook(tools: '_Tools', osdmap: OsdMap, source: MapSource,
              if rule is None or pool_of(pgid) == rule.pool}
     return Future(found, _rules(tools, crush_path), crush_map,
                   dict(_others(found, later)) if whole else {})
+
+
+def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
+                    numbers: PoolPgs) -> Outlook:
+    """The PGs of the pool that CRUSH places elsewhere once it has these numbers, and those with an
+    upmap that will be merged: ceph-mgr removes their upmaps before that.
+
+    PGs that splits have yet to make are where their parents are.
+    """
+    crush_path, encoded = tools.path('crush'), source(osdmap.epoch)
+    pgp_num = pg_nums(encoded, numbers.pool).pgp_num
+    most = DUMP_BYTES + PG_BYTES * (osdmap.pg_count + numbers.pg_num)
+
+    def mapping(name: str, numbers: PoolPgs) -> Path:
+        path = tools.path(name)
+        path.write_bytes(with_pg_nums(encoded, numbers))
+        return tools.run(OSDMAPTOOL, str(path), '--export-crush', str(crush_path),
+                         '--test-map-pgs-dump-all', most=most)
+
+    now = mapping('now', numbers._replace(pgp_num=pgp_num))
+    later = mapping('later', numbers)
+    merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
+    raws = {pgid: pg.raw for pgid, pg in _pgs_of(numbers.pool, now)}
+    acting = {pgid: pg.acting for pgid, pg in _pgs_of(numbers.pool, now)}
+    found = {pgid: FuturePg(acting[pgid], pg.raw) for pgid, pg in _pgs_of(numbers.pool, later)
+             if pg.raw != raws[pgid] or seed_of(pgid) in merging and osdmap.entry(pgid)}
+    return Future(found, _rules(tools, crush_path))
+
+
+def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:
+    for line in _lines(path):
+        pgid = line.split(None, 1)[0]
+        if pool_of(pgid) == pool:
+            parsed = _parsed(line, pgid)
+            yield pgid, FuturePg(parsed['acting'], parsed['raw'])
 
 
 def _others(found: Mapping[str, FuturePg], later: Path) -> Iterator[Tuple[str, FuturePg]]:

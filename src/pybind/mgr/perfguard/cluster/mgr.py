@@ -18,7 +18,7 @@ from .osdmap import osdmap_from_dump
 from .pgs import PgSummary, count_states, pool_counts
 from .ports import Outlook, View
 from .sensors import Sensors
-from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolRule, PoolSpace,
+from .types import (Balancing, ConfigEntry, INPUT, OsdMap, OsdSet, Placement, PoolChange, PoolSpace,
                     Question, Readings, Signals, Space, pool_of, seed_of)
 
 log = logging.getLogger(__name__)
@@ -282,7 +282,7 @@ class MgrCluster:
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolRule] = None) -> Outlook:
+                rule: Optional[PoolChange] = None) -> Outlook:
         return crush_preview.outlook(osdmap, self._osdmap_bytes, weights, crush_map,
                                      self._stopping, whole, rule)
 

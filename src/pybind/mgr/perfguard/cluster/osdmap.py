@@ -71,4 +71,6 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         flags=frozenset(filter(None, dumped.get('flags_names', '').split(','))),
         quota_bytes=int(dumped.get('quota_max_bytes', 0)),
         quota_objects=int(dumped.get('quota_max_objects', 0)),
-        object_hash=int(dumped.get('object_hash', RJENKINS)))
+        object_hash=int(dumped.get('object_hash', RJENKINS)),
+        pgp_num=dumped.get('pg_placement_num', 0),
+        pgp_num_target=dumped.get('pg_placement_num_target', 0))

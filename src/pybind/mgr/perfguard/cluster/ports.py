@@ -7,7 +7,7 @@ from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, 
 from ..errors import PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
-from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolRule, PoolSpace,
+from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolChange, PoolSpace,
                     Question, Readings, Signals, Space)
 
 
@@ -107,7 +107,7 @@ class Cluster(Protocol):
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolRule] = None) -> Outlook: ...
+                rule: Optional[PoolChange] = None) -> Outlook: ...
 
     def crush_map(self) -> Tuple[bytes, int]: ...
 

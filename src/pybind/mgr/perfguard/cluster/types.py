@@ -5,7 +5,7 @@ The pure packages (upmap, rebalance, watch) use only these, so the same code run
 offline on JSON dumps and in a simulator.
 """
 from dataclasses import dataclass, field
-from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
 
 #: A hole in an up or acting set (CRUSH_ITEM_NONE in Ceph's crush.h).
 NO_OSD = 0x7FFFFFFF
@@ -78,12 +78,26 @@ class Pool:
     quota_objects: int = 0
     #: Hash of object names; 2 is rjenkins, which only very old pools do not use.
     object_hash: int = RJENKINS
+    #: How many PGs CRUSH tells apart, and the target of that; 0: as pg_num.
+    pgp_num: int = 0
+    pgp_num_target: int = 0
 
 
 class PoolRule(NamedTuple):
     """A CRUSH rule for a pool, by their ids."""
     pool: int
     rule: int
+
+
+class PoolPgs(NamedTuple):
+    """Numbers of PGs for a pool, by its id."""
+    pool: int
+    pg_num: int
+    pgp_num: int
+
+
+#: What a pool gets.
+PoolChange = Union[PoolRule, PoolPgs]
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,13 @@ def pool_of(pgid: str) -> int:
 def seed_of(pgid: str) -> int:
     """Placement seed of a PG id: "12.1f" -> 31."""
     return int(pgid[pgid.index('.') + 1:], 16)
+
+
+def merging_seeds(pg_num: int, to: int) -> FrozenSet[int]:
+    """Seeds of the PGs that are merged when a pool gets fewer PGs, and of those that they are
+    merged into (pg_t::get_parent in osd_types.cc: without the highest bit)."""
+    merged = range(max(1, to), pg_num)
+    return frozenset(merged) | {seed ^ (1 << (seed.bit_length() - 1)) for seed in merged}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import (AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, Optional, Set,
                     Tuple)
 
-from ..cluster.types import PoolRule, UpmapEntry
+from ..cluster.types import PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from ..store import Store, checked
@@ -197,7 +197,9 @@ def change_to_json(change: Change) -> Dict[str, Any]:
     document.update({'done': list(change.done), 'burst': change.burst, 'waits': change.waits,
                      'tunables': change.tunables, 'then': change.then,
                      'rule': None if change.rule is None else list(change.rule),
-                     'moves_first': change.moves_first, 'passes': change.passes})
+                     'moves_first': change.moves_first, 'passes': change.passes,
+                     'pgs': None if change.pgs is None else list(change.pgs),
+                     'pg_num': change.pg_num, 'found_pg_num': change.found_pg_num})
     document.update({'weights': {str(osd): weight for osd, weight in change.weights.items()},
                      'drained': list(change.drained), 'stage': change.stage.value})
     return document
@@ -205,12 +207,14 @@ def change_to_json(change: Change) -> Dict[str, Any]:
 
 def change_from_json(raw: Mapping[str, Any]) -> Change:
     """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
-    rule = raw.get('rule')
+    rule, numbers = raw.get('rule'), raw.get('pgs')
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
                   waits=bool(raw.get('waits', False)), tunables=raw.get('tunables', 0),
                   rule=None if rule is None else PoolRule(*map(int, rule)), then=raw.get('then'),
                   moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),
+                  pgs=None if numbers is None else PoolPgs(*map(int, numbers)),
+                  pg_num=int(raw.get('pg_num', 0)), found_pg_num=int(raw.get('found_pg_num', 0)),
                   drained=tuple(raw['drained']), stage=ChangeStage(raw['stage']),
                   **{name: raw.get(name, '') for name in _RULE_NAMES},
                   **{name: raw[name] for name in _CHANGE_PLAIN})

@@ -304,8 +304,8 @@ class RebalanceController:
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
                                 change=prepared.change, acknowledged=prepared.accepted,
                                 plan=saved.name if saved is not None else '')
-        if prepared.rule is not None and prepared.rule['moves_first']:
-            # PGs end where the new rule places them, whatever the present one thinks of that.
+        if prepared.moves_first:
+            # PGs end where the new rule or pgp_num places them, whatever the present one does.
             self.campaign = replace(self.campaign, target='crush')
         self.stored.save(self.campaign)
         return prepared.as_json(order, self.campaign.id)

@@ -25,6 +25,7 @@ from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
 from .moves import Move, path_osds, plan
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out)
+from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, step_to
 from .preview import Effects, effects
 from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
                           rule_ordered)
@@ -64,7 +65,7 @@ class CrushOrders:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
         return lambda: self._cluster.outlook(seen.osdmap, change.chunk, crush_map, False,
-                                             change.rule)
+                                             change.rule or change.pgs)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
@@ -88,8 +89,8 @@ class CrushOrders:
         """
         inventory = self.facts(seen)
         limit = self._cluster.pgs_per_osd_limit()
-        prepare = {'apply': self._prepare_map, 'rule': self._prepare_rule}.get(
-            order.verb, self._prepare)
+        prepare = {'apply': self._prepare_map, 'rule': self._prepare_rule,
+                   'pg_num': self._prepare_pg_num}.get(order.verb, self._prepare)
 
         def work() -> Prepared:
             found = prepare(order, seen, inventory).balanced_as(options, seen)
@@ -143,6 +144,24 @@ class CrushOrders:
                          via=shown['via'] or '')
         return Prepared(change, planned, outlook=None if shown['moves_first'] else outlook,
                         rule=shown)
+
+    def _prepare_pg_num(self, order: Order, seen: Observation,
+                        inventory: OrderFacts) -> 'Prepared':
+        osdmap = seen.osdmap
+        pool, pg_num = pg_num_ordered(order.names, osdmap, order.force,
+                                      self._cluster.pgs_per_osd_limit())
+        numbers = at_the_end(pool, pg_num)
+        outlook = self._cluster.outlook(osdmap, {}, None, False, numbers)
+        if isinstance(outlook, NoFuture):
+            raise Refused(errno.EIO, 'cannot preview pg_num: %s' % outlook.reason)
+        refuse_incomplete(pool, outlook, seen.crush.rule_name(pool.crush_rule))
+        first = first_moves(osdmap, outlook, seen.crush, replace(pool, pg_num=numbers.pg_num), {},
+                            seen.signals.pool_bytes.get(pool.id, 0))
+        if not order.force:
+            refuse_full(first.moves.values(), pool, inventory.space, osdmap.nearfull_ratio)
+        return Prepared(step_to(osdmap, pool, pg_num, pool.pg_num),
+                        Join(first.pins, first.unpinnable, first.moves),
+                        pg_num=pg_num_json(pool, pg_num))
 
     def behind(self, seen: Observation) -> bool:
         """Whether this mgr has an older CRUSH map than the mons, as far as they say so."""
@@ -315,6 +334,8 @@ class Prepared:
     balanced: Optional[Balanced] = None
     #: As rule_json: another rule for a pool.
     rule: Optional[Json] = None
+    #: As pg_num_json: another pg_num for a pool.
+    pg_num: Optional[Json] = None
     #: What that does to OSDs; None: not known.
     effects: Optional[Effects] = None
     #: What it was worked out for; None: a rollback.
@@ -333,6 +354,11 @@ class Prepared:
             self.planned, self.outlook, seen, options.max_extra_movement))
 
     @property
+    def moves_first(self) -> bool:
+        """The PGs move before the pool is changed."""
+        return bool((self.rule or self.pg_num or {}).get('moves_first'))
+
+    @property
     def touched(self) -> Optional[Touched]:
         """What the change concerns; None: that is not known."""
         if self.change is None or self.ordinary:
@@ -346,8 +372,8 @@ class Prepared:
     def bursts(self) -> int:
         """Into how many bursts the change and its pins are divided, about."""
         pins = len(self.planned.pins)
-        if self.rule is not None and self.rule['moves_first']:
-            pins = self.rule['pins']
+        if self.moves_first:
+            pins = (self.rule or {}).get('pins', 0)
         return max(1, -(-pins // MAX_BURST_PINS))
 
     def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
@@ -394,7 +420,7 @@ class Prepared:
             'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
             'weights': {} if change is None else {
                 'osd.%d' % osd: weight for osd, weight in change.weights.items()},
-            'rule': self.rule, 'waits_for_change': change is None,
+            'rule': self.rule, 'pg_num': self.pg_num, 'waits_for_change': change is None,
             'one_epoch': bool(change) and not self.ordinary,
             'bursts': self.bursts,
             'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
@@ -422,6 +448,10 @@ def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign
         raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "rebalance '
                       'abort" first, then "rebalance rule <pool> <rule>" with the rule from before'
                       % campaign.id)
+    if change is not None and change.pgs is not None:
+        raise Refused(errno.EPERM, 'campaign %d changes pg_num of a pool: "rebalance abort" first, '
+                      'then "rebalance pg_num <pool> %d", or "rebalance finish --keep" where '
+                      'pg_num has not changed yet' % (campaign.id, change.found_pg_num))
     if change is not None and change.pending:
         raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
                       '"rebalance abort" first' % campaign.id)

@@ -8,7 +8,7 @@ from ..observation import BALANCER
 from ..upmap.semantics import Command, entry_commands, prime_commands
 from .holds import option_name
 from .types import (Action, SetAutoscale, SetBalancer, SetCrushMap, SetFlag, SetOption,
-                    SetPoolRule, SetWeight)
+                    SetPoolPgs, SetPoolRule, SetWeight)
 
 
 class CommandReply(Protocol):
@@ -82,11 +82,21 @@ def commands_of(action: Action) -> List[Command]:
     if isinstance(action, SetPoolRule):
         return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': 'crush_rule',
                  'val': action.rule}]
+    if isinstance(action, SetPoolPgs):
+        return _pg_num_commands(action)
     if isinstance(action, SetCrushMap):
         return [{'prefix': 'osd setcrushmap', 'prior_version': action.version,
                  INPUT: action.crush_map}]
     return prime_commands(action.pgid, action.prime) + entry_commands(
         action.pgid, action.now, action.entry)
+
+
+def _pg_num_commands(action: SetPoolPgs) -> List[Command]:
+    """In this order: a pgp_num that equals pg_num follows it, and one that is not yet at its target
+    is stepped towards it by ceph-mgr."""
+    return [{'prefix': 'osd pool set', 'pool': action.pool, 'var': name, 'val': str(number)}
+            for name, number in (('pg_num', action.pg_num), ('pgp_num', action.pgp_num),
+                                 ('pgp_num_actual', action.pgp_num))]
 
 
 def _config_command(who: str, name: str, value: Optional[str]) -> Command:

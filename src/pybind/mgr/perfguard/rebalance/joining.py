@@ -20,10 +20,12 @@ from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .holds import settled, waiting_text, wanted_mon_options
 from .moves import Move, move_between
 from .pinning import STUCK_SECONDS, audit, pin_remapped
+from .pg_num_change import (change_to, has_numbers, has_targets, interrupted, is_begun,
+                            stands_still, step_now, step_text)
 from .rule_change import move_first, other_rule, too_early, upmaps_to_remove
 from .turn import Turn
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
-                    SetPoolRule, SetWeight, ChangeStage)
+                    SetPoolPgs, SetPoolRule, SetWeight, ChangeStage)
 
 #: Bursts until the change counts as refused by the mons.
 SEND_TIMES = 3
@@ -112,7 +114,7 @@ def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bo
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is ChangeStage.WANTED and not change.waits
-            and (change.pending or not campaign.pinning)
+            and change.needs_outlook and (change.pending or not campaign.pinning)
             and settled(campaign.holds, seen.settings, True, True,
                         wanted_mon_options(campaign, options, seen.osdmap)))
 
@@ -140,15 +142,19 @@ def join(turn: Turn, ready: bool) -> None:
     assert change is not None
     if change.pending and landed(change, turn):
         _land(turn, change)
-    elif change.rule is not None and change.rule.pool not in turn.seen.osdmap.pools:
+    elif change.pool is not None and change.pool not in turn.seen.osdmap.pools:
         turn.enter(Phase.ABORTING, 'the pool no longer exists')
     elif change.rule is not None and other_rule(change, turn.seen.crush):
         turn.enter(Phase.ABORTING, other_rule(change, turn.seen.crush))
+    elif interrupted(turn, change):
+        turn.enter(Phase.ABORTING, interrupted(turn, change))
+    elif step_now(turn, change) != change:
+        turn.set(change=step_now(turn, change))
     elif turn.seen.overtaken:
         turn.enter(Phase.ABORTING, 'CRUSH has changed since "rebalance apply": %s. Get the current '
                    'CRUSH map, change it, and apply it again' % turn.seen.overtaken)
     elif change.stage is ChangeStage.WANTED:
-        if (change.done or change.moves_first) and not change.pending \
+        if (change.done or change.moves_first or change.pgs) and not change.pending \
                 and _unsettled(turn, change):
             _wait(turn, change)
         elif change.waits:
@@ -158,23 +164,26 @@ def join(turn: Turn, ready: bool) -> None:
             turn.because(Code.SETTINGS, waiting_text(
                 turn.seen.settings, 'norebalance is set, the balancer is off, and '
                 'paxos_propose_interval is raised'))
-        elif turn.seen.outlook is None:
+        elif turn.seen.outlook is None and change.needs_outlook:
             turn.because(Code.OUTLOOK, 'computing where CRUSH will place the PGs')
         elif change.moves_first and not change.pending and isinstance(turn.seen.outlook, Future) \
                 and move_first(turn, change, turn.seen.outlook):
-            turn.enter(Phase.PINNED, 'the PGs move before the CRUSH rule is changed')
+            turn.enter(Phase.PINNED, 'the PGs move before the pool is changed')
         else:
             _send(turn, change)
     elif overdue(turn.campaign, turn.seen, turn.options):
         _again(turn, change)
     else:
-        turn.because(Code.CRUSH_SENT, 'waiting for the CRUSH change to show in the OSDMap')
+        turn.because(Code.CRUSH_SENT, step_text(turn, change) if change.pgs else
+                     'waiting for the CRUSH change to show in the OSDMap')
 
 
 def _unsettled(turn: Turn, change: Change) -> bool:
     """The last burst is not in force as a whole; what it has missed is pinned here."""
     left = pin_remapped(turn)
     peering = turn.seen.signals.counts.in_transition > 0
+    if change.pgs is not None and turn.now - change.since <= turn.seen.stats_period + 1:
+        return True  # PGs that were split have not reported yet
     return bool(left or turn.campaign.pinning
                 or peering and turn.now - change.since <= STUCK_SECONDS)
 
@@ -183,7 +192,8 @@ def _wait(turn: Turn, change: Change) -> None:
     """Between two bursts. Recovery of a degraded PG may take hours, in which the mons are not to
     gather commands any longer than usual."""
     turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
-                 % (len(change.done), len(change.weights)))
+                 % (len(change.done), len(change.weights)) if change.pool is None else
+                 'waiting until no PG of the pool is peering or waiting for its pin')
     if turn.now - change.since > GATHER_PATIENCE_SECONDS and not change.waits:
         turn.set(change=replace(change, waits=True))
 
@@ -205,14 +215,14 @@ def _send(turn: Turn, change: Change) -> None:
     if isinstance(outlook, Future):
         planned = plan_join(turn.seen.osdmap, outlook, change.drained, bases=bases_of(turn.pinned())
                             if turn.campaign.rolled_back else
-                            upmaps_to_remove(turn, change) if change.moves_first else NO_BASES)
-        early = too_early(turn, change, planned.unpinnable) if change.rule is not None else ''
+                            upmaps_to_remove(turn, outlook) if change.moves_first else NO_BASES)
+        early = too_early(turn, change, planned.unpinnable)
         if early:
             turn.enter(Phase.ABORTING, early)
             return
         if _divided(turn, change, _entries(turn, planned)):
             return
-    if isinstance(outlook, NoFuture) and (change.crush_map or change.rule is not None
+    if isinstance(outlook, NoFuture) and (change.crush_map or change.pool is not None
                                           or turn.campaign.rolled_back):
         turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
         return
@@ -224,6 +234,9 @@ def _send(turn: Turn, change: Change) -> None:
     if change.rule is not None:
         actions.append(SetPoolRule(turn.seen.osdmap.pools[change.rule.pool].name,
                                    turn.seen.crush.rule_name(change.rule.rule)))
+    if change.pgs is not None:
+        actions.append(SetPoolPgs(turn.seen.osdmap.pools[change.pgs.pool].name,
+                                  change.pgs.pg_num, change.pgs.pgp_num))
     if isinstance(outlook, Future) and outlook.crush_map is not None:
         actions.append(SetCrushMap(outlook.crush_map, _ordered_version(turn, change)))
     pins = vectors = 0
@@ -240,8 +253,9 @@ def _send(turn: Turn, change: Change) -> None:
                             tunables=_expected_crush(turn, change).tunables,
                             crush_version=_ordered_version(turn, change)),
              pins_sent=turn.now)
-    turn.event('join', 'changing CRUSH and pinning %s in one OSDMap epoch' % pgs(pins),
-               '%d of them with pg_upmap' % vectors)
+    turn.event('join', 'changing %s and pinning %s in one OSDMap epoch' % (
+        'CRUSH' if change.pgs is None else 'pg_num or pgp_num', pgs(pins)),
+        '%d of them with pg_upmap' % vectors)
 
 
 def _expected(turn: Turn, change: Change) -> int:
@@ -416,6 +430,8 @@ def landed(change: Change, turn: Turn) -> bool:
     if change.crush_map:
         return (turn.seen.crush_version != change.crush_version
                 and turn.seen.crush.fingerprint() == change.fingerprint)
+    if change.pgs is not None:
+        return has_numbers(turn, change)
     if change.rule is not None:
         pool = turn.seen.osdmap.pools.get(change.rule.pool)
         return pool is not None and pool.crush_rule == change.rule.rule
@@ -472,6 +488,11 @@ def _next_stage(turn: Turn, change: Change) -> None:
         turn.event('join', 'the intermediate CRUSH rule is in force, %s pinned'
                    % pgs_are(turn.pin_count), 'read back from the OSDMap')
         return
+    following = change_to(turn, change)
+    if following is not None:
+        turn.set(change=following, phase_since=turn.now)
+        turn.event('join', step_text(turn, change), 'read back from the OSDMap')
+        return
     turn.set(change=replace(change, stage=ChangeStage.LANDED), phase_since=turn.now)
     turn.event('join', 'CRUSH is changed, %s pinned, %d remapped' % (
         pgs_are(turn.pin_count), len(turn.seen.osdmap.pg_temp)), 'read back from the OSDMap')
@@ -485,7 +506,7 @@ def drop_refused(turn: Turn) -> None:
     done = tuple(sorted((*change.done, *_in_force(turn, change))))
     if done:
         turn.set(change=replace(change, done=done))
-    elif change.moves_first:
+    elif change.moves_first or is_begun(change, turn.seen.osdmap):
         return  # "rebalance resume" continues with the PGs that are left
     elif campaign.rolled_back:
         turn.set(change=campaign.undone, undone=None, rolled_back=False)
@@ -500,6 +521,8 @@ def on_its_way(turn: Turn) -> bool:
         return False
     if landed(change, turn):
         _land(turn, change)
+    elif not stands_still(turn, change):
+        return True
     elif overdue(turn.campaign, turn.seen, turn.options):
         _unsent(turn, change)
     else:
@@ -511,7 +534,8 @@ def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
     """The OSDMap would show a burst by now; without an answer of the mons it may land any time."""
     change = campaign.change
     if change is None or not change.pending or (
-            change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING):
+            change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING
+    ) or has_targets(seen.osdmap, change):
         return False
     since = max(change.since, campaign.phase_since, seen.answered)
     return seen.now - since > options.readback_timeout

@@ -28,9 +28,10 @@ UNREPORTED = 'has not reported yet whether it holds PGs'
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain, apply, rule, rollback, adopt, or a verb of replacing.py.
+    #: expand, drain, undrain, apply, rule, pg_num, rollback, adopt, or a verb of replacing.py.
     verb: str
-    #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule.
+    #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool and a
+    #: number.
     names: Tuple[str, ...] = ()
     hosts: Tuple[str, ...] = ()
     weight: Optional[str] = None

@@ -21,6 +21,7 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, foreign_moveme
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
+from .pg_num_change import is_begun
 from .progress import Limits, charge, limit_of
 from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
                         loose_moves, pin_back, recovering, release_more)
@@ -292,7 +293,7 @@ def _releasing(turn: Turn) -> None:
     release_more(turn)
     if not turn.campaign.in_flight and not turn.pin_count and _quiet(turn):
         if turn.campaign.moving_first:
-            turn.enter(Phase.PINNING, 'all PGs are where the new CRUSH rule places them')
+            turn.enter(Phase.PINNING, 'all PGs are where the change places them')
             return
         turn.enter(Phase.FINISHING, pgs(turn.campaign.released) + ' released')
 
@@ -471,13 +472,14 @@ def _has_to_stay(turn: Turn) -> bool:
 
 
 def _begun_rule(turn: Turn) -> FrozenSet[int]:
-    """The pool whose PGs are, by upmaps, where a rule places them that is not in force yet."""
+    """The pool whose PGs are, by upmaps, where a change places them that is not in force yet."""
     change = turn.campaign.change
-    if change is None or change.rule is None or not turn.campaign.moving_first \
-            or not (change.passes or change.via) \
-            or change.rule.pool not in turn.seen.osdmap.pools:
+    if change is None or change.pool is None or change.stage is not ChangeStage.WANTED \
+            or change.pool not in turn.seen.osdmap.pools:
         return frozenset()
-    return frozenset({change.rule.pool})
+    begun = is_begun(change, turn.seen.osdmap) if change.pgs is not None else \
+        change.moves_first and (change.passes or change.via)
+    return frozenset({change.pool}) if begun else frozenset()
 
 
 def _moving_if_let(turn: Turn) -> List[str]:

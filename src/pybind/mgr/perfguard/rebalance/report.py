@@ -20,6 +20,7 @@ from .copying import NAMES
 from .executor import commands_of
 from .holds import MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
 from .moves import Move, MovePlan, move_between, plan, release_move
+from .pg_num_change import is_begun
 from .progress import Eta, remaining
 from .requests import window_of
 from .throttle import caps, limit
@@ -289,6 +290,11 @@ def campaign_rows(campaign: Optional[Campaign], osdmap: OsdMap, pins: int) -> Li
         rows.append(Row('crush_rule of pool ' + name, change.found_rule, change.via, since,
                         _restore(SetPoolRule(name, change.found_rule)) + ': moves the PGs that '
                         'have moved back, at once'))
+    if change is not None and change.pgs is not None and is_begun(change, osdmap):
+        name = osdmap.pools[change.pgs.pool].name
+        rows.append(Row('pg_num of pool ' + name, str(change.found_pg_num), str(change.pg_num),
+                        since, 'ceph osd pool set %s pg_num %d: ceph-mgr moves PGs back as fast as '
+                        'target_max_misplaced_ratio allows' % (name, change.found_pg_num)))
     if pins:
         rows.append(Row('upmaps of pinned PGs', 'upmaps from before the campaign',
                         plural(pins, 'pin'), since, 'ceph osd rm-pg-upmap-items <pgid>, ceph osd '

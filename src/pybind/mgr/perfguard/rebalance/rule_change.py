@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import NO_OSD, OsdMap, Pool, PoolRule, Space, UpmapEntry, pool_of
+from ..cluster.types import NO_OSD, OsdMap, Pool, PoolRule, Space, UpmapEntry
 from ..errors import Refused
 from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin
@@ -167,8 +167,8 @@ def other_rule(change: Change, crush: CrushRules) -> str:
 def move_first(turn: Turn, change: Change, future: Future) -> bool:
     """Note where the PGs go that are to be moved before the rule is changed; False: none is left.
     """
-    assert change.rule is not None
-    pool = turn.seen.osdmap.pools[change.rule.pool]
+    assert change.pool is not None
+    pool = turn.seen.osdmap.pools[change.pool]
     if change.passes >= MOST_PASSES:
         return False
     found = first_moves(turn.seen.osdmap, future, turn.seen.crush, pool, turn.pinned(),
@@ -176,35 +176,35 @@ def move_first(turn: Turn, change: Change, future: Future) -> bool:
     if not found.pins:
         return False
     for pgid in turn.pinned():
-        if pool_of(pgid) == pool.id and pgid not in found.pins:
-            turn.forget_pin(pgid)  # it stays where it is by its upmap, until the rule is changed
+        if pgid in future.pgs and pgid not in found.pins:
+            turn.forget_pin(pgid)  # it stays where it is by its upmap, until the pool is changed
     for pgid, pin in found.pins.items():
         turn.note_pin(pgid, pin)
     turn.set(change=replace(change, passes=change.passes + 1))
-    turn.event('plan', '%s of pool %s will move before its CRUSH rule is changed' % (
-        pgs(len(found.pins)), pool.name),
-        'the present rule allows them where the new rule places them')
+    turn.event('plan', '%s of pool %s will move before its %s is changed' % (
+        pgs(len(found.pins)), pool.name, 'pgp_num' if change.rule is None else 'CRUSH rule'),
+        'the present rule allows them where the change places them')
     return True
 
 
 def too_early(turn: Turn, change: Change, unpinnable: Mapping[str, str]) -> str:
-    """Why the rule must not be changed; '' if it may."""
-    assert change.rule is not None
-    pool = turn.seen.osdmap.pools[change.rule.pool]
+    """Why the pool must not be changed; '' if it may."""
+    if change.pool is None:
+        return ''
+    pool = turn.seen.osdmap.pools[change.pool]
     if len(unpinnable) <= MOST_REMAPPED * pool.pg_num:
         return ''
     pgid, reason = min(unpinnable.items())
-    return '%s of pool %s would be remapped by the new CRUSH rule, such as PG %s: %s' % (
-        pgs(len(unpinnable)), pool.name, pgid, reason)
+    return '%s of pool %s would be remapped by the new %s, such as PG %s: %s' % (
+        pgs(len(unpinnable)), pool.name, 'pgp_num' if change.rule is None else 'CRUSH rule',
+        pgid, reason)
 
 
-def upmaps_to_remove(turn: Turn, change: Change) -> Dict[str, UpmapEntry]:
-    """PG -> the entry that it needs once the rule is changed: none. What each has is noted as a
-    pin, so that it is removed once the new rule has been read back, and not before."""
-    assert change.rule is not None
+def upmaps_to_remove(turn: Turn, future: Future) -> Dict[str, UpmapEntry]:
+    """PG -> the entry that it needs once the pool is changed: none. What each has is noted as a
+    pin, so that it is removed once the change has been read back, and not before."""
     osdmap = turn.seen.osdmap
-    found = [pgid for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors}
-             if pool_of(pgid) == change.rule.pool]
+    found = [pgid for pgid in {*osdmap.upmap_items, *osdmap.upmap_vectors} if pgid in future.pgs]
     for pgid in found:
         present = osdmap.entry(pgid)
         if turn.pin_of(pgid) != PinRecord(UpmapEntry(), present):

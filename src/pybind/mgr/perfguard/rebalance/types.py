@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Tuple, Union
 
-from ..cluster.types import OsdSet, PoolRule, UpmapEntry
+from ..cluster.types import OsdSet, PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from .copying import Copying
@@ -65,6 +65,22 @@ class Change:
     rule_name: str = ''
     found_rule: str = ''
     via: str = ''
+    #: Numbers of PGs for a pool instead: of the next step, at the end, and those that it had.
+    pgs: Optional[PoolPgs] = None
+    pg_num: int = 0
+    found_pg_num: int = 0
+
+    @property
+    def pool(self) -> Optional[int]:
+        """The pool that gets another rule or other numbers of PGs."""
+        pool_change = self.rule or self.pgs
+        return None if pool_change is None else pool_change.pool
+
+    @property
+    def needs_outlook(self) -> bool:
+        """Where PGs will be is worked out before it is made. A split leaves them where they are, so
+        does a merge after the step that has moved them."""
+        return self.pgs is None or self.moves_first
 
     @property
     def intermediate(self) -> bool:
@@ -313,7 +329,7 @@ class Campaign:
 
     @property
     def moving_first(self) -> bool:
-        """A pool's rule is changed once the PGs are where it places them."""
+        """A pool is changed once the PGs are where the change places them."""
         change = self.change
         return change is not None and change.moves_first and change.stage is ChangeStage.WANTED
 
@@ -371,6 +387,15 @@ class SetPoolRule:
 
 
 @dataclass(frozen=True)
+class SetPoolPgs:
+    """Numbers of PGs of a pool. ceph-mgr steps pg_num towards its target; pgp_num takes its new
+    value at once."""
+    pool: str
+    pg_num: int
+    pgp_num: int
+
+
+@dataclass(frozen=True)
 class SetCrushMap:
     """A whole CRUSH map, if the one that it replaces still has this version."""
     crush_map: bytes
@@ -391,4 +416,4 @@ class SetEntry:
 
 
 Action = Union[SetFlag, SetBalancer, SetOption, SetAutoscale, SetWeight, SetPoolRule,
-               SetCrushMap, SetEntry]
+               SetPoolPgs, SetCrushMap, SetEntry]

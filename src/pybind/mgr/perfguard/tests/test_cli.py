@@ -49,8 +49,8 @@ READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history
         'rebalance status', 'rebalance plan', 'rebalance ls')
 WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'set', 'abort', 'finish')
 ORDERS = ('expand', 'drain', 'replace', 'undrain', 'rebalance apply', 'rebalance rule',
-          'rebalance rollback', 'rebalance adopt', 'rebalance plan save', 'rebalance plan rm',
-          'rebalance approve',
+          'rebalance pg_num', 'rebalance rollback', 'rebalance adopt', 'rebalance plan save',
+          'rebalance plan rm', 'rebalance approve',
           'shutdown', 'advise mute', 'advise unmute',
           *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'baseline set',
                                          'baseline rm', 'schedule add', 'schedule rm')))
@@ -103,6 +103,7 @@ def test_orders(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shell('rebalance apply', inbuf='map', prior_version=7)[0] == 0
     assert shell('rebalance rollback', dry_run=True)[0] == 0
     assert shell('rebalance rule', pool='rep', rule='racks', force=True)[0] == 0
+    assert shell('rebalance pg_num', pool='rep', pg_num=64, dry_run=True)[0] == 0
     assert given == [Order('expand', ('8', '9', '10'), ('h1',), '2', dry_run=True),
                      Order('drain', ('h3', 'osd.1', 'osd.2'), force=True),
                      Order('undrain', ('h3',)),
@@ -110,7 +111,8 @@ def test_orders(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
                      Order('replace', ('h3',), dry_run=True),
                      Order('apply', crush_map=b'map', prior_version=7),
                      Order('rollback', dry_run=True),
-                     Order('rule', ('rep', 'racks'), force=True)]
+                     Order('rule', ('rep', 'racks'), force=True),
+                     Order('pg_num', ('rep', '64'), dry_run=True)]
     assert shell('rebalance apply') == (-errno.EINVAL, '', 'no CRUSH map: give one with -i <file>')
 
 

@@ -13,7 +13,7 @@ from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import Inventory
 from perfguard.cluster.ports import Future, FuturePg, NoFuture, Outlook, ToolFailed
 from perfguard.cluster.types import (Balancing, ConfigEntry, Osd, OsdMap, OsdSet, PgCounts,
-                                     Placement, Pool, PoolRule, PoolSpace, Question, Readings,
+                                     Placement, Pool, PoolChange, PoolSpace, Question, Readings,
                                      Signals, Space, UpmapEntry, pool_of)
 
 from .mon_model import HOLE, Refused, ToyMon, ToyOsd
@@ -636,7 +636,7 @@ class FakeCluster:
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float],
                 crush_map: Optional[bytes], whole: bool = False,
-                rule: Optional[PoolRule] = None) -> Outlook:
+                rule: Optional[PoolChange] = None) -> Outlook:
         assert rule is None, 'it has one rule only'
         if self.no_tools:
             return NoFuture(self.no_tools)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A pool gets more PGs and fewer again: what moves is released in batches, and moves once."""
+from collections import Counter
+from typing import Any, Dict, List, Set, Tuple
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.guard import Guard
+from qa.lib.joins import order, refused, wait_reported
+
+pytestmark = [pytest.mark.shares('campaign'),
+              pytest.mark.releases('pacific', 'tentacle', quick='pacific')]
+
+Json = Dict[str, Any]
+#: Share of the PGs of a pool that may be remapped without having been released.
+MOST_UNRELEASED = 0.01
+
+
+def pool_row(cluster: Cluster, pool: str) -> Json:
+    found: Json = next(row for row in cluster.osd_dump()['pools'] if row['pool_name'] == pool)
+    return found
+
+
+def numbers(cluster: Cluster, pool: str) -> Tuple[int, ...]:
+    row = pool_row(cluster, pool)
+    return tuple(row[name] for name in ('pg_num', 'pg_placement_num', 'pg_num_target',
+                                        'pg_placement_num_target', 'pg_num_pending'))
+
+
+def upmaps_of(dump: Json, pool: int) -> Dict[str, Any]:
+    return {row['pgid']: row for row in (*dump['pg_upmap_items'], *dump['pg_upmap'])
+            if row['pgid'].startswith('%d.' % pool)}
+
+
+def movement(cluster: Cluster, pool: int, first: int) -> Tuple[int, 'Counter[str]']:
+    """Most PGs in an epoch that were remapped before they were released; how often each PG was
+    remapped."""
+    released: Set[str] = set()
+    before: List[str] = []
+    most, times = 0, Counter[str]()
+    at_first = upmaps_of(cluster.mon('osd dump', epoch=first), pool)
+    for epoch in range(first + 1, cluster.epoch() + 1):
+        dump = cluster.mon('osd dump', epoch=epoch)
+        upmaps = upmaps_of(dump, pool)
+        released |= {pgid for pgid in {*upmaps, *at_first}
+                     if upmaps.get(pgid) != at_first.get(pgid)}
+        remapped = [row['pgid'] for row in dump['pg_temp']
+                    if row['pgid'].startswith('%d.' % pool)]
+        times.update(pgid for pgid in remapped if pgid not in before)
+        most = max(most, len(set(remapped) - released))
+        before = remapped
+    return most, times
+
+
+def change(guard: Guard, pool: str, pg_num: int) -> None:
+    cluster = guard.cluster
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    first, found = cluster.epoch(), guard.foreign()
+    number = pool_row(cluster, pool)['pool']
+    preview = order(guard, 'preview pg_num', pool=pool, pg_num=pg_num)
+    answer = order(guard, 'rebalance pg_num', pool=pool, pg_num=pg_num)
+    assert answer['pgs'] == preview['pgs'] > 0 and not answer['unpinnable'], answer
+    done = guard.wait_phase('DONE', timeout=600)
+    cluster.wait_clean(60)
+    unreleased, times = movement(cluster, number, first)
+    print('%s: %s to %d PGs: %d predicted, %d released, at most %d remapped before their release, '
+          'PGs by number of times remapped %s' % (
+              cluster.release.name, pool, pg_num, answer['pgs'], done['released'], unreleased,
+              dict(Counter(times.values()))))
+    assert numbers(cluster, pool) == (pg_num,) * 5
+    assert guard.upmaps() == {} and not done['pinned']
+    assert unreleased <= MOST_UNRELEASED * pg_num
+    # A PG of which only the order of its OSDs changes is not remapped.
+    assert set(times.values()) == {1} and len(times) <= answer['pgs']
+    # pg_num is part of what is compared, and was changed by order.
+    assert {**vars(guard.foreign()), 'pools': None} == {**vars(found), 'pools': None}
+
+
+def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
+    # ceph-mgr merges one PG every three seconds.
+    more = 128 if tier == 'nightly' else 72
+    change(guard, 'rep', more)
+    refused(guard, 'rebalance pg_num', 'already has %d PGs' % more, pool='rep', pg_num=more)
+    change(guard, 'rep', 64)
+    assert not guard.tracebacks()

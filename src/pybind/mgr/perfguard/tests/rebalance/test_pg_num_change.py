@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Another pg_num for a pool: splits first, merges last, and the moves between them as releases."""
+import json
+from typing import Any, Dict, List, Tuple
+
+import pytest
+
+from perfguard.cluster.types import PoolPgs, merging_seeds
+from perfguard.errors import Refused
+from perfguard.rebalance.campaign_store import change_from_json, change_to_json
+from perfguard.rebalance.types import Change, ChangeStage
+
+from ..fakes.driver import Driver
+from ..fakes.split_cluster import SplitCluster
+
+
+class PgpWatcher(SplitCluster):
+    """Notes the numbers, and what is remapped by them."""
+
+    def __post_init__(self) -> None:
+        self.steps: List[Tuple[int, int]] = []
+        self.remapped_by_numbers: List[str] = []
+        super().__post_init__()
+
+    def _set(self, numbers: PoolPgs) -> None:
+        there = {pgid: pg.data for pgid, pg in self.pg.items() if pgid.startswith('1.')}
+        if numbers.pool == 1 and numbers[1:] != self.numbers[1][1:]:
+            self.steps.append((numbers.pg_num, numbers.pgp_num))
+        super()._set(numbers)
+        for pgid, pg in self.pg.items():
+            pg.mon.next_epoch()
+        self.remapped_by_numbers += [pgid for pgid, data in there.items() if pgid in self.pg
+                                     and set(self.pg[pgid].mon.up()) != set(data)]
+
+
+def driver_of(cluster: Any = None) -> Driver:
+    return Driver(cluster or PgpWatcher(pgs=8))
+
+
+def ended(cluster: PgpWatcher, pg_num: int) -> None:
+    """All PGs are where CRUSH places them, and each has moved at most once."""
+    assert cluster.numbers[1] == cluster.targets[1] == PoolPgs(1, pg_num, pg_num)
+    ours = {pgid: pg for pgid, pg in cluster.pg.items() if pgid.startswith('1.')}
+    assert len(ours) == pg_num and cluster.clean() and cluster.entries() == {}
+    for pgid, pg in ours.items():
+        assert list(pg.up) == cluster._raw(pgid, pg_num, cluster.toys), pgid
+    assert cluster.remapped_by_numbers == []
+
+
+def moved(cluster: PgpWatcher) -> Dict[str, int]:
+    found: Dict[str, int] = {}
+    for one in cluster.moved:
+        found[one.pgid] = found.get(one.pgid, 0) + 1
+    return found
+
+
+def test_the_journal_keeps_the_numbers() -> None:
+    change = Change(pgs=PoolPgs(3, 16, 8), pg_num=16, found_pg_num=8, stage=ChangeStage.SENT)
+    document = json.loads(json.dumps(change_to_json(change)))
+    assert change_from_json(document) == change
+    for name in ('pgs', 'pg_num', 'found_pg_num'):
+        del document[name]
+    assert change_from_json(document) == Change(stage=ChangeStage.SENT)
+
+
+def test_pgs_that_are_merged_and_those_they_are_merged_into() -> None:
+    assert merging_seeds(8, 8) == frozenset()
+    assert merging_seeds(8, 6) == {6, 7, 2, 3}
+    assert merging_seeds(8, 2) == set(range(8))
+
+
+def test_children_move_before_pgp_num_is_set() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    found = cluster.foreign()
+    shown = driver.order('pg_num', 'rep', '16', dry_run=True)
+    assert shown['pg_num'] == {'pool': 'rep', 'from': 8, 'to': 16, 'splits': 8, 'merges': 0,
+                               'moves_first': True}
+    answer = driver.order('pg_num', 'rep', '16')
+    driver.run_to('DONE')
+    assert cluster.steps == [(16, 8), (16, 16)]
+    ended(cluster, 16)
+    assert cluster.foreign() == found
+    assert set(moved(cluster).values()) == {1} and answer['pgs'] == len(moved(cluster)) > 0
+    assert all(int(pgid[2:], 16) >= 8 for pgid in moved(cluster))
+
+
+def test_pgs_are_brought_together_before_they_are_merged() -> None:
+    driver = driver_of(PgpWatcher(pgs=16))
+    cluster: Any = driver.cluster
+    answer = driver.order('pg_num', 'rep', '8')
+    driver.run_to('DONE', turns=600)
+    assert cluster.steps == [(16, 8), *((number, 8) for number in range(15, 7, -1))]
+    ended(cluster, 8)
+    assert set(moved(cluster).values()) == {1} and answer['pgs'] == len(moved(cluster)) > 0
+
+
+def test_upmaps_of_others_stay_where_nothing_is_merged() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    pgid, pg = '1.3', cluster.pg['1.3']
+    spare = next(osd for osd in cluster.toys if osd not in pg.up)
+    cluster.add_upmap(pgid, pg.up[0], spare)
+    driver.run(5)
+    before = cluster.entries()
+    driver.order('pg_num', 'rep', '16')
+    driver.run_to('DONE')
+    assert cluster.entries() == before and cluster.clean()
+    assert '1.3' not in moved(cluster) and set(moved(cluster).values()) == {1}
+
+
+def test_pgs_with_upmaps_are_moved_before_they_are_merged() -> None:
+    driver = driver_of(PgpWatcher(pgs=16))
+    cluster: Any = driver.cluster
+    pg = cluster.pg['1.3']
+    cluster.add_upmap('1.3', pg.up[0], next(osd for osd in cluster.toys if osd not in pg.up))
+    driver.run(5)
+    driver.order('pg_num', 'rep', '8')
+    driver.run_to('DONE', turns=600)
+    ended(cluster, 8)
+    assert '1.3' in moved(cluster) and set(moved(cluster).values()) == {1}
+
+
+def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.rebalance.pg_num_change.MOST_AHEAD', 8)
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '32')
+    driver.run_to('DONE', turns=900)
+    assert cluster.steps == [(16, 8), (16, 16), (24, 16), (24, 24), (32, 24), (32, 32)]
+    ended(cluster, 32)
+    assert set(moved(cluster).values()) == {1}
+
+
+@pytest.mark.parametrize('names, text', [
+    (('rep', '8'), 'already has 8 PGs'), (('none', '16'), 'does not exist'),
+    (('rep', '0'), 'at least 1'), (('rep', 'x'), 'at least 1'), (('rep', '1024'), 'limit 250')])
+def test_refused(names: Tuple[str, str], text: str) -> None:
+    driver = driver_of()
+    with pytest.raises(Refused, match=text):
+        driver.order('pg_num', *names)
+    assert driver.phase == 'IDLE'
+
+
+def test_with_an_autoscaler_it_is_refused_unless_forced() -> None:
+    driver = driver_of()
+    driver.cluster.modes[1] = 'on'
+    driver.run(3)
+    with pytest.raises(Refused, match='autoscaler of pool rep is on'):
+        driver.order('pg_num', 'rep', '16')
+    driver.order('pg_num', 'rep', '16', force=True)
+    driver.run_to('DONE')
+    assert driver.cluster.modes[1] == 'on'
+
+
+def test_a_pool_whose_pg_num_is_changing_is_refused() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.splitting = False
+    cluster.targets[1] = PoolPgs(1, 16, 16)
+    driver.run(3)
+    with pytest.raises(Refused, match='is changing'):
+        driver.order('pg_num', 'rep', '16')
+
+
+@pytest.mark.parametrize('begin, end', [(8, 16), (16, 8)])
+def test_an_abort_leaves_a_pool_that_stays_still_and_resume_goes_on(begin: int, end: int) -> None:
+    driver = driver_of(PgpWatcher(pgs=begin))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', str(end))
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    with pytest.raises(Refused, match='pg_num <pool> %d' % begin):
+        driver.order('rollback')
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    stays = {pgid: pg.up for pgid, pg in cluster.pg.items()}
+    driver.run(30)
+    assert {pgid: pg.up for pgid, pg in cluster.pg.items()} == stays and cluster.clean()
+    rows = driver.loop.rebalance.held(cluster.map_view().osdmap)
+    assert [row.found for row in rows if row.what == 'pg_num of pool rep'] == [str(begin)]
+    driver.ask('resume')
+    driver.run_to('DONE', turns=600)
+    ended(cluster, end)
+    assert set(moved(cluster).values()) == {1}
+
+
+@pytest.mark.parametrize('begin, end, at', [(8, 16, 16), (16, 8, 12)])
+def test_an_aborted_change_goes_back_by_another_one(begin: int, end: int, at: int) -> None:
+    driver = driver_of(PgpWatcher(pgs=begin))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', str(end))
+    driver.run_until(lambda: driver.status['released'] >= 2 and cluster.numbers[1].pg_num == at)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('pg_num', 'rep', str(begin))
+    driver.run_to('DONE', turns=600)
+    ended(cluster, begin)
+
+
+def test_an_abort_stops_merges() -> None:
+    driver = driver_of(PgpWatcher(pgs=16))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '8')
+    driver.run_until(lambda: cluster.numbers[1].pg_num <= 12)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    left = cluster.numbers[1]
+    assert 8 < left.pg_num <= 12 and cluster.targets[1] == left
+    driver.run(30)
+    assert cluster.numbers[1] == left
+    driver.ask('resume')
+    driver.run_to('DONE', turns=600)
+    ended(cluster, 8)
+
+
+@pytest.mark.parametrize('begin, end', [(8, 16), (16, 8)])
+@pytest.mark.parametrize('turns', range(1, 42, 4))
+def test_a_failover_repeats_nothing(begin: int, end: int, turns: int) -> None:
+    driver = driver_of(PgpWatcher(pgs=begin))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', str(end))
+    driver.run(turns)
+    driver.restart()
+    driver.run_to('DONE', turns=600)
+    ended(cluster, end)
+    assert set(moved(cluster).values()) == {1}
+
+
+def test_mons_that_refuse_a_split() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.refuse['osd pool set'] = 'not now'
+    driver.order('pg_num', 'rep', '16')
+    driver.run_to('ABORTED')
+    campaign = driver.loop.rebalance.campaign
+    assert campaign is not None and not campaign.held
+    assert cluster.numbers[1] == PoolPgs(1, 8, 8) and cluster.clean()
+
+
+def test_numbers_that_others_order_end_the_campaign() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    cluster.splitting = False
+    cluster.targets[1] = PoolPgs(1, 20, 8)
+    driver.run_to('ABORTED')
+    assert cluster.targets[1] == PoolPgs(1, 20, 8)
