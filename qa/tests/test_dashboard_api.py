@@ -49,6 +49,7 @@ ACTIONS = (
     Request('POST', '/rebalance/apply', {'crush_map': 'nonsense'}),
     Request('POST', '/rebalance/rule', {'pool': 'p', 'rule': 'nosuch'}),
     Request('POST', '/rebalance/pg_num', {'pool': 'nosuch', 'pg_num': 8}),
+    Request('POST', '/rebalance/import', {'mappings': 'nonsense'}),
     Request('POST', '/rebalance/plans', {'plan': 'next', 'change': 'drain', 'what': ['osd.0']}),
     Request('DELETE', '/rebalance/plans/next'),
     Request('POST', '/rebalance/plans/next/approve', {}),

@@ -3,6 +3,7 @@
 import errno
 import functools
 import inspect
+import json
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
@@ -284,6 +285,17 @@ def _map_of(inbuf: Optional[str]) -> bytes:
     if not inbuf:
         raise Refused(errno.EINVAL, 'no CRUSH map: give one with -i <file>')
     return inbuf.encode('utf-8', 'surrogateescape')
+
+
+def _mappings_of(inbuf: Optional[str]) -> bytes:
+    if not inbuf:
+        raise Refused(errno.EINVAL, 'no mappings: give a file with -i <file>')
+    return inbuf.encode()
+
+
+def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:
+    """What other tools read: the list alone."""
+    return json.dumps(exported['mappings'], indent=None if format == 'json' else 2)
 
 
 class Commands(ProbeCommands):
@@ -650,6 +662,23 @@ class Commands(ProbeCommands):
         return self._order(Order('pg_num', (pool, str(pg_num)), dry_run=dry_run, force=force),
                            format)
 
+    @read_command('perfguard rebalance export')
+    @command
+    def rebalance_export(self, format: Optional[str] = None) -> CommandResult:
+        """Print all pg_upmap_items as JSON, as pgremapper does"""
+        found = patiently(lambda again: self.loop.ask(Order('export', dry_run=True), again),
+                          self.loop.report_seconds(), self.loop.wake)
+        left_out = '%s left out: pg_upmap has no pairs' % tables.pgs_are(found['vectors'])
+        return 0, _json_of(found, format), left_out if found['vectors'] else ''
+
+    @write_command('perfguard rebalance import')
+    @command
+    def rebalance_import(self, inbuf: Optional[str] = None, dry_run: bool = False,
+                         force: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Move PGs in batches to where exported mappings (-i) place them"""
+        return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=dry_run,
+                                 force=force), format, tables.importing)
+
     # Previews for users who may only read: Ceph checks capabilities by the command's prefix, and
     # so cannot tell --dry-run from the command without it.
 
@@ -699,6 +728,14 @@ class Commands(ProbeCommands):
     def preview_rule(self, pool: str, rule: str, format: Optional[str] = None) -> CommandResult:
         """Show what rebalance rule would do (needs read access only)"""
         return self._order(Order('rule', (pool, rule), dry_run=True), format)
+
+    @read_command('perfguard preview import')
+    @command
+    def preview_import(self, inbuf: Optional[str] = None,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance import would do with mappings (-i) (needs read access only)"""
+        return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=True), format,
+                           tables.importing)
 
     @read_command('perfguard preview pg_num')
     @command

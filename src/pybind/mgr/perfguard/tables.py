@@ -279,6 +279,23 @@ def adoption(data: Json) -> str:
     return '\n'.join(lines)
 
 
+def importing(data: Json) -> str:
+    """What rebalance import will move, or has begun to."""
+    lines = [] if data['campaign'] is None else [
+        'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
+    lines.append(_pairs([
+        ('PGs to move', data['pgs']),
+        ('shards to copy', '%d, %s' % (data['shards'], bytes_text(data['bytes']))),
+        ('primaries that move', data['primaries_moving']),
+        ('PGs whose mappings are in force', data['in_force_pgs']),
+        ('PGs left out', data['left_out_pgs'])]))
+    if data['left_out']:
+        lines.append(table(('PG', 'why it is left out'), [
+            (row['pgid'], row['reason']) for row in data['left_out'][:20]],
+            left=('PG', 'why it is left out')))
+    return '\n'.join(lines)
+
+
 def plan(data: Json) -> str:
     if not data['pgs']:
         return ('%s remapped: run "rebalance pin" for a preview' % pgs_are(data['remapped'])

@@ -52,6 +52,10 @@ class Adopted:
     adoption: Adoption
     moves: Tuple[Move, ...] = ()
 
+    @property
+    def pins(self) -> Mapping[str, PinRecord]:
+        return self.adoption.pins
+
     def refuse_nothing(self) -> None:
         """Raise Refused where there is nothing to take over."""
         adoption = self.adoption

@@ -17,7 +17,7 @@ from ..options import Options
 from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from . import copying, goals, report
-from .adopting import Adopted, adopted
+from .adopting import adopted
 from .campaign_store import CampaignStore, PinStore
 from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
@@ -25,6 +25,7 @@ from .holds import (can_be_missed, mon_options_settled, option_text, peering_for
                     wanted_mon_options, without_refused)
 from .joining import overdue, wants_outlook
 from .orders import LastClean, Order, last_clean_from_json, look
+from .mappings import exported, imported, parsed
 from .phases import judge
 from .pin_goals import PinGoals
 from .pinning import count_again, unpinned_warning
@@ -252,8 +253,12 @@ class RebalanceController:
             return self._carry_out_plan(waiting, seen)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
             return self._replace(waiting, seen)
+        if waiting.order.verb == 'export':
+            return exported(seen.osdmap)
         if waiting.order.verb == 'adopt':
             answer = self._adopt(waiting, seen, view)
+        elif waiting.order.verb == 'import':
+            answer = self._import(waiting, seen, view)
         elif waiting.order.verb == 'rollback':
             answer = self._roll_back(waiting, seen)
         else:
@@ -431,18 +436,35 @@ class RebalanceController:
 
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign with upmaps of others as its pins."""
+        known = frozenset(self.pins)
+        return self._begin_with(
+            waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known, waiting.order.force),
+            lambda found: found.refuse_nothing())
+
+    def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+        """Begin a campaign whose goals are upmaps that were exported before."""
+        order, space = waiting.order, self._cluster.osd_space()
+        return self._begin_with(
+            waiting, seen,
+            lambda: lambda: imported(seen, view.pool_up, parsed(order.mappings or b'')),
+            lambda found: order.dry_run or found.refuse_unfit(seen, space, order.force),
+            target='crush')
+
+    def _begin_with(self, waiting: WaitingOrder, seen: Observation,
+                    work: Callable[[], Callable[[], Any]], refuse: Callable[[Any], Any],
+                    **settings: Any) -> Optional[Json]:
+        """Begin a campaign with the pins that are worked out."""
         order = waiting.order
         self._refuse_held()
         if not order.dry_run:
             self._check_new(Request('prepare', order.force), seen)
-        known = frozenset(self.pins)
-        found: Optional[Adopted] = self._prepared(
-            waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known, order.force))
+        found = self._prepared(waiting, seen, work)
         if found is None:
             return None
-        found.refuse_nothing()
+        refuse(found)
+        answer: Callable[[Optional[int]], Json] = found.as_json
         if order.dry_run:
-            return found.as_json(None)
+            return answer(None)
         found = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))
         self._begin(seen)
@@ -450,10 +472,11 @@ class RebalanceController:
         # What CRUSH was before is not known, and it has changed already.
         self._crush_orders.forget_before()
         self.campaign = replace(self.campaign, trigger=order.verb, automatic=True,
-                                crush_version=-1)
+                                crush_version=-1, **settings)
         self.stored.save(self.campaign)
-        self.pins.note(found.adoption.pins)
-        return found.as_json(self.campaign.id)
+        self.pins.note(found.pins)
+        answer = found.as_json
+        return answer(self.campaign.id)
 
     def _refuse_held(self) -> None:
         """Raise Refused while an aborted campaign holds PGs: they would be released as well, and

@@ -28,7 +28,8 @@ UNREPORTED = 'has not reported yet whether it holds PGs'
 
 @dataclass(frozen=True)
 class Order:
-    #: expand, drain, undrain, apply, rule, pg_num, rollback, adopt, or a verb of replacing.py.
+    #: expand, drain, undrain, apply, rule, pg_num, rollback, adopt, import, export, or a verb of
+    #: replacing.py.
     verb: str
     #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool and a
     #: number.
@@ -36,6 +37,8 @@ class Order:
     hosts: Tuple[str, ...] = ()
     weight: Optional[str] = None
     crush_map: Optional[bytes] = None
+    #: import: as pgremapper exports them.
+    mappings: Optional[bytes] = None
     #: The CRUSH version that `crush_map` was made from, where the operator gives it.
     prior_version: Optional[int] = None
     force: bool = False

@@ -50,7 +50,7 @@ READ = ('status', 'held', 'advise', 'events', 'osds', 'pools', 'laggy', 'history
 WRITE = ('prepare', 'pin', 'start', 'pause', 'acknowledge', 'resume', 'set', 'abort', 'finish')
 ORDERS = ('expand', 'drain', 'replace', 'undrain', 'rebalance apply', 'rebalance rule',
           'rebalance pg_num', 'rebalance rollback', 'rebalance adopt', 'rebalance plan save',
-          'rebalance plan rm', 'rebalance approve',
+          'rebalance plan rm', 'rebalance approve', 'rebalance import',
           'shutdown', 'advise mute', 'advise unmute',
           *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'baseline set',
                                          'baseline rm', 'schedule add', 'schedule rm')))

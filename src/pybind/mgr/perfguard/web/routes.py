@@ -130,6 +130,9 @@ _NEW_OSDS = (Field('what', WORDS, 'Only these OSDs, hosts or racks'),
 _POOL_RULE = (Field('pool', STRING, 'Name of the pool', required=True),
               Field('rule', STRING, 'Name of the CRUSH rule', required=True))
 
+_MAPPINGS = Field('mappings', STRING, 'The exported list, as JSON text', required=True,
+                  parameter='inbuf')
+
 _POOL_PGS = (Field('pool', STRING, 'Name of the pool', required=True),
              Field('pg_num', INTEGER, 'Number of PGs', required=True))
 
@@ -263,6 +266,9 @@ ROUTES: Tuple[Route, ...] = (
           _DRY_RUN, _FORCE),
     _post('/rebalance/pg_num', 'rebalance_pg_num', 'Split or merge the PGs of a pool', *_POOL_PGS,
           _DRY_RUN, _FORCE),
+    _get('/rebalance/mappings', 'rebalance_export', 'Export all pg_upmap_items'),
+    _post('/rebalance/import', 'rebalance_import', 'Move PGs to where exported mappings place them',
+          _MAPPINGS, _DRY_RUN, _FORCE),
 
     # Changes nothing. Fields are in the body, because one may be a CRUSH map or a job file.
     _post('/preview/expand', 'preview_expand', 'Show what expand would do', *_NEW_OSDS,
@@ -277,6 +283,8 @@ ROUTES: Tuple[Route, ...] = (
           permission=READ),
     _post('/preview/rule', 'preview_rule', 'Show what another CRUSH rule of a pool would do',
           *_POOL_RULE, permission=READ),
+    _post('/preview/import', 'preview_import', 'Show what an import of mappings would do',
+          _MAPPINGS, permission=READ),
     _post('/preview/pg_num', 'preview_pg_num', 'Show what another pg_num of a pool would do',
           *_POOL_PGS, permission=READ),
     _post('/preview/rollback', 'preview_rollback', 'Show what a rollback would do',

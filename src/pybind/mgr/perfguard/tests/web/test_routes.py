@@ -126,7 +126,7 @@ def test_every_dry_run_has_a_preview_for_those_who_may_only_read() -> None:
                 'rebalance_apply': 'preview_apply', 'rebalance_rollback': 'preview_rollback',
                 'rebalance_adopt': 'preview_adopt', 'rebalance_rule': 'preview_rule',
                 'rebalance_pg_num': 'preview_pg_num', 'replace': 'preview_replace',
-                'probe_run': 'preview_probe'}
+                'rebalance_import': 'preview_import', 'probe_run': 'preview_probe'}
     assert {handler for handler, given in HANDLERS.items() if 'dry_run' in given} == set(previews)
     for handler, preview in previews.items():
         assert HANDLERS[preview] == [name for name in HANDLERS[handler] if name not in switches]

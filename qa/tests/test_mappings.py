@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Upmaps are exported, lost, and imported again as a campaign."""
+import errno
+import json
+from typing import Any, Dict, List
+
+import pytest
+
+from qa.lib.guard import Guard
+from qa.lib.joins import ask, wait_reported
+
+pytestmark = [pytest.mark.shares('campaign'), pytest.mark.releases('pacific', 'tentacle')]
+
+
+def chosen(guard: Guard, number: int) -> List[Dict[str, Any]]:
+    """Mappings that take PGs of the replicated pool to a host without one of their OSDs."""
+    hosts, found = guard.cluster.osd_hosts(), []
+    pool = next(row['pool'] for row in guard.cluster.osd_dump()['pools']
+                if row['pool_name'] == 'rep')
+    for pg in guard.cluster.pgs():
+        taken = {hosts[osd] for osd in pg['up']}
+        spare = [osd for osd, host in hosts.items() if host not in taken]
+        if pg['pgid'].startswith('%d.' % pool) and spare:
+            found.append({'pgid': pg['pgid'], 'mapping': {'from': pg['up'][-1], 'to': spare[0]}})
+    return found[:number]
+
+
+def test_upmaps_are_exported_and_imported(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    mappings = chosen(guard, 12)
+    given, before = json.dumps(mappings), guard.foreign()
+    try:
+        shown = order_with(guard, 'preview import', given)
+        assert shown['pgs'] == len(mappings) == 12 and not shown['left_out']
+        order_with(guard, 'rebalance import', given)
+        done = guard.wait_phase('DONE', timeout=180)
+        cluster.wait_clean(60)
+        assert done['released'] == 12 and not done['pinned']
+        assert guard.get('rebalance export') == sorted(mappings, key=lambda row: row['pgid'])
+        assert guard.foreign() == before
+        retval, _, error = ask(guard, 'rebalance import', given)
+        assert retval == -errno.ENOENT, error
+    finally:
+        for row in mappings:
+            cluster.mon('osd rm-pg-upmap-items', pgid=row['pgid'])
+        cluster.wait_clean(60)
+    assert not guard.tracebacks()
+
+
+def order_with(guard: Guard, command: str, given: str) -> Dict[str, Any]:
+    retval, out, error = ask(guard, command, given)
+    assert retval == 0, (command, error)
+    found: Dict[str, Any] = json.loads(out)
+    return found
