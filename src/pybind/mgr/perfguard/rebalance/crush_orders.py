@@ -24,7 +24,7 @@ from .goals import Balanced, preview_balance
 from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
 from .moves import Move, path_osds, plan
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
-                     left_out)
+                     left_out, must_fit_by_weight)
 from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, step_to
 from .preview import Effects, effects
 from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
@@ -93,7 +93,7 @@ class CrushOrders:
                    'pg_num': self._prepare_pg_num}.get(order.verb, self._prepare)
 
         def work() -> Prepared:
-            found = prepare(order, seen, inventory).balanced_as(options, seen)
+            found = prepare(order, seen, inventory).balanced_as(options, seen, inventory.space)
             return replace(found, order=order, effects=found.outlook and effects(
                 found.moves, inventory.space, seen, options, history, limit))
 
@@ -104,7 +104,11 @@ class CrushOrders:
         if change is None:
             return Prepared(None)
         not_new = left_out(order, inventory).items() if order.verb == 'expand' else ()
-        return replace(self._previewed(change, seen, None), left_out=tuple(not_new))
+        found = self._previewed(change, seen, None)
+        if change.drained and found.ordinary:
+            # Without a preview, what CRUSH will do is estimated from the weights.
+            must_fit_by_weight(set(change.drained), inventory)
+        return replace(found, left_out=tuple(not_new))
 
     def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
         try:
@@ -346,12 +350,13 @@ class Prepared:
         """All that the campaign will move."""
         return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
 
-    def balanced_as(self, options: Options, seen: Observation) -> 'Prepared':
+    def balanced_as(self, options: Options, seen: Observation,
+                    space: Mapping[int, Space]) -> 'Prepared':
         """With what target=balanced, if that is the target, moves beside CRUSH."""
         if self.outlook is None or options.target != 'balanced':
             return self
         return replace(self, balanced=preview_balance(
-            self.planned, self.outlook, seen, options.max_extra_movement))
+            self.planned, self.outlook, seen, options.max_extra_movement, space))
 
     @property
     def moves_first(self) -> bool:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import Balancing, OsdMap, OsdSet, Pool, UpmapEntry, pool_of
+from ..cluster.types import (Balancing, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of,
+                             shard_bytes)
 from ..events import Event
 from ..observation import Observation
 from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
+from ..upmap.room import PoolRoom, Room
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .joining import Join
 from .moves import Move, move_between, plan
@@ -111,22 +113,28 @@ def ground(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
 
 
 def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
-             max_extra: float) -> Goals:
+             max_extra: float, space: Mapping[int, Space] = {}) -> Goals:
     """The goals of all PGs of the pools with pins. Pure, for any thread.
 
-    `pool_up`: the up sets of a pool's PGs; `max_extra`: as the option max_extra_movement.
+    `pool_up`: the up sets of a pool's PGs; `max_extra`: as the option max_extra_movement; `space`:
+    no goal takes an OSD over nearfull.
     """
     campaign, pins, now = on.campaign, on.pins, on.basis
     records: Dict[str, PinRecord] = {}
     balances: Dict[int, Balance] = {}
+    room = Room(space, seen.osdmap.nearfull_ratio)
+    for pgid, acting in seen.osdmap.pg_temp.items():
+        _take_arrivals(room, pgid, acting, seen)
     for pool_id in pools_of(pins, seen.osdmap):
         sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
         if not (seen.crush.balances(pool.crush_rule) and seen.balancing.covers(pool_id)):
             records.update(_crush_goals(campaign, pins, seen, pool))
             continue
-        work = _PoolGoals(campaign, pins, seen, pool, sets, max_extra)
+        size = _shard_bytes(pool, seen)
+        work = _PoolGoals(campaign, pins, seen, pool, sets, max_extra, room.of_pool(size))
         balances[pool_id] = work.balance
+        _take(room, work.balance, size)
         records.update(work.records())
     dropped = frozenset(pgid for pgid, pin in pins.items()
                         if is_adopted(pin) and pgid not in campaign.in_flight
@@ -134,6 +142,23 @@ def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str
     number = int(campaign.goals.partition(':')[0] or 0) + 1
     return Goals({pgid: pin for pgid, pin in records.items() if pins.get(pgid) != pin}, dropped,
                  '%d:%s' % (number, now), balances)
+
+
+def _shard_bytes(pool: Pool, seen: Observation) -> int:
+    return shard_bytes(pool, seen.signals.pool_bytes.get(pool.id, 0))
+
+
+def _take_arrivals(room: Room, pgid: str, acting: OsdSet, seen: Observation) -> None:
+    """What a PG on its way has still to copy."""
+    place, pool = seen.placement(pgid), seen.osdmap.pools.get(pool_of(pgid))
+    if place is not None and pool is not None:
+        for osd in set(place.up) - set(acting):
+            room.add(osd, _shard_bytes(pool, seen))
+
+
+def _take(room: Room, found: Balance, size: int) -> None:
+    for osd in found.before.keys() | found.after.keys():
+        room.add(osd, size * (found.after.get(osd, 0) - found.before.get(osd, 0)))
 
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
@@ -172,7 +197,8 @@ def event(goals: Goals, pins: Mapping[str, PinRecord]) -> Event:
 
 class _PoolGoals:
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-                 pool: Pool, ups: Mapping[str, OsdSet], max_extra: float) -> None:
+                 pool: Pool, ups: Mapping[str, OsdSet], max_extra: float,
+                 room: PoolRoom) -> None:
         self._pins, self._osdmap, self._crush = pins, seen.osdmap, seen.crush
         self._pool, self._ups = pool, ups
         self._out = out_osds(seen.osdmap.osds)
@@ -183,7 +209,7 @@ class _PoolGoals:
             PlacedPg(pgid, up, self._raw[pgid],
                      self._is_free(pgid))
             for pgid, up in ups.items()], self._crush, seen.osdmap.osds,
-            math.ceil((1.0 + max_extra) * self._crush_shards()), seen.balancing.deviation)
+            math.ceil((1.0 + max_extra) * self._crush_shards()), seen.balancing.deviation, room)
 
     def _is_free(self, pgid: str) -> bool:
         """Upmaps of others on PGs that the change does not touch are left alone."""
@@ -268,31 +294,36 @@ class Balanced:
                 'limit_shards': self.limit, 'kept': self.kept}
 
 
-def preview_balance(planned: Join, future: Future, seen: Observation,
-                    max_extra: float) -> Balanced:
-    """`future`: with all PGs of the pools that have pins; `max_extra`: max_extra_movement."""
+def preview_balance(planned: Join, future: Future, seen: Observation, max_extra: float,
+                    space: Mapping[int, Space] = {}) -> Balanced:
+    """`future`: with all PGs of the pools that have pins; `max_extra`: max_extra_movement;
+    `space`: as for `work_out`."""
     pgs: Dict[int, List[Tuple[str, FuturePg]]] = {
         pool_of(pgid): [] for pgid in planned.pins if pool_of(pgid) in seen.osdmap.pools}
     for row in (*future.pgs.items(), *future.others.items()):
         if pool_of(row[0]) in pgs:
             pgs[pool_of(row[0])].append(row)
     found = Balanced()
+    room = Room(space, seen.osdmap.nearfull_ratio)
     for pool_id, rows in sorted(pgs.items()):
         pool = seen.osdmap.pools[pool_id]
         moves = tuple(move for pgid, move in planned.moves.items() if pool_of(pgid) == pool_id)
         limit = math.ceil((1.0 + max_extra) * sum(len(move.targets) for move in moves))
         if future.crush.balances(pool.crush_rule) and seen.balancing.covers(pool_id):
-            found = found.plus(_balanced(pool, rows, planned, future, seen, limit))
+            found = found.plus(_balanced(pool, rows, planned, future, seen, limit, room))
         else:
             found = found.plus(Balanced(moves, limit=limit))
     return found
 
 
 def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, future: Future,
-              seen: Observation, limit: int) -> Balanced:
-    pgs = dict(rows)
-    finals = balance(pool, [_placed(pool, pgid, pg, planned, seen) for pgid, pg in rows],
-                     future.crush, seen.osdmap.osds, limit, seen.balancing.deviation).finals
+              seen: Observation, limit: int, room: Room) -> Balanced:
+    pgs, per_shard = dict(rows), _shard_bytes(pool, seen)
+    result = balance(pool, [_placed(pool, pgid, pg, planned, seen) for pgid, pg in rows],
+                     future.crush, seen.osdmap.osds, limit, seen.balancing.deviation,
+                     room.of_pool(per_shard))
+    _take(room, result, per_shard)
+    finals = result.finals
     size = seen.signals.pool_bytes.get(pool.id, 0)
     moves = tuple(move_between(pgid, pool, pgs[pgid].acting, final, size)
                   for pgid, final in finals.items())

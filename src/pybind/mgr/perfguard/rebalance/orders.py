@@ -304,15 +304,27 @@ def _buckets_left(pool: Pool, kind: str, gone: Set[int],
 
 
 def _must_leave_room(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:
-    """What the drained OSDs hold goes to the others under the same rules, by CRUSH weight."""
+    """What the drained OSDs hold fits on the others under the same rules."""
     space, limit = inventory.space, inventory.osdmap.nearfull_ratio
-    moving = sum(space[osd].used_bytes for osd in osds if osd in space)
-    weights = _takers(osds, gone, inventory)
+    moving = _used(osds, space)
     room = sum(max(0.0, limit * space[osd].total_bytes - space[osd].used_bytes)
-               for osd in weights if osd in space)
+               for osd in _takers(osds, gone, inventory) if osd in space)
     if moving > room:
         raise Refused(errno.ENOSPC, 'not enough space: these OSDs hold %s, but the others have %s '
                       'left below nearfull (%d %%)' % (_size(moving), _size(room), 100 * limit))
+
+
+def _used(osds: Iterable[int], space: Mapping[int, Space]) -> int:
+    return sum(space[osd].used_bytes for osd in osds if osd in space)
+
+
+def must_fit_by_weight(osds: Set[int], inventory: OrderFacts) -> None:
+    """Raise Refused where an OSD would be nearfull with its share, by CRUSH weight, of the data of
+    drained OSDs."""
+    space, limit = inventory.space, inventory.osdmap.nearfull_ratio
+    gone = osds | {osd for osd, weight in inventory.crush.weights().items()
+                   if weight <= DRAINED_WEIGHT}
+    weights, moving = _takers(osds, gone, inventory), _used(osds, space)
     total = sum(weights.values())
     for osd, weight in sorted(weights.items()):
         if osd in space and space[osd].total_bytes:

@@ -120,8 +120,9 @@ class PinGoals:
         pools of 16,000 PGs."""
         if self._goals_job is None or self._goals_job[0] != ground:
             call_off(self._goals_job)
-            job = self._tools.submit(lambda: goals.work_out(ground, seen, view.pool_up, most),
-                                     first=True)
+            space = self._cluster.osd_space()
+            job = self._tools.submit(lambda: goals.work_out(ground, seen, view.pool_up, most,
+                                                            space), first=True)
             self._goals_job = None if job is None else (ground, job)
         if self._goals_job is None or not self._goals_job[1].done:
             return None

@@ -6,6 +6,7 @@ anyway, since they need no upmap; then any that the rule allows; where none is l
 a chain (from A to B in one PG, from B to C in another).
 """
 import math
+from collections import Counter
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import (Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set,
@@ -13,6 +14,7 @@ from typing import (Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optiona
 
 from ..cluster.crush import CrushRules, Spread
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
+from .room import PoolRoom
 
 #: CRUSH weights up to this are those of an OSD that is being drained: 0.0001 in units of 1/65536,
 #: and what rounding makes of it. One below this share of the mean weight is too.
@@ -148,7 +150,7 @@ class Balance:
 
 def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             osds: Mapping[int, Osd], budget: Optional[int] = None,
-            deviation: float = 1.0) -> Balance:
+            deviation: float = 1.0, room: PoolRoom = PoolRoom()) -> Balance:
     """The end state of a pool; never raises. Takes a few microseconds a shard.
 
     `deviation`: PGs that an OSD may be away from its ideal before shards move for the balance
@@ -156,8 +158,11 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
 
     `budget`: shards that may move in all, beside those that leave an OSD without weight; None: as
     many as it takes. The fullest and the emptiest OSDs are served first.
+
+    `room`: no OSD gets more than it has room for. Where that keeps shards on an OSD without weight,
+    they go to any OSDs with room, beyond their share.
     """
-    work = _Work(pool, pgs, crush, osds, deviation)
+    work = _Work(pool, pgs, crush, osds, deviation, room)
     work.budget = budget
     before = dict(work.count)
     low, high = work.targets.low, work.targets.high
@@ -168,6 +173,9 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
             work.follow_crush(low, work.filled)
         work.move_directly(floor, ceiling)
         work.move_in_chains(floor, ceiling)
+    if room.more:
+        work.move_directly(work.emptied, work.most)
+        work.move_in_chains(work.emptied, work.most)
     return Balance(work.finals(), work.targets, before, dict(work.count))
 
 
@@ -175,8 +183,9 @@ class _Work:
     """The sets as they are while shards are being moved. PGs go by their number."""
 
     def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
-                 osds: Mapping[int, Osd], deviation: float) -> None:
+                 osds: Mapping[int, Osd], deviation: float, room: PoolRoom) -> None:
         self._pool, self._pgs, self._crush = pool, pgs, crush
+        self.fill = room.fill
         self.spread = crush.spread(pool.crush_rule)
         self.here = [list(pg.here) for pg in pgs]
         self.free = [number for number, pg in enumerate(pgs) if self._may_move(pg)]
@@ -195,8 +204,14 @@ class _Work:
             for part in set(parts):
                 holders[part] = holders.get(part, 0) + 1
         self.count.pop(NO_OSD, None)
-        self.targets = targets(weights, self.spread, shards, holders)
-        self.wide = targets(weights, self.spread, shards, holders, max(1.0, deviation))
+        #: Shards that OSDs hold at most; and at least, where only those without weight give.
+        there = Counter(osd for pg in pgs for osd in pg.here)
+        self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
+                     for osd in weights}
+        self.emptied = {osd: len(pgs) if weight else 0 for osd, weight in weights.items()}
+        self.targets = self._within(targets(weights, self.spread, shards, holders))
+        self.wide = self._within(targets(weights, self.spread, shards, holders,
+                                         max(1.0, deviation)))
         #: What OSDs have at least of what CRUSH places on them.
         self.filled = {**self.wide.low, **self._filled(pgs)}
         #: OSDs that can take a shard.
@@ -208,6 +223,13 @@ class _Work:
         self.moved = sum(old != new for pg, here in zip(pgs, self.here)
                          for old, new in zip(pg.here, here))
 
+    def _within(self, found: Targets) -> Targets:
+        """No OSD is to hold more than it has room for."""
+        most = self.most
+        return Targets(found.ideal,
+                       {osd: min(least, most[osd]) for osd, least in found.low.items()},
+                       {osd: min(high, most[osd]) for osd, high in found.high.items()})
+
     def _filled(self, pgs: Sequence[PlacedPg]) -> Dict[int, int]:
         """OSDs that hold nothing of the pool yet -> PGs of which they lack a quarter at most.
 
@@ -215,7 +237,8 @@ class _Work:
         less than a PG, as in a pool of one PG, nothing moves.
         """
         holding = {osd for pg in pgs for osd in pg.here}
-        return {osd: max(self.wide.low[osd], math.floor((1.0 - LACKING_SHARE) * share + _EPSILON))
+        return {osd: min(self.most[osd], max(
+            self.wide.low[osd], math.floor((1.0 - LACKING_SHARE) * share + _EPSILON)))
                 for osd, share in self.targets.ideal.items() if osd not in holding}
 
     def _may_move(self, pg: PlacedPg) -> bool:
@@ -320,13 +343,18 @@ class _Work:
         if not takers or not givers:
             return
         shards = self._shards_of(givers)
-        heap = [(self.targets.ideal[osd] - self.count[osd], osd) for osd in givers]
+        heap = [(-self.surplus(osd), osd) for osd in givers]
         heapify(heap)
         while heap and takers:
             _, giver = heappop(heap)
             if (self.count[giver] > floor[giver] and self.affords(giver)
                     and self._give_one(giver, shards[giver], takers)):
-                heappush(heap, (self.targets.ideal[giver] - self.count[giver], giver))
+                heappush(heap, (-self.surplus(giver), giver))
+
+    def surplus(self, osd: int) -> float:
+        """What the OSD holds beyond its share. Of two that hold the same, the emptier one comes
+        first: it has room for at most one more in either case."""
+        return self.count[osd] - self.targets.ideal[osd] + self.fill.get(osd, 0.0)
 
     def _give_one(self, giver: int, shards: List[Tuple[int, int]], takers: '_Takers') -> bool:
         while shards:
@@ -440,7 +468,7 @@ class _Takers:
         for osd in osds:
             if work.count[osd] < ceiling[osd]:
                 domain = work.spread.domain[osd]
-                self._osds.setdefault(domain, []).append((self._surplus(osd), osd))
+                self._osds.setdefault(domain, []).append((work.surplus(osd), osd))
         for members in self._osds.values():
             heapify(members)
         self._domains = [(members[0][0], domain) for domain, members in self._osds.items()]
@@ -448,9 +476,6 @@ class _Takers:
 
     def __bool__(self) -> bool:
         return bool(self._domains)
-
-    def _surplus(self, osd: int) -> float:
-        return self._work.count[osd] - self._work.targets.ideal[osd]
 
     def take(self, number: int, position: int) -> Optional[int]:
         """The neediest OSD that may have this shard; None if there is none."""
@@ -473,7 +498,7 @@ class _Takers:
         """The first of a domain, whose count is about to rise by one."""
         osd = members[0][1]
         if self._work.count[osd] + 1 < self._ceiling[osd]:
-            heapreplace(members, (self._surplus(osd) + 1, osd))
+            heapreplace(members, (self._work.surplus(osd) + 1, osd))
         else:
             heappop(members)
         return osd

@@ -11,7 +11,7 @@ from perfguard.cluster.types import Osd, OsdMap, Pool, Space
 from perfguard.errors import Refused
 from perfguard.rebalance.types import TINY_WEIGHT, Change
 from perfguard.rebalance.orders import (OrderFacts, Order, change_of, check_map, left_out,
-                                        waiting)
+                                        must_fit_by_weight, waiting)
 
 GIB = 1 << 30
 
@@ -202,7 +202,11 @@ def test_drain_refuses_what_has_no_room() -> None:
         'left below nearfull (85 %)')
     uneven = inventory(used_gib=20)
     uneven = replace(uneven, space={**uneven.space, 3: Space(100 * GIB, 80 * GIB)})
-    assert refusal(Order('drain', ('h0',)), uneven) == (
+    # Where PGs go is chosen by what fits, but not without a preview.
+    assert change_of(Order('drain', ('h0',)), uneven)
+    with pytest.raises(Refused) as refused:
+        must_fit_by_weight({0, 4}, uneven)
+    assert str(refused.value) == (
         'not enough space: osd.3 would be 86 % full with its share of 40 GiB (nearfull is 85 %)')
 
 

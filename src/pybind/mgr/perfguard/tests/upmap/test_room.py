@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Drains by fill, on what Ceph's own CRUSH gives: no OSD nearfull, and the rest spread evenly."""
+from collections import Counter
+from pathlib import Path
+from typing import Dict, List, NamedTuple
+
+import pytest
+
+from perfguard.cluster.types import OsdSet, Space
+from perfguard.upmap.balance import Balance, balance
+from perfguard.upmap.room import PoolRoom, Room
+
+from ..fakes.crushmaps import Map
+from .test_balance import FIRSTN, INDEP, Outcome, change, check, hosts
+
+#: Bytes of one shard; of an OSD of CRUSH weight 1.
+SHARD, SIZE = 10, 1000
+NEARFULL = 0.85
+
+
+class Drained(NamedTuple):
+    outcome: Outcome
+    space: Dict[int, Space]
+
+    def placed(self, space: Dict[int, Space]) -> Balance:
+        each = self.outcome
+        room = Room(space, NEARFULL).of_pool(SHARD)
+        return balance(each.pool, each.pgs, each.crush, each.osds, room=room)
+
+
+def drained(directory: Path, erasure: bool, fill: float = 0.75, weight: float = 1.0) -> Drained:
+    """One OSD of ten hosts is drained; OSDs of every other host are larger by `weight`."""
+    rule = INDEP if erasure else FIRSTN
+    racks = hosts(10, 2)
+    for host in racks[0][::2]:
+        host.update(dict.fromkeys(host, weight))
+    before = Map(racks, rule)
+    after = Map([[{osd: 0.0001 if osd == 3 else each for osd, each in host.items()}
+                  for host in racks[0]]], rule)
+    found = change(directory, before, after, 3, 256, erasure)
+    there = Counter(osd for pg in found.pgs for osd in pg.here)
+    # Data of other pools fills every OSD to the same share.
+    return Drained(found, {osd: Space(int(there[osd] * SHARD / fill), there[osd] * SHARD)
+                           for osd in there})
+
+
+def fills(found: Balance, drained: Drained, space: Dict[int, Space]) -> Dict[int, float]:
+    return {osd: (row.used_bytes + SHARD * (found.after.get(osd, 0) - found.before.get(osd, 0)))
+            / row.total_bytes for osd, row in space.items()}
+
+
+@pytest.mark.parametrize('erasure', [False, True])
+@pytest.mark.parametrize('weight', [1.0, 2.0])
+def test_no_osd_is_nearfull_after_a_drain(tmp_path: Path, erasure: bool, weight: float) -> None:
+    found = drained(tmp_path, erasure, weight=weight)
+    # One OSD has hardly any room, for reasons of its own.
+    there = found.space[0]
+    space = {**found.space, 0: there._replace(
+        used_bytes=int(NEARFULL * there.total_bytes) - SHARD)}
+    careless = balance(found.outcome.pool, found.outcome.pgs, found.outcome.crush,
+                       found.outcome.osds)
+    assert max(fills(careless, found, space).values()) > NEARFULL
+    result = found.placed(space)
+    after = fills(result, found, space)
+    assert result.after[3] == 0 and max(after.values()) <= NEARFULL
+    check(found.outcome._replace(result=result))
+
+
+def test_shards_of_a_drained_osd_go_beyond_the_share_where_only_there_is_room(
+        tmp_path: Path) -> None:
+    found = drained(tmp_path, False)
+    roomy = {0, 1, 100, 101, 2, 102}
+    space = {osd: row if osd in roomy else row._replace(used_bytes=int(0.9 * row.total_bytes))
+             for osd, row in found.space.items()}
+    space = {osd: Space(row.total_bytes * (3 if osd in roomy else 1), row.used_bytes)
+             for osd, row in space.items()}
+    result = found.placed(space)
+    assert result.after[3] == 0
+    gained = {osd for osd, number in result.after.items() if number > result.before.get(osd, 0)}
+    assert gained <= roomy
+
+
+def test_the_emptier_of_two_osds_comes_first(tmp_path: Path) -> None:
+    found = drained(tmp_path, False, fill=0.5)
+    plain = found.placed(found.space)
+    emptier = {osd: row._replace(used_bytes=row.used_bytes // 2) if osd % 2 else row
+               for osd, row in found.space.items()}
+    result = found.placed(emptier)
+
+    def gains(each: Balance) -> int:
+        return sum(number - each.before.get(osd, 0) for osd, number in each.after.items()
+                   if osd % 2 and osd != 3)
+
+    assert gains(result) >= gains(plain) and result.deviation <= plain.deviation + 1.0
+
+
+def test_room_counts_the_pools_that_are_placed_already() -> None:
+    room = Room({0: Space(1000, 700), 1: Space(0, 0), 2: Space(1000, 900)}, 0.85)
+    assert room.of_pool(50) == PoolRoom({0: 3, 2: 0}, {0: 0.7, 2: 0.9})
+    room.add(0, 100)
+    room.add(1, 100)
+    room.add(2, -2000)
+    assert room.of_pool(50) == PoolRoom({0: 1, 2: 17}, {0: 0.8, 2: 0.0})
+    assert room.of_pool(0).more == {}
+
+
+def test_many_pools_add_up(tmp_path: Path) -> None:
+    """Of each pool an OSD may hold one shard more than its share; of all pools it does not."""
+    found = drained(tmp_path, False)
+    room = Room({osd: Space(SIZE * 100, 0) for osd in found.space}, NEARFULL)
+    careless: 'Counter[int]' = Counter()
+    careful: 'Counter[int]' = Counter()
+    each = found.outcome
+    pools: List[OsdSet] = []
+    for _ in range(8):
+        result = balance(each.pool, each.pgs, each.crush, each.osds, room=room.of_pool(SHARD))
+        for osd, number in result.after.items():
+            room.add(osd, number * SHARD)
+        careful.update(result.after)
+        careless.update(each.result.after)
+        pools.append(tuple(result.after.values()))
+
+    def spread(counts: 'Counter[int]') -> int:
+        held = [number for osd, number in counts.items() if osd != 3]
+        return max(held) - min(held)
+
+    assert spread(careful) <= spread(careless)
+    assert len(pools) == 8

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Space that OSDs have for more PGs, while pools are placed one after the other. Pure."""
+import math
+from typing import Dict, Mapping, NamedTuple
+
+from ..cluster.types import Space
+
+
+class PoolRoom(NamedTuple):
+    """What the placement of one pool depends on."""
+    #: OSD -> shards of the pool that it can hold in addition; an OSD that is missing: any number.
+    more: Mapping[int, int] = {}
+    #: OSD -> used share of its space.
+    fill: Mapping[int, float] = {}
+
+
+class Room:
+    """Sums over the pools that are placed already."""
+
+    def __init__(self, space: Mapping[int, Space], limit: float) -> None:
+        """`limit`: share of an OSD's space that may be used."""
+        self._space = {osd: row for osd, row in space.items() if row.total_bytes > 0}
+        self._limit = limit
+        self._used: Dict[int, int] = {osd: row.used_bytes for osd, row in self._space.items()}
+
+    def of_pool(self, shard_bytes: int) -> PoolRoom:
+        fill = {osd: self._used[osd] / row.total_bytes for osd, row in self._space.items()}
+        if shard_bytes <= 0:
+            return PoolRoom({}, fill)
+        return PoolRoom({osd: max(0, math.floor(
+            (self._limit * row.total_bytes - self._used[osd]) / shard_bytes))
+            for osd, row in self._space.items()}, fill)
+
+    def add(self, osd: int, size: int) -> None:
+        """Bytes that the OSD gains, or loses."""
+        if osd in self._used:
+            self._used[osd] = max(0, self._used[osd] + size)
