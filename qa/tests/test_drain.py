@@ -14,6 +14,8 @@ pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific
 
 #: How full the fullest OSD is, of which shares the ratios make it nearfull and backfillfull.
 FILL, NEARFULL, BACKFILLFULL = 0.75, 0.85, 0.90
+#: Objects of three copies, and their size.
+OBJECTS, SIZE = 4000, 16384
 
 
 def fills(cluster: Cluster) -> Dict[int, float]:
@@ -53,8 +55,10 @@ def nearly_full(guard: Guard) -> Iterator[float]:
     cluster = guard.cluster
     dump = cluster.osd_dump()
     found = {name: dump[name + '_ratio'] for name in ('nearfull', 'backfillfull')}
-    cluster.fill('rep', 4000, 16384)
+    cluster.fill('rep', OBJECTS, SIZE)
     cluster.wait_clean(60)
+    cluster.wait(lambda: 1024 * sum(row['kb_used'] for row in cluster.mon('osd df')['nodes'])
+                 >= 3 * OBJECTS * SIZE, 60, 'all OSDs to report what they hold')
     wait_reported(guard)
     scale = max(fills(cluster).values()) / FILL
     try:

@@ -21,6 +21,7 @@ from .events import Event, EventLog
 from .holds import Row, to_json as held_to_json
 from .mitigation.controller import Mitigating, with_mitigation
 from .mitigation.ladder import KIND as MITIGATION
+from .mitigation.rescuing import Rescuing
 from .mitigation.types import Revert
 from .observation import Observation, Settings
 from .options import Options
@@ -93,6 +94,7 @@ class Loop:
             self._may_write, self.leaving.reopen, self.requests.worked_out)
         self._watching = Watching(cluster, store, self._note)
         self._mitigating = Mitigating(cluster, store, self._note, self._kept)
+        self._rescuing = Rescuing(cluster, store, self._note, self._kept)
         self._explaining = Explaining(cluster)
         self.probing = Probing(cluster, store, Archive(store, database), self._note,
                                self._tools, self._kept)
@@ -220,7 +222,7 @@ class Loop:
         self.probing.load(self._clock())
         self._advising.load()
         self.leaving.load()
-        lost = self.rebalance.load() + self._load_requests()
+        lost = self.rebalance.load() + self._rescuing.load() + self._load_requests()
         noted, losses = found(self._store, lost)
         for text in noted:
             self._note(Event('store', text))
@@ -310,7 +312,8 @@ class Loop:
             return False
         self._store.verified()
         self.leaving.load()
-        for text in self.rebalance.load_again() + self._load_requests():
+        for text in (self.rebalance.load_again() + self._rescuing.load()
+                     + self._load_requests()):
             self._note(Event('store', 'cannot read %s' % text))
         self._note(Event('start', 'this mgr acts again', 'it is the active mgr in the MgrMap'))
         return True
@@ -350,6 +353,8 @@ class Loop:
         self._mitigating.turn(seen.now, view, seen.signals, self._watching.watched,
                               self.rebalance.campaign, options,
                               [each.promise.rung for each in reverts])
+        self._rescuing.turn(seen, options, frozenset(self.rebalance.pins), self.rebalance.active,
+                            self.leaving.wanted)
         return with_mitigation(seen, self._mitigating.mitigated)
 
     def _keep_promises(self, requests: Sequence[Promised], seen: Observation) -> None:
@@ -449,7 +454,8 @@ class Loop:
             self._note(Event('shutdown', SAFE))
 
     def _held(self, seen: Observation) -> List[Row]:
-        return self.rebalance.held(seen.osdmap) + self._mitigating.held + self.probing.held
+        return self.rebalance.held(seen.osdmap) + self._mitigating.held \
+            + self._rescuing.held + self.probing.held
 
     def _go_on(self, seen: Observation, view: View, options: Options) -> None:
         """The rest of a turn, with whatever was asked for."""
@@ -527,7 +533,7 @@ class Loop:
     def _all_remarks(self) -> List[str]:
         return [text for text in (
             *self.leaving.remarks, *self._remarks(), *self.rebalance.replacing.remarks,
-            self.journal.failure) if text]
+            *self._rescuing.remarks, self.journal.failure) if text]
 
     def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
         if campaign is not None and campaign.active:

@@ -13,14 +13,14 @@ SHARED = frozenset({'errors', 'events', 'health', 'holds', 'observation', 'optio
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {
     'watch': frozenset(), 'rebalance': frozenset({'watch', 'upmap'}),
-    'mitigation': frozenset({'watch', 'rebalance'}), 'probe': frozenset({'watch'}),
+    'mitigation': frozenset({'watch', 'rebalance', 'upmap'}), 'probe': frozenset({'watch'}),
     'advise': frozenset()}
 PARTS: Mapping[str, FrozenSet[str]] = {
     **JOBS, 'cluster': frozenset(), 'upmap': frozenset(), 'metrics': frozenset(JOBS),
     'web': frozenset(JOBS), 'why': frozenset({'watch', 'rebalance'})}
 #: Modules of jobs that may touch the store, beside controllers.
-STORES = frozenset({'probe.archive', 'rebalance.campaign_store', 'rebalance.crush_orders',
-                    'rebalance.plans', 'rebalance.replacing'})
+STORES = frozenset({'mitigation.rescuing', 'probe.archive', 'rebalance.campaign_store',
+                    'rebalance.crush_orders', 'rebalance.plans', 'rebalance.replacing'})
 #: Modules of jobs that may start threads or processes, beside controllers.
 THREADS = frozenset({'probe.archive', 'probe.child'})
 IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Degraded PGs that wait for an OSD that is too full, while others have room."""
+import time
+from typing import Dict, List
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.guard import Guard
+from qa.lib.joins import wait_reported
+
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
+              pytest.mark.shares('join')]
+
+#: On the same host: the PGs of the one that fails go to the other, among others.
+FAILED, FULL = 7, 3
+#: Seconds for which Ceph alone is watched.
+STUCK_SECONDS = 20.0
+
+
+def toofull(cluster: Cluster) -> List[str]:
+    return [pg['pgid'] for pg in cluster.pgs() if 'backfill_toofull' in pg['state']]
+
+
+def states(cluster: Cluster) -> Dict[int, List[str]]:
+    return {row['osd']: row['state'] for row in cluster.osd_dump()['osds']}
+
+
+def full(cluster: Cluster) -> List[int]:
+    return [osd for osd, state in states(cluster).items()
+            if {'nearfull', 'backfillfull', 'full'} & set(state)]
+
+
+def clean(cluster: Cluster) -> bool:
+    return all(pg['state'].startswith('active+clean') for pg in cluster.pgs())
+
+
+def test_degraded_pgs_are_led_around_a_full_osd(guard: Guard) -> None:
+    cluster = guard.cluster
+    guard.option('mitigation_seconds', '5')
+    guard.option('mitigation_mode', 'observe')
+    wait_reported(guard)
+    try:
+        cluster.tell('osd.%d' % FULL, 'injectfull', type='backfillfull', count=-1)
+        cluster.wait(lambda: full(cluster) == [FULL], 60, 'an OSD that is backfillfull')
+        cluster.kill('osd.%d' % FAILED)
+        cluster.mon('osd out', ids=[str(FAILED)])
+        cluster.wait(lambda: bool(toofull(cluster)), 60, 'PGs that are backfill_toofull')
+        # Everything that can recover does; the rest waits for good.
+        cluster.wait(lambda: all(pg['state'].startswith('active+clean')
+                                 or 'backfill_toofull' in pg['state'] for pg in cluster.pgs()),
+                     120, 'nothing but PGs that are stuck')
+        stuck = sorted(toofull(cluster))
+        time.sleep(STUCK_SECONDS)
+        assert sorted(toofull(cluster)) == stuck and guard.upmaps() == {}
+        begin = time.time()
+        guard.option('mitigation_mode', 'act')
+        cluster.wait(lambda: clean(cluster), 180, 'all PGs clean')
+        held = [row['what'] for row in guard.get('held')['held']]
+        print('%s: %d PGs stuck, clean %.0f s after mode act, %d upmaps' % (
+            cluster.release.name, len(stuck), time.time() - begin, len(held)))
+        assert len(held) >= len(stuck) > 0 and full(cluster) == [FULL]
+        cluster.tell('osd.%d' % FULL, 'injectfull', type='none', count=0)
+        # One at a time, which takes a while for all of them.
+        cluster.wait(lambda: len(guard.upmaps()) <= len(held) - 2, 120, 'upmaps to be removed')
+        cluster.wait(lambda: clean(cluster), 60, 'all PGs clean')
+        assert full(cluster) == []
+    finally:
+        cluster.tell('osd.%d' % FULL, 'injectfull', type='none', count=0)
+        if 'up' not in states(cluster)[FAILED]:
+            cluster.start('osd.%d' % FAILED)
+    assert not guard.tracebacks()

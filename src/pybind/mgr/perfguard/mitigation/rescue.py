@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Degraded PGs whose next OSD is too full, while others have room: which upmaps help them. Pure.
+
+Recovery of such a PG waits until somebody frees space. An upmap leads it to an OSD with room that
+its CRUSH rule allows. It is removed once the OSD that was too full has room again.
+"""
+from dataclasses import dataclass
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Tuple)
+
+from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry, pool_of,
+                             shard_bytes)
+from ..observation import Observation
+from ..rebalance.campaign_store import entry_from_json, entry_to_json
+from ..upmap.pins import Unpinnable, broken_rule, plan_pin, skip_reason
+from ..upmap.room import Room
+from ..upmap.semantics import out_osds
+
+Json = Dict[str, Any]
+
+#: PGs whose states are requested at a time, and PGs that are rescued at a time.
+ASKED, AT_ONCE = 16, 4
+#: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
+MARGIN = 2
+TOOFULL = 'backfill_toofull'
+
+
+class Stuck(NamedTuple):
+    """A degraded PG, and the OSDs that it would copy to and that are too full."""
+    pgid: str
+    primary: int
+    full: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rescue:
+    """One upmap in force, or about to be."""
+    #: Entries of the PG before and with it.
+    before: UpmapEntry
+    entry: UpmapEntry
+    #: The OSDs that are too full.
+    full: Tuple[int, ...]
+    #: The OSDs that take their shards.
+    taken_by: Tuple[int, ...]
+    since: float
+    #: The OSDMap has shown it.
+    seen: bool = False
+    #: It is being removed.
+    returning: bool = False
+
+
+class RescueFacts(NamedTuple):
+    seen: Observation
+    space: Mapping[int, Space]
+    #: PGs that a campaign has pinned.
+    pinned: AbstractSet[str] = frozenset()
+    #: PGs with an upmap of ours.
+    rescued: AbstractSet[str] = frozenset()
+
+
+def stuck(facts: RescueFacts) -> List[Stuck]:
+    """Degraded PGs that may be stuck: their primaries know."""
+    osdmap, found = facts.seen.osdmap, []
+    limit = osdmap.nearfull_ratio
+    for pgid, acting in sorted(osdmap.pg_temp.items()):
+        pool, place = osdmap.pools.get(pool_of(pgid)), facts.seen.placement(pgid)
+        if pool is None or place is None or pgid in facts.pinned or pgid in facts.rescued \
+                or skip_reason(pool, pgid) is not None or not _degraded(pool, acting):
+            continue
+        size = _size(pool, facts.seen)
+        full = tuple(osd for osd in place.up if osd not in acting and osd in osdmap.osds
+                     and _too_full(osd, osdmap, facts.space, size, limit))
+        if full:
+            found.append(Stuck(pgid, next(osd for osd in acting if osd != NO_OSD), full))
+    return found
+
+
+def questions(found: Iterable[Stuck]) -> List[Question]:
+    return [Question(each.primary, pgid=each.pgid) for each in list(found)[:ASKED]]
+
+
+def _degraded(pool: Pool, acting: OsdSet) -> bool:
+    members = sum(osd != NO_OSD for osd in acting)
+    return 0 < members < pool.size
+
+
+def _size(pool: Pool, seen: Observation) -> int:
+    return shard_bytes(pool, seen.signals.pool_bytes.get(pool.id, 0))
+
+
+def _too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int,
+              limit: float) -> bool:
+    row = space.get(osd)
+    return bool(osdmap.osds[osd].fullness) or (
+        row is not None and row.used_bytes + size > limit * row.total_bytes)
+
+
+def room_of(facts: RescueFacts) -> Room:
+    """With what remapped PGs, rescued ones among them, still copy to their OSDs."""
+    room = Room(facts.space, facts.seen.osdmap.nearfull_ratio)
+    for pgid, acting in facts.seen.osdmap.pg_temp.items():
+        place = facts.seen.placement(pgid)
+        pool = facts.seen.osdmap.pools.get(pool_of(pgid))
+        if place is not None and pool is not None:
+            for osd in set(place.up) - set(acting):
+                room.add(osd, _size(pool, facts.seen))
+    return room
+
+
+def _receiving(facts: RescueFacts) -> Iterable[int]:
+    """OSDs to which PGs that were rescued still copy."""
+    for pgid in facts.rescued:
+        place, acting = facts.seen.placement(pgid), facts.seen.osdmap.pg_temp.get(pgid)
+        if place is not None and acting is not None:
+            yield from set(place.up) - set(acting)
+
+
+def plan_rescues(waiting: Iterable[Stuck], facts: RescueFacts, number: int) -> Dict[str, Rescue]:
+    """At most `number` upmaps, each onto OSDs that stay below nearfull, and that receive nothing
+    else by these upmaps."""
+    room, busy = room_of(facts), set(_receiving(facts))
+    found: Dict[str, Rescue] = {}
+    for each in waiting:
+        if len(found) >= number:
+            break
+        rescue = _rescue(each, facts, room, busy)
+        if rescue is not None:
+            found[each.pgid] = rescue
+            busy.update(rescue.taken_by)
+    return found
+
+
+def _rescue(each: Stuck, facts: RescueFacts, room: Room,
+            busy: AbstractSet[int]) -> Optional[Rescue]:
+    seen, osdmap = facts.seen, facts.seen.osdmap
+    pool, place = osdmap.pools[pool_of(each.pgid)], seen.placement(each.pgid)
+    assert place is not None
+    out, present = out_osds(osdmap.osds), osdmap.entry(each.pgid)
+    up, taken_by = place.up, []
+    for osd in each.full:
+        other = _other(osd, up, place.acting, pool, facts, room, busy, out)
+        if other is None:
+            return None
+        up = tuple(other if member == osd else member for member in up)
+        taken_by.append(other)
+    pin = plan_pin(pool, place.up, up, present, osdmap.osds, seen.crush, out=out)
+    if isinstance(pin, Unpinnable) or pin.entry.vector is not None:
+        # A vector would hide what CRUSH chooses from everybody else.
+        return None
+    return Rescue(present, pin.entry, each.full, tuple(taken_by), seen.now)
+
+
+def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts, room: Room,
+           busy: AbstractSet[int], out: FrozenSet[int]) -> Optional[int]:
+    """The emptiest OSD with room that the rule allows instead."""
+    osdmap, crush = facts.seen.osdmap, facts.seen.crush
+    has = room.of_pool(_size(pool, facts.seen))
+    candidates = sorted((fill, other) for other, fill in has.fill.items()
+                        if has.more.get(other, 0) >= MARGIN and other not in busy)
+    for _, other in candidates:
+        row = osdmap.osds.get(other)
+        if other in up or other in acting or other in out or row is None or not row.up \
+                or row.destroyed or row.fullness or crush.weight_of(pool.crush_rule, other) <= 0:
+            continue
+        final = tuple(other if member == osd else member for member in up)
+        if broken_rule(pool, final, crush, out) is None:
+            return other
+    return None
+
+
+# ---- the end of a rescue
+
+def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
+    """The entry is as it was put, or not there yet."""
+    entry = osdmap.entry(pgid)
+    return entry == rescue.entry or not rescue.seen and entry == rescue.before
+
+
+def may_return(pgid: str, rescue: Rescue, facts: RescueFacts) -> bool:
+    """Whether the upmap is needed no more: its PG is complete, and the OSD that was too full has
+    room for it, with some to spare."""
+    osdmap = facts.seen.osdmap
+    pool = osdmap.pools[pool_of(pgid)]
+    if pgid in osdmap.pg_temp:
+        return False
+    more = room_of(facts).of_pool(_size(pool, facts.seen)).more
+    return all(osd in osdmap.osds and osdmap.osds[osd].up and osdmap.osds[osd].reweight > 0
+               and not osdmap.osds[osd].fullness and more.get(osd, 0) >= 2 * MARGIN
+               for osd in rescue.full)
+
+
+# ---- JSON
+
+def to_json(rescues: Mapping[str, Rescue]) -> Json:
+    return {pgid: {'before': entry_to_json(each.before), 'entry': entry_to_json(each.entry),
+                   'full': list(each.full), 'taken_by': list(each.taken_by),
+                   'since': each.since, 'seen': each.seen, 'returning': each.returning}
+            for pgid, each in rescues.items()}
+
+
+def from_json(raw: Any) -> Dict[str, Rescue]:
+    """Raises AttributeError, LookupError, TypeError or ValueError on what is none of ours."""
+    return {str(pgid): Rescue(
+        entry_from_json(row['before']), entry_from_json(row['entry']), tuple(map(int, row['full'])),
+        tuple(map(int, row['taken_by'])), float(row['since']), bool(row['seen']),
+        bool(row['returning'])) for pgid, row in raw.items()}

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Keeps the upmaps that rescue degraded PGs: journals, puts, follows and removes them."""
+from dataclasses import replace
+from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from ..cluster.ports import Cluster
+from ..cluster.types import Space, UpmapEntry, pool_of
+from ..events import Event
+from ..holds import Row
+from ..observation import Observation
+from ..options import Options
+from ..store import Store
+from ..tables import pgs
+from ..upmap.semantics import as_line, entry_commands
+from .ladder import KIND, READBACK_SECONDS
+from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, from_json, may_return, ours,
+                     plan_rescues, questions, stuck, to_json)
+
+#: The document in the store.
+DOCUMENT = 'rescues'
+#: Seconds between two readings of the OSDs' space, which is costly on large clusters, and until a
+#: command is sent again that the OSDMap does not show.
+LOOK_SECONDS, AGAIN_SECONDS = 10.0, 5.0
+#: Seconds for which nothing moves before an upmap is removed: reports of PGs are late.
+CALM_SECONDS = 15.0
+
+
+class Rescuing:
+    """Once every turn of the loop: follow the upmaps that are in force, then add a few."""
+
+    def __init__(self, cluster: Cluster, store: Store, note: Callable[[Event], None],
+                 kept: Callable[[], bool]) -> None:
+        """`kept`: whether the mons have stored the journal."""
+        self._cluster = cluster
+        self._store = store
+        self._note = note
+        self._kept = kept
+        self._rescues: Dict[str, Rescue] = {}
+        self._sent: Dict[str, float] = {}
+        #: PGs whose upmaps the mons did not accept, and when.
+        self._refused: Dict[str, float] = {}
+        self._space: Mapping[int, Space] = {}
+        self._read = 0.0
+        #: Since when PGs have waited for OSDs that are too full.
+        self._since: Optional[float] = None
+        #: Since when nothing has moved.
+        self._calm: Optional[float] = None
+        #: For `status`.
+        self.remarks: Tuple[str, ...] = ()
+
+    def load(self) -> List[str]:
+        """Returns what cannot be read."""
+        self._rescues, self._sent, self._refused = {}, {}, {}
+        stored = self._store.get(DOCUMENT)
+        try:
+            self._rescues = from_json(stored or {})
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            self._store.refuse(DOCUMENT)
+            return ['the upmaps of rescued PGs (%s)' % error]
+        return []
+
+    @property
+    def held(self) -> List[Row]:
+        """Upmaps in force, with the command that removes each."""
+        return [Row('upmap of PG ' + pgid, str(list(each.before.items)), str(list(
+            each.entry.items)), each.since, '; '.join(
+                as_line(command) for command in entry_commands(pgid, each.entry, each.before)))
+            for pgid, each in sorted(self._rescues.items())]
+
+    def turn(self, seen: Observation, options: Options, pinned: AbstractSet[str],
+             campaign: bool, leaving: bool) -> None:
+        """`pinned`: PGs that a campaign holds; `campaign`: one is active; `leaving`: perfguard
+        shuts down."""
+        self.remarks = ()
+        if leaving:
+            self._hand_over()
+            return
+        toofull = seen.signals.counts.backfill_toofull > 0
+        self._since = (self._since or seen.now) if toofull else None
+        if not seen.osdmap.osds or not (self._rescues or toofull):
+            return
+        facts = RescueFacts(seen, self._looked(seen.now), pinned, frozenset(self._rescues))
+        rescues = self._followed(facts, campaign)
+        lasting = self._since is not None and seen.now - self._since >= options.mitigation_seconds
+        if lasting and options.mitigation_mode != 'off':
+            rescues.update(self._planned(facts, rescues, options.mitigation_mode))
+        self._put(rescues)
+        self._send(seen)
+
+    def _hand_over(self) -> None:
+        """They stay as ordinary upmaps: without them the PGs would go to OSDs that are too full."""
+        if self._rescues:
+            self._note(Event(KIND, 'the upmaps of %s remain' % pgs(len(self._rescues)),
+                             'perfguard is shutting down, and removing them would lead the PGs to '
+                             'OSDs that were too full'))
+            self._put({})
+
+    def _looked(self, now: float) -> Mapping[int, Space]:
+        if not 0.0 <= now - self._read < LOOK_SECONDS:
+            self._space, self._read = self._cluster.osd_space(), now
+        return self._space
+
+    def _put(self, rescues: Dict[str, Rescue]) -> None:
+        if rescues == self._rescues:
+            return
+        if rescues:
+            self._store.put(DOCUMENT, to_json(rescues))
+        else:
+            self._store.remove(DOCUMENT)
+        self._rescues = rescues
+        self._sent = {pgid: when for pgid, when in self._sent.items() if pgid in rescues}
+
+    # ---- upmaps in force
+
+    def _followed(self, facts: RescueFacts, campaign: bool) -> Dict[str, Rescue]:
+        found: Dict[str, Rescue] = {}
+        may_remove = self._is_calm(facts.seen, campaign)
+        for pgid, rescue in sorted(self._rescues.items()):
+            followed = self._follow(pgid, rescue, facts)
+            if followed is None:
+                continue
+            if may_remove and followed.seen and not followed.returning \
+                    and may_return(pgid, followed, facts):
+                # One at a time.
+                may_remove, self._calm = False, None
+                followed = replace(followed, returning=True)
+                self._note(Event(KIND, 'the upmap of PG %s is being removed' % pgid,
+                                 '%s room again' % _osds(rescue.full, 'has', 'have')))
+                self._sent.pop(pgid, None)
+            found[pgid] = followed
+        return found
+
+    def _is_calm(self, seen: Observation, campaign: bool) -> bool:
+        counts = seen.signals.counts
+        if campaign or counts.degraded or counts.inactive or counts.in_transition \
+                or counts.backfill_toofull or seen.osdmap.pg_temp:
+            self._calm = None
+        elif self._calm is None:
+            self._calm = seen.now
+        return self._calm is not None and seen.now - self._calm >= CALM_SECONDS
+
+    def _follow(self, pgid: str, rescue: Rescue, facts: RescueFacts) -> Optional[Rescue]:
+        """None: it is over."""
+        osdmap, now = facts.seen.osdmap, facts.seen.now
+        entry = osdmap.entry(pgid)
+        if pool_of(pgid) not in osdmap.pools:
+            return None
+        if rescue.returning:
+            return rescue if entry == rescue.entry else None
+        if pgid in facts.pinned or not ours(rescue, osdmap, pgid):
+            self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
+                             'a campaign has pinned the PG' if pgid in facts.pinned else
+                             'it was changed outside perfguard'))
+            return None
+        if entry == rescue.entry:
+            return replace(rescue, seen=True)
+        if not 0.0 <= now - rescue.since <= READBACK_SECONDS:
+            self._refused[pgid] = now
+            self._note(Event(KIND, 'the upmap of PG %s is given up' % pgid,
+                             'the mons did not accept it within %d s' % READBACK_SECONDS))
+            return None
+        return rescue
+
+    # ---- new upmaps
+
+    def _planned(self, facts: RescueFacts, rescues: Mapping[str, Rescue],
+                 mode: str) -> Dict[str, Rescue]:
+        candidates = [each for each in stuck(facts) if each.pgid not in self._refused]
+        asked = questions(candidates)
+        answers = self._cluster.inquire(asked) if asked else {}
+        toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
+        waiting = [each for each in candidates if each.pgid in toofull]
+        moving = sum(1 for pgid, each in rescues.items()
+                     if not each.seen or pgid in facts.seen.osdmap.pg_temp)
+        found = plan_rescues(waiting, facts, AT_ONCE - moving) if waiting else {}
+        if mode != 'act':
+            found, would = {}, len(found)
+            self._remark(would, 'mitigation_mode "act" would lead them to OSDs with room')
+            return found
+        if waiting and not found and not moving:
+            self._remark(len(waiting), 'no other OSD that their CRUSH rule allows has room')
+        for pgid, rescue in found.items():
+            self._note(Event(KIND, 'PG %s is led to %s' % (pgid, _osds(rescue.taken_by)),
+                             'it is degraded and waits for %s too full'
+                             % _osds(rescue.full, 'which is', 'which are')))
+        return found
+
+    def _remark(self, number: int, text: str) -> None:
+        if number:
+            self.remarks = ('%s degraded and %s for OSDs that are too full: %s' % (
+                pgs(number) + (' is' if number == 1 else ' are'),
+                'waits' if number == 1 else 'wait', text),)
+
+    # ---- commands
+
+    def _send(self, seen: Observation) -> None:
+        commands: List[Any] = []
+        due: List[str] = []
+        for pgid, rescue in sorted(self._rescues.items()):
+            present = seen.osdmap.entry(pgid)
+            wanted: UpmapEntry = rescue.before if rescue.returning else rescue.entry
+            last = self._sent.get(pgid)
+            if present != wanted and not (
+                    last is not None and 0.0 <= seen.now - last < AGAIN_SECONDS):
+                commands += entry_commands(pgid, present, wanted)
+                due.append(pgid)
+        if not commands or not self._kept():
+            return
+        self._sent.update(dict.fromkeys(due, seen.now))
+        for command, reply in zip(commands, self._cluster.run(commands)):
+            if reply.retval != 0:
+                self._note(Event('failed', '%s: %s' % (as_line(command),
+                                                       reply.error or 'no answer')))
+
+
+def _osds(osds: Tuple[int, ...], one: str = '', more: str = '') -> str:
+    """"osd.3 has", "osd.3, osd.4 have"."""
+    verb = one if len(osds) == 1 else more
+    return ', '.join('osd.%d' % osd for osd in osds) + (
+        ((', ' if verb.startswith('which') else ' ') + verb) if verb else '')

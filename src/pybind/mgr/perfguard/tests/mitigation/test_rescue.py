@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Degraded PGs that wait for an OSD that is too full, while others have room."""
+from dataclasses import replace
+from typing import Any, Dict, List
+
+import pytest
+
+from perfguard.cluster.types import Space
+from perfguard.mitigation.rescue import (AT_ONCE, RescueFacts, from_json, plan_rescues, stuck,
+                                         to_json)
+from perfguard.requests import Shutdown
+from perfguard.store import Store
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver
+
+FULL = 3
+ACT = replace(OPTIONS, mitigation_mode='act', mitigation_seconds=5.0)
+ROOMY = 1 << 40
+
+
+class FullCluster(FakeCluster):
+    """PGs whose primaries are asked say that their next OSD is too full."""
+    used: Dict[int, int]
+
+    def osd_space(self) -> Dict[int, Space]:
+        used = getattr(self, 'used', {})
+        return {osd: row._replace(used_bytes=used.get(osd, row.used_bytes))
+                for osd, row in super().osd_space().items()}
+
+    def inquire(self, questions: Any) -> Any:
+        return {question: 'active+undersized+degraded+remapped+backfill_toofull'
+                if question.pgid in self.toofull() else 'active+undersized+degraded+remapped'
+                for question in questions}
+
+    def toofull(self) -> List[str]:
+        return [pgid for pgid in self.remapped()
+                if any(self.fullness.get(osd) for osd in set(self.pg[pgid].up)
+                       - set(self.pg[pgid].temp or ()))]
+
+    def signals(self, osdmap: Any) -> Any:
+        found = super().signals(osdmap)
+        number = len(self.toofull())
+        return replace(found, counts=replace(found.counts, backfill_toofull=number,
+                                             degraded=number))
+
+
+class Hurt(Driver):
+    cluster: FullCluster
+
+
+def hurt(options: Any = ACT) -> Hurt:
+    """osd.3 is too full; PGs of which one copy is lost are to be copied to it."""
+    cluster = FullCluster(hosts=9)
+    driver = Hurt(cluster, options)
+    cluster.fullness[FULL] = 'backfillfull'
+    cluster.used = {FULL: int(0.91 * ROOMY)}
+    lacking = 0
+    for pgid, pg in sorted(cluster.pg.items()):
+        if FULL not in pg.data and pgid.startswith('1.') and lacking < 6:
+            # Its third copy is lost, and CRUSH chooses the OSD that is too full.
+            pg.mon.raw[2] = FULL
+            pg.data = pg.data[:2]
+            lacking += 1
+    setattr(cluster, '_backfills', lambda pgid, pg: not any(
+        cluster.fullness.get(osd) for osd in set(pg.up) - set(pg.data)))
+    cluster._crush_changed()
+    for _ in range(4):
+        cluster.tick()
+    assert len(cluster.toofull()) == lacking == 6
+    return driver
+
+
+def upmaps(driver: Driver) -> Dict[str, Any]:
+    return {pgid: entry for pgid, entry in driver.cluster.entries().items() if entry}
+
+
+def test_upmaps_lead_to_osds_with_room_a_few_at_a_time() -> None:
+    driver = hurt()
+    driver.run(4)
+    assert not upmaps(driver)
+    driver.run(4)
+    assert 0 < len(upmaps(driver)) <= AT_ONCE
+    driver.run_until(lambda: not driver.cluster.toofull())
+    driver.run(20)
+    put = upmaps(driver)
+    assert len(put) == 6 and driver.cluster.clean()
+    assert all(entry.items[0][0] == FULL and entry.vector is None for entry in put.values())
+    takers = [entry.items[0][1] for entry in put.values()]
+    assert FULL not in takers and len(set(takers)) > 1
+    held = [row.what for row in driver.loop.published.held]
+    assert sorted(held) == sorted('upmap of PG ' + pgid for pgid in put)
+    assert any('is led to' in event['what'] for event in driver.loop.published.events)
+
+
+def test_they_are_removed_one_at_a_time_once_there_is_room() -> None:
+    driver = hurt()
+    driver.run_until(lambda: not driver.cluster.toofull())
+    driver.run(20)
+    driver.cluster.fullness.clear()
+    driver.run(15)
+    assert len(upmaps(driver)) == 6, 'it is not nearfull, but has no room'
+    driver.cluster.used[FULL] = 1 << 30
+    driver.restart()
+    most = 0
+    for _ in range(250):
+        driver.turn()
+        most = max(most, len(driver.cluster.remapped()))
+    assert upmaps(driver) == {} and driver.cluster.clean() and most == 1
+    assert Store(driver.kv).get('rescues') is None and not driver.loop.published.held
+
+
+@pytest.mark.parametrize('mode', ['off', 'observe'])
+def test_other_modes_change_nothing(mode: str) -> None:
+    driver = hurt(replace(ACT, mitigation_mode=mode))
+    driver.run(20)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
+    remarks = [text for text in driver.loop.status()['reasons'] if 'too full' in text]
+    assert bool(remarks) == (mode == 'observe')
+
+
+def test_no_upmap_makes_an_osd_nearfull() -> None:
+    driver = hurt()
+    # A PG of pool 1 takes 1 GiB; only two OSDs have room for twice as much.
+    driver.cluster.used = {osd: int(0.85 * ROOMY) - (5 << 29 if osd in (4, 5) else 3 << 29)
+                           for osd in driver.cluster.toys}
+    driver.cluster.used[FULL] = ROOMY
+    driver.run(20)
+    taken_by = {osd for entry in upmaps(driver).values() for _, osd in entry.items}
+    assert taken_by and taken_by <= {4, 5}
+
+
+@pytest.mark.parametrize('fullest', ['nearfull', 'backfillfull', 'full'])
+def test_no_osd_that_is_full_itself_is_chosen(fullest: str) -> None:
+    driver = hurt()
+    for osd in range(9):
+        driver.cluster.fullness[osd] = driver.cluster.fullness.get(osd, fullest)
+    driver.run(20)
+    assert upmaps(driver) == {}
+    assert any('no other OSD' in text for text in driver.loop.status()['reasons'])
+
+
+def test_an_upmap_that_others_change_is_given_up() -> None:
+    driver = hurt()
+    driver.run_until(lambda: bool(upmaps(driver)))
+    driver.run(2)
+    pgid = sorted(upmaps(driver))[0]
+    driver.cluster.set_upmap(pgid, [(FULL, 8)] if upmaps(driver)[pgid].items != ((FULL, 8),)
+                             else [(FULL, 7)])
+    theirs = upmaps(driver)[pgid]
+    driver.run(20)
+    assert upmaps(driver)[pgid] == theirs
+    assert any('given up' in event['what'] and pgid in event['what']
+               for event in driver.loop.published.events)
+
+
+def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
+    driver = hurt()
+    driver.run_until(lambda: not driver.cluster.toofull())
+    before = upmaps(driver)
+    driver.give(Shutdown(True))
+    driver.run(10)
+    assert upmaps(driver) == before and not driver.loop.published.held
+    assert any('remain' in event['what'] for event in driver.loop.published.events)
+
+
+def test_what_is_journalled_survives_a_crash_before_the_command() -> None:
+    driver = hurt()
+    driver.run(4)
+    driver.loop._rescuing._kept = lambda: False
+    driver.run(6)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues')
+    driver.restart()
+    driver.run_until(lambda: not driver.cluster.toofull())
+    assert len(upmaps(driver)) == 6
+
+
+def test_an_upmap_that_the_mons_refuse_is_given_up() -> None:
+    driver = hurt()
+    driver.cluster.refuse['osd pg-upmap-items'] = 'no'
+    driver.run(170)
+    assert upmaps(driver) == {} and Store(driver.kv).get('rescues') is None
+
+
+def test_pinned_pgs_are_left_to_the_campaign() -> None:
+    driver = hurt()
+    seen, _ = driver.loop.observe()
+    space = driver.cluster.osd_space()
+    found = stuck(RescueFacts(seen, space))
+    assert len(found) == 6 and all(each.full == (FULL,) for each in found)
+    pinned = frozenset(each.pgid for each in found[:5])
+    assert [each.pgid for each in stuck(RescueFacts(seen, space, pinned))] == [found[5].pgid]
+    planned = plan_rescues(found, RescueFacts(seen, space), 2)
+    assert len(planned) == 2 and from_json(to_json(planned)) == planned
+
+
+@pytest.mark.parametrize('stored', [[1], {'1.0': {}}, {'1.0': 3}])
+def test_records_that_cannot_be_read_are_reported(stored: Any) -> None:
+    driver = Driver()
+    Store(driver.kv).put('rescues', stored)
+    driver.restart()
+    assert 'upmaps of rescued PGs' in str(driver.loop._store.losses)
+    driver.turn()
