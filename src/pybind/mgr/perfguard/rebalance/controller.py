@@ -3,12 +3,11 @@
 import errno
 import logging
 from dataclasses import replace
-from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence,
-                    Tuple)
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import OsdMap, Question
+from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..holds import Row
@@ -16,49 +15,33 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from . import copying, goals, report
+from . import goals, report
 from .adopting import adopted
 from .campaign_store import CampaignStore, PinStore
-from .crush_orders import ChangePreviews, CrushOrders, Prepared, begin_rollback, check_rollback
+from .crush_orders import CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
-from .holds import (can_be_missed, mon_options_settled, option_text, peering_forecast,
-                    wanted_mon_options, without_refused)
-from .joining import overdue, wants_outlook
+from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .orders import LastClean, Order, last_clean_from_json, look
 from .mappings import exported, imported, parsed
 from .phases import judge
 from .pin_goals import PinGoals
 from .pinning import count_again, unpinned_warning
-from .plans import (APPROVE, LS, QUEUE_SECONDS, SAVE, SHOW, PlanGround, PlanOrder, Plans,
-                    QueuedOrder, SavedPlan, ground_of, with_ground)
+from .plans import (PlanGround, PlanOrder, PlanQueue, QueuedOrder, SavedPlan, WaitingOrder,
+                    with_ground)
+from .preview import costs
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
-from .requests import (Request, apply, check, overridden, problems,
-                       refuse_bad_options)
+from .requests import Request, apply, check, overridden, problems, refuse_bad_options, unfit
 from .rule_change import left_intermediate
-from .types import RELEASING_PHASES, Campaign, ChangeStage, Holds, Phase
+from .turn_inputs import TurnInputs
+from .types import Campaign, Holds, Phase
 
 log = logging.getLogger(__name__)
 
 Json = Dict[str, Any]
 
-#: Oldest require_min_compat_client values under which the mon refuses upmaps.
-_BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
-                              'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
-#: The balancer decides to make a plan, copies the OSDMap (about a second of a huge one), and only
-#: then says that it is busy. If it is switched off in between, it makes and executes the plan all
-#: the same (balancer/module.py, serve). It rests once it has been off and idle for so long.
-BALANCER_REST_SECONDS = 2.0
 #: Where the last clean state is stored, for auto_expand.
 LAST_CLEAN = 'lastclean'
-
-
-class WaitingOrder(Protocol):
-    """An order whose command waits, and what is worked out for it."""
-    order: Any
-    job: Optional[ToolJob[Any]]
-    #: The version of CRUSH that the job takes for granted.
-    crush_version: int
 
 
 class RebalanceController:
@@ -92,17 +75,12 @@ class RebalanceController:
         self._note = note
         self._kept = kept
         self._may_write = may_write
-        self._reopen = reopen
+        self.reopen = reopen
         self._worked_out = worked_out
         self._history: List[Json] = []
         self._crush_orders = CrushOrders(cluster, store)
-        self._plans = Plans(store)
+        self.plans = PlanQueue(store, self, options, note)
         self.replacing = Replacing(store, self._crush_orders, note)
-        #: The approved plan that is next.
-        self._next: Optional[QueuedOrder] = None
-        #: When it is tried again, and why that plan has to wait.
-        self._next_due, self._next_waits = 0.0, ('', '')
-        self._previews = ChangePreviews(tools, self._crush_orders)
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
         self._forget()
@@ -118,15 +96,11 @@ class RebalanceController:
         self._last_clean: Optional[LastClean] = None
         #: The CRUSH version of the one that is stored; -1: none is.
         self._clean_version = -1
-        #: Of the OSDs (osd_op_queue); empty: not known.
-        self._schedulers: FrozenSet[str] = frozenset()
+        self._inputs = TurnInputs(self._cluster, self._crush_orders, self._tools)
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
         #: Until when commands had no answer.
         self.answered = self._clock()
-        #: Since when the balancer has been off and idle; None: it was not. A campaign that an
-        #: earlier mgr has begun finds a balancer that started with this mgr, switched off.
-        self._balancer_idle: Optional[float] = 0.0
 
     # ---- life
 
@@ -137,7 +111,6 @@ class RebalanceController:
     def load_again(self) -> List[str]:
         """Continue from what is stored: another mgr may have been active for a while."""
         self._forget()
-        self._next = None
         self._history = self._store.get_entries('history')
         self._last_clean = last_clean_from_json(self._store.get(LAST_CLEAN))
         self._clean_version = self._last_clean.crush_version if self._last_clean else -1
@@ -147,7 +120,7 @@ class RebalanceController:
             # Whether the last mgr's commands ever left is not known.
             self.campaign = count_again(campaign, campaign.pinning)
         self._crush_orders.load()
-        lost += unread + self._plans.load() + self.replacing.load()
+        lost += unread + self.plans.load() + self.replacing.load()
         self._adopt_pins()
         return lost
 
@@ -200,24 +173,9 @@ class RebalanceController:
 
         Reading the configuration database costs a mon command, so it is not done in every turn.
         """
-        if any(request.verb == 'prepare' for request in asked):
-            return True
-        campaign = self.campaign
-        if campaign is None:
-            return False
-        if campaign.active and not campaign.prepared:
-            return True
-        if campaign.phase is Phase.PREPARED:
-            return False
-        mon = wanted_mon_options(campaign, self._options(), osdmap)
-        if campaign.active and (campaign.copying.due and campaign.phase in RELEASING_PHASES
-                                or not mon_options_settled(campaign.holds, None, mon)):
-            return True
-        giving_back = campaign.phase is Phase.ABORTING or (
-            campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
-            campaign.held and not self.pins)
-        return bool(asked) or giving_back and bool(campaign.holds.options
-                                                   or campaign.holds.mon)
+        preparing = any(request.verb == 'prepare' for request in asked)
+        return preparing or self.campaign is not None and needs_stored_options(
+            self.campaign, bool(self.pins), osdmap, self._options(), bool(asked))
 
     # ---- requests and orders
 
@@ -226,9 +184,9 @@ class RebalanceController:
         self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.pins_held_back, self._unhealthy(seen),
-                  _unfit(seen.osdmap), self._loose(seen.osdmap))
+                  unfit(seen.osdmap), self._loose(seen.osdmap))
             if request.verb == 'prepare':
-                self._reopen()
+                self.reopen()
         except Refused as refused:
             self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
             return
@@ -250,9 +208,11 @@ class RebalanceController:
     def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """None while what the order needs is being worked out; raises Refused."""
         if isinstance(waiting.order, PlanOrder):
-            return self._carry_out_plan(waiting, seen)
+            return self.plans.carry_out(waiting, seen)
         if waiting.order.verb in (REPLACE, CANCEL, DRAINS):
-            return self._replace(waiting, seen)
+            return self.replacing.carry_out(
+                waiting.order, seen, self.campaign,
+                lambda order, keep: self.change(waiting, seen, order, keep=keep))
         if waiting.order.verb == 'export':
             return exported(seen.osdmap)
         if waiting.order.verb == 'adopt':
@@ -262,26 +222,15 @@ class RebalanceController:
         elif waiting.order.verb == 'rollback':
             answer = self._roll_back(waiting, seen)
         else:
-            answer = self._change(waiting, seen, waiting.order)
-        return answer and {**answer, **self._costs(seen)}
+            return self.change(waiting, seen, waiting.order)
+        return answer and {**answer, **costs(seen, self._options())}
 
-    def _replace(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
-        def change(order: Order, keep: Callable[[], None]) -> Optional[Json]:
-            answer = self._change(waiting, seen, order, keep=keep)
-            return answer and {**answer, **self._costs(seen)}
+    def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
+               saved: Optional[SavedPlan] = None, why: str = 'by command',
+               keep: Callable[[], None] = lambda: None) -> Optional[Json]:
+        """Begin the campaign of an order; None while what it does is being worked out.
 
-        return self.replacing.carry_out(waiting.order, seen, self.campaign, change)
-
-    def _costs(self, seen: Observation) -> Json:
-        """What releases will cost the mons, and the OSDs, as far as the options say so."""
-        options = self._options()
-        return {'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
-                'copying': {'text': copying.text(options.pace_copying)}}
-
-    def _change(self, waiting: WaitingOrder, seen: Observation, order: Order,
-                saved: Optional[SavedPlan] = None, why: str = 'by command',
-                keep: Callable[[], None] = lambda: None) -> Optional[Json]:
-        """`saved`: the plan that is carried out; `keep`: journals what belongs to the change."""
+        `saved`: the plan that is carried out; `keep`: journals what belongs to the change."""
         # What was forced is the change. What the cluster is like when the turn of a queued plan
         # comes, its operator has not seen.
         request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder),
@@ -295,7 +244,7 @@ class RebalanceController:
         if prepared is None:
             return None
         if order.dry_run:
-            return prepared.as_json(order, None)
+            return {**prepared.as_json(order, None), **costs(seen, self._options())}
         if saved is not None:
             saved.refuse_other(prepared)
         check(self.campaign, request, self.pins_held_back,
@@ -313,124 +262,35 @@ class RebalanceController:
             # PGs end where the new rule or pgp_num places them, whatever the present one does.
             self.campaign = replace(self.campaign, target='crush')
         self.stored.save(self.campaign)
-        return prepared.as_json(order, self.campaign.id)
+        return {**prepared.as_json(order, self.campaign.id), **costs(seen, self._options())}
 
-    # ---- plans
-
-    def _carry_out_plan(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
-        order, plans = waiting.order, self._plans
-        if order.verb == SAVE:
-            return self._save_plan(waiting, seen)
-        if order.verb == APPROVE:
-            return self._approve(waiting, seen)
-        if order.verb == LS:
-            ground = ground_of(seen)
-            return {'plans': [plan.row(ground, self._waits(plan)) for plan in plans.all()]}
-        plan = plans.get(order.plan)
-        if order.verb == SHOW:
-            return plan.details(ground_of(seen), self._waits(plan))
-        plans.remove(plan.name)
-        return {'plan': plan.name, 'message': 'plan %s is removed' % plan.name}
-
-    def _save_plan(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
-        name, order = waiting.order.plan, waiting.order.order
-        self._plans.check_new(name)
-        found: Optional[Tuple[Prepared, PlanGround]] = self._prepared(
+    def preview(self, waiting: WaitingOrder, seen: Observation,
+                order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
+        """What an order will do, and on what that rests; None: not worked out yet."""
+        return cast(Optional[Tuple[Prepared, PlanGround]], self._prepared(
             waiting, seen, lambda: with_ground(self._crush_orders.preparing(
-                order, seen, self._options(), self._history), seen))
-        if found is None:
-            return None
-        prepared, ground = found
-        if prepared.change is None or prepared.outlook is None:
-            raise Refused(errno.EINVAL, 'nothing to save: %s' % (
-                prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
-        prepared.refuse_unfit(order, seen, self._options())
-        preview = {**prepared.as_json(replace(order, dry_run=True), None), **self._costs(seen)}
-        plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview)
-        self._plans.put(plan)
-        self._note(Event('request', 'plan save %s' % name, 'by command'))
-        return plan.details(ground)
+                order, seen, self._options(), self._history), seen)))
 
-    def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
-        """Carry out a plan, or queue it behind the campaign that is active."""
-        plan = self._plans.get(waiting.order.plan)
-        self._refuse_held()
-        plan.refuse_changed(ground_of(seen))
-        if self.active:
-            self._reopen()
-            assert self.campaign is not None
-            self._plans.put(replace(plan, approved=plan.approved or seen.now, refused=''))
-            self._note(Event('request', 'approve %s' % plan.name,
-                             'queued behind campaign %d' % self.campaign.id))
-            return {**plan.preview, 'plan': plan.name, 'queued_behind': self.campaign.id}
-        answer = self._change(waiting, seen, plan.order, plan,
-                              'plan %s was approved' % plan.name)
-        if answer is None:
-            return None
-        self._plans.remove(plan.name)
-        return {**answer, **self._costs(seen), 'plan': plan.name, 'queued_behind': None}
-
-    def _start_queued(self, seen: Observation) -> None:
-        """Carry out the plan that was approved first, once the campaign before it is DONE."""
-        queue = self._plans.queue()
-        if self.active or not queue or 0.0 < self._next_due - seen.now <= QUEUE_SECONDS \
-                or not self._may_write():
-            return
-        why = self._not_done()
-        if why:
-            self.withdraw_plans(why)
-            return
-        name = queue[0].name
-        waiting, self._next = self._next, None
-        if waiting is None or waiting.order.plan != name:
-            waiting = QueuedOrder(PlanOrder(APPROVE, name))
-        try:
-            if self._approve(waiting, seen) is None:
-                self._next = waiting
-        except Refused as refused:
-            if refused.not_fit or refused.errno == errno.EAGAIN:
-                self._next_due = seen.now + QUEUE_SECONDS
-                self._next_waits = (name, str(refused))
-            else:
-                self._withdraw_plans([name], str(refused))
-        except Exception as error:
-            # No operator waits for it, and it must not fail each turn to come.
-            log.exception('plan %s failed', name)
-            self._withdraw_plans([name], 'failed: %r' % error)
-
-    def _not_done(self) -> str:
-        """Why no plan in the queue may follow the campaign before it; '' for nothing."""
-        if self._store.losses:
-            return 'perfguard could not read all of its state: %s' % self._store.losses[0]
+    def last_end(self) -> Optional[Tuple[int, str]]:
+        """The id and the phase of the last campaign; None: not known."""
         if self.campaign is not None:
             # Filed after it has ended: a crash in between leaves an older one as the last there.
-            last, phase = self.campaign.id, self.campaign.phase.value
-        elif self._history:
-            last, phase = self._history[-1]['id'], str(self._history[-1].get('phase'))
-        else:
-            return 'it is not known how the campaign before it ended'
-        return '' if phase == Phase.DONE.value else 'campaign %d is %s' % (last, phase)
-
-    def _waits(self, plan: SavedPlan) -> str:
-        name, why = self._next_waits
-        return why if plan.approved and plan.name == name else ''
+            return self.campaign.id, self.campaign.phase.value
+        if self._history:
+            return self._history[-1]['id'], str(self._history[-1].get('phase'))
+        return None
 
     def withdraw_plans(self, why: str) -> None:
         """No plan that was approved is carried out, and no new device is filled."""
-        self._withdraw_plans([plan.name for plan in self._plans.queue()], why)
+        self.plans.withdraw_all(why)
         self.replacing.cancel_all(why)
-
-    def _withdraw_plans(self, names: Sequence[str], why: str) -> None:
-        self._plans.withdraw(names, why)
-        for name in names:
-            self._note(Event('refused', 'approve %s' % name, why))
 
     def _check_new(self, request: Request, seen: Observation,
                    touched: Optional[Touched] = None) -> None:
         """Raise Refused where no campaign may begin; see watch.stop_conditions.unhealthy."""
-        self._reopen()
+        self.reopen()
         check(self.campaign, request, self.pins_held_back, self._unhealthy(seen, touched),
-              _unfit(seen.osdmap))
+              unfit(seen.osdmap))
         refuse_bad_options(request, problems(
             self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
 
@@ -455,7 +315,7 @@ class RebalanceController:
                     **settings: Any) -> Optional[Json]:
         """Begin a campaign with the pins that are worked out."""
         order = waiting.order
-        self._refuse_held()
+        self.refuse_held()
         if not order.dry_run:
             self._check_new(Request('prepare', order.force), seen)
         found = self._prepared(waiting, seen, work)
@@ -478,7 +338,7 @@ class RebalanceController:
         answer = found.as_json
         return answer(self.campaign.id)
 
-    def _refuse_held(self) -> None:
+    def refuse_held(self) -> None:
         """Raise Refused while an aborted campaign holds PGs: they would be released as well, and
         how to roll it back forgotten."""
         if self.campaign is not None and self.campaign.held:
@@ -515,7 +375,7 @@ class RebalanceController:
         assert prepared.change is not None
         if order.dry_run:
             return prepared.as_json(order, None)
-        self._reopen()
+        self.reopen()
         self._crush_orders.keep(prepared, seen)
         self._note(Event('request', order.verb, 'by command'))
         self.campaign = begin_rollback(campaign, prepared.change, seen.now)
@@ -528,18 +388,20 @@ class RebalanceController:
         """With whatever was asked for. `rolling_back`: the order to do so is being worked out."""
         self._crush_orders.forget_purged(seen.osdmap)
         self._catch_unannounced(seen, options)
-        self._start_queued(seen)
+        if self.plans.due(seen.now) and self._may_write():
+            self.plans.start_next(seen)
         self._go_on_replacing(seen, options)
         seen = replace(seen, osds_changed=self._last_clean.changed if self._last_clean else 0.0)
         if self.open:
             if rolling_back:
                 # Where its pins may lead is being worked out: no other OSD may get data meanwhile.
                 seen = _held(seen, 'working out the rollback')
-            seen = self._with_balancer(seen)
-            seen = self._with_goals(seen, view)
+            assert self.campaign is not None
+            seen = self._with_goals(self._inputs.with_balancer(seen), view)
             self.forecast.update_moves(self.pins, seen, view.crush_version)
-            seen = self._with_schedulers(self._with_outlook(seen, options), options)
-            self._judge_and_act(self._patient(seen, options), options)
+            seen = self._inputs.complete(self.campaign, seen, options)
+            self.answered = seen.answered
+            self._judge_and_act(seen, options)
         self._archive_ended()
 
     def _catch_unannounced(self, seen: Observation, options: Options) -> None:
@@ -548,7 +410,7 @@ class RebalanceController:
                                      options.auto_expand_ratio)
         if options.auto_expand:
             self._keep_last_clean()
-        if not why or not options.auto_expand or _unfit(seen.osdmap) or not self._may_write():
+        if not why or not options.auto_expand or unfit(seen.osdmap) or not self._may_write():
             return
         if self.campaign is not None and self.campaign.held:
             # Its pins would be released, and how to roll it back forgotten: operators decide.
@@ -572,12 +434,12 @@ class RebalanceController:
             return
 
         def catch(why: str) -> None:
-            if not _unfit(seen.osdmap):
+            if not unfit(seen.osdmap):
                 self._begin_unannounced(seen, REPLACE, why)
 
         self.replacing.turn(
             seen, self.campaign, options.auto_expand_settle,
-            lambda waiting, order: self._change(waiting, seen, order, why='new devices serve'),
+            lambda waiting, order: self.change(waiting, seen, order, why='new devices serve'),
             catch)
 
     def _keep_last_clean(self) -> None:
@@ -587,58 +449,11 @@ class RebalanceController:
             self._store.put(LAST_CLEAN, clean.as_json())
             self._clean_version = clean.crush_version
 
-    def _with_balancer(self, seen: Observation) -> Observation:
-        """`seen` with a balancer that counts as busy until it rests."""
-        settings = seen.settings
-        if settings.balancer_active != 'false' or settings.balancer_busy:
-            self._balancer_idle = None
-            return seen
-        if self._balancer_idle is None:
-            self._balancer_idle = seen.now
-        rests = not 0.0 <= seen.now - self._balancer_idle < BALANCER_REST_SECONDS
-        return replace(seen, settings=replace(settings, balancer_busy=not rests))
-
-    def _patient(self, seen: Observation, options: Options) -> Observation:
-        """No burst counts as lost while the mons have a newer CRUSH map than this mgr."""
-        assert self.campaign is not None
-        if overdue(self.campaign, seen, options) and self._crush_orders.behind(seen):
-            self.answered = seen.now
-            return replace(seen, answered=seen.now)
-        return seen
-
-    def _with_schedulers(self, seen: Observation, options: Options) -> Observation:
-        """`seen` with the schedulers of some OSDs, if their recovery may be paced. OSDs are asked
-        until all of them have answered, each time that releases begin."""
-        assert self.campaign is not None
-        if options.pace_copying == copying.OFF or self.campaign.phase not in RELEASING_PHASES:
-            # The OSDs may have another one when releases continue, or in the next campaign.
-            self._schedulers = frozenset()
-            return seen
-        if not self._schedulers:
-            questions = [Question(osd, option=copying.QUEUE)
-                         for osd in copying.some_osds(seen.osdmap)]
-            answers = self._cluster.inquire(questions)
-            if len(answers) == len(questions):
-                self._schedulers = frozenset(answers.values())
-        return replace(seen, schedulers=self._schedulers)
-
-    def _with_outlook(self, seen: Observation, options: Options) -> Observation:
-        """`seen` with the mapping after the campaign's change, if that is about to be sent."""
-        campaign = self.campaign
-        assert campaign is not None
-        if campaign.change is None or campaign.change.stage is ChangeStage.LANDED:
-            return seen
-        seen = replace(seen, overtaken=self._crush_orders.overtaken(seen, campaign.change))
-        if seen.overtaken or not wants_outlook(campaign, seen, options):
-            return seen
-        return replace(seen, outlook=self._previews.outlook(campaign.change, seen))
-
     def _begin(self, seen: Observation) -> None:
         last = max([entry['id'] for entry in self._history]
                    + ([self.campaign.id] if self.campaign else [0]))
         self._store.acknowledge_losses()
-        self._previews.forget()
-        self._balancer_idle = None
+        self._inputs.begin()
         # Pins that an aborted campaign left are this one's to release, to goals of its own.
         self.pins.note(goals.without_goals(self.pins))
         self._remember_crush(seen)
@@ -680,8 +495,8 @@ class RebalanceController:
 
     def _unhealthy(self, seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
         reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
-        if _unfit(seen.osdmap):
-            reasons.append(Reason(Code.OLD_CLIENTS, _unfit(seen.osdmap)))
+        if unfit(seen.osdmap):
+            reasons.append(Reason(Code.OLD_CLIENTS, unfit(seen.osdmap)))
         return reasons
 
     def _with_goals(self, seen: Observation, view: View) -> Observation:
@@ -745,9 +560,9 @@ class RebalanceController:
 
     def resume_records(self) -> None:
         """Finish what an mgr that died was about to write, before another campaign may begin."""
-        if self._plans.was_begun(self.campaign) and self._may_write():
+        if self.plans.saved.was_begun(self.campaign) and self._may_write():
             assert self.campaign is not None
-            self._plans.remove(self.campaign.plan)
+            self.plans.saved.remove(self.campaign.plan)
         self._archive_ended()
 
     def _archive_ended(self) -> None:
@@ -784,7 +599,7 @@ class RebalanceController:
             plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.unpinnable
                              if self.campaign is not None else {}),
             history=tuple(self._history), pins=self.pins_held_back,
-            unhealthy=tuple(self._unhealthy(seen)), unfit=_unfit(seen.osdmap),
+            unhealthy=tuple(self._unhealthy(seen)), unfit=unfit(seen.osdmap),
             loose=self._loose(seen.osdmap))
 
     def shown_reasons(self, seen: Observation) -> Tuple[Reason, ...]:
@@ -793,14 +608,6 @@ class RebalanceController:
             return tuple(report.idle_reasons(seen, self.campaign))
         return (*self._reasons, *(Reason(Code.COMMAND_FAILED, 'a command failed: %s' % text)
                                   for text in self._failures[:3]))
-
-
-def _unfit(osdmap: OsdMap) -> str:
-    """Why no campaign can begin, whatever is forced: the mons would refuse every pin."""
-    if osdmap.min_compat_client not in _BEFORE_LUMINOUS:
-        return ''
-    return ('require_min_compat_client is %s, but upmaps require luminous ("ceph osd '
-            'set-require-min-compat-client luminous")' % osdmap.min_compat_client)
 
 
 def _held(seen: Observation, why: str) -> Observation:

@@ -13,8 +13,8 @@ from ..observation import BALANCER, MON, OSD, OSD_OPTION, Settings
 from ..options import Options
 from ..tables import pgs, plural
 from .copying import OFF
-from .types import (Action, Campaign, ChangeStage, Holds, Phase, SetAutoscale, SetBalancer,
-                    SetFlag, SetOption)
+from .types import (RELEASING_PHASES, Action, Campaign, ChangeStage, Holds, Phase, SetAutoscale,
+                    SetBalancer, SetFlag, SetOption)
 
 NOREBALANCE = 'norebalance'
 #: The balancer's default. Its entry is given back as this where there was none: an mgr does not
@@ -448,3 +448,21 @@ _REFUSED = 'refused '
 
 def _refused_mark(name: str) -> str:
     return _REFUSED + name
+
+
+def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, options: Options,
+                         asked: bool) -> bool:
+    """Whether settings are about to be held or given back. `pinned`: pins of the campaign are
+    left; `asked`: operators ask for something."""
+    if campaign.active and not campaign.prepared:
+        return True
+    if campaign.phase is Phase.PREPARED:
+        return False
+    mon = wanted_mon_options(campaign, options, osdmap)
+    if campaign.active and (campaign.copying.due and campaign.phase in RELEASING_PHASES
+                            or not mon_options_settled(campaign.holds, None, mon)):
+        return True
+    giving_back = campaign.phase is Phase.ABORTING or (
+        campaign.phase is Phase.FINISHING and not campaign.in_flight) or (
+        campaign.held and not pinned)
+    return asked or giving_back and bool(campaign.holds.options or campaign.holds.mon)

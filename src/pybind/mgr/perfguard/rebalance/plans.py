@@ -6,19 +6,26 @@ while a campaign is active waits until that is DONE, and is compared with the cl
 """
 import base64
 import errno
+import logging
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import (Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence,
+                    Tuple)
 
 from ..cluster.tool_thread import ToolJob
 from ..errors import Refused
+from ..events import Event
 from ..observation import Observation
+from ..options import Options
 from ..store import Store
 from ..tables import plural
 from .campaign_store import change_from_json, change_to_json
 from .crush_orders import Prepared, differences
 from .orders import Order
-from .types import Campaign, Change
+from .preview import costs
+from .types import Campaign, Change, Phase
+
+log = logging.getLogger(__name__)
 
 Json = Dict[str, Any]
 
@@ -50,6 +57,14 @@ class PlanOrder:
     def dry_run(self) -> bool:
         """It only reads."""
         return self.verb in (LS, SHOW)
+
+
+class WaitingOrder(Protocol):
+    """An order whose command waits, and what is worked out for it."""
+    order: Any
+    job: Optional[ToolJob[Any]]
+    #: The version of CRUSH that the job takes for granted.
+    crush_version: int
 
 
 @dataclass
@@ -252,3 +267,163 @@ def plan_from_json(raw: Mapping[str, Any]) -> SavedPlan:
     known: Json = dict(raw, order=Order(**order), change=change_from_json(raw['change']),
                        ground=PlanGround(**raw['ground']))
     return SavedPlan(**known)
+
+
+class CampaignStarter(Protocol):
+    """What plans need of the campaign's controller."""
+    campaign: Optional[Campaign]
+
+    @property
+    def active(self) -> bool:
+        ...
+
+    def last_end(self) -> Optional[Tuple[int, str]]:
+        """The id and the phase of the last campaign; None: not known."""
+
+    def reopen(self) -> None:
+        """End a completed shutdown; Refused during one."""
+
+    def refuse_held(self) -> None:
+        """Raise Refused while an aborted campaign holds PGs."""
+
+    def preview(self, waiting: WaitingOrder, seen: Observation,
+                order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
+        """What an order will do; None: not worked out yet. Raises Refused."""
+
+    def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
+               saved: Optional[SavedPlan] = None, why: str = '') -> Optional[Json]:
+        """Begin the campaign of a saved plan; None: not worked out yet. Raises Refused."""
+
+    def withdraw_plans(self, why: str) -> None:
+        """No plan that was approved is carried out, and no new device is filled."""
+
+
+class PlanQueue:
+    """Saves and shows plans, and carries out those that are approved, one after the other.
+
+    1. `carry_out`: what operators ask for. A plan that is approved begins its campaign at once,
+       or waits until the campaign that is active is DONE.
+    2. `start_next`: once a turn; begins the campaign of the plan that was approved first. One that
+       is refused is withdrawn, or tried again later where only the cluster is not fit.
+    """
+
+    def __init__(self, store: Store, starter: CampaignStarter, options: Callable[[], Options],
+                 note: Callable[[Event], None]) -> None:
+        self.saved = Plans(store)
+        self._store = store
+        self._starter = starter
+        self._options = options
+        self._note = note
+        #: The approved plan that is next.
+        self._next: Optional[QueuedOrder] = None
+        #: When it is tried again, and why that plan has to wait.
+        self._next_due, self._next_waits = 0.0, ('', '')
+
+    def load(self) -> List[str]:
+        """Returns what cannot be read."""
+        self._next = None
+        return self.saved.load()
+
+    def carry_out(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        """None while what the order needs is being worked out; raises Refused."""
+        order, saved = waiting.order, self.saved
+        if order.verb == SAVE:
+            return self._save(waiting, seen)
+        if order.verb == APPROVE:
+            return self._approve(waiting, seen)
+        if order.verb == LS:
+            ground = ground_of(seen)
+            return {'plans': [plan.row(ground, self._waits(plan)) for plan in saved.all()]}
+        plan = saved.get(order.plan)
+        if order.verb == SHOW:
+            return plan.details(ground_of(seen), self._waits(plan))
+        saved.remove(plan.name)
+        return {'plan': plan.name, 'message': 'plan %s is removed' % plan.name}
+
+    def _save(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        name, order = waiting.order.plan, waiting.order.order
+        self.saved.check_new(name)
+        found = self._starter.preview(waiting, seen, order)
+        if found is None:
+            return None
+        prepared, ground = found
+        if prepared.change is None or prepared.outlook is None:
+            raise Refused(errno.EINVAL, 'nothing to save: %s' % (
+                prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
+        prepared.refuse_unfit(order, seen, self._options())
+        preview = {**prepared.as_json(replace(order, dry_run=True), None),
+                   **costs(seen, self._options())}
+        plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview)
+        self.saved.put(plan)
+        self._note(Event('request', 'plan save %s' % name, 'by command'))
+        return plan.details(ground)
+
+    def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        """Carry out a plan, or queue it behind the campaign that is active."""
+        plan, starter = self.saved.get(waiting.order.plan), self._starter
+        starter.refuse_held()
+        plan.refuse_changed(ground_of(seen))
+        if starter.active:
+            starter.reopen()
+            assert starter.campaign is not None
+            self.saved.put(replace(plan, approved=plan.approved or seen.now, refused=''))
+            self._note(Event('request', 'approve %s' % plan.name,
+                             'queued behind campaign %d' % starter.campaign.id))
+            return {**plan.preview, 'plan': plan.name, 'queued_behind': starter.campaign.id}
+        answer = starter.change(waiting, seen, plan.order, plan,
+                                'plan %s was approved' % plan.name)
+        if answer is None:
+            return None
+        self.saved.remove(plan.name)
+        return {**answer, 'plan': plan.name, 'queued_behind': None}
+
+    def due(self, now: float) -> bool:
+        """Whether a plan may be carried out now."""
+        return (not self._starter.active and bool(self.saved.queue())
+                and not 0.0 < self._next_due - now <= QUEUE_SECONDS)
+
+    def start_next(self, seen: Observation) -> None:
+        """Carry out the plan that was approved first, once the campaign before it is DONE."""
+        why = self._not_done()
+        if why:
+            self._starter.withdraw_plans(why)
+            return
+        name = self.saved.queue()[0].name
+        waiting, self._next = self._next, None
+        if waiting is None or waiting.order.plan != name:
+            waiting = QueuedOrder(PlanOrder(APPROVE, name))
+        try:
+            if self._approve(waiting, seen) is None:
+                self._next = waiting
+        except Refused as refused:
+            if refused.not_fit or refused.errno == errno.EAGAIN:
+                self._next_due = seen.now + QUEUE_SECONDS
+                self._next_waits = (name, str(refused))
+            else:
+                self._withdraw([name], str(refused))
+        except Exception as error:
+            # No operator waits for it, and it must not fail each turn to come.
+            log.exception('plan %s failed', name)
+            self._withdraw([name], 'failed: %r' % error)
+
+    def _not_done(self) -> str:
+        """Why no plan in the queue may follow the campaign before it; '' for nothing."""
+        if self._store.losses:
+            return 'perfguard could not read all of its state: %s' % self._store.losses[0]
+        last = self._starter.last_end()
+        if last is None:
+            return 'it is not known how the campaign before it ended'
+        return '' if last[1] == Phase.DONE.value else 'campaign %d is %s' % last
+
+    def _waits(self, plan: SavedPlan) -> str:
+        name, why = self._next_waits
+        return why if plan.approved and plan.name == name else ''
+
+    def withdraw_all(self, why: str) -> None:
+        """No plan that was approved is carried out."""
+        self._withdraw([plan.name for plan in self.saved.queue()], why)
+
+    def _withdraw(self, names: Sequence[str], why: str) -> None:
+        self.saved.withdraw(names, why)
+        for name in names:
+            self._note(Event('refused', 'approve %s' % name, why))

@@ -12,7 +12,9 @@ from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..tables import pgs, plural
-from .holds import GATHER_SECONDS, PROPOSE_INTERVAL, reconcile, wanted_mon_options
+from . import copying
+from .holds import (GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, reconcile,
+                    wanted_mon_options)
 from .moves import Move, MovePlan, plan
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
@@ -137,3 +139,9 @@ def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
     holds = reconcile(Holds(), settings, True, True, True, mon).holds
     return [(row.what, row.put) for row in
             campaign_rows(replace(campaign, holds=holds), seen.osdmap, 0)]
+
+
+def costs(seen: Observation, options: Options) -> Json:
+    """What releases will cost the mons, and the OSDs, as far as the options say so."""
+    return {'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
+            'copying': {'text': copying.text(options.pace_copying)}}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import (Any, Callable, ClassVar, Container, Dict, FrozenSet, List, Mapping, Optional,
                     Sequence, Tuple)
 
+from ..cluster.types import OsdMap
 from ..errors import Reason, Refused, texts
 from ..options import OPTIONS, Options
 from ..tables import pgs_are
@@ -49,6 +50,9 @@ def from_json(raw: Any) -> Request:
     return request
 
 
+#: Oldest require_min_compat_client values under which the mon refuses upmaps.
+_BEFORE_LUMINOUS = frozenset({'argonaut', 'bobtail', 'cuttlefish', 'dumpling', 'emperor',
+                              'firefly', 'giant', 'hammer', 'infernalis', 'jewel', 'kraken'})
 #: Phases in which each verb changes something.
 _FROM = {
     'pin': frozenset({Phase.PREPARED, Phase.PINNED}),
@@ -309,3 +313,11 @@ def overridden(options: Options, settings: Mapping[str, str]) -> Options:
         except Refused:
             continue  # set under a version with other bounds
     return replace(options, **values) if values else options
+
+
+def unfit(osdmap: OsdMap) -> str:
+    """Why no campaign can begin, whatever is forced: the mons would refuse every pin."""
+    if osdmap.min_compat_client not in _BEFORE_LUMINOUS:
+        return ''
+    return ('require_min_compat_client is %s, but upmaps require luminous ("ceph osd '
+            'set-require-min-compat-client luminous")' % osdmap.min_compat_client)

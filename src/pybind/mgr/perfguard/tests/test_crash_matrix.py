@@ -147,7 +147,7 @@ def stories(lag: int = 0) -> List[CrashStory]:
 
 
 def plans(driver: Driver) -> Any:
-    return driver.loop.rebalance._plans.all()
+    return driver.loop.rebalance.plans.saved.all()
 
 
 STORIES = {story.name: story for story in stories()}
@@ -193,7 +193,7 @@ def test_a_plan_that_has_begun_is_not_kept_by_a_crash(monkeypatch: pytest.Monkey
     driver = small(waiting=2)
     driver.give(PlanOrder(SAVE, 'p', EXPAND))
     with monkeypatch.context() as patch:
-        patch.setattr(driver.loop.rebalance._plans, 'remove', die)
+        patch.setattr(driver.loop.rebalance.plans.saved, 'remove', die)
         with pytest.raises(Refused):
             driver.give(PlanOrder(APPROVE, 'p'))
     driver.restart()

@@ -386,12 +386,12 @@ def test_a_campaign_that_its_operator_cuts_short_takes_the_queue_along() -> None
 def test_no_plan_begins_once_a_shutdown_is_ordered() -> None:
     driver = waiting()
     queued(driver)
-    plan = driver.loop.rebalance._plans.get('autumn')
+    plan = driver.loop.rebalance.plans.saved.get('autumn')
     driver.give(Shutdown(True))
     with pytest.raises(Refused, match='shutting down'):
         approve(driver)
     # A crash between the order and the withdrawal.
-    driver.loop.rebalance._plans.put(plan)
+    driver.loop.rebalance.plans.saved.put(plan)
     driver.restart()
     driver.run_until(lambda: driver.loop.leaving.done)
     driver.run(5)
