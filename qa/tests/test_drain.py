@@ -7,7 +7,7 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
-from qa.lib.joins import order, refused, safe_to_destroy, wait_reported
+from qa.lib.joins import crush_weights, order, refused, safe_to_destroy, wait_reported
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
               pytest.mark.shares('join')]
@@ -95,4 +95,38 @@ def test_a_nearly_full_cluster_is_drained_and_no_osd_is_nearfull(
                  30, 'osd.7 reported empty')
     order(guard, 'undrain', what=['osd.7'])
     guard.wait_phase('DONE', timeout=240)
+    assert guard.get('held')['held'] == [] and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_the_devices_of_a_host_are_replaced_with_the_same_ids(guard: Guard) -> None:
+    cluster = guard.cluster
+    wait_reported(guard)
+    hosts, weights = cluster.osd_hosts(), crush_weights(cluster)
+    host = hosts[7]
+    osds = sorted(osd for osd, at in hosts.items() if at == host)
+
+    def phases() -> Set[str]:
+        return {row['phase'] for row in guard.get('drain ls')['drains']}
+
+    answer = order(guard, 'replace', what=[host])
+    assert [row['osd'] for row in answer['drains']] == osds
+    guard.wait_phase('DONE', timeout=240)
+    cluster.wait(lambda: phases() == {'EMPTY'}, 60, 'an empty host')
+    assert all(safe_to_destroy(cluster, osd) for osd in osds)
+    cluster.remove_osds(osds, destroy=True)
+    cluster.mgr_fail()
+    guard.wait_ready()
+    cluster.wait(lambda: phases() == {'WAITING'}, 60, 'a host that waits for its devices')
+    last = guard.status()['id'] or 0
+    cluster.add_osds(len(osds), hosts=[host] * len(osds), ids=osds, in_crush=False)
+    cluster.wait(lambda: (guard.status()['id'] or 0) > last, 90, 'a campaign')
+    guard.wait_phase('DONE', timeout=240)
+    cluster.wait(lambda: phases() == set(), 60, 'the end of the replacement')
+    cluster.wait_clean(60)
+    assert crush_weights(cluster) == weights
+    assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(osds)
+    [first, *others] = [row for row in guard.get('rebalance ls')['campaigns']
+                        if row['id'] > last]
+    assert first['trigger'] == 'undrain' and not others, 'all devices are filled at once'
     assert guard.get('held')['held'] == [] and not guard.tracebacks()

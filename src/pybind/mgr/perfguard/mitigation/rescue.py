@@ -176,17 +176,16 @@ def ours(rescue: Rescue, osdmap: OsdMap, pgid: str) -> bool:
     return entry == rescue.entry or not rescue.seen and entry == rescue.before
 
 
-def may_return(pgid: str, rescue: Rescue, facts: RescueFacts) -> bool:
+def may_return(pgid: str, rescue: Rescue, seen: Observation, room: Room) -> bool:
     """Whether the upmap is needed no more: its PG is complete, and the OSD that was too full has
     room for it, with some to spare."""
-    osdmap = facts.seen.osdmap
-    pool = osdmap.pools[pool_of(pgid)]
-    if pgid in osdmap.pg_temp:
+    osdmap = seen.osdmap
+    if pgid in osdmap.pg_temp or not all(
+            osd in osdmap.osds and osdmap.osds[osd].up and osdmap.osds[osd].reweight > 0
+            and not osdmap.osds[osd].fullness for osd in rescue.full):
         return False
-    more = room_of(facts).of_pool(_size(pool, facts.seen)).more
-    return all(osd in osdmap.osds and osdmap.osds[osd].up and osdmap.osds[osd].reweight > 0
-               and not osdmap.osds[osd].fullness and more.get(osd, 0) >= 2 * MARGIN
-               for osd in rescue.full)
+    size = _size(osdmap.pools[pool_of(pgid)], seen)
+    return all(room.has(osd, 2 * MARGIN * size) for osd in rescue.full)
 
 
 # ---- JSON

@@ -11,10 +11,11 @@ from ..observation import Observation
 from ..options import Options
 from ..store import Store
 from ..tables import pgs
+from ..upmap.room import Room
 from ..upmap.semantics import as_line, entry_commands
 from .ladder import KIND, READBACK_SECONDS
 from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, from_json, may_return, ours,
-                     plan_rescues, questions, stuck, to_json)
+                     plan_rescues, questions, room_of, stuck, to_json)
 
 #: The document in the store.
 DOCUMENT = 'rescues'
@@ -115,12 +116,13 @@ class Rescuing:
     def _followed(self, facts: RescueFacts, campaign: bool) -> Dict[str, Rescue]:
         found: Dict[str, Rescue] = {}
         may_remove = self._is_calm(facts.seen, campaign)
+        room = room_of(facts) if may_remove else Room({}, 0.0)
         for pgid, rescue in sorted(self._rescues.items()):
             followed = self._follow(pgid, rescue, facts)
             if followed is None:
                 continue
             if may_remove and followed.seen and not followed.returning \
-                    and may_return(pgid, followed, facts):
+                    and may_return(pgid, followed, facts.seen, room):
                 # One at a time.
                 may_remove, self._calm = False, None
                 followed = replace(followed, returning=True)

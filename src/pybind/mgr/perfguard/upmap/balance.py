@@ -160,7 +160,7 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     many as it takes. The fullest and the emptiest OSDs are served first.
 
     `room`: no OSD gets more than it has room for. Where that keeps shards on an OSD without weight,
-    they go to any OSDs with room, beyond their share.
+    they go to any OSDs with room, beyond their share; and where CRUSH wants them if none has room.
     """
     work = _Work(pool, pgs, crush, osds, deviation, room)
     work.budget = budget
@@ -176,6 +176,10 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     if room.more:
         work.move_directly(work.emptied, work.most)
         work.move_in_chains(work.emptied, work.most)
+        # An OSD that is drained must not keep what fits nowhere: the preview shows, and refuses,
+        # what gets too full.
+        work.follow_crush(work.emptied, work.any)
+        work.move_directly(work.emptied, work.any)
     return Balance(work.finals(), work.targets, before, dict(work.count))
 
 
@@ -209,6 +213,7 @@ class _Work:
         self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
                      for osd in weights}
         self.emptied = {osd: len(pgs) if weight else 0 for osd, weight in weights.items()}
+        self.any = dict.fromkeys(weights, len(pgs))
         self.targets = self._within(targets(weights, self.spread, shards, holders))
         self.wide = self._within(targets(weights, self.spread, shards, holders,
                                          max(1.0, deviation)))

@@ -31,6 +31,11 @@ class Room:
             (self._limit * row.total_bytes - self._used[osd]) / shard_bytes))
             for osd, row in self._space.items()}, fill)
 
+    def has(self, osd: int, size: int) -> bool:
+        """Whether so many bytes fit."""
+        return osd in self._used and (
+            self._used[osd] + size <= self._limit * self._space[osd].total_bytes)
+
     def add(self, osd: int, size: int) -> None:
         """Bytes that the OSD gains, or loses."""
         if osd in self._used:

@@ -80,6 +80,15 @@ def test_shards_of_a_drained_osd_go_beyond_the_share_where_only_there_is_room(
     assert gained <= roomy
 
 
+def test_a_drained_osd_keeps_nothing_where_there_is_no_room(tmp_path: Path) -> None:
+    found = drained(tmp_path, False)
+    space = {osd: row._replace(used_bytes=int(0.9 * row.total_bytes))
+             for osd, row in found.space.items()}
+    result = found.placed(space)
+    assert result.after[3] == 0
+    assert sum(result.after.values()) == sum(result.before.values())
+
+
 def test_the_emptier_of_two_osds_comes_first(tmp_path: Path) -> None:
     found = drained(tmp_path, False, fill=0.5)
     plain = found.placed(found.space)
@@ -102,6 +111,7 @@ def test_room_counts_the_pools_that_are_placed_already() -> None:
     room.add(2, -2000)
     assert room.of_pool(50) == PoolRoom({0: 1, 2: 17}, {0: 0.8, 2: 0.0})
     assert room.of_pool(0).more == {}
+    assert room.has(0, 50) and not room.has(0, 51) and not room.has(1, 0) and not room.has(9, 0)
 
 
 def test_many_pools_add_up(tmp_path: Path) -> None:
