@@ -345,7 +345,7 @@ class Loop:
         self._watching.turn(seen.now, view, seen.signals, options, self.rebalance.in_flight,
                             self.probing.affects_latency(seen.now, self._cluster.stats_period()))
         seen = replace(seen, clients=self._watching.clients,
-                       osd_counts=self._watching.osd_counts,
+                       osd_counts=self._watching.osd_counts, removing=self._watching.removing,
                        untrimmed_epochs=self._untrimmed_epochs)
         reverts = self.requests.promised(Revert.document)
         for each in reverts:

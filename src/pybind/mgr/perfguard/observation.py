@@ -107,6 +107,8 @@ class Observation:
     degraded_osds: FrozenSet[int] = frozenset()
     #: PGs by the OSDs of their acting sets, of the last reading; empty: not known.
     osd_counts: Mapping[int, PgCounts] = field(default_factory=dict)
+    #: OSD -> PGs that it is deleting, mostly since they have moved away.
+    removing: Mapping[int, int] = field(default_factory=dict)
     #: All pins have the goals that this OSDMap asks for, if the campaign wants any.
     goals_fit: bool = True
     #: The pins have not been compared with this OSDMap yet.

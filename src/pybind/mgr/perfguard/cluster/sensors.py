@@ -126,12 +126,16 @@ class Sensors:
         read = self._ops(name, 'osd.op_r_latency')
         if read is None:
             return None
-        numpg = self._latest('osd', name, 'osd.numpg').get('osd.numpg')
         return OsdCounters(
             read[0], read[1], self._sum(name, 'osd.op_w_latency'),
             self._sum(name, 'osd.op_w_process_latency'),
             self._sum(name, 'osd.op_w_prepare_latency'), self._commit(name),
-            self._sum(name, 'bluestore.read_lat'), int(numpg[1]) if numpg else 0)
+            self._sum(name, 'bluestore.read_lat'), self._gauge(name, 'osd.numpg'),
+            self._gauge(name, 'osd.numpg_removing'))
+
+    def _gauge(self, name: str, counter: str) -> int:
+        found = self._latest('osd', name, counter).get(counter)
+        return int(found[1]) if found else 0
 
     def _silent(self, now: float, up: Sequence[int], counters: Mapping[int, OsdCounters],
                 period: float) -> Dict[int, float]:

@@ -218,8 +218,9 @@ class OsdCounters(NamedTuple):
     #: Operations of the store; zero if it does not measure them.
     commit: Ops = Ops()
     store_read: Ops = Ops()
-    #: Number of PGs of which the OSD stores data.
+    #: Number of PGs of which the OSD stores data, and of those that it is deleting.
     pgs: int = 0
+    removing: int = 0
 
 
 class ClientOps(NamedTuple):

@@ -194,6 +194,14 @@ class Load:
         for domain in self._domains(pgid, path):
             self.domain[domain] = self.domain.get(domain, 0) + 1
 
+    def add_removals(self, removing: Mapping[int, int], most: int) -> None:
+        """Count PGs that OSDs are deleting like PGs that leave them, of which `most` may.
+
+        One more may always leave: a slow disk takes hours to delete a PG (osd_delete_sleep_hdd).
+        """
+        for osd, number in removing.items():
+            self.source[osd] = self.source.get(osd, 0) + min(number, most - 1)
+
     def fits(self, move: Move, caps: Caps) -> bool:
         """Whether one more move stays under all caps; the first PG may have any size."""
         if self.pgs >= caps.pgs or (self.pgs and self.bytes + move.bytes > caps.bytes):

@@ -11,7 +11,7 @@ from ..upmap.pins import Pin, plan_pin
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from .copying import in_force
 from .holds import epoch_of, peering_text, refused_options
-from .moves import SCAN, Move, choose, load_of, move_between, path_osds, window
+from .moves import SCAN, Caps, Load, Move, choose, load_of, move_between, path_osds, window
 from .pinning import is_mixture, may_be_degraded, waits
 from .progress import LONGEST_TURN_SECONDS, advance
 from .stalls import IntervalChange, Stalls, affords, note, spend
@@ -260,6 +260,13 @@ def held_moves(turn: Turn, loose: Mapping[str, Move]) -> List[Reason]:
             if any(concerns(stop, move) for move in loose.values())]
 
 
+def present_load(turn: Turn, most: Caps) -> Load:
+    """What is moving, and the deletion of what has moved away."""
+    load = load_of(turn.campaign.in_flight, turn.seen.crush.host_of, domains(turn))
+    load.add_removals(turn.seen.removing, most.source)
+    return load
+
+
 def release_more(turn: Turn) -> None:
     """Release what fits under the caps; at most as many as may peer at once."""
     campaign = turn.campaign
@@ -278,7 +285,7 @@ def release_more(turn: Turn) -> None:
     if room <= 0:
         turn.because(Code.PEERING, 'waiting for PGs to peer (max_transition_ratio)')
         return
-    load = load_of(campaign.in_flight, turn.seen.crush.host_of, domains(turn))
+    load = present_load(turn, allowed.caps)
     if load.pgs >= allowed.caps.pgs:
         return
     full = full_osds(turn)
@@ -305,7 +312,7 @@ def release_more(turn: Turn) -> None:
                      'continues' % (turn.seen.pg_limit, osds_text(crowded)))
     if not chosen and not crowded:
         turn.because(Code.CAP_BACKFILLS, 'every remaining PG has an OSD, host or failure domain at '
-                     'its limit (max_backfills_*)')
+                     'its limit (max_backfills_*)%s' % _deleting(turn))
     if not chosen:
         return
     chosen = [move for move in chosen if move.known] or chosen[:1]
@@ -329,6 +336,12 @@ def release_more(turn: Turn) -> None:
              stalls=replace(note(stalls, changes, turn.now, turn.seen.stats_period),
                             released=turn.now))
     turn.event('release', 'releasing ' + pgs(len(chosen)), allowed.reason.text)
+
+
+def _deleting(turn: Turn) -> str:
+    number = len(turn.seen.removing)
+    return '; %s deleting PGs that have moved away, which count as well' % (
+        '1 OSD is' if number == 1 else '%d OSDs are' % number) if number else ''
 
 
 def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:

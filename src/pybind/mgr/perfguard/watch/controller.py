@@ -121,6 +121,11 @@ class Watching:
         """PGs by the OSDs of their acting sets, from the last reading."""
         return self._watch.osd_counts
 
+    @property
+    def removing(self) -> Mapping[int, int]:
+        """OSD -> PGs that it is deleting, from the last reading."""
+        return self._watch.removing
+
     def turn(self, now: float, view: View, signals: Signals, options: Options,
              in_flight: int, probing: bool) -> None:
         """Run one turn, if a stats period has passed since the last one.

@@ -89,6 +89,8 @@ class WatchState:
         #: OSD -> seconds since its last report, of OSDs whose report is late.
         self.silent: Mapping[int, float] = {}
         self.untrimmed_epochs: Optional[int] = None
+        #: OSD -> PGs that it is deleting.
+        self.removing: Mapping[int, int] = {}
         #: OSD -> writes that it replicates: the steady value, and the last reading.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
@@ -107,6 +109,8 @@ class WatchState:
             self.ping_ms = readings.ping_ms
         if readings.untrimmed_epochs is not None:
             self.untrimmed_epochs = readings.untrimmed_epochs
+        self.removing = {osd: read.removing for osd, read in readings.counters.items()
+                         if read.removing}
         self.places, self.silent = readings.places, readings.silent
         self.disk_pools = (self.disk_pools & set(context.osdmap.pools)) | _on_disks(readings)
         self.percentiles.update(context.now, readings.latencies, list(readings.counters),

@@ -6,10 +6,10 @@ from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 from ..cluster.types import pool_of
 from ..errors import Code, Reason
 from ..rebalance import osd_limits
-from ..rebalance.moves import Move, Obstacle, load_of
+from ..rebalance.moves import Move, Obstacle
 from ..rebalance.phases import stops_of
 from ..rebalance.progress import shares
-from ..rebalance.releasing import concerns, domains, full_osds, receives
+from ..rebalance.releasing import concerns, full_osds, present_load, receives
 from ..rebalance.stalls import affords
 from ..rebalance.throttle import caps, limit
 from ..rebalance.turn import Turn
@@ -88,8 +88,8 @@ def gate(turn: Turn, move: Move) -> Gate:
     """As releasing.release_more would find it in this turn; nothing is decided."""
     osds, campaign = turn.seen.osdmap.osds, turn.campaign
     down = frozenset(osd for osd in move.targets if osd not in osds or not osds[osd].up)
-    load = load_of(campaign.in_flight, turn.seen.crush.host_of, domains(turn))
     allowed, most = limit(campaign.pace, turn.options), caps(turn.options)
+    load = present_load(turn, allowed.caps)
     throttled = load.pgs >= allowed.caps.pgs < most.pgs
     return Gate(
         stops=tuple(stop.reason for stop in (

@@ -35,7 +35,7 @@ class Mgr:
             'osd.op_r_latency': [1e9, 30, 3], 'osd.op_w_latency': [1e9, 80, 4],
             'osd.op_w_process_latency': [1e9, 70, 4], 'osd.op_w_prepare_latency': [1e9, 10, 4],
             'bluestore.txc_commit_lat': [1e9, 50, 9], 'bluestore.read_lat': [1e9, 20, 5],
-            'osd.numpg': [1e9, 12]} for osd in osds}
+            'osd.numpg': [1e9, 12], 'osd.numpg_removing': [1e9, 3]} for osd in osds}
         self.metadata: Dict[str, Any] = {str(osd): {
             'hostname': 'box%d' % osd, 'device_ids': 'sdb=ACME_X1_S%d' % osd,
             'bluestore_bdev_devices': 'sdb'} for osd in osds}
@@ -139,7 +139,7 @@ def test_counters_of_osds_that_are_up() -> None:
     found = reader().counters
     assert set(found) == {0, 1}
     assert found[0] == OsdCounters(1e9 + 5, Ops(30, 3), Ops(80, 4), Ops(70, 4), Ops(10, 4),
-                                   Ops(50, 9), Ops(20, 5), 12)
+                                   Ops(50, 9), Ops(20, 5), 12, 3)
 
 
 def test_counters_that_are_missing() -> None:

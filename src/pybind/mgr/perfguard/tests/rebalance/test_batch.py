@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Counter as CounterType, Dict, List, Optional, Tuple
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from perfguard.cluster.types import UpmapEntry
@@ -68,6 +69,18 @@ def test_caps_are_never_exceeded_by_what_is_added(under_way: List[Move], candida
     for was, now, cap in zip(before, after, (caps.source, caps.target, caps.primary, caps.host)):
         for key in now:
             assert now[key] <= max(cap, was[key])
+
+
+@pytest.mark.parametrize('deleted, most, fitting', [
+    (0, 2, 2), (1, 2, 1), (9, 2, 1), (1, 4, 3), (9, 4, 1), (9, 1, 1)])
+def test_pgs_that_an_osd_deletes_count_like_those_that_leave_it(deleted: int, most: int,
+                                                                fitting: int) -> None:
+    candidates = [Move('1.%x' % i, (1,), (i + 2,), primary=i + 2, bytes=1) for i in range(8)]
+    load = load_of({}, lambda osd: None)
+    load.add_removals({1: deleted}, most)
+    caps = Caps(pgs=99, bytes=1 << 40, source=most, primary=9, target=9, host=99)
+    assert len(choose(candidates, load, caps)) == fitting
+    assert len(choose([replace(move, sources=(0,)) for move in candidates], load, caps)) == most
 
 
 @settings(max_examples=200, deadline=None)
