@@ -20,7 +20,10 @@ from .progress import (BLOCK_SECONDS, Limits, Progress, in_minutes, limits_from_
 from .stalls import Stalls, stalls_from_json, stalls_to_json
 from .types import Campaign, Change, ChangeStage, Flight, Holds, Pace, Phase, PinRecord, Sent
 
+Json = Dict[str, Any]
+
 CAMPAIGN = 'campaign'
+HISTORY = 'history'
 PREFIX = 'pins/'
 #: PGs that cannot be pinned, beside the campaign. Most may change with each OSDMap, which shows
 #: what is remapped: so they are written with each new phase, and else only after so many seconds.
@@ -417,3 +420,29 @@ def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
                     {int(k): _held_from_json(v) for k, v in holds['autoscale'].items()},
                     {k: _held_from_json(v) for k, v in holds.get('mon', {}).items()},
                     tuple(holds['given_up']), tuple(holds.get('returning', ())))))
+
+
+class CampaignHistory:
+    """Summaries of campaigns that have ended, oldest first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.rows: List[Json] = []
+
+    def load(self) -> None:
+        self.rows = self._store.get_entries(HISTORY)
+
+    @property
+    def last_id(self) -> int:
+        """0: none is known."""
+        return max((row['id'] for row in self.rows), default=0)
+
+    def last_end(self) -> Optional[Tuple[int, str]]:
+        """The id and the phase of the last campaign; None: not known."""
+        return (self.rows[-1]['id'], str(self.rows[-1].get('phase'))) if self.rows else None
+
+    def file(self, row: Json, most: int) -> None:
+        """Replaces an earlier summary of the same campaign; `most` are kept."""
+        rows = [entry for entry in self.rows if entry['id'] != row['id']]
+        self.rows = [*rows, row][-most:]
+        self._store.put(HISTORY, self.rows)

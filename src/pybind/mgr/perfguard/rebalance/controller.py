@@ -17,11 +17,12 @@ from ..store import Store
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from . import goals, report
 from .adopting import adopted
-from .campaign_store import CampaignStore, PinStore
+from .auto_expand import AutoExpand
+from .campaign_store import CampaignHistory, CampaignStore, PinStore
 from .crush_orders import CrushOrders, Prepared, begin_rollback, check_rollback
 from .executor import execute
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
-from .orders import LastClean, Order, last_clean_from_json, look
+from .orders import Order
 from .mappings import exported, imported, parsed
 from .phases import judge
 from .pin_goals import PinGoals
@@ -39,9 +40,6 @@ from .types import Campaign, Holds, Phase
 log = logging.getLogger(__name__)
 
 Json = Dict[str, Any]
-
-#: Where the last clean state is stored, for auto_expand.
-LAST_CLEAN = 'lastclean'
 
 
 class RebalanceController:
@@ -77,7 +75,7 @@ class RebalanceController:
         self._may_write = may_write
         self.reopen = reopen
         self._worked_out = worked_out
-        self._history: List[Json] = []
+        self._history = CampaignHistory(store)
         self._crush_orders = CrushOrders(cluster, store)
         self.plans = PlanQueue(store, self, options, note)
         self.replacing = Replacing(store, self._crush_orders, note)
@@ -93,9 +91,7 @@ class RebalanceController:
         self.forecast = Forecast()
         self._pin_goals = PinGoals(self._cluster, self._tools, self.pins, self.forecast,
                                    self._note, self._may_write)
-        self._last_clean: Optional[LastClean] = None
-        #: The CRUSH version of the one that is stored; -1: none is.
-        self._clean_version = -1
+        self._auto_expand = AutoExpand(self._store, self._may_write)
         self._inputs = TurnInputs(self._cluster, self._crush_orders, self._tools)
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
@@ -111,9 +107,8 @@ class RebalanceController:
     def load_again(self) -> List[str]:
         """Continue from what is stored: another mgr may have been active for a while."""
         self._forget()
-        self._history = self._store.get_entries('history')
-        self._last_clean = last_clean_from_json(self._store.get(LAST_CLEAN))
-        self._clean_version = self._last_clean.crush_version if self._last_clean else -1
+        self._history.load()
+        self._auto_expand.load()
         lost = self.pins.load()
         campaign, unread = self.stored.load()
         if campaign is not None:
@@ -135,7 +130,7 @@ class RebalanceController:
         """Pins whose campaign is not known any more are held like those of an aborted one."""
         if self.campaign is None and self.pins:
             self.campaign = Campaign(
-                id=max([entry['id'] for entry in self._history] or [1]), phase=Phase.ABORTED,
+                id=self._history.last_id or 1, phase=Phase.ABORTED,
                 started=self._clock(), ended=self._clock(), prepared=True, held=True,
                 left=len(self.pins))
 
@@ -240,7 +235,7 @@ class RebalanceController:
             self._check_new(request, seen, NOTHING)
         prepared: Optional[Prepared] = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
-                                                                self._history))
+                                                                self._history.rows))
         if prepared is None:
             return None
         if order.dry_run:
@@ -269,16 +264,14 @@ class RebalanceController:
         """What an order will do, and on what that rests; None: not worked out yet."""
         return cast(Optional[Tuple[Prepared, PlanGround]], self._prepared(
             waiting, seen, lambda: with_ground(self._crush_orders.preparing(
-                order, seen, self._options(), self._history), seen)))
+                order, seen, self._options(), self._history.rows), seen)))
 
     def last_end(self) -> Optional[Tuple[int, str]]:
         """The id and the phase of the last campaign; None: not known."""
         if self.campaign is not None:
             # Filed after it has ended: a crash in between leaves an older one as the last there.
             return self.campaign.id, self.campaign.phase.value
-        if self._history:
-            return self._history[-1]['id'], str(self._history[-1].get('phase'))
-        return None
+        return self._history.last_end()
 
     def withdraw_plans(self, why: str) -> None:
         """No plan that was approved is carried out, and no new device is filled."""
@@ -391,7 +384,7 @@ class RebalanceController:
         if self.plans.due(seen.now) and self._may_write():
             self.plans.start_next(seen)
         self._go_on_replacing(seen, options)
-        seen = replace(seen, osds_changed=self._last_clean.changed if self._last_clean else 0.0)
+        seen = replace(seen, osds_changed=self._auto_expand.osds_changed)
         if self.open:
             if rolling_back:
                 # Where its pins may lead is being worked out: no other OSD may get data meanwhile.
@@ -406,17 +399,15 @@ class RebalanceController:
 
     def _catch_unannounced(self, seen: Observation, options: Options) -> None:
         """auto_expand: begin a campaign for a change of CRUSH without `prepare`."""
-        self._last_clean, why = look(self._last_clean, seen, self.campaign,
-                                     options.auto_expand_ratio)
-        if options.auto_expand:
-            self._keep_last_clean()
+        why = self._auto_expand.look(seen, self.campaign, options.auto_expand_ratio,
+                                     keep=options.auto_expand)
         if not why or not options.auto_expand or unfit(seen.osdmap) or not self._may_write():
             return
         if self.campaign is not None and self.campaign.held:
             # Its pins would be released, and how to roll it back forgotten: operators decide.
             self._note(Event('refused', 'auto_expand', '%s, but campaign %d is '
                              'aborted and keeps PGs pinned' % (why, self.campaign.id)))
-            self._last_clean = None
+            self._auto_expand.forget()
             return
         self._begin_unannounced(seen, 'auto_expand', why)
 
@@ -442,16 +433,8 @@ class RebalanceController:
             lambda waiting, order: self.change(waiting, seen, order, why='new devices serve'),
             catch)
 
-    def _keep_last_clean(self) -> None:
-        """The next mgr then notices a change of CRUSH that comes during the failover."""
-        clean = self._last_clean
-        if clean is not None and clean.crush_version != self._clean_version and self._may_write():
-            self._store.put(LAST_CLEAN, clean.as_json())
-            self._clean_version = clean.crush_version
-
     def _begin(self, seen: Observation) -> None:
-        last = max([entry['id'] for entry in self._history]
-                   + ([self.campaign.id] if self.campaign else [0]))
+        last = max(self._history.last_id, self.campaign.id if self.campaign else 0)
         self._store.acknowledge_losses()
         self._inputs.begin()
         # Pins that an aborted campaign left are this one's to release, to goals of its own.
@@ -571,15 +554,12 @@ class RebalanceController:
         if campaign is None or campaign.active or not self.stored.known:
             return
         row = report.summary(campaign)
-        filed = row in self._history
+        filed = row in self._history.rows
         if filed and campaign.held or not self._may_write():
             return
         if not filed:
             self._cluster.progress_done(report.progress_id(campaign))
-            self._history = [entry for entry in self._history if entry['id'] != campaign.id]
-            self._history.append(row)
-            self._history = self._history[-self._options().history:]
-            self._store.put('history', self._history)
+            self._history.file(row, self._options().history)
         if campaign.held:
             return
         if campaign.phase is Phase.DONE:
@@ -598,7 +578,7 @@ class RebalanceController:
                                  self.shown_reasons(seen), options, seen.now),
             plan=ReleasePlan(moves, self.forecast.unheld, self.campaign.unpinnable
                              if self.campaign is not None else {}),
-            history=tuple(self._history), pins=self.pins_held_back,
+            history=tuple(self._history.rows), pins=self.pins_held_back,
             unhealthy=tuple(self._unhealthy(seen)), unfit=unfit(seen.osdmap),
             loose=self._loose(seen.osdmap))
 

@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Changes of CRUSH: those that operators order, and those that others make unannounced.
-
-Expand, drain, undrain and apply become a change of CRUSH, or are refused. New hosts, weights or
-rules that were not announced are noticed (auto_expand). PGs that are remapped because OSDs went
-down or out are another matter: that is recovery.
-"""
+"""Changes of CRUSH that operators order: expand, drain, undrain and apply become a change, or are
+refused."""
 import errno
 import math
 from dataclasses import dataclass, field
-from typing import (AbstractSet, ClassVar, Dict, FrozenSet, Iterable, List, Mapping, Optional,
-                    Sequence, Set, Tuple, Union)
+from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
+                    Tuple, Union)
 
 from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
-from ..observation import Observation
 from ..tables import pgs
-from .types import TINY_WEIGHT, Campaign, Change
+from .types import TINY_WEIGHT, Change
 
 #: What an OSD gives itself as its CRUSH weight: its size in TiB.
 TIB = 1 << 40
@@ -362,58 +357,3 @@ def _size(number: float) -> str:
             break
         number /= 1024
     return '%.3g %s' % (number, unit)
-
-
-#: Seconds after a change of CRUSH in which PGs that become remapped are put down to it. The mons
-#: prime most of them in the same epoch; on a large cluster the rest has to peer first.
-REMAP_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class LastClean:
-    """The cluster as it last was with nothing remapped, or in a campaign's hands."""
-    crush_version: int
-    #: OSDs that were up and in.
-    serving: FrozenSet[int]
-    #: The CRUSH version seen last, and when it came; in a campaign: when it or `serving` did.
-    last_version: int = 0
-    changed: float = 0.0
-
-    def as_json(self) -> Dict[str, object]:
-        return {'crush_version': self.crush_version, 'serving': sorted(self.serving)}
-
-
-def last_clean_from_json(raw: object) -> Optional[LastClean]:
-    """None: nothing is known of the time before this mgr."""
-    if not isinstance(raw, dict):
-        return None
-    version, serving = raw.get('crush_version'), raw.get('serving')
-    if not isinstance(version, int) or not isinstance(serving, list):
-        return None
-    return LastClean(version, frozenset(serving), version)
-
-
-def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campaign],
-         ratio: float) -> Tuple[LastClean, str]:
-    """What to compare with next, and what remapped more than `ratio` of the PGs; '': nothing."""
-    version, serving = seen.crush_version, _serving(seen.osdmap)
-    if clean is None or (campaign is not None and campaign.active):
-        still = (clean is not None and version == clean.last_version
-                 and serving == clean.serving)
-        return LastClean(version, serving, version,
-                         clean.changed if clean and still else seen.now), ''
-    if version != clean.last_version:
-        clean = LastClean(clean.crush_version, clean.serving, version, seen.now)
-    remapped = len(seen.osdmap.pg_temp)
-    if not remapped and (version == clean.crush_version
-                         or seen.now - clean.changed > REMAP_SECONDS):
-        return LastClean(version, serving, version, clean.changed), ''
-    total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
-    if (version != clean.crush_version and clean.serving <= serving
-            and remapped > ratio * total):
-        return clean, 'CRUSH changed and remapped %d of %d PGs' % (remapped, total)
-    return clean, ''
-
-
-def _serving(osdmap: OsdMap) -> FrozenSet[int]:
-    return frozenset(osd.id for osd in osdmap.osds.values() if osd.up and osd.reweight > 0)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""auto_expand: notices new hosts, weights or rules without `prepare`, also during a failover.
+
+PGs that are remapped because OSDs went down or out are another matter: that is recovery.
+"""
+from dataclasses import dataclass
+from typing import Callable, Dict, FrozenSet, Optional, Tuple
+
+from ..cluster.types import OsdMap
+from ..observation import Observation
+from ..store import Store
+from .types import Campaign
+
+#: Where the last clean state is stored.
+LAST_CLEAN = 'lastclean'
+#: Seconds after a change of CRUSH in which PGs that become remapped are put down to it. The mons
+#: prime most of them in the same epoch; on a large cluster the rest has to peer first.
+REMAP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class LastClean:
+    """The cluster as it last was with nothing remapped, or in a campaign's hands."""
+    crush_version: int
+    #: OSDs that were up and in.
+    serving: FrozenSet[int]
+    #: The CRUSH version seen last, and when it came; in a campaign: when it or `serving` did.
+    last_version: int = 0
+    changed: float = 0.0
+
+    def as_json(self) -> Dict[str, object]:
+        return {'crush_version': self.crush_version, 'serving': sorted(self.serving)}
+
+
+def last_clean_from_json(raw: object) -> Optional[LastClean]:
+    """None: nothing is known of the time before this mgr."""
+    if not isinstance(raw, dict):
+        return None
+    version, serving = raw.get('crush_version'), raw.get('serving')
+    if not isinstance(version, int) or not isinstance(serving, list):
+        return None
+    return LastClean(version, frozenset(serving), version)
+
+
+def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campaign],
+         ratio: float) -> Tuple[LastClean, str]:
+    """What to compare with next, and what remapped more than `ratio` of the PGs; '': nothing."""
+    version, serving = seen.crush_version, _serving(seen.osdmap)
+    if clean is None or (campaign is not None and campaign.active):
+        still = (clean is not None and version == clean.last_version
+                 and serving == clean.serving)
+        return LastClean(version, serving, version,
+                         clean.changed if clean and still else seen.now), ''
+    if version != clean.last_version:
+        clean = LastClean(clean.crush_version, clean.serving, version, seen.now)
+    remapped = len(seen.osdmap.pg_temp)
+    if not remapped and (version == clean.crush_version
+                         or seen.now - clean.changed > REMAP_SECONDS):
+        return LastClean(version, serving, version, clean.changed), ''
+    total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
+    if (version != clean.crush_version and clean.serving <= serving
+            and remapped > ratio * total):
+        return clean, 'CRUSH changed and remapped %d of %d PGs' % (remapped, total)
+    return clean, ''
+
+
+def _serving(osdmap: OsdMap) -> FrozenSet[int]:
+    return frozenset(osd.id for osd in osdmap.osds.values() if osd.up and osd.reweight > 0)
+
+
+class AutoExpand:
+    """Compares each turn with the last one that was clean, and stores that for the next mgr."""
+
+    def __init__(self, store: Store, may_write: Callable[[], bool]) -> None:
+        self._store = store
+        self._may_write = may_write
+        self._clean: Optional[LastClean] = None
+        #: The CRUSH version of the one that is stored; -1: none is.
+        self._stored_version = -1
+
+    def load(self) -> None:
+        self._clean = last_clean_from_json(self._store.get(LAST_CLEAN))
+        self._stored_version = self._clean.crush_version if self._clean else -1
+
+    @property
+    def osds_changed(self) -> float:
+        """As Observation.osds_changed."""
+        return self._clean.changed if self._clean else 0.0
+
+    def forget(self) -> None:
+        """What is remapped now is nothing that a campaign should begin for."""
+        self._clean = None
+
+    def look(self, seen: Observation, campaign: Optional[Campaign], ratio: float,
+             keep: bool) -> str:
+        """What remapped more than `ratio` of the PGs; '': nothing. `keep`: store what was clean."""
+        self._clean, why = look(self._clean, seen, campaign, ratio)
+        if keep and self._clean.crush_version != self._stored_version and self._may_write():
+            self._store.put(LAST_CLEAN, self._clean.as_json())
+            self._stored_version = self._clean.crush_version
+        return why
