@@ -73,7 +73,7 @@ def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
 def _boot_lock() -> Iterator[None]:
     """One cluster boots at a time: two at once do not end sooner, but may miss their deadlines."""
     base_dir().parent.mkdir(parents=True, exist_ok=True)
-    # In /tmp it may be somebody else's, or a link to what is not to be written.
+    # In /tmp it may belong to another user, or be a link to a file that must not be written.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     with open(f'{base_dir()}.lock', 'r+', opener=lambda path, _: os.open(path, flags, 0o600)
               ) as lock:

@@ -33,7 +33,7 @@ POOL = 1
 UPMAP_SHARE = 5
 INTERVAL_SECONDS = 0.1
 IDLE_SECONDS = 10.0
-#: Commands under way while the map is made.
+#: Commands in flight while the map is made.
 AT_ONCE = 1000
 #: A thousand commands at a mon of thousands of OSDs, on a machine with other things to do.
 COMMAND_TIMEOUT = 180.0

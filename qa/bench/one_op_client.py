@@ -80,6 +80,6 @@ class OneOpClient:
         return Run(self._ioctx, name, data, reads)
 
     def close(self) -> None:
-        """Disconnect, when no run is under way."""
+        """Disconnect; no run may be active."""
         self._ioctx.close()
         self._connection.close()

@@ -13,7 +13,7 @@ The model, none of which the detectors know:
 * A client write waits for the slowest of three replicas, each with its own queue and commit. One
   read in a hundred waits for a write to the same object.
 * What a beat reports is a mean over its n operations: a gamma variable whose relative variance is
-  OP_VARIANCE / n; and each OSD wanders by some percent by itself.
+  OP_VARIANCE / n; and each OSD drifts by a few percent.
 * Disturbances of healthy OSDs: compactions and flash garbage collection (10 to 60 s of slower
   writes, every half hour), peering (operations of some OSDs wait up to 3 s), deep scrubs (each PG
   weekly; extra utilisation and large reads); in some cases backfill, without scrubs.

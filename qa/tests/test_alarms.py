@@ -2,8 +2,8 @@
 """Health checks of real trouble, raised and cleared: a slow OSD, slow clients, a campaign that
 makes no progress, a probe that cannot clean up.
 
-The tests of a release share one cluster, with clients at work. Whatever a test does to the
-cluster it takes back; test_watch.py has laggy PGs, and what must not raise an alarm.
+The tests of a release share one cluster, with clients at work. Each test undoes what it
+does to the cluster; test_watch.py covers laggy PGs, and what must not raise an alarm.
 """
 import contextlib
 import time

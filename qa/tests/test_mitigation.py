@@ -40,7 +40,7 @@ def booted(make: ClusterFactory, release: str) -> Guard:
     cluster.pool_create('p', 64)
     cluster.fill('p', 2000, 4096)
     cluster.wait_clean(30)
-    # Caps that let PGs under way be many, some of them without the OSD that will hang.
+    # Caps that allow many PGs in flight, some of them without the OSD that will hang.
     return Guard(cluster, {'mitigation_seconds': str(SECONDS), 'max_backfills_source': '32',
                            'max_backfills_primary': '32', 'max_backfills_target': '32',
                            'max_pgs_in_flight': '128'})
@@ -260,7 +260,7 @@ def test_an_osd_fails_while_recovery_is_slowed(guard: Guard) -> None:
             cluster.wait(lambda: configured(guard, knob) == [slow], 20, 'recovery to be slowed')
             cluster.kill('osd.%d' % FAILS)
             try:
-                # The hung one must not be marked down, so that this is not done by itself.
+                # nodown, set for the OSD that hangs, also keeps this one from being marked down.
                 cluster.mon('osd down', ids=[str(FAILS)])
                 cluster.wait(lambda: configured(guard, knob) == [fast], 30, 'the option back')
                 wait_rung(guard, 'slow recovery', 'idle')

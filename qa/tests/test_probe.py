@@ -435,7 +435,7 @@ def test_schedule_and_failover(release: str, probes: Probes) -> None:
 
 
 def test_campaign(probes: Probes) -> None:
-    """No probe disturbs a campaign unless that is wanted."""
+    """No probe disturbs a campaign unless the operator overrides this."""
     guard = probes.guard
     guard.prepare()
     probes.refused('probe run', errno.EBUSY, 'a campaign is active', pool='rep', rw='read',

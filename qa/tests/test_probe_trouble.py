@@ -298,7 +298,7 @@ def test_osd_hangs(probes: Trouble, target: Dict[str, str]) -> None:
         print('ended after %.1f s, limit %.1f s' % (seconds, limit))
         assert seconds < limit + LATE_SECONDS
         if target:
-            # Objects cannot be removed where nobody answers.
+            # Objects of an OSD that does not answer cannot be removed.
             probes.until(run, ('cleaning',), 'cleaning: ')
             time.sleep(8)
             waiting = probes.row_now(run)

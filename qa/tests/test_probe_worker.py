@@ -19,7 +19,7 @@ OSDS = 3
 USER = PREFIX + '7'
 RUN = PREFIX + '7-'
 OBJECTS = 12
-#: Well formed, and nobody's.
+#: Well formed, but the key of no entity.
 WRONG_KEY = 'AQAX9AFrTTd0OxAApWbemo1UmIKhSg5eUNjM/Q=='
 MIB = 1 << 20
 

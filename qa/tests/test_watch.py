@@ -15,7 +15,7 @@ from qa.lib.guard import FAST_CONF, Guard, Json
 ClusterFactory = Callable[..., Cluster]
 
 LAGGY = 'PERFGUARD_LAGGY_PGS'
-#: Seconds from the first laggy PG in the mgr's PG stats until the culprit is named.
+#: Seconds from the first laggy PG in the mgr's PG stats until the suspect is named.
 NAMED_SECONDS = 15
 #: The alarm is kept for 15 s after the last laggy PG.
 CLEARED_SECONDS = 45
@@ -55,7 +55,7 @@ def test_idle_cluster(guard: Guard) -> None:
 
 class Laggy(NamedTuple):
     """What was seen of laggy PGs."""
-    #: Seconds from the first laggy PG in the PG stats until the culprit was named.
+    #: Seconds from the first laggy PG in the PG stats until the suspect was named.
     named_after: float
     laggy: Json
     pgs: Dict[str, List[int]]
@@ -180,7 +180,7 @@ def test_expansion_raises_no_alarm(release: str, make_cluster: ClusterFactory) -
 
     cluster.wait(lambda: watched() and guard.status()['phase'] == 'DONE', 150,
                  'the end of the campaign')
-    # No alarm means nothing where nobody looks: each OSD is compared with its peers.
+    # No alarm proves nothing unless each OSD is compared with its peers.
     cluster.wait(lambda: watched() == set(range(12)), 60, 'scores of all OSDs')
     assert not slow and not guard.event_texts('slow-osd')
     assert not guard.tracebacks()

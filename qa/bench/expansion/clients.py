@@ -86,9 +86,9 @@ class Clients:
         return [summarise(found, begin, end).get('p99', 0.0) for found in seconds]
 
     def wait_for_last(self, begin: float, end: float) -> None:
-        """Slow operations shall count with all the time that they take."""
+        """Wait until slow operations have ended, so that their whole latency counts."""
         deadline = time.monotonic() + LAST_OPERATIONS_SECONDS
-        # One interval of the clients' reports later it is known what is under way.
+        # The operations in flight are known one report of the clients later.
         time.sleep(2.0)
         while (self.latency({'all': [begin, end]})['all']['all']['unfinished']
                and time.monotonic() < deadline):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Degraded PGs whose next OSD is too full, while others have room: which upmaps help them. Pure.
 
-Recovery of such a PG waits until somebody frees space. An upmap leads it to an OSD with room that
+Recovery of such a PG waits until space is freed. An upmap leads it to an OSD with room that
 its CRUSH rule allows. It is removed once the OSD that was too full has room again.
 """
 from dataclasses import dataclass

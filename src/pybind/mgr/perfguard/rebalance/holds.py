@@ -355,7 +355,7 @@ def without_refused(holds: Holds, names: Iterable[str]) -> Holds:
 
 
 def can_be_missed(holds: Holds, name: str) -> bool:
-    """An option that is wanted. What is to be given back is sent until the mons accept it."""
+    """Whether the campaign can continue without an option: it is being set, not given back."""
     held = holds.mon.get(name)
     return held is not None and not held.returning and _refused_mark(name) not in holds.given_up
 

@@ -235,7 +235,7 @@ def test_auto_expand_notices_a_change_that_comes_during_a_failover() -> None:
 
 
 def test_pins_of_a_rollback_that_arrive_late_are_still_known() -> None:
-    """Nobody would remove them otherwise."""
+    """Nothing else would remove them."""
     story = STORIES['rollback']
     play = CrashPlay(story, late=2.0)
     weights: List[int] = []

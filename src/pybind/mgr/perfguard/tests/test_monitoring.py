@@ -17,7 +17,7 @@ MONITORING = Path(__file__).resolve().parents[5] / 'monitoring'
 RULES = MONITORING / 'perfguard_alerts.yml'
 DASHBOARD: Dict[str, Any] = json.loads((MONITORING / 'grafana' / 'perfguard.json').read_text())
 LABELS = {PREFIX + metric.name: set(metric.labels) for metric in CATALOGUE}
-#: What Prometheus adds to what is scraped, or has by itself.
+#: What Prometheus adds to what is scraped, or provides itself.
 OF_PROMETHEUS = {'job', 'instance', 'cluster'}
 #: Grafana's own variables, as something that Prometheus can read.
 GRAFANA = {'$__range': '1h'}

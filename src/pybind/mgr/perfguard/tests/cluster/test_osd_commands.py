@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Questions to OSDs that nobody waits for, with a stub in place of ceph-mgr."""
+"""Asynchronous questions to OSDs, with a stub in place of ceph-mgr."""
 import json
 import types
 from typing import Any, Dict, List, Tuple

@@ -172,7 +172,7 @@ class FakeCluster:
     #: What the OSDs report.
     #: PGs whose acting set was sent with their release.
     primed: Set[str] = field(default_factory=set)
-    #: Nobody is at work, and one reading is enough to know.
+    #: No client is active, and one reading proves it.
     read: Readings = Readings(seconds=60.0, counters={}, clients=(), places={})
     #: The module has given up what it had in the OSDs.
     closed: bool = False
@@ -181,7 +181,7 @@ class FakeCluster:
     #: What OSDs show of their own options, whatever the configuration database has.
     osd_shows: Dict[str, str] = field(default_factory=lambda: {'osd_op_queue': 'wpq'})
     affinity: Dict[int, float] = field(default_factory=dict)
-    #: PGs under way that wait for their backfill to begin.
+    #: PGs in flight that wait for their backfill to begin.
     backfill_wait: Set[str] = field(default_factory=set)
     #: OSDs and PGs answer no question.
     mute: bool = False
@@ -261,7 +261,7 @@ class FakeCluster:
     # ---- what the operator and time do
 
     def add_upmap(self, pgid: str, source: int, target: int) -> None:
-        """An upmap of somebody else's, its data in place."""
+        """An upmap of others, its data in place."""
         pg = self.pg[pgid]
         pg.mon.put_items([(source, target)])
         pg.mon.next_epoch()
@@ -373,7 +373,7 @@ class FakeCluster:
                     HOLE)
 
     def set_upmap(self, pgid: str, items: Sequence[Tuple[int, int]]) -> None:
-        """An upmap of somebody else's; whatever the PG had is replaced."""
+        """An upmap of others; it replaces any that the PG had."""
         self.pg[pgid].mon.put_items(items)
         self._map_changed()
 
@@ -609,7 +609,7 @@ class FakeCluster:
         return '', '127.0.0.1'
 
     def ask(self, topic: str, osds: Iterable[int], command: Mapping[str, Any]) -> None:
-        """Nobody answers."""
+        """No OSD answers."""
 
     def asked(self, topic: str) -> Set[int]:
         return set()

@@ -55,7 +55,7 @@ class StrawCluster(FakeCluster):
         self._place()
 
     def weigh(self, osd: int, weight: float) -> None:
-        """Somebody else changes a CRUSH weight."""
+        """Another admin changes a CRUSH weight."""
         self._weigh(osd, weight)
         self.place()
 

@@ -24,7 +24,7 @@ SLOWED = {('osd', 'osd_max_backfills'): '1', ('osd/class:hdd', 'osd_max_backfill
           ('osd', 'osd_recovery_max_active'): '1'}
 #: The alarm for laggy PGs is kept for 15 s.
 ALL_UNDONE_TURNS = 60
-#: An OSD that has no PG of those under way.
+#: An OSD that has none of the PGs in flight.
 SUSPECT = 50
 
 

@@ -83,7 +83,7 @@ def test_set_again_and_removed() -> None:
     assert regressions(baselines.with_run(slow), history(base, slow)) == ()
     assert baselines.without(1).ids == frozenset() and baselines.without(7).ids == {1}
     assert baselines.ids == {1}
-    # A baseline whose record is lost is held against nothing.
+    # Nothing is compared with a baseline whose record is lost.
     assert regressions(baselines, history(slow)) == ()
 
 

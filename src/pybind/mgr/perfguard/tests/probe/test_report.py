@@ -164,7 +164,7 @@ def test_a_verdict_is_worked_out_once_for_all_viewers(monkeypatch: pytest.Monkey
     first = probed.listing()
     assert probed.listing() == first and replace(probed, kept_in='there').listing()
     assert sorted(worked_out) == [1, 3, 4, 5]
-    # Other OSDs, or another run under way, are judged anew.
+    # Other OSDs, or another active run, are judged anew.
     other = {osd: place._replace(device_class='hdd') for osd, place in PLACES.items()}
     rows = {row['id']: row['verdict'] for row in replace(probed, places=other).listing()['probes']}
     assert rows[1] == 'above' and len(worked_out) == 8

@@ -234,7 +234,7 @@ def test_a_step_whose_osd_hangs_ends_in_time():
     assert 1.2 < time.monotonic() - begin < 2.0
     assert told == ['run', (0, (0, 0, 0, 0))]
     assert result.streams[0].unfinished == 4 and 'time' in result.cut_short
-    # A late answer is nobody's trouble.
+    # A late answer does no harm.
     ioctx.answer(4)
     assert not ioctx.waiting
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a campaign holds and gives back; what is somebody else's stays theirs."""
+"""What a campaign holds and gives back, and what it leaves to others."""
 from dataclasses import replace
 from typing import List, Optional
 
@@ -98,7 +98,7 @@ def test_what_others_change_later_is_theirs() -> None:
 
 
 def test_what_is_switched_on_in_mid_campaign_is_not_taken() -> None:
-    """Off when the campaign began, so nothing was held; later being on is somebody's wish."""
+    """Off when the campaign began, so nothing was held; later it was switched on by others."""
     world = World(stored='false', mode='off')
     holds = world.drive(Holds(), True)
     world.stored, world.mode = 'true', 'on'

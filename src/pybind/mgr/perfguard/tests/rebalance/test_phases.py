@@ -484,7 +484,7 @@ def test_a_stop_condition_stops_releases_until_it_is_over(trouble: Dict[str, Any
         assert 'norebalance' not in cluster.flags
     assert machine.campaign.phase is Phase.HOLDING and machine.reasons
     under_way = machine.campaign.released
-    assert under_way == 4 and not machine.campaign.in_flight, 'what is under way goes on'
+    assert under_way == 4 and not machine.campaign.in_flight, 'PGs in flight continue'
     cluster.trouble, cluster.health, cluster.slow_ops = {}, {}, 0
     machine.turn()
     assert machine.campaign.phase is Phase.HOLDING, 'it may be back with the next report'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The feedback on what clients feel: opens, closes, halts, and leaves be where nobody knows."""
+"""The feedback on client latency: increases, decreases, halts; no change without evidence."""
 from dataclasses import replace
 from typing import Dict, Optional
 

@@ -57,7 +57,7 @@ def test_degraded_pgs_of_a_later_change_keep_norebalance(phase: Phase) -> None:
     cluster.expand(share=1)
     machine.until(lambda: len(cluster.remapped()) > 12)
     machine.turn()
-    cluster.most_moving = 0  # what nobody announced moves until it is seen
+    cluster.most_moving = 0  # an unannounced change moves data until it is seen
     for _ in range(20):
         machine.turn()
         assert 'norebalance' in cluster.flags or phase is Phase.PINNED

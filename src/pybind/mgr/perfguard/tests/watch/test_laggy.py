@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Laggy PGs: which they are, and which OSD is to blame."""
+"""Laggy PGs: which they are, and which OSD is the suspect."""
 import random
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -21,9 +21,9 @@ class Osds:
                        for number in range(pgs)}
         self.osds = osds
 
-    def stopped(self, culprit: int) -> List[str]:
+    def stopped(self, suspect: int) -> List[str]:
         """PGs in whose acting set an OSD hangs; those that it leads keep their last state."""
-        return [pgid for pgid, acting in self.acting.items() if culprit in acting[1:]]
+        return [pgid for pgid, acting in self.acting.items() if suspect in acting[1:]]
 
     def wedged(self, primary: int) -> List[str]:
         return [pgid for pgid, acting in self.acting.items() if acting[0] == primary]
@@ -42,32 +42,32 @@ class Osds:
 
 @pytest.mark.parametrize('osds, size', [(6, 3), (12, 3), (60, 3), (12, 2), (20, 6)])
 def test_the_osd_that_hangs_is_named_first(osds: int, size: int) -> None:
-    for culprit in range(0, osds, 5):
-        cluster = Osds(osds, 16 * osds, size, seed=culprit)
-        laggy = cluster.stopped(culprit)
+    for suspect in range(0, osds, 5):
+        cluster = Osds(osds, 16 * osds, size, seed=suspect)
+        laggy = cluster.stopped(suspect)
         # At first it only looks like this, later it is known not to report.
-        both: Tuple[Mapping[int, float], ...] = ({}, {culprit: 21.0})
+        both: Tuple[Mapping[int, float], ...] = ({}, {suspect: 21.0})
         for silent in both:
             found = suspects(cluster.seen(laggy, silent=silent))
-            assert found[0].osd == culprit
+            assert found[0].osd == suspect
             assert 'in the acting set of %d of %d laggy' % (len(laggy), len(laggy)) in found[0].why
             assert 'primary of none of the' in found[0].why
             assert [each.score for each in found] == sorted(
                 (each.score for each in found), reverse=True)
         assert 'no report for 21 s' in found[0].why
-        assert '"ceph osd down %d"' % culprit in found[0].advice
+        assert '"ceph osd down %d"' % suspect in found[0].advice
 
 
-@pytest.mark.parametrize('culprit', range(3))
-def test_where_every_osd_has_every_pg(culprit: int) -> None:
+@pytest.mark.parametrize('suspect', range(3))
+def test_where_every_osd_has_every_pg(suspect: int) -> None:
     """Then it is who leads them that tells."""
     cluster = Osds(3, 64)
     cases: List[Tuple[List[str], Mapping[int, float]]] = [
-        (cluster.stopped(culprit), {}), (cluster.wedged(culprit), {}),
-        (cluster.stopped(culprit), {culprit: 30.0})]
+        (cluster.stopped(suspect), {}), (cluster.wedged(suspect), {}),
+        (cluster.stopped(suspect), {suspect: 30.0})]
     for laggy, silent in cases:
         found = suspects(cluster.seen(laggy, silent=silent))
-        assert found[0].osd == culprit and found[0].score > found[1].score
+        assert found[0].osd == suspect and found[0].score > found[1].score
 
 
 def test_a_slow_answer_to_heartbeats_is_a_hint() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Slow OSDs and hosts: named when it lasts, with the reason, and nobody else."""
+"""Slow OSDs and hosts: named when it lasts, with the reason, and no others."""
 import json
 import math
 import re
@@ -52,7 +52,7 @@ class Clock:
         return self.slow()
 
     def until(self, make: Callable[[int], OsdSample], most: float = 900) -> float:
-        """Seconds until somebody is slow."""
+        """Seconds until an OSD is slow."""
         begin = self.now
         while not self.slow():
             assert self.now - begin < most

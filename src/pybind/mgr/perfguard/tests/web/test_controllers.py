@@ -32,7 +32,7 @@ class Failure(Exception):
 
 
 class Base:
-    """BaseController of somebody who may do what `may` holds."""
+    """BaseController of a user with the permissions in `may`."""
     may = {'read'}
 
     def _has_permissions(self, permission: str) -> bool:
