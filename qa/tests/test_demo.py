@@ -85,7 +85,7 @@ def test_interrupted_demonstration(run_dir: Path) -> None:
         lines: List[str] = []
         for line in demo.stdout:
             lines.append(line)
-            if 'client operations a second' in line:
+            if 'client operations per second' in line:
                 break
         assert page_is_open(''.join(lines))
         assert left_behind(run_dir)
@@ -93,7 +93,7 @@ def test_interrupted_demonstration(run_dir: Path) -> None:
         os.killpg(demo.pid, signal.SIGINT)
         _, errors = demo.communicate(timeout=patient(30))
         assert demo.returncode == 130
-        assert errors == 'interrupted; the cluster is gone\n'
+        assert errors == 'interrupted; the cluster was removed\n'
         assert left_behind(run_dir) == []
     finally:
         demo.kill()
