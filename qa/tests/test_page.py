@@ -157,6 +157,24 @@ def test_a_host_is_drained_after_its_preview(browser: Browser, page: FakePage) -
     browser.wait_text('phase', 'RELEASING')
 
 
+def test_a_saved_plan_is_approved_after_a_look_at_what_it_does(browser: Browser, page: FakePage
+                                                               ) -> None:
+    look(browser, page, 'planned')
+    browser.wait_text('phase', 'IDLE')
+    browser.driver.find_element(By.CSS_SELECTOR, '[data-test="plans"] summary').send_keys(
+        Keys.ENTER)
+    browser.wait_text('plan-old', HOSTILE)
+    assert browser.all('button-approve-old') == []
+    browser.click('button-approve-rack2')
+    browser.wait_text('plan-preview', 'Pins 211 PGs')
+    browser.driver.find_element(By.CSS_SELECTOR, '[data-test="fills"] summary').send_keys(
+        Keys.ENTER)
+    browser.wait_text('fills', 'osd.2 130 99 84.0 % 66.0 %')
+    assert violations(browser) == []
+    browser.click('confirm-yes')
+    browser.wait_text('phase', 'RELEASING')
+
+
 def test_a_chosen_pool_is_drawn_with_its_last_hour(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.wait_shows('chart-latency-1')

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // An order to change CRUSH, as the API previews it.
-import { bytesText, countText, plural } from './format';
+import { bytesText, countText, NONE, percentText, plural } from './format';
+
+export interface OsdFill {
+    osd: number;
+    pgs_before: number;
+    pgs_after: number;
+    /** Shares of the OSD's size; null: not known. */
+    fill_before: number | null;
+    fill_after: number | null;
+}
 
 export interface OrderPreview {
     waits_for_change: boolean;
@@ -17,6 +26,8 @@ export interface OrderPreview {
     balanced: {
         shards: number; bytes: number; extra_shards: number; limit_shards: number;
     } | null;
+    /** Each OSD that the change concerns. */
+    osds?: OsdFill[];
     /** The mons' proposal interval while PGs are released. */
     fast_peering: { text: string };
 }
@@ -65,4 +76,16 @@ export function previewLines(order: OrderPreview): string[] {
             + 'once.');
     }
     return [...lines, peering];
+}
+
+/** OSDs listed at most. */
+const MOST_FILLS = 50;
+
+/** OSD, and PGs and fill before and after, the fullest in the end first. */
+export function fillRows(osds: OsdFill[]): string[][] {
+    const share = (fill: number | null) => (fill === null ? NONE : percentText(fill));
+    return [...osds].sort((a, b) => (b.fill_after ?? -1) - (a.fill_after ?? -1))
+        .slice(0, MOST_FILLS).map((row) => [
+            `osd.${row.osd}`, countText(row.pgs_before), countText(row.pgs_after), share(row.fill_before),
+            share(row.fill_after)]);
 }

@@ -105,6 +105,23 @@ export interface Campaign {
     acknowledged: string[];
 }
 
+/** A preview that was saved, to be carried out once it is approved. */
+export interface SavedPlan {
+    plan: string;
+    saved: number;
+    /** ready, changed or queued. */
+    state: string;
+    /** The command, such as "drain host3". */
+    change: string;
+    /** Why it was not carried out yet. */
+    refused: string;
+    /** Differences of the cluster since then. */
+    changed: string[];
+    pgs: number;
+    bytes: number;
+    eta_seconds: Value;
+}
+
 /** A setting that perfguard gives back. */
 export interface Borrowed {
     what: string;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bodyOf, type OrderPreview, previewLines } from '../src/orders';
+import { bodyOf, fillRows, type OrderPreview, previewLines } from '../src/orders';
 
 const ORDER: OrderPreview = {
     waits_for_change: false, weights: { 'osd.8': 1, 'osd.9': 1 }, one_epoch: true, reason: '',
@@ -44,4 +44,14 @@ test('what is typed becomes what is sent', () => {
     assert.deepEqual(bodyOf('expand', ' 1.5 '), { weight: '1.5' });
     assert.deepEqual(bodyOf('drain', 'host3, osd.7'), { what: ['host3', 'osd.7'] });
     assert.equal(bodyOf('undrain', '  '), null);
+});
+
+test('the fullest OSD in the end is the first, what is not known the last', () => {
+    const rows = fillRows([
+        { osd: 9, pgs_before: 0, pgs_after: 98, fill_before: null, fill_after: null },
+        { osd: 1, pgs_before: 120, pgs_after: 96, fill_before: 0.8, fill_after: 0.64 },
+        { osd: 2, pgs_before: 130, pgs_after: 99, fill_before: 0.84, fill_after: 0.66 }]);
+    assert.deepEqual(rows.map(([osd]) => osd), ['osd.2', 'osd.1', 'osd.9']);
+    assert.deepEqual(rows[0], ['osd.2', '130', '99', '84.0 %', '66.0 %']);
+    assert.deepEqual(rows[2], ['osd.9', '0', '98', '\u2013', '\u2013']);
 });

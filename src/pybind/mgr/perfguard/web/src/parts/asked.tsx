@@ -18,7 +18,7 @@ interface Props<T> {
 }
 
 /** Asks when it is opened, and again while it is open. */
-function Asked<T>({ store, title, test, path, query = {}, children }: Props<T>) {
+export function Asked<T>({ store, title, test, path, query = {}, children }: Props<T>) {
     const [open, setOpen] = useState(false);
     const [answer, setAnswer] = useState<T | null>(null);
     const [error, setError] = useState('');

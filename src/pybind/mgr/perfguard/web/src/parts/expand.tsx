@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useEffect, useState } from 'preact/hooks';
-import { bodyOf, type CrushVerb, type OrderPreview, previewLines } from '../orders';
+import { bodyOf, type CrushVerb, fillRows, type OrderPreview, previewLines } from '../orders';
 import { failureOf, type Store } from '../store';
 import { Action } from './action';
 
@@ -64,7 +64,7 @@ interface PreviewProps {
 
 /** Asks a moment after the last key: each preview is work for perfguard. */
 function Preview({ store, verb, body }: PreviewProps) {
-    const [lines, setLines] = useState(['Loading the preview\u2026']);
+    const [preview, setPreview] = useState<OrderPreview | string>('Loading the preview\u2026');
     useEffect(() => {
         let wanted = true;
         const timer = setTimeout(async () => {
@@ -72,11 +72,11 @@ function Preview({ store, verb, body }: PreviewProps) {
                 const answer = await store.api.post<OrderPreview>(`rebalance/${verb}`,
                     { ...body, dry_run: true });
                 if (wanted) {
-                    setLines(previewLines(answer));
+                    setPreview(answer);
                 }
             } catch (error) {
                 if (wanted) {
-                    setLines([failureOf(error).message]);
+                    setPreview(failureOf(error).message);
                 }
             }
         }, 400);
@@ -85,9 +85,48 @@ function Preview({ store, verb, body }: PreviewProps) {
             clearTimeout(timer);
         };
     }, []);
+    return <OrderText preview={preview} test={`${verb}-preview`} />;
+}
+
+/** `preview`: or a text in its place. */
+export function OrderText({ preview, test }: { preview: OrderPreview | string; test: string }) {
+    const lines = typeof preview === 'string' ? [preview] : previewLines(preview);
+    const fills = typeof preview === 'string' ? [] : fillRows(preview.osds ?? []);
     return (
-        <div role="status" class="order" data-test={`${verb}-preview`}>
+        <div role="status" class="order" data-test={test}>
             {lines.map((line) => <p key={line}>{line}</p>)}
+            {fills.length > 0 && <Fills rows={fills} />}
         </div>
+    );
+}
+
+function Fills({ rows }: { rows: string[][] }) {
+    const columns = ['PGs before', 'after', 'fill before', 'after'];
+    return (
+        <details data-test="fills">
+            <summary>Fill of each OSD</summary>
+            <div class="scroll" role="region" aria-label="Fill of each OSD" tabIndex={0}>
+                <table>
+                    <thead>
+                        <tr>
+                            <th scope="col">OSD</th>
+                            {columns.map((name, place) => (
+                                <th key={place} scope="col" class="number">{name}</th>
+                            ))}
+                        </tr>
+                    </thead>
+                    <tbody>
+                        {rows.map(([osd, ...values]) => (
+                            <tr key={osd}>
+                                <th scope="row">{osd}</th>
+                                {values.map((value, place) => (
+                                    <td key={place} class="number">{value}</td>
+                                ))}
+                            </tr>
+                        ))}
+                    </tbody>
+                </table>
+            </div>
+        </details>
     );
 }

@@ -5,6 +5,7 @@ import type { Overview } from '../types';
 import { checkText, headline, toneOf } from '../words';
 import { BorrowedSettings, Limits } from './asked';
 import { CampaignBar, CampaignButtons } from './campaign';
+import { Plans } from './plans';
 
 /** What is happening and why, and what can be done about it. */
 export function Now({ store, overview }: { store: Store; overview: Overview }) {
@@ -23,6 +24,7 @@ export function Now({ store, overview }: { store: Store; overview: Overview }) {
             </ul>
             {rebalance.id ? <CampaignBar campaign={rebalance} /> : null}
             {underWay(status.phase) && <Limits store={store} />}
+            <Plans store={store} may={overview.may.update} />
             <BorrowedSettings store={store} />
         </section>
     );

@@ -11,7 +11,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Phase } from '../../src/types';
-import { comparison, details, osds, overview, type Scenario } from './data';
+import { comparison, details, HOSTILE, osds, overview, type Scenario } from './data';
 
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     + "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
@@ -38,6 +38,7 @@ function scenarios(): Record<string, Faked> {
         paused: { ...usual, phase: 'HOLDING', paused: true },
         idle: { ...usual, phase: 'IDLE', mode: 'observe' },
         waiting: { ...usual, phase: 'IDLE' },
+        planned: { ...usual, phase: 'IDLE' },
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
         small: { ...usual, phase: 'RELEASING', osds: 6 },
@@ -55,7 +56,7 @@ const AFTER: Record<string, [Phase, boolean]> = {
     prepare: ['PREPARED', false], expand: ['RELEASING', false], drain: ['RELEASING', false],
     undrain: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
-    finish: ['DONE', false], rollback: ['ABORTING', false],
+    approve: ['RELEASING', false], finish: ['DONE', false], rollback: ['ABORTING', false],
 };
 
 function argument(name: string, usual: string): string {
@@ -136,6 +137,10 @@ function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSe
         send(answer, 200, { osds: osds(scenario, now) });
     } else if (path === 'held') {
         send(answer, 200, { held: HELD });
+    } else if (path === 'rebalance/plans') {
+        send(answer, 200, { plans: PLANS });
+    } else if (path === 'rebalance/plans/rack2') {
+        send(answer, 200, { ...PLANS[0], preview: PREVIEW });
     } else if (path === 'why') {
         send(answer, 200, { subject: query.get('what'), causes: CAUSES });
     } else if (path === 'probe/compare') {
@@ -157,6 +162,14 @@ const CAUSES = [
     { code: 'IN_FLIGHT', text: '12 PGs are in flight', share: null },
 ];
 
+const PLANS = [
+    { plan: 'rack2', saved: 1790000000, state: 'ready', change: 'expand rack2', refused: '',
+        changed: [], pgs: 211, bytes: 9.1e12, eta_seconds: 86400 },
+    { plan: 'old', saved: 1780000000, state: 'changed', change: 'drain host3', refused: '',
+        changed: [`CRUSH (version 7, now 9): ${HOSTILE}`], pgs: 40, bytes: 1e12,
+        eta_seconds: null },
+];
+
 const PREVIEW = {
     dry_run: true, campaign: null, waits_for_change: false, weights: { 'osd.630': 1, 'osd.631': 1 },
     one_epoch: true, reason: '', pgs: 211, shards: 230, bytes: 9.1e12, primaries_moving: 70,
@@ -164,6 +177,10 @@ const PREVIEW = {
     refusals: [],
     balanced: { shards: 244, bytes: 9.6e12, extra_shards: 14, limit_shards: 460 },
     fast_peering: { text: 'paxos_propose_interval of the mons is 0.1 s' },
+    osds: [
+        { osd: 1, pgs_before: 120, pgs_after: 96, fill_before: 0.8, fill_after: 0.64 },
+        { osd: 2, pgs_before: 130, pgs_after: 99, fill_before: 0.84, fill_after: 0.66 },
+        { osd: 630, pgs_before: 0, pgs_after: 98, fill_before: null, fill_after: null }],
 };
 
 function order(scenario: Faked, answer: ServerResponse, path: string,
@@ -172,7 +189,7 @@ function order(scenario: Faked, answer: ServerResponse, path: string,
         send(answer, 200, PREVIEW);
         return;
     }
-    const verb = path.replace('rebalance/', '');
+    const verb = path.replace('rebalance/', '').replace('plans/rack2/', '');
     const after = AFTER[verb];
     if (after) {
         [scenario.phase, scenario.paused] = after;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// Saved plans, and their approval after a look at what they do.
+import { useEffect, useState } from 'preact/hooks';
+import { bytesText, countText, secondsText, timeText } from '../format';
+import { useKept } from '../kept';
+import { type OrderPreview } from '../orders';
+import { failureOf, type Store } from '../store';
+import type { SavedPlan } from '../types';
+import { Action } from './action';
+import { Asked } from './asked';
+import { OrderText } from './expand';
+
+interface Props {
+    store: Store;
+    may: boolean;
+}
+
+export function Plans({ store, may }: Props) {
+    return (
+        <Asked<{ plans: SavedPlan[] }> store={store} title="Saved plans" test="plans"
+            path="rebalance/plans">
+            {({ plans }) => <PlanTable store={store} may={may} plans={plans} />}
+        </Asked>
+    );
+}
+
+function PlanTable({ store, may, plans }: Props & { plans: SavedPlan[] }) {
+    const { rows, keep } = useKept(plans, ({ plan }) => plan, ['approve']);
+    if (!rows.length) {
+        return (
+            <p class="muted">No plan is saved; <code>ceph perfguard rebalance plan save</code>
+                {' '}saves one.</p>
+        );
+    }
+    return (
+        <div class="scroll" role="region" aria-label="Saved plans" tabIndex={0}>
+            <table>
+                <thead>
+                    <tr>
+                        <th scope="col">plan</th><th scope="col">saved</th>
+                        <th scope="col">change</th><th scope="col" class="number">PGs</th>
+                        <th scope="col" class="number">bytes</th><th scope="col">time</th>
+                        <th scope="col">state</th>
+                        {may && <th scope="col">action</th>}
+                    </tr>
+                </thead>
+                <tbody>
+                    {rows.map((row) => (
+                        <tr key={row.plan} data-test={`plan-${row.plan}`}>
+                            <th scope="row" class="wrap">{row.plan}</th>
+                            <td>{timeText(row.saved)}</td>
+                            <td class="wrap">{row.change}</td>
+                            <td class="number">{countText(row.pgs)}</td>
+                            <td class="number">{bytesText(row.bytes)}</td>
+                            <td>{secondsText(row.eta_seconds)}</td>
+                            <td class="wrap">{[row.state, row.refused, ...row.changed]
+                                .filter(Boolean).join('; ')}</td>
+                            {may && (
+                                <td><Approve store={store} row={row} onKeep={keep(row, 'approve')} /></td>
+                            )}
+                        </tr>
+                    ))}
+                </tbody>
+            </table>
+        </div>
+    );
+}
+
+interface ApproveProps {
+    store: Store;
+    row: SavedPlan;
+    onKeep: (keep: boolean) => void;
+}
+
+function Approve({ store, row: { plan, state }, onKeep }: ApproveProps) {
+    const path = `rebalance/plans/${encodeURIComponent(plan)}`;
+    return (
+        <Action label={'Approve\u2026'} about={plan} test={`button-approve-${plan}`} kind="small"
+            title={`Carry out plan ${plan}?`} yes="Approve" offered={state === 'ready'}
+            onKeep={onKeep} act={() => store.api.post(`${path}/approve`)}
+            onDone={() => store.refresh()}>
+            <p>It begins now, or after the active campaign, unless the cluster has changed by then.</p>
+            <PlanText store={store} path={path} />
+        </Action>
+    );
+}
+
+/** What the plan does, as it was saved. */
+function PlanText({ store, path }: { store: Store; path: string }) {
+    const [preview, setPreview] = useState<OrderPreview | string>('Loading the plan\u2026');
+    useEffect(() => {
+        let shown = true;
+        store.api.get<{ preview: OrderPreview }>(path).then((plan) => plan.preview,
+            (error: unknown) => failureOf(error).message)
+            .then((found) => { if (shown) { setPreview(found); } });
+        return () => { shown = false; };
+    }, []);
+    return <OrderText preview={preview} test="plan-preview" />;
+}
