@@ -79,7 +79,7 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
 
 def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
     """What holds the releases that touch these OSDs."""
-    osds = sorted(osd for osd, hold in holds.items() if hold.holds(now))
+    osds = sorted(held_osds(holds, now))
     if not osds:
         return []
     names = ', '.join('osd.%d' % osd for osd in osds[:NAMED_OSDS])
@@ -88,6 +88,11 @@ def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
     return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, and that of the '
                         'other OSDs is not; releases there continue %d s after it is back'
                         % (names, HOLD_SECONDS)), frozenset(osds))]
+
+
+def held_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:
+    """OSDs that are slow now and not exempt."""
+    return frozenset(osd for osd, hold in holds.items() if hold.holds(now))
 
 
 def slow_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:

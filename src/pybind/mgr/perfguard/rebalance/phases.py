@@ -343,11 +343,11 @@ def stops_of(turn: Turn) -> List[Stop]:
 
 def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
     """The single OSDs that make a pool slow, where clients of the other OSDs are within their
-    limits; None: not known."""
+    limits; None: not known. An OSD that was slow while nothing moved there holds nothing."""
     pace, now = turn.campaign.pace, turn.now
     if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
             and osd_limits.explains(pace.osd_holds, now, len(turn.seen.osdmap.osds)):
-        return osd_limits.slow_osds(pace.osd_holds, now)
+        return osd_limits.held_osds(pace.osd_holds, now)
     return None
 
 

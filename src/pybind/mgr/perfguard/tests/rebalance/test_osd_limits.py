@@ -165,6 +165,18 @@ def test_the_alarm_of_a_pool_holds_everything_once_no_osd_is_slow() -> None:
         assert (found.osds is None) == everything
 
 
+def test_the_alarm_of_a_pool_does_not_hold_an_exempt_osd() -> None:
+    """The alarm may last a day; it would hold the PGs of the slow OSD for as long."""
+    machine = releasing(FakeCluster(backfill_seconds=8.0))
+    setattr(machine, 'observe', slowed(machine, 1))
+    for _ in range(int(UNTOUCHED_SECONDS) + 300):
+        if machine.campaign.phase is Phase.DONE:
+            break
+        machine.turn()
+        machine.campaign = replace(machine.campaign, pace=machine.decision.campaign.pace)
+    assert machine.campaign.phase is Phase.DONE, machine.reasons
+
+
 def test_clients_count_again_once_an_exempt_osd_is_back() -> None:
     exempt = OsdHold(100.0, 100.0, exempt_until=4000.0)
     assert slow_osds({3: exempt}, 110.0) == {3}
