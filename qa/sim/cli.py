@@ -4,7 +4,7 @@
 import argparse
 import sys
 import time
-from typing import Any
+from typing import Any, Iterator
 
 from qa.bench.expansion.settings import parse_option
 
@@ -12,31 +12,37 @@ from . import report
 from .cluster import Wrong
 from .controllers import CONTROLLERS
 from .physics import HARDWARE
-from .run import Settings, run
+from .run import Settings, chance, run
 from .scenarios import SCENARIOS
 
 
 def main() -> int:
     args = parser().parse_args()
     results, failed = [], 0
-    for seed in range(args.seed, args.seed + args.seeds):
-        for scenario in args.scenario.split(','):
-            for controller in args.controller.split(','):
-                settings = settings_of(args, seed, scenario, controller)
-                began = time.perf_counter()
-                try:
-                    results.append(run(settings))
-                except Wrong as wrong:
-                    print('%s %s seed %d: %s' % (controller, scenario, seed, wrong),
-                          file=sys.stderr)
-                    failed += 1
-                    continue
-                if args.seeds == 1:
-                    print('%s, %s, seed %d (%.0f s)' % (
-                        controller, scenario, seed, time.perf_counter() - began))
-                    print('\n'.join('  ' + line for line in report.lines(results[-1])), flush=True)
-    print('\n'.join(report.table(results)))
+    for settings in runs(args):
+        began, name = time.process_time(), '%s, %s, seed %d' % (
+            settings.controller, settings.scenario, settings.seed)
+        try:
+            results.append(run(settings))
+        except Wrong as wrong:
+            print('%s: %s' % (name, wrong), file=sys.stderr, flush=True)
+            failed += 1
+            continue
+        if args.seeds == 1:
+            print('%s (%.0f s of CPU time)' % (name, time.process_time() - began))
+            print('\n'.join('  ' + line for line in report.lines(results[-1])), flush=True)
+    print('\n'.join(report.table(results) if args.seeds < 30 else report.worst(results)))
     return 1 if failed else 0
+
+
+def runs(args: argparse.Namespace) -> Iterator[Settings]:
+    for seed in range(args.seed, args.seed + args.seeds):
+        for controller in args.controller.split(','):
+            if args.chance:
+                yield chance(seed, controller)
+            else:
+                for scenario in args.scenario.split(','):
+                    yield settings_of(args, seed, scenario, controller)
 
 
 def settings_of(args: argparse.Namespace, seed: int, scenario: str,
@@ -74,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add('--scenario', default='calm', help='one or more of %s' % ', '.join(SCENARIOS))
     add('--seed', type=int, default=1)
     add('--seeds', type=int, default=1, help='number of seeds')
+    add('--chance', action='store_true', help='small clusters, loads and scenarios by seed')
     add('--rest', type=float, default=0.2, help='seconds between two turns at least')
     add('--backfills', type=int, default=1, help='osd_max_backfills')
     add('--option', action='append', default=[], metavar='KEY=VALUE',

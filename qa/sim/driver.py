@@ -55,9 +55,9 @@ class TimedTools(ToolThread):
 
     def submit(self, task: Callable[[], Result], first: bool = False) -> Optional[ToolJob[Result]]:
         job = ToolJob(task)
-        began, model = time.perf_counter(), self._cluster.seconds
+        began, model = time.process_time(), self._cluster.seconds
         job.run()
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         self.seconds.append(took - (self._cluster.seconds - model))
         self._cluster.seconds = model
         self.inside += took
@@ -84,9 +84,9 @@ class Driver:
     def turn(self) -> None:
         phase = self.phase
         self.cluster.seconds = self._tools.inside = 0.0
-        began = time.perf_counter()
+        began = time.process_time()
         self.loop.turn()
-        took = time.perf_counter() - began - self.cluster.seconds - self._tools.inside
+        took = time.process_time() - began - self.cluster.seconds - self._tools.inside
         self.costs.turns.append(took)
         self.costs.phases.setdefault(phase, []).append(took)
         failed = self.loop.failed_turns.check()

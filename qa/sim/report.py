@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The results in words and as a table."""
 
-from typing import Iterable, List
+from typing import Iterable, List, Sequence
+
+import numpy as np
 
 from .run import Result
 
@@ -40,6 +42,33 @@ def table(results: Iterable[Result]) -> List[str]:
         each.during[0.99], each.during[0.999], each.most_ms, each.seconds, 100 * each.halted)
         for each in results]
     return found
+
+
+def worst(results: Sequence[Result]) -> List[str]:
+    """Over many runs, by controller: p99 against p99 at rest, time against that of `stock`."""
+    stock = {each.settings.seed: each.seconds for each in results
+             if each.settings.controller == 'stock'}
+    found = ['%-10s %5s %28s %28s %8s' % (
+        'controller', 'runs', 'p99 / quiet: median, p90, max', 'time / stock: median, p90, max',
+        'halted')]
+    for controller in dict.fromkeys(each.settings.controller for each in results):
+        mine = [each for each in results if each.settings.controller == controller]
+        times = [each.seconds / stock[each.settings.seed] for each in mine
+                 if each.settings.seed in stock] or [0.0]
+        found.append('%-10s %5d %28s %28s %7.1f%%' % (
+            controller, len(mine), _spread([each.ratio for each in mine]), _spread(times),
+            100 * max(each.halted for each in mine)))
+        found += ['  seed %d, %s: %.1f times quiet p99, %.0f s' % (
+            each.settings.seed, each.settings.scenario, each.ratio, each.seconds)
+            for each in sorted(mine, key=lambda each: -each.ratio)[:3]]
+        found += ['  seed %d, %s: %.0f s' % (each.settings.seed, each.settings.scenario,
+                                             each.seconds)
+                  for each in sorted(mine, key=lambda each: -each.seconds)[:3]]
+    return found
+
+
+def _spread(values: List[float]) -> str:
+    return '%8.1f %8.1f %8.1f' % tuple(np.percentile(values, (50, 90, 100)))
 
 
 def duration(seconds: float) -> str:

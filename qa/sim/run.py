@@ -43,6 +43,20 @@ class Settings:
     options: Dict[str, Any] = field(default_factory=dict)
 
 
+def chance(seed: int, controller: str) -> Settings:
+    """A small cluster, an expansion and a scenario, all drawn by the seed."""
+    random = np.random.default_rng(seed)
+    per_host, hosts = int(random.integers(1, 5)), int(random.integers(5, 11))
+    new = int(random.integers(1, hosts // 2 + 1))
+    hardware = str(random.choice(['bench', 'ssd']))
+    return Settings(
+        osds=per_host * (hosts + new), added=per_host * new, osds_per_host=per_host,
+        pools=tuple(int(1 << random.integers(5, 8)) for _ in range(random.integers(1, 5))),
+        pg_bytes=float(2 ** random.uniform(20, 24 if hardware == 'bench' else 28)),
+        hardware=hardware, controller=controller, seed=seed, limit=3 * 86400.0,
+        backfills=int(random.integers(1, 3)), scenario=str(random.choice(sorted(SCENARIOS))))
+
+
 @dataclass(frozen=True)
 class Result:
     settings: Settings
