@@ -21,7 +21,8 @@ from ..store import Store
 from ..tables import pgs
 from ..watch.stop_conditions import Touched
 from .goals import Balanced, preview_balance
-from .joining import MAX_BURST_PINS, Join, bases_of, plan_join, same_placement
+from .joining import (MAX_BURST_PINS, Join, bases_of, plan_join, same_placement,
+                      with_pins)
 from .moves import Move, path_osds, plan
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight)
@@ -64,8 +65,9 @@ class CrushOrders:
             if stored is None:
                 return lambda: NoFuture('the new CRUSH map is no longer in the store')
             crush_map = base64.b64decode(stored)
-        return lambda: self._cluster.outlook(seen.osdmap, change.chunk, crush_map, False,
-                                             change.rule or change.pgs)
+        return lambda: with_pins(self._cluster.outlook(
+            seen.osdmap, change.chunk, crush_map, False, change.rule or change.pgs),
+            seen.osdmap, change)
 
     def overtaken(self, seen: Observation, change: Change) -> str:
         """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""

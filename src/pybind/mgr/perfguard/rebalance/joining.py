@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
 
 from ..cluster.crush import CrushRules
-from ..cluster.ports import Future, FuturePg, NoFuture
+from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
 from ..errors import Code
 from ..observation import Observation
@@ -54,6 +54,21 @@ class Join:
     @property
     def vectors(self) -> int:
         return sum(1 for pin in self.pins.values() if pin.entry.vector is not None)
+
+
+@dataclass(frozen=True)
+class PlannedFuture(Future):
+    """With the pins of the change, planned beside the loop: on a large cluster that takes a second,
+    in which the loop would hold the interpreter's lock."""
+    join: Join = field(default_factory=lambda: Join({}, {}, {}))
+
+
+def with_pins(outlook: Outlook, osdmap: OsdMap, change: Change) -> Outlook:
+    """The outlook with the pins of the change, if it has a future."""
+    if isinstance(outlook, NoFuture) or not change.weights:
+        return outlook
+    return PlannedFuture(outlook.pgs, outlook.crush, outlook.crush_map, outlook.others,
+                         plan_join(osdmap, outlook, change.drained))
 
 
 def plan_join(osdmap: OsdMap, future: Future, drained: OsdSet = (),
@@ -213,9 +228,7 @@ def _send(turn: Turn, change: Change) -> None:
     outlook = turn.seen.outlook
     planned = Join({}, {}, {})
     if isinstance(outlook, Future):
-        planned = plan_join(turn.seen.osdmap, outlook, change.drained, bases=bases_of(turn.pinned())
-                            if turn.campaign.rolled_back else
-                            upmaps_to_remove(turn, outlook) if change.moves_first else NO_BASES)
+        planned = _planned(turn, change, outlook)
         early = too_early(turn, change, planned.unpinnable)
         if early:
             turn.enter(Phase.ABORTING, early)
@@ -256,6 +269,16 @@ def _send(turn: Turn, change: Change) -> None:
     turn.event('join', 'changing %s and pinning %s in one OSDMap epoch' % (
         'CRUSH' if change.pgs is None else 'pg_num or pgp_num', pgs(pins)),
         '%d of them with pg_upmap' % vectors)
+
+
+def _planned(turn: Turn, change: Change, outlook: Future) -> Join:
+    osdmap, drained = turn.seen.osdmap, change.drained
+    if turn.campaign.rolled_back:
+        return plan_join(osdmap, outlook, drained, bases=bases_of(turn.pinned()))
+    if change.moves_first:
+        return plan_join(osdmap, outlook, drained, bases=upmaps_to_remove(turn, outlook))
+    return outlook.join if isinstance(outlook, PlannedFuture) else plan_join(
+        osdmap, outlook, drained)
 
 
 def _expected(turn: Turn, change: Change) -> int:

@@ -670,6 +670,26 @@ def test_a_pool_flag_that_places_pgs_makes_another_mapping(flag: str, same: bool
     assert same_placement(before, machine.observe()) == same
 
 
+def test_the_pins_of_a_change_are_planned_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 80,000 upmaps a plan takes a second of the interpreter's lock."""
+    driver = Driver(waiting())
+    driver.tools.late = True
+    planned: List[str] = []
+
+    def plan(*args: Any, **kwargs: Any) -> Any:
+        planned.append(where)
+        return plan_join(*args, **kwargs)
+
+    monkeypatch.setattr('perfguard.rebalance.joining.plan_join', plan)
+    driver.loop.requests.submit(Order('expand', weight='1.0'))
+    for _ in range(60):
+        where = 'tools'
+        driver.tools.work()
+        where = 'loop'
+        driver.turn()
+    assert driver.cluster.crush_version_ > 2 and set(planned) == {'tools'}
+
+
 def test_a_mapping_holds_while_others_change_what_places_no_pg() -> None:
     """A tenant's pool gets full by quota, or an OSD nearly full, while the tools run."""
     driver = Driver(waiting())
