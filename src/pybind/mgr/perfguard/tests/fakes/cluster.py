@@ -227,6 +227,8 @@ class FakeCluster:
         self.toys: Dict[int, ToyOsd] = {
             osd: ToyOsd(host, rack=host % self.racks if self.racks else None)
             for osd, host in enumerate(sorted(list(range(self.hosts)) * self.osds_per_host))}
+        #: CRUSH version -> OSDs, of the OSDMaps that the mgr may still see.
+        self._crush_of: Dict[int, Dict[int, ToyOsd]] = {}
         self.pg: Dict[str, FakePg] = {}
         for pool in (1, 2):
             for seed in range(self.pgs):
@@ -570,6 +572,7 @@ class FakeCluster:
         return self._view() if not self.lag else self._views[max(-self.lag, -len(self._views))]
 
     def _view(self) -> FakeView:
+        self._crush_of[self.crush_version_] = dict(self.toys)
         self.led |= {pg.data[0] for pg in self.pg.values() if pg.data}
         entries = self.entries()
         pools = {1: Pool(1, 'rep', False, 3, 2, 0, self.pgs, self.pgs, self.pgs, self.modes[1]),
@@ -592,7 +595,9 @@ class FakeCluster:
             for pgid, pg in self.pg.items()})
 
     def crush(self, version: int) -> CrushRules:
-        toys = {osd: toy for osd, toy in self.toys.items() if osd not in self.not_in_crush}
+        known = self.toys if version == self.crush_version_ else self._crush_of.get(
+            version, self.toys)
+        toys = {osd: toy for osd, toy in known.items() if osd not in self.not_in_crush}
         return CrushRules.from_dump({**ToyMon(toys, 3, ()).crush_dump(),
                                      'tunables': self.tunables})
 

@@ -23,7 +23,8 @@ STRICT = Balancing(deviation=1.0)
 def found(cluster: StrawCluster, balancing: Balancing = STRICT,
           known: FrozenSet[str] = frozenset(), force: bool = False) -> Adoption:
     view = cluster.map_view()
-    return adoptable(view.osdmap, cluster.crush(1), view.pool_up, balancing, known, force)
+    return adoptable(view.osdmap, cluster.crush(view.crush_version), view.pool_up, balancing,
+                     known, force)
 
 
 def put_balance(cluster: StrawCluster) -> Dict[str, UpmapEntry]:
@@ -31,7 +32,7 @@ def put_balance(cluster: StrawCluster) -> Dict[str, UpmapEntry]:
     view = cluster.map_view()
     for pool in view.osdmap.pools.values():
         pgs = [PlacedPg(pgid, up, up) for pgid, up in view.pool_up(pool.id).items()]
-        finals = balance(pool, pgs, cluster.crush(1), view.osdmap.osds).finals
+        finals = balance(pool, pgs, cluster.crush(view.crush_version), view.osdmap.osds).finals
         for pgid, final in finals.items():
             up = cluster.pg[pgid].up
             cluster.set_upmap(pgid, [(old, new) for old, new in zip(up, final) if old != new])
@@ -148,7 +149,8 @@ def test_an_osd_that_cannot_take_its_share_is_no_reason_to_adopt(change: Dict[st
     view = cluster.map_view()
     osds = dict(view.osdmap.osds)
     osds[8] = replace(osds[8], **change)
-    adoption = adoptable(replace(view.osdmap, osds=osds), cluster.crush(1), view.pool_up, STRICT)
+    adoption = adoptable(replace(view.osdmap, osds=osds), cluster.crush(view.crush_version),
+                         view.pool_up, STRICT)
     assert adoption.left and all(word in why for why in adoption.left.values())
     assert all('osd.8' in why for why in adoption.left.values())
     assert set(adoption.left) | set(adoption.pins) == set(pinned)
