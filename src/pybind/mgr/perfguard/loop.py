@@ -287,7 +287,7 @@ class Loop:
         seen, view = self.observe([each.promise for each in requests])
         options = self._flight_cap.resolve(options, seen.osdmap, seen.crush, seen.crush_version)
         seen = self._watch_and_mitigate(seen, view, options)
-        self.rebalance.resume_records()
+        self.rebalance.resume(seen.now)
         self._keep_promises(requests, seen)
         began = time.thread_time()
         answered = self._answer_orders(seen, view, options)
@@ -337,7 +337,8 @@ class Loop:
             degraded_osds=self._cluster.degraded_osds() if scanning else frozenset(),
             new_map=view.osdmap.epoch != self.rebalance.audited_epoch,
             crush_version=view.crush_version,
-            pg_limit=self._cluster.pgs_per_osd_limit(), answered=self.rebalance.answered,
+            pg_limit=self._cluster.pgs_per_osd_limit(),
+            answered=min(self.rebalance.answered, self._clock()),
             balancing=self._cluster.balancing()), view
 
     def _watch_and_mitigate(self, seen: Observation, view: View,

@@ -3,7 +3,7 @@
 
 PGs that are remapped because OSDs went down or out are another matter: that is recovery.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, Optional, Tuple
 
 from ..cluster.types import OsdMap
@@ -94,7 +94,10 @@ class AutoExpand:
     def look(self, seen: Observation, campaign: Optional[Campaign], ratio: float,
              keep: bool) -> str:
         """What remapped more than `ratio` of the PGs; '': nothing. `keep`: store what was clean."""
-        self._clean, why = look(self._clean, seen, campaign, ratio)
+        clean = self._clean
+        if clean is not None and clean.changed > seen.now:
+            clean = replace(clean, changed=seen.now)  # the clock was set back
+        self._clean, why = look(clean, seen, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():
             self._store.put(LAST_CLEAN, self._clean.as_json())
             self._stored_version = self._clean.crush_version

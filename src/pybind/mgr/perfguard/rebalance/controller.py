@@ -34,6 +34,7 @@ from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, overridden, problems, refuse_bad_options, unfit
 from .rule_change import left_intermediate
+from .set_back import without_future
 from .turn_inputs import TurnInputs
 from .types import Campaign, Holds, Phase
 
@@ -541,8 +542,10 @@ class RebalanceController:
             self._note(Event('settings', 'the campaign continues without %s' % option_text(name),
                              'the mons did not accept it: %s' % refused[name]))
 
-    def resume_records(self) -> None:
+    def resume(self, now: float) -> None:
         """Finish what an mgr that died was about to write, before another campaign may begin."""
+        if self.campaign is not None:
+            self.campaign = without_future(self.campaign, now)
         if self.plans.saved.was_begun(self.campaign) and self._may_write():
             assert self.campaign is not None
             self.plans.saved.remove(self.campaign.plan)

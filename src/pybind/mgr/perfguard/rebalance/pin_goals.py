@@ -100,7 +100,7 @@ class PinGoals:
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
         self.fit = not goals.needed(campaign, self._pins, now)
-        still = seen.now - self._basis_since > seen.stats_period
+        still = not 0.0 <= seen.now - self._basis_since <= seen.stats_period
         if self.fit or not still or not goals.settled(
                 campaign, self._pins, seen, options.max_transition_ratio) \
                 or not self._may_write():

@@ -179,6 +179,19 @@ def test_two_crashes_with_commands_that_arrive_late(name: str) -> None:
     assert wrong(story, None if ALL else 2, again=True, late=2.0) == {}
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize('seconds', [3600.0, -3600.0])
+@pytest.mark.parametrize('name', STORIES)
+def test_the_clock_jumps(name: str, seconds: float) -> None:
+    story = STORIES[name]
+    without = CrashPlay(story).play()
+    ending = without.ending()
+    turns = range(1, without.turns) if ALL else random.Random(name).sample(
+        range(1, without.turns), 2)
+    found = {turn: unlike(story, ending, None, jump=(turn, seconds)) for turn in turns}
+    assert {turn: text for turn, text in found.items() if text is not None} == {}
+
+
 # ---- instants that mattered
 
 class Died(Exception):

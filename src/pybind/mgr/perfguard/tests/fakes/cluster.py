@@ -151,6 +151,8 @@ class FakeCluster:
     fault: Fault = field(default_factory=Fault)
 
     now: float = 1000.0
+    #: How far the clock of the mgr is ahead of time.
+    ahead: float = 0.0
     epoch: int = 100
     crush_version_: int = 1
     flags: Set[str] = field(default_factory=lambda: {'noscrub'})

@@ -63,7 +63,7 @@ class Driver:
     def _new_loop(self) -> Loop:
         self.tools: Any = self.new_tools()
         loop = Loop(self.cluster, Store(self.kv), lambda: self.options,
-                    clock=lambda: self.cluster.now, tools=self.tools)
+                    clock=lambda: self.cluster.now + self.cluster.ahead, tools=self.tools)
         loop.load()
         return loop
 
