@@ -470,6 +470,10 @@ class Cluster:
         # The mons may not have noticed its death, so `up` alone is no evidence.
         self.wait(lambda: self._up_from(int(ident)) > before, timeout, f'{daemon} up again')
 
+    def launch(self, daemon: str) -> None:
+        """Start a killed daemon without waiting for anything: the mons may be down, too."""
+        self._boot.start(daemon)
+
     def _up_from(self, osd: int) -> int:
         """The epoch in which an OSD last came up."""
         return next(int(row['up_from']) for row in self.osd_dump()['osds'] if row['osd'] == osd)

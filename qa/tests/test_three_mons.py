@@ -177,3 +177,32 @@ def gathering(cluster: Cluster) -> bool:
     """The mons wait long enough to take the whole burst into one epoch."""
     return [float(entry['value']) for entry in cluster.mon('config dump')
             if entry['name'] == 'paxos_propose_interval'] == [3.0]
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+@pytest.mark.parametrize('stopped, seconds', [(1, 20.0), (2, 60.0)])
+def test_mons_that_hang_while_pgs_move(guard: Guard, stopped: int, seconds: float) -> None:
+    """The leader alone, or the quorum with it; nothing moves that was not journalled."""
+    cluster = guard.cluster
+    guard.configure({'max_pgs_in_flight': '1'})
+    try:
+        order(guard, 'expand', **both(guard))
+        guard.wait_moving()
+        first = leader(cluster)
+        names = [first, *(mon for mon in MONS if mon != first)][:stopped]
+        try:
+            for mon in names:
+                cluster.stop('mon.' + mon)
+            time.sleep(seconds)
+        finally:
+            for mon in names:
+                cluster.cont('mon.' + mon)
+        bring_back_mons(cluster)
+        released = guard.status()['released']
+        done = guard.wait_phase('DONE', timeout=240)
+        cluster.wait_clean(60)
+        print('%s: mons %s stopped for %.0f s; %d of %d PGs released by then' % (
+            cluster.release.name, names, seconds, released, done['total']))
+        assert done['released'] == done['total'] > released
+    finally:
+        guard.unset('max_pgs_in_flight')

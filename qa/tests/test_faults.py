@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Power loss, and two mgrs that both think they are active: a client reads back all it wrote."""
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.cluster.patience import patient
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import crush_weights, order, wait_reported
+from qa.lib.probes import digest
+from qa.lib.writer import Writer
+
+#: Seconds for which an mgr is stopped while another one is active.
+STOPPED_SECONDS = 10.0
+
+
+def begin_expansion(guard: Guard, count: int = 2) -> None:
+    """An expansion of which some PGs have been released."""
+    added = guard.cluster.add_osds(count, weight=0.0)
+    wait_reported(guard)
+    order(guard, 'expand', osds=','.join(map(str, added)), weight='1.0')
+    guard.wait_moving()
+
+
+def lose_power(cluster: Cluster) -> int:
+    """Kill all daemons at once; returns how many."""
+    pids = {name: pid for name, pid in cluster.pids().items()
+            if name.startswith(('mon.', 'mgr.', 'osd.'))}
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + patient(30)
+    while any(cluster.pid(name) is not None for name in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    names = list(pids)
+    random.shuffle(names)
+    print('restarted: %s' % ' '.join(names))
+    for name in names:
+        cluster.launch(name)
+    return len(names)
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_power_is_lost_while_pgs_move(release: str, make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster(release, osds=6, hosts=3, mgrs=2, store='bluestore', conf=FAST_CONF)
+    cluster.pool_create('p', 32)
+    cluster.pool_create('still', 16)
+    cluster.fill('p', 300, 65536)
+    cluster.fill('still', 100, 4096)
+    guard = Guard(cluster, {'max_pgs_in_flight': '2'})
+    before, objects = guard.foreign(), digest(cluster, 'still')
+    with Writer(cluster, 'p') as writer:
+        begin_expansion(guard)
+        assert lose_power(cluster) >= 11
+        cluster.wait(lambda: all(osd['up'] for osd in cluster.osd_dump()['osds']), 120, 'all OSDs')
+        written = writer.writes
+        guard.wait_ready()
+        status = guard.status()
+        assert status['total'] > status['released'], 'nothing was left to do'
+        guard.wait_phase('DONE', timeout=300)
+        cluster.wait(lambda: writer.writes > written, 60, 'the client to write again')
+    cluster.wait_clean(120)
+    print('%s: power lost with %d of %d PGs released; %d writes, all read back' % (
+        release, status['released'], status['total'], writer.writes))
+    assert writer.missing() == {} and digest(cluster, 'still') == objects
+    assert guard.upmaps() == {} and guard.foreign() == before
+    assert set(crush_weights(cluster).values()) == {1.0} and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+@pytest.mark.shares('campaign')
+def test_an_mgr_that_does_not_know_that_it_was_replaced(release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    before, objects = guard.foreign(), digest(cluster, 'rep')
+    guard.configure({'max_pgs_in_flight': '2'})
+    begin_expansion(guard, 4)
+    with Writer(cluster, 'ec') as writer:
+        first = cluster.active_mgr()
+        cluster.stop('mgr.' + first)
+        try:
+            cluster.mon('mgr fail', who=first)
+            cluster.wait(lambda: cluster.active_mgr() not in ('', first), 60, 'another active mgr')
+            time.sleep(STOPPED_SECONDS)
+        finally:
+            cluster.cont('mgr.' + first)
+        released = guard.status()['released']
+        done = guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    print('%s: mgr.%s stopped for %.0f s beside another; %d PGs released by then, %d in all; %d '
+          'writes, all read back' % (release, first, STOPPED_SECONDS, released, done['released'],
+                                     writer.writes))
+    assert done['released'] == done['total'] and guard.upmaps() == {}
+    assert writer.writes and writer.missing() == {} and digest(cluster, 'rep') == objects
+    assert guard.foreign() == before and not guard.tracebacks()
