@@ -106,17 +106,29 @@ class Stories(RuleBasedStateMachine):
                  False)
         self.pass_time(10)
 
-    @rule(verb=st.sampled_from(['expand', 'drain', 'undrain']), which=st.integers(0, 99))
+    @rule(verb=st.sampled_from(['expand', 'drain', 'undrain', 'replace', 'replace cancel']),
+          which=st.integers(0, 99))
     def order(self, verb: str, which: int) -> None:
         names = () if verb == 'expand' else ('osd.%d' % self.some_osd(which),)
         if verb == 'expand' and not any(toy.crush_weight == 0.0
                                         for toy in self.cluster.toys.values()):
             self.cluster.add_osds(2, 0.0)
             self.pass_time(self.cluster.lag + 1)
-        if verb == 'drain':
+        if verb in ('drain', 'replace'):
             # Upmaps that lead onto the drained OSD go with what it held.
             self.cluster.their_upmaps.clear()
         self.try_to(lambda: self.driver.order(verb, *names))
+
+    @rule(which=st.integers(0, 99))
+    def new_device(self, which: int) -> None:
+        """An OSD that was drained and is empty has another device under its id."""
+        held = {osd for pg in self.cluster.pg.values() for osd in (*pg.data, *pg.up)}
+        empty = sorted(osd for osd, toy in self.cluster.toys.items()
+                       if 0.0 < toy.crush_weight < 0.001 and osd not in held)
+        if empty:
+            osd = empty[which % len(empty)]
+            self.cluster.uuids[osd] = 'device %d' % self.cluster.epoch
+            self.pass_time(12)
 
     def try_to(self, act: Callable[[], object]) -> None:
         try:
