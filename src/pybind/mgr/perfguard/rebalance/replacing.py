@@ -18,6 +18,7 @@ from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
 from ..store import Store
+from .auto_expand import REMAP_SECONDS
 from .crush_orders import CrushOrders
 from .orders import DRAINED_WEIGHT, Order, OrderFacts, named_osds, serves
 from .plans import QUEUE_SECONDS, PlanOrder, QueuedOrder
@@ -36,8 +37,9 @@ KIND = 'replace'
 NO_UUID = '00000000-0000-0000-0000-000000000000'
 #: A new device whose size differs by less than this share receives the weight of the old one.
 SAME_SIZE = 0.01
-#: Seconds between two readings of what the OSDs hold, which is costly on large clusters.
-LOOK_SECONDS = 10.0
+#: Seconds between two readings of what the OSDs hold, which is costly on large clusters; and while
+#: all replacements wait for operators.
+LOOK_SECONDS, IDLE_SECONDS = 10.0, 120.0
 
 
 class ReplacePhase(str, enum.Enum):
@@ -52,6 +54,10 @@ class ReplacePhase(str, enum.Enum):
     #: The new device serves; a campaign is about to fill it.
     READY = 'READY'
     FILLING = 'FILLING'
+
+
+#: Phases that last until an operator acts.
+BY_OPERATOR = frozenset({ReplacePhase.EMPTY, ReplacePhase.WAITING})
 
 
 class Replacement(NamedTuple):
@@ -110,7 +116,8 @@ def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase
             return ReplacePhase.WAITING
         return ReplacePhase.FILLING if facts.weight(osd) > DRAINED_WEIGHT else ReplacePhase.READY
     if not serving:
-        safe = row.reweight == 0 and facts.complete and osd not in facts.leaving
+        gone = row.reweight == 0 or facts.weight(osd) <= DRAINED_WEIGHT
+        safe = gone and facts.complete and osd not in facts.leaving
         return ReplacePhase.EMPTY if safe else ReplacePhase.RECOVERING
     empty = facts.holds(osd) == 0 and osd not in facts.leaving
     return ReplacePhase.EMPTY if empty else ReplacePhase.DRAINING
@@ -214,6 +221,8 @@ class Replacing:
         self._note = note
         self._known: Dict[int, Replacement] = {}
         self._phases: Dict[int, ReplacePhase] = {}
+        #: Since when new devices seem to serve.
+        self._serving: Dict[int, float] = {}
         self._orders: Optional[OrderFacts] = None
         self._read = 0.0
         self._fill = _Fill()
@@ -223,7 +232,7 @@ class Replacing:
     def load(self) -> List[str]:
         """Returns what cannot be read."""
         self._known, self._phases, self._orders, self._fill = {}, {}, None, _Fill()
-        self.remarks = ()
+        self._serving, self.remarks = {}, ()
         stored = self._store.get(DOCUMENT)
         try:
             self._known = {int(osd): Replacement(str(uuid), float(weight), int(size), float(since))
@@ -248,6 +257,7 @@ class Replacing:
         self._put({osd: row for osd, row in self._known.items() if osd not in osds})
         for osd in osds:
             self._phases.pop(osd, None)
+            self._serving.pop(osd, None)
             self._note(Event(KIND, 'the replacement of osd.%d is over' % osd, why))
 
     def cancel_all(self, why: str) -> None:
@@ -336,17 +346,29 @@ class Replacing:
             return
         facts = facts_of(seen, self._looked(seen), campaign)
         for osd, record in list(self._known.items()):
+            early = self._is_early(osd, record, facts, seen.now)
             why = ending(osd, record, facts)
-            if why:
+            if why and not early:
                 self._end([osd], why)
         phases = {osd: phase_of(osd, record, facts) for osd, record in self._known.items()}
         self._note_phases(phases, facts)
         if not facts.active and not (campaign is not None and campaign.held):
             self._go_on(seen, facts, phases, settle, fill, catch)
 
+    def _is_early(self, osd: int, record: Replacement, facts: ReplaceFacts, now: float) -> bool:
+        """A new device has served for a moment only: its PGs may not be remapped yet, and what it
+        holds may be a report of the old device."""
+        if osd not in facts.orders.osdmap.osds \
+                or phase_of(osd, record, facts) is not ReplacePhase.FILLING:
+            self._serving.pop(osd, None)
+            return False
+        return 0.0 <= now - self._serving.setdefault(osd, now) < REMAP_SECONDS
+
     def _looked(self, seen: Observation) -> OrderFacts:
         """What the OSDs hold is read now and then."""
-        if self._orders is None or not 0.0 <= seen.now - self._read < LOOK_SECONDS:
+        idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
+        wait = IDLE_SECONDS if idle else LOOK_SECONDS
+        if self._orders is None or not 0.0 <= seen.now - self._read < wait:
             self._orders, self._read = self._crush_orders.facts(seen), seen.now
         space = self._orders.space
         return self._crush_orders.facts(seen, space)
@@ -357,9 +379,8 @@ class Replacing:
             if self._phases.get(osd, phase) is not phase:
                 self._note(Event(KIND, 'osd.%d is %s' % (osd, phase.value), steps[osd]))
         self._phases = phases
-        by_operator = (ReplacePhase.EMPTY, ReplacePhase.WAITING)
         self.remarks = tuple('replacement of osd.%d: %s, %s' % (osd, phase.value, steps[osd])
-                             for osd, phase in sorted(phases.items()) if phase in by_operator)[:3]
+                             for osd, phase in sorted(phases.items()) if phase in BY_OPERATOR)[:3]
 
     def _go_on(self, seen: Observation, facts: ReplaceFacts, phases: Mapping[int, ReplacePhase],
                settle: float, fill: Callable[[QueuedOrder, Order], Optional[Json]],

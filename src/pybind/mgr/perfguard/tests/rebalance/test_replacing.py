@@ -45,8 +45,8 @@ def kinds(driver: Driver, kind: str) -> List[str]:
 
 
 def settle(driver: Driver) -> None:
-    """Until OSDs are read again, and the campaign has begun."""
-    driver.run(15)
+    """Until OSDs are read again, and a new device has served for long enough."""
+    driver.run(45)
 
 
 def emptied() -> Driver:
@@ -63,6 +63,9 @@ def test_a_device_is_drained_replaced_and_filled() -> None:
     driver = emptied()
     assert phases(driver) == {8: 'EMPTY'} and 'destroy' in rows(driver)[8]['next']
     assert any('osd.8' in text for text in driver.loop.status()['reasons'])
+    driver.cluster.take_down(8)
+    settle(driver)
+    assert phases(driver) == {8: 'EMPTY'}
     driver.cluster.destroy(8)
     settle(driver)
     assert phases(driver) == {8: 'WAITING'} and driver.phase == 'DONE'
