@@ -24,7 +24,7 @@ from perfguard.tests.fakes.crushmaps import Map, place
 from perfguard.upmap.balance import Balance, PlacedPg, balance
 from perfguard.upmap.semantics import apply_entry
 
-#: Goals: shards moved against the least, and distance from the ideal in PGs.
+#: Goals: shards moved as a multiple of the least, and distance from the ideal in PGs.
 MOVED_GOAL, DEVIATION_GOAL = 1.05, 1.0
 #: The planner's seconds at most, as multiples of osdmaptool's for placing the same PGs.
 TIME_GOAL = 10.0
@@ -41,7 +41,7 @@ class BalanceCase(NamedTuple):
     #: PGs of one OSD before they are multiplied by the size, as a power of two.
     pg_bits: int
     erasure: bool = False
-    #: Whether the balancer's C++ gets through it in reasonable time.
+    #: Whether the balancer completes it in reasonable time.
     stock: bool = True
 
 
@@ -77,7 +77,7 @@ class OsdMapFile:
                    str(case.pg_bits), '--osd_pool_default_size=%d' % case.size)
 
     def place(self, map_: Map) -> Tuple[Dict[str, OsdSet], float]:
-        """The raw sets under a CRUSH map, and the seconds that this took."""
+        """The raw sets under a CRUSH map, and how many seconds osdmaptool took."""
         text, crush = self._directory / 'crush.txt', self._directory / 'crush'
         text.write_text(map_.text())
         subprocess.run(['crushtool', '-c', str(text), '-o', str(crush)], check=True)
@@ -88,7 +88,7 @@ class OsdMapFile:
         return {pgid: tuple(map(int, osds.split(','))) for pgid, osds in _ROW.findall(out)}, seconds
 
     def balance(self) -> Tuple[Dict[str, UpmapEntry], float]:
-        """What the balancer adds, in as many rounds as it takes."""
+        """The upmaps of the balancer, repeated until it finds no more."""
         found = self._directory / 'upmaps'
         begin = time.perf_counter()
         self._tool('--mark-up-in', '--upmap', str(found), '--upmap-deviation', '1',

@@ -3,17 +3,17 @@
 
     /usr/bin/python3 -m qa.bench.bench_gil [--osds 1000] [--pgs 32000]
 
-A thread that does nothing gives the interpreter's lock (GIL) away and asks for it again, over and
-over. The CPU time of the whole process between two of its turns is what others computed without
-letting it in. Python lets a waiting thread in after 5 ms (sys.getswitchinterval), but only between
-two of its instructions: one call of C code (json, sorted, a regular expression, zlib, the garbage
-collector) keeps the lock for as long as it takes. Such calls are what this shows. CPU time is
-measured, not wall-clock time, so what else the machine does makes no difference.
+An idle thread releases the interpreter's lock (GIL) and acquires it again in a loop. The CPU time
+of the whole process between two acquisitions is the time for which other threads held the lock.
+Python hands the lock over after 5 ms (sys.getswitchinterval), but only between two bytecode
+instructions: one call of C code (json, sorted, a regular expression, zlib, the garbage collector)
+holds it until it returns. The benchmark finds such calls. It measures CPU time, not wall-clock
+time, so other load on the machine makes no difference.
 
 Every command and the turns of the loop are measured with the module's own code over a cluster in
 memory, and Ceph's tools with a real OSDMap. What ceph-mgr itself computes for the module
-(MgrModule.get, OSDMap.dump) is not in it. The garbage collector looks only at objects that are
-new: how long it takes in ceph-mgr depends on all modules that share the interpreter.
+(MgrModule.get, OSDMap.dump) is not included. The garbage collector examines only new objects: how
+long it takes in ceph-mgr depends on all modules that share the interpreter.
 """
 import argparse
 import contextlib
@@ -90,7 +90,7 @@ class GilWitness:
     @contextlib.contextmanager
     def measure(self, what: str, shown: bool = True) -> Iterator[None]:
         gc.collect()
-        # The collector is not to look at the model's millions of objects.
+        # Keep the collector from examining the millions of objects of the model.
         gc.freeze()
         time.sleep(0.05)  # until it has counted that
         self._longest = self._collector = 0.0
@@ -103,7 +103,7 @@ class GilWitness:
             print('%-34s %10.1f %10.1f %10.1f' % self.rows[-1], flush=True)
 
     def worst(self, begin: str) -> None:
-        """Of the rows that begin so: the longest stretch, and the most CPU time."""
+        """The longest stretch and the most CPU time of the rows with this prefix."""
         found = [row for row in self.rows if row.what.startswith(begin)]
         print('%-34s %10.1f %10.1f %10.1f' % (
             '%s, worst of %d' % (begin, len(found)), max(row.longest_ms for row in found),
@@ -207,7 +207,7 @@ def busy_cluster(osds: int, pgs: int) -> BusyCluster:
 
 
 class ThreadedDriver(Driver):
-    """Works changes and goals out beside the loop, as the module does."""
+    """Computes changes and goals outside the loop, as the module does."""
 
     def new_tools(self) -> ToolThread:
         return ToolThread(lambda: None)
@@ -243,7 +243,7 @@ def measure_campaign(witness: GilWitness, osds: int, pgs: int) -> None:
 
 
 def measure_goals(witness: GilWitness, osds: int, pgs: int) -> None:
-    """target=balanced works the goals out in one turn."""
+    """target=balanced computes the goals in one turn."""
     cluster = busy_cluster(osds, pgs)
     driver = ThreadedDriver(cluster, replace(OPTIONS, target='balanced'))
     driver.ask('prepare')

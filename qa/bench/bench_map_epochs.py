@@ -3,12 +3,12 @@
 
     /usr/bin/python3 -m qa.bench.bench_map_epochs [--release pacific] [--sizes 12 100 600]
 
-The mon is made anew with a map of so many OSDs, all of them in but down, with 96 PGs an OSD
-(size 3), a fifth of which have pg-upmap-items. One real OSD joins; no PG is ever made on it, so
-its time is that of the map alone. Then upmap items are set, one after the other, each waited for,
-with a paxos_propose_interval of 0.1 s. CPU is utime + stime of the process by the epoch, less what
-it took for as long while nothing changed; bytes are those of the full map and of the last
-incremental one. No PG is ever active, so what the PGs of an OSD cost it is not in these numbers.
+For each size, a new mon gets a map with that number of OSDs, all of them in but down, with 96 PGs
+per OSD (size 3), a fifth of which have pg-upmap-items. One real OSD joins; no PG is created on it,
+so its CPU time is the cost of the map alone. Then upmap items are set one after the other, with a
+paxos_propose_interval of 0.1 s. CPU is utime + stime of the process per epoch, minus the CPU time
+of an equally long idle period; bytes are those of the full map and of the last incremental map.
+No PG is ever active, so the numbers do not include the cost of the PGs of an OSD.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from qa.cluster import Cluster, ClusterError
 
 SIZES = (12, 100, 600, 1500, 3000)
-#: 2^5 PGs of 3 replicas an OSD: the usual aim is 100 replicas an OSD.
+#: 2^5 PGs of 3 replicas per OSD: the usual target is 100 replicas per OSD.
 PG_BITS = 5
 POOL = 1
 UPMAP_SHARE = 5
@@ -35,7 +35,7 @@ INTERVAL_SECONDS = 0.1
 IDLE_SECONDS = 10.0
 #: Commands in flight while the map is made.
 AT_ONCE = 1000
-#: A thousand commands at a mon of thousands of OSDs, on a machine with other things to do.
+#: A thousand commands to a mon with thousands of OSDs, on a busy machine.
 COMMAND_TIMEOUT = 180.0
 DAEMONS = ('mon.a', 'mgr.x', 'osd.0')
 
@@ -49,7 +49,7 @@ def osds_per_host(osds: int) -> int:
 
 @dataclass(frozen=True)
 class Cost:
-    """By the epoch: CPU milliseconds of each daemon, milliseconds of a commit, bytes."""
+    """Per epoch: CPU milliseconds of each daemon, milliseconds of a commit, bytes."""
 
     release: str
     osds: int
@@ -65,20 +65,20 @@ class Cost:
 
 
 class Machine:
-    """A cluster of one mon, one mgr and one OSD, whose mon is given maps."""
+    """A cluster of one mon, one mgr and one OSD, with generated maps."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._map = cluster.directory / 'data' / 'osdmap'
 
     def tool(self, *command: str) -> str:
-        """Run a tool of the release; returns what it prints."""
+        """Run a tool of the release; returns its output."""
         argv = self.cluster.release.argv(list(command), self.cluster.directory)
         return subprocess.run(argv, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               universal_newlines=True, timeout=300).stdout
 
     def restart(self, osds: int) -> None:
-        """Give the mon a store that begins with a map of so many OSDs, the OSD an empty one."""
+        """Create a store for the mon with a map of that many OSDs, and an empty one for the OSD."""
         for name in {'osd.0', 'mon.a'} & set(self.cluster.pids()):
             self.cluster.kill(name)
         self._make_map(osds)
@@ -119,9 +119,9 @@ class Machine:
         self.cluster.start('osd.0')
 
     def _make_map(self, osds: int) -> None:
-        """A map of the pool, whose CRUSH map has but three OSDs until the others exist.
+        """A map of the pool, whose CRUSH map has only three OSDs until the others exist.
 
-        CRUSH tries for long to find OSDs that are not there, and the mon maps all PGs.
+        CRUSH retries many times for OSDs that do not exist, and the mon maps all PGs.
         """
         osdmap = str(self._map)
         self.tool('osdmaptool', osdmap, '--createsimple', str(osds), '--with-default-pool',
@@ -136,7 +136,7 @@ class Machine:
         return self._map.with_name(f'crush-{osds}')
 
     def pairs(self, osds: int) -> Pairs:
-        """For every PG an upmap pair that the CRUSH rule allows."""
+        """For each PG an upmap pair that the CRUSH rule allows."""
         self.tool('osdmaptool', str(self._map), '--import-crush', str(self._crush(osds)))
         per_host = osds_per_host(osds)
         found = []
@@ -174,7 +174,7 @@ class Machine:
         return len(out)
 
     def incremental_bytes(self) -> int:
-        """The size of the newest incremental map; the mon has to end for that."""
+        """The size of the newest incremental map; the mon must be stopped to read it."""
         epoch, data = self.cluster.epoch(), self.cluster.directory / 'data'
         self.cluster.kill('mon.a')
 
@@ -183,7 +183,7 @@ class Machine:
                 self.tool('ceph-kvstore-tool', 'rocksdb', str(data / 'mon.a' / 'store.db'), 'get',
                           'osdmap', str(epoch), 'out', str(data / 'incremental'))
             except subprocess.CalledProcessError:
-                return 0  # a process of much memory lets go of its files some time after its end
+                return 0  # a process with much memory releases its files some time after it ends
             return (data / 'incremental').stat().st_size
 
         deadline = time.monotonic() + 20.0
@@ -193,7 +193,7 @@ class Machine:
 
 
 def measure(machine: Machine, osds: int, changes: int, seconds: float) -> Cost:
-    """The cost with a map of so many OSDs."""
+    """The cost with a map of that many OSDs."""
     machine.restart(osds)
     pairs = machine.pairs(osds)
     filled = pairs[::UPMAP_SHARE]
@@ -222,7 +222,7 @@ def change(machine: Machine, osds: int, pairs: Pairs, upmaps: int, idle: Dict[st
         latencies.append(time.monotonic() - start)
         if time.monotonic() > begin + seconds:
             break
-    # What one epoch leaves to be done in the background belongs to it.
+    # Background work that an epoch causes counts as its cost.
     time.sleep(2.0)
     spent = time.monotonic() - begin
     epochs = machine.cluster.epoch() - epoch
@@ -258,7 +258,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     args = arguments()
     conf: Dict[str, Any] = {'mon': {'mon_osd_down_out_interval': 0,
-                                    # The PGs stay as they are: never made.
+                                    # The PGs remain as they are: never created.
                                     'mon_osd_max_creating_pgs': 0}}
     with Cluster.up(args.release, osds=1, hosts=1, conf=conf) as cluster:
         machine = Machine(cluster)

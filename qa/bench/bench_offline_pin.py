@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What perfguard-plan pin costs on a large cluster, as multiples of merely reading its input.
+"""The cost of perfguard-plan pin on a large cluster, as a multiple of reading its input.
 
 Generates dumps of a synthetic cluster, then runs two processes in turn (ABBA): one that only
 json.loads the dumps, and ``python3 -m perfguard.offline pin``. Prints wall time and peak memory
@@ -45,7 +45,7 @@ class DumpedCluster:
                 self._add_pg('%d.%x' % (pool, seed_of_pg), size, remapped)
 
     def _osds_of(self, count: int, beside: Sequence[int]) -> List[int]:
-        """OSDs of hosts that are different and not those of ``beside``."""
+        """OSDs of different hosts, none of which has an OSD of ``beside``."""
         found: List[int] = []
         taken = {osd // self.OSDS_PER_HOST for osd in beside}
         while len(found) < count:
@@ -117,7 +117,7 @@ class DumpedCluster:
 def measure(argv: List[str], output: Path) -> PinCost:
     """Wall time and peak resident memory of one process, from start to end.
 
-    It is spawned, not forked: a child that is forked counts this process's memory as its own peak.
+    It is spawned: a forked child counts the memory of this process as its own peak.
     """
     environment = {**os.environ, 'PYTHONPATH': str(MODULES)}
     started = time.perf_counter()
@@ -169,7 +169,7 @@ def main() -> int:
 
 
 def generate(args: argparse.Namespace, directory: Path) -> None:
-    """In a process of its own, whose memory is gone when the measuring begins."""
+    """In a separate process, which frees its memory before the measurement begins."""
     pid = os.fork()
     if pid == 0:
         DumpedCluster(args.pgs, args.remapped, args.seed).write(directory)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the dashboard's page costs a browser.
+"""How much CPU time and memory the dashboard's page takes in a browser.
 
     /usr/bin/python3 -m qa.bench.bench_page [--scenario x] [--seconds 60]
 
-630 OSDs, four pools and an hour of history (720 rows each), from an API that is made up (scenario
-"small": six OSDs). First: bytes of the first load, and ms from the start of the navigation until
-all OSDs are there. Then, while the page is left open: ms of script, style, layout and all tasks per
-answer that it gets, tasks of more than 50 ms (in which the page does not react), and the heap.
+630 OSDs, four pools and an hour of history (720 rows each), from a fake API (scenario "small":
+six OSDs). First: bytes of the first load, and ms from the start of the navigation until all OSDs
+are shown. Then, while the page is open: ms of script, style, layout and all tasks per response,
+tasks of more than 50 ms (in which the page does not react), and the heap.
 """
 import argparse
 import tempfile
@@ -18,7 +18,7 @@ from qa.lib.browser import Browser
 from qa.lib.fake_page import PAGE, FakePage
 
 LIMIT_BYTES = 300000
-#: Notes when the last OSD is there, and each task of more than 50 ms.
+#: Records when the last OSD is shown, and each task of more than 50 ms.
 OBSERVERS = '''
     window.seen = {ready: 0, long: [], answers: 0};
     new MutationObserver((_, observer) => {
@@ -39,7 +39,7 @@ TIMES = {'script': 'ScriptDuration', 'style': 'RecalcStyleDuration', 'layout': '
 
 
 def devtools(browser: Browser, command: str, **parameters: Any) -> Any:
-    """chromedriver's own command; selenium has it only where it starts chromedriver itself."""
+    """A command of chromedriver that selenium offers only for a chromedriver that it started."""
     driver = browser.driver
     driver.command_executor._commands['devtools'] = ('POST', '/session/$sessionId/goog/cdp/execute')
     return driver.execute('devtools', {'cmd': command, 'params': parameters})['value']
@@ -72,7 +72,7 @@ def first_load(browser: Browser, url: str) -> None:
 
 
 def updates(browser: Browser, seconds: float) -> None:
-    # What is left of the beginning.
+    # The rest of the first load.
     time.sleep(3.0)
     before, at = metrics(browser), seen(browser)
     time.sleep(seconds)

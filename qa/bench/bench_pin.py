@@ -3,9 +3,9 @@
 
     /usr/bin/python3 -m qa.bench.bench_pin [--release pacific] [--rounds 3]
 
-Both arms pin the same PGs of the same cluster, which has the mon's default proposal interval. The
-script is what a tool outside the cluster prints: one `ceph osd pg-upmap-items` after another, here
-those of perfguard's own offline planner. Seconds and osdmap epochs run from the start of pinning
+Both arms pin the same PGs of the same cluster, with the default proposal interval of the mon. The
+script is the output of an external tool, here of perfguard's offline planner: a sequence of
+`ceph osd pg-upmap-items` commands. Seconds and osdmap epochs run from the start of pinning
 to all PGs active+clean. Between the arms the pins are removed again, under norebalance.
 """
 import argparse
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def remapped_cluster(cluster: Cluster) -> Guard:
-    """8 OSDs become 12 under norebalance: some 195 of 256 PGs are remapped."""
+    """8 OSDs become 12 under norebalance: about 195 of 256 PGs are remapped."""
     cluster.pool_create('p', 256, size=3)
     cluster.fill('p', 2000, 4096)
     cluster.wait_clean(60)
@@ -57,7 +57,7 @@ def remapped_cluster(cluster: Cluster) -> Guard:
 
 
 def measure(cluster: Cluster, guard: Guard, pin: Callable[[Cluster, Guard], None]) -> Measured:
-    """Seconds, epochs and PGs of one pinning."""
+    """Seconds, epochs and PGs of one arm."""
     pgs = len(cluster.osd_dump()['pg_temp'])
     if pin is pin_by_perfguard:
         guard.prepare()
@@ -88,7 +88,7 @@ def pin_by_script(cluster: Cluster, guard: Guard) -> None:
 
 
 def unpin(cluster: Cluster, guard: Guard) -> None:
-    """Back to remapped PGs."""
+    """Remove the pins, so that the PGs are remapped again."""
     if guard.status()['phase'] not in ('IDLE', 'ABORTED'):
         guard.wait_phase('PINNED')
         guard.do('abort')

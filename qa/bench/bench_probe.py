@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The probe's worker against fio's rados engine: operations a second of one client.
+"""The probe's worker against fio's rados engine: operations per second of one client.
 
     /usr/bin/python3 -m qa.bench.bench_probe [--release pacific] [--pairs 5] [--json F]
 
-Both read and write as many prefilled objects of the same size in the same PGs (fio's in no name
-space, so they are not the same ones), at 4 KiB with a queue depth of 1, 32 and 128, and 4 MiB with
-16. In each round fio, the native and the Python engine take
-turns, in every other round the other way round; the ratios are medians of those of the rounds.
-The pool has one replica, unless told, so that the client is as much of the bound as it can be.
+Both read and write the same number of prefilled objects of the same size in the same PGs (fio in
+the default namespace, so the objects differ), with 4 KiB at queue depths 1, 32 and 128, and with
+4 MiB at 16. In each round fio, the native and the Python engine take turns, in reverse order in
+every other round; the ratios are medians over the rounds. By default the pool has one replica, so
+that the client limits the speed as much as possible.
 """
 import argparse
 import itertools
@@ -29,7 +29,7 @@ PG_NUM = 64
 #: Objects of fio, in the default namespace.
 FIO_PREFIX = 'fio-'
 RAMP_SECONDS = 0.5
-#: What a run may take besides what it measures.
+#: Seconds that a run may take in addition to its runtime.
 SPARE_SECONDS = 40.0
 
 ENGINES = ('fio', 'native', 'python')
@@ -47,7 +47,7 @@ class ProbeCase(NamedTuple):
         size = '4M' if self.bs == 4 << 20 else '4k'
         return '%-9s %s depth %d' % (self.rw, size, self.iodepth)
 
-    #: The slowest that still is as fast as fio.
+    #: The lowest ratio that counts as equal to fio.
     @property
     def least_ratio(self) -> float:
         return 0.95 if self.bs == 4 << 20 else 0.9 if self.iodepth == 1 else 0.8
@@ -65,7 +65,7 @@ def fio_names(case: ProbeCase) -> List[str]:
 def twins(names: Sequence[str]) -> Tuple[str, ...]:
     """Names in the probes' namespace that lie in the same PGs."""
     tried = ('%sbench-%d' % (PREFIX, n) for n in itertools.count())
-    # All that counts is which PG, so any pool's id will do.
+    # Only the number of the PG matters, so the id of any pool works.
     return tuple(next(twin for twin in tried if pgid_of(1, PG_NUM, NAMESPACE, twin)
                       == pgid_of(1, PG_NUM, '', name)) for name in names)
 
@@ -128,7 +128,7 @@ def measure(bench: ProbeBench, pairs: int, cases: Sequence[ProbeCase]) -> Iterat
 
 
 def ratio(row: Dict[str, Any], engine: str) -> float:
-    """Median of an engine's operations a second to fio's of the same round."""
+    """Median ratio of the IOPS of an engine to those of fio in the same round."""
     return statistics.median(one / fio for one, fio in zip(row['iops'][engine],
                                                            row['iops']['fio']))
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Whether the mgr's commands stay fast while a probe runs.
+"""Whether commands of the mgr remain fast while a probe runs.
 
     /usr/bin/python3 -m qa.bench.bench_probe_mgr [--release pacific] [--calls 100] [--rounds 4]
 
-`perfguard status` is called over an open connection, so many times a round, one call every 20 ms:
-without a probe and while one runs, by turns (ABBA), so that whatever else the machine does meets
-both alike. Of all calls of each kind: median, p99 and maximum in ms. The machine should be idle.
+`perfguard status` is called over an open connection, a fixed number of times per round, one
+call every 20 ms: without a probe and while one runs, in turns (ABBA), so that other load on the
+machine affects both alike. Prints median, p99 and maximum in ms for each. The machine should be
+idle.
 """
 import argparse
 import json
@@ -17,7 +18,7 @@ from qa.cluster.samples import quantile
 
 PAUSE_SECONDS = 0.02
 ALONE, PROBING = 'without', 'with'
-#: Small operations without a break, reads and writes.
+#: Small reads and writes without a pause.
 PROBE = {'pool': 'bench', 'rw': 'randrw', 'bs': '4k', 'size': '16m', 'nrfiles': '64',
          'ramp_time': '0'}
 RUNTIME_SECONDS = 600.0
@@ -30,7 +31,7 @@ def ask(cluster: Cluster, command: str, **args: Any) -> Any:
 
 
 def calls_ms(cluster: Cluster, calls: int) -> List[float]:
-    """How long each call took."""
+    """The duration of each call."""
     found = []
     for _ in range(calls):
         begin = time.monotonic()
@@ -48,7 +49,7 @@ def while_probing(cluster: Cluster, calls: int, depth: int) -> List[float]:
     run = ask(cluster, 'probe run', iodepth=str(depth), runtime='%g' % RUNTIME_SECONDS,
               **PROBE)['id']
     cluster.wait(lambda: state(cluster, run) == 'running', 60, 'the probe to run')
-    # Filling its objects comes first.
+    # The probe fills its objects first.
     time.sleep(3.0)
     found = calls_ms(cluster, calls)
     assert state(cluster, run) == 'running'

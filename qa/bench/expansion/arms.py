@@ -10,7 +10,7 @@ from qa.demo.operator import Operator
 WEIGHT = 1.0
 POLL_SECONDS = 1.0
 
-#: A command that perfguard has let in makes a campaign within this time, or it never will.
+#: A command that perfguard accepts begins a campaign within this time, or never.
 BEGIN_SECONDS = 60.0
 
 Tick = Callable[[Mapping[str, Any]], None]
@@ -29,7 +29,7 @@ class Expander:
     def stock(self) -> None:
         """With all their weight at once, as ``ceph osd crush add`` or an OSD's first start."""
         self._cluster.place(self._osds, WEIGHT)
-        # The PGs' own reports are seconds apart; pg_temp is in the OSDMap as soon as they peer.
+        # PGs report every few seconds; pg_temp is in the OSDMap as soon as they peer.
         self._cluster.flush_pg_stats()
         self._poll(lambda: not self._cluster.osd_dump()['pg_temp'], 'no remapped PG')
         self._cluster.wait_clean(self._timeout)
@@ -75,7 +75,7 @@ class Expander:
             time.sleep(POLL_SECONDS)
 
 
-#: Ceph alone comes first: it takes none of perfguard's options.
+#: Ceph alone is first: options of perfguard do not apply to it.
 METHODS: Dict[str, Callable[[Expander], None]] = {
     'stock': Expander.stock, 'perfguard': Expander.expand,
     'perfguard-pin': Expander.prepare_and_pin, 'fixed-caps': Expander.expand}

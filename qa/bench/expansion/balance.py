@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The balancer let loose until it finds nothing more, and how even the PGs lie then."""
+"""Runs the balancer until it finds no further change; how even the PGs are then."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from qa.cluster import Cluster, WaitTimeout
 
 from .settings import BALANCER, ERASURE, REPLICATED
 
-#: Parts of what the balancer answers when it has nothing to do; the same in all releases.
+#: Parts of the balancer's status when it finds no change; the same in all releases.
 NOTHING_TO_DO = ('unable to find further optimization', 'distribution is already perfect')
 
 POLL_SECONDS = 1.0
@@ -76,8 +76,8 @@ def deviation(cluster: Cluster) -> Dict[str, float]:
 
 
 def worst_deviation(ups: Iterable[List[int]], weights: Mapping[int, float]) -> float:
-    """Of a pool's up sets; ideal is by weight alone, whatever CRUSH's rules allow."""
-    # Shards without an OSD are no OSD's.
+    """Of the up sets of a pool; the ideal follows from the weights, not from the CRUSH rule."""
+    # Shards without an OSD do not count.
     counts = Counter(osd for up in ups for osd in up if osd in weights)
     per_weight = sum(counts.values()) / sum(weights.values())
     return max(abs(counts[osd] - per_weight * weight) for osd, weight in weights.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A burst of client load in the middle of a release: does perfguard yield, and come back?"""
+"""A burst of client load in the middle of a release: does perfguard slow down, and recover?"""
 
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence
@@ -16,7 +16,7 @@ class Burst:
         self._begun = False
 
     def tick(self, status: Mapping[str, Any]) -> bool:
-        """Begin it if it is time to; returns whether it is on."""
+        """Begin the burst when it is due; returns whether it is active."""
         if not self._begun and status['phase'] == 'RELEASING' and \
                 status['released'] >= BEGIN_RATIO * status['total']:
             self._clients.start_burst()
@@ -38,7 +38,7 @@ def verdict(timeline: Sequence[Mapping[str, Any]]) -> Verdict:
     on = [i for i, moment in enumerate(timeline) if moment['burst']]
     if not on or on[0] == 0:
         return Verdict(None, None, None, None)
-    # perfguard cannot have felt a burst that was first seen in this second.
+    # perfguard cannot react to a burst in the second in which it begins.
     before = timeline[on[0]]['limit']
     begun = timeline[on[0]]['time']
     during = [timeline[i] for i in on]

@@ -28,7 +28,7 @@ LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Run everything and print the table; 0 if every run came to its end."""
+    """Run everything and print the table; returns 0 if every run completed."""
     args = _parse(argv)
     # Progress is not part of the result.
     screen = Screen(sys.stderr)

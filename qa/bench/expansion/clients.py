@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The clients of a run, and what they felt."""
+"""The clients of a run, and their latency."""
 
 import time
 from typing import Any, Dict, List, Mapping
@@ -12,7 +12,7 @@ from .settings import (CLIENT_OBJECTS, ERASURE, OPERATION_BYTES, READ_FRACTION, 
 
 MANY, ONE = 'many', 'one'
 
-#: Longer than any run: the clients end when they are told to.
+#: Longer than any run: the run stops the clients.
 RUNTIME_SECONDS = 3 * 3600
 
 #: How long operations that began in time may take; librados repeats lost ones after 10 s.
@@ -24,7 +24,7 @@ Latency = Dict[str, Dict[str, float]]
 
 class Clients:
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
-        """Start them all; they are at work when this returns."""
+        """Start all clients; they are active when this returns."""
         self._cluster = cluster
         self._settings = settings
         self._loads: Dict[str, List[Load]] = {MANY: [], ONE: []}
@@ -43,16 +43,16 @@ class Clients:
                                   prefill=prefill, **options)
 
     def start_burst(self) -> None:
-        """For `burst_seconds` more of what all clients do, `burst_factor` of it in all."""
+        """Raise the load of all clients to `burst_factor` times for `burst_seconds`."""
         settings = self._settings
         rate = settings.many_rate + settings.ones * settings.one_rate
-        # Who starts them watches perfguard every second and cannot wait.
+        # The caller reads the status of perfguard every second and cannot wait.
         self._burst = [self._start(pool, rate * (settings.burst_factor - 1),
                                    runtime=settings.burst_seconds, wait=False)
                        for pool in (REPLICATED, ERASURE)]
 
     def in_burst(self) -> bool:
-        """Whether clients of a burst are at work."""
+        """Whether clients of a burst are active."""
         return any(load.started() and load.running() for load in self._burst)
 
     def stop(self) -> None:
@@ -63,14 +63,14 @@ class Clients:
         return [load for loads in self._loads.values() for load in loads]
 
     def problems(self) -> List[str]:
-        """Clients that have ended by themselves."""
+        """Clients that have ended unexpectedly."""
         return [f'{load.name} has ended' for load in self._all() if not load.running()]
 
     def latency(self, spans: Mapping[str, List[float]]) -> Dict[str, Latency]:
         """Of the operations that were due in each span [begin, end) of seconds since the epoch.
 
-        By kind of client and operation, and of all together ('all'). The clients of a burst do
-        not count: they are the disturbance.
+        By kind of client and operation, and of all together ('all'). The clients of a burst are
+        the disturbance and do not count.
         """
         by_kind = {kind: [s for load in loads for s in load.samples()]
                    for kind, loads in self._loads.items()}
@@ -98,8 +98,8 @@ class Clients:
 def latency(by_kind: Mapping[str, List[Sample]], begin: float, end: float) -> Latency:
     """The samples of each kind of client summarised by operation, and all of them ('all').
 
-    The latter also with counts of slow operations: unlike percentiles these are not made smaller
-    by an expansion that takes long.
+    The latter also with counts of slow operations, which a long expansion does not dilute as it
+    does percentiles.
     """
     found = {f'{kind} {operation}': summarise(samples, begin, end, operation)
              for kind, samples in by_kind.items() for operation in KINDS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The texts: what the runs were made on, the table of medians, and the burst by seconds."""
+"""The texts: the test environment, the table of medians, and the seconds of the bursts."""
 
 import os
 import statistics
@@ -21,7 +21,7 @@ OVER = {'over_100_ms': 'over 100 ms', 'over_1_s': 'over 1 s'}
 
 
 def introduction(settings: Settings, repetitions: int) -> str:
-    """What is measured, and on what."""
+    """The measured quantities and the test environment."""
     k, m = settings.erasure
     ones = 2 * settings.ones
     balancer = ', '.join(f'{name}={value}' for name, value in BALANCER.items())
@@ -118,7 +118,7 @@ def _ratios(runs: Results, key: str) -> List[float]:
 
 
 def ratios(results: Results) -> str:
-    """Each arm in a line: how much slower clients were while data moved, and for how long."""
+    """One line per arm: how much slower clients were while data moved, and for how long."""
     rows = [['moving / quiet', 'p99', 'p99.9', 'seconds', 'over 100 ms', 'over 1 s']]
     for name, runs in _groups(results):
         if any('latency' in run for run in runs):
@@ -129,7 +129,7 @@ def ratios(results: Results) -> str:
 
 
 def _range(values: Sequence[float], digits: int = 2) -> str:
-    """The median, and between what all values lie."""
+    """The median and the range of all values."""
     median, *ends = (f'{value:.{digits}f}' for value in (
         statistics.median(values), min(values), max(values)))
     return median if len(values) == 1 else f'{median} ({ends[0]} to {ends[1]})'
@@ -180,7 +180,7 @@ def _per_pg(runs: Results) -> str:
 
 
 def _cause(runs: Results, cause: str) -> str:
-    """Times that it occurred, and the epochs that had it."""
+    """How often the cause occurred, and in how many epochs."""
     return ' in '.join(f'{_median(runs, lambda run: run["causes"][key].get(cause, 0)):.0f}'
                        for key in ('events', 'epochs'))
 
@@ -197,7 +197,7 @@ def _moved(result: Mapping[str, Any]) -> float:
 # -- bursts
 
 def bursts(results: Results) -> str:
-    """Each burst by seconds, and whether perfguard yielded and came back."""
+    """The seconds of each burst, and whether perfguard slowed down and recovered."""
     return '\n'.join(line for result in results
                      if result['scenario'] == BURST and 'error' not in result
                      for line in _burst(result))
@@ -224,6 +224,6 @@ def _after(seconds: Optional[float]) -> str:
 
 
 def failures(results: Results) -> List[str]:
-    """The runs that did not come to their end."""
+    """The runs that did not complete."""
     return [f'{result["arm"]}, {result["scenario"]}: {result["error"]}'
             for result in results if 'error' in result]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One expansion from boot to end, and what was measured of it."""
+"""One expansion from boot to end, and its measurements."""
 
 import contextlib
 import time
@@ -23,7 +23,7 @@ SCENARIOS = (LOAD, IDLE, BURST)
 #: Spans of time; MOVE is the other two together.
 QUIET, MOVE, EXPAND, BALANCE = 'quiet', 'move', 'expand', 'balance'
 
-#: What of ``rebalance status`` is kept for each second.
+#: Keys of ``rebalance status`` that are kept for each second.
 TOLD = ('phase', 'limit', 'in_flight', 'released', 'total', 'bytes_done', 'reasons')
 
 #: Data in, cluster up: seconds that a cluster may need to be healthy.
@@ -33,7 +33,7 @@ Result = Dict[str, Any]
 
 
 def run(settings: Settings, arm: Arm, scenario: str, screen: Screen) -> Result:
-    """The raw result; an expansion that did not come to its end has an 'error' and little else."""
+    """The raw result; an expansion that did not complete has an 'error' and little else."""
     result: Result = {'release': settings.release, 'arm': arm.name, 'scenario': scenario,
                       'begun': time.time()}
     try:
@@ -62,12 +62,12 @@ class _Run:
         #: Begin and end, in seconds since the epoch.
         self._spans: Dict[str, List[float]] = {}
         self._pushed: Dict[str, int] = {}
-        #: What perfguard said, second by second.
+        #: The status of perfguard, second by second.
         self._timeline: List[Dict[str, Any]] = []
 
     def measure(self) -> Result:
         settings, cluster = self._settings, self._cluster
-        # Not in ceph.conf, which would win over what perfguard sets for a while.
+        # Not in ceph.conf, which would override what perfguard sets temporarily.
         cluster.mon('config set', who='mon', name='paxos_propose_interval',
                     value=f'{settings.propose_seconds:g}')
         cluster.mon('config set', who='osd', name='osd_recovery_sleep_hdd',

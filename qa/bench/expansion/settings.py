@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How large a run is, and how its cluster, clients and perfguard are set up."""
+"""The size of a run, and the settings of its cluster, clients and perfguard."""
 
 from dataclasses import dataclass, field
 from typing import List, Mapping, Sequence, Tuple
@@ -12,7 +12,7 @@ CLIENT_OBJECTS = 1000
 OPERATION_BYTES = 4096
 READ_FRACTION = 0.7
 
-#: Stretches of time that are not measured: connections are made, caches fill.
+#: Seconds that are not measured: connections are established, caches fill.
 SETTLE_SECONDS = 5.0
 
 #: The balancer evens out to a PG in steps as fast as it is on a small cluster; Ceph's defaults
