@@ -22,6 +22,9 @@ from .types import Change, ChangeStage, SetPoolPgs
 #: What pg_num may be ahead of pgp_num: the default of mgr_max_pg_num_change, with which ceph-mgr
 #: splits no further (DaemonServer::adjust_pgs).
 MOST_AHEAD = 128
+#: PGs that are merged in one step: both of each pair may have an upmap until pgp_num is set, and
+#: many thousand upmaps slow every OSDMap down.
+MOST_MERGED = 2048
 NOPGCHANGE = 'nopgchange'
 
 
@@ -43,8 +46,11 @@ def next_step(osdmap: OsdMap, pool: Pool, pg_num: int) -> Optional[PoolPgs]:
     """The numbers that follow those of a pool at rest on its way to a pg_num; None: it is there."""
     now = numbers_of(pool)
     if now.pg_num > pg_num:
-        first = now.pgp_num > pg_num or _has_upmaps(osdmap, pool, pg_num)
-        return PoolPgs(pool.id, now.pg_num if first else pg_num, pg_num)
+        # Merges that have begun go on to where they were to end.
+        lower = now.pgp_num if now.pgp_num < now.pg_num else now.pg_num - MOST_MERGED
+        lower = max(pg_num, lower)
+        first = now.pgp_num != lower or _has_upmaps(osdmap, pool, lower)
+        return PoolPgs(pool.id, now.pg_num if first else lower, lower)
     ahead = min(pg_num, now.pgp_num + MOST_AHEAD)
     if ahead > now.pg_num:
         return PoolPgs(pool.id, ahead, now.pgp_num)

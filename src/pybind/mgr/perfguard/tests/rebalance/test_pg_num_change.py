@@ -132,6 +132,32 @@ def test_a_pool_grows_in_steps_that_ceph_mgr_makes(monkeypatch: pytest.MonkeyPat
     assert set(moved(cluster).values()) == {1}
 
 
+def test_merges_of_many_pgs_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.rebalance.pg_num_change.MOST_MERGED', 4)
+    driver = driver_of(PgpWatcher(pgs=16))
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '8')
+    driver.run_to('DONE', turns=900)
+    assert cluster.steps == [(16, 12), *((number, 12) for number in range(15, 11, -1)),
+                             (12, 8), *((number, 8) for number in range(11, 7, -1))]
+    ended(cluster, 8)
+    assert set(moved(cluster).values()) == {1}
+
+
+def test_a_number_between_those_of_an_aborted_split() -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    assert cluster.numbers[1] == PoolPgs(1, 16, 8)
+    driver.order('pg_num', 'rep', '12')
+    driver.run_to('DONE', turns=600)
+    assert cluster.steps[1:] == [(16, 12), *((number, 12) for number in range(15, 11, -1))]
+    ended(cluster, 12)
+
+
 @pytest.mark.parametrize('names, text', [
     (('rep', '8'), 'already has 8 PGs'), (('none', '16'), 'does not exist'),
     (('rep', '0'), 'at least 1'), (('rep', 'x'), 'at least 1'), (('rep', '1024'), 'limit 250')])
