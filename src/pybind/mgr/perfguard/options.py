@@ -145,6 +145,11 @@ OPTIONS: List[OptionSpec] = [
             'configuration database. on: also where it is set, if that copies faster. off: '
             'unchanged.',
             enum_allowed=['auto', 'on', 'off']),
+    _option('hold_scrubs', 'bool', False,
+            'start no scrubs while PGs are released',
+            'Sets osd_max_scrubs of the OSDs to 0 while PGs are released. Scrubs in progress end '
+            'as usual. Outside the release window, during a pause and after the campaign, the '
+            'option is given back and the OSDs catch up.'),
     _option('begin_time', 'str', '0000', 'time of day from which PGs may be released, HHMM',
             'Local time of the mgr. PGs in flight at end_time continue to move.'),
     _option('end_time', 'str', '2400', 'time of day from which no PG is released, HHMM'),
@@ -227,6 +232,7 @@ class Options:
     max_untrimmed_osdmaps: int
     fast_peering: str
     pace_copying: str
+    hold_scrubs: bool
     begin_time: str
     end_time: str
     begin_weekday: int

@@ -259,6 +259,8 @@ FAST_PROPOSALS = ((1000, 4 << 20, '0.02'), (3000, 16 << 20, '0.05'), (10000, 64 
 #: than the interval (Ceph's default: 0.05). With the shortest interval this is most of a stall.
 MIN_WAIT = 'paxos_min_wait'
 FAST_WAITS = {'0.02': '0.005'}
+#: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
+MAX_SCRUBS = 'osd_max_scrubs'
 #: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
 #: (qa/bench/bench_map_epochs.py; Tentacle: 20 us).
 MON_SECONDS_PER_PG = 12e-6
@@ -342,6 +344,8 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
+    if releasing and not campaign.paused and options.hold_scrubs:
+        found[OSD_OPTION + MAX_SCRUBS] = '0'
     return {name: value for name, value in found.items()
             if _refused_mark(name) not in campaign.holds.given_up}
 

@@ -18,7 +18,7 @@ from ..upmap.semantics import out_osds
 from ..window import BadWindow, is_open, seconds_until_done
 from .copying import NAMES
 from .executor import commands_of
-from .holds import MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
+from .holds import MAX_SCRUBS, MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
 from .moves import Move, MovePlan, move_between, plan, release_move
 from .pg_num_change import is_begun
 from .progress import Eta, remaining
@@ -318,7 +318,8 @@ def to_check(seen: Observation) -> List[str]:
         pool.name, _restore(SetAutoscale(pool.name, 'on')))
         for pool in osdmap.pools.values() if pool.autoscale_mode == 'off']
     lines += ['%s may be set: %s' % (option_text(name), _restore(set_option(name, None)))
-              for name in (PROPOSE_INTERVAL, MIN_WAIT, *(OSD_OPTION + name for name in NAMES))]
+              for name in (PROPOSE_INTERVAL, MIN_WAIT,
+                           *(OSD_OPTION + name for name in (*NAMES, MAX_SCRUBS)))]
     return ['if perfguard and not an operator changed it: ' + line for line in lines]
 
 

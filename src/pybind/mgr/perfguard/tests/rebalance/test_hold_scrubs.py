@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""With hold_scrubs, OSDs start no scrubs while PGs are released, and catch up afterwards."""
+from dataclasses import replace
+from typing import Dict, Optional, Tuple
+
+import pytest
+
+from ..fakes.cluster import FakeCluster
+from ..fakes.driver import OPTIONS, Driver
+
+SCRUBS = ('osd', 'osd_max_scrubs')
+
+
+def releasing(found: Optional[str], hold: bool = True) -> Driver:
+    stored: Dict[Tuple[str, str], str] = {} if found is None else {SCRUBS: found}
+    driver = Driver(FakeCluster(osd_config=stored, backfill_seconds=20.0),
+                    replace(OPTIONS, hold_scrubs=hold))
+    driver.to_pinned()
+    assert driver.cluster.osd_config.get(SCRUBS) == found
+    driver.ask('start')
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    return driver
+
+
+@pytest.mark.parametrize('found', [None, '3'])
+def test_held_while_pgs_are_released_and_given_back_at_the_end(found: Optional[str]) -> None:
+    driver = releasing(found)
+    assert driver.cluster.osd_config[SCRUBS] == '0'
+    row = {row.what: row for row in driver.loop.published.held}['osd_max_scrubs of the OSDs']
+    assert (row.found, row.put) == (found, '0')
+    driver.restart()
+    driver.run_to('DONE', 1000)
+    assert driver.cluster.osd_config.get(SCRUBS) == found and driver.cluster.clean()
+
+
+def test_off_by_default() -> None:
+    assert not OPTIONS.hold_scrubs
+    assert SCRUBS not in releasing(None, hold=False).cluster.osd_config
+
+
+@pytest.mark.parametrize('verb', ['pause', 'abort'])
+def test_given_back_when_the_operator_ends_the_releases(verb: str) -> None:
+    driver = releasing('2')
+    driver.ask(verb)
+    driver.run_until(lambda: driver.cluster.osd_config[SCRUBS] == '2', 30)
+    driver.run_until(lambda: driver.phase in ('HOLDING', 'ABORTED'), 30)
+    driver.ask('resume')
+    driver.run_until(lambda: driver.cluster.osd_config[SCRUBS] == '0', 60)
+
+
+def test_a_value_that_others_set_meanwhile_is_theirs() -> None:
+    driver = releasing(None)
+    driver.cluster.osd_config[SCRUBS] = '5'
+    driver.run_to('DONE', 1000)
+    assert driver.cluster.osd_config[SCRUBS] == '5'
+
+
+def test_mons_that_refuse_it_do_not_hold_the_campaign() -> None:
+    cluster = FakeCluster()
+    cluster.refuse['config set osd_max_scrubs'] = 'EINVAL'
+    driver = Driver(cluster, replace(OPTIONS, hold_scrubs=True))
+    driver.to_pinned()
+    driver.ask('start')
+    driver.run_to('DONE', 1000)
+    assert SCRUBS not in cluster.osd_config and cluster.clean()
