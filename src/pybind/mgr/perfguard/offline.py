@@ -86,6 +86,8 @@ def script(lines: Sequence[str]) -> Iterator[str]:
     pins. It may be interrupted and run again: each command sets the complete entry of one PG.
     """
     yield '#!/bin/sh'
+    # Some shells continue after Ctrl-C, since "ceph" returns an ordinary error then.
+    yield 'trap \'echo "interrupted; run this script again" >&2; exit 130\' INT TERM'
     yield 'failed=0'
     for number, line in enumerate(lines, 1):
         yield line + ' || failed=$((failed + 1))'

@@ -2,6 +2,7 @@
 """perfguard-plan as a process, and the dumps it reads."""
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,21 @@ def test_a_script_runs_the_same_commands_and_counts_failures(files, tmp_path):
     refused = shell('1.4')
     assert refused.returncode != 0 and refused.stdout == whole.stdout
     assert refused.stderr == '7 of 7 commands, 1 failed\n'
+
+
+@pytest.mark.parametrize('shell', ['sh', 'bash'])
+def test_an_interrupt_ends_a_script_although_ceph_returns_an_ordinary_error(files, tmp_path, shell):
+    """As its command does for Ctrl-C, after which bash continues with the next command."""
+    ceph = tmp_path / 'ceph'
+    ceph.write_text('#!/bin/sh\necho "ceph $*"\ntest "$3" = 1.4 || exit 0\n'
+                    'trap "" INT\nkill -INT 0\nexit 4\n')
+    ceph.chmod(0o755)
+    done = subprocess.run(
+        [shell, '-s'], input=pin(files, '--format', 'sh').stdout, text=True, capture_output=True,
+        env={'PATH': '%s:/bin:/usr/bin' % tmp_path}, check=False, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    assert done.stdout.splitlines() == pin(files).stdout.splitlines()[:3]
+    assert (done.returncode, done.stderr) == (130, 'interrupted; run this script again\n')
 
 
 def test_a_report_stands_for_the_osd_dump_and_the_crush_dump(files, tmp_path):
