@@ -7,7 +7,7 @@ set -eu
 
 # What runs a cluster, and what the checks want beyond that.
 packages='ceph-mon ceph-mgr ceph-osd ceph-common ceph-mgr-modules-core ceph-mgr-dashboard
-python3-rados python3-prettytable debootstrap python3-numpy python3-pip gcc libc6-dev'
+python3-rados python3-rbd python3-prettytable debootstrap python3-numpy python3-pip gcc libc6-dev'
 checks='python3-pytest python3-pytest-xdist python3-pytest-timeout python3-pytest-cov
 python3-hypothesis mypy flake8 python3-mock tox python3-setuptools python3-venv fio chromium
 chromium-driver python3-selenium prometheus python3-sphinx'

@@ -231,6 +231,25 @@ def test_own_pool(probes: Probes) -> None:
     assert not has_option(cluster, 'mon_allow_pool_delete')
 
 
+def test_image(probes: Probes) -> None:
+    """Through librbd: written, read back and verified; nothing stays, not even in the trash."""
+    run = probes.begin(rw='randrw', ioengine='rbd', **{**SHORT, 'runtime': '3', 'numjobs': '2',
+                                                       'iodepth': '4', 'size': '8m'})
+    probes.wait_state(run, 'running')
+    pool = PREFIX + str(run)
+    caps = probes.cluster.mon('auth get', entity='client.' + pool)[0]['caps']
+    assert caps == {'mon': 'allow r', 'osd': 'allow rwx pool=' + pool}
+    probes.cluster.wait(lambda: ('', 'rbd_directory') in objects(probes.cluster, pool),
+                        RUN_SECONDS, 'the image')
+    found = probes.wait_state(run, 'done')
+    assert [job['job options']['ioengine'] for job in found['jobs']] == ['rbd', 'rbd']
+    for job in found['jobs']:
+        assert job['read']['total_ios'] > 0 and job['write']['total_ios'] > 0, job
+        assert job['errors'] == job['corrupt'] == job['unfinished'] == job['error'] == 0, job
+    probes.refused('probe run', errno.EINVAL, 'ioengine=rbd', rw='read', ioengine='rbd',
+                   pool='rep', **SHORT)
+
+
 def test_one_replica(probes: Probes) -> None:
     found = probes.measure(rw='write', replicas='1', yes_i_really_mean_it=True, **SHORT)
     assert found['target'] == 'cluster:x1'

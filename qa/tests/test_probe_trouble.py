@@ -258,6 +258,18 @@ def kill_osd(probes: Trouble, run: int, instants: random.Random) -> bool:
     return True
 
 
+@pytest.mark.parametrize('kill', [kill_worker, kill_mgr])
+@pytest.mark.releases(*RELEASES)
+def test_killed_while_an_image_exists(probes: Trouble, kill: Callable[..., bool]) -> None:
+    run = probes.begin(ioengine='rbd', runtime='20', **LONG)
+    pool = PREFIX + str(run)
+    probes.cluster.wait(lambda: probes.row_now(run).get('state') == 'running'
+                        and ('', 'rbd_directory') in objects(probes.cluster, pool),
+                        PATIENCE_SECONDS, 'the image')
+    assert kill(probes, run, random.Random(SEED))
+    assert probes.ended(run)['state'] == 'failed'
+
+
 @pytest.mark.releases('pacific')
 def test_mgr_killed_while_pools_may_be_deleted(probes: Trouble) -> None:
     for _ in range(5):

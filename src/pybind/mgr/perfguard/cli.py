@@ -97,7 +97,7 @@ def patiently(ask: Callable[[bool], Answer], seconds: float, wake: Callable[[], 
 
 #: Arguments of a probe that are fio's words.
 FIO_WORDS = ('rw', 'bs', 'iodepth', 'numjobs', 'size', 'nrfiles', 'runtime', 'ramp_time',
-             'rwmixread', 'rate_iops', 'io_size')
+             'rwmixread', 'rate_iops', 'io_size', 'ioengine')
 
 
 def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
@@ -125,6 +125,7 @@ class ProbeCommands:
                   nrfiles: Optional[str] = None, runtime: Optional[str] = None,
                   ramp_time: Optional[str] = None, rwmixread: Optional[str] = None,
                   rate_iops: Optional[str] = None, io_size: Optional[str] = None,
+                  ioengine: Optional[str] = None,
                   repeat: Optional[str] = None, replicas: Optional[str] = None,
                   inbuf: Optional[str] = None, store: bool = False, interference: bool = False,
                   dry_run: bool = False, during_campaign: bool = False,
@@ -146,6 +147,7 @@ class ProbeCommands:
                       nrfiles: Optional[str] = None, runtime: Optional[str] = None,
                       ramp_time: Optional[str] = None, rwmixread: Optional[str] = None,
                       rate_iops: Optional[str] = None, io_size: Optional[str] = None,
+                      ioengine: Optional[str] = None,
                       repeat: Optional[str] = None, replicas: Optional[str] = None,
                       inbuf: Optional[str] = None, store: bool = False,
                       interference: bool = False,

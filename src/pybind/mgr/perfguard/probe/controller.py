@@ -232,7 +232,7 @@ class Probing:
             self._run = StoreRun(self._cluster, given.target.osds, given.repeat, now)
         else:
             resources = RunResources(run, own_pool(run) if given.pool is None else given.pool.name,
-                                     given.pool is None)
+                                     given.pool is None, image=given.image)
             self._keep(resources)
             plan = RunPlan(given.steps(), given.naming(run), given.target.osds,
                            limit_seconds(given.budget), options.probe_engine,

@@ -26,7 +26,7 @@ NS_PER_SECOND = 10 ** 9
 
 def job_options(job: Job) -> Dict[str, str]:
     """The job in fio's options, sizes in plain bytes, which most readers expect."""
-    options = {'name': job.name, 'ioengine': 'rados', 'rw': job.rw, 'bs': str(job.bs),
+    options = {'name': job.name, 'ioengine': job.ioengine, 'rw': job.rw, 'bs': str(job.bs),
                'iodepth': str(job.iodepth), 'numjobs': str(job.numjobs), 'size': str(job.size),
                'nrfiles': str(job.nrfiles), 'runtime': '%g' % job.runtime,
                'ramp_time': '%g' % job.ramp_time}

@@ -4,7 +4,7 @@ and the steps of a run of these jobs."""
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .types import AGAIN, ALONE, TOGETHER, BadJob, Job, JobStep, Stream, Target
+from .types import AGAIN, ALONE, RADOS, RBD, TOGETHER, BadJob, Job, JobStep, Stream, Target
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -66,6 +66,13 @@ def _rw(word: str, text: str) -> str:
     return name
 
 
+def _ioengine(word: str, text: str) -> str:
+    name = text.strip().lower()
+    if name not in (RADOS, RBD):
+        raise BadJob('%s=%s: must be %s or %s' % (word, text, RADOS, RBD))
+    return name
+
+
 def _between(parse: Callable[[str, str], Any], least: float, most: float,
              text_of: Callable[[Any], str]) -> Callable[[str, str], Any]:
     def bounded(word: str, text: str) -> Any:
@@ -108,6 +115,7 @@ WORDS: Mapping[str, Word] = {
     'rwmixread': Word(_between(parse_number, 0, 100, str), 'percentage of reads in rw and randrw'),
     'io_size': Word(_between(parse_size, 0, MAX_IO_SIZE, size_text),
                     'maximum number of bytes that each stream transfers; 0: unlimited'),
+    'ioengine': Word(_ioengine, 'rados (objects) or rbd (an image, through librbd)'),
 }
 
 
@@ -130,7 +138,7 @@ SUPPORTED: Tuple[str, ...] = tuple(WORDS)
 #: Keys without effect, and their allowed values ('' stands for the key alone): jobs always run one
 #: after the other, for their runtime, and each stream is reported separately.
 IMPLIED: Mapping[str, Tuple[str, ...]] = {
-    'ioengine': ('rados',), 'time_based': ('', '1'), 'stonewall': ('', '1'),
+    'time_based': ('', '1'), 'stonewall': ('', '1'),
     'wait_for_previous': ('', '1'), 'group_reporting': ('', '0', '1'), 'thread': ('', '0', '1'),
     'direct': ('', '0', '1')}
 MAX_NAME = 64
@@ -357,12 +365,20 @@ def _check_all(jobs: Sequence[Job], words: Words) -> None:
     if 'rwmixread' in words and not any(job.reads and job.writes for job in jobs):
         raise BadJob('rwmixread=%s requires a job that reads and writes (rw=rw or rw=randrw)'
                      % words['rwmixread'])
+    if len({job.ioengine for job in jobs}) > 1:
+        raise BadJob('ioengine: must be the same for all jobs of a probe')
 
 
 # ---- The steps of a run: which job on which OSDs, in which order; objects: placement.py
 
 def check_target(jobs: Sequence[Job], target: Target) -> None:
-    """BadJob if interference makes no sense, or would have too much in flight."""
+    """BadJob if interference makes no sense, or would have too much in flight, or if an image would
+    not be in the probe's own pool."""
+    if jobs[0].ioengine == RBD and target.kind != 'cluster':
+        # The objects of an image have many names and no chosen primary: only the removal of their
+        # pool certainly removes all of them.
+        raise BadJob("ioengine=rbd measures an image in the probe's own pool: --pool, OSDs and "
+                     '--interference do not apply')
     if target.kind != 'interference':
         return
     if len(target.osds) < 2:

@@ -19,7 +19,7 @@ from .limits import Budget, blocked_io, stop_reasons
 from .osd_bench import store_budget
 from .placement import Naming, Candidate, naming_of, selected_osds
 from .resources import pg_num_for, pool_named, quoted
-from .types import BadJob, Job, Json, JobStep, Target
+from .types import RBD, BadJob, Job, Json, JobStep, Target
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,10 @@ class Draft:
     refusals: Tuple[str, ...]
     #: What --dry-run shows.
     preview: Json
+
+    @property
+    def image(self) -> bool:
+        return any(job.ioengine == RBD for job in self.jobs)
 
     def steps(self) -> Tuple[JobStep, ...]:
         return plan_steps(self.jobs, self.target, self.repeat)

@@ -55,6 +55,8 @@ class RunResources:
     cursor: int = 0
     #: The operator has given up the clean-up.
     abandoned: bool = False
+    #: The run measures an image in its own pool.
+    image: bool = False
 
     @property
     def entity(self) -> str:
@@ -78,7 +80,8 @@ def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
                                             for key, value in raw['allowed'].items()},
                         float(raw['worker_ends']), int(raw.get('pool_id', -1)),
                         None if naming is None else naming_from_json(naming),
-                        int(raw.get('cursor', 0)), bool(raw.get('abandoned', False)))
+                        int(raw.get('cursor', 0)), bool(raw.get('abandoned', False)),
+                        bool(raw.get('image', False)))
 
 
 def leftover_check(resources: RunResources, why: str) -> Dict[str, Any]:
@@ -133,10 +136,13 @@ def pool_commands(resources: RunResources, replicas: int, pg_num: int) -> List[D
 
 
 def user_command(resources: RunResources) -> Dict[str, Any]:
-    """The user can access only objects in the probes' namespace of this pool."""
+    """The user can access only objects in the probes' namespace of this pool; for an image, whose
+    objects librbd names and changes by methods, all of a pool that holds nothing else."""
+    pool = quoted(resources.pool)
+    scope = 'rwx pool=%s' % pool if resources.image and resources.own else (
+        'rw pool=%s namespace=%s' % (pool, NAMESPACE))
     return {'prefix': 'auth get-or-create', 'entity': resources.entity, 'format': 'json',
-            'caps': ['mon', 'allow r',
-                     'osd', 'allow rw pool=%s namespace=%s' % (quoted(resources.pool), NAMESPACE)]}
+            'caps': ['mon', 'allow r', 'osd', 'allow ' + scope]}
 
 
 def quoted(name: str) -> str:

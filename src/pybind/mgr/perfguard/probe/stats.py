@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..watch.peers import median
-from .types import READING, WRITING, Direction, Job, Quantiles, Second, JobStep, StepResult
+from .types import RADOS, READING, WRITING, Direction, Job, Quantiles, Second, JobStep, StepResult
 
 #: Resamples of the seconds of one repetition.
 WITHIN = 40
@@ -207,12 +207,13 @@ class JobWords(NamedTuple):
     nrfiles: int
     rwmixread: int
     rate_iops: int
+    ioengine: str = RADOS
 
 
 def job_words(job: Job) -> JobWords:
     mixed = job.rw in READING & WRITING
     return JobWords(job.rw, job.bs, job.iodepth, job.numjobs, job.size, job.nrfiles,
-                    job.rwmixread if mixed else 0, job.rate_iops)
+                    job.rwmixread if mixed else 0, job.rate_iops, job.ioengine)
 
 
 class Key(NamedTuple):

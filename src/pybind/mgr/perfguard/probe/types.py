@@ -23,6 +23,9 @@ READING = frozenset({'read', 'randread', 'rw', 'randrw'})
 WRITING = frozenset({'write', 'randwrite', 'rw', 'randrw'})
 RANDOM = frozenset({'randread', 'randwrite', 'randrw'})
 
+#: fio's engines: RADOS objects, or an image of RBD.
+RADOS, RBD = 'rados', 'rbd'
+
 
 class BadJob(InvalidValue):
     """An invalid job; the message is one line and names the option and the value."""
@@ -52,6 +55,8 @@ class Job:
     rate_iops: int = 0
     #: Maximum number of bytes that one stream transfers before it ends early; 0: unlimited.
     io_size: int = 0
+    #: RADOS, or RBD: what would be objects are then consecutive ranges of an image.
+    ioengine: str = RADOS
 
     @property
     def object_bytes(self) -> int:

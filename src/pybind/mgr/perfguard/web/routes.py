@@ -163,7 +163,8 @@ _FIO = tuple(Field(word, TEXT, about) for word, about in (
                                               'measurement in seconds'),
     ('rwmixread', 'Percentage of reads'), ('rate_iops', 'Maximum operations '
                                            'per second of each stream'),
-    ('io_size', 'Maximum number of bytes that each stream transfers')))
+    ('io_size', 'Maximum number of bytes that each stream transfers'),
+    ('ioengine', 'rados (objects) or rbd (an image, through librbd)')))
 
 _JOBS = (Field('interference', BOOLEAN, 'Measure OSDs alone, together, and alone again'),
          Field('job_file', STRING, "Job file in fio's syntax", parameter='inbuf'))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The worker's connection to the cluster."""
 import os
-from typing import Dict
+from typing import Any, Dict
 
 import rados
 
@@ -24,6 +24,8 @@ def settings(request: WorkerRequest) -> Dict[str, str]:
         'rados_mon_op_timeout': timeout, 'client_mount_timeout': timeout,
         # The probe determines the queue depth; limits of librados must not.
         'objecter_inflight_ops': '1000000', 'objecter_inflight_op_bytes': str(1 << 40),
+        # A probe measures the cluster, not the memory of its client.
+        'rbd_cache': 'false',
     }
 
 
@@ -40,13 +42,19 @@ class Connection:
             self._handle = self._connect(request)
         except rados.Error as e:
             raise failed(e, 'no connection to the cluster as %s' % request.entity)
-        try:
-            self.ioctx = self._handle.open_ioctx(request.pool)
-        except rados.Error as e:
-            raise failed(e, 'pool %s' % request.pool)
+        self._pool = request.pool
+        self.ioctx = self.open_pool()
         self.ioctx.set_namespace(request.namespace)
+
+    def open_pool(self) -> Any:
+        """The pool's default namespace."""
+        try:
+            ioctx = self._handle.open_ioctx(self._pool)
+        except rados.Error as e:
+            raise failed(e, 'pool %s' % self._pool)
         # A full pool then returns errors instead of blocking writes, and objects can be removed.
-        self.ioctx.set_osdmap_full_try()
+        ioctx.set_osdmap_full_try()
+        return ioctx
 
     @staticmethod
     def _connect(request: WorkerRequest) -> 'rados.Rados':
@@ -57,6 +65,6 @@ class Connection:
         return handle
 
 
-def failed(error: 'rados.Error', what: str) -> Failed:
+def failed(error: Exception, what: str) -> Failed:
     code = int(getattr(error, 'errno', None) or 5)
     return Failed(code, '%s: %s' % (what, words(code)))

@@ -105,12 +105,13 @@ IN_FLIGHT = 16
 def prefill(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload,
             deadline: float, cancelled: Callable[[], bool]) -> None:
     """Write whole objects and check their sizes. Raises Failed or Cancelled."""
-    _write(ioctx, names, object_bytes, payload, Batch(IN_FLIGHT, deadline, cancelled))
+    write_all(ioctx, names, object_bytes, payload, Batch(IN_FLIGHT, deadline, cancelled))
     _check(ioctx, names, object_bytes, Batch(IN_FLIGHT, deadline, cancelled))
 
 
-def _write(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload,
-           batch: Batch) -> None:
+def write_all(ioctx: Any, names: Sequence[str], object_bytes: int, payload: Payload,
+              batch: Batch) -> None:
+    """Write whole objects. Raises Failed or Cancelled."""
     for name, offset, length in _chunks(names, object_bytes):
         data = payload.slice(name, offset, length)
         if length == object_bytes:

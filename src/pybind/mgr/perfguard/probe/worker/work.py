@@ -10,11 +10,12 @@ from typing import (Any, Callable, Collection, Dict, List, NamedTuple, Optional,
                     TypeVar)
 
 from ..placement import all_names, named
-from ..types import JobStep, StepResult, StreamResult
+from ..types import RBD, JobStep, StepResult, StreamResult
 from ..wire import SWEEP, WorkerRequest, step_result_to_json
 from .cleaning import SLICES, Cleaned, Listing, Swept, remove, sweep_names, sweep_slices
 from .connection import Connection
 from .engine import NAME as PYTHON, PythonStreams, Timing
+from .image import Image
 from .native import NAME as NATIVE, Core, NativeStreams
 from .objects import LOOK_SECONDS, Payload, prefill
 from .protocol import Cancelled, Input, Failed, Output
@@ -202,7 +203,7 @@ class Work:
         self._ready()
         state = 'done'
         try:
-            self._steps(connection.ioctx)
+            self._steps(connection)
         except Cancelled:
             state = 'cancelled'
         except Failed as e:
@@ -268,10 +269,14 @@ class Work:
     def _open_operations(self) -> int:
         return sum(streams.in_flight() for streams in self._over)
 
-    def _steps(self, ioctx: Any) -> None:
+    def _steps(self, connection: Connection) -> None:
         steps = self._request.steps
         if self._request.naming is not None:
             steps = named(steps, self._request.naming)
+        ioctx = connection.ioctx
+        if _on_image(self._request):
+            name = self._request.prefix + 'image'
+            ioctx = self._unless_cancelled(lambda: Image(connection.open_pool(), name, steps))
         largest = max((step.job.object_bytes for step in steps), default=0)
         payload = Payload(self._request.seed, largest)
         for index, step in enumerate(steps):
@@ -285,8 +290,12 @@ class Work:
         if not names:
             return
         self._output.say('step', index=index, state='prefill')
-        self._touched.update(dict.fromkeys(names))
-        prefill(ioctx, names, object_bytes, payload, self._stop_at, self._input.cancelled.is_set)
+        cancelled = self._input.cancelled.is_set
+        if isinstance(ioctx, Image):
+            ioctx.prefill(names, object_bytes, payload, self._stop_at, cancelled)
+        else:
+            self._touched.update(dict.fromkeys(names))
+            prefill(ioctx, names, object_bytes, payload, self._stop_at, cancelled)
         self._written.update(dict.fromkeys(names, object_bytes))
 
     def _step(self, ioctx: Any, index: int, step: JobStep, payload: Payload) -> None:
@@ -323,9 +332,13 @@ class Work:
                          read_bytes=read_bytes, write_ios=writes, write_bytes=write_bytes)
 
 
+def _on_image(request: WorkerRequest) -> bool:
+    return any(step.job.ioengine == RBD for step in request.steps)
+
+
 def _core(request: WorkerRequest) -> Optional[Core]:
     """None: use the Python engine. Raises Failed if the native engine is required but missing."""
-    if request.engine == PYTHON:
+    if request.engine == PYTHON or _on_image(request):
         return None
     try:
         return Core(request)

@@ -16,6 +16,7 @@ from ..fakes.driver import OPTIONS
 from ..fakes.probe_cluster import ProbeCluster, ProbeDriver
 
 WORDS = {'rw': 'randwrite', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1'}
+RBD_WORDS = {**WORDS, 'ioengine': 'rbd'}
 
 
 class Changed(ProbeCluster):
@@ -57,6 +58,9 @@ def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: boo
     ({'words': {'bogus': '1'}}, errno.EINVAL, 'bogus'),
     ({'interference': True, 'osd': '3'}, errno.EINVAL, 'two OSDs'),
     ({'interference': True, 'osd': '3,3'}, errno.EINVAL, 'two OSDs'),
+    ({'words': RBD_WORDS, 'pool': 'rep'}, errno.EINVAL, 'ioengine=rbd'),
+    ({'words': RBD_WORDS, 'osd': '1'}, errno.EINVAL, 'ioengine=rbd'),
+    ({'words': RBD_WORDS, 'interference': True}, errno.EINVAL, 'ioengine=rbd'),
     ({'store': True, 'words': WORDS}, errno.EINVAL, '--store'),
     ({'store': True, 'words': {}, 'profile': 'quick'}, errno.EINVAL, '--store'),
     ({'store': True, 'words': {}, 'pool': 'rep'}, errno.EINVAL, '--store'),

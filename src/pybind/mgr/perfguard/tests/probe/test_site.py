@@ -124,6 +124,21 @@ def test_the_user_is_confined_to_the_pool_whatever_its_name(name: str, written: 
     assert caps[3] == 'allow rw pool=%s namespace=perfguard-probe' % written
 
 
+def test_the_user_of_an_image_has_all_of_the_own_pool_but_no_other() -> None:
+    own = replace(RESOURCES, image=True)
+    assert resources.user_command(own)['caps'][3] == 'allow rwx pool=perfguard-probe-7'
+    assert resources.resources_from_json(json.loads(json.dumps(
+        resources.resources_to_json(own)))) == own
+    in_a_pool = resources.user_command(replace(own, pool='rbd', own=False))['caps'][3]
+    assert in_a_pool == 'allow rw pool=rbd namespace=perfguard-probe'
+
+
+def test_a_journal_without_the_key_of_an_image_is_readable() -> None:
+    raw = resources.resources_to_json(RESOURCES)
+    del raw['image']
+    assert resources.resources_from_json(raw) == RESOURCES
+
+
 @pytest.mark.parametrize('name', ['6" it\'s', 'a\nb', 'a\x00'])
 def test_a_name_that_capabilities_cannot_have(name: str) -> None:
     with pytest.raises(BadJob):

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""An image in place of objects: which range each name stands for, and what librbd refuses."""
+import errno
+import sys
+import types
+from typing import Any, Dict, List, Tuple, cast
+
+import pytest
+import rados
+
+from perfguard.probe.types import RBD
+from perfguard.probe.worker import image as images
+from perfguard.probe.worker.engine import PythonStreams
+from perfguard.probe.worker.image import Image
+from perfguard.probe.worker.objects import Payload
+from perfguard.probe.worker.protocol import Failed
+from perfguard.probe.worker.work import Stepping
+
+from .test_worker import SECOND_NS, Completion, Input, job, step, timing
+
+
+class LibrbdError(Exception):
+    errno = errno.ESHUTDOWN
+
+
+class FakeLibrbd:
+    """One image in memory, whose operations complete at once."""
+    Error = LibrbdError
+
+    def __init__(self) -> None:
+        self.created: List[Tuple[str, int]] = []
+        self.content = bytearray()
+        self.refuses = False
+
+    def RBD(self) -> Any:
+        def create(ioctx: Any, name: str, size: int, old_format: bool) -> None:
+            if self.refuses:
+                raise LibrbdError('no')
+            self.created.append((name, size))
+            self.content = bytearray(size)
+        return types.SimpleNamespace(create=create)
+
+    def Image(self, ioctx: Any, name: str) -> 'FakeLibrbd':
+        return self
+
+    def aio_read(self, offset: int, length: int, oncomplete: Any) -> None:
+        if self.refuses:
+            raise LibrbdError('no')
+        data = bytes(self.content[offset:offset + length])
+        oncomplete(Completion(len(data)), data)
+
+    def aio_write(self, data: bytes, offset: int, oncomplete: Any) -> None:
+        assert offset + len(data) <= len(self.content)
+        self.content[offset:offset + len(data)] = data
+        oncomplete(Completion(0))
+
+
+@pytest.fixture
+def librbd(monkeypatch: pytest.MonkeyPatch) -> FakeLibrbd:
+    fake = FakeLibrbd()
+    monkeypatch.setattr(images, '_librbd', lambda: fake)
+    return fake
+
+
+def test_objects_of_all_steps_are_ranges_side_by_side(librbd: FakeLibrbd) -> None:
+    small = step(job('randwrite', ioengine=RBD), streams=2)
+    image = Image(None, 'image', [small, small])
+    assert librbd.created == [('image', 2 * small.job.size)]
+    for name, letter in zip(small.streams[1].objects, 'wxyz'):
+        image.aio_write_full(name, letter.encode() * (1 << 16), lambda completion: None)
+    second = bytes(librbd.content[small.job.size:])
+    assert second == b''.join(letter * (1 << 16) for letter in (b'w', b'x', b'y', b'z'))
+    assert not any(librbd.content[:small.job.size])
+
+
+def test_reads_return_what_the_prefill_and_writes_wrote(librbd: FakeLibrbd) -> None:
+    mixed = step(job('randrw', ioengine=RBD, io_size=16 * 4096), streams=2)
+    payload = Payload(1, mixed.job.object_bytes)
+    image = Image(None, 'image', [mixed])
+    for stream in mixed.streams:
+        image.prefill(stream.objects, mixed.job.object_bytes, payload, timing().end_ns / SECOND_NS,
+                      lambda: False)
+    streams = PythonStreams(image, mixed, payload, timing(), 1)
+    result = Stepping(streams, timing(), timing().end_ns / SECOND_NS, Input()).run(
+        lambda: None, lambda number, row: None)
+    assert [stream.read.ios + stream.write.ios for stream in result.streams] == [16, 16]
+    assert not any(stream.errors or stream.corrupt for stream in result.streams)
+    librbd.content[:4096] = bytes(4096)
+    found: Dict[str, Any] = {}
+    first = mixed.streams[0].objects[0]
+    image.aio_read(first, 4096, 0, lambda completion, data: found.update(data=data))
+    assert found['data'] != payload.slice(first, 0, 4096)
+
+
+def test_an_operation_that_librbd_refuses_is_an_error_of_rados(librbd: FakeLibrbd) -> None:
+    reads = step(job('read', ioengine=RBD))
+    image = Image(None, 'image', [reads])
+    librbd.refuses = True
+    with pytest.raises(rados.Error) as error:
+        image.aio_read(reads.streams[0].objects[0], 4096, 0, lambda *values: None)
+    assert error.value.errno == errno.ESHUTDOWN
+
+
+def test_an_image_that_cannot_be_created(librbd: FakeLibrbd) -> None:
+    librbd.refuses = True
+    with pytest.raises(Failed, match='image perfguard-probe-7-image: .*ESHUTDOWN'):
+        Image(None, 'perfguard-probe-7-image', [step(job(ioengine=RBD))])
+
+
+def test_without_the_binding_the_error_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'rbd', cast(Any, None))
+    with pytest.raises(Failed, match='install the package python3-rbd') as failed:
+        Image(None, 'image', [step(job(ioengine=RBD))])
+    assert failed.value.errno == -errno.ENOTSUP
