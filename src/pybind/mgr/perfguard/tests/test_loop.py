@@ -179,7 +179,7 @@ def test_unpinnable_pgs_are_a_health_check() -> None:
     assert len(driver.status['unpinnable']) == 12
 
 
-def test_failed_commands_are_told() -> None:
+def test_failed_commands_are_reported() -> None:
     driver = Driver()
     driver.cluster.refuse['osd set'] = 'EPERM: not now'
     driver.ask('prepare')
@@ -495,7 +495,7 @@ def test_a_failover_in_every_turn() -> None:
     assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.clean()
 
 
-def test_a_restart_says_that_the_campaign_goes_on() -> None:
+def test_a_restart_reports_that_the_campaign_continues() -> None:
     driver = Driver()
     driver.to_pinned()
     driver.restart()

@@ -84,8 +84,8 @@ def test_everything_is_closed_whatever_fails(failing: str) -> None:
     assert serve(failing)[-3:] == [*CLOSE, 'raised %s' % failing]
 
 
-def test_a_standby_goes_on_after_a_bad_turn(monkeypatch: pytest.MonkeyPatch,
-                                            caplog: pytest.LogCaptureFixture) -> None:
+def test_a_standby_continues_after_a_failed_turn(monkeypatch: pytest.MonkeyPatch,
+                                                 caplog: pytest.LogCaptureFixture) -> None:
     standby = importlib.import_module('perfguard.module')
     monkeypatch.setattr(standby, 'LOOK_SECONDS', 0)
     calls: List[str] = []

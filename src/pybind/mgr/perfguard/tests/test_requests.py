@@ -31,7 +31,7 @@ def served(requests: Requests, answer: Any) -> None:
     pending.done.set()
 
 
-def test_answers_come_back_to_who_asked() -> None:
+def test_answers_are_returned_to_their_caller() -> None:
     requests, wake = queue(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(requests.ask, Order('x'), wake.set)
@@ -40,7 +40,7 @@ def test_answers_come_back_to_who_asked() -> None:
         assert asked.result(10) == {'a': 1} and requests.next() == []
 
 
-def test_refusals_come_back() -> None:
+def test_refusals_are_returned() -> None:
     requests, wake = queue(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(requests.ask, Order('x'), wake.set)
@@ -71,7 +71,7 @@ def test_nobody_waits_for_ever(monkeypatch: Any) -> None:
     assert requests.next() == []
 
 
-def test_an_answer_that_comes_too_late_harms_nobody(monkeypatch: Any) -> None:
+def test_a_late_answer_does_no_harm(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, 'PATIENCE_SECONDS', 0.01)
     requests = queue()
     taken: List[Any] = []

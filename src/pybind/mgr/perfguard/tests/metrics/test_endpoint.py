@@ -126,7 +126,7 @@ def test_off_by_default_and_switched_at_run_time(bench: Bench) -> None:
     wait(lambda: own_threads() == threads)
 
 
-def test_a_port_in_use_is_told_and_tried_again(bench: Bench) -> None:
+def test_a_port_in_use_is_reported_and_tried_again(bench: Bench) -> None:
     with socket.socket() as other:
         other.bind((LOOPBACK, bench.place.port))
         other.listen()
@@ -145,7 +145,7 @@ def test_a_port_in_use_is_told_and_tried_again(bench: Bench) -> None:
     assert bench.served() and bench.endpoint.remarks() == []
 
 
-def test_what_is_not_asked_for_any_more_is_no_failure(bench: Bench) -> None:
+def test_an_endpoint_that_is_switched_off_reports_no_failure(bench: Bench) -> None:
     bench.place = Place('nonsense', 1)
     bench.endpoint.tend()
     assert 'nonsense' in bench.endpoint.remarks()[0]

@@ -291,7 +291,7 @@ def test_scrapes_of_one_state_are_the_same_page() -> None:
     assert metrics.text(replace(published), probed) is not page
 
 
-def test_a_newer_run_takes_the_place_of_what_is_remembered() -> None:
+def test_a_newer_run_replaces_the_remembered_one() -> None:
     metrics, probed = MetricsPage(lambda: BUILD), measured()
     before = parse(metrics.text(Published(), probed))
     faster = probe_records.run(5, [probe_records.step(probe_records.LATENCY, [900])], ended=500.0)
@@ -305,7 +305,7 @@ def by_target(found: Dict[Key, float], name: str) -> List[str]:
     return [dict(pairs)['target'] for each, pairs in found if each == PREFIX + name]
 
 
-def test_the_targets_probed_last_are_told_of() -> None:
+def test_the_targets_probed_last_are_reported() -> None:
     records = tuple(probe_records.run(number, (), Target('pool', 'p%d' % number), ended=number)
                     for number in range(1, MAX_SUBJECTS + 6))
     found = page(Published(), Probed(records=records))
@@ -325,7 +325,7 @@ def test_two_values_for_one_name_would_be_refused_by_prometheus() -> None:
     assert parse(render({'pgs': same})) == {key('pgs', state='a'): 1.0}
 
 
-def test_what_is_not_in_the_catalogue_is_a_mistake() -> None:
+def test_a_metric_outside_the_catalogue_is_an_error() -> None:
     with pytest.raises(KeyError):
         render({'nonesuch': [('', 1)]})
 

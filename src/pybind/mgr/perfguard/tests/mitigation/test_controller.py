@@ -345,7 +345,7 @@ def test_the_table() -> None:
 
 # ---- what OSDs show
 
-def test_what_an_osd_does_not_take_over_is_told() -> None:
+def test_an_option_that_an_osd_does_not_apply_is_reported() -> None:
     driver = climbed()
     driver.cluster.osd_shows['osd_recovery_max_active'] = '3'
     driver.run(15)
@@ -369,7 +369,7 @@ def test_osds_and_pgs_that_do_not_answer() -> None:
     driver.wait('slow recovery', 'held')
 
 
-def test_refused_commands_are_told_once() -> None:
+def test_refused_commands_are_reported_once() -> None:
     driver = Mitigated()
     driver.cluster.refuse['osd set'] = 'EPERM: not now'
     driver.freeze()

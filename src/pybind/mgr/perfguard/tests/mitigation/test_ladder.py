@@ -517,7 +517,7 @@ def test_affinity_is_not_touched_by_default_nor_without_need() -> None:
     assert world.puts == []
 
 
-def test_affinity_of_an_osd_that_is_gone() -> None:
+def test_affinity_of_an_osd_that_was_removed() -> None:
     world = World(policy=Policy('act', SECONDS, affinity=True), evidence=SLOW)
     world.run(3)
     del world.affinities[3]
@@ -526,7 +526,7 @@ def test_affinity_of_an_osd_that_is_gone() -> None:
     assert world.state.steps == () and 3 not in world.affinities
 
 
-def test_affinity_goes_with_its_option() -> None:
+def test_affinity_is_restored_when_its_option_is_switched_off() -> None:
     world = World(policy=Policy('act', SECONDS, affinity=True), evidence=SLOW)
     world.run(3)
     world.policy = replace(world.policy, affinity=False)

@@ -150,7 +150,7 @@ def laggy_signals(laggy: int = 4, wait: int = 0, **more: int) -> Signals:
     return Signals(PgCounts(total=64, active_clean=64, laggy=laggy, wait=wait, **more))
 
 
-def test_laggy_pgs_are_told_at_once_and_forgiven_after_a_while() -> None:
+def test_laggy_pgs_are_reported_at_once_and_cleared_later() -> None:
     cluster = Osds()
     cluster.run(20)
     cluster.signals = laggy_signals()
@@ -198,7 +198,7 @@ def test_pgs_that_wait_after_peering_are_no_trouble_unless_it_lasts() -> None:
     assert cluster.checks == {}
 
 
-def test_the_osd_that_hangs_is_told_from_its_silence() -> None:
+def test_an_osd_that_hangs_is_found_by_its_missing_reports() -> None:
     cluster = Osds()
     cluster.run(30)
     cluster.hang = (7,)
@@ -341,7 +341,7 @@ def test_reads_of_erasure_coded_pools_accuse_nobody() -> None:
 
 # ---- pools
 
-def test_a_pool_that_is_slower_than_usual() -> None:
+def test_a_pool_that_is_slower_than_its_baseline() -> None:
     cluster = Osds()
     cluster.run(180)
     (row,) = shown_pools(cluster.watch, cluster.context(), OPTIONS)

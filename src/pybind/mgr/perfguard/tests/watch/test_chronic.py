@@ -133,7 +133,7 @@ def test_single_outliers_are_no_episodes() -> None:
     assert counted.shares()[3] == pytest.approx(0.05, abs=0.01) and not counted.standing
 
 
-def test_what_all_are_is_no_fault_of_one() -> None:
+def test_slowness_of_all_osds_is_no_fault_of_one() -> None:
     """Compactions, each OSD at its own time; then stalls of the whole cluster."""
     clock = Clock()
     assert not clock.play(4 * HOUR, lambda osd, beat: 8.0 if beat % 20 == 2 * osd else 1.0)
@@ -213,7 +213,7 @@ def test_without_operations_it_is_forgotten_after_two_weeks() -> None:
     assert not clock.play(300)
 
 
-def test_an_osd_that_is_gone_is_forgotten() -> None:
+def test_a_removed_osd_is_forgotten() -> None:
     clock = raised()
     del clock.places[3]
     assert not clock.play(120)

@@ -138,7 +138,7 @@ def test_what_was_laggy_is_over_after_three_stats_periods() -> None:
     assert 2 * 2.0 <= driver.osds.now - begin <= 4 * 2.0
 
 
-def test_laggy_pgs_are_told_within_two_stats_periods() -> None:
+def test_laggy_pgs_are_reported_within_two_stats_periods() -> None:
     driver = Watched()
     driver.osds.trouble = {'laggy': 1}
     begin = driver.osds.now
@@ -280,7 +280,7 @@ def test_what_has_not_changed_is_not_written() -> None:
     assert driver.osds.fault.count == writes
 
 
-def test_a_baseline_goes_with_its_pool() -> None:
+def test_a_baseline_is_removed_with_its_pool() -> None:
     driver = Watched()
     store = Store(driver.kv)
     store.put('baseline/77', [[1.0, 60.0, 1000.0, 1e9, 0.0, 0.0]])

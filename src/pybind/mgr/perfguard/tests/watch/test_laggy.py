@@ -103,7 +103,7 @@ def test_no_lost_renewal_where_the_osd_itself_is_in_trouble(
     assert found[0].osd == 5 and 'probably lost' not in found[0].why
 
 
-def test_a_lost_renewal_is_told_though_some_other_osd_is_silent() -> None:
+def test_a_lost_renewal_is_found_while_another_osd_is_silent() -> None:
     cluster = Osds(60, 600)
     laggy = cluster.wedged(5)
     (other, *_) = set(range(60)) - {osd for pgid in laggy for osd in cluster.acting[pgid]}

@@ -33,7 +33,7 @@ def test_a_sample_is_the_difference_of_two_reports() -> None:
     assert found.store_read == NO_FLOW
 
 
-def test_no_sample_where_nothing_can_be_told() -> None:
+def test_no_sample_from_invalid_counters() -> None:
     before = counters(100.0, Ops(10 * MS, 10))
     more = Ops(20 * MS, 20)
     assert sample(0, before, counters(105.0, more)) is not None
@@ -152,7 +152,7 @@ def test_pools_of_their_own_speed_accuse_nobody() -> None:
     assert slow(fast + written(rng, placed(rng, 12, 4, 64, pool=2), other)) == []
 
 
-def test_what_cannot_be_told_apart_is_not_accused() -> None:
+def test_osds_that_cannot_be_distinguished_are_not_suspected() -> None:
     """One OSD a host and a replica a host: every PG has every OSD."""
     rng = random.Random(3)
     rows = written(rng, placed(rng, 3, 3, 64), {1: 5 * USUAL})

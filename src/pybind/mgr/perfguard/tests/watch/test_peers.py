@@ -135,7 +135,7 @@ def test_a_slow_store_is_a_cause_too() -> None:
     assert left({1: [finding(READS, 5.0)], 3: [finding(COMMITS, 300.0)]}) == {1: [], 3: [COMMITS]}
 
 
-def test_who_is_slower_than_the_cause_explains_is_slow_itself() -> None:
+def test_an_osd_slower_than_the_cause_explains_is_slow_itself() -> None:
     assert left({1: [finding(READS, 50.0)], 3: [finding(REPLICATED, 6.0)]}) == {
         1: [READS], 3: [REPLICATED]}
 

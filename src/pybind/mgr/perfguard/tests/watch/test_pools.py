@@ -190,7 +190,7 @@ def test_noise_raises_nothing() -> None:
         assert clients.slow == []
 
 
-def test_a_pool_that_is_gone_is_forgotten() -> None:
+def test_a_removed_pool_is_forgotten() -> None:
     clients = learned()
     clients.feel(180, read_ms=20.0, quiet=False)
     clients.pools = ()
@@ -198,7 +198,7 @@ def test_a_pool_that_is_gone_is_forgotten() -> None:
     assert clients.slow == [] and clients.watch.history(POOL) is None
 
 
-def test_trouble_does_not_become_what_is_usual() -> None:
+def test_a_disturbance_does_not_become_the_baseline() -> None:
     clients = Clients()
     clients.feel(600, read_ms=1.0)
     clients.feel(4 * 3600, read_ms=20.0)

@@ -262,7 +262,7 @@ def of_two_kinds(slow: float) -> Callable[[int], OsdSample]:
     return lambda osd: sample(osd, *(2 * [natural[osd] * (slow if osd == 5 else 1.0)]))
 
 
-def test_what_is_usual_is_not_learnt_while_a_probe_runs() -> None:
+def test_the_baseline_is_not_learned_while_a_probe_runs() -> None:
     clock = Clock()
     clock.learning = False
     clock.play(900, of_two_kinds(1.0))
@@ -291,7 +291,7 @@ def test_cleared_where_the_peers_differ_as_much() -> None:
     assert not clock.play(120, noisy)
 
 
-def test_what_is_slow_against_its_own_usual_remains_so_where_the_peers_differ() -> None:
+def test_an_osd_slower_than_its_own_baseline_remains_slow_among_differing_peers() -> None:
     """It would be raised and cleared in turns: it never stands out of its peers."""
     def mixed(osd: int, factor: float = 1.0) -> OsdSample:
         factor *= 1.0 if osd == 3 else math.exp(1.6 * ((osd * 7 % 24) / 12 - 1.0))
@@ -324,7 +324,7 @@ def test_a_hot_healthy_osd_is_not_slow() -> None:
     assert Clock().play(600, slow_ones({3}, read=20.0, write=20.0, load=3.0)) == {3}
 
 
-def test_a_different_load_is_told() -> None:
+def test_a_different_load_is_reported() -> None:
     clock = Clock()
     clock.play(300, slow_ones({3}, read=20.0, write=20.0, load=2.0))
     assert re.search(r'at [12]\.\d times their load', clock.detector.verdicts[3].why)
@@ -438,7 +438,7 @@ def test_nonsense_is_not_taken_up(kept: object) -> None:
     assert not detector.verdicts
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_a_removed_osd_is_no_longer_slow() -> None:
     clock = Clock()
     clock.play(300, slow_ones({3}, read=4.0, write=4.0))
     del clock.places[3]

@@ -145,7 +145,7 @@ def test_osds_that_do_not_answer_delay_nothing_else() -> None:
     assert cluster.now - begin <= PATIENCE_SECONDS + 2 and driver.loop.published.turned > turned
 
 
-def test_two_who_ask_at_a_time_are_answered_in_turn() -> None:
+def test_concurrent_questions_are_answered_in_turn() -> None:
     cluster = AskedCluster(backfill_seconds=60.0)
     driver = Driver(cluster)
     driver.to_releasing()
