@@ -32,8 +32,8 @@ SEND_TIMES = 4
 #: Arrivals cannot be gathered: only the mons' paxos_min_wait would do that, and the up_thru of a
 #: primary that learns late of its new interval waits for it as well. With 0.5 s instead of 0.05 s
 #: the measured stall was 0.48 s instead of 0.24 s (Pacific, qa/bench/expansion).
-BATCH_PGS = 3
-BATCH_SECONDS = 5.0
+BATCH_PGS = 8
+BATCH_SECONDS = 8.0
 #: A pool's flag (allow_ec_optimizations, from Tentacle on). Its pg_temp is stored with the shards
 #: that may become primary first, and OSDs and clients undo that order (OSDMap::pgtemp_primaryfirst
 #: and pgtemp_undo_primaryfirst). OSDs send it in that order, but the mon takes the sets of

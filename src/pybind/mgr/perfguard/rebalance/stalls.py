@@ -35,7 +35,7 @@ MEMORY = 0.9
 LEAST_STALLED = 5.0
 #: Releases that may be saved up, in seconds of the allowed rate: those of one batch
 #: (releasing.BATCH_SECONDS).
-BURST_SECONDS = 5.0
+BURST_SECONDS = 8.0
 #: Turns are seldom further apart; what was longer ago was a rest.
 LONGEST_TURN_SECONDS = 60.0
 

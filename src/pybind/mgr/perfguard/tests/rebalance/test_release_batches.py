@@ -62,7 +62,8 @@ def test_releases_that_are_spread_out_go_in_batches() -> None:
                         replace(wide(), stall_share=0.004), busy=True)
     found = batches(machine)
     numbers = [number for _, number in found]
-    assert machine.campaign.released == 60 and sum(numbers) / len(numbers) >= 0.9 * BATCH_PGS
+    # The budget is empty at first, and the last batch is what is left.
+    assert machine.campaign.released == 60 and len(numbers) <= 60 / BATCH_PGS + 2
     gaps = [after - before for (before, _), (after, _) in zip(found, found[1:])]
     for gap, number in zip(gaps, numbers[1:]):
         assert gap >= BATCH_SECONDS or number >= BATCH_PGS or number == numbers[-1]
@@ -122,7 +123,7 @@ def test_a_release_waits_for_others_only_for_the_sake_of_clients(busy: bool) -> 
 
 
 def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:
-    """It would wait for its 5 s each time, as long as the slow OSD keeps a PG in flight."""
+    """It would wait for its 8 s each time, as long as the slow OSD keeps a PG in flight."""
     machine = expanding(FakeCluster(pgs=24, backfill_seconds=600.0),
                         replace(wide(), max_pgs_in_flight=1), busy=True)
     machine.until(lambda: len(machine.campaign.in_flight) == 1)
