@@ -65,6 +65,20 @@ def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: Abstrac
     return move_between(pgid, pool, up, there, pool_bytes)
 
 
+def serving_until_moved(pool: Pool, here: OsdSet, there: OsdSet) -> OsdSet:
+    """The acting set that a PG, all of whose data is on `here`, has on its way to `there`.
+
+    In the order of PeeringState::calc_replicated_acting: the new primary if it has the data, else
+    the present one; then the others of the new set, then the rest. OSDs would ask for this order,
+    in another interval. The shards of an erasure code keep their positions.
+    """
+    if pool.erasure or not here:
+        return here
+    staying = [osd for osd in there if osd in here]
+    primary = there[0] if there[0] in here else here[0]
+    return tuple(dict.fromkeys((primary, *staying, *here)))
+
+
 @dataclass(frozen=True)
 class OsdLoad:
     osd: int

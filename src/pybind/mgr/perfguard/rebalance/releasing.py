@@ -7,11 +7,13 @@ from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..tables import pgs, plural
-from ..upmap.pins import Pin, plan_pin
+from ..upmap.pins import Pin, plan_pin, released_up
+from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from .copying import in_force
 from .holds import epoch_of, peering_text, refused_options
-from .moves import SCAN, Caps, Load, Move, choose, load_of, move_between, path_osds, window
+from .moves import (SCAN, Caps, Load, Move, choose, load_of, move_between, path_osds,
+                    serving_until_moved, window)
 from .pinning import is_mixture, may_be_degraded, waits
 from .progress import LONGEST_TURN_SECONDS, advance
 from .stalls import IntervalChange, Stalls, affords, note, spend
@@ -329,7 +331,7 @@ def release_more(turn: Turn) -> None:
         assert pin is not None
         flights[move.pgid] = _flight(turn, move, pin.leads_to, pin=pin)
         turn.actions.append(SetEntry(move.pgid, pin.leads_to, turn.seen.osdmap.entry(move.pgid),
-                                     prime=_prime(turn, move)))
+                                     prime=_prime(turn, move, pin)))
     changes = [IntervalChange(turn.now, pool_of(move.pgid), _peering(move), move.pgid)
                for move in chosen for _ in range(1 if _is_primed(turn, move) else 2)]
     turn.set(in_flight=flights, progressed=turn.now,
@@ -377,13 +379,16 @@ def _may_be_degraded(turn: Turn, move: Move) -> bool:
     return place is not None and may_be_degraded(place.acting, turn.seen.degraded_osds)
 
 
-def _prime(turn: Turn, move: Move) -> OsdSet:
+def _prime(turn: Turn, move: Move, pin: PinRecord) -> OsdSet:
     """Who serves the PG until its data has moved, if any does; (): leave it to the OSDs."""
-    pool = turn.seen.osdmap.pools.get(pool_of(move.pgid))
-    place = turn.seen.placement(move.pgid)
-    if pool is None or place is None or place.up != place.acting or not move.targets:
+    osdmap = turn.seen.osdmap
+    pool, place = osdmap.pools.get(pool_of(move.pgid)), turn.seen.placement(move.pgid)
+    if (pool is None or place is None or place.up != place.acting or not move.targets
+            or not _is_primed(turn, move)):
         return ()
-    return place.acting if _is_primed(turn, move) else ()
+    there = released_up(pool, place.up, pin.entry, pin.leads_to, out_osds(osdmap.osds),
+                        raw=pin.raw)
+    return serving_until_moved(pool, place.acting, there) if there else place.acting
 
 
 def _is_primed(turn: Turn, move: Move) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from perfguard.cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
                                        RELEASE_OVERHEAD_SECONDS, Move, move_between, plan,
-                                       release_move)
+                                       release_move, serving_until_moved)
 from perfguard.rebalance.types import PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -99,3 +99,14 @@ def test_assumed_time_is_that_of_the_narrowest_place(parallel: int, per_target: 
 def test_nothing_to_move() -> None:
     found = plan([], 4, 2, None)
     assert (found.pgs, found.osds, found.estimated_seconds) == (0, (), 0.0)
+
+
+@pytest.mark.parametrize('there, serving', [
+    ((1, 4, 3), (1, 3, 2)), ((4, 5, 2), (1, 2, 3)), ((4, 5, 6), (1, 2, 3)),
+    ((3, 4, 1), (3, 1, 2)), ((2, 1, 4), (2, 1, 3))])
+def test_osds_order_an_acting_set_by_the_new_set_first(there: OsdSet, serving: OsdSet) -> None:
+    assert serving_until_moved(REP, (1, 2, 3), there) == serving
+
+
+def test_shards_keep_their_positions() -> None:
+    assert serving_until_moved(EC, (1, 2, 3), (3, 4, 1)) == (1, 2, 3)

@@ -14,7 +14,7 @@ from perfguard.mitigation.controller import Mitigated, with_mitigation
 from perfguard.observation import IDLE_SECONDS, Clients, Observation, Settings
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.executor import execute
-from perfguard.rebalance.moves import Move, release_move
+from perfguard.rebalance.moves import Move, release_move, serving_until_moved
 from perfguard.rebalance.phases import judge
 from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
@@ -315,8 +315,10 @@ def test_a_release_says_who_serves_the_pg_until_it_has_moved() -> None:
         primes.update({action.pgid: action.prime for action in machine.turn()
                        if isinstance(action, SetEntry)})
     assert set(primes) == set(serving) == cluster.primed
-    assert all(place is not None and place.acting == primes[pgid]
-               for pgid, place in serving.items())
+    pools = machine.observe().osdmap.pools
+    assert all(place is not None and primes[pgid] == serving_until_moved(
+        pools[pool_of(pgid)], place.acting, cluster.pg[pgid].data)
+        for pgid, place in serving.items())
 
 
 def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order() -> None:
