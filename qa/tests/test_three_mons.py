@@ -199,6 +199,7 @@ def test_mons_that_hang_while_pgs_move(guard: Guard, stopped: int, seconds: floa
                 cluster.cont('mon.' + mon)
         bring_back_mons(cluster)
         released = guard.status()['released']
+        guard.unset('max_pgs_in_flight')
         done = guard.wait_phase('DONE', timeout=240)
         cluster.wait_clean(60)
         print('%s: mons %s stopped for %.0f s; %d of %d PGs released by then' % (
