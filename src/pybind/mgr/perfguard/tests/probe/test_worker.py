@@ -170,9 +170,26 @@ def test_the_depth_is_kept(rw):
                    for result in streams.results())
 
 
-def test_operations_that_begin_in_the_ramp_do_not_count():
+class Clock:
+    """Stands still until a test advances it, however long the machine takes."""
+
+    def __init__(self):
+        self.now_ns = SECOND_NS
+
+    def advance(self, seconds):
+        self.now_ns += round(seconds * SECOND_NS)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(time, 'monotonic_ns', lambda: found.now_ns)
+    return found
+
+
+def test_operations_that_begin_in_the_ramp_do_not_count(clock):
     streams, ioctx = flows(job(iodepth=3), when=timing(ramp=0.05))
-    time.sleep(0.06)
+    clock.advance(0.06)
     ioctx.answer(3)
     assert streams.results()[0].read.ios == 0
     ioctx.answer(2)
@@ -187,13 +204,13 @@ def test_io_size_ends_a_stream():
     assert streams.results()[0].write.bytes == 40_960
 
 
-def test_a_rate_is_an_open_loop_with_the_depth_as_its_bound():
+def test_a_rate_is_an_open_loop_with_the_depth_as_its_bound(clock):
     streams, ioctx = flows(job(rate_iops=4, iodepth=3))
     assert len(ioctx.waiting) == 1
-    time.sleep(0.3)
+    clock.advance(0.3)
     assert streams.pace() > time.monotonic_ns() and len(ioctx.waiting) == 2
     # What is late follows as soon as there is a place.
-    time.sleep(0.5)
+    clock.advance(0.5)
     streams.pace()
     assert len(ioctx.waiting) == 3
     ioctx.answer(1)
