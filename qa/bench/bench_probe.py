@@ -70,6 +70,39 @@ def twins(names: Sequence[str]) -> Tuple[str, ...]:
                       == pgid_of(1, PG_NUM, '', name)) for name in names)
 
 
+def fio_iops(case: ProbeCase, seconds: float, *target: str) -> float:
+    """Raises RuntimeError where fio fails."""
+    command = [
+        'fio', '--name=bench', *target, '--clientname=admin', '--pool=' + POOL,
+        '--rw=' + case.rw, '--bs=%d' % case.bs, '--iodepth=%d' % case.iodepth,
+        '--size=%d' % (case.object_bytes * case.objects), '--norandommap', '--randrepeat=0',
+        '--time_based', '--runtime=%g' % seconds, '--ramp_time=%g' % RAMP_SECONDS,
+        '--thread', '--output-format=json']
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=seconds + SPARE_SECONDS)
+    out = done.stdout
+    if done.returncode or '{' not in out:
+        raise RuntimeError('fio: %s %s' % (out[-500:], done.stderr[-500:]))
+    job = json.loads(out[out.index('{'):])['jobs'][0]
+    return float(job['read' if 'read' in case.rw else 'write']['iops'])
+
+
+def job_of(case: ProbeCase, seconds: float, **fields: Any) -> Job:
+    return Job('bench', case.rw, case.bs, case.iodepth, case.object_bytes * case.objects,
+               case.objects, seconds, RAMP_SECONDS, **fields)
+
+
+def worker_iops(cluster: Cluster, request: WorkerRequest) -> float:
+    """Of a request with one step of one stream."""
+    with Worker(cluster, request_to_json(request)) as worker:
+        lines = worker.lines()
+    result = step_result_from_json(next(line for line in lines if line['type'] == 'result'))
+    assert result.engine == request.engine and not result.cut_short, lines
+    stream = result.streams[0]
+    assert not stream.errors and not stream.corrupt, lines
+    return (stream.read if request.steps[0].job.reads else stream.write).iops
+
+
 class ProbeBench:
     """All runs on one cluster."""
 
@@ -82,36 +115,18 @@ class ProbeBench:
         return self._fio(case) if engine == 'fio' else self._worker(engine, case)
 
     def _fio(self, case: ProbeCase) -> float:
-        command = [
-            'fio', '--name=bench', '--ioengine=rados', '--clientname=admin', '--pool=' + POOL,
-            '--conf=%s' % self._cluster.conf_path, '--filename=' + ':'.join(fio_names(case)),
-            '--rw=' + case.rw, '--bs=%d' % case.bs, '--iodepth=%d' % case.iodepth,
-            '--size=%d' % (case.object_bytes * case.objects), '--norandommap', '--randrepeat=0',
-            '--time_based', '--runtime=%g' % self._seconds, '--ramp_time=%g' % RAMP_SECONDS,
-            '--thread', '--output-format=json']
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=self._seconds + SPARE_SECONDS)
-        out = done.stdout
-        if done.returncode or '{' not in out:
-            raise RuntimeError('fio: %s %s' % (out[-500:], done.stderr[-500:]))
-        job = json.loads(out[out.index('{'):])['jobs'][0]
-        return float(job['read' if 'read' in case.rw else 'write']['iops'])
+        return fio_iops(case, self._seconds, '--ioengine=rados',
+                        '--conf=%s' % self._cluster.conf_path,
+                        '--filename=' + ':'.join(fio_names(case)))
 
     def _worker(self, engine: str, case: ProbeCase) -> float:
-        job = Job('bench', case.rw, case.bs, case.iodepth, case.object_bytes * case.objects,
-                  case.objects, self._seconds, RAMP_SECONDS)
+        job = job_of(case, self._seconds)
         names = self._twins[case.object_bytes]
         request = WorkerRequest(POOL, PREFIX + 'bench-', 'client.%sbench' % PREFIX, self._key, '',
                                 conf=str(self._cluster.conf_path), namespace=NAMESPACE,
                                 steps=(JobStep(job, (Stream('bench', names),)),), engine=engine,
                                 limit_seconds=self._seconds + SPARE_SECONDS)
-        with Worker(self._cluster, request_to_json(request)) as worker:
-            lines = worker.lines()
-        result = step_result_from_json(next(line for line in lines if line['type'] == 'result'))
-        assert result.engine == engine and not result.cut_short, lines
-        stream = result.streams[0]
-        assert not stream.errors and not stream.corrupt, lines
-        return (stream.read if job.reads else stream.write).iops
+        return worker_iops(self._cluster, request)
 
     def prefill(self) -> None:
         for size, objects in sorted({(case.object_bytes, case.objects) for case in CASES}):

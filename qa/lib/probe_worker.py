@@ -13,9 +13,9 @@ from qa.cluster.modules import MODULE
 Json = Dict[str, Any]
 
 
-def probe_key(cluster: Cluster, user: str, pool: str) -> str:
+def probe_key(cluster: Cluster, user: str, pool: str, image: bool = False) -> str:
     """Creates the cephx user client.<user> with the caps of users of the module."""
-    caps = user_command(RunResources(0, pool, False))['caps']
+    caps = user_command(RunResources(0, pool, own=image, image=image))['caps']
     found = cluster.mon('auth get-or-create', entity='client.' + user, caps=caps)
     return str(found[0]['key'])
 
