@@ -506,7 +506,7 @@ def _next_stage(turn: Turn, change: Change) -> None:
     if change.rule is not None and change.then is not None:
         turn.set(change=Change(rule=change.rule._replace(rule=change.then), moves_first=True,
                                rule_name=change.rule_name, found_rule=change.found_rule,
-                               via=change.via),
+                               via=change.via, since=turn.now),
                  phase_since=turn.now)
         turn.event('join', 'the intermediate CRUSH rule is in force, %s pinned'
                    % pgs_are(turn.pin_count), 'read back from the OSDMap')

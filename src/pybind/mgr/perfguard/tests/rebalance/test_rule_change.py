@@ -194,6 +194,16 @@ def intermediate() -> Driver:
     return driver
 
 
+def test_pgs_that_peer_after_the_intermediate_rule_are_waited_for() -> None:
+    cluster = Watcher(rule=number_of('hosts-hdd'))
+    driver = Driver(cluster)
+    driver.order('rule', 'rep', 'hosts-ssd')
+    driver.run_until(lambda: bool(switches(cluster)))
+    end = cluster.pg['1.0'].peering_until = cluster.now + 20.0
+    driver.run_until(lambda: driver.status['released'] >= 1)
+    assert cluster.now >= end
+
+
 def rows(driver: Driver) -> List[Row]:
     cluster = driver.cluster
     return [row for row in driver.loop.rebalance.held(cluster.map_view().osdmap)
