@@ -110,3 +110,6 @@ def test_json() -> None:
     base = measured(1, 1000, 800)
     raw = json.loads(json.dumps(Baselines().with_run(base).to_json()))
     assert baselines_from_json(raw).of(measured(2, 500, 400)) == 1
+    # As stored before jobs had an ioengine.
+    before = [{**each, 'jobs': [job[:-1] for job in each['jobs']]} for each in raw]
+    assert baselines_from_json(before).of(measured(2, 500, 400)) == 1

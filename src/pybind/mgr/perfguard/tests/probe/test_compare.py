@@ -153,6 +153,13 @@ def test_nothing_in_common() -> None:
         compare(a, run(4, []))
 
 
+def test_an_image_is_never_compared_with_objects() -> None:
+    objects, image = (run(number, [step(replace(LATENCY, ioengine=ioengine), [9.0] * 9)])
+                      for number, ioengine in enumerate(('rados', 'rbd')))
+    with pytest.raises(NothingInCommon):
+        compare(objects, image)
+
+
 def test_names_and_lengths_make_no_other_job() -> None:
     renamed = replace(LATENCY, name='mine', runtime=20.0, ramp_time=3.0, io_size=1 << 30)
     assert len(compare(run(1, [step(LATENCY, [9.0] * 9)]), run(2, [step(renamed, [9.0] * 9)])).lines
