@@ -12,6 +12,7 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, Upma
                              shard_bytes)
 from ..observation import Observation
 from ..rebalance.campaign_store import entry_from_json, entry_to_json
+from ..upmap.balance import DRAIN_WEIGHT
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin, skip_reason
 from ..upmap.room import Room
 from ..upmap.semantics import out_osds
@@ -160,7 +161,9 @@ def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts,
     for _, other in candidates:
         row = osdmap.osds.get(other)
         if other in up or other in acting or other in out or row is None or not row.up \
-                or row.destroyed or row.fullness or crush.weight_of(pool.crush_rule, other) <= 0:
+                or row.destroyed or row.fullness \
+                or crush.weight_of(pool.crush_rule, other) <= DRAIN_WEIGHT:
+            # A drained OSD is the emptiest, and is about to be replaced or removed.
             continue
         final = tuple(other if member == osd else member for member in up)
         if broken_rule(pool, final, crush, out) is None:

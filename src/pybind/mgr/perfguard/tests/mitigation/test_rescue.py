@@ -201,3 +201,16 @@ def test_records_that_cannot_be_read_are_reported(stored: Any) -> None:
     driver.restart()
     assert 'upmaps of rescued PGs' in str(driver.loop._store.losses)
     driver.turn()
+
+
+def test_no_upmap_leads_to_a_drained_osd() -> None:
+    """It is the emptiest of all, and about to be replaced or removed."""
+    driver = hurt()
+    for osd in (4, 5):
+        driver.cluster.toys[osd] = driver.cluster.toys[osd]._replace(crush_weight=0.0001)
+    driver.cluster.used = {osd: 1 << 30 if osd in (4, 5) else 2 << 30
+                           for osd in driver.cluster.toys}
+    driver.cluster.used[FULL] = int(0.91 * ROOMY)
+    driver.run_until(lambda: not driver.cluster.toofull())
+    taken_by = {osd for entry in upmaps(driver).values() for _, osd in entry.items}
+    assert taken_by and not taken_by & {4, 5}
