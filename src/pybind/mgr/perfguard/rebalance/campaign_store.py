@@ -7,14 +7,14 @@ PGs is pinned any more. Until then it may list PGs that have been released: afte
 audit against the OSDMap sorts them out.
 """
 from dataclasses import replace
-from typing import (AbstractSet, Any, Callable, Dict, Iterator, List, Mapping, Optional, Set,
-                    Tuple)
+from typing import (AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple)
 
 from ..cluster.types import PoolPgs, PoolRule, UpmapEntry
 from ..errors import Code
 from ..holds import Held
 from ..store import Store, checked
 from .copying import Copying, copying_from_json, copying_to_json
+from .pin_index import PinIndex
 from .progress import (BLOCK_SECONDS, Limits, Progress, in_minutes, limits_from_json,
                        limits_to_json, progress_from_json, progress_to_json)
 from .stalls import Stalls, stalls_from_json, stalls_to_json
@@ -123,22 +123,13 @@ def _without_flights(campaign: Campaign) -> Campaign:
     return replace(campaign, in_flight={}, released=0, bytes_done=0, progressed=0.0, total=0)
 
 
-class PinStore(Mapping[str, PinRecord]):
+class PinStore(PinIndex):
     def __init__(self, store: Store) -> None:
+        super().__init__()
         self._store = store
-        self._pins: Dict[str, PinRecord] = {}
         self._document_of: Dict[str, str] = {}
         self._members: Dict[str, Set[str]] = {}
         self._next = 1
-
-    def __getitem__(self, pgid: str) -> PinRecord:
-        return self._pins[pgid]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._pins)
-
-    def __len__(self) -> int:
-        return len(self._pins)
 
     def load(self) -> List[str]:
         """Read what is stored; returns what could not be read."""
@@ -165,7 +156,7 @@ class PinStore(Mapping[str, PinRecord]):
 
     def forget(self, pgids: AbstractSet[str]) -> None:
         for pgid in pgids:
-            if self._pins.pop(pgid, None) is not None:
+            if self._drop(pgid):
                 self._leave(pgid)
 
     def clear(self) -> None:
@@ -177,7 +168,7 @@ class PinStore(Mapping[str, PinRecord]):
         for pgid, pin in pins.items():
             if pgid in self._document_of:
                 self._leave(pgid)
-            self._pins[pgid] = pin
+            self._put(pgid, pin)
             self._document_of[pgid] = name
             self._members.setdefault(name, set()).add(pgid)
 

@@ -22,6 +22,7 @@ from ..upmap.room import PoolRoom, Room
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .joining import Join
 from .moves import Move, move_between, plan
+from .pin_index import PinIndex
 from .types import Campaign, Phase, PinRecord
 
 #: Phases in which goals are needed: for the preview, and for releases.
@@ -55,13 +56,12 @@ def basis(osdmap: OsdMap, crush_version: int, balancing: Balancing = Balancing()
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
 
-def needed(campaign: Campaign, pins: Mapping[str, PinRecord], now: str) -> bool:
+def needed(campaign: Campaign, pins: PinIndex, now: str) -> bool:
     """Whether there are pins without a goal that fits; `now`: the basis of this OSDMap."""
     if campaign.target != 'balanced' or campaign.phase not in _PHASES or not pins:
         return False
     return (campaign.goals.partition(':')[2] != now
-            or any(pin.goal is None and pgid not in campaign.in_flight
-                   for pgid, pin in pins.items()))
+            or any(pgid not in campaign.in_flight for pgid in pins.without_goal))
 
 
 def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,

@@ -54,8 +54,8 @@ class PinGoals:
         Returns whether it is known by now.
         """
         joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
-        vectors = {pgid: pin for pgid, pin in self._pins.items()
-                   if pin.entry.vector is not None and pgid not in campaign.in_flight}
+        vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
+                   if pgid not in campaign.in_flight}
         now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
         if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due \
                 or not self._may_write():

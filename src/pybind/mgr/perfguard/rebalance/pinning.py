@@ -97,13 +97,12 @@ def _find_lost(turn: Turn) -> None:
     osdmap = turn.seen.osdmap
     gone: List[str] = []
     foreign: List[str] = []
-    for pgid, pin in turn.pinned().items():
+    pinned = turn.pinned()
+    for pgid in pinned.differing(osdmap):
         if pgid in turn.campaign.in_flight or pgid in turn.campaign.pinning \
                 or turn.pin_of(pgid) is None:
             continue
-        now = osdmap.entry(pgid)
-        if now == pin.entry and turn.pool(pgid) is not None:
-            continue
+        now, pin = osdmap.entry(pgid), pinned[pgid]
         if now in (pin.before, pin.leads_to):
             turn.forget_pin(pgid)  # released; a restart may bring its record back
         elif turn.pool(pgid) is None:

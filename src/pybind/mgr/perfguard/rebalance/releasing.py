@@ -212,8 +212,8 @@ def keep_stayers(turn: Turn) -> None:
     campaign = turn.campaign
     if campaign.kept_mark == campaign.goals and not turn.seen.new_map:
         return
-    stayers = [pgid for pgid, pin in turn.pinned().items()
-               if pin.stays and pgid not in campaign.in_flight and pgid not in turn.unpins]
+    stayers = [pgid for pgid in turn.pinned().staying
+               if pgid not in campaign.in_flight and pgid not in turn.unpins]
     if stayers:
         keep(turn, stayers, campaign.goals)
         turn.event('keep', '%s kept as ordinary upmaps' % plural(len(stayers), 'pin'),

@@ -21,6 +21,7 @@ from .executor import commands_of
 from .holds import MAX_SCRUBS, MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
 from .moves import Move, MovePlan, move_between, plan, release_move
 from .pg_num_change import is_begun
+from .pin_index import PinIndex
 from .progress import Eta, remaining
 from .requests import window_of
 from .throttle import caps, limit
@@ -333,6 +334,8 @@ class Forecast:
     def __init__(self) -> None:
         #: What the release of each pin in force would move.
         self.moves: Dict[str, Move] = {}
+        #: PGs whose pins may be in force without being listed there.
+        self._lacking: Dict[str, None] = {}
         #: All that is still to be released, or is remapped and not held by any campaign.
         self.plan: MovePlan = plan((), 1, 1, None)
         #: Remapped PGs that are neither pinned nor released by the campaign.
@@ -341,8 +344,7 @@ class Forecast:
         self._epoch = -1
         self._due = 0.0
 
-    def update_moves(self, pins: Mapping[str, PinRecord], seen: Observation,
-                     crush_version: int) -> None:
+    def update_moves(self, pins: PinIndex, seen: Observation, crush_version: int) -> None:
         """Work out the moves of new pins; those of all pins where CRUSH or the pools changed."""
         osdmap = seen.osdmap
         out = out_osds(osdmap.osds)
@@ -351,17 +353,21 @@ class Forecast:
         if key != self._key:
             self.moves = {}
             self._key = key
-        self.forget([pgid for pgid in self.moves if pgid not in pins])
-        for pgid, pin in pins.items():
-            if pgid not in self.moves and osdmap.entry(pgid) == pin.entry and not pin.stays:
+            self._lacking = dict.fromkeys(pins)
+        self.forget(pins.take_changed())
+        for pgid in list(self._lacking):
+            pin = pins.get(pgid)
+            if pin is not None and not pin.stays:
                 move = _move_of(pgid, pin, seen, out)
-                if move is not None:
-                    move = replace(move, since=seen.now)
-                    self.moves[pgid] = move
+                if move is None:
+                    continue
+                self.moves[pgid] = replace(move, since=seen.now)
+            del self._lacking[pgid]
 
     def forget(self, pgids: Iterable[str]) -> None:
-        for pgid in pgids:
+        for pgid in sorted(pgids):
             self.moves.pop(pgid, None)
+            self._lacking[pgid] = None
 
     def rework(self, pgids: Iterable[str]) -> None:
         """Releases of these PGs lead elsewhere now, and with them the plan."""
@@ -387,6 +393,9 @@ class Forecast:
 
 def _move_of(pgid: str, pin: PinRecord, seen: Observation,
              out: AbstractSet[int]) -> Optional[Move]:
+    """None: the pin is not in force, or the PG does not exist."""
+    if seen.osdmap.entry(pgid) != pin.entry:
+        return None
     place = seen.placement(pgid)
     if place is None:
         return None

@@ -12,6 +12,7 @@ from ..options import Options
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
 from .moves import Move, path_osds
+from .pin_index import PinIndex
 from .types import Action, Campaign, Phase, PinRecord
 
 
@@ -44,7 +45,7 @@ class Turn:
         #: What holds the releases that touch certain OSDs or pools.
         self.stops: List[Stop] = []
         self.new_pins: Dict[str, PinRecord] = {}
-        self._pins = pins
+        self._pins = PinIndex.of(pins)
 
     @property
     def now(self) -> float:
@@ -61,7 +62,7 @@ class Turn:
             return None
         return self.new_pins.get(pgid) or self._pins.get(pgid)
 
-    def pinned(self) -> Mapping[str, PinRecord]:
+    def pinned(self) -> PinIndex:
         """The pins from before this turn."""
         return self._pins
 
@@ -100,8 +101,8 @@ class Turn:
         counts, pools = self.seen.signals.counts, self.seen.signals.pool_counts
         if not counts.unreported:
             return counts.in_transition
-        own = {pool_of(pgid) for pgid in (*self._pins, *self.new_pins, *self.campaign.in_flight,
-                                          *self.seen.osdmap.pg_temp)} & set(self.seen.osdmap.pools)
+        pgids = (*self.new_pins, *self.campaign.in_flight, *self.seen.osdmap.pg_temp)
+        own = {*self._pins.pools, *map(pool_of, pgids)} & set(self.seen.osdmap.pools)
         if not own <= pools.keys():
             return counts.in_transition
         unknown = sum(pools[pool].unreported for pool in own)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The pins of a campaign, and what each turn asks of all of them.
+
+There may be 100,000 pins, and turns are a second apart. So whatever depends on the pins alone is
+kept from turn to turn, and a new OSDMap is compared with all pins without a Python statement for
+each of them.
+"""
+from itertools import compress, repeat
+from operator import ne
+from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Tuple
+
+from ..cluster.types import Items, OsdMap, OsdSet, pool_of, seed_of
+from .types import PinRecord
+
+
+class PinIndex(Mapping[str, PinRecord]):
+    """Pins by PG. Everything else in it follows from them."""
+
+    def __init__(self, pins: Mapping[str, PinRecord] = {}) -> None:
+        self._pins: Dict[str, PinRecord] = {}
+        #: What the OSDMap shows while the pins are in force.
+        self._items: Dict[str, Items] = {}
+        self._vectors: Dict[str, OsdSet] = {}
+        #: Pool id -> PG -> seed.
+        self._seeds: Dict[int, Dict[str, int]] = {}
+        self._staying: Dict[str, None] = {}
+        self._without_goal: Dict[str, None] = {}
+        self._changed: Dict[str, None] = {}
+        for pgid, pin in pins.items():
+            self._put(pgid, pin)
+
+    @classmethod
+    def of(cls, pins: Mapping[str, PinRecord]) -> 'PinIndex':
+        return pins if isinstance(pins, PinIndex) else cls(pins)
+
+    def __getitem__(self, pgid: str) -> PinRecord:
+        return self._pins[pgid]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pins)
+
+    def __len__(self) -> int:
+        return len(self._pins)
+
+    def __contains__(self, pgid: object) -> bool:
+        return pgid in self._pins
+
+    @property
+    def staying(self) -> AbstractSet[str]:
+        """PGs whose pins are to become ordinary upmaps."""
+        return self._staying.keys()
+
+    @property
+    def without_goal(self) -> AbstractSet[str]:
+        return self._without_goal.keys()
+
+    @property
+    def vectors(self) -> AbstractSet[str]:
+        """PGs that are pinned by a vector."""
+        return self._vectors.keys()
+
+    @property
+    def pools(self) -> AbstractSet[int]:
+        """Ids of the pools with pins."""
+        return self._seeds.keys()
+
+    def differing(self, osdmap: OsdMap) -> List[str]:
+        """PGs that no longer exist, or whose upmap entry is not that of the pin."""
+        items, vectors = self._items, self._vectors
+        found = dict.fromkeys(compress(items, map(
+            ne, items.values(), map(osdmap.upmap_items.get, items, repeat(())))))
+        found.update(dict.fromkeys(compress(vectors, map(
+            ne, vectors.values(), map(osdmap.upmap_vectors.get, vectors)))))
+        found.update(dict.fromkeys(pgid for pgid in osdmap.upmap_vectors
+                                   if pgid in items and pgid not in vectors))
+        for pool_id, seeds in self._seeds.items():
+            pool = osdmap.pools.get(pool_id)
+            pg_num = pool.pg_num if pool is not None else 0
+            if max(seeds.values()) >= pg_num:
+                found.update(dict.fromkeys(pgid for pgid, seed in seeds.items()
+                                           if seed >= pg_num))
+        return list(found)
+
+    def take_changed(self) -> List[str]:
+        """PGs whose pins were noted or forgotten since the last call, for its only caller."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
+
+    def _put(self, pgid: str, pin: PinRecord) -> None:
+        self._drop(pgid)
+        self._pins[pgid] = pin
+        self._items[pgid] = pin.entry.items
+        if pin.entry.vector is not None:
+            self._vectors[pgid] = pin.entry.vector
+        if pin.stays:
+            self._staying[pgid] = None
+        if pin.goal is None:
+            self._without_goal[pgid] = None
+        self._seeds.setdefault(pool_of(pgid), {})[pgid] = seed_of(pgid)
+        self._changed[pgid] = None
+
+    def _drop(self, pgid: str) -> bool:
+        """Returns whether the PG was pinned."""
+        if pgid not in self._pins:
+            return False
+        by_pg: Tuple[Dict[str, Any], ...] = (
+            self._pins, self._items, self._vectors, self._staying, self._without_goal)
+        for kept in by_pg:
+            kept.pop(pgid, None)
+        seeds = self._seeds[pool_of(pgid)]
+        del seeds[pgid]
+        if not seeds:
+            del self._seeds[pool_of(pgid)]
+        self._changed[pgid] = None
+        return True

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is kept of all pins from turn to turn, and that a turn does not look at each of them."""
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfguard.cluster.types import (OsdMap, OsdSet, Placement, Pool, UpmapEntry, pool_of,
+                                     seed_of)
+from perfguard.errors import Code
+from perfguard.observation import Observation
+from perfguard.rebalance import goals
+from perfguard.rebalance.campaign_store import PinStore
+from perfguard.rebalance.executor import execute
+from perfguard.rebalance.phases import judge
+from perfguard.rebalance.pin_index import PinIndex
+from perfguard.rebalance.report import Forecast
+from perfguard.rebalance.turn import CampaignDecision
+from perfguard.rebalance.types import PinRecord
+from perfguard.store import Store
+
+from ..fakes.cluster import MemoryKv
+from .test_phases import OPTIONS, releasing
+
+ENTRIES = [UpmapEntry(), UpmapEntry(((0, 3),)), UpmapEntry(((0, 4), (1, 5))),
+           UpmapEntry(vector=(3, 1, 2)), UpmapEntry(((0, 3),), (3, 1, 2))]
+PGIDS = st.sampled_from(['%d.%x' % (pool, seed) for pool in (1, 2) for seed in (0, 1, 7, 8)])
+RECORDS = st.builds(PinRecord, st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:]),
+                    goal=st.sampled_from([None, *ENTRIES]))
+STEPS = st.lists(st.tuples(st.dictionaries(PGIDS, RECORDS, max_size=4),
+                           st.frozensets(PGIDS, max_size=4)), max_size=6)
+
+
+def map_of(entries: Dict[str, UpmapEntry], pg_nums: Dict[int, int]) -> OsdMap:
+    pools = {pool: Pool(pool, 'p', False, 3, 2, 0, pg_num, pg_num, pg_num)
+             for pool, pg_num in pg_nums.items()}
+    vectors: Dict[str, OsdSet] = {pgid: entry.vector for pgid, entry in entries.items()
+                                  if entry.vector is not None}
+    return OsdMap(1, frozenset(), pools, {}, {pgid: entry.items for pgid, entry in entries.items()
+                                              if entry.items}, vectors, {})
+
+
+def exists(pgid: str, osdmap: OsdMap) -> bool:
+    pool = osdmap.pools.get(pool_of(pgid))
+    return pool is not None and seed_of(pgid) < pool.pg_num
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.dictionaries(PGIDS, st.sampled_from(ENTRIES)),
+       st.dictionaries(st.sampled_from([1, 2]), st.sampled_from([4, 8, 16])), st.booleans())
+def test_what_is_kept_is_what_the_pins_say(
+        steps: List[Tuple[Dict[str, PinRecord], Any]], entries: Dict[str, UpmapEntry],
+        pg_nums: Dict[int, int], in_force: bool) -> None:
+    kv = MemoryKv()
+    pins = PinStore(Store(kv))
+    for noted, forgotten in steps:
+        before = dict(pins)
+        pins.note(noted)
+        pins.forget(forgotten)
+        changed = {pgid for pgid in {*before, *pins} if before.get(pgid) != pins.get(pgid)}
+        assert changed <= set(pins.take_changed())
+    if in_force:
+        entries = {**entries, **{pgid: pin.entry for pgid, pin in pins.items()}}
+    osdmap = map_of(entries, pg_nums)
+    for found in (pins, PinIndex.of(dict(pins))):
+        assert set(found.staying) == {pgid for pgid, pin in pins.items() if pin.stays}
+        assert set(found.without_goal) == {p for p, pin in pins.items() if pin.goal is None}
+        assert set(found.vectors) == {p for p, pin in pins.items() if pin.entry.vector is not None}
+        assert set(found.pools) == set(map(pool_of, pins))
+        assert sorted(found.differing(osdmap)) == sorted(
+            pgid for pgid, pin in pins.items()
+            if osdmap.entry(pgid) != pin.entry or not exists(pgid, osdmap))
+
+
+class Looks:
+    """Counts pins that are looked at one by one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        entry, item, every = OsdMap.entry, PinIndex.__getitem__, PinIndex.__iter__
+
+        def look(number: int, found: Any) -> Any:
+            self.number += number
+            return found
+
+        monkeypatch.setattr(OsdMap, 'entry', lambda *args: look(1, entry(*args)))
+        monkeypatch.setattr(PinIndex, '__getitem__', lambda *args: look(1, item(*args)))
+        monkeypatch.setattr(PinIndex, '__iter__', lambda pins: look(len(pins), every(pins)))
+
+
+class Big:
+    """A campaign at its caps, with `number` further pins, all in force."""
+
+    def __init__(self, number: int) -> None:
+        self.machine = releasing()
+        self.entries = {'7.%x' % seed: UpmapEntry(((0, 3),)) for seed in range(number)}
+        self.pins = PinStore(Store(MemoryKv()))
+        self.pins.note({pgid: replace(pin, goal=pin.before)
+                        for pgid, pin in self.machine.pins.items()})
+        self.pins.note({pgid: PinRecord(UpmapEntry(), entry, goal=UpmapEntry())
+                        for pgid, entry in self.entries.items()})
+        self.forecast = Forecast()
+        self.campaign = replace(self.machine.campaign, target='balanced', goals='1:now')
+
+    def observe(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> Observation:
+        seen = self.machine.observe()
+        items = {pgid: entry.items for pgid, entry in {**self.entries, **changed}.items()}
+        pool = Pool(7, 'p', False, 3, 2, 0, 1024, 1024, 1024, autoscale_mode='off')
+        osdmap = replace(seen.osdmap, epoch=epoch, pools={**seen.osdmap.pools, 7: pool},
+                         upmap_items={**seen.osdmap.upmap_items, **items})
+
+        def placement(pgid: str) -> Optional[Placement]:
+            return Placement((3, 1, 2), (3, 1, 2)) if pool_of(pgid) == 7 else seen.placement(pgid)
+
+        return replace(seen, settings=replace(seen.settings, osdmap=osdmap), placement=placement)
+
+    def turn(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> CampaignDecision:
+        seen = self.observe(epoch, changed)
+        assert not goals.needed(self.campaign, self.pins, 'now')
+        self.forecast.update_moves(self.pins, seen, 1)
+        decision = judge(self.campaign, self.pins, self.forecast.moves, seen, OPTIONS)
+        self.campaign = decision.campaign
+        self.pins.forget(decision.unpins)
+        execute(self.machine.cluster, decision.actions)
+        return decision
+
+
+def test_a_turn_looks_only_at_pins_that_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: Dict[int, List[int]] = {}
+    for number in (100, 1000):
+        big = Big(number)
+        for epoch in (7, 8, 9, 10):
+            big.turn(epoch)
+        assert len(big.forecast.moves) >= number
+        with monkeypatch.context() as patch:
+            looks = Looks(patch)
+            decision = big.turn(11)
+            quiet = looks.number
+            lost = big.turn(12, {'7.5': UpmapEntry(), '7.6': UpmapEntry(((0, 9),))}).unpins
+        # It came as far as the releases, and lost what others have changed.
+        assert Code.FAST_PEERING in [reason.code for reason in decision.reasons]
+        assert decision.campaign.in_flight and lost >= {'7.6'}
+        big.turn(13, {'7.5': UpmapEntry(), '7.6': UpmapEntry(((0, 9),))})
+        assert '7.4' in big.forecast.moves and not lost & set(big.forecast.moves)
+        looked[number] = [quiet, looks.number]
+    assert looked[100] == looked[1000] and max(looked[100]) < 100
