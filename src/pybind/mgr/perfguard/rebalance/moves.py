@@ -333,11 +333,12 @@ def choose(candidates: Sequence[Move], load: Load, caps: Caps, now: float = 0.0)
         return (load.of_path(move), load.of_hosts(move), not move.relieves, -longest,
                 move.moves_primary, move.pgid)
 
-    ordered = sorted(candidates, key=order)
-    reserved: FrozenSet[object] = frozenset()
     oldest = _oldest(candidates, now)
+    # The load only grows: what does not fit now is not worth its place in the order.
+    ordered = sorted((move for move in candidates
+                      if move is not oldest and load.fits(move, caps)), key=order)
+    reserved: FrozenSet[object] = frozenset()
     if oldest is not None:
-        ordered.remove(oldest)
         ordered.insert(0, oldest)
         if not load.fits(oldest, caps):
             reserved = load.tight(oldest, caps)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch, following each until it has arrived, pinning back."""
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, List, Mapping, Optional,
                     Sequence, Tuple)
 
@@ -454,7 +456,8 @@ def full_osds(turn: Turn) -> FrozenSet[int]:
     """
     osds = turn.seen.osdmap.osds
     full = {osd.id for osd in osds.values() if osd.fullness}
-    waiting = {osd for move in turn.moves.values() for osd in move.targets}
+    # No Python statement for each of 100,000 moves.
+    waiting = set(chain.from_iterable(map(attrgetter('targets'), turn.moves.values())))
     for code, text, found in (
             (Code.TARGET_FULL, 'too full', waiting & full),
             (Code.TARGET_DOWN, 'down', {osd for osd in waiting
