@@ -22,7 +22,7 @@ from .auto_expand import REMAP_SECONDS
 from .crush_orders import CrushOrders
 from .orders import DRAINED_WEIGHT, Order, OrderFacts, named_osds, serves
 from .plans import QUEUE_SECONDS, PlanOrder, QueuedOrder
-from .types import Campaign
+from .types import Campaign, Phase
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,21 @@ def ending(osd: int, record: Replacement, facts: ReplaceFacts) -> str:
         return 'it serves again with the same device'
     serving = bool(facts.holds(osd)) and osd not in facts.entering
     return 'the new device serves with CRUSH weight %.4g' % facts.weight(osd) if serving else ''
+
+
+def given_up(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
+    """Why no other campaign fills a new device: the one that does is being aborted, by the operator
+    or for a reason that lasts; '' to go on."""
+    campaign = facts.campaign
+    if campaign is None or campaign.phase is not Phase.ABORTING \
+            or phase not in (ReplacePhase.READY, ReplacePhase.FILLING):
+        return ''
+    caught = campaign.trigger == 'auto' and osd in facts.entering
+    ordered = campaign.change is not None \
+        and campaign.change.weights.get(osd, 0.0) > DRAINED_WEIGHT
+    return 'campaign %d, which fills it, is aborted%s' % (campaign.id, '' if facts.weight(
+        osd) > DRAINED_WEIGHT else ' ("undrain osd.%d" fills it)' % osd) \
+        if caught or ordered else ''
 
 
 def next_step(osd: int, phase: ReplacePhase, facts: ReplaceFacts) -> str:
@@ -349,6 +364,10 @@ class Replacing:
             early = self._is_early(osd, record, facts, seen.now)
             why = ending(osd, record, facts)
             if why and not early:
+                self._end([osd], why)
+                continue
+            why = given_up(osd, phase_of(osd, record, facts), facts)
+            if why:
                 self._end([osd], why)
         phases = {osd: phase_of(osd, record, facts) for osd, record in self._known.items()}
         self._note_phases(phases, facts)

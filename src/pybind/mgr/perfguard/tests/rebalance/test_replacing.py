@@ -10,7 +10,9 @@ from perfguard import tables
 from perfguard.cluster.types import Space
 from perfguard.errors import Refused
 from perfguard.rebalance.replacing import (CANCEL, DRAINS, REPLACE, ReplaceFacts, ReplacePhase,
-                                           Replacement, ending, new_weight, phase_of)
+                                           Replacement, ending, given_up, new_weight,
+                                           phase_of)
+from perfguard.rebalance.types import Campaign, Change, Phase
 from perfguard.requests import Shutdown
 from perfguard.store import Store
 
@@ -274,3 +276,43 @@ def test_drains_of_another_mgr_are_known_once_this_one_acts_again() -> None:
     driver.loop.rebalance.load_again()
     driver.turn()
     assert phases(driver) == {}
+
+
+def test_a_fill_that_is_aborted_is_not_begun_again() -> None:
+    driver = emptied()
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.ask('abort')
+    driver.run(120)
+    assert (driver.status['id'], driver.phase) == (3, 'ABORTED')
+    assert driver.cluster.toys[8].crush_weight < 0.001 and not driver.loop.rebalance.replacing
+    driver.order('undrain', 'osd.8')
+    driver.run_to('DONE')
+    assert driver.cluster.toys[8].crush_weight == 1.0
+
+
+def test_a_fill_that_the_mons_refuse_is_not_begun_again() -> None:
+    driver = emptied()
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.cluster.refuse['osd crush reweight'] = 'no'
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.run_until(lambda: driver.phase == 'ABORTED')
+    driver.run(120)
+    assert (driver.status['id'], driver.phase) == (3, 'ABORTED')
+
+
+def test_only_the_campaign_that_fills_a_device_ends_its_replacement() -> None:
+    known, ready = ReplaceFacts(inventory()), ReplacePhase.READY
+    drain = Campaign(2, Phase.ABORTING, 0.0, change=Change({1: 0.0001}, drained=(1,)))
+    fill = replace(drain, change=Change({1: 1.0}))
+    caught = Campaign(2, Phase.ABORTING, 0.0, trigger='auto')
+    assert not given_up(1, ready, replace(known, campaign=drain))
+    assert given_up(1, ready, replace(known, campaign=fill))
+    assert not given_up(2, ready, replace(known, campaign=fill))
+    assert not given_up(1, ready, replace(known, campaign=replace(fill, phase=Phase.PINNING)))
+    assert not given_up(1, ReplacePhase.WAITING, replace(known, campaign=fill))
+    assert given_up(1, ReplacePhase.FILLING, replace(
+        known, campaign=caught, entering=frozenset({1})))
+    assert not given_up(1, ReplacePhase.FILLING, replace(known, campaign=caught))
