@@ -24,8 +24,12 @@ def settings(request: WorkerRequest) -> Dict[str, str]:
         'rados_mon_op_timeout': timeout, 'client_mount_timeout': timeout,
         # The probe determines the queue depth; limits of librados must not.
         'objecter_inflight_ops': '1000000', 'objecter_inflight_op_bytes': str(1 << 40),
-        # A probe measures the cluster, not the memory of its client.
-        'rbd_cache': 'false',
+        # A probe measures the cluster, not the memory of its client or a device of this host. The
+        # worker does not close its image: a persistent cache would stay on this host.
+        'rbd_cache': 'false', 'rbd_plugins': '', 'rbd_persistent_cache_mode': 'disabled',
+        # All objects of the image are removed with the probe's own pool, the only one that its
+        # user can write to.
+        'rbd_default_data_pool': '', 'rbd_journal_pool': '',
     }
 
 
