@@ -13,7 +13,7 @@ from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, Upma
 from ..observation import Observation
 from ..rebalance.campaign_store import entry_from_json, entry_to_json
 from ..upmap.balance import DRAIN_WEIGHT
-from ..upmap.pins import Unpinnable, broken_rule, plan_pin, skip_reason
+from ..upmap.pins import Unpinnable, broken_rule, plan_pin, released_up, skip_reason
 from ..upmap.room import Room
 from ..upmap.semantics import out_osds
 
@@ -187,8 +187,20 @@ def may_return(pgid: str, rescue: Rescue, seen: Observation, room: Room) -> bool
             osd in osdmap.osds and osdmap.osds[osd].up and osdmap.osds[osd].reweight > 0
             and not osdmap.osds[osd].fullness for osd in rescue.full):
         return False
+    if not _leads_to_serving(pgid, rescue, seen):
+        return False
     size = _size(osdmap.pools[pool_of(pgid)], seen)
     return all(room.has(osd, 2 * MARGIN * size) for osd in rescue.full)
+
+
+def _leads_to_serving(pgid: str, rescue: Rescue, seen: Observation) -> bool:
+    """The entry from before leads to OSDs that serve: one may have been drained meanwhile."""
+    osdmap, pool, place = seen.osdmap, seen.osdmap.pools[pool_of(pgid)], seen.placement(pgid)
+    out = out_osds(osdmap.osds)
+    back = place and released_up(pool, place.up, rescue.entry, rescue.before, out)
+    return bool(back) and all(
+        osd in osdmap.osds and osdmap.osds[osd].up and osd not in out
+        and seen.crush.weight_of(pool.crush_rule, osd) > DRAIN_WEIGHT for osd in back or ())
 
 
 # ---- JSON

@@ -9,6 +9,7 @@ from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
+from ..rebalance.requests import unfit
 from ..store import Store
 from ..tables import pgs
 from ..upmap.room import Room
@@ -167,6 +168,10 @@ class Rescuing:
 
     def _planned(self, facts: RescueFacts, rescues: Mapping[str, Rescue],
                  mode: str) -> Dict[str, Rescue]:
+        why = unfit(facts.seen.osdmap)
+        if why:
+            self.remarks = ('no upmap leads degraded PGs around OSDs that are too full: ' + why,)
+            return {}
         candidates = [each for each in stuck(facts) if each.pgid not in self._refused]
         asked = questions(candidates)
         answers = self._cluster.inquire(asked) if asked else {}

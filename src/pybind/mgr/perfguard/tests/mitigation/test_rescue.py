@@ -5,11 +5,12 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.cluster.types import Space
-from perfguard.mitigation.rescue import (AT_ONCE, RescueFacts, from_json, plan_rescues, stuck,
-                                         to_json)
+from perfguard.cluster.types import Space, UpmapEntry
+from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, from_json, may_return,
+                                         plan_rescues, stuck, to_json)
 from perfguard.requests import Shutdown
 from perfguard.store import Store
+from perfguard.upmap.room import Room
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver
@@ -214,3 +215,34 @@ def test_no_upmap_leads_to_a_drained_osd() -> None:
     driver.run_until(lambda: not driver.cluster.toofull())
     taken_by = {osd for entry in upmaps(driver).values() for _, osd in entry.items}
     assert taken_by and not taken_by & {4, 5}
+
+
+def test_no_upmap_from_before_leads_back_to_a_drained_osd() -> None:
+    """The OSD that was too full held the PG by an upmap, and is drained meanwhile."""
+    driver = Driver(FakeCluster(hosts=9))
+    raw = driver.cluster.pg['1.0'].mon.raw
+    full, other = [osd for osd in range(9) if osd not in raw][:2]
+    driver.cluster.set_upmap('1.0', [(raw[2], other)])
+    driver.run_until(lambda: driver.cluster.clean())
+    before, entry = UpmapEntry(((raw[2], full),)), UpmapEntry(((raw[2], other),))
+    rescue = Rescue(before, entry, (full,), (other,), 0.0, seen=True)
+    for weight in (1.0, 0.0001):
+        driver.cluster.toys[full] = driver.cluster.toys[full]._replace(crush_weight=weight)
+        seen, _ = driver.loop.observe()
+        room = Room(driver.cluster.osd_space(), seen.osdmap.nearfull_ratio)
+        assert may_return('1.0', rescue, seen, room) == (weight == 1.0)
+
+
+def test_no_upmap_is_sent_that_the_mons_would_refuse() -> None:
+    """require_min_compat_client is older than upmaps."""
+    driver = hurt()
+    observed = driver.cluster.map_view
+
+    def old() -> Any:
+        view = observed()
+        return replace(view, osdmap=replace(view.osdmap, min_compat_client='jewel'))
+
+    setattr(driver.cluster, 'map_view', old)
+    driver.run(20)
+    assert not any('upmap' in str(command) for command in driver.cluster.sent)
+    assert any('require_min_compat_client' in text for text in driver.loop.status()['reasons'])
