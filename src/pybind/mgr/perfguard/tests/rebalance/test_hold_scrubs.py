@@ -48,6 +48,14 @@ def test_given_back_when_the_operator_ends_the_releases(verb: str) -> None:
     driver.run_until(lambda: driver.cluster.osd_config[SCRUBS] == '0', 60)
 
 
+def test_given_back_outside_the_release_window_with_a_pg_stuck_in_flight() -> None:
+    driver = releasing('2')
+    driver.cluster.backfill_seconds = 1e9
+    driver.options = replace(driver.options, end_time='0000')
+    driver.run_until(lambda: driver.cluster.osd_config[SCRUBS] == '2', 60)
+    assert driver.phase == 'HOLDING' and driver.status['in_flight'] > 0
+
+
 def test_a_value_that_others_set_meanwhile_is_theirs() -> None:
     driver = releasing(None)
     driver.cluster.osd_config[SCRUBS] = '5'
