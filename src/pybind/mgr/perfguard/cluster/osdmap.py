@@ -60,7 +60,7 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
     profile: Mapping[str, str] = {}
     if erasure:
         profile = profiles.get(dumped['erasure_code_profile'], {})
-    pg_num = dumped['pg_num']
+    pg_num, options = dumped['pg_num'], dumped.get('options') or {}
     return Pool(
         id=dumped['pool'], name=dumped['pool_name'], erasure=erasure, size=dumped['size'],
         min_size=dumped['min_size'], crush_rule=dumped['crush_rule'], pg_num=pg_num,
@@ -73,4 +73,6 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
         quota_objects=int(dumped.get('quota_max_objects', 0)),
         object_hash=int(dumped.get('object_hash', RJENKINS)),
         pgp_num=dumped.get('pg_placement_num', 0),
-        pgp_num_target=dumped.get('pg_placement_num_target', 0))
+        pgp_num_target=dumped.get('pg_placement_num_target', 0),
+        pg_num_min=int(options.get('pg_num_min', 0)),
+        pg_num_max=int(options.get('pg_num_max', 0)))

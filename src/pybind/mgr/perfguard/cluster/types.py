@@ -81,6 +81,9 @@ class Pool:
     #: How many PGs CRUSH tells apart, and the target of that; 0: as pg_num.
     pgp_num: int = 0
     pgp_num_target: int = 0
+    #: Limits of pg_num that the pool's options set; 0: none.
+    pg_num_min: int = 0
+    pg_num_max: int = 0
 
 
 class PoolRule(NamedTuple):

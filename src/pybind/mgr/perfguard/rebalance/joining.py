@@ -144,6 +144,7 @@ def same_placement(one: Observation, other: Observation) -> bool:
         osdmap = seen.osdmap
         osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
         pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,
+                                  pg_num_min=0, pg_num_max=0,
                                   flags=pool.flags & {'hashpspool'})
                  for pool in osdmap.pools.values()}
         return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,

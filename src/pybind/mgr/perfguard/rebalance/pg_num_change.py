@@ -90,6 +90,7 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
     _refuse_pool(pool, force)
     if next_step(osdmap, pool, pg_num) is None:
         raise Refused(errno.EALREADY, 'pool %s already has %d PGs' % (name, pg_num))
+    _refuse_outside(pool, pg_num)
     _refuse_too_many(pool, pg_num, osdmap, limit)
     return pool, pg_num
 
@@ -105,6 +106,16 @@ def _refuse_pool(pool: Pool, force: bool) -> None:
         raise Refused(errno.EPERM, 'the autoscaler of pool %s is on and may undo the change: "ceph '
                       'osd pool set %s pg_autoscale_mode warn" first, or override with --force'
                       % (pool.name, pool.name))
+
+
+def _refuse_outside(pool: Pool, pg_num: int) -> None:
+    """The autoscaler would bring the pool back within these limits."""
+    for name, limit, beyond in (
+            ('pg_num_min', pool.pg_num_min, pg_num < min(pool.pg_num, pool.pg_num_min)),
+            ('pg_num_max', pool.pg_num_max, pg_num > max(pool.pg_num, pool.pg_num_max))):
+        if limit and beyond:
+            raise Refused(errno.ERANGE, 'pg_num %d is beyond %s of pool %s (%d): change it with '
+                          '"ceph osd pool set" first' % (pg_num, name, pool.name, limit))
 
 
 def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> None:

@@ -230,7 +230,9 @@ def test_osdmap_from_dump():
                     {'osd': 1, 'up': 0, 'in': 0, 'weight': 0,
                      'state': ['autoout', 'destroyed', 'exists']}]
     dump['pg_temp'] = [{'pgid': '2.0', 'osds': [1, NO_OSD, 2, 3]}]
+    dump['pools'] = [dict(dump['pools'][0], options={'pg_num_min': 4}), *dump['pools'][1:]]
     osdmap = osdmap_from_dump(dump)
+    assert (osdmap.pools[1].pg_num_min, osdmap.pools[1].pg_num_max) == (4, 0)
     assert osdmap.osds == {0: Osd(0, True, 0.5), 1: Osd(1, False, 0.0, destroyed=True)}
     assert osdmap.epoch == 77 and osdmap.flags == {'norebalance', 'sortbitwise'}
     assert (osdmap.pools[1].erasure, osdmap.pools[1].data_shards) == (False, 1)

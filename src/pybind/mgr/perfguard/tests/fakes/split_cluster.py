@@ -27,6 +27,7 @@ class SplitCluster(StrawCluster):
     def __post_init__(self) -> None:
         self.numbers = {pool: PoolPgs(pool, self.pgs, self.pgs) for pool in (1, 2)}
         self.targets = dict(self.numbers)
+        self.pg_num_limits: Dict[str, int] = {}
         super().__post_init__()
         self.modes = {1: 'off', 2: 'warn'}
         self._views = [self._view()]
@@ -109,7 +110,8 @@ class SplitCluster(StrawCluster):
             now, target = self.numbers[number], self.targets[number]
             pools[number] = replace(
                 pool, pg_num=now.pg_num, pgp_num=now.pgp_num, pg_num_pending=now.pg_num,
-                pg_num_target=target.pg_num, pgp_num_target=target.pgp_num)
+                pg_num_target=target.pg_num, pgp_num_target=target.pgp_num,
+                **self.pg_num_limits)
         return replace(view, osdmap=replace(view.osdmap, pools=pools))
 
     def outlook(self, osdmap: OsdMap, weights: Mapping[int, float], crush_map: Optional[bytes],

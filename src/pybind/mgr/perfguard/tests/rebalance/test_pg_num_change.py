@@ -168,6 +168,30 @@ def test_refused(names: Tuple[str, str], text: str) -> None:
     assert driver.phase == 'IDLE'
 
 
+@pytest.mark.parametrize('limit, number, refused', [
+    ('pg_num_min', 8, '4'), ('pg_num_max', 12, '16')])
+def test_a_number_beyond_the_limits_of_the_pool_is_refused(limit: str, number: int,
+                                                           refused: str) -> None:
+    driver = driver_of()
+    cluster: Any = driver.cluster
+    cluster.pg_num_limits = {limit: number}
+    driver.run(3)
+    with pytest.raises(Refused, match='%s of pool rep .%d' % (limit, number)):
+        driver.order('pg_num', 'rep', refused)
+    assert driver.phase == 'IDLE'
+
+
+@pytest.mark.parametrize('limit, number, begin, end', [
+    ('pg_num_min', 32, 8, 16), ('pg_num_max', 8, 16, 12)])
+def test_a_number_closer_to_the_limits_of_the_pool_is_not_refused(
+        limit: str, number: int, begin: int, end: int) -> None:
+    driver = driver_of(PgpWatcher(pgs=begin))
+    cluster: Any = driver.cluster
+    cluster.pg_num_limits = {limit: number}
+    driver.run(3)
+    driver.order('pg_num', 'rep', str(end))
+
+
 def test_with_an_autoscaler_it_is_refused_unless_forced() -> None:
     driver = driver_of()
     driver.cluster.modes[1] = 'on'
