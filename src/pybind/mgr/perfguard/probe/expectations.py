@@ -133,8 +133,8 @@ def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
         for key, repetitions in measured(record.done).items():
             job = key.job
             if key.direction == expected.key.direction and not job.rate_iops and (
-                    job.rw, job.bs, job.iodepth * job.numjobs) == (
-                    wanted.rw, wanted.bs, wanted.iodepth):
+                    job.rw, job.bs, job.iodepth * job.numjobs, job.ioengine) == (
+                    wanted.rw, wanted.bs, wanted.iodepth, wanted.ioengine):
                 return record.id, median(sorted(
                     each.bytes_per_second if expected.linear else each.iops
                     for each in repetitions))

@@ -146,8 +146,9 @@ def test_one_client_is_the_limit_of_what_is_expected_and_not_of_the_capacity() -
 def test_the_last_probe_with_such_a_job_counts() -> None:
     deep = next(each for each in expected_of(DISKS)
                 if each.key.direction == 'read' and each.key.job.iodepth == 128)
+    image = replace(IOPS, ioengine='rbd')
     records = [run(1, [step(IOPS, [900] * 9)]), run(2, [step(IOPS, [1100] * 9)]),
-               run(3, [step(LATENCY, [60] * 9)])]
+               run(3, [step(LATENCY, [60] * 9)]), run(4, [step(image, [700] * 9)])]
     pool = records[0].target.pool
     assert last_measured(records, pool, deep) == (2, 1100.0)
     assert last_measured(records, pool + 'x', deep) is None
