@@ -31,7 +31,8 @@ READS = {
     '/history?what=p&week=true': 'history',
     '/mitigation': 'mitigation ls', '/rebalance': 'rebalance status',
     '/rebalance/plan': 'rebalance plan', '/rebalance/plans': 'rebalance plan ls',
-    '/rebalance/campaign': 'rebalance ls',
+    '/rebalance/campaign': 'rebalance ls', '/rebalance/drains': 'drain ls',
+    '/rebalance/mappings': 'rebalance export',
     '/probe': 'probe ls', '/baseline': 'probe baseline ls', '/schedule': 'probe schedule ls'}
 
 #: Each would do something, or find the campaign or the probe missing.
