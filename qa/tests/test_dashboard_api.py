@@ -3,6 +3,7 @@
 
 The tests of a release share one cluster; those at the end break something of it.
 """
+import json
 import time
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -32,7 +33,6 @@ READS = {
     '/mitigation': 'mitigation ls', '/rebalance': 'rebalance status',
     '/rebalance/plan': 'rebalance plan', '/rebalance/plans': 'rebalance plan ls',
     '/rebalance/campaign': 'rebalance ls', '/rebalance/drains': 'drain ls',
-    '/rebalance/mappings': 'rebalance export',
     '/probe': 'probe ls', '/baseline': 'probe baseline ls', '/schedule': 'probe schedule ls'}
 
 #: Each would do something, or find the campaign or the probe missing.
@@ -156,6 +156,8 @@ def test_reads_are_the_commands_answers(api: RestApi) -> None:
         assert api.send(Request('GET', path), READER).status == 200
         assert answer, path
     assert api.get('/history?what=p')['of'] == 'p'
+    assert (api.send(Request('GET', '/rebalance/mappings')).json()
+            == json.loads(api.guard.ask('rebalance export', format='json')[1]))
 
 
 def found(api: RestApi, path: str) -> Any:
@@ -262,7 +264,8 @@ def probe(api: RestApi) -> int:
 
 def test_no_login(api: RestApi) -> None:
     before = what_is_done(api.guard)
-    for request in (*(Request('GET', path) for path in (*READS, '/overview')), *ACTIONS):
+    for request in (*(Request('GET', path) for path in (
+            *READS, '/overview', '/rebalance/mappings')), *ACTIONS):
         api.refused(request, 401, 'not authorized', user=NOBODY)
     for path in ('', '/page.js', '/nosuch'):
         assert api.page(path, NOBODY).status == 401
@@ -288,7 +291,7 @@ def test_all_actions_are_tried() -> None:
     assert {path.partition('?')[0] for path in READS} == {
         route.path for route in ROUTES if route.method == 'GET'} - {
             '/probe/{run}', '/probe/{run}/curve', '/probe/compare', '/why', '/rebalance/watch',
-            '/rebalance/campaign/{campaign}', '/rebalance/plans/{plan}'}
+            '/rebalance/campaign/{campaign}', '/rebalance/plans/{plan}', '/rebalance/mappings'}
 
 
 def test_missing(api: RestApi) -> None:
