@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Tuple)
 
-from ..cluster.types import Space
+from ..cluster.types import Osd, Space
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -95,14 +95,22 @@ class ReplaceFacts:
         return None if row is None else row.pgs
 
 
-def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign]) -> ReplaceFacts:
+def facts_of(seen: Observation, orders: OrderFacts, campaign: Optional[Campaign],
+             known: Mapping[int, Replacement]) -> ReplaceFacts:
     temp, counts = seen.osdmap.pg_temp, seen.signals.counts
-    places = filter(None, map(seen.placement, temp))
+    # ceph-mgr is asked for each remapped PG, so only while there is a new device to fill.
+    places = filter(None, map(seen.placement, temp if has_new_device(
+        seen.osdmap.osds, known) else ()))
     return ReplaceFacts(
         orders, frozenset(osd for acting in temp.values() for osd in acting),
         frozenset(osd for place in places for osd in place.up),
         not (counts.degraded or counts.inactive or counts.in_transition or counts.unreported
              or counts.undersized_empty), campaign, orders.crush.weights())
+
+
+def has_new_device(osds: Mapping[int, Osd], known: Mapping[int, Replacement]) -> bool:
+    return any(osd in osds and osds[osd].uuid not in (record.uuid, NO_UUID)
+               for osd, record in known.items())
 
 
 def phase_of(osd: int, record: Replacement, facts: ReplaceFacts) -> ReplacePhase:
@@ -288,7 +296,7 @@ class Replacing:
                   ) -> Optional[Json]:
         """None: not yet; raises Refused. `change`: begins a campaign for an order, after it has
         called what it is given."""
-        facts = facts_of(seen, self._crush_orders.facts(seen), campaign)
+        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known)
         if order.verb == DRAINS:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
@@ -359,7 +367,7 @@ class Replacing:
         if not self._known:
             self.remarks = ()
             return
-        facts = facts_of(seen, self._looked(seen), campaign)
+        facts = facts_of(seen, self._looked(seen), campaign, self._known)
         for osd, record in list(self._known.items()):
             early = self._is_early(osd, record, facts, seen.now)
             why = ending(osd, record, facts)

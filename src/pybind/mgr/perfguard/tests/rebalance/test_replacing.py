@@ -9,9 +9,9 @@ import pytest
 from perfguard import tables
 from perfguard.cluster.types import Space
 from perfguard.errors import Refused
-from perfguard.rebalance.replacing import (CANCEL, DRAINS, REPLACE, ReplaceFacts, ReplacePhase,
-                                           Replacement, ending, given_up, new_weight,
-                                           phase_of)
+from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REPLACE, ReplaceFacts,
+                                           ReplacePhase, Replacement, ending, given_up,
+                                           has_new_device, new_weight, phase_of)
 from perfguard.rebalance.types import Campaign, Change, Phase
 from perfguard.requests import Shutdown
 from perfguard.store import Store
@@ -316,3 +316,10 @@ def test_only_the_campaign_that_fills_a_device_ends_its_replacement() -> None:
     assert given_up(1, ReplacePhase.FILLING, replace(
         known, campaign=caught, entering=frozenset({1})))
     assert not given_up(1, ReplacePhase.FILLING, replace(known, campaign=caught))
+
+
+def test_remapped_pgs_are_looked_at_only_while_a_device_is_new() -> None:
+    cluster = FakeCluster()
+    for uuid, new in (('first', False), (NO_UUID, False), ('second', True)):
+        cluster.uuids[0] = uuid
+        assert has_new_device(cluster.map_view().osdmap.osds, {0: RECORD, 99: RECORD}) is new
