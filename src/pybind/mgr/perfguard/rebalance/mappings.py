@@ -79,13 +79,19 @@ class Imported:
                              for pgid, why in sorted(self.left.items())[:NAMED]]}
 
 
+def _osd(given: Any) -> int:
+    if type(given) is not int:  # a bool is an int, too
+        raise TypeError('%r is not the id of an OSD' % (given,))
+    return given
+
+
 def parsed(given: bytes) -> Dict[str, List[Pair]]:
     """PG -> its pairs, in their order. Raises Refused."""
     if len(given) > MOST_BYTES:
         raise Refused(errno.E2BIG, 'the file has %d bytes (limit %d)' % (len(given), MOST_BYTES))
     try:
         rows = json.loads(given)
-        pairs = [(str(row['pgid']), (int(row['mapping']['from']), int(row['mapping']['to'])))
+        pairs = [(str(row['pgid']), (_osd(row['mapping']['from']), _osd(row['mapping']['to'])))
                  for row in rows]
         found: Dict[str, List[Pair]] = {}
         for pgid, pair in pairs:

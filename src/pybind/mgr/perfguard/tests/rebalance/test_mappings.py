@@ -105,6 +105,8 @@ def test_a_mapping_that_breaks_the_rule_is_refused() -> None:
 
 @pytest.mark.parametrize('given', [b'', b'{', b'[]', b'{}', b'[1]', b'[{"pgid": "x"}]',
                                    b'[{"pgid": "1.1", "mapping": {"from": 1}}]',
+                                   b'[{"pgid": "1.1", "mapping": {"from": 1, "to": 2.5}}]',
+                                   b'[{"pgid": "1.1", "mapping": {"from": true, "to": 2}}]',
                                    b'[{"pgid": "one", "mapping": {"from": 1, "to": 2}}]'])
 def test_what_is_no_list_of_mappings_is_refused(given: bytes) -> None:
     driver = Driver(StrawCluster())
