@@ -675,6 +675,9 @@ class FakeCluster:
 
     def signals(self, osdmap: OsdMap) -> Signals:
         counts = replace(self._stats, **self.trouble)
+        if 'inactive' in self.trouble and 'in_transition' not in self.trouble:
+            # ceph-mgr counts PGs that peer as inactive, too.
+            counts = replace(counts, inactive=counts.inactive + counts.in_transition)
         down = sum(not toy.up for toy in self.toys.values())
         health = {**({'OSD_DOWN': '%d osds down' % down} if down else {}), **self.health}
         return Signals(counts, slow_ops=self.slow_ops, slow_daemons=dict(self.slow_daemons),
