@@ -390,7 +390,11 @@ def _prime(turn: Turn, move: Move, pin: PinRecord) -> OsdSet:
         return ()
     there = released_up(pool, place.up, pin.entry, pin.leads_to, out_osds(osdmap.osds),
                         raw=pin.raw)
-    return serving_until_moved(pool, place.acting, there) if there else place.acting
+    # With a primary affinity, another OSD than the first one of the new set may lead it.
+    if not there or any(osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0
+                        for osd in there):
+        return place.acting
+    return serving_until_moved(pool, place.acting, there)
 
 
 def _is_primed(turn: Turn, move: Move) -> bool:

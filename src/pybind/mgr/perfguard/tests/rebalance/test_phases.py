@@ -321,6 +321,19 @@ def test_a_release_says_who_serves_the_pg_until_it_has_moved() -> None:
         for pgid, place in serving.items())
 
 
+def test_a_release_keeps_the_order_where_primary_affinities_decide_who_leads() -> None:
+    machine = pinned()
+    machine.cluster.affinity = {osd: 0.5 for osd in machine.cluster.toys}
+    machine.ask('start')
+    serving = {pgid: machine.observe().placement(pgid) for pgid in machine.pins}
+    primes: Dict[str, Any] = {}
+    while machine.campaign.phase is not Phase.DONE:
+        primes.update({action.pgid: action.prime for action in machine.turn()
+                       if isinstance(action, SetEntry)})
+    assert set(primes) == set(serving) and all(
+        place is not None and primes[pgid] == place.acting for pgid, place in serving.items())
+
+
 def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order() -> None:
     machine = pinned()
     cluster = machine.cluster
