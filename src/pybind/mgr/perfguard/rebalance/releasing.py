@@ -60,6 +60,9 @@ def follow_flights(turn: Turn) -> None:
             continue
         flight = _observe(turn, pgid, flight)
         if _arrived(turn, pgid, flight):
+            if flight.pin is None and turn.pin_of(pgid) is not None:
+                # An OSD was down for a while, and the PG is back where its pin keeps it.
+                continue
             released += 1
             bytes_done += flight.bytes
             turn.forget_pin(pgid)

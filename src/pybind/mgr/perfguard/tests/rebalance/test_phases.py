@@ -352,6 +352,21 @@ def test_a_release_does_not_say_it_where_the_mon_would_take_it_for_another_order
         pgid.startswith('2.') for pgid in serving)
 
 
+def test_a_pinned_pg_that_was_remapped_while_an_osd_was_down_is_released_afterwards() -> None:
+    machine = pinned()
+    machine.ask('start')
+    machine.until(lambda: machine.campaign.phase is Phase.RELEASING)
+    number, pgid = len(machine.pins), max(machine.pins)
+    assert pgid not in machine.campaign.in_flight
+    # It could not be pinned where it was meanwhile, and counted against the caps like any other.
+    back = Flight(machine.cluster.now, machine.pins[pgid].entry, confirmed=machine.cluster.now,
+                  seen_remapped=True)
+    machine.campaign = replace(machine.campaign, in_flight={
+        **machine.campaign.in_flight, pgid: back})
+    machine.to(Phase.DONE)
+    assert machine.cluster.entries() == {} and machine.campaign.released == number
+
+
 # ---- caps
 
 def wide(**caps: int) -> Options:
