@@ -2,8 +2,8 @@
 """Health checks of real trouble, raised and cleared: a slow OSD, slow clients, a campaign that
 makes no progress, a probe that cannot clean up.
 
-The tests of a release share one cluster, with clients at work. Each test undoes what it
-does to the cluster; test_watch.py covers laggy PGs, and what must not raise an alarm.
+The tests of a release share one cluster with clients. Each test undoes what it does to the
+cluster; test_watch.py covers laggy PGs, and what must not raise an alarm.
 """
 import contextlib
 import time
@@ -225,6 +225,7 @@ def test_slow_clients(guard: Guard) -> None:
     assert guard.event_texts('latency', last)
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_campaign_without_progress(guard: Guard) -> None:
     cluster = guard.cluster
     cluster.mon('osd set', key='nobackfill')

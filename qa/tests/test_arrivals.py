@@ -10,7 +10,7 @@ from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import CALM, FAST_CONF, Guard
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 LIMIT = 70
 CONF = {**FAST_CONF, 'global': CALM,

@@ -52,7 +52,7 @@ def test_expansion_ends_in_balance(release: str, guard: Guard) -> None:
     assert_nothing_for_the_balancer(cluster)
 
 
-@pytest.mark.releases('pacific')
+@pytest.mark.releases('pacific', quick=())
 def test_goals_outlive_the_mgr(guard: Guard) -> None:
     """Another mgr takes over while the pins wait and while PGs are on their way."""
     cluster, last = guard.cluster, guard.last_event()

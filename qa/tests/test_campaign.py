@@ -113,7 +113,7 @@ def answers_fast(guard: Guard) -> None:
             assert min(times) < 0.1, (command, times)
 
 
-@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_mgr_failover_in_each_phase(guard: Guard) -> None:
     cluster = guard.cluster
     before = guard.foreign()

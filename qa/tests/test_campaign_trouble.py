@@ -168,6 +168,7 @@ def pins_of(guard: Guard, pgids: Set[str]) -> Dict[str, Any]:
     return {key: entry for key, entry in guard.upmaps().items() if key.split()[0] in pgids}
 
 
+@nightly
 def test_pool_deleted(guard: Guard) -> None:
     cluster = guard.cluster
     cluster.pool_create('doomed', 32, size=3)
@@ -184,6 +185,7 @@ def test_pool_deleted(guard: Guard) -> None:
         for name in ('autoscale', 'pools')}))
 
 
+@nightly
 def test_pg_num_changed(guard: Guard) -> None:
     cluster = guard.cluster
     cluster.pool_create('splits', 16, size=3)
@@ -277,6 +279,7 @@ def test_pin_dropped_without_a_word(guard: Guard) -> None:
     guard.wait_phase('DONE', timeout=150)
 
 
+@nightly
 def test_damaged_store(guard: Guard) -> None:
     cluster = guard.cluster
     guard.hold(lambda: change_crush(guard))
@@ -312,6 +315,7 @@ def test_damaged_store(guard: Guard) -> None:
     cluster.mon('config rm', who='mgr', name='mgr/balancer/active')
 
 
+@nightly
 def test_state_of_a_newer_version(guard: Guard) -> None:
     """An mgr with an older perfguard takes over in the middle of an upgrade."""
     cluster = guard.cluster
@@ -462,6 +466,7 @@ def test_refuses_an_unhealthy_cluster(guard: Guard) -> None:
     cluster.wait_clean(60)
 
 
+@nightly
 def test_enable_disable(guard: Guard) -> None:
     """Disabled in the middle, nothing moves and nothing is lost; enabled again it continues."""
     cluster = guard.cluster
@@ -480,6 +485,7 @@ def test_enable_disable(guard: Guard) -> None:
     finish(guard, before)
 
 
+@nightly
 def test_a_full_osd_is_emptied_beside_a_pool_that_is_full_by_quota(guard: Guard) -> None:
     """Neither refuses the drain, which is what relieves the OSD, nor holds one of its releases."""
     cluster = guard.cluster
@@ -505,6 +511,7 @@ def test_a_full_osd_is_emptied_beside_a_pool_that_is_full_by_quota(guard: Guard)
     guard.wait_phase('DONE', timeout=150)
 
 
+@nightly
 def test_own_releases_that_recover_from_the_log_hold_nothing(guard: Guard) -> None:
     """Nearly empty PGs are degraded for a moment after their release, and never remapped."""
     cluster = guard.cluster

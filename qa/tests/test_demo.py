@@ -47,6 +47,7 @@ def cells(output: str, title: str) -> List[str]:
     return re.split(r'  +', match.group(1))
 
 
+@pytest.mark.releases('pacific', quick=())
 def test_smallest_demonstration(run_dir: Path) -> None:
     done = run_demo(*SMALLEST)
     assert done.returncode == 0, done

@@ -125,6 +125,7 @@ def test_abort_stays_still_and_rollback_takes_one_epoch(release: str, guard: Gua
     refused(guard, 'rebalance rollback', 'no campaign is active')
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_expand_leaves_drained_disks_out(release: str, guard: Guard) -> None:
     cluster = guard.cluster
     guard.configure(SLOW_PEERING)

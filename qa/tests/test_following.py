@@ -59,6 +59,7 @@ def test_a_script_follows_campaigns(guard: Guard) -> None:
     assert not guard.tracebacks()
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_an_abort_is_an_error(guard: Guard) -> None:
     cluster = guard.cluster
     wait_reported(guard)

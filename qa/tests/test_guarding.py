@@ -60,6 +60,7 @@ def _make_empty_pool(guard: Guard, pg_num: int) -> None:
     cluster.wait_clean(60)
 
 
+@pytest.mark.releases('pacific', quick=())
 def test_recovery_behind_pgs_without_objects(release: str, guard: Guard) -> None:
     """norebalance defers the backfill of undersized PGs without objects, which keep their
     reservations, so that degraded PGs would never recover."""

@@ -15,11 +15,14 @@ from qa.lib.joins import (SLOW_PEERING, crush_weights, join, let_go, order, refu
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
               pytest.mark.shares('join')]
+#: Phases whose failovers other tests of the quick tier show.
+nightly = pytest.mark.releases('pacific', quick=())
 
 #: Seconds with and around a burst in which clients are listened to.
 LISTEN_SECONDS = 8.0
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_expand_under_load(release: str, guard: Guard) -> None:
     cluster = guard.cluster
     guard.configure(SLOW_PEERING)
@@ -150,7 +153,8 @@ def test_auto_expand(release: str, guard: Guard) -> None:
 
 
 @pytest.mark.releases('pacific')
-@pytest.mark.parametrize('phase', ['IDLE', 'PINNING', 'RELEASING'])
+@pytest.mark.parametrize('phase', [pytest.param('IDLE', marks=nightly), 'PINNING',
+                                   pytest.param('RELEASING', marks=nightly)])
 def test_mgr_failover_in_the_middle(guard: Guard, phase: str) -> None:
     """Whatever the mgr was about: nothing is lost, nothing is left. IDLE: it has only begun."""
     cluster = guard.cluster

@@ -213,6 +213,7 @@ def test_the_port_is_changed_at_run_time(scraped: Scraped) -> None:
     scraped.cluster.wait(lambda: 'metrics' not in scraped.reasons(), 20, 'the reason to go')
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_failover_moves_the_metrics(scraped: Scraped) -> None:
     cluster, prometheus = scraped.cluster, scraped.prometheus
     before = cluster.active_mgr()

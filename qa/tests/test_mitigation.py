@@ -236,6 +236,7 @@ def test_every_rung_up_and_down_with_a_campaign(guard: Guard) -> None:
     guard.wait_phase('DONE', timeout=90)
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_observe_changes_nothing(guard: Guard) -> None:
     guard.option('mitigation_mode', 'observe')
     with remapped(guard):
@@ -271,7 +272,7 @@ def test_an_osd_fails_while_recovery_is_slowed(guard: Guard) -> None:
     wait_idle(guard)
 
 
-@pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_what_the_operator_changes_is_theirs(guard: Guard) -> None:
     cluster = guard.cluster
     knob, fast, _ = knob_of(guard)

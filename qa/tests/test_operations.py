@@ -15,10 +15,8 @@ from qa.lib.joins import (crush_weights, join, landing, let_go, order, safe_to_d
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import USUAL_CONF, Guard, Json
 
-pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='reef')
-
-#: For what takes several campaigns.
-nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+#: Campaigns on a cluster of its own; tests of the quick tier show the same elsewhere.
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 TIB = 1 << 40
 CONF: Dict[str, Dict[str, str]] = {
@@ -123,7 +121,6 @@ def wait_let_in(guard: Guard, command: str, **args: Any) -> Json:
 
 # ---- filling
 
-@nightly
 def test_expand_takes_the_osds_that_are_named(guard: Guard) -> None:
     cluster = guard.cluster
     cluster.add_osds(4, hosts=['host6', 'host7'], weight=0.0)
@@ -175,7 +172,6 @@ def test_drain_a_rack(guard: Guard) -> None:
     assert holders(cluster) == set(range(OSDS)) and guard.upmaps() == {}
 
 
-@nightly
 def test_replace_a_host_with_the_same_ids(guard: Guard) -> None:
     """As the documentation says: drain, destroy, install anew, undrain."""
     cluster = guard.cluster
@@ -191,7 +187,6 @@ def test_replace_a_host_with_the_same_ids(guard: Guard) -> None:
     assert holders(cluster) >= set(osds) and guard.upmaps() == {}
 
 
-@nightly
 def test_replace_a_host_with_new_osds(guard: Guard) -> None:
     """As the documentation says: drain, purge, install, expand. Ceph uses purged ids again."""
     cluster = guard.cluster

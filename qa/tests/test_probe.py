@@ -276,6 +276,7 @@ def test_pool_with_job_file(probes: Probes) -> None:
 HOSTILE = ('two words', 'a,b=c', "it's", '6"', '*', 'rep namespace=')
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_pools_of_any_name(probes: Probes) -> None:
     """Each user reaches its own pool, and that of the refused name is left alone."""
     cluster = probes.cluster

@@ -334,7 +334,7 @@ def test_worker_hangs(probes: Trouble) -> None:
     assert row['state'] == 'failed' and 'did not end in time' in row['message'], row
 
 
-@pytest.mark.releases('pacific')
+@pytest.mark.releases('pacific', quick=())
 def test_mgr_hangs(probes: Trouble) -> None:
     """Its worker goes on, and the next mgr cannot end it."""
     cluster = probes.cluster
@@ -400,7 +400,7 @@ def test_pgs_become_degraded(probes: Trouble) -> None:
     ended_aborted(probes, run, 'PGs are')
 
 
-@pytest.mark.releases('pacific')
+@pytest.mark.releases('pacific', quick=())
 def test_osds_nearly_full(probes: Trouble) -> None:
     cluster = probes.cluster
     run = probes.running(60, pool=POOL)
@@ -412,7 +412,7 @@ def test_osds_nearly_full(probes: Trouble) -> None:
     ended_aborted(probes, run, 'nearly full')
 
 
-@pytest.mark.releases('pacific')
+@pytest.mark.releases('pacific', quick=())
 def test_slow_operations(probes: Trouble) -> None:
     cluster = probes.cluster
     run = probes.running(60, pool=POOL)
@@ -429,7 +429,7 @@ def test_slow_operations(probes: Trouble) -> None:
 MOVING = 'backfill|recovering'
 
 
-@pytest.mark.releases('pacific')
+@pytest.mark.releases('pacific', quick=())
 def test_backfill_begins(probes: Trouble) -> None:
     cluster = probes.cluster
     run = probes.running(60, pool=POOL)
@@ -521,7 +521,8 @@ def test_own_pool_or_user_removed(probes: Trouble, target: Dict[str, str]) -> No
 
 
 @pytest.mark.releases('pacific')
-@pytest.mark.parametrize('cancelled', (False, True))
+@pytest.mark.parametrize('cancelled', (
+    False, pytest.param(True, marks=pytest.mark.releases('pacific', quick=()))))
 def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
     """It was there before the run, so it is there after it."""
     cluster = probes.cluster
@@ -542,7 +543,7 @@ def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
     assert probes.ended(probes.begin(**SHORT))['state'] == 'done'
 
 
-@pytest.mark.releases('pacific')
+@pytest.mark.releases('pacific', quick=())
 def test_two_failovers_while_cleaning(probes: Trouble) -> None:
     cluster = probes.cluster
     run = probes.running(30, pool=POOL)

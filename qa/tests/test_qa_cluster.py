@@ -105,6 +105,7 @@ def test_two_clusters_side_by_side(pacific: Cluster, make_cluster: ClusterFactor
     assert pacific.active_mgr()
 
 
+@pytest.mark.releases('pacific', quick=())
 def test_kill_start_stop_cont(pacific: Cluster) -> None:
     def is_up(osd: int) -> bool:
         return bool(pacific.osd_dump()['osds'][osd]['up'])
@@ -154,6 +155,7 @@ def test_added_osds_leave_pgs_remapped(pacific: Cluster) -> None:
     assert not remapped()
 
 
+@pytest.mark.releases('pacific', quick=())
 def test_load_sees_a_hung_osd(pacific: Cluster) -> None:
     load = pacific.load('p', rate=100, runtime=120, objects=64)
     calm = time.time()

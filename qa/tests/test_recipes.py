@@ -144,6 +144,7 @@ def test_change_the_crush_map(guard: Guard) -> None:
     assert_over(guard)
 
 
+@nightly
 def test_take_over_from_upmap_remapped(guard: Guard) -> None:
     cluster = guard.cluster
     guard.configure({'target': 'balanced', 'max_extra_movement': '10'})
@@ -191,6 +192,7 @@ def test_an_upgrade(guard: Guard) -> None:
     assert_over(guard)
 
 
+@nightly
 def test_roll_back_and_leave(guard: Guard) -> None:
     cluster = guard.cluster
     added = begun(guard)

@@ -12,6 +12,7 @@ from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import order, wait_reported
 
 pytestmark = pytest.mark.releases('pacific', 'tentacle', quick='pacific')
+nightly = pytest.mark.releases('pacific', 'tentacle', quick=())
 
 Json = Dict[str, Any]
 
@@ -84,7 +85,8 @@ def change(guard: Guard, pool: str, rule: str, via: bool) -> Json:
     return answer
 
 
-@pytest.mark.parametrize('pool, rule', [('rep', 'racks'), ('ec', 'ec-racks')])
+@pytest.mark.parametrize('pool, rule', [pytest.param('rep', 'racks', marks=nightly),
+                                        ('ec', 'ec-racks')])
 def test_failure_domain(guard: Guard, pool: str, rule: str) -> None:
     change(guard, pool, rule, via=False)
     hosts = guard.cluster.osd_hosts()
@@ -97,8 +99,8 @@ def test_failure_domain(guard: Guard, pool: str, rule: str) -> None:
     assert not guard.tracebacks()
 
 
-@pytest.mark.parametrize('pool, first, rule', [('flat', 'hdd', 'ssd'),
-                                               ('wide', 'ec-hdd', 'ec-ssd')])
+@pytest.mark.parametrize('pool, first, rule', [
+    ('flat', 'hdd', 'ssd'), pytest.param('wide', 'ec-hdd', 'ec-ssd', marks=nightly)])
 def test_device_class(guard: Guard, pool: str, first: str, rule: str) -> None:
     change(guard, pool, first, via=False)
     change(guard, pool, rule, via=True)

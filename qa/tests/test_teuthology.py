@@ -14,7 +14,7 @@ QA = Path(__file__).resolve().parents[1]
 TASK = QA / 'tasks' / 'mgr' / 'test_perfguard.py'
 
 
-@pytest.mark.releases('pacific', 'tentacle', quick='pacific')
+@pytest.mark.releases('pacific', 'tentacle', quick=())
 @pytest.mark.shares('campaign')
 def test_the_task_passes(guard: Guard) -> None:
     with framework(guard.cluster):
