@@ -33,7 +33,7 @@ AFTERMATH_SECONDS = 5.0
 MEMORY = 0.9
 #: Operations expected to have stalled, from which on the measurement stands.
 LEAST_STALLED = 5.0
-#: Releases that may be saved up, in seconds of the allowed rate: those of one batch
+#: Releases that may be saved up, in seconds of the allowed rate: those of one batch and some more
 #: (releasing.BATCH_SECONDS).
 BURST_SECONDS = 8.0
 #: Turns are seldom further apart; what was longer ago was a rest.

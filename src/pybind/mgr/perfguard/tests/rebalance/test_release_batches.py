@@ -123,7 +123,7 @@ def test_a_release_waits_for_others_only_for_the_sake_of_clients(busy: bool) -> 
 
 
 def test_a_release_does_not_wait_for_pgs_of_a_slow_osd_to_arrive() -> None:
-    """It would wait for its 8 s each time, as long as the slow OSD keeps a PG in flight."""
+    """It would wait for a batch each time, as long as the slow OSD keeps a PG in flight."""
     machine = expanding(FakeCluster(pgs=24, backfill_seconds=600.0),
                         replace(wide(), max_pgs_in_flight=1), busy=True)
     machine.until(lambda: len(machine.campaign.in_flight) == 1)
