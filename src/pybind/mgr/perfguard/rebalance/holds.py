@@ -259,6 +259,9 @@ FAST_PROPOSALS = ((1000, 4 << 20, '0.02'), (3000, 16 << 20, '0.05'), (10000, 64 
 #: than the interval (Ceph's default: 0.05). With the shortest interval this is most of a stall.
 MIN_WAIT = 'paxos_min_wait'
 FAST_WAITS = {'0.02': '0.005'}
+#: From prepare until all PGs are pinned the interval is not shorter: the PGs that a CRUSH change
+#: remaps peer at once, and each proposal serves many of them.
+CHANGE_SECONDS = '0.1'
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
 MAX_SCRUBS = 'osd_max_scrubs'
 #: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
@@ -335,12 +338,9 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
             change.stage is ChangeStage.WANTED and not change.waits
             or change.stage is ChangeStage.SENT and change.more):
         return {PROPOSE_INTERVAL: GATHER_SECONDS}
-    releasing = campaign.phase is Phase.RELEASING or (
+    releasing = campaign.phase is Phase.RELEASING or bool(
         campaign.phase is Phase.HOLDING and campaign.in_flight)
-    seconds = release_interval(epoch_of(osdmap), options.fast_peering) if releasing else None
-    found = {} if seconds is None else {PROPOSE_INTERVAL: seconds}
-    if seconds in FAST_WAITS:
-        found[MIN_WAIT] = FAST_WAITS[seconds]
+    found = _fast_proposals(campaign, releasing, options, osdmap)
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
@@ -349,6 +349,21 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
         found[OSD_OPTION + MAX_SCRUBS] = '0'
     return {name: value for name, value in found.items()
             if _refused_mark(name) not in campaign.holds.given_up}
+
+
+def _fast_proposals(campaign: Campaign, releasing: bool, options: Options,
+                    osdmap: OsdMap) -> Dict[str, str]:
+    """While PGs of the campaign peer, or may at any moment."""
+    changing = campaign.change is None and campaign.phase in (Phase.PREPARED, Phase.PINNING)
+    if not releasing and not changing:
+        return {}
+    seconds = release_interval(epoch_of(osdmap), options.fast_peering)
+    if seconds is None:
+        return {}
+    if changing:
+        return {PROPOSE_INTERVAL: max(seconds, CHANGE_SECONDS, key=float)}
+    return {PROPOSE_INTERVAL: seconds, **({MIN_WAIT: FAST_WAITS[seconds]}
+                                          if seconds in FAST_WAITS else {})}
 
 
 def without_refused(holds: Holds, names: Iterable[str]) -> Holds:

@@ -16,7 +16,7 @@ from perfguard.rebalance.holds import peering_forecast as forecast
 from perfguard.rebalance.holds import reconcile_mon_options as reconcile
 from perfguard.rebalance.holds import release_interval
 from perfguard.rebalance.holds import wanted_mon_options as wanted
-from perfguard.rebalance.types import Action, Campaign, Holds, Phase, SetOption
+from perfguard.rebalance.types import Action, Campaign, Change, ChangeStage, Holds, Phase, SetOption
 
 NAME = 'paxos_propose_interval'
 OTHERS = {'mon_op_complaint_time': '5'}
@@ -159,6 +159,23 @@ def test_fast_proposals_by_the_size_of_the_cluster(osds: int, pgs: int, auto: Op
         assert wanted(replace(campaign, phase=Phase.FINISHING), options, osdmap) == {}
         seconds = forecast(osdmap, mode)['seconds']
         assert seconds == (None if value is None else float(value))
+
+
+@pytest.mark.parametrize('phase, change, expected', [
+    (Phase.PREPARED, None, True), (Phase.PINNING, None, True),
+    # Its burst of commands ends up in one epoch, and its PGs do not move.
+    (Phase.PREPARED, Change(), False), (Phase.PINNING, Change(stage=ChangeStage.LANDED), False),
+    (Phase.PINNED, None, False), (Phase.DONE, None, False)])
+@pytest.mark.parametrize('osds, value', [(12, '0.1'), (100, '0.1'), (500, '0.25'), (1100, None)])
+def test_proposals_are_fast_from_prepare_until_all_pgs_are_pinned(
+        phase: Phase, change: Optional[Change], expected: bool, osds: int,
+        value: Optional[str]) -> None:
+    """All PGs that the CRUSH change remaps peer at once: never faster than 0.1 s."""
+    campaign = Campaign(1, phase, 0.0, change=change)
+    options = replace(DEFAULTS, fast_peering='auto')
+    found = wanted(campaign, options, osdmap_of(osds, 1000 if osds < 500 else 8192))
+    assert found == ({NAME: value} if expected and value else {})
+    assert not wanted(campaign, replace(options, fast_peering='off'), osdmap_of(osds, 1000))
 
 
 def test_upmaps_make_the_map_larger() -> None:

@@ -20,7 +20,8 @@ from perfguard.rebalance.throttle import TRIM_SECONDS, maps_to_trim
 from perfguard.rebalance.requests import Request, apply
 from perfguard.rebalance.turn import CampaignDecision, Turn
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
-from perfguard.rebalance.types import Action, Campaign, Flight, Phase, PinRecord, SetEntry
+from perfguard.rebalance.types import (Action, Campaign, Flight, Phase, PinRecord, SetEntry,
+                                       SetOption)
 from perfguard.upmap.semantics import out_osds
 from perfguard.why.campaign import gate
 
@@ -236,6 +237,7 @@ def test_pinning_makes_every_pg_clean_and_moves_nothing() -> None:
     cluster = machine.cluster
     assert cluster.clean() and cluster.moved == [] and len(machine.pins) == 12
     assert machine.campaign.unpinnable == {} and not machine.campaign.pinning
+    assert machine.turn() == [SetOption('mon', 'paxos_propose_interval', None)]
     assert [machine.turn() for _ in range(5)] == [[]] * 5
     assert machine.campaign.phase is Phase.PINNED and machine.codes == ['AWAITS_START']
     assert '12 PGs are pinned' in machine.reasons
