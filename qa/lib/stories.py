@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Stories of an operator on a cluster whose mgr may die at any time, each with its expected end.
+
+Each story begins with the OSDs of the operator empty, at weight 0.
+"""
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Sequence
+
+from qa.lib.faults import dispatch_delay
+from qa.lib.guard import Guard
+from qa.lib.joins import ask, order, wait_reported
+from qa.lib.probes import SHORT
+
+#: Seconds for a story in which the mgr fails several times.
+STORY_SECONDS = 300.0
+#: CRUSH weight of a drained OSD.
+DRAINED = 0.0001
+
+
+class Operator:
+    """Repeats each command until the cluster shows that it was carried out."""
+
+    def __init__(self, guard: Guard, osds: List[int]) -> None:
+        self.guard, self.cluster = guard, guard.cluster
+        #: OSDs that stories fill and empty.
+        self.osds = osds
+        self.names = ['osd.%d' % osd for osd in osds]
+        self.id = 0
+        #: Pools whose objects are compared.
+        self.pools: Sequence[str] = ('rep', 'ec')
+
+    def status(self) -> Dict[str, Any]:
+        return dict(self.guard.status())
+
+    def insist(self, done: Callable[[], bool], command: str, given: str = '', **args: Any) -> None:
+        answers: List[Any] = []
+
+        def carried_out() -> bool:
+            if done():
+                return True
+            retval, _, error = ask(self.guard, command, given, **args)
+            answers.append((retval, error))
+            return done()
+
+        try:
+            self.cluster.wait(quietly(carried_out), STORY_SECONDS, command)
+        except Exception as error:
+            raise AssertionError('%s; answers %s' % (error, answers[-3:])) from error
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        try:
+            self.cluster.wait(quietly(done), STORY_SECONDS, what)
+        except Exception as error:
+            raise AssertionError('%s; %s' % (error, self.status())) from error
+
+    def begin(self, command: str, given: str = '', **args: Any) -> None:
+        """A command that begins the next campaign."""
+        last = self.status()['id'] or 0
+        self.insist(lambda: (self.status()['id'] or 0) > last, command, given, **args)
+        self.id = self.status()['id']
+
+    def wait_done(self) -> None:
+        def done() -> bool:
+            status = self.status()
+            return bool(status['id'] == self.id and status['phase'] == 'DONE' or any(
+                row['id'] == self.id and row['phase'] == 'DONE'
+                for row in self.guard.get('rebalance ls')['campaigns']))
+
+        self.wait(done, 'campaign %d to end' % self.id)
+
+    def wait_moving(self) -> None:
+        self.wait(lambda: self.status()['released'] > 0, 'the first released PG')
+
+    def phase(self, *phases: str) -> Callable[[], bool]:
+        return lambda: self.status()['phase'] in phases
+
+    def expand(self) -> None:
+        self.begin('expand', osds=','.join(map(str, self.osds)), weight='1.0')
+
+
+def quietly(check: Callable[[], bool]) -> Callable[[], bool]:
+    """A command without an answer is a condition that is not met yet."""
+    def checked() -> bool:
+        try:
+            return check()
+        except AssertionError:
+            return False
+    return checked
+
+
+# ---- stories
+
+def expand(operator: Operator) -> None:
+    operator.expand()
+    operator.wait_done()
+
+
+def by_hand(operator: Operator) -> None:
+    operator.begin('rebalance prepare')
+    operator.insist(operator.phase('PREPARED'), 'rebalance status')
+    operator.cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
+                            for name in operator.names])
+    operator.wait(lambda: bool(operator.cluster.osd_dump()['pg_temp']), 'remapped PGs')
+    operator.insist(operator.phase('PINNED'), 'rebalance pin')
+    operator.insist(lambda: operator.status()['phase'] in ('RELEASING', 'HOLDING', 'DONE'),
+                    'rebalance start')
+    operator.wait_done()
+
+
+def drain(operator: Operator) -> None:
+    expand(operator)
+    operator.begin('drain', what=operator.names)
+    operator.wait_done()
+
+
+def rollback(operator: Operator) -> None:
+    operator.expand()
+    operator.wait_moving()
+    operator.insist(lambda: bool(operator.status()['rolled_back']), 'rebalance rollback')
+    operator.wait_done()
+
+
+def abort(operator: Operator) -> None:
+    operator.expand()
+    operator.wait_moving()
+    operator.insist(operator.phase('ABORTING', 'ABORTED'), 'rebalance abort')
+    operator.wait(operator.phase('ABORTED'), 'the abort')
+    operator.insist(operator.phase('RELEASING', 'HOLDING', 'DONE'), 'rebalance resume')
+    operator.wait_done()
+
+
+def apply(operator: Operator) -> None:
+    cluster = operator.cluster
+    path = cluster.directory / 'crush'
+    cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 1.0}
+                   for name in operator.names])
+    cluster.ceph('osd', 'getcrushmap', '-o', str(path))
+    empty(operator)
+    text = cluster.run_tool(['crushtool', '-d', str(path)])
+    operator.begin('rebalance apply', text)
+    operator.wait_done()
+
+
+def plan(operator: Operator) -> None:
+    def saved() -> bool:
+        return bool(operator.guard.get('rebalance plan ls')['plans'])
+
+    operator.insist(saved, 'rebalance plan save', plan='p', change='expand', weight='1',
+                    what=operator.names)
+    operator.begin('rebalance approve', plan='p')
+    operator.wait_done()
+    assert not saved()
+
+
+def shutdown(operator: Operator) -> None:
+    operator.expand()
+    operator.wait_moving()
+
+    def safe() -> bool:
+        return bool(order(operator.guard, 'shutdown', yes_i_really_mean_it=True)['safe'])
+
+    operator.insist(safe, 'status')
+
+
+def measure(operator: Operator, **args: Any) -> None:
+    guard = operator.guard
+    last = max([row['id'] for row in guard.get('probe ls')['probes']], default=0)
+
+    def ended() -> bool:
+        rows = [row for row in guard.get('probe ls')['probes'] if row['id'] > last]
+        return bool(rows) and all(row['state'] in ('done', 'failed') for row in rows)
+
+    def begun() -> bool:
+        return any(row['id'] > last for row in guard.get('probe ls')['probes'])
+
+    operator.insist(begun, 'probe run', rw='randwrite', **args, **SHORT)
+    operator.wait(ended, 'the probe to end')
+
+
+def probe(operator: Operator) -> None:
+    measure(operator)
+
+
+def probe_osd(operator: Operator) -> None:
+    measure(operator, pool='rep', osd='osd.2')
+
+
+def undrain(operator: Operator) -> None:
+    drain(operator)
+    operator.begin('undrain', what=operator.names)
+    operator.wait_done()
+
+
+def replace(operator: Operator) -> None:
+    """The operator puts a new device in the place of an OSD."""
+    expand(operator)
+    cluster, osd = operator.cluster, operator.osds[0]
+    host = cluster.osd_hosts()[osd]
+
+    def phases() -> List[str]:
+        return [row['phase'] for row in operator.guard.get('drain ls')['drains']]
+
+    operator.begin('replace', what=['osd.%d' % osd])
+    operator.wait_done()
+    operator.wait(lambda: phases() == ['EMPTY'], 'an empty OSD')
+    cluster.remove_osds([osd], destroy=True)
+    cluster.add_osds(1, hosts=[host], ids=[osd], in_crush=False)
+    operator.wait(lambda: phases() == [], 'the end of the replacement')
+
+
+def pg_num(operator: Operator) -> None:
+    for count in (72, 64):
+        operator.begin('rebalance pg_num', pool='rep', pg_num=count)
+        operator.wait_done()
+
+
+def rule(operator: Operator) -> None:
+    """Under the second rule, PGs with two OSDs on a host have to move first."""
+    cluster = operator.cluster
+    cluster.mon('osd crush rule create-replicated', name='osds', root='default', type='osd')
+    number = next(pool['crush_rule'] for pool in cluster.osd_dump()['pools']
+                  if pool['pool_name'] == 'rep')
+    usual = next(found['rule_name'] for found in cluster.mon('osd crush rule dump')
+                 if found['rule_id'] == number)
+    for name in ('osds', usual):
+        operator.begin('rebalance rule', pool='rep', rule=name)
+        operator.wait_done()
+
+
+#: A slow OSD is known as such in seconds, and loses its primary affinity.
+AFFINITY_OPTIONS = {'slow_osd_seconds': '8', 'slow_osd_ratio': '4', 'baseline_seconds': '5',
+                    'mitigation_seconds': '2', 'mitigation_mode': 'act',
+                    'mitigation_affinity': 'true'}
+SLOW_OSD, DELAY_SECONDS = 2, 0.015
+
+
+def affinity(operator: Operator) -> None:
+    guard, cluster = operator.guard, operator.cluster
+
+    def value() -> float:
+        return float(next(osd['primary_affinity'] for osd in cluster.osd_dump()['osds']
+                          if osd['osd'] == SLOW_OSD))
+
+    cluster.pool_create('clients', 64)
+    load = cluster.load('clients', rate=200, read_fraction=0.5, runtime=2 * STORY_SECONDS)
+    try:
+        guard.configure(AFFINITY_OPTIONS)
+        operator.wait(lambda: all(row['score'] for osd, row in guard.osds().items()
+                                  if osd not in operator.osds), 'slowdowns')
+        with dispatch_delay(cluster, SLOW_OSD, DELAY_SECONDS):
+            operator.wait(lambda: value() == 0.0, 'a lower primary affinity')
+        operator.wait(lambda: value() == 1.0 and not guard.slow_osds(), 'the affinity given back')
+        operator.wait(lambda: not guard.checks(), 'no health check')
+    finally:
+        load.stop()
+        for name in AFFINITY_OPTIONS:
+            guard.unset(name)
+        cluster.mon('osd pool rm', pool='clients', pool2='clients',
+                    yes_i_really_really_mean_it=True)
+
+
+def empty(operator: Operator) -> None:
+    """Give the OSDs weight 0, and wait until they hold nothing."""
+    cluster = operator.cluster
+    operator.guard.remove_upmaps()
+    cluster.order([{'prefix': 'osd crush reweight', 'name': name, 'weight': 0.0}
+                   for name in operator.names])
+    cluster.wait_clean(120)
+    wait_reported(operator.guard)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The end of a story."""
+    story: Callable[[Operator], None]
+    weight: float = 1.0
+    #: Pins become ordinary upmaps.
+    keeps_upmaps: bool = False
+
+
+STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
+           'drain': Expected(drain, DRAINED), 'rollback': Expected(rollback, DRAINED),
+           'abort': Expected(abort), 'apply': Expected(apply), 'plan': Expected(plan),
+           'shutdown': Expected(shutdown, keeps_upmaps=True), 'probe': Expected(probe, 0.0),
+           'OSD probe': Expected(probe_osd, 0.0), 'undrain': Expected(undrain),
+           'replace': Expected(replace), 'pg_num': Expected(pg_num, 0.0),
+           'rule': Expected(rule, 0.0), 'affinity': Expected(affinity, 0.0)}
