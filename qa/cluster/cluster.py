@@ -193,6 +193,16 @@ class Cluster:
         """Copy perfguard to the module path of the mgrs; a restarted mgr loads the new copy."""
         modules.install(self.directory / 'mgr-modules', self.release, module_dir)
 
+    def become(self, release: str) -> None:
+        """Daemons that start from now on, and the modules of mgrs, are those of another release."""
+        self.release = releases.get(release)
+        self._state.release = self.release.name
+        self._state.save(self.directory)
+        self._boot = Boot(self.directory, self.release, self._daemons,
+                          self._ports.fds() if self._ports else ())
+        shutil.rmtree(self.directory / 'mgr-modules')
+        self.install_module()
+
     # -- Commands
 
     def mon(self, prefix: str, **args: Any) -> Any:

@@ -163,18 +163,15 @@ def shutdown(operator: Operator) -> None:
 
 
 def measure(operator: Operator, **args: Any) -> None:
+    """Probe until one probe is complete: the next mgr only cleans up after one that it finds."""
     guard = operator.guard
     last = max([row['id'] for row in guard.get('probe ls')['probes']], default=0)
 
-    def ended() -> bool:
-        rows = [row for row in guard.get('probe ls')['probes'] if row['id'] > last]
-        return bool(rows) and all(row['state'] in ('done', 'failed') for row in rows)
+    def states() -> List[str]:
+        return [row['state'] for row in guard.get('probe ls')['probes'] if row['id'] > last]
 
-    def begun() -> bool:
-        return any(row['id'] > last for row in guard.get('probe ls')['probes'])
-
-    operator.insist(begun, 'probe run', rw='randwrite', **args, **SHORT)
-    operator.wait(ended, 'the probe to end')
+    operator.insist(lambda: 'done' in states(), 'probe run', rw='randwrite', **args, **SHORT)
+    operator.wait(lambda: set(states()) <= {'done', 'failed'}, 'all probes to end')
 
 
 def probe(operator: Operator) -> None:
