@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A rolling upgrade of Ceph in the middle of a campaign: the mgr of the next release finishes it.
+
+The mons are upgraded first, then the standby mgr, which takes over. The OSDs keep the release that
+they have: those of memstore would lose their data.
+"""
+from dataclasses import replace
+from typing import Tuple
+
+import pytest
+
+from qa.cluster import Cluster
+from qa.lib.auditor import MGR_POOLS, Foreign
+from qa.lib.clusters import ClusterFactory, small_cluster
+from qa.lib.guard import FAST_CONF, Guard
+from qa.lib.joins import crush_weights, order, wait_reported
+from qa.lib.probes import digest
+
+#: The release before. Tentacle does not support an upgrade from Pacific.
+EARLIER = {'reef': 'pacific', 'tentacle': 'reef'}
+#: For most of the campaign: it must outlast the upgrade.
+SLOW = {'max_pgs_in_flight': '1', 'campaign_interval': '5'}
+FASTER = {'max_pgs_in_flight': '64', 'campaign_interval': '0.3'}
+
+
+def own(foreign: Foreign) -> Foreign:
+    """Without what the mgrs and mons of the next release change of themselves: the pool of the mgr
+    has another name, and new options and keys are stored."""
+    autoscale: Tuple[Tuple[str, str], ...] = tuple(
+        (pool, mode) for pool, mode in foreign.autoscale if not pool.startswith(MGR_POOLS))
+    return replace(foreign, autoscale=autoscale, keys=())
+
+
+def active_release(cluster: Cluster) -> str:
+    """The release of the active mgr, as it reports it."""
+    found = cluster.mon('mgr metadata')
+    active = cluster.active_mgr()
+    return next(str(row['ceph_release']) for row in found if row['name'] == active)
+
+
+@pytest.mark.releases('reef', 'tentacle', quick=())
+def test_a_campaign_outlives_the_upgrade_of_mons_and_mgrs(
+        release: str, make_cluster: ClusterFactory) -> None:
+    cluster = small_cluster(make_cluster, EARLIER[release], FAST_CONF, mgrs=2)
+    guard = Guard(cluster, SLOW)
+    before = own(guard.foreign())
+    objects = [digest(cluster, pool) for pool in ('rep', 'ec')]
+    added = cluster.add_osds(2, weight=0.0)
+    wait_reported(guard)
+    order(guard, 'expand', osds=','.join(map(str, added)), weight='1.0')
+    guard.wait_moving()
+    number = guard.status()['id']
+    active = cluster.active_mgr()
+    standby, = {'x', 'y'} - {active}
+
+    cluster.become(release)
+    for mon in cluster.mon('mon dump')['mons']:
+        cluster.kill('mon.' + mon['name'])
+        cluster.start('mon.' + mon['name'])
+    guard.wait_ready()
+    cluster.kill('mgr.' + standby)
+    cluster.start('mgr.' + standby)
+    cluster.wait(lambda: [row['name'] for row in cluster.mon('mgr dump')['standbys']
+                          if row['name'] == standby], 90, 'the standby of the next release')
+    assert active_release(cluster) == EARLIER[release]
+    cluster.mgr_fail()
+    guard.wait_ready()
+    assert active_release(cluster) == release
+    cluster.kill('mgr.' + active)
+    cluster.start('mgr.' + active)
+
+    status = guard.status()
+    print('%s to %s: %d of %d PGs released before the new mgr took over' % (
+        EARLIER[release], release, status['released'], status['total']))
+    assert status['id'] == number and status['pinned'] > 0, status
+    guard.configure(FASTER)
+    done = guard.wait_phase('DONE', timeout=240)
+    assert done['released'] == done['total'] and not done['pinned'] and not done['unpinnable']
+    cluster.wait_clean(120)
+    cluster.wait(lambda: guard.get('held')['held'] == [], 30, 'nothing to be borrowed')
+    assert guard.upmaps() == {} and own(guard.foreign()) == before
+    assert set(crush_weights(cluster).values()) == {1.0}
+    assert [digest(cluster, pool) for pool in ('rep', 'ec')] == objects
+    assert not guard.tracebacks()
