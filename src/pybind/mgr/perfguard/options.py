@@ -173,7 +173,7 @@ OPTIONS: List[OptionSpec] = [
             min=1.0, max=3600.0),
     _option('mitigation_affinity', 'bool', False,
             'set the primary affinity of a slow OSD to 0 until it is normal again',
-            'Requires mitigation_mode act.'),
+            'Also of an OSD that is slow again and again. Requires mitigation_mode act.'),
     _option('probe_max_bytes', 'uint', 64 << 30,
             'maximum number of bytes that a probe writes before it measures, counting all replicas',
             'Measured writes are not included: they overwrite these bytes and are '

@@ -52,7 +52,8 @@ class Watched:
     failure: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
     #: For the mitigation: whether PERFGUARD_LAGGY_PGS is raised; operations that are slower than
-    #: their baseline ("reads of pool rbd"); slow OSDs, with the reason.
+    #: their baseline ("reads of pool rbd"); OSDs that are slow, or slow again and again, with the
+    #: reason.
     laggy_raised: bool = False
     late: Tuple[str, ...] = ()
     slow_osds: Mapping[int, str] = field(default_factory=dict)
@@ -221,12 +222,18 @@ def _watched(watch: WatchState, context: WatchContext, options: Options) -> Watc
         hosts={osd: place.host for osd, place in watch.places.items()},
         late=tuple('%s of pool %s' % (kind, pools[pool_id].name)
                    for pool_id, kind, _ in watch.pools.slow() if pool_id in pools),
-        slow_osds={osd: verdict.why for osd, verdict in watch.slow.verdicts.items()
-                   if verdict.slow},
+        slow_osds=_slow_osds(watch),
         signals=report.signals(watch, context), pools=report.pools(watch, context, options),
         osds=report.osds(watch, context), laggy=report.laggy(watch, context),
         checks=checks.health_checks(watch, context),
         pool_ids={pool.name: pool.id for pool in pools.values()})
+
+
+def _slow_osds(watch: WatchState) -> Dict[int, str]:
+    """With those that are slow again and again: an episode is often over before it is known to be
+    one, and each change of an affinity makes PGs peer."""
+    slow = {osd: verdict.why for osd, verdict in watch.slow.verdicts.items() if verdict.slow}
+    return {**{osd: found.why for osd, found in watch.slow.chronic.standing.items()}, **slow}
 
 
 def _pool_clients(watch: WatchState, context: WatchContext,
