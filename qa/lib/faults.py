@@ -6,6 +6,7 @@
 """
 import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Iterator, List
@@ -49,6 +50,32 @@ def dispatch_delay(cluster: Cluster, osd: int, seconds: float) -> Iterator[None]
     finally:
         for name in options:
             _set(cluster, osd, name, 0.0)
+
+
+@contextlib.contextmanager
+def intermittent_delay(cluster: Cluster, osd: int, seconds: float, episode_seconds: float,
+                       pause_seconds: float) -> Iterator[None]:
+    """`dispatch_delay` for an episode, then a pause, again and again; begins with an episode."""
+    over = threading.Event()
+    problems: List[BaseException] = []
+
+    def alternate() -> None:
+        try:
+            while not over.is_set():
+                with dispatch_delay(cluster, osd, seconds):
+                    over.wait(episode_seconds)
+                over.wait(pause_seconds)
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=alternate)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+    assert not thread.is_alive() and not problems, problems
 
 
 def _set(cluster: Cluster, osd: int, option: str, value: float) -> None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slow OSDs, made slow for real: the slow OSD is named, and never another one.
 
-Not part of ./check.sh, since what is measured is latency: run it on a machine that has nothing
-else to do, with ``python3 -m pytest qa/tests/watch_slow.py``. The tests of a release share one
-cluster under load, first healthy, then with one fault after another.
+The tests of a release share one cluster under load, first healthy, then with one fault after
+another.
 PERFGUARD_HEALTHY_SECONDS=600 makes the healthy time ten minutes.
 """
 import os
@@ -19,7 +18,7 @@ from qa.lib.guard import FAST_CONF, Guard
 
 ClusterFactory = Callable[..., Cluster]
 
-pytestmark = pytest.mark.releases('pacific', 'tentacle')
+pytestmark = [pytest.mark.alone, pytest.mark.releases('pacific', 'tentacle', quick=())]
 
 SLOW = 'PERFGUARD_SLOW_OSD'
 HEALTHY_SECONDS = float(os.environ.get('PERFGUARD_HEALTHY_SECONDS', '30'))
