@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Installs perfguard.
 
-    pip install .                                              the module and perfguard-plan
+    pip install .                                              the module, perfguard-plan and
+                                                                perfguard-probe
     python3 setup.py install --install-lib /usr/share/ceph/mgr  where ceph-mgr looks for modules
 """
 import os
@@ -76,7 +77,8 @@ setup(
     package_data={'perfguard.web': ['page/*']},
     # The dashboard imports every file of that folder, so the drop-in goes into its package.
     py_modules=['dashboard.controllers.perfguard'],
-    entry_points={'console_scripts': ['perfguard-plan = perfguard.offline:main']},
+    entry_points={'console_scripts': ['perfguard-plan = perfguard.offline:main',
+                                      'perfguard-probe = perfguard.probe_client:main']},
     cmdclass={'build_py': BuildPy, 'install': Install,
               'install_scripts': InstallScripts},
     classifiers=['Programming Language :: Python :: 3',

@@ -57,6 +57,7 @@ ACTIONS = (
     Request('POST', '/mitigation/1/revert', {}),
     Request('POST', '/probe', SHORT), Request('POST', '/probe/1/cancel', {}),
     Request('POST', '/probe/1/abandon', {}),
+    Request('POST', '/probe/import', {'results': 'nonsense'}),
     Request('DELETE', '/probe/1'), Request('POST', '/baseline', {'run': 1}),
     Request('DELETE', '/baseline/1'), Request('DELETE', '/schedule/nightly'),
     Request('POST', '/schedule', {'schedule': 'nightly', 'profile': 'quick'}))

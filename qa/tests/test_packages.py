@@ -47,7 +47,7 @@ def test_nothing_of_the_package_belongs_to_another(release: str, unpacked: Path)
     """Beside the packages of Ceph that are installed here."""
     files = [path.relative_to(unpacked / 'root') for path in (unpacked / 'root').rglob('*')
              if path.is_file()]
-    assert Path('usr/bin/perfguard-plan') in files
+    assert {Path('usr/bin/perfguard-plan'), Path('usr/bin/perfguard-probe')} <= set(files)
     for path in files:
         owner = subprocess.run(['dpkg', '-S', '/%s' % path], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, universal_newlines=True, timeout=60)

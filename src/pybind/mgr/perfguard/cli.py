@@ -17,7 +17,7 @@ from .loop import Loop
 from .mitigation.report import listing_json
 from .mitigation.types import Revert
 from .probe import tables as probe_tables
-from .probe.plan import Named, NewSchedule, RunId, RunOrder
+from .probe.plan import ImportedRun, Named, NewSchedule, RunId, RunOrder
 from .probe.tables import runs
 from .rebalance.orders import Order
 from .rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
@@ -157,6 +157,15 @@ class ProbeCommands:
         return show(self.loop.ask(_run_order(given, consent=True, during_campaign=True,
                                              dry_run=True)),
                     format, probe_tables.started)
+
+    @write_command('perfguard probe import')
+    @command
+    def probe_import(self, inbuf: Optional[str] = None,
+                     format: Optional[str] = None) -> CommandResult:
+        """Keep results of perfguard-probe (-i <file>), which were measured on a client host"""
+        if not inbuf:
+            raise Refused(errno.EINVAL, 'no results: give a file with -i <file>')
+        return show(self.loop.ask(ImportedRun(inbuf)), format, probe_tables.message)
 
     @read_command('perfguard probe ls')
     @command

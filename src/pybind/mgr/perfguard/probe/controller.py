@@ -16,14 +16,15 @@ from ..holds import Row
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
+from . import imported
 from .archive import Archive
 from .baseline import StoredSettings, health_check
 from .expectations import Layout, layout_of
 from .limits import limit_seconds
 from .osd_bench import StoreRun
-from .plan import (Draft, Named, NewSchedule, RunId, RunOrder, draft, order_of_words, reasons,
-                   words_of_order)
-from .records import (CANCELLED, CLEANING, DONE, FAILED, PREPARING, RunHistory, RunRecord,
+from .plan import (Draft, ImportedRun, Named, NewSchedule, RunId, RunOrder, draft, order_of_words,
+                   reasons, words_of_order)
+from .records import (CANCELLED, CLEANING, CLIENT, DONE, FAILED, PREPARING, RunHistory, RunRecord,
                       record_from_json, record_to_json, setting_of)
 from .report import ActiveProbe, Probed, Verdicts, unknown
 from .resources import (RunResources, leftover_check, own_pool, probe_rows, resources_from_json,
@@ -35,7 +36,7 @@ from .types import BadJob, NAMESPACE, PREFIX
 log = logging.getLogger(__name__)
 
 Json = Dict[str, Any]
-Order = Union[RunOrder, RunId, Named, NewSchedule]
+Order = Union[RunOrder, RunId, ImportedRun, Named, NewSchedule]
 Run = Union[ProbeRun, StoreRun]
 
 #: Documents in the store: the active run with its resources; schedules and baselines.
@@ -186,6 +187,8 @@ class Probing:
             return self._begin(given, seen, options)
         if isinstance(order, NewSchedule):
             return self._add_schedule(order, seen, view, options, moving)
+        if isinstance(order, ImportedRun):
+            return self._import(order.text)
         if isinstance(order, Named):
             return self._drop_schedule(order.key)
         if order.verb == 'probe abandon' and self._foreign_journal:
@@ -241,6 +244,29 @@ class Probing:
         self._note(Event('probe', 'probe %d of %s' % (run, given.target.key),
                          'requested by %s' % given.order.trigger))
         return {**given.preview, 'dry_run': False, 'id': run}
+
+    def _import(self, text: str) -> Json:
+        """Keep the record of a run on a client host."""
+        try:
+            record = imported.record_of(text, 0)
+        except BadJob as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        for known in self._history.all():
+            if known.trigger == imported.TRIGGER and (known.created, known.target) == (
+                    record.created, record.target):
+                raise Refused(errno.EEXIST, 'already imported as probe %d' % known.id)
+        record = replace(record, id=self._archive.new_id())
+        self._file(record, 'probe %d of %s imported' % (record.id, record.target.key),
+                   'measured on %s' % record.setting[CLIENT])
+        return {'id': record.id, 'message': 'imported as probe %d' % record.id}
+
+    def _file(self, record: RunRecord, what: str, why: str) -> None:
+        """Keep the record of an ended run, and compare it with its baseline."""
+        self._history.put(record)
+        self._archive.put(record)
+        self._note(Event('probe', what, why))
+        if record.state == DONE:
+            self._settings.compare(record, self._history)
 
     def _cancel(self, record: RunRecord) -> str:
         if self._run is None or record is not self._record:
@@ -384,13 +410,9 @@ class Probing:
                              results=run.in_order(), conditions=tuple(run.met),
                              counted=run.counted())
         self._ended = now
-        self._history.put(record)
-        self._archive.put(record)
+        self._file(record, 'probe %d is %s' % (record.id, state), message)
         self._record = None
         self._store.remove(JOURNAL)
-        self._note(Event('probe', 'probe %d is %s' % (record.id, state), message))
-        if state == DONE:
-            self._settings.compare(record, self._history)
 
     def _drop_outlived(self, options: Options, now: float) -> None:
         retention = self._archive.retention(options.probe_history, options.probe_days)

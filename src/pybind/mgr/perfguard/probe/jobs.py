@@ -284,12 +284,12 @@ def parse_jobs(profile: Optional[str], words: Words, job_file: Optional[str]) ->
     if name and name not in PROFILES:
         raise BadJob('unknown profile %r: must be one of %s' % (name, ', '.join(PROFILES)))
     if job_file is not None:
-        jobs = [_job(section, {**DEFAULTS, **keys, **words})
+        jobs = [job_of(section, {**DEFAULTS, **keys, **words})
                 for section, keys in sections(job_file)]
     elif name:
         jobs = _of_profile(name, words)
     else:
-        jobs = [_job(explicit['rw'], {**DEFAULTS, **words})]
+        jobs = [job_of(explicit['rw'], {**DEFAULTS, **words})]
     _check_all(jobs, words)
     return tuple(jobs)
 
@@ -304,11 +304,11 @@ def _of_profile(profile: str, words: Words) -> List[Job]:
             del merged['nrfiles']
         found = values(merged)
         name = '%s-%s-%d' % (found['rw'], size_text(found['bs']), found['iodepth'])
-        jobs.setdefault(name, _job(name, merged))
+        jobs.setdefault(name, job_of(name, merged))
     return list(jobs.values())
 
 
-def _job(name: str, words: Words) -> Job:
+def job_of(name: str, words: Words) -> Job:
     """BadJob if options contradict each other."""
     try:
         if 'rw' not in words:

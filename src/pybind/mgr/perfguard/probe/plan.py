@@ -73,6 +73,17 @@ class RunId:
 
 
 @dataclass(frozen=True)
+class ImportedRun:
+    """The JSON of perfguard-probe."""
+    text: str
+    job: ClassVar[str] = 'probe'
+
+    @property
+    def verb(self) -> str:
+        return 'probe import'
+
+
+@dataclass(frozen=True)
 class Named:
     """An order for something with a name: "probe schedule rm"."""
     verb: str

@@ -190,6 +190,8 @@ _SECTIONS = ('global', 'osd', 'client')
 #: Maximum number of options recorded, and of differences named.
 MOST_OPTIONS, MOST_NAMED = 200, 5
 ENGINE, RELEASE, PGS, DRIVES, OPTION = 'engine', 'Ceph release', 'PGs', 'drives', 'option '
+#: The client host of an imported run, and what stands for the host of the mgr.
+CLIENT, ACTIVE_MGR = 'client', 'the active mgr'
 #: Maximum number of drive models recorded.
 MOST_DRIVES = 20
 #: Present if the options were read: then a missing option is not set.
@@ -233,4 +235,5 @@ def differences(a: RunRecord, b: RunRecord) -> List[str]:
 
 def _known(record: RunRecord) -> Mapping[str, str]:
     engines = sorted({result.engine for result in record.results if result.engine})
-    return {**({ENGINE: ', '.join(engines)} if engines else {}), **record.setting}
+    return {CLIENT: ACTIVE_MGR, **({ENGINE: ', '.join(engines)} if engines else {}),
+            **record.setting}

@@ -52,8 +52,9 @@ ORDERS = ('expand', 'drain', 'replace', 'undrain', 'rebalance apply', 'rebalance
           'rebalance pg_num', 'rebalance rollback', 'rebalance adopt', 'rebalance plan save',
           'rebalance plan rm', 'rebalance approve', 'rebalance import',
           'shutdown', 'advise mute', 'advise unmute',
-          *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'baseline set',
-                                         'baseline rm', 'schedule add', 'schedule rm')))
+          *('probe ' + verb for verb in ('run', 'cancel', 'abandon', 'rm', 'import',
+                                         'baseline set', 'baseline rm', 'schedule add',
+                                         'schedule rm')))
 
 
 @pytest.mark.parametrize('not_fit, refusals, seconds, accepted', [

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""perfguard-probe on a client host with just the documented caps, and the import of its results."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Iterator, List
+
+import pytest
+
+from perfguard.probe.types import NAMESPACE, PREFIX
+from qa.cluster import Cluster
+from qa.cluster.modules import default_module_dir
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import Guard
+from qa.lib.joins import ask
+from qa.lib.probes import Probes, objects
+
+pytestmark = pytest.mark.releases('pacific', 'tentacle', quick=())
+
+USER = 'client.probe'
+SHORT = ['--bs', '4k', '--size', '1m', '--nrfiles', '16', '--runtime', '1', '--ramp_time', '0']
+
+
+@pytest.fixture(scope='module')
+def probes(release: str, cluster_factory: ClusterFactory) -> Iterator[Probes]:
+    cluster = cluster_factory(release, osds=3, hosts=3)
+    cluster.pool_create('rep', 16)
+    cluster.pool_create('other', 8)
+    cluster.fill('rep', 50, 4096)
+    key = cluster.mon('auth get-or-create', entity=USER, caps=[
+        'mon', 'allow r', 'osd', 'allow rw pool=rep namespace=' + NAMESPACE])[0]['key']
+    keyring(cluster).write_text('[%s]\n\tkey = %s\n' % (USER, key))
+    cluster.wait_clean(60)
+    yield Probes(Guard(cluster))
+
+
+def keyring(cluster: Cluster) -> Path:
+    return cluster.directory / 'probe.keyring'
+
+
+def begin(cluster: Cluster, *words: str) -> 'subprocess.Popen[str]':
+    command = ['/usr/bin/python3', '-m', 'perfguard.probe_client', '--conf',
+               str(cluster.conf_path), '--name', USER, '--keyring', str(keyring(cluster)), *words]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        universal_newlines=True, env={'PATH': '/usr/bin:/bin',
+                                      'PYTHONPATH': str(default_module_dir().parent)})
+
+
+def of_probes(cluster: Cluster) -> List[str]:
+    return [name for _, name in objects(cluster, 'rep') if name.startswith(PREFIX)]
+
+
+def test_results_are_imported_and_nothing_is_left(probes: Probes) -> None:
+    cluster, guard = probes.cluster, probes.guard
+    before = probes.traces()
+    run = begin(cluster, '--pool', 'rep', '--rw', 'randrw', '--repeat', '2', *SHORT)
+    out, said = run.communicate(timeout=90)
+    assert run.returncode == 0, said
+    assert probes.traces() == before
+    retval, answer, error = ask(guard, 'probe import', out)
+    assert retval == 0, error
+    found = probes.details(json.loads(answer)['id'])
+    assert found['state'] == 'done' and len(found['jobs']) == 2
+    for job in found['jobs']:
+        assert job['read']['total_ios'] > 0 and job['write']['total_ios'] > 0
+        assert job['errors'] == job['corrupt'] == job['unfinished'] == 0
+    # The same operations, measured by the mgr: comparable, with the host named as a difference.
+    own = probes.measure(pool='rep', rw='randrw', repeat='2', bs='4k', size='1m', nrfiles='16',
+                         runtime='1', ramp_time='0')
+    assert socket.gethostname() in probes.plain('probe compare', before=found['id'],
+                                                after=own['id'])
+    assert ask(guard, 'probe import', out)[0] < 0 and not guard.tracebacks()
+
+
+def test_a_pool_that_the_user_may_not_write_is_refused(probes: Probes) -> None:
+    run = begin(probes.cluster, '--pool', 'other', '--rw', 'randwrite', *SHORT)
+    out, said = run.communicate(timeout=90)
+    assert run.returncode == 1 and 'Traceback' not in said, said
+    assert json.loads(out)['state'] == 'failed' and 'EPERM' in said
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+def test_a_probe_that_is_killed_leaves_nothing(probes: Probes, number: signal.Signals) -> None:
+    """The worker ends when its standard input is closed."""
+    cluster = probes.cluster
+    run = begin(cluster, '--pool', 'rep', '--rw', 'randwrite', *SHORT, '--runtime', '60')
+    try:
+        cluster.wait(lambda: of_probes(cluster), 30, 'objects of the probe')
+        time.sleep(0.5)
+        os.kill(run.pid, number)
+        run.communicate(timeout=60)
+        assert run.returncode != 0
+        cluster.wait(lambda: not of_probes(cluster), 30, 'its objects to be removed')
+    finally:
+        run.kill()
+        run.communicate()

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""perfguard-probe: the probe of a pool from a client host, without the mgr.
+
+The same worker as in the mgr does the I/O. Prints JSON that "ceph perfguard probe import" reads.
+"""
+import argparse
+import configparser
+import json
+import random
+import signal
+import socket
+import sys
+import time
+from types import FrameType
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+from .errors import PerfguardError
+from .probe.child import Child
+from .probe.imported import to_json
+from .probe.jobs import MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of
+from .probe.limits import Budget, budget_of, limit_seconds
+from .probe.placement import naming_of, run_prefix
+from .probe.records import CANCELLED, CLIENT, DONE, FAILED, RunRecord
+from .probe.types import NAMESPACE, PREFIX, BadJob, Job, JobStep, StepResult, Target
+from .probe.wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
+from .probe.worker import argv as worker_argv
+
+#: Ids of runs, which are part of the names of objects: far above those that an mgr gives.
+FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
+#: Assumed number of replicas of the pool, for the time that the run may take.
+REPLICAS = 3
+SWEEP_SECONDS = 120.0
+#: Seconds over its limit after which the worker is killed, and seconds between two looks at it.
+GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.2
+#: Exit status for input that is missing or is not what it should be; argparse uses it, too.
+BAD_INPUT = 2
+
+
+class BadArguments(PerfguardError):
+    """The message is the one line that the user sees."""
+
+
+class Measuring:
+    """One worker from its request to its end."""
+
+    def __init__(self, request: WorkerRequest) -> None:
+        self._child = Child(worker_argv())
+        self._child.send(request_to_json(request))
+        self._limit_seconds = request.limit_seconds + GRACE_SECONDS
+        self.steps = request.steps
+        self.results: List[StepResult] = []
+        self.messages: List[str] = []
+        self.left = 0
+        self._cancelled = False
+
+    def cancel(self, number: int, frame: Optional[FrameType]) -> None:
+        """A signal handler: the worker removes its objects and ends."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._child.send({'cancel': 'interrupted'})
+
+    def wait(self) -> str:
+        """Until the worker has removed its objects; returns the state of the run."""
+        end = time.monotonic() + self._limit_seconds
+        while True:
+            status = self._child.ended()
+            for line in self._child.lines():
+                self._take(line)
+            if status is not None:
+                return self._state(status)
+            if time.monotonic() > end:
+                self._child.kill()
+                self.messages.append('the worker did not end in time and was killed')
+            time.sleep(POLL_SECONDS)
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        kind = line.get('type')
+        if kind == 'step':
+            step = self.steps[int(line['index'])]
+            say('measurement %d of %d (%s), %s' % (
+                line['index'] + 1, len(self.steps), step.job.name, line['state']))
+        elif kind == 'result':
+            self.results.append(step_result_from_json(dict(line)))
+        elif kind == 'cleaned':
+            self.left = int(line['left'])
+        elif kind == 'error':
+            self.messages.append(str(line['message']))
+
+    def _state(self, status: int) -> str:
+        if self._cancelled:
+            return CANCELLED
+        if status and not self.messages:
+            self.messages.append(self._child.last_words or 'the worker ended with %d' % status)
+        whole = len(self.results) == len(self.steps)
+        return DONE if whole and not status and not self.messages else FAILED
+
+
+def say(text: str) -> None:
+    print('perfguard-probe: ' + text, file=sys.stderr, flush=True)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The console script. Returns the exit status."""
+    args = _parser().parse_args(argv)
+    try:
+        return _clean(args) if args.clean else _run(args)
+    except (BadArguments, BadJob) as error:
+        say(str(error))
+        return BAD_INPUT
+
+
+def _run(args: argparse.Namespace) -> int:
+    jobs, repeat, profile = _jobs(args)
+    target = Target('pool', args.pool)
+    steps, run = plan_steps(jobs, target, repeat), random.SystemRandom().randrange(
+        FIRST_RUN, LAST_RUN)
+    budget = budget_of(jobs, target, repeat, REPLICAS)
+    created = time.time()
+    work = Measuring(_request(args, run, RUN, limit_seconds(budget), jobs, steps))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, work.cancel)
+    _announce(args, run, budget)
+    started = time.time()
+    state = work.wait()
+    record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
+                       results=tuple(work.results), messages=tuple(work.messages),
+                       setting={CLIENT: socket.gethostname()})
+    _write(args.output, json.dumps(to_json(record, jobs, repeat)))
+    for text in work.messages:
+        say(text)
+    if work.left:
+        say('objects left: %d; remove them with --clean %d' % (work.left, run))
+    return 0 if state == DONE else 1
+
+
+def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
+    say('run %d on pool %s: about %.0f s, %d objects' % (
+        run, args.pool, budget.seconds, budget.objects))
+
+
+def _clean(args: argparse.Namespace) -> int:
+    """Remove what a run that was killed has left."""
+    work = Measuring(_request(args, args.clean, SWEEP, SWEEP_SECONDS))
+    work.wait()
+    for text in work.messages:
+        say(text)
+    say('objects left: %d' % work.left)
+    return 1 if work.left or work.messages else 0
+
+
+def _jobs(args: argparse.Namespace) -> Tuple[Tuple[Job, ...], int, str]:
+    words = {word: getattr(args, word) for word in WORDS if getattr(args, word) is not None}
+    job_file = _read(args.job_file) if args.job_file else None
+    jobs = parse_jobs(args.profile, words, job_file)
+    profile = profile_of(args.profile, words, job_file)
+    repeat = args.repeat if args.repeat is not None else default_repeat(profile)
+    if not 1 <= repeat <= MAX_REPEAT:
+        raise BadArguments('--repeat %d: must be from 1 to %d' % (repeat, MAX_REPEAT))
+    return jobs, repeat, profile
+
+
+def _request(args: argparse.Namespace, run: int, mode: str, limit: float,
+             jobs: Sequence[Job] = (), steps: Tuple[JobStep, ...] = ()) -> WorkerRequest:
+    target = Target('pool', args.pool)
+    return WorkerRequest(
+        args.pool, run_prefix(run), args.name, _key(args), '', mode, args.conf, steps=steps,
+        limit_seconds=limit, engine=args.engine, seed=run & 0x7fffffff,
+        naming=naming_of(run, jobs, target, None, -1, 0) if mode == RUN else None)
+
+
+def _key(args: argparse.Namespace) -> str:
+    path = args.keyring or '/etc/ceph/ceph.%s.keyring' % args.name
+    found = configparser.RawConfigParser(strict=False, delimiters=('=',))
+    try:
+        found.read_string('\n'.join(line.strip() for line in _read(path).splitlines()))
+        return found.get(args.name, 'key')
+    except configparser.Error:
+        raise BadArguments('%s has no key of %s' % (path, args.name)) from None
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise BadArguments('%s: %s' % (path, getattr(error, 'strerror', None) or error)) from None
+
+
+def _write(path: str, text: str) -> None:
+    if path == '-':
+        print(text, flush=True)
+        return
+    with open(path, 'w') as file:
+        file.write(text + '\n')
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='perfguard-probe', description='Measure a pool from this host. Prints JSON for '
+        '"ceph perfguard probe import -i FILE". All objects are removed at the end.',
+        epilog="The user needs: mon 'allow r' osd 'allow rw pool=POOL namespace=%s'." % NAMESPACE)
+    parser.add_argument('profile', nargs='?', help='latency, iops, throughput, quick or curve')
+    parser.add_argument('--pool', required=True)
+    parser.add_argument('-n', '--name', default='client.admin', help='cephx user (client.admin)')
+    parser.add_argument('-c', '--conf', default='/etc/ceph/ceph.conf')
+    parser.add_argument('-k', '--keyring', help='default: /etc/ceph/ceph.NAME.keyring')
+    parser.add_argument('-o', '--output', default='-', help='file for the JSON (standard output)')
+    parser.add_argument('--job-file', help="jobs in fio's format")
+    parser.add_argument('--repeat', type=int)
+    parser.add_argument('--engine', default='auto', choices=('auto', 'native', 'python'))
+    parser.add_argument('--clean', type=int, metavar='RUN',
+                        help='remove the objects %sRUN-* of a run that was killed' % PREFIX)
+    for word in WORDS:
+        parser.add_argument('--' + word, help=WORDS[word].help.replace('%', '%%'))
+    return parser
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What perfguard-probe prints on a client host, and what the mgr keeps of it."""
+import errno
+import json
+from dataclasses import replace
+from typing import Any, Callable, Dict, Iterator, List
+
+import pytest
+
+from perfguard import probe_client as client
+from perfguard.errors import Refused
+from perfguard.probe import imported
+from perfguard.probe.jobs import parse_jobs, plan_steps
+from perfguard.probe.plan import ImportedRun, RunId
+from perfguard.probe.records import ACTIVE_MGR, CLIENT, RunRecord, differences
+from perfguard.probe.types import BadJob, Target
+from perfguard.probe.wire import SWEEP
+
+from ..fakes import probe_runs
+from ..fakes.probe_cluster import ProbeDriver, fake_children
+
+WORDS = {'rw': 'randrw', 'bs': '4k', 'size': '64k', 'nrfiles': '2', 'runtime': '1',
+         'numjobs': '2', 'rwmixread': '70'}
+REPEAT = 3
+
+
+def measured(rate: int = 1000, created: float = 100.0, host: str = 'kvm7') -> Dict[str, Any]:
+    jobs = parse_jobs(None, WORDS, None)
+    target = Target('pool', 'rep')
+    steps = plan_steps(jobs, target, REPEAT)
+    record = RunRecord(
+        0, 'done', '', target, created, created + 1.0, created + 20.0, steps=steps,
+        results=tuple(probe_runs.result(step.job, [rate, rate]) for step in steps),
+        setting={CLIENT: host})
+    found: Dict[str, Any] = imported.to_json(record, jobs, REPEAT)
+    return found
+
+
+@pytest.fixture
+def driver(monkeypatch: Any) -> Iterator[ProbeDriver]:
+    fake_children(monkeypatch)
+    yield ProbeDriver()
+
+
+def test_the_record_is_that_of_a_probe_in_the_mgr() -> None:
+    record = imported.record_of(json.dumps(measured()), 7)
+    assert (record.id, record.state, record.trigger) == (7, 'done', 'import')
+    assert record.target.key == 'pool:rep' and len(record.done) == REPEAT
+    assert record.steps == plan_steps(parse_jobs(None, WORDS, None), record.target, REPEAT)
+    assert record.results[0] == probe_runs.result(record.steps[0].job, [1000, 1000])
+
+
+def change(*keys: Any, value: Any) -> Callable[[Dict[str, Any]], None]:
+    def changed(document: Dict[str, Any]) -> None:
+        at: Any = document
+        for key in keys[:-1]:
+            at = at[key]
+        at[keys[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize('damage', [
+    change('perfguard_probe', value=2), change('pool', value=7), change('host', value='a\nb'),
+    change('repeat', value=0), change('repeat', value=10 ** 9), change('jobs', value=[]),
+    change('jobs', 0, 'rw', value='erase'), change('jobs', 0, 'bs', value=4096),
+    change('jobs', 0, 'ioengine', value='rbd'), change('jobs', 0, 'nosuch', value='1'),
+    change('profile', value='x' * 300), change('state', value='running'),
+    change('created', value=-1), change('created', value='NaN'),
+    change('results', 0, 'streams', value=[]), change('results', 0, 'engine', value={}),
+    change('results', 0, 'streams', 0, 'read', 'ios', value=-5),
+    change('results', 0, 'streams', 0, 'read', 'ios', value='-5'),
+    change('results', 0, 'streams', 0, 'read', 'latency', value=[]),
+    change('results', value=measured()['results'] * 2), change('messages', value=[1]),
+    change('messages', value=None)])
+def test_what_is_no_result_is_refused(damage: Callable[[Dict[str, Any]], None]) -> None:
+    document = measured()
+    damage(document)
+    with pytest.raises(BadJob) as refused:
+        imported.record_of(json.dumps(document), 1)
+    assert '\n' not in str(refused.value) and len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize('text', [
+    '', '7', '[]', '{}', 'null', '{"perfguard_probe": 1}', '[' * 100000,
+    json.dumps(measured()).replace('1000000', '1e999', 1),
+    json.dumps(measured()).replace('"cpu_user": 0.5', '"cpu_user": NaN', 1)])
+def test_what_is_no_document_is_refused(text: str) -> None:
+    with pytest.raises(BadJob):
+        imported.record_of(text, 1)
+
+
+def test_results_are_imported_once_and_kept(driver: ProbeDriver) -> None:
+    text = json.dumps(measured())
+    run = driver.give(ImportedRun(text))['id']
+    with pytest.raises(Refused) as refused:
+        driver.give(ImportedRun(text))
+    assert refused.value.errno == errno.EEXIST
+    driver.turn()
+    driver.restart()
+    driver.turn()
+    assert driver.state(run) == 'done'
+    with pytest.raises(Refused) as refused:
+        driver.give(ImportedRun(text))
+    assert refused.value.errno == errno.EEXIST, 'also by the next mgr'
+    with pytest.raises(Refused) as refused:
+        driver.give(ImportedRun('{}'))
+    assert refused.value.errno == errno.EINVAL
+
+
+def test_only_results_of_the_same_host_are_compared_with_a_baseline(driver: ProbeDriver) -> None:
+    def give(rate: int, created: float, host: str = 'kvm7') -> int:
+        found = driver.give(ImportedRun(json.dumps(measured(rate, created, host))))
+        driver.turn()
+        driver.judged()
+        return int(found['id'])
+
+    base = give(1000, 100.0)
+    driver.give(RunId('probe baseline set', base))
+    give(100, 200.0, 'kvm8')
+    assert 'PERFGUARD_PROBE_REGRESSION' not in driver.cluster.checks
+    give(100, 300.0)
+    driver.turn()
+    assert 'PERFGUARD_PROBE_REGRESSION' in driver.cluster.checks
+
+
+def test_the_host_of_the_mgr_is_another_one() -> None:
+    record = imported.record_of(json.dumps(measured()), 7)
+    assert differences(replace(record, setting={}), record) == [
+        'client: kvm7 (before: %s)' % ACTIVE_MGR]
+
+
+# ---- the command
+
+class FakeChild:
+    """Answers as a worker does."""
+    lines_: List[Dict[str, Any]] = []
+    requests: List[Dict[str, Any]] = []
+    last_words = ''
+
+    def __init__(self, argv: Any) -> None:
+        pass
+
+    def send(self, request: Any) -> None:
+        self.requests.append(request)
+
+    def ended(self) -> int:
+        return 0
+
+    def lines(self) -> List[Dict[str, Any]]:
+        return self.lines_
+
+    def kill(self) -> None:
+        raise AssertionError('not in time')
+
+
+@pytest.fixture
+def argv(tmp_path: Any, monkeypatch: Any) -> List[str]:
+    keyring = tmp_path / 'keyring'
+    keyring.write_text('[client.probe]\n\tkey = AQ==\n\tcaps mon = "allow r"\n')
+    monkeypatch.setattr(client, 'Child', FakeChild)
+    monkeypatch.setattr(FakeChild, 'requests', [])
+    return ['--pool', 'rep', '--name', 'client.probe', '--keyring', str(keyring)]
+
+
+def test_the_command_prints_what_the_mgr_imports(argv: List[str], monkeypatch: Any,
+                                                 capsys: Any) -> None:
+    results = measured()['results']
+    monkeypatch.setattr(FakeChild, 'lines_', [
+        *({'type': 'result', 'index': index, **result} for index, result in enumerate(results)),
+        {'type': 'cleaned', 'removed': 4, 'left': 0}])
+    words = [text for word, value in WORDS.items() for text in ('--' + word, value)]
+    assert client.main([*argv, *words, '--repeat', str(REPEAT)]) == 0
+    request, = FakeChild.requests
+    assert (request['entity'], request['key'], request['pool']) == ('client.probe', 'AQ==', 'rep')
+    assert request['naming']['run'] >= client.FIRST_RUN
+    record = imported.record_of(capsys.readouterr().out, 1)
+    assert record.state == 'done' and len(record.results) == REPEAT
+
+
+def test_a_run_without_all_results_has_failed(argv: List[str], monkeypatch: Any,
+                                              capsys: Any) -> None:
+    monkeypatch.setattr(FakeChild, 'lines_', [
+        {'type': 'error', 'message': 'no connection'}, {'type': 'cleaned', 'left': 3}])
+    assert client.main([*argv, '--rw', 'randread']) == 1
+    said = capsys.readouterr()
+    assert imported.record_of(said.out, 1).messages == ('no connection',)
+    assert '--clean %d' % FakeChild.requests[0]['naming']['run'] in said.err
+
+
+def test_what_a_killed_run_has_left_is_swept(argv: List[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(FakeChild, 'lines_', [{'type': 'cleaned', 'left': 0}])
+    assert client.main([*argv, '--clean', '4711']) == 0
+    request, = FakeChild.requests
+    assert (request['mode'], request['prefix']) == (SWEEP, 'perfguard-probe-4711-')
+
+
+@pytest.mark.parametrize('words', [
+    ['--rw', 'erase'], ['nosuch'], ['--repeat', '0'], ['--keyring', '/nonesuch'],
+    ['--name', 'client.other'], ['--job-file', '/nonesuch'], ['--rw', 'read', '--ioengine', 'rbd']])
+def test_bad_input_is_one_line(argv: List[str], words: List[str], capsys: Any) -> None:
+    assert client.main([*argv, *words]) == client.BAD_INPUT
+    assert len(capsys.readouterr().err.splitlines()) == 1 and not FakeChild.requests
