@@ -135,8 +135,15 @@ class Guard:
         return self.status()
 
     def prepare(self) -> None:
-        self.do('prepare')
-        self.wait_phase('PREPARED')
+        """Again where an accepted command is refused at last, since PGs peer once more."""
+        for _ in range(5):
+            after = self.last_event()
+            self.do('prepare')
+            self.cluster.wait(lambda: self.phase() == 'PREPARED'
+                              or self.event_texts('refused', after), 90, 'an answer to prepare')
+            if self.phase() == 'PREPARED':
+                return
+        raise AssertionError(self.event_texts('refused'))
 
     def hold(self, change: Any) -> Json:
         """Prepare, change CRUSH, pin: returns with the campaign PINNED."""
