@@ -9,7 +9,7 @@ from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import crush_weights, order, refused, safe_to_destroy, wait_reported
 
-pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
               pytest.mark.shares('join')]
 
 #: How full the fullest OSD is, of which shares the ratios make it nearfull and backfillfull.

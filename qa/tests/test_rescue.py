@@ -9,7 +9,7 @@ from qa.cluster import Cluster
 from qa.lib.guard import Guard
 from qa.lib.joins import wait_reported
 
-pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
+pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
               pytest.mark.shares('join')]
 
 #: On the same host: the PGs of the one that fails go to the other, among others.
