@@ -138,7 +138,7 @@ def _osds(osdmap: OsdMap, crush: CrushRules, metadata: Json, stats: Json) -> Lis
     rows = {row['osd']: row for row in stats.get('osd_stats', [])}
     return [_osd(osd.id, crush, metadata.get(str(osd.id)) or {}, rows.get(osd.id, {}))
             for osd in sorted(osdmap.osds.values(), key=lambda osd: osd.id)
-            if osd.up and osd.reweight > 0]
+            if osd.is_up_and_in]
 
 
 def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:

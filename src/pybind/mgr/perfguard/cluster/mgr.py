@@ -125,7 +125,7 @@ class MgrCluster:
                                for row in status.get('pgs_by_state', [])), osdmap.pg_count)
         pools = pool_counts(status, osdmap.pools)
         self._summary.note(counts, pools, frozenset(
-            osd.id for osd in osdmap.osds.values() if osd.up and osd.reweight > 0.0))
+            osd.id for osd in osdmap.osds.values() if osd.is_up_and_in))
         return Signals(
             counts=counts, pool_counts=pools,
             misplaced_ratio=float(status.get('misplaced_ratio', 0.0)),

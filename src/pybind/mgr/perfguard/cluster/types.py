@@ -54,6 +54,10 @@ class Osd:
     #: Differs if an OSD is recreated with the same id.
     uuid: str = field(default='', compare=False)
 
+    @property
+    def is_up_and_in(self) -> bool:
+        return self.up and self.reweight > 0.0
+
 
 @dataclass(frozen=True)
 class Pool:

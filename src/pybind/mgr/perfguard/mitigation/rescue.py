@@ -184,7 +184,7 @@ def may_return(pgid: str, rescue: Rescue, seen: Observation, room: Room) -> bool
     room for it, with some to spare."""
     osdmap = seen.osdmap
     if pgid in osdmap.pg_temp or not all(
-            osd in osdmap.osds and osdmap.osds[osd].up and osdmap.osds[osd].reweight > 0
+            osd in osdmap.osds and osdmap.osds[osd].is_up_and_in
             and not osdmap.osds[osd].fullness for osd in rescue.full):
         return False
     if not _leads_to_serving(pgid, rescue, seen):

@@ -473,7 +473,7 @@ class Probing:
         self._places = {
             osd.id: OsdPlace(osd.id, crush.host_of(osd.id) or '', crush.root_of(osd.id),
                              crush.class_of(osd.id))
-            for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0}
+            for osd in seen.osdmap.osds.values() if osd.is_up_and_in}
         self._layouts = {pool.name: layout_of(pool, seen)
                          for pool in seen.osdmap.pools.values()}
 

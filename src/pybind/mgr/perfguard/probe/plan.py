@@ -255,7 +255,7 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
 
 
 def _up(seen: Observation) -> int:
-    return sum(1 for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0)
+    return sum(1 for osd in seen.osdmap.osds.values() if osd.is_up_and_in)
 
 
 def _copies(target: Target, pool: Optional[Pool]) -> float:
@@ -292,7 +292,7 @@ def _crowded(cluster: Cluster, seen: Observation, target: Target, pool: Optional
              spent: Budget) -> List[str]:
     """For each OSD: the free space of a pool is that of all its OSDs together."""
     rule = pool.crush_rule if pool is not None else None
-    osds = [osd.id for osd in seen.osdmap.osds.values() if osd.up and osd.reweight > 0.0
+    osds = [osd.id for osd in seen.osdmap.osds.values() if osd.is_up_and_in
             and (rule is None or seen.crush.weight_of(rule, osd.id) > 0.0)]
     shares = budgets.shares_of(spent, target, osds, pool.data_shards if pool is not None else 1)
     return budgets.nearfull_osds(shares, cluster.osd_space(), seen.osdmap.nearfull_ratio)

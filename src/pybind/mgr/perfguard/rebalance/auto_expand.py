@@ -65,7 +65,7 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
 
 
 def _serving(osdmap: OsdMap) -> FrozenSet[int]:
-    return frozenset(osd.id for osd in osdmap.osds.values() if osd.up and osd.reweight > 0)
+    return frozenset(osd.id for osd in osdmap.osds.values() if osd.is_up_and_in)
 
 
 class AutoExpand:

@@ -257,7 +257,7 @@ def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[
 
 def serves(osd: int, osdmap: OsdMap) -> bool:
     row = osdmap.osds.get(osd)
-    return row is not None and row.up and row.reweight > 0 and not row.destroyed
+    return row is not None and row.is_up_and_in and not row.destroyed
 
 
 def _must_serve(osd: int, inventory: OrderFacts) -> None:

@@ -120,7 +120,7 @@ def _refuse_outside(pool: Pool, pg_num: int) -> None:
 
 def _refuse_too_many(pool: Pool, pg_num: int, osdmap: OsdMap, limit: int) -> None:
     """As OSDMonitor::check_pg_num, which would refuse it in the middle of the campaign."""
-    osds = sum(1 for osd in osdmap.osds.values() if osd.exists and osd.up and osd.reweight > 0)
+    osds = sum(1 for osd in osdmap.osds.values() if osd.is_up_and_in)
     shards = sum(each.size * (pg_num if each.id == pool.id else each.pg_num)
                  for each in osdmap.pools.values())
     if limit and pg_num > pool.pg_num and shards > limit * osds:
