@@ -10,7 +10,6 @@ from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
 from ..tables import pgs, plural
 from ..upmap.pins import Pin, plan_pin, released_up
-from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import OwnPg, Stop, is_muted, is_waived, osds_text
 from .copying import in_force
 from .holds import epoch_of, peering_text, refused_options
@@ -394,8 +393,7 @@ def _prime(turn: Turn, move: Move, pin: PinRecord) -> OsdSet:
     if (pool is None or place is None or place.up != place.acting or not move.targets
             or not _is_primed(turn, move)):
         return ()
-    there = released_up(pool, place.up, pin.entry, pin.leads_to, out_osds(osdmap.osds),
-                        raw=pin.raw)
+    there = released_up(pool, place.up, pin.entry, pin.leads_to, turn.out, raw=pin.raw)
     # With a primary affinity, another OSD than the first one of the new set may lead it.
     if not there or any(osd in osdmap.osds and osdmap.osds[osd].primary_affinity < 1.0
                         for osd in there):
