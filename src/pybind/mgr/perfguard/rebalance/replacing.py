@@ -246,7 +246,7 @@ class Replacing:
         self._phases: Dict[int, ReplacePhase] = {}
         #: Since when new devices seem to serve.
         self._serving: Dict[int, float] = {}
-        self._orders: Optional[OrderFacts] = None
+        self._space: Optional[Mapping[int, Space]] = None
         self._read = 0.0
         self._fill = _Fill()
         #: For `status`.
@@ -254,7 +254,7 @@ class Replacing:
 
     def load(self) -> List[str]:
         """Returns what cannot be read."""
-        self._known, self._phases, self._orders, self._fill = {}, {}, None, _Fill()
+        self._known, self._phases, self._space, self._fill = {}, {}, None, _Fill()
         self._serving, self.remarks = {}, ()
         stored = self._store.get(DOCUMENT)
         try:
@@ -395,10 +395,11 @@ class Replacing:
         """What the OSDs hold is read now and then."""
         idle = bool(self._phases) and BY_OPERATOR.issuperset(self._phases.values())
         wait = IDLE_SECONDS if idle else LOOK_SECONDS
-        if self._orders is None or not 0.0 <= seen.now - self._read < wait:
-            self._orders, self._read = self._crush_orders.facts(seen), seen.now
-        space = self._orders.space
-        return self._crush_orders.facts(seen, space)
+        if self._space is not None and 0.0 <= seen.now - self._read < wait:
+            return self._crush_orders.facts(seen, self._space)
+        facts = self._crush_orders.facts(seen)
+        self._space, self._read = facts.space, seen.now
+        return facts
 
     def _note_phases(self, phases: Dict[int, ReplacePhase], facts: ReplaceFacts) -> None:
         steps = {osd: next_step(osd, phase, facts) for osd, phase in phases.items()}
