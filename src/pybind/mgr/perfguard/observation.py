@@ -5,7 +5,8 @@ from typing import Callable, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from .cluster.crush import CrushRules
 from .cluster.ports import Outlook
-from .cluster.types import Balancing, ClientOps, OsdMap, PgCounts, Placement, Signals
+from .cluster.types import (Balancing, ClientOps, OsdMap, PgCounts, Placement, Pool, Signals,
+                            shard_bytes)
 from .errors import Reason
 
 #: Options in the configuration database: whether the balancer is active; the sections of the mons
@@ -146,3 +147,7 @@ class Observation:
     @property
     def osdmap(self) -> OsdMap:
         return self.settings.osdmap
+
+    def shard_bytes(self, pool: Pool) -> int:
+        """As cluster.types.shard_bytes, with what the pool holds now."""
+        return shard_bytes(pool, self.signals.pool_bytes.get(pool.id, 0))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
                     Optional, Tuple)
 
-from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry, pool_of,
-                             shard_bytes)
+from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry, pool_of)
 from ..observation import Observation
 from ..rebalance.campaign_store import entry_from_json, entry_to_json
 from ..upmap.balance import DRAIN_WEIGHT
@@ -68,7 +67,7 @@ def stuck(facts: RescueFacts) -> List[Stuck]:
         if pool is None or place is None or pgid in facts.pinned or pgid in facts.rescued \
                 or skip_reason(pool, pgid) is not None or not _degraded(pool, acting):
             continue
-        size = _size(pool, facts.seen)
+        size = facts.seen.shard_bytes(pool)
         full = tuple(osd for osd in place.up if osd not in acting and osd in osdmap.osds
                      and _too_full(osd, osdmap, facts.space, size, limit))
         if full:
@@ -85,10 +84,6 @@ def _degraded(pool: Pool, acting: OsdSet) -> bool:
     return 0 < members < pool.size
 
 
-def _size(pool: Pool, seen: Observation) -> int:
-    return shard_bytes(pool, seen.signals.pool_bytes.get(pool.id, 0))
-
-
 def _too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int,
               limit: float) -> bool:
     row = space.get(osd)
@@ -99,12 +94,7 @@ def _too_full(osd: int, osdmap: OsdMap, space: Mapping[int, Space], size: int,
 def room_of(facts: RescueFacts) -> Room:
     """With what remapped PGs, rescued ones among them, still copy to their OSDs."""
     room = Room(facts.space, facts.seen.osdmap.nearfull_ratio)
-    for pgid, acting in facts.seen.osdmap.pg_temp.items():
-        place = facts.seen.placement(pgid)
-        pool = facts.seen.osdmap.pools.get(pool_of(pgid))
-        if place is not None and pool is not None:
-            for osd in set(place.up) - set(acting):
-                room.add(osd, _size(pool, facts.seen))
+    room.add_arrivals(facts.seen.osdmap, facts.seen.placement, facts.seen.shard_bytes)
     return room
 
 
@@ -155,7 +145,7 @@ def _other(osd: int, up: OsdSet, acting: OsdSet, pool: Pool, facts: RescueFacts,
            busy: AbstractSet[int], out: FrozenSet[int]) -> Optional[int]:
     """The emptiest OSD with room that the rule allows instead."""
     osdmap, crush = facts.seen.osdmap, facts.seen.crush
-    has = room.of_pool(_size(pool, facts.seen))
+    has = room.of_pool(facts.seen.shard_bytes(pool))
     candidates = sorted((fill, other) for other, fill in has.fill.items()
                         if has.more.get(other, 0) >= MARGIN and other not in busy)
     for _, other in candidates:
@@ -189,7 +179,7 @@ def may_return(pgid: str, rescue: Rescue, seen: Observation, room: Room) -> bool
         return False
     if not _leads_to_serving(pgid, rescue, seen):
         return False
-    size = _size(osdmap.pools[pool_of(pgid)], seen)
+    size = seen.shard_bytes(osdmap.pools[pool_of(pgid)])
     return all(room.has(osd, 2 * MARGIN * size) for osd in rescue.full)
 
 

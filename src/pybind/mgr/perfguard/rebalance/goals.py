@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import (Balancing, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of,
-                             shard_bytes)
+from ..cluster.types import (Balancing, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of)
 from ..events import Event
 from ..observation import Observation
 from ..tables import pgs, plural
@@ -123,15 +122,14 @@ def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str
     records: Dict[str, PinRecord] = {}
     balances: Dict[int, Balance] = {}
     room = Room(space, seen.osdmap.nearfull_ratio)
-    for pgid, acting in seen.osdmap.pg_temp.items():
-        _take_arrivals(room, pgid, acting, seen)
+    room.add_arrivals(seen.osdmap, seen.placement, seen.shard_bytes)
     for pool_id in pools_of(pins, seen.osdmap):
         sets = pool_up(pool_id)
         pool = seen.osdmap.pools[pool_id]
         if not (seen.crush.balances(pool.crush_rule) and seen.balancing.covers(pool_id)):
             records.update(_crush_goals(campaign, pins, seen, pool))
             continue
-        size = _shard_bytes(pool, seen)
+        size = seen.shard_bytes(pool)
         work = _PoolGoals(campaign, pins, seen, pool, sets, max_extra, room.of_pool(size))
         balances[pool_id] = work.balance
         _take(room, work.balance, size)
@@ -142,18 +140,6 @@ def work_out(on: Ground, seen: Observation, pool_up: Callable[[int], Mapping[str
     number = int(campaign.goals.partition(':')[0] or 0) + 1
     return Goals({pgid: pin for pgid, pin in records.items() if pins.get(pgid) != pin}, dropped,
                  '%d:%s' % (number, now), balances)
-
-
-def _shard_bytes(pool: Pool, seen: Observation) -> int:
-    return shard_bytes(pool, seen.signals.pool_bytes.get(pool.id, 0))
-
-
-def _take_arrivals(room: Room, pgid: str, acting: OsdSet, seen: Observation) -> None:
-    """What a PG on its way has still to copy."""
-    place, pool = seen.placement(pgid), seen.osdmap.pools.get(pool_of(pgid))
-    if place is not None and pool is not None:
-        for osd in set(place.up) - set(acting):
-            room.add(osd, _shard_bytes(pool, seen))
 
 
 def _take(room: Room, found: Balance, size: int) -> None:
@@ -318,7 +304,7 @@ def preview_balance(planned: Join, future: Future, seen: Observation, max_extra:
 
 def _balanced(pool: Pool, rows: List[Tuple[str, FuturePg]], planned: Join, future: Future,
               seen: Observation, limit: int, room: Room) -> Balanced:
-    pgs, per_shard = dict(rows), _shard_bytes(pool, seen)
+    pgs, per_shard = dict(rows), seen.shard_bytes(pool)
     result = balance(pool, [_placed(pool, pgid, pg, planned, seen) for pgid, pg in rows],
                      future.crush, seen.osdmap.osds, limit, seen.balancing.deviation,
                      room.of_pool(per_shard))

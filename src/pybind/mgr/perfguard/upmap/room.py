@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Space that OSDs have for more PGs, while pools are placed one after the other. Pure."""
 import math
-from typing import Dict, Mapping, NamedTuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional
 
-from ..cluster.types import Space
+from ..cluster.types import OsdMap, Placement, Pool, Space, pool_of
 
 
 class PoolRoom(NamedTuple):
@@ -35,6 +35,15 @@ class Room:
         """Whether so many bytes fit."""
         return osd in self._used and (
             self._used[osd] + size <= self._limit * self._space[osd].total_bytes)
+
+    def add_arrivals(self, osdmap: OsdMap, placement: Callable[[str], Optional[Placement]],
+                     shard_bytes: Callable[[Pool], int]) -> None:
+        """What remapped PGs have still to copy."""
+        for pgid, acting in osdmap.pg_temp.items():
+            place, pool = placement(pgid), osdmap.pools.get(pool_of(pgid))
+            if place is not None and pool is not None:
+                for osd in set(place.up) - set(acting):
+                    self.add(osd, shard_bytes(pool))
 
     def add(self, osd: int, size: int) -> None:
         """Bytes that the OSD gains, or loses."""
