@@ -66,7 +66,7 @@ def setup(shared: Setup) -> Iterator[Setup]:
     guard = shared.guard
     guard.cluster.wait(lambda: all(row['score'] for row in guard.osds().values())
                        and pool_row(guard).get('baseline_ms'), 120, 'slowdowns and a baseline')
-    guard.cluster.wait(lambda: not guard.checks() and not guard.slow_osds(), 120, 'no check')
+    guard.cluster.wait(lambda: nothing_slow(guard), 120, 'no slow OSD')
     before = guard.foreign()
     yield shared
     assert guard.foreign() == before
@@ -75,6 +75,10 @@ def setup(shared: Setup) -> Iterator[Setup]:
 
 def pool_row(guard: Guard) -> Json:
     return next((row for row in guard.get('pools')['pools'] if row['pool'] == POOL), {})
+
+
+def nothing_slow(guard: Guard) -> bool:
+    return not {SLOW, CHRONIC} & set(guard.checks()) and not guard.slow_osds()
 
 
 def chronic_osds(guard: Guard) -> Set[int]:
@@ -194,8 +198,7 @@ def test_lower_affinity_recovers_half_of_the_excess_latency_of_reads(
     print('%s: p99 in ms: usual %s, slow %s, mitigated %s; %.0f %% of the excess of reads '
           'recovered' % (cluster.release.name, usual, slow, eased, 100 * recovered))
     assert recovered >= 0.5
-    cluster.wait(lambda: not guard.slow_osds() and not guard.checks(), CLEARED_SECONDS,
-                 'no slow OSD')
+    cluster.wait(lambda: nothing_slow(guard), CLEARED_SECONDS, 'no slow OSD')
 
 
 def affinity(guard: Guard) -> float:
