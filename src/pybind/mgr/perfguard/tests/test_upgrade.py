@@ -1,78 +1,134 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Campaigns that an earlier version has begun are finished by this one.
+"""What an earlier version has begun is finished by this one.
 
-recorded/state-0.1.0.json has, for each story, the documents in the mons' key/value store and the
-cluster to which they belong, as an earlier state of the module left them.
+recorded/*.json has, for each story, the documents in the mons' key/value store and the cluster to
+which they belong, as an earlier state of the module left them; fakes/recording.py wrote them.
 """
 import json
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from .fakes.cluster import FakeCluster, FakePg
-from .fakes.driver import Driver
-from .fakes.mon_model import Stored, ToyMon, ToyOsd
+from perfguard.errors import Refused
+from perfguard.rebalance.plans import APPROVE, PlanOrder
+from perfguard.rebalance.replacing import DRAINS
+from perfguard.store import VERSION
 
-RECORDED: Dict[str, Any] = json.loads(
-    (Path(__file__).parent / 'recorded' / 'state-0.1.0.json').read_text())
+from .fakes import recording
+from .fakes.cluster import FakeCluster
+from .fakes.driver import Driver
+
+RECORDED: Dict[str, Any] = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((Path(__file__).parent / 'recorded').glob('*.json'))}
+#: Phases in which each campaign continues, and what finishes it.
+CAMPAIGNS: Dict[str, Tuple[Tuple[str, ...], str]] = {
+    'PINNED': (('PINNED',), 'start'), 'RELEASING': (('RELEASING', 'FINISHING'), ''),
+    'ABORTED': (('ABORTED',), 'resume'), 'expand': (('RELEASING', 'FINISHING'), ''),
+    'rollback': (('ABORTING', 'PINNING', 'RELEASING', 'FINISHING'), '')}
 LATER_SECONDS = 30.0
 
 
-def cluster_of(recorded: Dict[str, Any]) -> FakeCluster:
-    cluster = FakeCluster(pgs=4)
-    for name in ('now', 'epoch', 'crush_version_', 'config', 'mon_config', 'new', 'base',
-                 'coming'):
-        setattr(cluster, name, recorded[name])
-    cluster.flags = set(recorded['flags'])
-    cluster.modes = {int(pool): mode for pool, mode in recorded['modes'].items()}
-    cluster.toys.clear()
-    cluster.toys.update({osd: ToyOsd(*toy) for osd, toy in enumerate(recorded['toys'])})
-    cluster.pg = {pgid: pg_of(cluster, pg) for pgid, pg in recorded['pgs'].items()}
-    cluster.report()
-    return cluster
+def having(*stories: str) -> List[Any]:
+    return [pytest.param(version, story, id='%s-%s' % (version, story))
+            for version, recorded in RECORDED.items() for story in stories if story in recorded]
 
 
-def pg_of(cluster: FakeCluster, recorded: Dict[str, Any]) -> FakePg:
-    mon = ToyMon(cluster.toys, 3, recorded['raw'])
-    mon.stored = Stored([(old, new) for old, new in recorded['items']], recorded['vector'])
-    temp = recorded['temp']
-    return FakePg(mon, tuple(recorded['data']), tuple(recorded['up']),
-                  None if temp is None else tuple(temp))
-
-
-def upgraded(name: str) -> Driver:
+def taken_over(version: str, story: str) -> Driver:
     """The mgr of this version becomes active on what the earlier one left."""
-    recorded = RECORDED[name]
-    driver = Driver(cluster_of(recorded['cluster']))
+    recorded = RECORDED[version][story]
+    driver = Driver(recording.cluster_from_json(recorded['cluster']))
     driver.kv.data = dict(recorded['store'])
     driver.cluster.now += LATER_SECONDS
     driver.restart()
     driver.turn()
+    return driver
+
+
+def upgraded(version: str, story: str) -> Driver:
+    driver = taken_over(version, story)
     assert driver.loop._store.damaged == [] and driver.loop._store.losses == []
     return driver
 
 
-@pytest.mark.parametrize('name, phases, verb', [
-    ('PINNED', ('PINNED',), 'start'), ('RELEASING', ('RELEASING', 'FINISHING'), ''),
-    ('ABORTED', ('ABORTED',), 'resume'), ('expand', ('RELEASING', 'FINISHING'), '')])
-def test_a_campaign_is_finished(name: str, phases: Any, verb: str) -> None:
-    driver = upgraded(name)
+def check_end(driver: Driver) -> None:
     cluster = driver.cluster
+    driver.run_until(cluster.clean)
+    driver.run(5)
+    assert cluster.entries() == {}
+    assert cluster.foreign() == FakeCluster().foreign()
+    assert cluster.mon_config == FakeCluster().mon_config and cluster.checks == {}
+
+
+@pytest.mark.parametrize('version, story', having(*CAMPAIGNS))
+def test_a_campaign_is_finished(version: str, story: str) -> None:
+    phases, verb = CAMPAIGNS[story]
+    driver = upgraded(version, story)
     assert driver.phase in phases and driver.loop.rebalance.pins
     if verb:
         driver.ask(verb)
     driver.run_to('DONE')
-    driver.run(5)
-    assert cluster.clean() and cluster.entries() == {}
-    assert cluster.foreign() == FakeCluster().foreign()
-    assert cluster.mon_config == FakeCluster().mon_config and cluster.checks == {}
+    check_end(driver)
     assert [(row['id'], row['phase']) for row in driver.history] == [(1, 'DONE')]
 
 
-def test_what_was_drained_is_known() -> None:
-    driver = upgraded('drained')
+@pytest.mark.parametrize('version, story', having('drained'))
+def test_what_was_drained_is_known(version: str, story: str) -> None:
+    driver = upgraded(version, story)
     assert [row['trigger'] for row in driver.history] == ['drain']
     assert driver.order('undrain', 'osd.3')['weights'] == {'osd.3': 1.0}
     driver.run_to('DONE')
     assert driver.cluster.toys[3].crush_weight == 1.0
+
+
+@pytest.mark.parametrize('version, story', having('replace'))
+def test_a_replacement_continues(version: str, story: str) -> None:
+    driver = upgraded(version, story)
+    rows = driver.order(DRAINS, dry_run=True)['drains']
+    assert [(row['osd'], row['phase'], row['replace']) for row in rows] == [(8, 'EMPTY', True)]
+    driver.cluster.destroy(8)
+    driver.run(recording.SETTLED_TURNS)
+    driver.cluster.create_again(8)
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.run_to('DONE')
+    driver.run(recording.SETTLED_TURNS)
+    assert driver.order(DRAINS, dry_run=True)['drains'] == []
+    assert driver.cluster.toys[8].crush_weight == 1.0
+
+
+@pytest.mark.parametrize('version, story', having('plan'))
+def test_a_saved_plan_is_approved(version: str, story: str) -> None:
+    driver = upgraded(version, story)
+    driver.give(PlanOrder(APPROVE, 'next'))
+    driver.run_to('DONE')
+    check_end(driver)
+
+
+@pytest.mark.parametrize('version, story', having(*CAMPAIGNS, 'drained', 'replace'))
+def test_what_a_newer_version_has_left_is_kept_and_reported(version: str, story: str) -> None:
+    """Nothing is sent, nothing overwritten: an mgr of that version may become active again."""
+    newer = {key: value.replace('"version": 2', '"version": %d' % (VERSION + 1), 1)
+             for key, value in RECORDED[version][story]['store'].items()}
+    RECORDED['newer'] = {story: {**RECORDED[version][story], 'store': newer}}
+    try:
+        driver = taken_over('newer', story)
+    finally:
+        del RECORDED['newer']
+    upmaps = driver.cluster.entries()
+    driver.run(10)
+    assert 'newer' in driver.cluster.checks['PERFGUARD_LOOP_FAILED']['summary']
+    assert {key: driver.kv.data.get(key) for key in newer if key.endswith('/head')} == {
+        key: value for key, value in newer.items() if key.endswith('/head')}
+    assert driver.cluster.entries() == upmaps
+    with pytest.raises(Refused, match='newer perfguard'):
+        driver.order('drain', 'osd.1')
+
+
+def test_the_recorder_records_what_is_read() -> None:
+    """It is run once a version: it has to work when that is due."""
+    assert set(recording.STORIES) == set(RECORDED[max(RECORDED)])
+    driver = recording.STORIES['RELEASING']()
+    kept = json.loads(json.dumps(recording.record(driver)))
+    again = recording.cluster_from_json(kept['cluster'])
+    assert json.loads(json.dumps(recording.cluster_to_json(again))) == kept['cluster']

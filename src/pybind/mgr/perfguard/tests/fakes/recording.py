@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Records what this version leaves in the store, for test_upgrade.py of later versions:
+
+    python3 -m perfguard.tests.fakes.recording > recorded/state-VERSION.json
+
+Run it in a checkout of the version, with src/pybind/mgr as PYTHONPATH.
+"""
+import json
+import sys
+from typing import Any, Callable, Dict
+
+from perfguard.rebalance.orders import Order
+from perfguard.rebalance.plans import SAVE, PlanOrder
+from perfguard.rebalance.replacing import REPLACE
+
+from .cluster import FakeCluster, FakePg
+from .driver import Driver
+from .mon_model import Stored, ToyMon, ToyOsd
+
+#: Attributes of the cluster that are JSON as they are.
+PLAIN = ('now', 'epoch', 'crush_version_', 'config', 'mon_config', 'new', 'base', 'coming')
+#: What a campaign waits for after its last release: OSDs are read, and a device has to have served.
+SETTLED_TURNS = 45
+
+
+# ---- The cluster as JSON
+
+def cluster_to_json(cluster: FakeCluster) -> Dict[str, Any]:
+    return {**{name: getattr(cluster, name) for name in PLAIN},
+            'flags': sorted(cluster.flags), 'modes': cluster.modes,
+            'toys': list(cluster.toys.values()), 'led': sorted(cluster.led),
+            'uuids': cluster.uuids,
+            'pgs': {pgid: _pg_to_json(pg) for pgid, pg in cluster.pg.items()}}
+
+
+def _pg_to_json(pg: FakePg) -> Dict[str, Any]:
+    return {'raw': pg.mon.raw, 'items': pg.mon.stored.items, 'vector': pg.mon.stored.vector,
+            'data': pg.data, 'up': pg.up, 'temp': pg.temp, 'peering_until': pg.peering_until}
+
+
+def cluster_from_json(recorded: Dict[str, Any]) -> FakeCluster:
+    cluster = FakeCluster(pgs=4)
+    for name in PLAIN:
+        setattr(cluster, name, recorded[name])
+    cluster.flags = set(recorded['flags'])
+    cluster.modes = {int(pool): mode for pool, mode in recorded['modes'].items()}
+    cluster.led = set(recorded.get('led', ()))
+    cluster.uuids = {int(osd): uuid for osd, uuid in recorded.get('uuids', {}).items()}
+    cluster.toys.clear()
+    cluster.toys.update({osd: ToyOsd(*toy) for osd, toy in enumerate(recorded['toys'])})
+    cluster.pg = {pgid: _pg_from_json(cluster, pg) for pgid, pg in recorded['pgs'].items()}
+    cluster.report()
+    return cluster
+
+
+def _pg_from_json(cluster: FakeCluster, recorded: Dict[str, Any]) -> FakePg:
+    mon = ToyMon(cluster.toys, 3, recorded['raw'])
+    mon.stored = Stored([(old, new) for old, new in recorded['items']], recorded['vector'])
+    temp = recorded['temp']
+    return FakePg(mon, tuple(recorded['data']), tuple(recorded['up']),
+                  None if temp is None else tuple(temp), recorded.get('peering_until'))
+
+
+# ---- The stories, up to the instant at which the mgr is upgraded
+
+def _driver(waiting: int = 0) -> Driver:
+    cluster = FakeCluster(pgs=4)
+    if waiting:
+        cluster.add_waiting(waiting)
+    cluster.tick(5.0)
+    return Driver(cluster)
+
+
+def pinned() -> Driver:
+    driver = _driver()
+    driver.to_pinned()
+    return driver
+
+
+def releasing() -> Driver:
+    driver = _driver()
+    driver.to_releasing()
+    return driver
+
+
+def aborted() -> Driver:
+    driver = releasing()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    return driver
+
+
+def expanding() -> Driver:
+    driver = _driver(2)
+    driver.order('expand', weight='1.0')
+    driver.run_until(lambda: driver.status['in_flight'] > 0)
+    return driver
+
+
+def drained() -> Driver:
+    driver = _driver()
+    driver.order('drain', 'osd.3')
+    driver.run_to('DONE')
+    return driver
+
+
+def rolled_back() -> Driver:
+    driver = expanding()
+    driver.order('rollback')
+    return driver
+
+
+def replaced() -> Driver:
+    driver = _driver(1)
+    driver.order('expand', weight='1.0')
+    driver.run_to('DONE')
+    driver.order(REPLACE, 'osd.8')
+    driver.run_to('DONE')
+    driver.run(SETTLED_TURNS)
+    return driver
+
+
+def planned() -> Driver:
+    driver = _driver(2)
+    driver.give(PlanOrder(SAVE, 'next', Order('expand', weight='1.0')))
+    return driver
+
+
+STORIES: Dict[str, Callable[[], Driver]] = {
+    'PINNED': pinned, 'RELEASING': releasing, 'ABORTED': aborted, 'expand': expanding,
+    'drained': drained, 'rollback': rolled_back, 'replace': replaced, 'plan': planned}
+
+
+def record(driver: Driver) -> Dict[str, Any]:
+    return {'cluster': cluster_to_json(driver.cluster), 'store': driver.kv.data}
+
+
+def main() -> None:
+    lines = ['"%s": %s' % (name, json.dumps(record(story()))) for name, story in STORIES.items()]
+    sys.stdout.write('{%s}\n' % ',\n'.join(lines))
+
+
+if __name__ == '__main__':
+    main()
