@@ -367,18 +367,28 @@ def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
 
 
 def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:
-    """Moves of PGs that are known not to be degraded, where that stops releases no more.
+    """Moves of PGs that are known not to be degraded.
 
-    A waiver, or a mute, is for the sake of the other PGs.
+    Degraded PGs that are reported hold what they concern; those whose OSD has just gone down are
+    not reported yet. A waiver, or a mute, is for the sake of the other PGs.
     """
     reason = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are '
                     'released after recovery')
-    if not (is_waived(reason, turn.campaign.acknowledged) or is_muted(reason, turn.seen.signals)):
-        return moves
-    found = [move for move in moves if not _may_be_degraded(turn, move)]
+    waived = is_waived(reason, turn.campaign.acknowledged) or is_muted(reason, turn.seen.signals)
+    lost = any(osd.exists and not osd.up and osd.reweight > 0
+               for osd in turn.seen.osdmap.osds.values())
+    found = [move for move in moves if not (waived and _may_be_degraded(turn, move)
+                                            or lost and _lacks_an_osd(turn, move))]
     if len(found) < len(moves):
         turn.reasons.append(reason)
     return found
+
+
+def _lacks_an_osd(turn: Turn, move: Move) -> bool:
+    """By the OSDMap, which is seconds newer than the statistics."""
+    place, pool = turn.seen.placement(move.pgid), turn.pool(move.pgid)
+    return place is not None and pool is not None and (
+        len(set(place.acting) - {NO_OSD}) < pool.size)
 
 
 def _may_be_degraded(turn: Turn, move: Move) -> bool:

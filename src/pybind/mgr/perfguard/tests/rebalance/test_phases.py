@@ -471,6 +471,26 @@ def test_nothing_is_released_onto_an_osd_that_is_down() -> None:
     machine.to(Phase.DONE)
 
 
+def test_no_pg_is_released_that_lacks_an_osd_before_it_is_reported_as_degraded() -> None:
+    machine = pinned()
+    cluster = machine.cluster
+    cluster.take_down(0)
+    # The OSDMap shows it some seconds before the statistics do.
+    cluster.trouble = {'degraded': 0, 'inactive': 0}
+    setattr(cluster, 'degraded_osds', frozenset)
+    lacking = {pgid for pgid in machine.pins if 0 in cluster.pg[pgid].data}
+    machine.ask('start')
+    released: Set[str] = set()
+    for _ in range(60):
+        machine.turn()
+        released |= machine.campaign.in_flight.keys()
+        assert not released & lacking
+    assert lacking and released
+    assert machine.campaign.phase is Phase.RELEASING and Code.DEGRADED in machine.codes
+    cluster.revive(0)
+    machine.to(Phase.DONE)
+
+
 def gate_down(machine: Machine, target: int) -> FrozenSet[int]:
     """What `why` says of the targets of a PG that would move onto this OSD."""
     here = machine.cluster.pg['1.0'].data
