@@ -63,7 +63,7 @@ def test_what_the_cluster_is_not_fit_for_is_asked_again(
         mgr_stub: types.ModuleType, not_fit: bool, refusals: int, seconds: float,
         accepted: bool) -> None:
     """For a report period: what was refused may rest on an old picture."""
-    from perfguard.cli import patiently
+    from perfguard.cli.shell import patiently
     woken: List[int] = []
 
     def ask(again: bool) -> str:
@@ -347,9 +347,9 @@ def test_history_exported_for_the_bench(shell: Shell) -> None:
 
 
 def test_an_export_is_bounded(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfguard import cli
+    from perfguard.cli import watch
     test_history_exported_for_the_bench(shell)
-    monkeypatch.setattr(cli, 'MOST_EXPORTED', 2)
+    monkeypatch.setattr(watch, 'MOST_EXPORTED', 2)
     retval, _, error = shell('history', export=True)
     assert retval == -errno.E2BIG and 'limit 2' in error
 

@@ -97,8 +97,8 @@ def test_the_openapi_fragment_has_every_route_and_field() -> None:
     assert sum(map(len, paths.values())) == len(ROUTES)
 
 
-COMMANDS = [command for name in ('cli.py',) for command in re.findall(
-    r"_command\('perfguard ([a-z ]+)'\)", (Path(__file__).parents[1] / name).read_text())]
+COMMANDS = [command for path in sorted((Path(__file__).parents[1] / 'cli').glob('*.py'))
+            for command in re.findall(r"_command\('perfguard ([a-z ]+)'\)", path.read_text())]
 
 
 @pytest.mark.parametrize('command', COMMANDS)

@@ -21,7 +21,7 @@ from .fakes.driver import Driver
 from .fakes.probe_cluster import ProbeCluster, fake_children
 from .test_cli import Shell
 
-#: The handlers of cli.py, by the method that the REST API calls.
+#: The handlers of cli/, by the method that the REST API calls.
 HANDLERS = sorted(route.handler for route in ROUTES)
 #: Longest line of a refusal: what is quoted must be cut.
 LONGEST = 1000
@@ -57,8 +57,8 @@ fuzzed = settings(max_examples=EXAMPLES, derandomize='PERFGUARD_FUZZ' not in os.
 
 @pytest.fixture
 def shell(mgr_stub: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    import perfguard.cli
-    monkeypatch.setattr(perfguard.cli, 'MOST_PATIENCE_SECONDS', 0.0)
+    from perfguard.cli import shell
+    monkeypatch.setattr(shell, 'MOST_PATIENCE_SECONDS', 0.0)
     fake_children(monkeypatch)
     return Shell(Driver(ProbeCluster()))
 

@@ -20,8 +20,8 @@ OWN = {'self', 'format'}
 def handlers() -> Dict[str, List[str]]:
     """Handler -> its parameters, of all commands."""
     found = {}
-    for name in ('cli.py',):
-        for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
+    for path in (PACKAGE / 'cli').glob('*.py'):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and any(
                     isinstance(each, ast.Call) and getattr(each.func, 'id', '').endswith('_command')
                     for each in node.decorator_list):

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands of campaigns: one thin function each."""
+import errno
+import json
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+from .. import tables
+from ..compat import read_command, write_command
+from ..errors import Refused
+from ..rebalance.orders import Order
+from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
+from ..rebalance.replacing import CANCEL, DRAINS, REPLACE
+from ..rebalance.report import followed, plan_json, summary
+from ..rebalance.requests import Request, assignment
+from ..status import rebalance_json
+from ..window import duration_seconds
+from .shell import CommandResult, Handlers, command, line, patiently, show
+
+
+def _words(*texts: Optional[str]) -> Tuple[str, ...]:
+    """The words of a list, however it is written: "8,9", "8 9" or in several arguments."""
+    return tuple(word for text in texts for word in (text or '').replace(',', ' ').split())
+
+
+def _expansion(what: Optional[List[str]], osds: Optional[str], hosts: Optional[str],
+               **more: Any) -> Order:
+    """`what`: osd.<id>, hosts and other buckets, as drain takes them."""
+    named = _words(*what or ())
+    return Order('expand', _words(osds) + tuple(each for each in named if each.startswith('osd.')),
+                 _words(hosts) + tuple(each for each in named if not each.startswith('osd.')),
+                 **more)
+
+
+def _planned(change: str, what: List[str], weight: Optional[str], prior_version: Optional[int],
+             inbuf: Optional[str], force: bool) -> Order:
+    """The order that a plan is to hold."""
+    if change == 'apply':
+        return Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version, force=force)
+    if change == 'expand':
+        return _expansion(what, None, None, weight=weight, force=force)
+    if change not in CHANGES:
+        raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
+                      % (change, ', '.join(CHANGES)))
+    return Order(change, _words(*what), force=force)
+
+
+def _map_of(inbuf: Optional[str]) -> bytes:
+    if not inbuf:
+        raise Refused(errno.EINVAL, 'no CRUSH map: give one with -i <file>')
+    return inbuf.encode('utf-8', 'surrogateescape')
+
+
+def _mappings_of(inbuf: Optional[str]) -> bytes:
+    if not inbuf:
+        raise Refused(errno.EINVAL, 'no mappings: give a file with -i <file>')
+    return inbuf.encode()
+
+
+def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:
+    """What other tools read: the list alone."""
+    return json.dumps(exported['mappings'], indent=None if format == 'json' else 2)
+
+
+class RebalanceCommands(Handlers):
+    @read_command('perfguard rebalance status')
+    @command
+    def rebalance_status(self, format: Optional[str] = None) -> CommandResult:
+        """Show the active campaign, or the last one"""
+        return show(rebalance_json(self._ready()), format, tables.rebalance_status)
+
+    @read_command('perfguard rebalance watch', poll=True)
+    @command
+    def rebalance_watch(self, until: Optional[str] = None,
+                        format: Optional[str] = None) -> CommandResult:
+        """Follow the campaign in one line per --period until it has ended or is in phase <until>"""
+        published = self._ready()
+        ending = followed(published.rebalanced.status, until)
+        if ending is None:
+            return show(rebalance_json(published), format, tables.watched)
+        return ending.retval, '', line(ending.text)
+
+    @read_command('perfguard rebalance plan')
+    @command
+    def rebalance_plan(self, format: Optional[str] = None) -> CommandResult:
+        """Preview the movement: PGs, bytes, in and out of each OSD, estimated time"""
+        return show(plan_json(self._ready().rebalanced.plan), format, tables.plan)
+
+    @write_command('perfguard rebalance plan save')
+    @command
+    def rebalance_plan_save(self, plan: str, change: str, what: Optional[List[str]] = None,
+                            weight: Optional[str] = None, prior_version: Optional[int] = None,
+                            inbuf: Optional[str] = None, force: bool = False,
+                            format: Optional[str] = None) -> CommandResult:
+        """Save a preview of expand, drain, undrain or apply (-i) by name, for approval"""
+        order = _planned(change, what or [], weight, prior_version, inbuf, force)
+        return self._order(PlanOrder(SAVE, plan, order), format, tables.saved_plan)
+
+    @read_command('perfguard rebalance plan ls')
+    @command
+    def rebalance_plan_ls(self, format: Optional[str] = None) -> CommandResult:
+        """List saved plans, and what has changed since they were saved"""
+        return show(self.loop.ask(PlanOrder(LS)), format, tables.saved_plans)
+
+    @read_command('perfguard rebalance plan show')
+    @command
+    def rebalance_plan_show(self, plan: str, format: Optional[str] = None) -> CommandResult:
+        """Show a saved plan: PGs, bytes, fill and PGs of each OSD, time, borrowed settings"""
+        return show(self.loop.ask(PlanOrder(SHOW, plan)), format, tables.saved_plan)
+
+    @write_command('perfguard rebalance plan rm')
+    @command
+    def rebalance_plan_rm(self, plan: str, format: Optional[str] = None) -> CommandResult:
+        """Remove a saved plan; one that is queued is not carried out"""
+        return show(self.loop.ask(PlanOrder(RM, plan)), format, tables.accepted)
+
+    @write_command('perfguard rebalance approve')
+    @command
+    def rebalance_approve(self, plan: str, format: Optional[str] = None) -> CommandResult:
+        """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
+        return self._order(PlanOrder(APPROVE, plan), format, tables.approved)
+
+    @read_command('perfguard rebalance ls')
+    @command
+    def rebalance_ls(self, format: Optional[str] = None) -> CommandResult:
+        """List campaigns, newest last"""
+        known = self._ready().rebalanced
+        campaigns = list(known.history)
+        if known.campaign is not None and known.campaign.active:
+            campaigns.append(summary(known.campaign))
+        return show({'campaigns': campaigns}, format, tables.history)
+
+    @read_command('perfguard rebalance show')
+    @command
+    def rebalance_show(self, campaign: int,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show one campaign"""
+        published = self._ready()
+        status = rebalance_json(published)
+        if status['id'] == campaign:
+            return show(status, format, tables.rebalance_status)
+        for entry in published.rebalanced.history:
+            if entry['id'] == campaign:
+                return show(entry, format, tables.campaign)
+        raise Refused(errno.ENOENT,
+                      'campaign %d does not exist (see "rebalance ls")' % campaign)
+
+    @write_command('perfguard rebalance prepare')
+    @command
+    def rebalance_prepare(self, force: bool = False,
+                          format: Optional[str] = None) -> CommandResult:
+        """Begin a campaign: set norebalance, stop balancer and autoscaler. Then change CRUSH"""
+        return self._ask(Request('prepare', force=force),
+                         'preparing; change CRUSH as soon as "rebalance '
+                         'status" shows PREPARED', format)
+
+    @write_command('perfguard rebalance pin')
+    @command
+    def rebalance_pin(self, format: Optional[str] = None) -> CommandResult:
+        """Pin every remapped PG where its data is"""
+        return self._ask(Request('pin'), 'pinning; run "rebalance start" as soon as '
+                         '"rebalance status" shows PINNED', format)
+
+    @write_command('perfguard rebalance start')
+    @command
+    def rebalance_start(self, format: Optional[str] = None) -> CommandResult:
+        """Release the pinned PGs in batches"""
+        return self._ask(Request('start'),
+                         'releasing; "rebalance status" shows the progress', format)
+
+    @write_command('perfguard rebalance pause')
+    @command
+    def rebalance_pause(self, duration: Optional[str] = None,
+                        format: Optional[str] = None) -> CommandResult:
+        """Stop all movement, until resume or for a time such as 2h; what was copied is kept"""
+        # Not --for: the ceph tool takes that for an abbreviation of --format.
+        seconds = 0.0 if duration is None else duration_seconds(duration)
+        message = 'pausing; "rebalance resume" continues'
+        if seconds:
+            message = 'pausing for %s; "rebalance resume" continues earlier' % (
+                tables.seconds_text(seconds))
+        return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0),
+                         message, format)
+
+    @write_command('perfguard rebalance set')
+    @command
+    def rebalance_set(self, setting: str, format: Optional[str] = None) -> CommandResult:
+        """Set <option>=<value> for this campaign only; "<option>=" returns to the module option"""
+        option, value = assignment(setting)
+        return self._ask(Request('set', option=option, value=value),
+                         '%s is %s for this campaign' % (option, value or 'that of the module'),
+                         format)
+
+    @write_command('perfguard rebalance acknowledge')
+    @command
+    def rebalance_acknowledge(self, code: str, format: Optional[str] = None) -> CommandResult:
+        """Ignore a stop condition until the campaign ends"""
+        return self._ask(Request('acknowledge', code=code),
+                         '%s no longer stops releases of this campaign' % code, format)
+
+    @write_command('perfguard rebalance resume')
+    @command
+    def rebalance_resume(self, format: Optional[str] = None) -> CommandResult:
+        """Continue after a pause or an abort"""
+        return self._ask(Request('resume'), 'resuming', format)
+
+    @write_command('perfguard rebalance abort')
+    @command
+    def rebalance_abort(self, format: Optional[str] = None) -> CommandResult:
+        """Pin back what is moving and keep it there until resume, rollback or finish --keep"""
+        return self._ask(Request('abort'), 'aborting; pinned PGs stay where they are', format)
+
+    @write_command('perfguard rebalance rollback')
+    @command
+    def rebalance_rollback(self, dry_run: bool = False,
+                           format: Optional[str] = None) -> CommandResult:
+        """Restore the CRUSH weights or map from before the campaign without remapping a PG"""
+        return self._order(Order('rollback', dry_run=dry_run), format)
+
+    @write_command('perfguard rebalance adopt')
+    @command
+    def rebalance_adopt(self, dry_run: bool = False, force: bool = False,
+                        format: Optional[str] = None) -> CommandResult:
+        """Take over an expansion that another tool has pinned with upmaps, and release them"""
+        return self._order(Order('adopt', dry_run=dry_run, force=force), format, tables.adoption)
+
+    @write_command('perfguard rebalance finish')
+    @command
+    def rebalance_finish(self, keep: bool = False, yes_i_really_mean_it: bool = False,
+                         format: Optional[str] = None) -> CommandResult:
+        """End the campaign; with --keep, remaining pins become ordinary upmaps"""
+        return self._ask(Request('finish', keep=keep, sure=yes_i_really_mean_it), 'finishing',
+                         format)
+
+    @write_command('perfguard expand')
+    @command
+    def expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
+               hosts: Optional[str] = None, weight: Optional[str] = None, dry_run: bool = False,
+               force: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Weight new OSDs (CRUSH weight 0) without remapping a PG, then fill them"""
+        return self._order(_expansion(what, osds, hosts, weight=weight, force=force,
+                                      dry_run=dry_run), format)
+
+    @write_command('perfguard drain')
+    @command
+    def drain(self, what: List[str], dry_run: bool = False, force: bool = False,
+              format: Optional[str] = None) -> CommandResult:
+        """Empty OSDs, hosts or racks in batches; their CRUSH weights are remembered"""
+        return self._order(Order('drain', _words(*what), dry_run=dry_run, force=force), format)
+
+    @read_command('perfguard drain ls')
+    @command
+    def drain_ls(self, format: Optional[str] = None) -> CommandResult:
+        """List drained OSDs and those whose devices are replaced, and what happens next"""
+        return show(self.loop.ask(Order(DRAINS, dry_run=True)), format, tables.drains)
+
+    @write_command('perfguard replace')
+    @command
+    def replace(self, what: List[str], dry_run: bool = False, force: bool = False,
+                cancel: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Empty OSDs or hosts, and fill them again once new devices serve under the same ids"""
+        if cancel:
+            return show(self.loop.ask(Order(CANCEL, _words(*what))), format, tables.accepted)
+        return self._order(Order(REPLACE, _words(*what), dry_run=dry_run, force=force), format,
+                           tables.replacement)
+
+    @write_command('perfguard undrain')
+    @command
+    def undrain(self, what: List[str], dry_run: bool = False, force: bool = False,
+                format: Optional[str] = None) -> CommandResult:
+        """Restore the CRUSH weights of drained OSDs, hosts or racks"""
+        return self._order(Order('undrain', _words(*what), dry_run=dry_run, force=force), format)
+
+    @write_command('perfguard rebalance apply')
+    @command
+    def rebalance_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
+                        dry_run: bool = False, force: bool = False,
+                        format: Optional[str] = None) -> CommandResult:
+        """Set a new CRUSH map (-i) without remapping a PG, then release in batches"""
+        return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
+                                 dry_run=dry_run, force=force), format)
+
+    @write_command('perfguard rebalance rule')
+    @command
+    def rebalance_rule(self, pool: str, rule: str, dry_run: bool = False, force: bool = False,
+                       format: Optional[str] = None) -> CommandResult:
+        """Give a pool another CRUSH rule; PGs that cannot be pinned under it move first"""
+        return self._order(Order('rule', (pool, rule), dry_run=dry_run, force=force), format)
+
+    @write_command('perfguard rebalance pg_num')
+    @command
+    def rebalance_pg_num(self, pool: str, pg_num: int, dry_run: bool = False, force: bool = False,
+                         format: Optional[str] = None) -> CommandResult:
+        """Split or merge the PGs of a pool; the PGs that this moves are released in batches"""
+        return self._order(Order('pg_num', (pool, str(pg_num)), dry_run=dry_run, force=force),
+                           format)
+
+    @read_command('perfguard rebalance export')
+    @command
+    def rebalance_export(self, format: Optional[str] = None) -> CommandResult:
+        """Print all pg_upmap_items as JSON, as pgremapper does"""
+        found = patiently(lambda again: self.loop.ask(Order('export', dry_run=True), again),
+                          self.loop.report_seconds(), self.loop.wake)
+        left_out = '%s left out: pg_upmap has no pairs' % tables.pgs_are(found['vectors'])
+        return 0, _json_of(found, format), left_out if found['vectors'] else ''
+
+    @write_command('perfguard rebalance import')
+    @command
+    def rebalance_import(self, inbuf: Optional[str] = None, dry_run: bool = False,
+                         force: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Move PGs in batches to where exported mappings (-i) place them"""
+        return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=dry_run,
+                                 force=force), format, tables.importing)
+
+    # Previews for users who may only read: Ceph checks capabilities by the command's prefix, and
+    # so cannot tell --dry-run from the command without it.
+
+    @read_command('perfguard preview expand')
+    @command
+    def preview_expand(self, what: Optional[List[str]] = None, osds: Optional[str] = None,
+                       hosts: Optional[str] = None, weight: Optional[str] = None,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show what expand would do (needs read access only)"""
+        return self._order(_expansion(what, osds, hosts, weight=weight, dry_run=True), format)
+
+    @read_command('perfguard preview adopt')
+    @command
+    def preview_adopt(self, format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance adopt would do (needs read access only)"""
+        return self._order(Order('adopt', dry_run=True), format, tables.adoption)
+
+    @read_command('perfguard preview drain')
+    @command
+    def preview_drain(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+        """Show what drain would do (needs read access only)"""
+        return self._order(Order('drain', _words(*what), dry_run=True), format)
+
+    @read_command('perfguard preview replace')
+    @command
+    def preview_replace(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+        """Show what replace would do first (needs read access only)"""
+        return self._order(Order(REPLACE, _words(*what), dry_run=True), format,
+                           tables.replacement)
+
+    @read_command('perfguard preview undrain')
+    @command
+    def preview_undrain(self, what: List[str], format: Optional[str] = None) -> CommandResult:
+        """Show what undrain would do (needs read access only)"""
+        return self._order(Order('undrain', _words(*what), dry_run=True), format)
+
+    @read_command('perfguard preview apply')
+    @command
+    def preview_apply(self, inbuf: Optional[str] = None, prior_version: Optional[int] = None,
+                      format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance apply would do with a CRUSH map (-i) (needs read access only)"""
+        return self._order(Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version,
+                                 dry_run=True), format)
+
+    @read_command('perfguard preview rule')
+    @command
+    def preview_rule(self, pool: str, rule: str, format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance rule would do (needs read access only)"""
+        return self._order(Order('rule', (pool, rule), dry_run=True), format)
+
+    @read_command('perfguard preview import')
+    @command
+    def preview_import(self, inbuf: Optional[str] = None,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance import would do with mappings (-i) (needs read access only)"""
+        return self._order(Order('import', mappings=_mappings_of(inbuf), dry_run=True), format,
+                           tables.importing)
+
+    @read_command('perfguard preview pg_num')
+    @command
+    def preview_pg_num(self, pool: str, pg_num: int,
+                       format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance pg_num would do (needs read access only)"""
+        return self._order(Order('pg_num', (pool, str(pg_num)), dry_run=True), format)
+
+    @read_command('perfguard preview rollback')
+    @command
+    def preview_rollback(self, format: Optional[str] = None) -> CommandResult:
+        """Show what rebalance rollback would do (needs read access only)"""
+        return self._order(Order('rollback', dry_run=True), format)
+
+    def _order(self, order: Union[Order, PlanOrder], format: Optional[str],
+               plain: Callable[[Any], str] = tables.order) -> CommandResult:
+        answer = patiently(lambda again: self.loop.ask(order, again),
+                           self.loop.report_seconds(), self.loop.wake)
+        return show(answer, format, plain)
+
+    def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
+        patiently(lambda again: self.loop.request(request), self.loop.report_seconds(),
+                  self.loop.wake)
+        data = {'verb': request.verb, 'message': message}
+        return show(data, format, tables.accepted)
