@@ -358,6 +358,9 @@ class SimCluster:
     def release(self) -> str:
         return '16.2.15'
 
+    def page(self) -> str:
+        return ''
+
     def pgs_per_osd_limit(self) -> int:
         return 0
 

@@ -162,8 +162,9 @@ class Loop:
         return self.requests.ask(order, self.wake, again)
 
     def status(self) -> Json:
-        """`perfguard status`, and how old it is."""
-        return overview.status_json(self.published, self._clock())
+        """`perfguard status`, how old it is, and the address of the page."""
+        return {**overview.status_json(self.published, self._clock()),
+                'page': self._cluster.page()}
 
     def report_seconds(self) -> float:
         """Within so many seconds all OSDs report anew, and a turn has seen it."""

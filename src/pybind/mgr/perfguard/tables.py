@@ -104,6 +104,8 @@ def status(data: Json) -> str:
         rows.append(('rebalance %d' % campaign['id'],
                      '%(released)d of %(total)d PGs released, %(in_flight)d in flight, '
                      '%(pinned)d pinned' % campaign))
+    if data.get('page'):
+        rows.append(('page', data['page']))
     return '\n'.join([_pairs(rows), *_reasons(data)])
 
 

@@ -353,6 +353,12 @@ class MgrCluster:
         """The gid of the active mgr, from the MgrMap."""
         return int(self._mgr.get('mgr_map').get('active_gid', 0))
 
+    def page(self) -> str:
+        """Address of the page in the dashboard; '' while no dashboard serves."""
+        services = self._mgr.get('mgr_map').get('services') or {}
+        address = str(services.get('dashboard', ''))
+        return address and address.rstrip('/') + '/perfguard'
+
     def switch_balancer(self, active: bool) -> Reply:
         """Run `balancer on` or `off`.
 

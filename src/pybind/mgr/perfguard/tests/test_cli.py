@@ -489,6 +489,16 @@ def test_what_the_mons_have_stored(mgr_stub: types.ModuleType) -> None:
     assert cluster.stored(['b']) == {}, 'nothing is known'
 
 
+def test_the_address_of_the_page_is_that_of_the_dashboard(mgr_stub: types.ModuleType) -> None:
+    mgr = Mgr()
+    cluster = mgr_cluster(mgr)
+    assert cluster.page() == ''
+    mgr.data['mgr_map']['services'] = {'prometheus': 'http://a:9283/'}
+    assert cluster.page() == ''
+    mgr.data['mgr_map']['services']['dashboard'] = 'https://a:8443/prefix/'
+    assert cluster.page() == 'https://a:8443/prefix/perfguard'
+
+
 def test_stored_options(mgr_stub: types.ModuleType) -> None:
     mgr = Mgr()
     name = 'mgr/balancer/active'

@@ -728,6 +728,9 @@ class FakeCluster:
         self.mgr_maps_read += 1
         return self.gid
 
+    def page(self) -> str:
+        return 'http://a:7000/perfguard'
+
     def switch_balancer(self, active: bool) -> FakeReply:
         self.fault.step()
         self.config[BALANCER] = 'true' if active else 'false'
