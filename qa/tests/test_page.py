@@ -62,7 +62,9 @@ def press(browser: Browser, key: str) -> None:
 def test_hostile_names_are_text(browser: Browser, page: FakePage) -> None:
     browser.open(page.url('x'))
     browser.wait_shows('heat-osd-629')
-    browser.wait_text('chart-latency-2', HOSTILE)
+    browser.click('pool-choice')
+    browser.wait_text('pool-choice', HOSTILE)
+    browser.click('pool-choice')
     browser.wait_text('events', HOSTILE)
     browser.click('osd-view')
     browser.wait_text('osd-table', f'rack-b-{HOSTILE}')
@@ -87,7 +89,7 @@ def test_slow_osds_are_marked_by_more_than_colour(browser: Browser, page: FakePa
 def test_osds_are_reached_with_the_keyboard(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.wait_shows('heat-osd-18')
-    browser.script("document.querySelector('[data-osd][tabindex=\"0\"]').focus()")
+    browser.script("document.querySelector('[data-tile][tabindex=\"0\"]').focus()")
     press(browser, Keys.END)
     press(browser, Keys.ARROW_RIGHT)
     press(browser, Keys.ARROW_RIGHT)
@@ -95,6 +97,32 @@ def test_osds_are_reached_with_the_keyboard(browser: Browser, page: FakePage) ->
     browser.wait_text('heat-tip', 'osd.1')
     press(browser, Keys.ESCAPE)
     browser.wait(lambda: not browser.all('heat-tip'), 'the tip to go')
+
+
+def test_a_thousand_osds_are_rolled_up_by_host_and_rack(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'huge')
+    browser.wait_shows('heat-host-storage-00')
+    assert browser.all('heat-osd-0') == []
+    height = browser.script(
+        'return document.querySelector(\'[data-test="heat"]\').getBoundingClientRect().height')
+    assert height < 600
+    slow, = browser.all('heat-host-storage-02')
+    assert 'osd.41 slow' in (slow.get_attribute('aria-label') or '')
+    assert violations(browser) == []
+    # The first rack has every sixth host.
+    browser.script("document.querySelector('[data-tile][tabindex=\"0\"]').focus()")
+    press(browser, Keys.ARROW_RIGHT)
+    assert focused(browser) == 'heat-host-storage-06'
+    press(browser, Keys.ENTER)
+    browser.wait_shows('heat-osd-108')
+    assert browser.all('heat-host-storage-06')[0].get_attribute('aria-expanded') == 'true'
+    assert browser.all('heat-osd-0') == []
+    assert violations(browser) == []
+    press(browser, Keys.SPACE)
+    browser.wait(lambda: not browser.all('heat-osd-108'), 'the host to close')
+    browser.click('heat-roll-up')
+    browser.wait_shows('heat-osd-1079')
+    browser.script('localStorage.clear()')
 
 
 def test_escape_leaves_a_dialog_and_gives_the_focus_back(browser: Browser,
@@ -146,13 +174,18 @@ def test_borrowed_settings_and_limits_are_shown_on_request(browser: Browser, pag
     assert violations(browser) == []
 
 
-def test_a_host_is_drained_after_its_preview(browser: Browser, page: FakePage) -> None:
-    look(browser, page, 'waiting')
-    browser.click('button-drain')
-    browser.wait_shows('drain-what')
-    assert not browser.shows('drain-preview')
-    browser.all('drain-what')[0].send_keys('host3')
-    browser.wait_text('drain-preview', 'CRUSH weights will be set')
+@pytest.mark.parametrize('scenario, verb, what, text', [
+    ('waiting', 'drain', 'host3', 'CRUSH weights will be set'),
+    ('replacing', 'replace', 'osd.7', 'osd.7: wait until the campaign has emptied it')])
+def test_osds_are_drained_or_replaced_after_a_preview(
+        browser: Browser, page: FakePage, scenario: str, verb: str, what: str, text: str) -> None:
+    look(browser, page, scenario)
+    browser.click('button-' + verb)
+    browser.wait_shows(verb + '-what')
+    assert not browser.shows(verb + '-preview')
+    browser.all(verb + '-what')[0].send_keys(what)
+    browser.wait_text(verb + '-preview', text)
+    assert violations(browser) == []
     browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING')
 
@@ -181,11 +214,20 @@ def test_a_chosen_pool_is_drawn_with_its_last_hour(browser: Browser, page: FakeP
     browser.click('pool-choice')
     choice, = browser.all('pool-choice')
     boxes = choice.find_elements(By.CSS_SELECTOR, 'input')
-    boxes[0].click()
-    browser.wait(lambda: not browser.all('chart-latency-1'), 'the first pool to go')
     boxes[4].click()
     browser.wait(lambda: points(browser, 'chart-latency-5') >= 719, 'another pool')
-    assert points(browser, 'chart-latency-2') >= 719
+    boxes[0].click()
+    browser.wait(lambda: not browser.all('chart-latency-1'), 'the first pool to go')
+    assert browser.all('chart-latency-2') == []
+
+
+def test_p99_is_drawn_on_request(browser: Browser, page: FakePage) -> None:
+    look(browser, page, 'x')
+    browser.wait_text('chart-latency-1', 'read limit (mean)')
+    assert 'p99' not in browser.text('chart-latency-1')
+    browser.click('chart-p99')
+    browser.wait_text('chart-latency-1', 'read p99')
+    browser.script('localStorage.clear()')
 
 
 def test_what_the_api_refuses_is_shown_beside_the_button(browser: Browser, page: FakePage) -> None:

@@ -184,7 +184,8 @@ class Sensors:
                 metadata = self._mgr.get_metadata('osd', str(osd)) or {}
                 host = crush.host_of(osd) or str(metadata.get('hostname', ''))
                 self._places[osd] = OsdPlace(osd, host, crush.root_of(osd), crush.class_of(osd),
-                                             drive_model(metadata))
+                                             drive_model(metadata),
+                                             crush.domain_of(osd, 'rack') or '')
         return self._places
 
     def _osd_counts(self, now: float, signals: Signals,

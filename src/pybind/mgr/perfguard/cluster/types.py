@@ -317,6 +317,8 @@ class OsdPlace(NamedTuple):
     device_class: str
     #: Drive model; '' if unknown.
     model: str = ''
+    #: Rack, which does not determine peers; '' if it is in none.
+    rack: str = ''
 
 
 class UnreadablePg(NamedTuple):

@@ -95,6 +95,8 @@ class OsdRow:
     ping_ms: Optional[float] = None
     silent_seconds: Optional[float] = None
     pgs: Mapping[str, int] = field(default_factory=dict)
+    #: '' if it is in none.
+    rack: str = ''
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
         write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_ms),
         write_p99_ms=rounded(tail.write_ms), ping_ms=rounded(watch.ping_ms.get(osd)),
         silent_seconds=rounded(watch.silent.get(osd), 1),
-        pgs=trouble(watch.osd_counts.get(osd, PgCounts())))
+        pgs=trouble(watch.osd_counts.get(osd, PgCounts())), rack=place.rack)
 
 
 def laggy(watch: WatchState, context: WatchContext) -> LaggyStatus:

@@ -90,14 +90,15 @@ class Mgr:
                 result.ev.set()
 
 
-def crush(hosts: Mapping[str, Sequence[int]]) -> CrushRules:
+def crush(hosts: Mapping[str, Sequence[int]], top: str = 'root') -> CrushRules:
     buckets = [{'id': -1, 'name': 'default', 'type_id': 10, 'items': [
         {'id': -2 - number, 'weight': 1} for number in range(len(hosts))]}]
     for number, (name, osds) in enumerate(hosts.items()):
         buckets.append({'id': -2 - number, 'name': name, 'type_id': 1,
                         'items': [{'id': osd, 'weight': 1} for osd in osds]})
     return CrushRules.from_dump({
-        'buckets': buckets, 'rules': [], 'types': [{'name': 'host', 'type_id': 1}],
+        'buckets': buckets, 'rules': [], 'types': [
+            {'name': 'host', 'type_id': 1}, {'name': top, 'type_id': 10}],
         'devices': [{'id': 0, 'class': 'ssd'}, {'id': 1, 'class': 'hdd'}, {'id': 2}]})
 
 
@@ -188,6 +189,12 @@ def test_places() -> None:
         1: OsdPlace(1, 'a', 'default', 'hdd', 'ACME_X1'),
         # Nowhere in CRUSH: the host's own word for it.
         2: OsdPlace(2, 'box2', '', '', 'ACME_X1')}
+
+
+def test_racks_are_known_where_there_are_some() -> None:
+    reader = Reader()
+    reader.crush = crush({'a': [0, 1]}, top='rack')
+    assert [place.rack for place in reader().places.values()] == ['default', 'default', '']
 
 
 def test_places_are_read_once_and_again_when_crush_changes() -> None:

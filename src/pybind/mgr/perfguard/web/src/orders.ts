@@ -11,7 +11,14 @@ export interface OsdFill {
     fill_after: number | null;
 }
 
+export interface Drain {
+    osd: number;
+    next: string;
+}
+
 export interface OrderPreview {
+    /** Of replace: each OSD and what happens next. Without a drain, replace has nothing else. */
+    drains?: Drain[];
     waits_for_change: boolean;
     /** "osd.8" -> CRUSH weight. */
     weights: Record<string, number>;
@@ -35,7 +42,7 @@ export interface OrderPreview {
 const MOST_NAMES = 8;
 
 /** Orders that set CRUSH weights. */
-export const CRUSH_VERBS = ['expand', 'drain', 'undrain'] as const;
+export const CRUSH_VERBS = ['expand', 'drain', 'undrain', 'replace'] as const;
 export type CrushVerb = typeof CRUSH_VERBS[number];
 
 /** What is sent for what was typed; null: not enough was. */
@@ -49,6 +56,13 @@ export function bodyOf(verb: CrushVerb, given: string): Record<string, unknown> 
 
 /** What an order will do. */
 export function previewLines(order: OrderPreview): string[] {
+    const drains = order.drains ?? [];
+    const next = drains.slice(0, MOST_NAMES).map((row) => `osd.${row.osd}: ${row.next}`);
+    const more = drains.length > MOST_NAMES ? [`${drains.length - MOST_NAMES} more OSDs.`] : [];
+    return [...('weights' in order ? changeLines(order) : []), ...next, ...more];
+}
+
+function changeLines(order: OrderPreview): string[] {
     if (order.waits_for_change) {
         return ['No new OSD of CRUSH weight 0 is up and in. '
             + 'If you continue, perfguard prepares a campaign, and pins and releases the PGs that '

@@ -248,6 +248,8 @@ export interface Overview {
 export interface Osd {
     osd: number;
     host: string;
+    /** Empty: in none. */
+    rack: string;
     device_class: string;
     read_ms: Value;
     write_ms: Value;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cellOf, detailsOf, hostsOf, neighbour, summaryOf } from '../src/heat/osds';
+import { cellOf, hostsOf, hostTile, neighbour, racksOf, summaryOf } from '../src/heat/osds';
 import type { Osd } from '../src/types';
 import { HOSTILE, osds } from './fake/data';
 
 const ALL = osds({ phase: 'RELEASING', osds: 630, may: true }, 1790000000);
 const PLAIN: Osd = {
-    ...ALL[0]!, osd: 4, host: 'h1', score: 1, slow: false, why: '', since: null,
+    ...ALL[0]!, osd: 4, host: 'h1', rack: 'r1', score: 1, slow: false, why: '', since: null,
     silent_seconds: null, pgs: {}, pgs_in: 0, pgs_out: 0,
 };
 
@@ -48,7 +48,7 @@ test('a label tells all that colour and marks tell', () => {
 });
 
 test('details leave out what there is not', () => {
-    const names = detailsOf(cellOf(PLAIN, null)).map(([name]) => name);
+    const names = cellOf(PLAIN, null).details().map(([name]) => name);
     assert.equal(names.includes('Why'), false);
     assert.equal(names.includes('Silent for'), false);
 });
@@ -57,6 +57,30 @@ test('hosts are in the order of their names', () => {
     const hosts = hostsOf([{ ...PLAIN, host: 'h10' }, { ...PLAIN, osd: 5, host: 'h9' }], null);
     assert.deepEqual(hosts.map((host) => host.name), ['h9', 'h10']);
     assert.equal(hostsOf(ALL, null).some((host) => host.name.includes(HOSTILE)), true);
+});
+
+test('a host is as bad as the worst of its OSDs, and says which', () => {
+    const [host] = hostsOf([
+        PLAIN, { ...PLAIN, osd: 5, score: 1.35, pgs_in: 2 },
+        { ...PLAIN, osd: 6, score: 2.5, slow: true, pgs_in: 1 },
+        { ...PLAIN, osd: 7, score: null, silent_seconds: 40 }], null);
+    const tile = hostTile(host!);
+    assert.deepEqual([tile.state, tile.level, tile.mark], ['slow', 'slow', 'S']);
+    assert.equal(tile.label, 'h1, r1, 4 OSDs, slowdown up to 2.50, osd.6 slow, osd.7 silent, '
+        + '3 pinned PGs to move in');
+    assert.deepEqual([tile.comes, tile.leaves], [true, false]);
+    const quiet = hostTile(hostsOf([{ ...PLAIN, score: null }], null)[0]!);
+    assert.deepEqual([quiet.state, quiet.level, quiet.mark], ['ok', 'none', '']);
+    assert.match(quiet.label, /no slowdown known/);
+});
+
+test('racks have their hosts, and what is in no rack is shown too', () => {
+    const racks = racksOf(hostsOf([
+        { ...PLAIN, host: 'h2', rack: 'r10' }, { ...PLAIN, osd: 5, host: 'h3', rack: 'r9' },
+        { ...PLAIN, osd: 6, host: 'h1', rack: 'r10' }, { ...PLAIN, osd: 7, host: 'h4', rack: '' },
+    ], null));
+    assert.deepEqual(racks.map(({ name, tiles }) => [name, ...tiles.map(({ id }) => id)]),
+        [['no rack', 'h4'], ['r9', 'h3'], ['r10', 'h1', 'h2']]);
 });
 
 test('arrow keys reach every OSD and stay inside', () => {
@@ -68,6 +92,7 @@ test('arrow keys reach every OSD and stay inside', () => {
         [3, 'ArrowUp', 1], [1, 'ArrowUp', null], [3, 'ArrowRight', null], [2, 'Home', 1],
         [1, 'End', 2], [1, 'x', null], [99, 'ArrowRight', 1]];
     for (const [from, key, to] of table) {
-        assert.equal(neighbour(hosts, from, key), to, `${from} ${key}`);
+        assert.equal(neighbour(hosts, String(from), key), to === null ? null : String(to),
+            `${from} ${key}`);
     }
 });

@@ -30,6 +30,14 @@ test('what will be remapped at once is told', () => {
         /remapped first and pinned afterwards: osdmaptool is missing/);
 });
 
+test('a replacement says what happens next to each OSD, also where nothing moves', () => {
+    const drains = [{ osd: 7, next: 'destroy it' }];
+    assert.equal(previewLines({ ...ORDER, drains }).at(-1), 'osd.7: destroy it');
+    assert.deepEqual(previewLines({ drains } as OrderPreview), ['osd.7: destroy it']);
+    const many = Array.from({ length: 10 }, (_, osd) => ({ osd, next: 'wait' }));
+    assert.equal(previewLines({ drains: many } as OrderPreview).at(-1), '2 more OSDs.');
+});
+
 test('many OSDs are not all named', () => {
     const weights = Object.fromEntries(Array.from({ length: 20 }, (_, osd) => [`osd.${osd}`, 1]));
     assert.match(previewLines({ ...ORDER, weights })[0]!, /osd\.7 and 12 more\./);

@@ -81,7 +81,7 @@ export function Chart(props: Props) {
             <ul ref={values} class="legend" aria-hidden="true">
                 {lines.map((line) => (
                     <li key={line.label}>
-                        <span class={`mark ${line.color.slice(2)}${line.dash ? line.dash[0]! > 2 ? ' dashed' : ' dotted' : ''}`} />
+                        <span class={`mark ${line.color.slice(2)}${line.dash ? ' dashed' : ''}`} />
                         {line.label} <b>{NONE}</b>
                     </li>
                 ))}

@@ -12,22 +12,19 @@ export interface Drawing {
 const KINDS = ['read', 'write'] as const;
 type Kind = typeof KINDS[number];
 const DASH = [6, 4];
-const DOTS = [2, 2];
 
-/** p50, p99 and mean of one pool with the targets, which are for the mean. */
-export function latency(table: Table, pool: Pool | undefined, late: Value = null): Drawing {
+/** Means of one pool with their limits, and p99 where it is asked for and known. */
+export function latency(table: Table, pool: Pool | undefined, late: Value = null,
+    tails = false): Drawing {
     const lines: Line[] = [];
     const names: string[] = [];
     for (const kind of KINDS) {
         const hue = `--${kind}`;
-        if (tailsKnown(table, kind)) {
-            lines.push({ label: `${kind} p99`, color: hue, width: 2 },
-                { label: `${kind} mean`, color: hue, width: 1, dash: DOTS },
-                { label: `${kind} p50`, color: `${hue}-soft`, width: 1.5 });
-            names.push(`${kind}_p99_ms`, `${kind}_ms`, `${kind}_p50_ms`);
-        } else {
-            lines.push({ label: `${kind} mean`, color: hue, width: 2 });
-            names.push(`${kind}_ms`);
+        lines.push({ label: `${kind} mean`, color: hue, width: 2 });
+        names.push(`${kind}_ms`);
+        if (tails && tailsKnown(table, kind)) {
+            lines.push({ label: `${kind} p99`, color: `${hue}-soft`, width: 1.5 });
+            names.push(`${kind}_p99_ms`);
         }
     }
     const data = columnsOf(table, names, late);

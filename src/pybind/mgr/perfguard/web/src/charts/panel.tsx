@@ -12,6 +12,7 @@ import { LastValues } from './values';
 
 const LEAST_SECONDS = 300;
 const LOG = 'perfguard-log-scale';
+const TAILS = 'perfguard-p99';
 
 interface Props {
     store: Store;
@@ -22,27 +23,25 @@ interface Props {
 
 export function Charts({ store, model, chosen, dark }: Props) {
     const [log, setLog] = useState(recall(LOG) !== 'no');
+    const [tails, setTails] = useState(recall(TAILS) === 'yes');
     const now = model.last?.now ?? 0;
     const range = rangeOf(model, LEAST_SECONDS);
     const pools = model.last?.status.pools ?? [];
-    const shown = useMemo(() => chartedPools(model, chosen), [model.pools, chosen]);
+    const shown = useMemo(() => chartedPools(model, chosen), [model.pools, chosen, busiest(pools)]);
     return (
         <section class="charts" aria-labelledby="charts-title" data-test="charts">
             <div class="section-head">
                 <h2 id="charts-title">The last hour</h2>
                 <PoolChoice pools={pools} chosen={chosen} shown={shown.map(([id]) => Number(id))}
                     onChoose={(ids) => store.choosePools(ids)} />
-                <label class="check">
-                    <input type="checkbox" checked={log} onChange={(event) => {
-                        setLog(event.currentTarget.checked);
-                        remember(LOG, event.currentTarget.checked ? 'yes' : 'no');
-                    }} /> logarithmic latency
-                </label>
+                <Toggle name={TAILS} label="p99" on={tails} onTurn={setTails} test="chart-p99" />
+                <Toggle name={LOG} label="logarithmic latency" on={log} onTurn={setLog}
+                    test="chart-log" />
             </div>
             <div class={`chart-grid of-${Math.min(4, shown.length)}`}>
                 {shown.map(([id, table]) => (
                     <LatencyChart key={id} id={id} table={table} late={lateOf(table, now)}
-                        range={range} dark={dark} log={log}
+                        range={range} dark={dark} log={log} tails={tails}
                         pool={pools.find((pool) => pool.id === Number(id))} />
                 ))}
             </div>
@@ -57,11 +56,40 @@ export function Charts({ store, model, chosen, dark }: Props) {
     );
 }
 
-/** Those that were chosen, else those that are in use, if there are any. */
+interface ToggleProps {
+    /** Of what is remembered. */
+    name: string;
+    label: string;
+    test: string;
+    on: boolean;
+    onTurn: (on: boolean) => void;
+}
+
+function Toggle({ name, label, test, on, onTurn }: ToggleProps) {
+    return (
+        <label class="check">
+            <input type="checkbox" checked={on} data-test={test} onChange={(event) => {
+                onTurn(event.currentTarget.checked);
+                remember(name, event.currentTarget.checked ? 'yes' : 'no');
+            }} /> {label}
+        </label>
+    );
+}
+
+/** Those that were chosen, else the busiest one. */
 function chartedPools(model: Model, chosen: number[]): [string, PoolTable][] {
     const all = Object.entries(model.pools);
     const used = all.filter(([, table]) => inUse(table));
-    return chosen.length || !used.length ? all : used;
+    const first = String(busiest(model.last?.status.pools ?? []));
+    return chosen.length ? all : [used.find(([id]) => id === first) ?? used[0] ?? all[0]]
+        .filter((found) => found !== undefined);
+}
+
+/** Id of the pool with the most operations; null: there is no pool. */
+function busiest(pools: Pool[]): number | null {
+    const rate = (pool: Pool) => pool.read_rate + pool.write_rate;
+    return pools.reduce<Pool | null>((best, pool) => (
+        best === null || rate(pool) > rate(best) ? pool : best), null)?.id ?? null;
 }
 
 interface LatencyProps {
@@ -73,11 +101,12 @@ interface LatencyProps {
     range: [number, number];
     dark: boolean;
     log: boolean;
+    tails: boolean;
 }
 
-function LatencyChart({ id, table, late, pool, range, dark, log }: LatencyProps) {
-    const drawing = useMemo(() => latency(table, pool, late),
-        [table.rows, late, pool?.read_target_ms, pool?.write_target_ms]);
+function LatencyChart({ id, table, late, pool, range, dark, log, tails }: LatencyProps) {
+    const drawing = useMemo(() => latency(table, pool, late, tails),
+        [table.rows, late, tails, pool?.read_target_ms, pool?.write_target_ms]);
     return (
         <Chart title={`Latency in ms, ${table.pool}`} test={`chart-latency-${id}`}
             lines={drawing.lines} data={drawing.data} range={range} format={numberText}

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { Component } from 'preact';
-import type { Cell } from './osds';
+import type { Tile } from './osds';
 
 interface Props {
-    cell: Cell;
-    /** Reached by the Tab key: one cell of all. */
+    tile: Tile;
+    /** Reached by the Tab key: one tile of all. */
     active: boolean;
+    /** Whether its OSDs are shown; undefined: it has none. */
+    open: boolean | undefined;
 }
 
-/** One OSD. Drawn again only if something that shows has changed: there are hundreds. */
+/** One OSD or host. Drawn again only if something that shows has changed: there are hundreds. */
 export class HeatCell extends Component<Props> {
     override shouldComponentUpdate(next: Props): boolean {
-        const { cell, active } = this.props;
-        return active !== next.active || cell.label !== next.cell.label
-            || cell.level !== next.cell.level || cell.mark !== next.cell.mark;
+        const { tile, active, open } = this.props;
+        return active !== next.active || open !== next.open || tile.label !== next.tile.label
+            || tile.level !== next.tile.level || tile.mark !== next.tile.mark;
     }
 
-    override render({ cell, active }: Props) {
-        const { osd } = cell;
+    override render({ tile, active, open }: Props) {
         return (
-            <div role="gridcell" tabIndex={active ? 0 : -1} aria-label={cell.label}
-                class={`cell h-${cell.level}${osd.pgs_in ? ' in' : ''}${osd.pgs_out ? ' out' : ''}`}
-                data-osd={osd.osd} data-test={`heat-osd-${osd.osd}`} data-state={cell.state}>
-                {cell.mark ? <b data-mark={cell.mark} /> : null}
-                <span>{osd.osd}</span>
+            <div role="gridcell" tabIndex={active ? 0 : -1} aria-label={tile.label}
+                class={`cell h-${tile.level}${tile.comes ? ' in' : ''}${tile.leaves ? ' out' : ''}`}
+                aria-expanded={open} data-tile={tile.id} data-test={tile.test}
+                data-state={tile.state}>
+                {tile.mark ? <b data-mark={tile.mark} /> : null}
+                <span>{tile.text}</span>
             </div>
         );
     }

@@ -1,36 +1,51 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 import { useRef, useState } from 'preact/hooks';
 import { HeatCell } from './cell';
-import { type Cell, detailsOf, type Host, neighbour } from './osds';
+import { neighbour, type Row, type Tile } from './osds';
 
 const TIP_WIDTH = 300;
 
 interface Tip {
-    osd: number;
+    id: string;
     left: number;
     top: number;
 }
 
-/** Hosts with their OSDs. Arrow keys go from OSD to OSD. */
-export function HeatMap({ hosts }: { hosts: Host[] }) {
+interface Props {
+    rows: Row[];
+    label: string;
+    /** Id of the tile whose parts are shown; null: of none. */
+    opened?: string | null;
+    /** With a click, Enter or Space on a tile. */
+    onOpen?: (id: string) => void;
+}
+
+/** Rows of tiles: hosts with their OSDs, or racks with their hosts. Arrow keys lead from tile to tile. */
+export function HeatMap({ rows, label, opened, onOpen }: Props) {
     const box = useRef<HTMLDivElement>(null);
-    const [active, setActive] = useState<number | null>(null);
+    const [active, setActive] = useState<string | null>(null);
     const [tip, setTip] = useState<Tip | null>(null);
-    const byId = new Map(hosts.flatMap((host) => host.cells)
-        .map((cell): [number, Cell] => [cell.osd.osd, cell]));
-    const current = active !== null && byId.has(active) ? active
-        : hosts[0]?.cells[0]?.osd.osd ?? null;
-    const most = Math.max(1, ...hosts.map((host) => host.cells.length));
+    const byId = new Map(rows.flatMap(({ tiles }) => tiles)
+        .map((tile): [string, Tile] => [tile.id, tile]));
+    const current = active !== null && byId.has(active) ? active : rows[0]?.tiles[0]?.id ?? null;
+    const most = Math.max(1, ...rows.map(({ tiles }) => tiles.length));
 
     const show = (event: Event) => {
-        const cell = cellAt(event.target);
-        setTip(cell && box.current ? tipAt(box.current, cell) : null);
+        const tile = tileAt(event.target);
+        setTip(tile && box.current ? tipAt(box.current, tile) : null);
     };
     const focus = (event: FocusEvent) => {
-        const cell = cellAt(event.target);
-        if (cell) {
-            setActive(Number(cell.dataset.osd));
+        const tile = tileAt(event.target);
+        if (tile) {
+            setActive(tile.dataset.tile!);
             show(event);
+        }
+    };
+    const open = (event: Event) => {
+        const tile = tileAt(event.target);
+        if (tile && onOpen) {
+            event.preventDefault();
+            onOpen(tile.dataset.tile!);
         }
     };
     const key = (event: KeyboardEvent) => {
@@ -38,25 +53,30 @@ export function HeatMap({ hosts }: { hosts: Host[] }) {
             setTip(null);
             return;
         }
-        const next = current === null ? null : neighbour(hosts, current, event.key);
+        if (event.key === 'Enter' || event.key === ' ') {
+            open(event);
+            return;
+        }
+        const next = current === null ? null : neighbour(rows, current, event.key);
         if (next !== null) {
             event.preventDefault();
-            box.current?.querySelector<HTMLElement>(`[data-osd="${next}"]`)?.focus();
+            box.current?.querySelector<HTMLElement>(`[data-tile="${CSS.escape(next)}"]`)?.focus();
         }
     };
-    const shown = tip && byId.get(tip.osd);
+    const shown = tip && byId.get(tip.id);
+    const size = onOpen ? 'rolled' : sizeOf(byId.size, most);
     return (
         <div ref={box} class="heat-box" onPointerLeave={() => setTip(null)}>
-            <div class={`heat ${sizeOf(byId.size, most)}`} role="grid" aria-label="OSDs by host"
+            <div class={`heat ${size}`} role="grid" aria-label={label}
                 aria-readonly onPointerOver={show} onFocusIn={focus} onKeyDown={key}
-                onFocusOut={() => setTip(null)}>
-                {hosts.map((host) => (
-                    <div key={host.name} class="host" role="row">
-                        <div class="host-name" role="rowheader" title={host.name}>{host.name}</div>
+                onClick={open} onFocusOut={() => setTip(null)}>
+                {rows.map(({ name, tiles }) => (
+                    <div key={name} class="host" role="row">
+                        <div class="host-name" role="rowheader" title={name}>{name}</div>
                         <div class="cells" role="presentation">
-                            {host.cells.map((cell) => (
-                                <HeatCell key={cell.osd.osd} cell={cell}
-                                    active={cell.osd.osd === current} />
+                            {tiles.map((tile) => (
+                                <HeatCell key={tile.id} tile={tile} active={tile.id === current}
+                                    open={onOpen && tile.id === opened} />
                             ))}
                         </div>
                     </div>
@@ -65,9 +85,9 @@ export function HeatMap({ hosts }: { hosts: Host[] }) {
             {tip && shown && (
                 <div class="tip" aria-hidden="true" data-test="heat-tip"
                     style={{ left: `${tip.left}px`, top: `${tip.top}px`, width: `${TIP_WIDTH}px` }}>
-                    <h3>osd.{tip.osd} <span class="muted">{shown.osd.host}</span></h3>
+                    <h3>{shown.title} <span class="muted">{shown.place}</span></h3>
                     <dl>
-                        {detailsOf(shown).map(([name, value]) => (
+                        {shown.details().map(([name, value]) => (
                             <div key={name}><dt>{name}</dt><dd>{value}</dd></div>
                         ))}
                     </dl>
@@ -82,17 +102,17 @@ function sizeOf(count: number, most: number): string {
     return `${size} ${most <= 8 ? 'few' : 'many'}`;
 }
 
-function cellAt(target: EventTarget | null): HTMLElement | null {
-    return target instanceof Element ? target.closest<HTMLElement>('[data-osd]') : null;
+function tileAt(target: EventTarget | null): HTMLElement | null {
+    return target instanceof Element ? target.closest<HTMLElement>('[data-tile]') : null;
 }
 
-/** Below the cell and inside the box. */
-function tipAt(box: HTMLElement, cell: HTMLElement): Tip {
+/** Below the tile and inside the box. */
+function tipAt(box: HTMLElement, tile: HTMLElement): Tip {
     const outer = box.getBoundingClientRect();
-    const inner = cell.getBoundingClientRect();
+    const inner = tile.getBoundingClientRect();
     const left = Math.min(inner.left - outer.left, outer.width - TIP_WIDTH);
     return {
-        osd: Number(cell.dataset.osd), left: Math.max(0, left),
+        id: tile.dataset.tile!, left: Math.max(0, left),
         top: inner.bottom - outer.top + 6,
     };
 }

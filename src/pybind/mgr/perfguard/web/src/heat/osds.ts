@@ -1,30 +1,54 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// What the heat map shows of each OSD.
+// What the heat map shows of each OSD, or of each host.
 import { msText, NONE, numberText, plural, secondsText, timeText } from '../format';
 import type { Osd, Suspect } from '../types';
 
 export type OsdState = 'ok' | 'warm' | 'slow';
 
-export interface Cell {
-    osd: Osd;
+/** One field of the map. */
+export interface Tile {
+    /** No other tile of the map has it. */
+    id: string;
+    test: string;
+    text: string;
+    title: string;
+    /** What it is part of. */
+    place: string;
     state: OsdState;
     /** Of colour: "none", "0" (as fast as its peers) to "4", "slow". */
     level: string;
     /** A letter beside the colour, for those who cannot tell colours apart. */
     mark: string;
-    /** Why it is marked. */
-    why: string;
     label: string;
+    /** Pinned PGs are to move in, and out. */
+    comes: boolean;
+    leaves: boolean;
+    /** Name and value of all that is known. */
+    details: () => [string, string][];
 }
 
-export interface Host {
+export interface Cell extends Tile {
+    osd: Osd;
+    /** Why it is marked. */
+    why: string;
+}
+
+/** One row of the map. */
+export interface Row<T extends Tile = Tile> {
     name: string;
-    cells: Cell[];
+    tiles: T[];
+}
+
+export interface Host extends Row<Cell> {
+    rack: string;
 }
 
 /** A score from here on is warm, even if it is not proven slow. */
 export const WARM = 1.5;
 const STEPS = [1.1, 1.3, WARM, 2];
+/** From the best to the worst. */
+const LEVELS = ['none', '0', '1', '2', '3', '4', 'slow'];
+const MARKS = ['', '?', 'S', 'L'];
 
 /** By host, in the order of the names and of the OSDs' numbers.
  *
@@ -37,8 +61,56 @@ export function hostsOf(osds: Osd[], suspect: Suspect | null): Host[] {
         cells.push(cellOf(osd, suspect?.osd === osd.osd ? suspect : null));
         byHost.set(osd.host, cells);
     }
-    return [...byHost].map(([name, cells]) => ({ name, cells }))
-        .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+    return [...byHost].map(([name, tiles]) => ({ name, tiles, rack: tiles[0]!.osd.rack }))
+        .sort(byName);
+}
+
+function byName(a: { name: string }, b: { name: string }): number {
+    return a.name.localeCompare(b.name, 'en', { numeric: true });
+}
+
+/** One tile for each host, one row for each rack. */
+export function racksOf(hosts: Host[]): Row[] {
+    const byRack = new Map<string, Tile[]>();
+    for (const host of hosts) {
+        byRack.set(host.rack, [...byRack.get(host.rack) ?? [], hostTile(host)]);
+    }
+    return [...byRack].map(([name, tiles]) => ({ name: name || 'no rack', tiles })).sort(byName);
+}
+
+/** As bad as the worst of its OSDs. */
+export function hostTile({ name, rack, tiles }: Host): Tile {
+    const osds = tiles.map(({ osd }) => osd);
+    const worst = <T>(order: T[], of: (cell: Cell) => T) => order[Math.max(
+        ...tiles.map((cell) => order.indexOf(of(cell))))]!;
+    const trouble = tiles.filter(({ mark }) => mark !== '')
+        .map(({ title, mark }) => `${title} ${MARK_WORDS[mark]!}`);
+    const marked = [...trouble.slice(0, MOST_NAMES),
+        ...(trouble.length > MOST_NAMES ? [`${trouble.length - MOST_NAMES} more`] : [])];
+    const score = Math.max(-1, ...osds.map((osd) => osd.score ?? -1));
+    const slowdown = score < 0 ? 'no slowdown known' : `slowdown up to ${numberText(score)}`;
+    const pins = pinTexts({ pgs_in: sum(osds, 'pgs_in'), pgs_out: sum(osds, 'pgs_out') });
+    return {
+        id: name, test: `heat-host-${name}`, text: name, title: name, place: rack,
+        state: worst(['ok', 'warm', 'slow'], ({ state }) => state),
+        level: worst(LEVELS, ({ level }) => level), mark: worst(MARKS, ({ mark }) => mark),
+        label: [name, ...(rack ? [rack] : []), plural(osds.length, 'OSD'), slowdown, ...marked,
+            ...pins].join(', '),
+        comes: osds.some((osd) => osd.pgs_in > 0), leaves: osds.some((osd) => osd.pgs_out > 0),
+        details: () => [
+            ['OSDs', String(osds.length)],
+            ['Slowdown', score < 0 ? 'not known' : `up to ${numberText(score)} times the peers`],
+            ...pair(marked.join(', '), 'Trouble'),
+            ['Reads', `${numberText(sum(osds, 'read_rate'))}/s`],
+            ['Writes', `${numberText(sum(osds, 'write_rate'))}/s`],
+            ...pair(pins.join(', '), 'Campaign')],
+    };
+}
+
+const MARK_WORDS: Record<string, string> = { L: 'suspect', S: 'slow', '?': 'silent' };
+
+function sum(osds: Osd[], name: 'pgs_in' | 'pgs_out' | 'read_rate' | 'write_rate'): number {
+    return osds.reduce((total, osd) => total + osd[name], 0);
 }
 
 export function cellOf(osd: Osd, suspect: Suspect | null): Cell {
@@ -49,7 +121,12 @@ export function cellOf(osd: Osd, suspect: Suspect | null): Cell {
         .filter(Boolean).join('; ');
     const level = state === 'slow' ? 'slow' : osd.score === null ? 'none' : String(
         STEPS.filter((step) => osd.score! >= step).length);
-    return { osd, state, level, mark, why, label: labelOf(osd, state, why) };
+    return {
+        id: String(osd.osd), test: `heat-osd-${osd.osd}`, text: String(osd.osd),
+        title: `osd.${osd.osd}`, place: osd.host, osd, state, level, mark, why,
+        label: labelOf(osd, state, why), comes: osd.pgs_in > 0, leaves: osd.pgs_out > 0,
+        details: () => detailsOf(osd, why),
+    };
 }
 
 function stateOf(osd: Osd, suspect: Suspect | null): OsdState {
@@ -72,7 +149,7 @@ function labelOf(osd: Osd, state: OsdState, why: string): string {
     return [...parts, ...pinTexts(osd)].join(', ');
 }
 
-function pinTexts(osd: Osd): string[] {
+function pinTexts(osd: Pick<Osd, 'pgs_in' | 'pgs_out'>): string[] {
     return [...(osd.pgs_in ? [`${plural(osd.pgs_in, 'pinned PG')} to move in`] : []),
         ...(osd.pgs_out ? [`${plural(osd.pgs_out, 'pinned PG')} to move out`] : [])];
 }
@@ -90,8 +167,7 @@ export function summaryOf(osds: Osd[], suspect: Suspect | null): string {
     ].filter(Boolean).join('; ');
 }
 
-/** Name and value of all that is known. */
-export function detailsOf({ osd, why }: Cell): [string, string][] {
+function detailsOf(osd: Osd, why: string): [string, string][] {
     const trouble = Object.entries(osd.pgs).map(([name, count]) => `${count} ${name}`).join(', ');
     return [
         ['Slowdown', osd.score === null ? 'not known' : `${numberText(osd.score)} times its peers`],
@@ -120,35 +196,34 @@ function flowText(ms: number | null, p99: number | null, rate: number): string {
     return `${msText(ms)}${tail}, ${numberText(rate)}/s`;
 }
 
-/** Where an arrow key leads from a cell: along the host, or to the same place of the next host. */
-export function neighbour(hosts: Host[], from: number, key: string): number | null {
-    const row = hosts.findIndex((host) => host.cells.some((cell) => cell.osd.osd === from));
-    const cells = hosts[row]?.cells;
-    if (!cells) {
-        return hosts[0]?.cells[0]?.osd.osd ?? null;
+/** Where an arrow key leads from a tile: along the row, or to the same place of the next row. */
+export function neighbour(rows: Row[], from: string, key: string): string | null {
+    const row = rows.findIndex(({ tiles }) => tiles.some(({ id }) => id === from));
+    const tiles = rows[row]?.tiles;
+    if (!tiles) {
+        return rows[0]?.tiles[0]?.id ?? null;
     }
-    const place = cells.findIndex((cell) => cell.osd.osd === from);
-    const to = target(hosts, row, place, key);
-    return to?.osd.osd ?? null;
+    const place = tiles.findIndex(({ id }) => id === from);
+    return target(rows, row, place, key)?.id ?? null;
 }
 
-function target(hosts: Host[], row: number, place: number, key: string): Cell | undefined {
-    const cells = hosts[row]!.cells;
-    const across = (other: Host | undefined) =>
-        other?.cells[Math.min(place, other.cells.length - 1)];
+function target(rows: Row[], row: number, place: number, key: string): Tile | undefined {
+    const tiles = rows[row]!.tiles;
+    const across = (other: Row | undefined) =>
+        other?.tiles[Math.min(place, other.tiles.length - 1)];
     switch (key) {
         case 'ArrowRight':
-            return cells[place + 1] ?? hosts[row + 1]?.cells[0];
+            return tiles[place + 1] ?? rows[row + 1]?.tiles[0];
         case 'ArrowLeft':
-            return cells[place - 1] ?? hosts[row - 1]?.cells.slice(-1)[0];
+            return tiles[place - 1] ?? rows[row - 1]?.tiles.slice(-1)[0];
         case 'ArrowDown':
-            return across(hosts[row + 1]);
+            return across(rows[row + 1]);
         case 'ArrowUp':
-            return across(hosts[row - 1]);
+            return across(rows[row - 1]);
         case 'Home':
-            return cells[0];
+            return tiles[0];
         case 'End':
-            return cells[cells.length - 1];
+            return tiles[tiles.length - 1];
         default:
             return undefined;
     }

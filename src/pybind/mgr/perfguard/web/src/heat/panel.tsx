@@ -7,10 +7,13 @@ import type { State, Store } from '../store';
 import { recall, remember } from '../theme';
 import type { Suspect } from '../types';
 import { HeatMap } from './map';
-import { hostsOf, summaryOf } from './osds';
+import { type Host, hostsOf, racksOf, summaryOf } from './osds';
 import { OsdTable } from './table';
 
 const VIEW = 'perfguard-osd-view';
+const ROLLED = 'perfguard-rolled-up';
+/** With more OSDs, hosts are shown first: one tile for each OSD does not fit a screen. */
+const MOST_OSDS = 640;
 
 interface Props {
     store: Store;
@@ -21,11 +24,14 @@ interface Props {
 export function Osds({ store, state, suspects }: Props) {
     const { osds, osdsFailure: failure } = state;
     const [table, setTable] = useState(recall(VIEW) === 'table');
+    const [asked, setAsked] = useState(recall(ROLLED));
+    const rolled = asked === null ? (osds ?? []).length > MOST_OSDS : asked === 'yes';
     const suspect = suspects[0] ?? null;
     const hosts = useMemo(() => hostsOf(osds ?? [], suspect),
         [osds, suspect?.osd, suspect?.why]);
-    const body = useMemo(() => (table ? <OsdTable hosts={hosts} /> : <HeatMap hosts={hosts} />),
-        [hosts, table]);
+    const body = useMemo(() => (table ? <OsdTable hosts={hosts} /> : rolled
+        ? <RolledUp hosts={hosts} /> : <HeatMap rows={hosts} label="OSDs by host" />),
+    [hosts, table, rolled]);
     const trouble = summaryOf(osds ?? [], suspect);
     return (
         <section class="card" aria-labelledby="osds-title" data-test="heat">
@@ -35,7 +41,17 @@ export function Osds({ store, state, suspects }: Props) {
                     {trouble || (osds?.length ? 'no OSD is slow' : '')}
                 </span>
                 {osds && <Old store={store} state={state} />}
-                <button type="button" class="button small right" aria-pressed={table}
+                {!table && (
+                    <label class="check right">
+                        <input type="checkbox" checked={rolled} data-test="heat-roll-up"
+                            onChange={(event) => {
+                                const answer = event.currentTarget.checked ? 'yes' : 'no';
+                                remember(ROLLED, answer);
+                                setAsked(answer);
+                            }} /> by host and rack
+                    </label>
+                )}
+                <button type="button" class={table ? 'button small right' : 'button small'} aria-pressed={table}
                     data-test="osd-view" onClick={() => {
                         remember(VIEW, table ? 'map' : 'table');
                         setTable(!table);
@@ -49,6 +65,24 @@ export function Osds({ store, state, suspects }: Props) {
             )}
             {!table && osds && osds.length > 0 && <Legend />}
         </section>
+    );
+}
+
+/** Hosts by rack, and the OSDs of the host that was opened. */
+function RolledUp({ hosts }: { hosts: Host[] }) {
+    const [opened, setOpened] = useState<string | null>(null);
+    const shown = hosts.filter(({ name }) => name === opened);
+    return (
+        <>
+            <HeatMap rows={racksOf(hosts)} label="Hosts by rack" opened={opened}
+                onOpen={(name) => setOpened(name === opened ? null : name)} />
+            {shown.length > 0 ? (
+                <div class="opened" data-test="heat-opened">
+                    <HeatMap rows={shown} label={`OSDs of ${opened}`} />
+                </div>
+            ) : <p class="muted">Each tile is a host, as bad as the worst of its OSDs. Select one to
+                show its OSDs.</p>}
+        </>
     );
 }
 

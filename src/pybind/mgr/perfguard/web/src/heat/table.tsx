@@ -4,7 +4,7 @@ import type { Cell, Host } from './osds';
 
 /** The same as the heat map in words and numbers, the slowest first. */
 export function OsdTable({ hosts }: { hosts: Host[] }) {
-    const cells = hosts.flatMap((host) => host.cells)
+    const cells = hosts.flatMap((host) => host.tiles)
         .sort((a, b) => rank(b) - rank(a) || a.osd.osd - b.osd.osd);
     return (
         <div class="scroll" role="region" aria-label="Table of OSDs" tabIndex={0}>

@@ -22,6 +22,10 @@ const WORDS: Record<CrushVerb, Words> = {
         label: 'Drain\u2026', title: 'Empty OSDs, hosts or racks?', yes: 'Drain', kind: 'plain',
         field: 'OSDs, hosts or racks', placeholder: 'host3 osd.7',
     },
+    replace: {
+        label: 'Replace\u2026', title: 'Replace the devices of OSDs or hosts?', yes: 'Replace',
+        kind: 'plain', field: 'OSDs or hosts', placeholder: 'osd.7',
+    },
     undrain: {
         label: 'Undrain\u2026', title: 'Fill drained OSDs, hosts or racks again?', yes: 'Undrain',
         kind: 'plain', field: 'OSDs, hosts or racks', placeholder: 'host3 osd.7',

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// A made-up cluster of 630 OSDs in the middle of an expansion, with hostile names.
+// A made-up cluster in the middle of an expansion, with hostile names where it is to be a test.
 import type {
     Campaign, Comparison, Event, Osd, Overview, Phase, Pool, ProbeDetails, ProbeSummary, Schedule,
     Status, Table, Value,
@@ -10,6 +10,9 @@ const LONG = 'a-pool-of-a-name-that-never-ends-'.repeat(9);
 const STEP_SECONDS = 5;
 const ROWS = 720;
 const PER_HOST = 18;
+const RACKS = 6;
+/** It begins again and again, at a fifth of its way, and ends at nine tenths. */
+const CAMPAIGN_SECONDS = 7200;
 
 export interface Scenario {
     phase: Phase;
@@ -38,6 +41,12 @@ function random(seed: number): () => number {
 const POOLS: [number, string, number][] = [
     [1, 'rbd', 0.8], [2, HOSTILE, 2.5], [3, LONG, 6], [4, 'a "quoted" 100%/#pool', 1.4],
     [5, 'cephfs.home.data', 1.1], [6, '.mgr', 0.5]];
+
+/** What pictures have in place of hostile names; the first that fits. */
+export const PLAIN_NAMES: [string, string][] = [
+    [`rack-b-${HOSTILE}`, 'storage-03'], [`releases are held because of ${HOSTILE}`, 'releases held'],
+    [`pool ${HOSTILE}`, 'pool volumes'], [` ${HOSTILE}`, ''], [HOSTILE, 'volumes'], [LONG, 'images'],
+    ['a "quoted" 100%/#pool', 'vms']];
 
 const CLUSTER_COLUMNS = [
     'time', 'seconds', 'read_ms', 'write_ms', 'read_rate', 'write_rate', 'laggy_pgs',
@@ -74,8 +83,8 @@ function clusterTable(scenario: Scenario, since: number, now: number): Table {
         columns: CLUSTER_COLUMNS,
         rows: rowsOf(since, now, (time) => {
             const flight = busy ? Math.round(40 + 30 * load(time, true)) : 0;
-            const share = ((time % 7200) / 7200);
-            const moving = busy ? 0.32 * (1 - share) : 0;
+            const share = (time % CAMPAIGN_SECONDS) / CAMPAIGN_SECONDS;
+            const moving = busy ? 0.3 * (0.8 - 0.7 * share) : 0;
             const trouble = busy && Math.sin(time / 200) > 0.97;
             return [time, STEP_SECONDS, 0.6 + load(time, busy), 1.9 + 2 * load(time, busy), 31000,
                 12000, trouble ? 3 : 0, trouble ? 12 : 0, Math.round(0.8 * flight),
@@ -126,7 +135,8 @@ export function osds(scenario: Scenario, now: number): Osd[] {
         const down = osd === 100;
         const ms = down ? null : score * 1.3;
         return {
-            osd, host: hostOf(osd), device_class: osd % 3 ? 'hdd' : 'ssd',
+            osd, host: hostOf(osd), rack: `rack-${1 + Math.floor(osd / PER_HOST) % RACKS}`,
+            device_class: osd % 3 ? 'hdd' : 'ssd',
             read_ms: ms, write_ms: ms && 2 * ms, store_ms: ms && 0.7 * ms,
             score: down ? null : score, slow,
             why: slow ? `writes take ${score.toFixed(1)} times as long as on its peers` : '',
@@ -148,11 +158,11 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
     }
     const total = 4711;
     const share = phase === 'DONE' ? 1 : ['RELEASING', 'HOLDING', 'ABORTED'].includes(phase)
-        ? 0.2 + 0.7 * ((now % 7200) / 7200) : 0;
+        ? 0.2 + 0.7 * ((now % CAMPAIGN_SECONDS) / CAMPAIGN_SECONDS) : 0;
     const released = Math.round(0.9 * share * total);
     const kept = Math.round(0.1 * share * total);
     const flying = phase === 'RELEASING' || phase === 'HOLDING' ? 56 : 0;
-    const left = (1 - share) * 5200;
+    const left = (1 - share) / 0.7 * CAMPAIGN_SECONDS;
     const known = phase === 'RELEASING';
     return {
         id: 7, phase, paused, trigger: 'expand', target: 'balanced', total, released, kept,
@@ -160,9 +170,10 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
         unpinnable: phase === 'PINNED' ? [{ pgid: '2.1f', reason: 'its rule has no OSD left' }]
             : [],
         unpinnable_count: phase === 'PINNED' ? 812 : 0,
-        bytes_total: 183e12, bytes_done: share * 183e12, eta_seconds: known ? left : null,
+        bytes_total: 10e12, bytes_done: share * 10e12, eta_seconds: known ? left : null,
         eta_low_seconds: known ? 0.9 * left : null, eta_high_seconds: known ? 1.13 * left : null,
-        limit: phase === 'RELEASING' ? 60 : 0, started: now - 1900,
+        limit: phase === 'RELEASING' ? 60 : 0, 
+        started: now - share / 0.7 * CAMPAIGN_SECONDS,
         ended: phase === 'DONE' || phase === 'ABORTED' ? now - 60 : null, reasons: reasons(scenario),
     };
 }
@@ -170,9 +181,9 @@ function campaign(scenario: Scenario, now: number): Partial<Campaign> {
 function reasons({ phase, paused }: Scenario): string[] {
     switch (phase) {
         case 'RELEASING':
-            return ['56 of up to 60 PGs in flight: write p99 of pool rbd is 21.0 ms, target 25.6 ms',
+            return ['at most 60 PGs in flight: write latency of pool rbd is near its limit of 2.56 ms',
                 'osd.41 is slower than its peers (PERFGUARD_SLOW_OSD)',
-                '18.30 % of the objects are misplaced: campaign 7 moves 56 PGs'];
+                'objects are misplaced: campaign 7 moves 56 PGs'];
         case 'HOLDING':
             return paused ? ['paused by command'] : [
                 '3 PGs are laggy: nothing is released until they are not'];
@@ -212,7 +223,7 @@ function status(scenario: Scenario, now: number): Status {
 
 const WORDS: [string, string, string][] = [
     ['release', '12 PGs released', 'write p99 under target'],
-    ['throttle', 'limit 48 -> 60', 'write p99 of pool rbd is 21.0 ms, target 25.6 ms'],
+    ['throttle', 'limit 48 -> 60', 'write latency of pool rbd is 2.31 ms (limit 2.56 ms)'],
     ['slow osd', 'osd.41 is slower than its peers', 'writes take 4.2 times as long'],
     ['hold', `releases are held because of ${HOSTILE}`, '3 PGs are laggy']];
 

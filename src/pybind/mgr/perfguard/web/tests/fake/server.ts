@@ -11,7 +11,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Phase } from '../../src/types';
-import { comparison, details, HOSTILE, osds, overview, type Scenario } from './data';
+import { comparison, details, HOSTILE, osds, overview, PLAIN_NAMES, type Scenario } from './data';
 
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     + "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
@@ -24,6 +24,8 @@ interface Faked extends Scenario {
     status?: number;
     /** So many requests for the OSDs are answered. */
     osdsLeft?: number;
+    /** For pictures: names as they are in data centres. */
+    plain?: boolean;
 }
 
 function scenarios(): Record<string, Faked> {
@@ -38,9 +40,12 @@ function scenarios(): Record<string, Faked> {
         paused: { ...usual, phase: 'HOLDING', paused: true },
         idle: { ...usual, phase: 'IDLE', mode: 'observe' },
         waiting: { ...usual, phase: 'IDLE' },
+        replacing: { ...usual, phase: 'IDLE' },
         planned: { ...usual, phase: 'IDLE' },
         pinned: { ...usual, phase: 'PINNED' },
         aborted: { ...usual, phase: 'ABORTED' },
+        huge: { ...usual, phase: 'RELEASING', osds: 1080 },
+        picture: { ...usual, phase: 'RELEASING', osds: 1080, plain: true },
         small: { ...usual, phase: 'RELEASING', osds: 6 },
         readonly: { ...usual, phase: 'RELEASING', may: false },
         stale: { ...usual, phase: 'RELEASING', hangs: 300 },
@@ -54,7 +59,7 @@ function scenarios(): Record<string, Faked> {
 const SCENARIOS = scenarios();
 const AFTER: Record<string, [Phase, boolean]> = {
     prepare: ['PREPARED', false], expand: ['RELEASING', false], drain: ['RELEASING', false],
-    undrain: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
+    undrain: ['RELEASING', false], replace: ['RELEASING', false], pin: ['PINNED', false], start: ['RELEASING', false],
     pause: ['HOLDING', true], resume: ['RELEASING', false], abort: ['ABORTED', false],
     approve: ['RELEASING', false], finish: ['DONE', false], rollback: ['ABORTING', false],
 };
@@ -78,6 +83,14 @@ function send(answer: ServerResponse, status: number, body: unknown): void {
     answer.end(JSON.stringify(body));
 }
 
+/** Gives what is sent names without surprises. */
+function rename(answer: ServerResponse): void {
+    const end = answer.end.bind(answer) as (text: string) => ServerResponse;
+    answer.end = ((text: string) => end(PLAIN_NAMES.reduce(
+        (found, [from, to]) => found.split(JSON.stringify(from).slice(1, -1)).join(to),
+        text))) as typeof answer.end;
+}
+
 function refuse(answer: ServerResponse, status: number, detail: string): void {
     send(answer, status, { detail, code: String(status), component: 'perfguard' });
 }
@@ -99,6 +112,9 @@ function serve(request: IncomingMessage, answer: ServerResponse): void {
     if (!scenario || (!file(answer, path) && !path.startsWith('api/perfguard/'))) {
         refuse(answer, 404, 'there is no such page');
     } else if (path.startsWith('api/')) {
+        if (scenario.plain) {
+            rename(answer);
+        }
         api(scenario, request, answer, path.slice('api/perfguard/'.length), url);
     }
 }
@@ -183,10 +199,12 @@ const PREVIEW = {
         { osd: 630, pgs_before: 0, pgs_after: 98, fill_before: null, fill_after: null }],
 };
 
+const DRAINS = [{ osd: 7, phase: 'DRAINING', next: 'wait until the campaign has emptied it' }];
+
 function order(scenario: Faked, answer: ServerResponse, path: string,
     body: { dry_run?: boolean }): void {
     if (body.dry_run) {
-        send(answer, 200, PREVIEW);
+        send(answer, 200, path.endsWith('/replace') ? { ...PREVIEW, drains: DRAINS } : PREVIEW);
         return;
     }
     const verb = path.replace('rebalance/', '').replace('plans/rack2/', '');
