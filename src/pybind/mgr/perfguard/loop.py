@@ -110,10 +110,11 @@ class Loop:
 
     # ---- for commands: other threads
 
-    def request(self, promise: Union[Request, Revert]) -> None:
+    def request(self, promise: Union[Request, Revert]) -> Promised:
         """Queue a promise for the next turn; Refused if the last published state forbids it.
 
-        Where the state has changed by then, the loop checks again and notes the refusal.
+        Where the state has changed by then, the loop checks again, and notes the refusal; see
+        Requests.confirm.
         """
         self._refuse_too_early()
         checks: Dict[str, Callable[..., None]] = {
@@ -124,6 +125,7 @@ class Loop:
             self.requests.put(promised)
             self.published = self._foreseen(self.published, self._clock())
         self._wake.set()
+        return promised
 
     def _refuse_too_early(self) -> None:
         """Raise Refused while there is no state to check a request against, or a stale one."""
@@ -364,7 +366,10 @@ class Loop:
             return
         for each in requests:
             self.requests.take(each)
-            self.rebalance.apply_request(each.promise, seen)
+            try:
+                each.refused = self.rebalance.apply_request(each.promise, seen)
+            finally:
+                each.done.set()
 
     def _answer_orders(self, seen: Observation, view: View,
                        options: Options) -> List[PendingOrder]:

@@ -27,6 +27,9 @@ Json = Dict[str, Any]
 
 #: Seconds that a command waits for the loop's answer.
 PATIENCE_SECONDS = 30.0
+#: Seconds that a command waits until the loop has taken its promise: other commands of this module
+#: wait meanwhile.
+CONFIRM_SECONDS = 2.0
 #: For so long the same order may use what was worked out too late for its command: what its checks
 #: rest on, such as free space, changes.
 LATE_SECONDS = 300.0
@@ -53,11 +56,14 @@ class AnsweredOrder(Protocol):
         """Whose order it is: rebalance, probe or shutdown."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Promised:
     #: Where it is noted in the store.
     key: str
     promise: Any
+    #: The loop has kept it, or refused it after all.
+    done: threading.Event = field(default_factory=threading.Event, compare=False)
+    refused: Optional[Refused] = field(default=None, compare=False)
 
 
 @dataclass
@@ -98,6 +104,7 @@ class Requests:
         #: The last one that was not waited for.
         self._left: Optional[PendingOrder] = None
         self._left_at = 0.0
+        self.confirm_seconds = CONFIRM_SECONDS
 
     # ---- promises
 
@@ -124,6 +131,13 @@ class Requests:
     def promised(self, document: str) -> List[Promised]:
         """Promises that were not taken yet, oldest first."""
         return [each for each in list(self._promised) if each.promise.document == document]
+
+    def confirm(self, promised: Promised) -> None:
+        """For the command's thread: raises Refused if the loop, which looks at the cluster anew,
+        refuses it after all. A promise that is not taken soon is kept later."""
+        promised.done.wait(self.confirm_seconds)
+        if promised.refused is not None:
+            raise promised.refused
 
     def take(self, promised: Promised) -> None:
         """It is kept in this turn, or refused after all."""

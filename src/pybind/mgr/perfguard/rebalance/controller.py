@@ -175,8 +175,8 @@ class RebalanceController:
 
     # ---- requests and orders
 
-    def apply_request(self, request: Request, seen: Observation) -> None:
-        """What an operator asked for, if it still can be met."""
+    def apply_request(self, request: Request, seen: Observation) -> Optional[Refused]:
+        """What an operator asked for; returns why it cannot be met any more."""
         self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.pins_held_back, self._unhealthy(seen),
@@ -185,7 +185,7 @@ class RebalanceController:
                 self.reopen()
         except Refused as refused:
             self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
-            return
+            return refused
         self._note(Event('request', ' '.join(filter(None, ('rebalance', request.verb,
                                                            request.code))), 'by command'))
         if request.verb == 'prepare':
@@ -195,6 +195,7 @@ class RebalanceController:
             if request.verb == 'finish' and request.keep:
                 # Whoever stops the movement does not want the next one to begin.
                 self.withdraw_plans('the campaign before it was ended by "rebalance finish --keep"')
+        return None
 
     def apply(self, request: Request, now: float) -> None:
         """A request that `check` let through (not: prepare)."""

@@ -15,6 +15,7 @@ from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdCounters, OsdP
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
+from perfguard.rebalance.requests import Request
 from perfguard.requests import Shutdown
 
 from .fakes.driver import Driver
@@ -78,6 +79,31 @@ def test_what_the_cluster_is_not_fit_for_is_asked_again(
     with pytest.raises(Refused):
         patiently(ask, seconds, lambda: woken.append(1), 0.0)
     assert not woken
+
+
+def test_a_command_reports_what_the_loop_refuses_a_moment_later(shell: Shell) -> None:
+    """It was accepted by what the last turn had published."""
+    requests = shell.driver.loop.requests
+    answers: List[Tuple[int, str, str]] = []
+    commands = [threading.Thread(target=lambda: answers.append(shell('rebalance prepare')))
+                for _ in range(2)]
+    requests.confirm_seconds = 60.0
+    for thread in commands:
+        thread.start()
+    deadline = time.monotonic() + 30.0
+    while len(requests.promised(Request.document)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not answers
+    shell.driver.turn()
+    for thread in commands:
+        thread.join(30.0)
+    assert sorted(retval for retval, _, _ in answers) == [-errno.EBUSY, 0]
+    assert 'campaign 1' in ' '.join(error for _, _, error in answers)
+    # A turn takes longer than a command waits: it is in the journal.
+    requests.confirm_seconds = 0.0
+    shell.driver.run_to('PREPARED')
+    assert shell('rebalance abort')[0] == 0
+    shell.driver.run_to('ABORTED')
 
 
 def test_permissions(shell: Shell) -> None:

@@ -64,6 +64,8 @@ class Driver:
         self.tools: Any = self.new_tools()
         loop = Loop(self.cluster, Store(self.kv), lambda: self.options,
                     clock=lambda: self.cluster.now + self.cluster.ahead, tools=self.tools)
+        # Turns run in the thread of the commands.
+        loop.requests.confirm_seconds = 0.0
         loop.load()
         return loop
 
