@@ -41,3 +41,21 @@ def test_a_curve(guard: Guard) -> None:
     run = probes.measure(**SHORT, rw='randread', pool=POOL)['id']
     retval, _, error = guard.ask('probe curve', run=run)
     assert retval == -errno.EINVAL and 'queue depths' in error
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_throughput_of_growing_numbers_of_osds(guard: Guard) -> None:
+    """The rate of each OSD is limited, so that the machine can do all of them."""
+    probes = Probes(guard)
+    before = probes.traces()
+    run = probes.measure(**SHORT, rw='randread', pool='rep', osd='all', scale=True, repeat='2',
+                         rate_iops='50')['id']
+    found, = guard.get('probe scale', run=run)['scalings']
+    print(guard.ask('probe scale', run=run, format='plain')[1])
+    assert [point['osds'] for point in found['points']] == [1, 2, 4, 8]
+    for point in found['points']:
+        assert point['iops']['median'] == pytest.approx(50.0 * point['osds'], rel=0.3)
+        assert 0.7 < point['linear'] < 1.4
+    assert probes.traces() == before
+    retval, _, error = guard.ask('probe curve', run=run)
+    assert retval == -errno.EINVAL and not guard.tracebacks()

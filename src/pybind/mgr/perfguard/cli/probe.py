@@ -19,8 +19,8 @@ def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
     return RunOrder(
         words={word: given[word] for word in FIO_WORDS if given[word] is not None},
         job_file=given['inbuf'], **{name: given[name] for name in (
-            'profile', 'pool', 'osd', 'host', 'device_class', 'store', 'interference', 'replicas',
-            'repeat')}, **switches)
+            'profile', 'pool', 'osd', 'host', 'device_class', 'store', 'interference', 'scale',
+            'replicas', 'repeat')}, **switches)
 
 
 class ProbeCommands(Handlers):
@@ -37,7 +37,7 @@ class ProbeCommands(Handlers):
                   ioengine: Optional[str] = None,
                   repeat: Optional[str] = None, replicas: Optional[str] = None,
                   inbuf: Optional[str] = None, store: bool = False, interference: bool = False,
-                  dry_run: bool = False, during_campaign: bool = False,
+                  scale: bool = False, dry_run: bool = False, during_campaign: bool = False,
                   yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
         """Measure: a profile (latency, iops, throughput, quick, curve) or options of fio"""
@@ -59,7 +59,7 @@ class ProbeCommands(Handlers):
                       ioengine: Optional[str] = None,
                       repeat: Optional[str] = None, replicas: Optional[str] = None,
                       inbuf: Optional[str] = None, store: bool = False,
-                      interference: bool = False,
+                      interference: bool = False, scale: bool = False,
                       format: Optional[str] = None) -> CommandResult:
         """Show what a probe would write and how long it would take (needs read access only)"""
         given = locals()
@@ -118,6 +118,12 @@ class ProbeCommands(Handlers):
     def probe_curve(self, run: int, format: Optional[str] = None) -> CommandResult:
         """Show latency against throughput of a probe with several queue depths, and the knee"""
         return show(self.loop.probed().curve_json(run), format, probe_tables.curve)
+
+    @read_command('perfguard probe scale')
+    @command
+    def probe_scale(self, run: int, format: Optional[str] = None) -> CommandResult:
+        """Show how throughput grows with the number of OSDs, of a probe with --scale"""
+        return show(self.loop.probed().scale_json(run), format, probe_tables.scale)
 
     @write_command('perfguard probe baseline set')
     @command

@@ -101,13 +101,13 @@ def _family(key: Key) -> _Family:
 
 def _point(key: Key, repetitions: Sequence[Repetition]) -> CurvePoint:
     return CurvePoint(key.job.iodepth * key.job.numjobs,
-                      _measure(repetitions, lambda each: each.iops),
-                      _measure(repetitions, lambda each: each.latency_ns),
-                      _measure(repetitions, lambda each: each.p99_ns),
+                      measure_of(repetitions, lambda each: each.iops),
+                      measure_of(repetitions, lambda each: each.latency_ns),
+                      measure_of(repetitions, lambda each: each.p99_ns),
                       any(each.client_limited for each in repetitions))
 
 
-def _measure(repetitions: Sequence[Repetition], get: Callable[[Repetition], float]) -> Measure:
+def measure_of(repetitions: Sequence[Repetition], get: Callable[[Repetition], float]) -> Measure:
     values = sorted(map(get, repetitions))
     return Measure(median(values), values[0], values[-1])
 

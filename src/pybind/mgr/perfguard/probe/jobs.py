@@ -372,17 +372,17 @@ def _check_all(jobs: Sequence[Job], words: Words) -> None:
 # ---- The steps of a run: which job on which OSDs, in which order; objects: placement.py
 
 def check_target(jobs: Sequence[Job], target: Target) -> None:
-    """BadJob if interference makes no sense, or would have too much in flight, or if an image would
-    not be in the probe's own pool."""
+    """BadJob if OSDs that work together are too few, or would have too much in flight, or if an
+    image would not be in the probe's own pool."""
     if jobs[0].ioengine == RBD and target.kind != 'cluster':
         # The objects of an image have many names and no chosen primary: only the removal of their
         # pool certainly removes all of them.
         raise BadJob("ioengine=rbd measures an image in the probe's own pool: --pool, OSDs and "
-                     '--interference do not apply')
-    if target.kind != 'interference':
+                     '--interference or --scale do not apply')
+    if target.kind not in ('interference', 'scale'):
         return
     if len(target.osds) < 2:
-        raise BadJob('--interference requires at least two OSDs')
+        raise BadJob('--%s requires at least two OSDs' % target.kind)
     check_in_flight(jobs[0], jobs[0].numjobs * len(target.osds))
 
 
@@ -390,6 +390,8 @@ def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
     """How many steps there will be, by arithmetic."""
     if target.kind == 'interference':
         return repeat * (2 * len(target.osds) + 1)
+    if target.kind == 'scale':
+        return repeat * len(doubled(len(target.osds)))
     return repeat * len(jobs) * max(1, len(target.osds))
 
 
@@ -402,6 +404,8 @@ def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[JobSte
     check_target(jobs, target)
     if target.kind == 'interference':
         return _interference(jobs[0], target.osds, repeat)
+    if target.kind == 'scale':
+        return _scale(jobs[0], target.osds, repeat)
     osds: Sequence[Optional[int]] = target.osds or (None,)
     return tuple(JobStep(job, _streams(job, osd), repetition)
                  for repetition in range(repeat) for osd in osds for job in jobs)
@@ -429,3 +433,16 @@ def _interference(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, 
         steps += [JobStep(job, those, repetition, part)
                   for repetition in range(repeat) for those in each]
     return tuple(steps)
+
+
+def doubled(osds: int) -> Tuple[int, ...]:
+    """1, 2, 4 ... and all of them."""
+    return (*(1 << power for power in range((osds - 1).bit_length())), osds)
+
+
+def _scale(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, ...]:
+    """The first OSD, the first two, four ..., all of them."""
+    return tuple(
+        JobStep(job, tuple(stream for osd in osds[:count] for stream in _streams(job, osd)),
+                repetition, str(count))
+        for repetition in range(repeat) for count in doubled(len(osds)))

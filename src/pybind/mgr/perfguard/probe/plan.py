@@ -37,6 +37,8 @@ class RunOrder:
     #: Bench the object stores; measure the OSDs alone, together, and alone again.
     store: bool = False
     interference: bool = False
+    #: Measure 1, 2, 4 ... of the OSDs at a time.
+    scale: bool = False
     #: Of the pool that the run creates; a pool with one replica requires consent.
     replicas: Optional[str] = None
     consent: bool = False
@@ -56,6 +58,8 @@ class RunOrder:
         """As in Target."""
         if self.interference:
             return 'interference'
+        if self.scale:
+            return 'scale'
         if self.store:
             return 'store'
         if self.osd or self.host or self.device_class:
@@ -197,8 +201,8 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
     repeat = count_of('repeat', order.repeat, usual, MAX_REPEAT)
     pool = _pool(order, view)
     target = _target(order, seen, pool)
-    if order.store and order.interference:
-        raise Refused(errno.EINVAL, '--store and --interference exclude each other')
+    if order.store + order.interference + order.scale > 1:
+        raise Refused(errno.EINVAL, '--store, --interference and --scale exclude each other')
     if pool is not None and target.osds and pool.object_hash != RJENKINS:
         raise Refused(errno.EINVAL, 'cannot place objects on chosen OSDs: pool '
                       '%s uses object_hash %d' % (
@@ -244,7 +248,7 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
         raise Refused(errno.EPERM, 'a pool with one replica loses its objects with their OSD: add '
                       '--yes-i-really-mean-it to confirm')
     osds: Tuple[int, ...] = ()
-    if order.kind in ('osd', 'store', 'interference'):
+    if order.kind in ('osd', 'store', 'interference', 'scale'):
         candidates = {
             osd.id: Candidate(seen.crush.host_of(osd.id) or '', seen.crush.class_of(osd.id),
                               osd.up, osd.reweight > 0.0)

@@ -14,6 +14,7 @@ from .expectations import (Expected, Layout, Range, capacity_of, expect, expecte
 from .fio_json import fio_json
 from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
 from .records import RunRecord
+from .scaling import NoScaling, scalings
 from .schedule import Schedule, schedule_to_json
 
 Json = Dict[str, Any]
@@ -183,6 +184,18 @@ class Probed:
              'knee_depth': each.knee.depth, 'peak_depth': each.peak.depth,
              'last_tenth': None if each.price is None else {
                  **each.price._asdict(), 'times': each.price.times},
+             'notes': list(each.notes)} for each in found]}
+
+    def scale_json(self, run: int) -> Json:
+        """Throughput of 1, 2, 4 ... OSDs, of a run with --scale."""
+        try:
+            found = scalings(self.known(run))
+        except NoScaling as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        return {'id': run, 'scalings': [
+            {'label': each.label, 'direction': each.direction,
+             'points': [{**point._asdict(), 'iops': point.iops._asdict(),
+                         'latency_ns': point.latency_ns._asdict()} for point in each.points],
              'notes': list(each.notes)} for each in found]}
 
     def baselines_json(self) -> Json:

@@ -222,7 +222,7 @@ class Key(NamedTuple):
     direction: str
     #: The primary of all objects; None: any OSD.
     osd: Optional[int]
-    #: Of an interference run: "alone", "together" or "again".
+    #: As in JobStep.
     part: str
 
 

@@ -201,6 +201,18 @@ def _curve(one: Json) -> str:
     return '\n'.join([*lines, *('- ' + note for note in one['notes'])])
 
 
+def scale(data: Json) -> str:
+    return '\n\n'.join(_scale(each) for each in data['scalings'])
+
+
+def _scale(one: Json) -> str:
+    rows = [(point['osds'], *_measure(point['iops'], _rate), '%.0f %%' % (100 * point['linear']),
+             _ms(point['latency_ns']['median'])) for point in one['points']]
+    lines = [one['label'], '', table(('OSDs', 'IOPS', 'low', 'high', 'of linear', 'mean ms'), rows)]
+    return '\n'.join([*lines, *(['', *('- ' + note for note in one['notes'])]
+                                if one['notes'] else [])])
+
+
 def _measure(measure: Json, text: Callable[[float], str]) -> List[str]:
     return [text(measure[name]) for name in ('median', 'low', 'high')]
 

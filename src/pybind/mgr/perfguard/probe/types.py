@@ -85,7 +85,7 @@ class JobStep:
     streams: Tuple[Stream, ...]
     #: Number of the repetition of the job, from 0.
     repetition: int = 0
-    #: With interference: "alone", "together" or "again".
+    #: With interference: "alone", "together" or "again"; with scale: the number of OSDs.
     part: str = ''
 
 
@@ -172,7 +172,7 @@ class Counted(NamedTuple):
 class Target:
     """What is probed."""
     #: "cluster" (in a pool that the run creates), "pool", "osd" (each of `osds`, one after the
-    #: other), "store" (the command bench of OSDs) or "interference".
+    #: other), "store" (the command bench of OSDs), "interference" or "scale".
     kind: str
     #: Pool of the operator; '' for a pool that the run creates and removes.
     pool: str = ''
@@ -181,8 +181,8 @@ class Target:
     replicas: int = 3
 
     def jobs(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """The jobs that are done: interference uses only the first."""
-        return jobs[:1] if self.kind == 'interference' else jobs
+        """The jobs that are done: interference and scale use only the first."""
+        return jobs[:1] if self.kind in ('interference', 'scale') else jobs
 
     @property
     def key(self) -> str:

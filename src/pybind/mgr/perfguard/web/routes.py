@@ -167,6 +167,7 @@ _FIO = tuple(Field(word, TEXT, about) for word, about in (
     ('ioengine', 'rados (objects) or rbd (an image, through librbd)')))
 
 _JOBS = (Field('interference', BOOLEAN, 'Measure OSDs alone, together, and alone again'),
+         Field('scale', BOOLEAN, 'Measure 1, 2, 4 ... of the OSDs at a time'),
          Field('job_file', STRING, "Job file in fio's syntax", parameter='inbuf'))
 
 
@@ -304,6 +305,7 @@ ROUTES: Tuple[Route, ...] = (
          Field('after', INTEGER, 'ID of the later probe', required=True)),
     _get('/probe/{run}', 'probe_show', 'Show the results of a probe', _RUN),
     _get('/probe/{run}/curve', 'probe_curve', 'Latency against throughput of a probe', _RUN),
+    _get('/probe/{run}/scale', 'probe_scale', 'Throughput of growing numbers of OSDs', _RUN),
     _post('/probe/{run}/cancel', 'probe_cancel', 'Stop the active probe', _RUN),
     _post('/probe/{run}/abandon', 'probe_abandon', 'Give up the clean-up of a probe', _RUN),
     _delete('/probe/{run}', 'probe_rm', 'Remove a probe and its results', _RUN),

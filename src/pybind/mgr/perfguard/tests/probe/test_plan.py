@@ -58,6 +58,8 @@ def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: boo
     ({'words': {'bogus': '1'}}, errno.EINVAL, 'bogus'),
     ({'interference': True, 'osd': '3'}, errno.EINVAL, 'two OSDs'),
     ({'interference': True, 'osd': '3,3'}, errno.EINVAL, 'two OSDs'),
+    ({'scale': True, 'osd': '3'}, errno.EINVAL, 'two OSDs'),
+    ({'scale': True, 'interference': True, 'osd': '3,4'}, errno.EINVAL, 'exclude each other'),
     ({'words': RBD_WORDS, 'pool': 'rep'}, errno.EINVAL, 'ioengine=rbd'),
     ({'words': RBD_WORDS, 'osd': '1'}, errno.EINVAL, 'ioengine=rbd'),
     ({'words': RBD_WORDS, 'interference': True}, errno.EINVAL, 'ioengine=rbd'),

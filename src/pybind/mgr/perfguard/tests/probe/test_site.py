@@ -101,7 +101,8 @@ def test_a_schedule_keeps_an_order(order: RunOrder) -> None:
 @pytest.mark.parametrize('order, kind', [
     (RunOrder(), 'cluster'), (RunOrder(pool='rbd'), 'pool'), (RunOrder(pool='rbd', osd='1'), 'osd'),
     (RunOrder(host='a'), 'osd'), (RunOrder(device_class='ssd'), 'osd'),
-    (RunOrder(store=True, osd='1'), 'store'), (RunOrder(interference=True), 'interference')])
+    (RunOrder(store=True, osd='1'), 'store'), (RunOrder(interference=True), 'interference'),
+    (RunOrder(scale=True), 'scale')])
 def test_kinds(order: RunOrder, kind: str) -> None:
     assert order.kind == kind
 

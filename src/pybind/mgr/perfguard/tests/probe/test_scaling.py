@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Throughput of growing numbers of OSDs."""
+import errno
+import json
+from typing import Any, Callable, Dict, Sequence, Tuple
+
+import pytest
+
+from perfguard.errors import Refused
+from perfguard.probe import tables
+from perfguard.probe.jobs import doubled, plan_steps, step_count
+from perfguard.probe.limits import budget_of
+from perfguard.probe.records import DONE, RunRecord
+from perfguard.probe.report import Probed
+from perfguard.probe.scaling import NoScaling, scalings
+from perfguard.probe.types import (Direction, Job, JobStep, Quantiles, StepResult, StreamResult,
+                                   Target)
+
+JOB = Job('w', 'randwrite', 4096, 1, 1 << 20, 4, 2.0)
+OTHER = Job('r', 'randread', 4096, 1, 1 << 20, 4, 2.0)
+OSDS = (0, 3, 4, 7, 8, 9)
+REPEAT = 3
+
+
+def direction(iops: float) -> Direction:
+    return Direction(int(2 * iops), int(2 * iops) * 4096, 2 * 10 ** 9,
+                     Quantiles(1, 1, 1e9 / iops, 0.0, {}))
+
+
+def result(step: JobStep, each: float, limited: bool = False) -> StepResult:
+    return StepResult(tuple(StreamResult(stream.name, write=direction(each))
+                            for stream in step.streams), client_limited=limited)
+
+
+def record(iops: Callable[[int], float], limited: Sequence[int] = (),
+           osds: Tuple[int, ...] = OSDS) -> RunRecord:
+    """`iops`: of one OSD, by the number of OSDs."""
+    target = Target('scale', 'rep', osds)
+    steps = plan_steps([JOB, OTHER], target, REPEAT)
+    return RunRecord(7, DONE, '', target, 0.0, steps=steps, results=tuple(
+        result(step, iops(len(step.streams)), len(step.streams) in limited) for step in steps))
+
+
+@pytest.mark.parametrize('osds, counts', [
+    (1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 2, 4)), (6, (1, 2, 4, 6)),
+    (9, (1, 2, 4, 8, 9))])
+def test_numbers_of_osds(osds: int, counts: Tuple[int, ...]) -> None:
+    assert doubled(osds) == counts
+
+
+def test_steps_use_the_first_osds_and_alternate() -> None:
+    steps = record(float).steps
+    assert [(step.part, step.repetition) for step in steps] == [
+        (str(count), number) for number in range(REPEAT) for count in (1, 2, 4, 6)]
+    assert {step.job for step in steps} == {JOB}
+    assert [stream.osd for stream in steps[2].streams] == [0, 3, 4, 7]
+    target = Target('scale', 'rep', OSDS)
+    assert step_count([JOB], target, REPEAT) == len(steps)
+    limited = Job(**{**vars(JOB), 'rate_iops': 100})
+    assert budget_of([limited], target, REPEAT, 3.0).transfer_bytes == sum(
+        len(step.streams) for step in steps) * 100 * 4096 * 2
+
+
+def test_a_linear_cluster() -> None:
+    found, = scalings(record(lambda count: 1000.0))
+    assert found.label == 'randwrite 4096 write' and not found.notes
+    assert [(point.osds, point.iops.median, point.linear) for point in found.points] == [
+        (1, 1000.0, 1.0), (2, 2000.0, 1.0), (4, 4000.0, 1.0), (6, 6000.0, 1.0)]
+    assert [point.latency_ns.median for point in found.points] == [
+        pytest.approx(1e6)] * 4
+
+
+def test_a_shared_limit_is_found_where_it_begins() -> None:
+    found, = scalings(record(lambda count: min(1000.0, 2500.0 / count), limited=(6,)))
+    assert [round(point.linear, 2) for point in found.points] == [1.0, 1.0, 0.62, 0.42]
+    assert 'from 4 OSDs on' in found.notes[0] and 'with 6 OSDs' in found.notes[1]
+
+
+def test_numbers_at_which_an_osd_did_nothing_do_not_count() -> None:
+    whole = record(lambda count: 1000.0)
+    results = [StepResult((StreamResult('osd.0'), *got.streams[1:]))
+               if step.part == '4' else got for step, got in whole.done]
+    found, = scalings(RunRecord(**{**vars(whole), 'results': tuple(results)}))
+    assert [point.osds for point in found.points] == [1, 2, 6]
+
+
+@pytest.mark.parametrize('change', [
+    {'target': Target('osd', 'rep', OSDS)}, {'results': ()}])
+def test_runs_without_scaling(change: Dict[str, Any]) -> None:
+    with pytest.raises(NoScaling):
+        scalings(RunRecord(**{**vars(record(float)), **change}))
+
+
+def test_a_run_that_was_cut_before_the_second_number() -> None:
+    whole = record(lambda count: 1000.0)
+    with pytest.raises(NoScaling):
+        scalings(RunRecord(**{**vars(whole), 'results': whole.results[:1]}))
+
+
+def test_json_and_table() -> None:
+    probed = Probed(records=(record(lambda count: 1000.0), RunRecord(
+        8, DONE, '', Target('cluster'), 0.0)))
+    found = json.loads(json.dumps(probed.scale_json(7)))
+    point = found['scalings'][0]['points'][1]
+    assert (point['osds'], point['iops']['median'], point['linear']) == (2, 2000.0, 1.0)
+    lines = tables.scale(found).splitlines()
+    assert lines[0] == 'randwrite 4096 write' and any('100 %' in line for line in lines)
+    with pytest.raises(Refused) as refused:
+        probed.scale_json(8)
+    assert refused.value.errno == errno.EINVAL
