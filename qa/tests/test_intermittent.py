@@ -27,8 +27,8 @@ SLOW, CHRONIC, LATENCY = 'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC', 'PERFGUA
 INTERMITTENT, DELAY_SECONDS = 2, 0.015
 #: What is counted of intermittent OSDs fades with this; the finding is cleared after twice as long.
 MEMORY_SECONDS = 90.0
-#: Slow and quiet for so long in turn. An episode is ten seconds or more, and so is the gap that ends
-#: it; what has queued up meanwhile is served in the pause.
+#: Slow and quiet for so long in turn. An episode is ten seconds or more, and so is the gap that
+#: ends it; what has queued up meanwhile is served in the pause.
 EPISODE_SECONDS, PAUSE_SECONDS = 12.0, 30.0
 RAISED_SECONDS, CLEARED_SECONDS = 400.0, 2 * MEMORY_SECONDS + 120.0
 #: The window of slow OSDs: with its hold of as long again, and reports.
