@@ -13,6 +13,8 @@ from qa.lib.probes import SHORT
 
 #: Seconds for a story in which the mgr fails several times.
 STORY_SECONDS = 300.0
+#: Complete probes of a story.
+PROBES = 4
 #: CRUSH weight of a drained OSD.
 DRAINED = 0.0001
 
@@ -163,14 +165,16 @@ def shutdown(operator: Operator) -> None:
 
 
 def measure(operator: Operator, **args: Any) -> None:
-    """Probe until one probe is complete: the next mgr only cleans up after one that it finds."""
+    """Until some probes are complete. The next mgr only cleans up after one that it finds, and the
+    next probe may be over before the mgr can be killed again."""
     guard = operator.guard
     last = max([row['id'] for row in guard.get('probe ls')['probes']], default=0)
 
     def states() -> List[str]:
         return [row['state'] for row in guard.get('probe ls')['probes'] if row['id'] > last]
 
-    operator.insist(lambda: 'done' in states(), 'probe run', rw='randwrite', **args, **SHORT)
+    operator.insist(lambda: states().count('done') >= PROBES, 'probe run', rw='randwrite', **args,
+                    **SHORT)
     operator.wait(lambda: set(states()) <= {'done', 'failed'}, 'all probes to end')
 
 

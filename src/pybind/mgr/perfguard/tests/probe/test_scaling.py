@@ -2,6 +2,7 @@
 """Throughput of growing numbers of OSDs."""
 import errno
 import json
+from dataclasses import replace
 from typing import Any, Callable, Dict, Sequence, Tuple
 
 import pytest
@@ -56,7 +57,7 @@ def test_steps_use_the_first_osds_and_alternate() -> None:
     assert [stream.osd for stream in steps[2].streams] == [0, 3, 4, 7]
     target = Target('scale', 'rep', OSDS)
     assert step_count([JOB], target, REPEAT) == len(steps)
-    limited = Job(**{**vars(JOB), 'rate_iops': 100})
+    limited = replace(JOB, rate_iops=100)
     assert budget_of([limited], target, REPEAT, 3.0).transfer_bytes == sum(
         len(step.streams) for step in steps) * 100 * 4096 * 2
 
@@ -80,7 +81,7 @@ def test_numbers_at_which_an_osd_did_nothing_do_not_count() -> None:
     whole = record(lambda count: 1000.0)
     results = [StepResult((StreamResult('osd.0'), *got.streams[1:]))
                if step.part == '4' else got for step, got in whole.done]
-    found, = scalings(RunRecord(**{**vars(whole), 'results': tuple(results)}))
+    found, = scalings(replace(whole, results=tuple(results)))
     assert [point.osds for point in found.points] == [1, 2, 6]
 
 
@@ -88,13 +89,13 @@ def test_numbers_at_which_an_osd_did_nothing_do_not_count() -> None:
     {'target': Target('osd', 'rep', OSDS)}, {'results': ()}])
 def test_runs_without_scaling(change: Dict[str, Any]) -> None:
     with pytest.raises(NoScaling):
-        scalings(RunRecord(**{**vars(record(float)), **change}))
+        scalings(replace(record(float), **change))
 
 
 def test_a_run_that_was_cut_before_the_second_number() -> None:
     whole = record(lambda count: 1000.0)
     with pytest.raises(NoScaling):
-        scalings(RunRecord(**{**vars(whole), 'results': whole.results[:1]}))
+        scalings(replace(whole, results=whole.results[:1]))
 
 
 def test_json_and_table() -> None:
