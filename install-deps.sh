@@ -11,8 +11,8 @@ python3-rados python3-rbd python3-prettytable debootstrap python3-numpy python3-
 checks='python3-pytest python3-pytest-xdist python3-pytest-timeout python3-pytest-cov
 python3-hypothesis mypy flake8 python3-mock tox python3-setuptools python3-venv fio chromium
 chromium-driver python3-selenium prometheus python3-sphinx'
-# What ./check.sh nightly builds and checks packages with.
-builders='debhelper lintian rpm rpmlint'
+# What ./check.sh nightly builds and checks packages and the mixin with.
+builders='debhelper lintian rpm rpmlint jsonnet'
 
 fail() {
     echo "install-deps.sh: $*" >&2

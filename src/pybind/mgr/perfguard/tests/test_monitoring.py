@@ -3,6 +3,8 @@
 understands."""
 import json
 import re
+import shutil
+import subprocess
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Set, Tuple
@@ -165,3 +167,58 @@ def test_prometheus_understands_what_panels_ask_for(tmp_path: Path) -> None:
         lines += ['  - record: panel:%d' % number, '    expr: %s' % json.dumps(expr)]
     (tmp_path / 'panels.yml').write_text('\n'.join(lines))
     promtool('check', 'rules', str(tmp_path / 'panels.yml'))
+
+
+# ---- their jsonnet source, and cephadm
+
+MIXIN = MONITORING / 'mixin'
+
+
+def jsonnet(*argv: str) -> str:
+    if shutil.which('jsonnet') is None:
+        pytest.skip('jsonnet is missing, so the mixin is not compared with what is shipped: run '
+                    './install-deps.sh nightly')
+    return subprocess.run(['jsonnet', *argv], cwd=MIXIN, check=True, stdout=subprocess.PIPE,
+                          universal_newlines=True).stdout
+
+
+def test_the_mixin_generates_the_alert_rules() -> None:
+    yaml: Any = pytest.importorskip('yaml')
+    assert yaml.safe_load(jsonnet('-S', 'alerts.jsonnet')) == yaml.safe_load(RULES.read_text())
+
+
+def test_the_mixin_generates_the_dashboard() -> None:
+    assert json.loads(jsonnet('dashboards.jsonnet')) == {'perfguard.json': DASHBOARD}
+
+
+def test_a_site_changes_what_the_dashboard_shows_in_one_place() -> None:
+    found = jsonnet('-e', "((import 'mixin.libsonnet') + {_config+:: {matchers: 'site=\"a\"'}})"
+                    ".grafanaDashboards['perfguard.json'].panels")
+    queries = [target['expr'] for panel in json.loads(found) for target in panel.get('targets', [])]
+    assert queries and all('job=~' not in query for query in queries)
+    assert any('site="a"' in query for query in queries)
+
+
+def cephadm_spec(given: str) -> 'subprocess.CompletedProcess[str]':
+    grafana = MONITORING / 'grafana'
+    return subprocess.run([str(grafana / 'cephadm-spec.sh'), str(grafana / 'perfguard.json')],
+                          input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True)
+
+
+def test_cephadm_provisions_the_dashboard() -> None:
+    yaml: Any = pytest.importorskip('yaml')
+    given = 'service_type: grafana\nservice_name: grafana\nplacement:\n  count: 1\n'
+    done = cephadm_spec(given)
+    spec = yaml.safe_load(done.stdout)
+    config, = spec.pop('custom_configs')
+    assert spec == yaml.safe_load(given)
+    assert config['mount_path'] == '/etc/grafana/dashboards/ceph-dashboard/perfguard.json'
+    assert json.loads(config['content']) == DASHBOARD
+
+
+@pytest.mark.parametrize('given', [
+    '', 'service_type: mgr\n', 'service_type: grafana\ncustom_configs:\n  - mount_path: /x\n'])
+def test_a_specification_that_cannot_be_extended_is_refused(given: str) -> None:
+    done = cephadm_spec(given)
+    assert done.returncode == 1 and done.stdout == '' and done.stderr

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// What a site may change: import mixin.libsonnet and add to _config.
+{
+  _config+:: {
+    // Which time series the dashboard shows.
+    matchers: 'cluster=~"$cluster",job=~"$job"',
+    // The manual, of which each alert names a section.
+    manual: 'https://docs.ceph.com/en/latest/mgr/perfguard/',
+  },
+}

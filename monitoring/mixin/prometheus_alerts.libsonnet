@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+// The alert rules. A test compares them with perfguard_alerts.yml.
+{
+  local alert(name,
+              severity,
+              wait,
+              expr,
+              summary,
+              description,
+              section='if-something-looks-wrong') = {
+    alert: name,
+    expr: expr,
+    [if wait != null then 'for']: wait,
+    labels: { severity: severity, type: 'ceph_default' },
+    annotations: {
+      documentation: $._config.manual + '#' + section,
+      summary: summary,
+      description: description,
+    },
+  },
+
+  prometheusAlerts+:: {
+    groups: [{
+      name: 'perfguard',
+      rules: [
+        alert(
+          'PerfguardLaggyPGs',
+          'critical',
+          '1m',
+          'last_over_time((max without (instance, pod, state)\n'
+          + '  (ceph_perfguard_pgs{state="laggy"}))[5m:5s]) > 0',
+          '{{ $value }} PGs are laggy',
+          'Clients wait because an OSD does not renew read leases in time. "ceph '
+          + 'perfguard laggy" names the suspect OSDs, the most likely first, and the '
+          + 'recommended action.',
+        ),
+
+        alert(
+          'PerfguardSlowOSD',
+          'warning',
+          '5m',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_osd_slow))[5m:5s]) == 1 unless on (job, cluster, hostname)'
+          + ' (\n'
+          + '  sum without (ceph_daemon, device_class)\n'
+          + '    (last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_osd_slow))[5m:5s])) >= 3\n'
+          + '  and\n'
+          + '  avg without (ceph_daemon, device_class)\n'
+          + '    (last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_osd_slow))[5m:5s]))\n'
+          + '    >= 0.5\n'
+          + ')',
+          '{{ $labels.ceph_daemon }} on {{ $labels.hostname }} is slower than its '
+          + 'peers',
+          '"ceph health detail" (PERFGUARD_SLOW_OSD) says by how much and in what; '
+          + '"ceph perfguard probe run latency --osd" measures it.',
+        ),
+
+        // One alert in place of those of its OSDs.
+        alert(
+          'PerfguardSlowHost',
+          'warning',
+          '5m',
+          'sum without (ceph_daemon, device_class)\n'
+          + '  (last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_osd_slow))[5m:5s])) >= 3\n'
+          + 'and avg without (ceph_daemon, device_class)\n'
+          + '  (last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_osd_slow))[5m:5s]))\n'
+          + '  >= 0.5',
+          '{{ $value }} OSDs of host {{ $labels.hostname }} are slower than their '
+          + 'peers',
+          'Most OSDs of the host are slow: look at its controller, network, memory '
+          + 'and load. "ceph health detail" (PERFGUARD_SLOW_OSD) shows by how much and '
+          + 'in what.',
+        ),
+
+        alert(
+          'PerfguardChronicallySlowOSD',
+          'warning',
+          '5m',
+          'last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_osd_chronically_slow))[5m:5s]) == 1',
+          '{{ $labels.ceph_daemon }} on {{ $labels.hostname }} is slow again and '
+          + 'again',
+          '"ceph health detail" (PERFGUARD_OSD_CHRONIC) says for how much of the time'
+          + ' and since when. It clears after a day without an episode.',
+        ),
+
+        alert(
+          'PerfguardPoolLatency',
+          'warning',
+          '5m',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_pool_slow))[5m:5s]) == 1',
+          '{{ $labels.op }}s of pool {{ $labels.name }} are much slower than their '
+          + 'baseline',
+          'PERFGUARD_LATENCY is raised: latency is above latency_alarm_factor times '
+          + 'the baseline of the pool. "ceph perfguard status" shows the cause.',
+        ),
+
+        // Slow for any client, whatever the baseline is. Change 0.5 s to what your clients tolerate.
+        alert(
+          'PerfguardPoolLatencyHigh',
+          'critical',
+          '5m',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_pool_latency_seconds))[5m:5s]) > 0.5 and '
+          + 'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_pool_slow))[5m:5s]) == 1',
+          '{{ $labels.op }}s of pool {{ $labels.name }} take {{ $value | '
+          + 'humanizeDuration }}',
+          'Latency is above 0.5 s and far above the baseline of the pool. "ceph '
+          + 'perfguard status" shows the cause; "ceph perfguard rebalance pause" stops '
+          + 'all movement.',
+        ),
+
+        alert(
+          'PerfguardPoolOverTarget',
+          'warning',
+          '15m',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_pool_latency_seconds))[5m:5s]) > last_over_time((max '
+          + 'without (instance, pod)\n'
+          + '  (ceph_perfguard_pool_latency_target_seconds))[5m:5s])\n'
+          + 'and on (job, cluster) max without (instance, pod, state)\n'
+          + '  (max_over_time(ceph_perfguard_campaign_pgs{state="in_flight"}[5m])) > 0',
+          '{{ $labels.op }}s of pool {{ $labels.name }} stay over their target',
+          'Latency is {{ $value | humanizeDuration }} while a campaign moves data, '
+          + 'although releases are throttled. "ceph perfguard rebalance pause" stops '
+          + 'all movement.',
+        ),
+
+        alert(
+          'PerfguardCampaignStalled',
+          'warning',
+          '1m',
+          'last_over_time((max without (instance, pod, name)\n'
+          + '  (ceph_perfguard_health_check{name="PERFGUARD_STALLED"}))[5m:5s]) == 1',
+          'The campaign is making no progress',
+          'No PG was released or arrived for stalled_after seconds. "ceph perfguard '
+          + 'rebalance status" shows why.',
+        ),
+
+        alert(
+          'PerfguardCampaignHolding',
+          'warning',
+          '1h',
+          'last_over_time((max without (instance, pod, phase)\n'
+          + '  (ceph_perfguard_campaign_phase{phase="HOLDING"}))[5m:5s]) == 1\n'
+          + 'unless last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_paused))[5m:5s]) == 1\n'
+          + 'unless last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_waits_for_window))[5m:5s]) == 1',
+          'The campaign has released nothing for an hour',
+          'Something stops it that is neither "rebalance pause" nor the time of the '
+          + 'day (begin_time, end_time). "ceph perfguard rebalance status" says what.',
+        ),
+
+        alert(
+          'PerfguardCampaignPaused',
+          'warning',
+          '12h',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_campaign_paused))[5m:5s]) == 1 and last_over_time((max '
+          + 'without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_active))[5m:5s]) == 1',
+          'The campaign has been paused for 12 hours',
+          'The mons cannot trim OSDMaps while PGs are not clean. "ceph perfguard '
+          + 'rebalance resume" goes on, "abort" ends it.',
+        ),
+
+        alert(
+          'PerfguardCampaignFinished',
+          'info',
+          null,
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_campaign_active))[5m:5s]) == 0 and max_over_time((max '
+          + 'without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_active))[15m:1m]) == 1',
+          'The campaign has ended',
+          '"ceph perfguard rebalance ls" shows how. The alert clears after 15 '
+          + 'minutes.',
+        ),
+
+        alert(
+          'PerfguardCampaignSlowsDown',
+          'warning',
+          '1h',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_campaign_eta_seconds))[5m:5s]) > 1.5 * last_over_time((max'
+          + ' without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_eta_seconds))[5m:5s] offset 6h)\n'
+          + 'and last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_active))[6h:5m] offset 5m) == 1\n'
+          + 'and last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_campaign_id))[5m:5s]) == last_over_time((max without '
+          + '(instance, pod)\n'
+          + '  (ceph_perfguard_campaign_id))[5m:5s] offset 6h)',
+          'The time left of the campaign grows: {{ $value | humanizeDuration }}',
+          'It is more than half as long again as six hours ago. "ceph perfguard '
+          + 'rebalance status" names what limits releases.',
+        ),
+
+        alert(
+          'PerfguardUntrimmedOSDMaps',
+          'warning',
+          '1h',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_untrimmed_osdmaps))[5m:5s]) > 5000',
+          'The mons keep {{ $value }} OSDMaps',
+          'Maps are trimmed only while all PGs are clean. The stores of the mons grow'
+          + ' meanwhile. "ceph perfguard rebalance pause" lets the cluster become clean'
+          + ' between two batches.',
+        ),
+
+        alert(
+          'PerfguardProbeLeftovers',
+          'warning',
+          '1h',
+          'last_over_time((max without (instance, pod, name)\n'
+          + '  (ceph_perfguard_health_check{name="PERFGUARD_PROBE_LEFT"}))[5m:5s]) == 1',
+          'The clean-up of a probe cannot complete',
+          '"ceph health detail" (PERFGUARD_PROBE_LEFT) names the remaining objects, '
+          + 'pool or user, and the cause. No other probe begins before that.',
+          section='probes',
+        ),
+
+        alert(
+          'PerfguardStandbyMgr',
+          'warning',
+          '30m',
+          'last_over_time((max without (instance, pod, name)\n'
+          + '  (ceph_perfguard_health_check{name="PERFGUARD_STANDBY_MGR"}))[5m:5s]) == '
+          + '1',
+          'A standby mgr cannot take over with perfguard',
+          '"ceph health detail" (PERFGUARD_STANDBY_MGR) names the mgrs that lack the '
+          + 'module or have another version. A failover to one of them stops campaigns '
+          + 'and the watch.',
+        ),
+
+        alert(
+          'PerfguardUnpinnable',
+          'warning',
+          '5m',
+          'last_over_time((max without (instance, pod, state)\n'
+          + '  (ceph_perfguard_campaign_pgs{state="unpinnable"}))[5m:5s]) > 0\n'
+          + 'and last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_active))[5m:5s]) == 1',
+          '{{ $value }} PGs cannot be pinned where their data is',
+          'They move when CRUSH says so. "ceph health detail" (PERFGUARD_UNPINNABLE) '
+          + 'names them and the reasons.',
+        ),
+
+        alert(
+          'PerfguardMitigationActing',
+          'warning',
+          '1m',
+          'last_over_time((max without (instance, pod)\n'
+          + '  '
+          + '(ceph_perfguard_mitigation_rungs{state="held",rung!="hold_releases"}))[5m:5s])'
+          + ' > 0',
+          'perfguard has changed the cluster to protect clients: {{ $labels.rung }}',
+          '"ceph perfguard mitigation ls" says what was changed, why, and what was '
+          + 'there before. It is undone when the cause is gone, or by "ceph perfguard '
+          + 'mitigation revert".',
+        ),
+
+        alert(
+          'PerfguardProbeRegression',
+          'warning',
+          null,
+          'last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_probe_regression))[5m:5s]) == 1',
+          '{{ $labels.target }} is slower than its baseline (probe {{ $labels.profile'
+          + ' }})',
+          '"ceph perfguard probe compare" shows in what; "ceph health detail" '
+          + '(PERFGUARD_PROBE_REGRESSION) names the runs.',
+          section='probes',
+        ),
+
+        alert(
+          'PerfguardProbeFailed',
+          'info',
+          '1h',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_probe_success))[5m:5s]) == 0',
+          'The last probe {{ $labels.profile }} of {{ $labels.target }} broke off',
+          '"ceph perfguard probe ls" says why.',
+          section='probes',
+        ),
+
+        alert(
+          'PerfguardStateLost',
+          'critical',
+          '1m',
+          'last_over_time((max without (instance, pod, name)\n'
+          + '  (ceph_perfguard_health_check{name="PERFGUARD_INTERRUPTED"}))[5m:5s]) == '
+          + '1',
+          'perfguard could not read all of its state',
+          'Pins or settings of a campaign may be left over. "ceph health detail" '
+          + '(PERFGUARD_INTERRUPTED) says what to look at.',
+        ),
+
+        alert(
+          'PerfguardHeldPins',
+          'warning',
+          '1h',
+          'last_over_time((max without (instance, pod, name)\n'
+          + '  (ceph_perfguard_health_check{name="PERFGUARD_HELD_PINS"}))[5m:5s]) == 1',
+          'An aborted campaign holds PGs back',
+          'The balancer and the autoscaler of the pools stay off until an operator '
+          + 'decides: "ceph perfguard rebalance resume", "rollback" or "finish --keep".',
+        ),
+
+        alert(
+          'PerfguardLoopFailed',
+          'critical',
+          '1m',
+          'last_over_time((max without (instance, pod, name)\n'
+          + '  (ceph_perfguard_health_check{name="PERFGUARD_LOOP_FAILED"}))[5m:5s]) == '
+          + '1',
+          "perfguard's loop fails in every iteration",
+          'A campaign does not proceed, and nothing is watched. "ceph health detail" '
+          + '(PERFGUARD_LOOP_FAILED) names the error; the log of the active mgr has a '
+          + 'traceback.',
+        ),
+
+        // Without the last value of five minutes: a module that does not answer is another alert.
+        alert(
+          'PerfguardHangs',
+          'critical',
+          '1m',
+          'time() - max without (instance, pod) '
+          + '(ceph_perfguard_last_turn_timestamp_seconds) > 120',
+          "perfguard's loop has completed no iteration for {{ $value | "
+          + 'humanizeDuration }}',
+          'The mgr answers, but its data is out of date, and an active campaign '
+          + 'stands still. See the log of the active mgr; "ceph mgr fail" activates '
+          + 'another one.',
+        ),
+
+        // What the mgr said whose loop turned last; an earlier one may have failed in the middle of
+        // a campaign that has ended since.
+        alert(
+          'PerfguardLostDuringCampaign',
+          'critical',
+          '2m',
+          'max without (instance, pod) (\n'
+          + '  last_over_time(ceph_perfguard_campaign_active[7d])\n'
+          + '  and\n'
+          + '    last_over_time(ceph_perfguard_last_turn_timestamp_seconds[7d])\n'
+          + '    == on (job, cluster) group_left ()\n'
+          + '    max by (job, cluster)\n'
+          + '      (last_over_time(ceph_perfguard_last_turn_timestamp_seconds[7d]))\n'
+          + ') == 1 unless max without (instance, pod) (ceph_perfguard_campaign_active)',
+          'A campaign was active, and no mgr reports it any more',
+          'Pinned PGs stay pinned, but nothing is released, watched or held back. Is '
+          + 'a mgr active, and the module perfguard enabled?',
+        ),
+
+        // With the labels of the cluster that is missing; without any where there was none for a day.
+        alert(
+          'PerfguardAbsent',
+          'warning',
+          '15m',
+          'max without (instance, pod, version, ceph_version, ceph_daemon)\n'
+          + '  (last_over_time(ceph_perfguard_info[1d]))\n'
+          + 'unless max without (instance, pod, version, ceph_version, ceph_daemon) '
+          + '(ceph_perfguard_info) or absent(last_over_time(ceph_perfguard_info[1d]))',
+          'No mgr serves metrics of perfguard',
+          'Is the module enabled, metrics_port set, and every mgr a target of '
+          + 'Prometheus? "ceph perfguard status" reports a port that cannot be used.',
+          section='prometheus-and-grafana',
+        ),
+      ],
+    }],
+  },
+}
