@@ -20,7 +20,7 @@ build=build
 # More failed tests than these are no accident.
 again_max=6
 # Tests on real clusters mostly wait. What they wait for may take longer beside others.
-workers=${PERFGUARD_WORKERS:-4}
+workers=${PERFGUARD_WORKERS:-5}
 export PERFGUARD_PATIENCE="${PERFGUARD_PATIENCE:-3}"
 export PERFGUARD_ARTEFACTS="${PERFGUARD_ARTEFACTS:-$PWD/build/artefacts}"
 export PYTHONPATH="$PWD/src/pybind/mgr:$PWD" PYTHONDONTWRITEBYTECODE=1

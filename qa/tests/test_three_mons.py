@@ -119,6 +119,7 @@ def move_the_mgr_to_a_peon(cluster: Cluster) -> None:
 
 # ---- the tests
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_burst_through_a_peon(guard: Guard) -> None:
     move_the_mgr_to_a_peon(guard.cluster)
     join(guard, 'expand', **both(guard))
