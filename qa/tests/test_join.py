@@ -22,6 +22,7 @@ nightly = pytest.mark.releases('pacific', quick=())
 LISTEN_SECONDS = 8.0
 
 
+@pytest.mark.alone
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_expand_under_load(release: str, guard: Guard) -> None:
     cluster = guard.cluster

@@ -338,7 +338,8 @@ def test_worker_hangs(probes: Trouble) -> None:
 def test_mgr_hangs(probes: Trouble) -> None:
     """Its worker goes on, and the next mgr cannot end it."""
     cluster = probes.cluster
-    run = probes.running(8, pool=POOL)
+    # Longer than another mgr takes to begin.
+    run = probes.running(25, pool=POOL)
     hung = 'mgr.' + cluster.active_mgr()
     cluster.stop(hung)
     try:
