@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict
 
 from qa.cluster import Cluster, CommandError
+from qa.cluster.patience import patient
 
 from .screen import Screen
 
@@ -25,7 +26,7 @@ class Operator:
         else:
             target, words = 'mon', list(map(str, args.values()))
         line = ' '.join(['ceph', prefix, *words])
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + patient(PATIENCE_SECONDS)
         while True:
             retval, out, error = self._cluster.command(target, {'prefix': prefix, **args})
             if retval == 0:
@@ -58,4 +59,4 @@ class Operator:
 
     def wait_ready(self) -> None:
         """Wait until perfguard answers after it was enabled."""
-        self._cluster.wait(self.campaign, PATIENCE_SECONDS, 'perfguard to answer')
+        self._cluster.wait(self.campaign, patient(PATIENCE_SECONDS), 'perfguard to answer')
