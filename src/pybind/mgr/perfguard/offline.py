@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Mapping,
                     Optional, Sequence, TextIO, Tuple)
 
+from .cluster import crush_preview
 from .cluster.crush import CrushRules
 from .cluster.osdmap import WrongDump, osdmap_from_dump
 from .cluster.pgs import CLEAN, keep_remapped, pg_rows, wrong_pg_dump
-from .cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
-from .errors import PerfguardError
+from .cluster.ports import NoFuture
+from .cluster.types import OsdMap, PgSets, Space, UpmapEntry, pool_of, seed_of
+from .errors import PerfguardError, Refused
+from .rebalance.joining import plan_join
+from .rebalance.moves import MovePlan, plan as plan_moves
+from .rebalance.orders import Order, OrderFacts, change_of
 from .tables import plural
 from .upmap.pins import Unpinnable, plan_pin, skip_reason
 from .upmap.semantics import as_line, entry_commands, out_osds
@@ -79,11 +84,12 @@ def commands(osdmap: OsdMap, plan: PinPlan) -> Iterator[str]:
         yield from map(as_line, entry_commands(pgid, osdmap.entry(pgid), wanted))
 
 
-def script(lines: Sequence[str]) -> Iterator[str]:
+def script(lines: Sequence[str], last: str = '') -> Iterator[str]:
     """The same as a script that shows its progress.
 
     An error of one command does not stop it, since the PGs that follow would move without their
-    pins. It may be interrupted and run again: each command sets the complete entry of one PG.
+    pins. It may be interrupted and run again: each command sets the complete entry of one PG, or
+    a weight or flag to its value. `last`: a command for when none has failed.
     """
     yield '#!/bin/sh'
     # Some shells continue after Ctrl-C, since "ceph" returns an ordinary error then.
@@ -93,6 +99,8 @@ def script(lines: Sequence[str]) -> Iterator[str]:
         yield line + ' || failed=$((failed + 1))'
         if number % PROGRESS_LINES == 0 or number == len(lines):
             yield 'echo "%d of %d commands, $failed failed" >&2' % (number, len(lines))
+    if last:
+        yield 'test "$failed" -ne 0 || %s || failed=1' % last
     yield 'test "$failed" -eq 0'
 
 
@@ -112,7 +120,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         _check(args)
         with _without_gc():
-            _pin(args, sys.stdout)
+            args.carry_out(args, sys.stdout)
         sys.stdout.flush()
     except BadInput as e:
         print('perfguard-plan: %s' % e, file=sys.stderr)
@@ -125,6 +133,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
+    if args.command != 'pin':
+        return
     if [args.report, args.osd_dump, args.pg_dump, args.crush_dump].count('-') > 1:
         raise BadInput('only one of the dumps can come from standard input')
     if bool(args.report) == bool(args.osd_dump):
@@ -147,10 +157,25 @@ def _parser() -> argparse.ArgumentParser:
     pin.add_argument('--crush-dump', metavar='F',
                      help='ceph osd crush dump -f json; without it pins are not checked against '
                           'CRUSH rules, and the mons drop pins that violate them')
-    pin.add_argument('--format', choices=('commands', 'sh', 'json'), default='commands',
-                     help='commands: one per line; sh: a script that shows its progress and may '
-                     'be interrupted and run again; json: the complete new entry of each changed '
-                     'PG (default: commands)')
+    pin.set_defaults(carry_out=_pin)
+    expand = subparsers.add_parser('expand', help='preview the weighting of new OSDs (CRUSH '
+                                   'weight 0), and print its commands with the pins')
+    expand.add_argument('what', nargs='*', help='only these OSDs, hosts or racks')
+    expand.add_argument('--weight', metavar='W', help='CRUSH weight of each OSD (default: its '
+                        'size in TiB)')
+    drain = subparsers.add_parser('drain', help='preview the emptying of OSDs, hosts or racks, '
+                                  'and print its commands with the pins')
+    drain.add_argument('what', nargs='+', help='OSDs, hosts or racks')
+    for change in (expand, drain):
+        change.set_defaults(carry_out=_change)
+        change.add_argument('--report', required=True, metavar='F', help='ceph report')
+        change.add_argument('--osdmap', required=True, metavar='F', help='ceph osd getmap -o F')
+        change.add_argument('--osd-df', required=True, metavar='F', help='ceph osd df -f json')
+    for each in (pin, expand, drain):
+        each.add_argument('--format', choices=('commands', 'sh', 'json'), default='commands',
+                          help='commands: one per line; sh: a script that shows its progress and '
+                          'may be interrupted and run again; json: the complete new entry of each '
+                          'changed PG (default: commands)')
     return parser
 
 
@@ -181,6 +206,74 @@ def _pin(args: argparse.Namespace, output: TextIO) -> None:
     output.writelines(line + '\n' for line in (script(lines) if args.format == 'sh' else lines))
     for pgid, reason in plan.unpinnable.items():
         print('perfguard-plan: PG %s stays remapped: %s' % (pgid, reason), file=sys.stderr)
+
+
+def _change(args: argparse.Namespace, output: TextIO) -> None:
+    """expand and drain: what they move, and the commands that keep all data where it is."""
+    osdmap, crush = _read(args.report, _reported)
+    order = Order(args.command, () if args.command == 'expand' else tuple(args.what),
+                  tuple(args.what) if args.command == 'expand' else (),
+                  weight=getattr(args, 'weight', None))
+    try:
+        change = change_of(order, OrderFacts(osdmap, crush, _read(args.osd_df, _space)))
+    except Refused as e:
+        raise BadInput(str(e)) from e
+    if change is None:
+        raise BadInput('no new OSD of CRUSH weight 0 is up and in')
+    encoded = _bytes(args.osdmap)
+    future = crush_preview.outlook(osdmap, lambda epoch: encoded, change.weights, None,
+                                   lambda: False)
+    if isinstance(future, NoFuture):
+        raise BadInput('cannot compute the mapping after the change: %s' % future.reason)
+    join = plan_join(osdmap, future, change.drained)
+    pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
+    moves = plan_moves(join.moves.values(), len(join.moves) or 1, 1, None)
+    _summarize(moves, pins)
+    if args.format == 'json':
+        json.dump({'weights': {'osd.%d' % osd: w for osd, w in change.weights.items()},
+                   'pgs': moves.pgs, 'shards': moves.shards,
+                   'primaries_moving': moves.primaries_moving,
+                   'osds': [{'osd': load.osd, 'pgs_in': load.pgs_in, 'pgs_out': load.pgs_out}
+                            for load in moves.osds], **pins.as_json()}, output)
+        output.write('\n')
+        return
+    hold = 'norebalance' not in osdmap.flags
+    lines = [*(['ceph osd set norebalance'] if hold else []),
+             *('ceph osd crush reweight osd.%d %r' % row for row in change.weights.items()),
+             *commands(osdmap, pins)]
+    last = 'ceph osd unset norebalance' if hold else ''
+    output.writelines(line + '\n' for line in (
+        script(lines, last) if args.format == 'sh' else [*lines, *filter(None, [last])]))
+
+
+def _summarize(moves: MovePlan, pins: PinPlan) -> None:
+    busiest = sorted(moves.osds, key=lambda load: -load.pgs_in)[:MOST_OSDS]
+    into = ', '.join('osd.%d (%d)' % (load.osd, load.pgs_in) for load in busiest if load.pgs_in)
+    print('perfguard-plan: %s to pin; their release moves %s, and %s primaries; most PGs enter %s'
+          % (plural(len(pins.entries), 'PG'), plural(moves.shards, 'shard'),
+             moves.primaries_moving, into or 'no OSD'), file=sys.stderr)
+    for pgid, reason in pins.unpinnable.items():
+        print('perfguard-plan: PG %s moves at once: %s' % (pgid, reason), file=sys.stderr)
+
+
+#: OSDs that a summary names.
+MOST_OSDS = 8
+
+
+def _space(dump: Any) -> Dict[int, Space]:
+    try:
+        return {row['id']: Space(row['kb'] << 10, row['kb_used'] << 10, row.get('pgs'))
+                for row in dump['nodes']}
+    except (KeyError, TypeError) as e:
+        raise WrongDump('not the output of "ceph osd df -f json"') from e
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        with open(path, 'rb') as f:
+            return f.read()
+    except OSError as e:
+        raise BadInput('%s: %s' % (path, e.strerror)) from e
 
 
 def _maps(args: argparse.Namespace) -> Tuple[OsdMap, Optional[CrushRules]]:

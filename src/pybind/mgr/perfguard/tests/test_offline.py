@@ -10,7 +10,9 @@ from typing import Any, Dict, List
 
 import pytest
 
+from perfguard import offline
 from perfguard.cluster.osdmap import WrongDump, osdmap_from_dump
+from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
 from perfguard.offline import plan_pins
 from perfguard.upmap.semantics import as_line, entry_commands
@@ -291,3 +293,85 @@ def test_package_imports_without_ceph():
     result = subprocess.run([sys.executable, '-S', '-c', code], capture_output=True, text=True,
                             env={'PYTHONPATH': str(MODULES)}, check=False)
     assert result.stdout.strip() == 'seen', result.stderr
+
+
+# ---- expand and drain
+
+OSD_DF = {'nodes': [{'id': osd, 'kb': 1 << 30, 'kb_used': 1 << 20, 'pgs': 0 if osd == 9 else 96}
+                    for osd in range(10)]}
+#: Where CRUSH places PGs once osd.9 has a weight.
+FUTURE = {'1.0': FuturePg((0, 1, 2), (0, 1, 9)), '1.1': FuturePg((0, 1, 3), (9, 1, 3))}
+
+
+@pytest.fixture
+def change(files, tmp_path, monkeypatch, capsys):
+    """Runs a change in this process, with an answer in place of those of Ceph's tools."""
+    (tmp_path / 'report').write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}))
+    (tmp_path / 'df').write_text(json.dumps(OSD_DF))
+    (tmp_path / 'map').write_bytes(b'encoded')
+    asked = []
+
+    def outlook(osdmap, source, weights, crush_map, stopping):
+        asked.append((source(osdmap.epoch), weights))
+        return Future(FUTURE, offline.CrushRules.from_dump(CRUSH_DUMP))
+
+    monkeypatch.setattr(offline.crush_preview, 'outlook', outlook)
+
+    def carry_out(*argv):
+        status = offline.main([*argv, '--report', str(tmp_path / 'report'), '--osd-df',
+                               str(tmp_path / 'df'), '--osdmap', str(tmp_path / 'map')])
+        return (status, *capsys.readouterr())
+
+    setattr(carry_out, 'asked', asked)
+    return carry_out
+
+
+def test_an_expansion_shows_what_it_moves(change):
+    status, out, err = change('expand', '--format', 'json')
+    found = json.loads(out)
+    assert status == 0 and change.asked == [(b'encoded', {9: 1.0})]
+    assert found['weights'] == {'osd.9': 1.0} and (found['pgs'], found['shards']) == (2, 2)
+    assert {'osd': 9, 'pgs_in': 2, 'pgs_out': 0} in found['osds']
+    assert found['items'] == {'1.0': [[9, 2]], '1.1': [[9, 0]]} and not found['unpinnable']
+    assert '2 PGs to pin; their release moves 2 shards' in err and 'osd.9 (2)' in err
+
+
+@pytest.mark.parametrize('argv, weight', [
+    (('expand', '--weight', '2.5'), 'osd.9 2.5'), (('expand', 'h9'), 'osd.9 1.0'),
+    (('drain', 'h3', 'osd.4'), 'osd.3 0.0001')])
+def test_weights_come_before_their_pins(change, argv, weight):
+    # A pin is kept only where its OSD is in the set that CRUSH chooses.
+    status, out, _ = change(*argv)
+    lines = out.splitlines()
+    assert status == 0 and 'ceph osd crush reweight ' + weight in lines
+    pins = [at for at, line in enumerate(lines) if 'pg-upmap' in line]
+    assert pins and all('reweight' not in line for line in lines[pins[0]:])
+    # It was set by others, so it stays.
+    assert 'norebalance' not in out
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_movement_begins_only_if_every_command_was_carried_out(
+        change, tmp_path, monkeypatch, fails):
+    monkeypatch.setitem(OSD_DUMP, 'flags', 'sortbitwise')
+    monkeypatch.setitem(OSD_DUMP, 'flags_set', ['sortbitwise'])
+    (tmp_path / 'report').write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}))
+    status, out, _ = change('expand', '--format', 'sh')
+    ceph = tmp_path / 'ceph'
+    ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ncase "$*" in *1.1*) exit %d ;; esac\n' % (
+        tmp_path, fails))
+    ceph.chmod(0o755)
+    done = subprocess.run(['sh', '-c', out], env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])},
+                          stderr=subprocess.DEVNULL, check=False)
+    sent = (tmp_path / 'log').read_text().splitlines()
+    assert status == 0 and sent[0] == 'osd set norebalance'
+    assert ('osd unset norebalance' in sent, done.returncode) == (not fails, int(fails))
+
+
+@pytest.mark.parametrize('argv, words', [
+    (('drain', 'nowhere'), "no OSD, host or rack 'nowhere'"),
+    (('expand', 'osd.3'), 'no OSD of CRUSH weight 0 in osd.3'),
+    (('expand', '--weight', 'x'), 'weight')])
+def test_a_change_that_is_refused_is_one_line(change, argv, words):
+    status, out, err = change(*argv)
+    assert (status, out) == (2, '') and words in err and err.count('\n') == 1
