@@ -315,7 +315,7 @@ class Loop:
             return False
         self._store.verified()
         self.leaving.load()
-        for text in (self.rebalance.load_again() + self._rescuing.load()
+        for text in (self.rebalance.load() + self._rescuing.load()
                      + self._load_requests()):
             self._note(Event('store', 'cannot read %s' % text))
         self._note(Event('start', 'this mgr acts again', 'it is the active mgr in the MgrMap'))

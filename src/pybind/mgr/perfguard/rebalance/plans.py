@@ -20,6 +20,7 @@ from ..options import Options
 from ..store import Store
 from ..tables import plural
 from .campaign_store import change_from_json, change_to_json
+from .campaigns import Campaigns
 from .crush_orders import Prepared, differences
 from .orders import Order
 from .preview import costs
@@ -270,21 +271,10 @@ def plan_from_json(raw: Mapping[str, Any]) -> SavedPlan:
 
 
 class CampaignStarter(Protocol):
-    """What plans need of the campaign's controller."""
-    campaign: Optional[Campaign]
-
-    @property
-    def active(self) -> bool:
-        ...
-
-    def last_end(self) -> Optional[Tuple[int, str]]:
-        """The id and the phase of the last campaign; None: not known."""
+    """What begins the campaigns of plans."""
 
     def reopen(self) -> None:
         """End a completed shutdown; Refused during one."""
-
-    def refuse_held(self) -> None:
-        """Raise Refused while an aborted campaign holds PGs."""
 
     def preview(self, waiting: WaitingOrder, seen: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
@@ -293,9 +283,6 @@ class CampaignStarter(Protocol):
     def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
                saved: Optional[SavedPlan] = None, why: str = '') -> Optional[Json]:
         """Begin the campaign of a saved plan; None: not worked out yet. Raises Refused."""
-
-    def withdraw_plans(self, why: str) -> None:
-        """No plan that was approved is carried out, and no new device is filled."""
 
 
 class PlanQueue:
@@ -307,10 +294,11 @@ class PlanQueue:
        is refused is withdrawn, or tried again later where only the cluster is not fit.
     """
 
-    def __init__(self, store: Store, starter: CampaignStarter, options: Callable[[], Options],
-                 note: Callable[[Event], None]) -> None:
+    def __init__(self, store: Store, campaigns: Campaigns, starter: CampaignStarter,
+                 options: Callable[[], Options], note: Callable[[Event], None]) -> None:
         self.saved = Plans(store)
         self._store = store
+        self._campaigns = campaigns
         self._starter = starter
         self._options = options
         self._note = note
@@ -360,18 +348,17 @@ class PlanQueue:
 
     def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         """Carry out a plan, or queue it behind the campaign that is active."""
-        plan, starter = self.saved.get(waiting.order.plan), self._starter
-        starter.refuse_held()
+        plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
+        self._campaigns.refuse_held()
         plan.refuse_changed(ground_of(seen))
-        if starter.active:
-            starter.reopen()
-            assert starter.campaign is not None
+        if campaign is not None and campaign.active:
+            self._starter.reopen()
             self.saved.put(replace(plan, approved=plan.approved or seen.now, refused=''))
             self._note(Event('request', 'approve %s' % plan.name,
-                             'queued behind campaign %d' % starter.campaign.id))
-            return {**plan.preview, 'plan': plan.name, 'queued_behind': starter.campaign.id}
-        answer = starter.change(waiting, seen, plan.order, plan,
-                                'plan %s was approved' % plan.name)
+                             'queued behind campaign %d' % campaign.id))
+            return {**plan.preview, 'plan': plan.name, 'queued_behind': campaign.id}
+        answer = self._starter.change(waiting, seen, plan.order, plan,
+                                      'plan %s was approved' % plan.name)
         if answer is None:
             return None
         self.saved.remove(plan.name)
@@ -379,15 +366,11 @@ class PlanQueue:
 
     def due(self, now: float) -> bool:
         """Whether a plan may be carried out now."""
-        return (not self._starter.active and bool(self.saved.queue())
+        return (not self._campaigns.active and bool(self.saved.queue())
                 and not 0.0 < self._next_due - now <= QUEUE_SECONDS)
 
     def start_next(self, seen: Observation) -> None:
-        """Carry out the plan that was approved first, once the campaign before it is DONE."""
-        why = self._not_done()
-        if why:
-            self._starter.withdraw_plans(why)
-            return
+        """Carry out the plan that was approved first; the campaign before it is DONE."""
         name = self.saved.queue()[0].name
         waiting, self._next = self._next, None
         if waiting is None or waiting.order.plan != name:
@@ -406,11 +389,11 @@ class PlanQueue:
             log.exception('plan %s failed', name)
             self._withdraw([name], 'failed: %r' % error)
 
-    def _not_done(self) -> str:
+    def not_done(self) -> str:
         """Why no plan in the queue may follow the campaign before it; '' for nothing."""
         if self._store.losses:
             return 'perfguard could not read all of its state: %s' % self._store.losses[0]
-        last = self._starter.last_end()
+        last = self._campaigns.last_end()
         if last is None:
             return 'it is not known how the campaign before it ended'
         return '' if last[1] == Phase.DONE.value else 'campaign %d is %s' % last

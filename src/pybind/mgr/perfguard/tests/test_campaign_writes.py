@@ -48,7 +48,7 @@ class Writes:
     def save(self, campaign: Campaign, sending: bool = True) -> List[int]:
         """The sizes of what is written when a turn ends with this campaign."""
         self.sizes.clear()
-        self.driver.loop.rebalance.stored.save(campaign, sending)
+        self.driver.loop.rebalance.campaigns.stored.save(campaign, sending)
         return [size for _, size in self.sizes]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from perfguard.errors import Code, Reason, Refused
+from perfguard.rebalance.campaign_orders import not_fit
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import (APPROVE, LS, MOST, RM, SAVE, SHOW, PlanOrder, Plans,
                                        plan_from_json, plan_to_json)
@@ -311,7 +312,7 @@ def test_a_plan_is_not_carried_out_after_an_abort_that_was_not_filed(
     store.put('history', [{'id': 0, 'phase': 'DONE'}])
     driver.restart()
     driver.turn()
-    monkeypatch.setattr(driver.loop.rebalance, '_archive_ended', lambda: None)
+    monkeypatch.setattr(driver.loop.rebalance.campaigns, 'file_ended', lambda: None)
     driver.ask('abort')
     driver.run_to('ABORTED')
     driver.restart()
@@ -326,12 +327,10 @@ def test_a_queued_plan_that_has_to_wait_is_not_worked_out_in_each_turn(
     driver = waiting()
     queued(driver)
     driver.run_to('FINISHING')
-    controller = driver.loop.rebalance
-    healthy = controller._unhealthy
     reason = Reason(Code.DEGRADED, '3 PGs are degraded')
     # What the change concerns is not fit, which shows only once it is known.
-    monkeypatch.setattr(controller, '_unhealthy', lambda seen, touched=None: (
-        [reason] if touched and touched.osds else healthy(seen, touched)))
+    monkeypatch.setattr('perfguard.rebalance.campaign_orders.not_fit', lambda seen, touched=None: (
+        [reason] if touched and touched.osds else not_fit(seen, touched)))
     driver.run_to('DONE')
     submitted = driver.tools.submitted
     driver.run(60)

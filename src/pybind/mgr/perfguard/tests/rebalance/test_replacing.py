@@ -273,7 +273,7 @@ def test_drains_of_another_mgr_are_known_once_this_one_acts_again() -> None:
     driver.run_to('DONE')
     assert set(phases(driver)) == {8}
     Store(driver.kv).put('drained', {})
-    driver.loop.rebalance.load_again()
+    driver.loop.rebalance.load()
     driver.turn()
     assert phases(driver) == {}
 

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Orders of operators that begin a campaign, or roll one back."""
+import errno
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+
+from ..cluster.ports import Cluster, View
+from ..cluster.tool_thread import ToolJob, ToolThread
+from ..errors import Code, Reason, Refused
+from ..events import Event
+from ..observation import Observation
+from ..options import Options
+from ..watch.stop_conditions import NOTHING, Touched, unhealthy
+from .adopting import adopted
+from .campaigns import Campaigns
+from .crush_orders import CrushOrders, Prepared, begin_rollback, check_rollback
+from .mappings import imported, parsed
+from .orders import Order
+from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
+from .preview import costs
+from .requests import Request, check, problems, refuse_bad_options, unfit
+
+Json = Dict[str, Any]
+
+
+def not_fit(seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
+    """Why no campaign may begin; see watch.stop_conditions.unhealthy."""
+    reasons = unhealthy(seen.signals, seen.osdmap, seen.osd_counts, touched)
+    if unfit(seen.osdmap):
+        reasons.append(Reason(Code.OLD_CLIENTS, unfit(seen.osdmap)))
+    return reasons
+
+
+class CampaignOrders:
+    """Carries out an order in up to three steps, each with answers of its own.
+
+    1. Refuse what may not begin whatever the order does.
+    2. Work out what it does, with Ceph's tools, beside the loop: in each turn until that is done.
+    3. Refuse what it may not do; journal what it needs; begin its campaign.
+    """
+
+    def __init__(self, cluster: Cluster, options: Callable[[], Options], tools: ToolThread,
+                 note: Callable[[Event], None], reopen: Callable[[], None],
+                 worked_out: Callable[[Any, int], Optional[ToolJob[Any]]],
+                 campaigns: Campaigns, crush_orders: CrushOrders) -> None:
+        """`reopen` and `worked_out`: as for RebalanceController."""
+        self._cluster = cluster
+        self._options = options
+        self._tools = tools
+        self._note = note
+        self.reopen = reopen
+        self._worked_out = worked_out
+        self._campaigns = campaigns
+        self._crush_orders = crush_orders
+
+    def carry_out(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+        """None while what the order needs is being worked out; raises Refused."""
+        if waiting.order.verb == 'adopt':
+            answer = self._adopt(waiting, seen, view)
+        elif waiting.order.verb == 'import':
+            answer = self._import(waiting, seen, view)
+        elif waiting.order.verb == 'rollback':
+            answer = self._roll_back(waiting, seen)
+        else:
+            return self.change(waiting, seen, waiting.order)
+        return answer and {**answer, **costs(seen, self._options())}
+
+    def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
+               saved: Optional[SavedPlan] = None, why: str = 'by command',
+               keep: Callable[[], None] = lambda: None) -> Optional[Json]:
+        """Begin the campaign of an order; None while what it does is being worked out.
+
+        `saved`: the plan that is carried out; `keep`: journals what belongs to the change."""
+        # What was forced is the change. What the cluster is like when the turn of a queued plan
+        # comes, its operator has not seen.
+        request = Request('prepare', order.force and not isinstance(waiting, QueuedOrder),
+                          sure=order.verb == 'rule')
+        if not order.dry_run:
+            # Refuse what no change is allowed to do before running Ceph's tools for this one.
+            self._check_new(request, seen, NOTHING)
+        prepared: Optional[Prepared] = self._prepared(
+            waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
+                                                                self._campaigns.history.rows))
+        if prepared is None:
+            return None
+        if order.dry_run:
+            return {**prepared.as_json(order, None), **costs(seen, self._options())}
+        if saved is not None:
+            saved.refuse_other(prepared)
+        check(self._campaigns.current, request, self._campaigns.pins_held_back,
+              not_fit(seen, prepared.touched))
+        prepared.refuse_unfit(order, seen, self._options())
+        self._crush_orders.keep(prepared, seen)
+        keep()
+        self._note(Event('request', order.verb, why))
+        campaign = replace(self._campaigns.begin(seen), trigger=order.verb, automatic=True,
+                           change=prepared.change, acknowledged=prepared.accepted,
+                           plan=saved.name if saved is not None else '')
+        if prepared.moves_first:
+            # PGs end where the new rule or pgp_num places them, whatever the present one does.
+            campaign = replace(campaign, target='crush')
+        self._campaigns.put(campaign)
+        return {**prepared.as_json(order, campaign.id), **costs(seen, self._options())}
+
+    def preview(self, waiting: WaitingOrder, seen: Observation,
+                order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
+        """What an order will do, and on what that rests; None: not worked out yet."""
+        return cast(Optional[Tuple[Prepared, PlanGround]], self._prepared(
+            waiting, seen, lambda: with_ground(self._crush_orders.preparing(
+                order, seen, self._options(), self._campaigns.history.rows), seen)))
+
+    def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+        """Begin a campaign with upmaps of others as its pins."""
+        known = frozenset(self._campaigns.pins)
+        return self._begin_with(
+            waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known, waiting.order.force),
+            lambda found: found.refuse_nothing())
+
+    def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
+        """Begin a campaign whose goals are upmaps that were exported before."""
+        order, space = waiting.order, self._cluster.osd_space()
+        return self._begin_with(
+            waiting, seen,
+            lambda: lambda: imported(seen, view.pool_up, parsed(order.mappings or b'')),
+            lambda found: order.dry_run or found.refuse_unfit(seen, space, order.force),
+            target='crush')
+
+    def _begin_with(self, waiting: WaitingOrder, seen: Observation,
+                    work: Callable[[], Callable[[], Any]], refuse: Callable[[Any], Any],
+                    **settings: Any) -> Optional[Json]:
+        """Begin a campaign with the pins that are worked out."""
+        order = waiting.order
+        self._campaigns.refuse_held()
+        if not order.dry_run:
+            self._check_new(Request('prepare', order.force), seen)
+        found = self._prepared(waiting, seen, work)
+        if found is None:
+            return None
+        refuse(found)
+        answer: Callable[[Optional[int]], Json] = found.as_json
+        if order.dry_run:
+            return answer(None)
+        found = found.still_there(seen.osdmap)
+        self._note(Event('request', order.verb, 'by command'))
+        campaign = replace(self._campaigns.begin_after(seen), trigger=order.verb, **settings)
+        self._campaigns.put(campaign)
+        self._campaigns.pins.note(found.pins)
+        answer = found.as_json
+        return answer(campaign.id)
+
+    def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
+        order = waiting.order
+        campaign = check_rollback(self._campaigns.current, seen.crush_version)
+        prepared = self._prepared(
+            waiting, seen, lambda: self._crush_orders.preparing_back(
+                campaign, self._campaigns.pins, seen))
+        if prepared is None:
+            return None
+        assert prepared.change is not None
+        if order.dry_run:
+            return prepared.as_json(order, None)
+        self.reopen()
+        self._crush_orders.keep(prepared, seen)
+        self._note(Event('request', order.verb, 'by command'))
+        self._campaigns.put(begin_rollback(campaign, prepared.change, seen.now))
+        return prepared.as_json(order, campaign.id)
+
+    def _prepared(self, waiting: WaitingOrder, seen: Observation,
+                  work: Callable[[], Callable[[], Any]]) -> Any:
+        """What an order will do, worked out beside the loop; None: not yet. Raises Refused."""
+        if waiting.job is None:
+            waiting.crush_version = seen.crush_version
+            # What a rollback rests on changes with each release, until the abort is over.
+            earlier = None if waiting.order.verb == 'rollback' and self._campaigns.active else \
+                self._worked_out(waiting.order, seen.crush_version)
+            waiting.job = earlier or self._tools.submit(work())
+            if waiting.job is None:
+                raise Refused(errno.EAGAIN, 'too many changes are being worked out: try again in '
+                              'a moment')
+        if not waiting.job.done:
+            return None
+        if waiting.crush_version != seen.crush_version and not waiting.order.dry_run:
+            raise Refused(errno.EAGAIN, 'CRUSH has changed while the change was being worked out: '
+                          'try again')
+        return waiting.job.result()
+
+    def _check_new(self, request: Request, seen: Observation,
+                   touched: Optional[Touched] = None) -> None:
+        """Raise Refused where no campaign may begin; see watch.stop_conditions.unhealthy."""
+        self.reopen()
+        check(self._campaigns.current, request, self._campaigns.pins_held_back,
+              not_fit(seen, touched), unfit(seen.osdmap))
+        refuse_bad_options(request, problems(
+            self._options(), {pool.name for pool in seen.osdmap.pools.values()}))

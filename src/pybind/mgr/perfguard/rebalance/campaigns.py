@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The campaign that is open, its pins, and the campaigns before it, with their documents."""
+import errno
+from dataclasses import replace
+from typing import Callable, List, Optional, Tuple
+
+from ..cluster.ports import Cluster
+from ..errors import Refused
+from ..events import Event
+from ..observation import Observation
+from ..options import Options
+from ..store import Store
+from . import report
+from .campaign_store import CampaignHistory, CampaignStore, PinStore
+from .crush_orders import CrushOrders
+from .goals import without_goals
+from .pinning import count_again
+from .types import Campaign, Change, Flight, Holds, Phase
+
+#: Times of a campaign at which something has happened.
+_TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked')
+
+
+class Campaigns:
+    """One campaign at a time, from its first document to its row in the history.
+
+    1. `load`: the campaign that an earlier mgr left, or the pins of one that is not known any more.
+    2. `begin`: the next one. It takes over what an aborted one left.
+    3. `put`: it has changed, and that is journalled.
+    4. `file_ended`: it has ended.
+    """
+
+    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
+                 clock: Callable[[], float], note: Callable[[Event], None],
+                 may_write: Callable[[], bool], crush_orders: CrushOrders,
+                 begun: Callable[[], None]) -> None:
+        """`may_write`: whether this mgr owns the journal; `begun`: called for each campaign that
+        begins."""
+        self._cluster = cluster
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._note = note
+        self._may_write = may_write
+        self._crush_orders = crush_orders
+        self._begun = begun
+        self.history = CampaignHistory(store)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.current: Optional[Campaign] = None
+        self.stored = CampaignStore(self._store, self._clock)
+        self.pins = PinStore(self._store)
+
+    def load(self) -> List[str]:
+        """Returns what cannot be read."""
+        self._forget()
+        self.history.load()
+        lost = self.pins.load()
+        campaign, unread = self.stored.load()
+        if campaign is not None:
+            # Whether the last mgr's commands ever left is not known.
+            self.current = count_again(campaign, campaign.pinning)
+        self._adopt_pins()
+        return lost + unread
+
+    def _adopt_pins(self) -> None:
+        """Pins whose campaign is not known any more are held like those of an aborted one."""
+        if self.current is None and self.pins:
+            self.current = Campaign(
+                id=self.history.last_id or 1, phase=Phase.ABORTED,
+                started=self._clock(), ended=self._clock(), prepared=True, held=True,
+                left=len(self.pins))
+
+    # ---- what it is now
+
+    @property
+    def active(self) -> bool:
+        return self.current is not None and self.current.active
+
+    @property
+    def open(self) -> bool:
+        """Active, or aborted with pins that are left."""
+        return self.current is not None and self.current.open
+
+    @property
+    def pins_held_back(self) -> int:
+        return report.held_back(self.current, self.pins)
+
+    def last_end(self) -> Optional[Tuple[int, str]]:
+        """The id and the phase of the last campaign; None: not known."""
+        if self.current is not None:
+            # Filed after it has ended: a crash in between leaves an older one as the last there.
+            return self.current.id, self.current.phase.value
+        return self.history.last_end()
+
+    def refuse_held(self) -> None:
+        """Raise Refused while an aborted campaign holds PGs: they would be released as well, and
+        how to roll it back forgotten."""
+        if self.current is not None and self.current.held:
+            raise Refused(errno.EBUSY, 'campaign %d is aborted and keeps PGs pinned: "rebalance '
+                          'resume", "rebalance rollback" or "rebalance finish --keep" first'
+                          % self.current.id)
+
+    # ---- its life
+
+    def begin(self, seen: Observation) -> Campaign:
+        """Not journalled yet: `put` does that, or the turn before anything is sent."""
+        last = max(self.history.last_id, self.current.id if self.current else 0)
+        self._store.acknowledge_losses()
+        self._begun()
+        # Pins that an aborted campaign left are this one's to release, to goals of its own.
+        self.pins.note(without_goals(self.pins))
+        self._remember_crush(seen)
+        campaign = self.current = Campaign(
+            id=last + 1, phase=Phase.PREPARED, started=seen.now, phase_since=seen.now,
+            target=self._options().target, first_epoch=seen.osdmap.epoch,
+            last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
+            holds=self._holds_left(),
+            crush_own=seen.crush_version)
+        return campaign
+
+    def begin_after(self, seen: Observation) -> Campaign:
+        """As `begin`, where CRUSH has changed already: what it was before is not known."""
+        campaign = replace(self.begin(seen), automatic=True, crush_version=-1)
+        self._crush_orders.forget_before()
+        self.current = campaign
+        return campaign
+
+    def put(self, campaign: Campaign) -> None:
+        self.current = campaign
+        self.stored.save(campaign)
+
+    def _remember_crush(self, seen: Observation) -> None:
+        """For a rollback. A campaign that continues an aborted one goes back to before that."""
+        last = self.current
+        if last is not None and last.held and last.crush_own == seen.crush_version:
+            return
+        why_not = self._crush_orders.remember(seen)
+        if why_not:
+            self._note(Event('rollback', 'this campaign cannot be rolled back', why_not))
+
+    def _holds_left(self) -> Holds:
+        """What an aborted campaign still borrows is given back by the one that follows it."""
+        if self.current is None or not self.current.held:
+            return Holds()
+        return replace(self.current.holds, given_up=())
+
+    def set_back(self, now: float) -> None:
+        """No time of the campaign stays ahead of the clock, which may have been set back."""
+        if self.current is not None:
+            self.current = without_future(self.current, now)
+
+    def file_ended(self) -> None:
+        """File a campaign that has ended; again if the last attempt was cut short."""
+        campaign = self.current
+        if campaign is None or campaign.active or not self.stored.known:
+            return
+        row = report.summary(campaign)
+        filed = row in self.history.rows
+        if filed and campaign.held or not self._may_write():
+            return
+        if not filed:
+            self._cluster.progress_done(report.progress_id(campaign))
+            self.history.file(row, self._options().history)
+        if campaign.held:
+            return
+        if campaign.phase is Phase.DONE:
+            self.pins.clear()
+        self._crush_orders.ended()
+        self.stored.remove()
+
+
+def without_future(campaign: Campaign, now: float) -> Campaign:
+    """The campaign, none of whose times is ahead of the clock; itself if its last turn is not.
+
+    The clock of a host may be set back, and that of the next active mgr may be behind. Whatever
+    waits for time to pass since such a time would wait as long again.
+    """
+    if campaign.turned <= now:
+        return campaign
+
+    def change(found: Optional[Change]) -> Optional[Change]:
+        return found and replace(found, since=min(found.since, now))
+
+    def flight(found: Flight) -> Flight:
+        confirmed = found.confirmed
+        return replace(found, since=min(found.since, now),
+                       confirmed=None if confirmed is None else min(confirmed, now))
+
+    return replace(
+        campaign, **{name: min(getattr(campaign, name), now) for name in _TIMES},
+        change=change(campaign.change), back=change(campaign.back),
+        undone=change(campaign.undone),
+        pinning={pgid: replace(sent, since=min(sent.since, now))
+                 for pgid, sent in campaign.pinning.items()},
+        in_flight={pgid: flight(each) for pgid, each in campaign.in_flight.items()},
+        pace=replace(campaign.pace, decided=min(campaign.pace.decided, now),
+                     acquitted=min(campaign.pace.acquitted, now),
+                     seen_since=min(campaign.pace.seen_since, now)),
+        stalls=replace(
+            campaign.stalls, credited=min(campaign.stalls.credited, now),
+            released=min(campaign.stalls.released, now),
+            changes=tuple(each for each in campaign.stalls.changes if each.time <= now)),
+        copying=replace(campaign.copying, changed=min(campaign.copying.changed, now)))
