@@ -13,12 +13,14 @@ from ..options import Options
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
 from .adopting import adopted
 from .campaigns import Campaigns
-from .crush_orders import CrushOrders, Prepared, begin_rollback, check_rollback
+from .crush_orders import CrushOrders
 from .mappings import imported, parsed
 from .orders import Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
+from .prepared import Prepared
 from .preview import costs
 from .requests import Request, check, problems, refuse_bad_options, unfit
+from .types import Campaign, Change, ChangeStage, Phase
 
 Json = Dict[str, Any]
 
@@ -192,3 +194,54 @@ class CampaignOrders:
               not_fit(seen, touched), unfit(seen.osdmap))
         refuse_bad_options(request, problems(
             self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
+
+
+def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign:
+    """The campaign that can be rolled back; raises Refused."""
+    if campaign is None or not campaign.open:
+        raise Refused(errno.ENOENT, 'no campaign is active or holds pins')
+    if campaign.back is not None or campaign.rolled_back and not _is_unfinished(campaign):
+        raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
+    if campaign.phase is Phase.FINISHING:
+        raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
+    change = campaign.change
+    if change is not None and change.rule is not None:
+        raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "rebalance '
+                      'abort" first, then "rebalance rule <pool> <rule>" with the rule from before'
+                      % campaign.id)
+    if change is not None and change.pgs is not None:
+        raise Refused(errno.EPERM, 'campaign %d changes pg_num of a pool: "rebalance abort" first, '
+                      'then "rebalance pg_num <pool> %d", or "rebalance finish --keep" where '
+                      'pg_num has not changed yet' % (campaign.id, change.found_pg_num))
+    if change is not None and change.pending:
+        raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
+                      '"rebalance abort" first' % campaign.id)
+    if change is not None and change.stage is ChangeStage.WANTED and not change.done:
+        raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
+                      'with "rebalance abort"'
+                      % campaign.id)
+    if campaign.crush_own != crush_version:
+        raise Refused(errno.EPERM, _changed_by_others(campaign, crush_version))
+    return campaign
+
+
+def _is_unfinished(campaign: Campaign) -> bool:
+    """An earlier rollback was aborted when a part of its change was in force."""
+    return (campaign.phase is Phase.ABORTED and campaign.change is not None
+            and campaign.change.stage is ChangeStage.WANTED)
+
+
+def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
+    if campaign.crush_own < 0:
+        return ('the CRUSH change of campaign %d is not known: undo the CRUSH '
+                'change in another campaign' % campaign.id)
+    return ('CRUSH (version %d) was changed after campaign %d, which left version %d: undo the '
+            'CRUSH change in another campaign' % (
+                crush_version, campaign.id, campaign.crush_own))
+
+
+def begin_rollback(campaign: Campaign, change: Change, now: float) -> Campaign:
+    """The campaign once what is moving is to be pinned where it is, and then rolled back."""
+    return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
+                   left=0, ended=None, automatic=True, prepared=True, back=change,
+                   holds=replace(campaign.holds, given_up=()))

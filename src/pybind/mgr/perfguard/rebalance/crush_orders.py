@@ -8,29 +8,24 @@ back: the mons may refuse a change of CRUSH and still remove the pins that are s
 """
 import base64
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cluster.ports import Cluster, Future, NoFuture, Outlook, ToolFailed
-from ..cluster.tool_thread import ToolJob, ToolThread
-from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space, pool_of
-from ..errors import Code, Refused
+from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
+from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
+from ..errors import Refused
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
-from ..tables import pgs
-from ..watch.stop_conditions import Touched
-from .goals import Balanced, preview_balance
-from .joining import (MAX_BURST_PINS, Join, bases_of, plan_join, same_placement,
-                      with_pins)
-from .moves import Move, path_osds, plan
+from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight)
 from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, step_to
-from .preview import Effects, effects
+from .prepared import Prepared
+from .preview import effects
 from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
                           rule_ordered)
-from .types import Campaign, Change, Phase, PinRecord, ChangeStage
+from .types import Campaign, Change, PinRecord
 
 Json = Dict[str, Any]
 
@@ -43,8 +38,6 @@ BEFORE = 'crushbefore'
 CRUSH_BASE = 'crushbase'
 #: Parts of CRUSH that a refusal names.
 NAMED_PARTS = 10
-#: Unpinnable PGs that an answer names.
-NAMED = 50
 NO_PINS: Mapping[str, PinRecord] = {}
 
 
@@ -84,7 +77,7 @@ class CrushOrders:
                           self._drained(seen))
 
     def preparing(self, order: Order, seen: Observation, options: Options,
-                  history: Sequence[Json] = ()) -> Callable[[], 'Prepared']:
+                  history: Sequence[Json] = ()) -> Callable[[], Prepared]:
         """What finds out what an order changes and what that will do; for the tools' thread.
 
         It raises Refused. `history`: of earlier campaigns.
@@ -101,7 +94,7 @@ class CrushOrders:
 
         return work
 
-    def _prepare(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
+    def _prepare(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         change = change_of(order, inventory)
         if change is None:
             return Prepared(None)
@@ -112,7 +105,7 @@ class CrushOrders:
             must_fit_by_weight(set(change.drained), inventory)
         return replace(found, left_out=tuple(not_new))
 
-    def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
+    def _prepare_map(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         try:
             crush_map = self._cluster.compiled_crush_map(order.crush_map or b'')
             rules = self._cluster.crush_rules(crush_map)
@@ -125,7 +118,7 @@ class CrushOrders:
         return self._previewed(Change(crush_map=True, crush_version=seen.crush_version), seen,
                                crush_map)
 
-    def _prepare_rule(self, order: Order, seen: Observation, inventory: OrderFacts) -> 'Prepared':
+    def _prepare_rule(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
         rule = rule_ordered(order.names, seen.osdmap, seen.crush)
         outlook = self._cluster.outlook(seen.osdmap, {}, None, True, rule)
         if isinstance(outlook, NoFuture):
@@ -152,7 +145,7 @@ class CrushOrders:
                         rule=shown)
 
     def _prepare_pg_num(self, order: Order, seen: Observation,
-                        inventory: OrderFacts) -> 'Prepared':
+                        inventory: OrderFacts) -> Prepared:
         osdmap = seen.osdmap
         pool, pg_num = pg_num_ordered(order.names, osdmap, order.force,
                                       self._cluster.pgs_per_osd_limit())
@@ -196,7 +189,7 @@ class CrushOrders:
         self._store.remove(BEFORE)
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
-                       seen: Observation) -> Callable[[], 'Prepared']:
+                       seen: Observation) -> Callable[[], Prepared]:
         """What finds out what a rollback changes and what that will do; as `preparing`.
 
         Raises Refused at once where there is nothing to go back to.
@@ -207,7 +200,7 @@ class CrushOrders:
         return lambda: self._prepare_back(campaign, pins, seen, crush_map, inventory)
 
     def _prepare_back(self, campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
-                      crush_map: bytes, inventory: OrderFacts) -> 'Prepared':
+                      crush_map: bytes, inventory: OrderFacts) -> Prepared:
         try:
             rules = self._cluster.crush_rules(crush_map)
         except ToolFailed as failure:
@@ -236,7 +229,7 @@ class CrushOrders:
 
     def _previewed(self, change: Change, seen: Observation,
                    crush_map: Optional[bytes],
-                   pins: Mapping[str, PinRecord] = NO_PINS) -> 'Prepared':
+                   pins: Mapping[str, PinRecord] = NO_PINS) -> Prepared:
         outlook = self._cluster.outlook(seen.osdmap, change.weights, crush_map, True, change.rule)
         if isinstance(outlook, NoFuture):
             if crush_map is not None:
@@ -246,7 +239,7 @@ class CrushOrders:
                             bases_of(pins))
         return Prepared(change, planned, crush_map=crush_map, outlook=outlook)
 
-    def keep(self, prepared: 'Prepared', seen: Observation) -> None:
+    def keep(self, prepared: Prepared, seen: Observation) -> None:
         """Journal what a campaign needs beside its own document."""
         if prepared.crush_map is not None:
             self._store.put(CRUSH_BASE, seen.crush.digest())
@@ -322,215 +315,3 @@ def differences(before: Mapping[str, int], now: Mapping[str, int]) -> str:
 def _by_number(name: str) -> Tuple[bool, int, str]:
     kind, _, number = name.rpartition('.')
     return kind != 'osd', int(number) if kind == 'osd' else 0, name
-
-
-@dataclass(frozen=True)
-class Prepared:
-    #: None: the operator makes the change.
-    change: Optional[Change]
-    planned: Join = Join({}, {}, {})
-    #: Why the pins cannot come along with the change.
-    ordinary: str = ''
-    crush_map: Optional[bytes] = None
-    #: OSDs of CRUSH weight 0 that `expand` without names does not take, with the reason.
-    left_out: Tuple[Tuple[int, str], ...] = ()
-    #: Where CRUSH will place the PGs; what is moved with target=balanced. None: not known, or the
-    #: end state is another.
-    outlook: Optional[Future] = None
-    balanced: Optional[Balanced] = None
-    #: As rule_json: another rule for a pool.
-    rule: Optional[Json] = None
-    #: As pg_num_json: another pg_num for a pool.
-    pg_num: Optional[Json] = None
-    #: What that does to OSDs; None: not known.
-    effects: Optional[Effects] = None
-    #: What it was worked out for; None: a rollback.
-    order: Optional[Order] = None
-
-    @property
-    def moves(self) -> Sequence[Move]:
-        """All that the campaign will move."""
-        return tuple(self.planned.moves.values()) if self.balanced is None else self.balanced.moves
-
-    def balanced_as(self, options: Options, seen: Observation,
-                    space: Mapping[int, Space]) -> 'Prepared':
-        """With what target=balanced, if that is the target, moves beside CRUSH."""
-        if self.outlook is None or options.target != 'balanced':
-            return self
-        return replace(self, balanced=preview_balance(
-            self.planned, self.outlook, seen, options.max_extra_movement, space))
-
-    @property
-    def moves_first(self) -> bool:
-        """The PGs move before the pool is changed."""
-        return bool((self.rule or self.pg_num or {}).get('moves_first'))
-
-    @property
-    def touched(self) -> Optional[Touched]:
-        """What the change concerns; None: that is not known."""
-        if self.change is None or self.ordinary:
-            return None
-        moves = self.planned.moves.values()
-        osds = {osd for move in moves for osd in path_osds(move)}
-        return Touched(osds | set(self.change.weights), {
-            pool_of(pgid) for pgid in (*self.planned.pins, *self.planned.unpinnable)})
-
-    @property
-    def bursts(self) -> int:
-        """Into how many bursts the change and its pins are divided, about."""
-        pins = len(self.planned.pins)
-        if self.moves_first:
-            pins = (self.rule or {}).get('pins', 0)
-        return max(1, -(-pins // MAX_BURST_PINS))
-
-    def refuse_unfit(self, order: Order, seen: Observation, options: Options) -> None:
-        """Raise Refused for a change that would do harm, unless it is forced."""
-        self.refuse_unpinnable(order, options)
-        self.refuse_storm(order)
-        if self.effects is not None and not order.force:
-            self.effects.refuse_crowded()
-            self.effects.refuse_overfull(seen.osdmap.nearfull_ratio)
-
-    @property
-    def accepted(self) -> Tuple[str, ...]:
-        """Stop conditions that --force has overridden."""
-        crowded = self.effects is not None and self.effects.crowded
-        return (Code.PG_LIMIT,) if crowded else ()
-
-    def refuse_storm(self, order: Order) -> None:
-        """Raise Refused for a change that cannot be divided, with too many pins."""
-        whole = self.crush_map is not None or self.rule is not None
-        if whole and self.bursts > 1 and not order.force:
-            pins = self.rule['pins'] if self.rule and self.rule['pins'] else len(self.planned.pins)
-            raise Refused(errno.EFBIG, 'the change requires %d pins, but the mons accept at most '
-                          '%d in the same epoch: apply the change in several steps, or override '
-                          'with --force, after which the PGs that are pinned an '
-                          'epoch later peer twice'
-                          % (pins, MAX_BURST_PINS))
-
-    def refuse_unpinnable(self, order: Order, options: Options) -> None:
-        """Raise Refused for a change most of which would move at once, outside the caps."""
-        number, pins = len(self.planned.unpinnable), len(self.planned.pins)
-        most = max(options.max_backfills_target, options.max_unpinnable_ratio * (number + pins))
-        if number > most and not order.force:
-            pgid, reason = min(self.planned.unpinnable.items())
-            raise Refused(errno.EPERM, '%s of %d that the change remaps cannot be pinned (limit %g '
-                          '%%, max_unpinnable_ratio), such as PG %s: %s (with --force they stay in '
-                          'place until "rebalance start")' % (
-                              pgs(number), number + pins, 100 * options.max_unpinnable_ratio,
-                              pgid, reason))
-
-    def as_json(self, order: Order, campaign: Optional[int]) -> Json:
-        preview = plan(self.planned.moves.values(), 1, 1, None)
-        change = self.change
-        return {
-            'verb': order.verb, 'dry_run': order.dry_run, 'campaign': campaign,
-            'weights': {} if change is None else {
-                'osd.%d' % osd: weight for osd, weight in change.weights.items()},
-            'rule': self.rule, 'pg_num': self.pg_num, 'waits_for_change': change is None,
-            'one_epoch': bool(change) and not self.ordinary,
-            'bursts': self.bursts,
-            'pgs': len(self.planned.pins), 'vectors': self.planned.vectors,
-            'pins_removed': len(self.planned.removed),
-            'left_out': [{'osd': osd, 'reason': why} for osd, why in self.left_out[:NAMED]],
-            'shards': preview.shards, 'bytes': preview.bytes,
-            'primaries_moving': preview.primaries_moving, 'reason': self.ordinary,
-            'balanced': self.balanced and self.balanced.as_json(),
-            **(self.effects.as_json() if self.effects is not None else {}),
-            'unpinnable': [{'pgid': pgid, 'reason': reason} for pgid, reason in
-                           sorted(self.planned.unpinnable.items())[:NAMED]],
-            'unpinnable_pgs': len(self.planned.unpinnable)}
-
-
-def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign:
-    """The campaign that can be rolled back; raises Refused."""
-    if campaign is None or not campaign.open:
-        raise Refused(errno.ENOENT, 'no campaign is active or holds pins')
-    if campaign.back is not None or campaign.rolled_back and not _is_unfinished(campaign):
-        raise Refused(errno.EALREADY, 'campaign %d is already being rolled back' % campaign.id)
-    if campaign.phase is Phase.FINISHING:
-        raise Refused(errno.EBUSY, 'campaign %d is %s' % (campaign.id, campaign.phase.value))
-    change = campaign.change
-    if change is not None and change.rule is not None:
-        raise Refused(errno.EPERM, 'campaign %d changes the CRUSH rule of a pool: "rebalance '
-                      'abort" first, then "rebalance rule <pool> <rule>" with the rule from before'
-                      % campaign.id)
-    if change is not None and change.pgs is not None:
-        raise Refused(errno.EPERM, 'campaign %d changes pg_num of a pool: "rebalance abort" first, '
-                      'then "rebalance pg_num <pool> %d", or "rebalance finish --keep" where '
-                      'pg_num has not changed yet' % (campaign.id, change.found_pg_num))
-    if change is not None and change.pending:
-        raise Refused(errno.EBUSY, 'campaign %d is changing CRUSH: try again in a few seconds, or '
-                      '"rebalance abort" first' % campaign.id)
-    if change is not None and change.stage is ChangeStage.WANTED and not change.done:
-        raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
-                      'with "rebalance abort"'
-                      % campaign.id)
-    if campaign.crush_own != crush_version:
-        raise Refused(errno.EPERM, _changed_by_others(campaign, crush_version))
-    return campaign
-
-
-def _is_unfinished(campaign: Campaign) -> bool:
-    """An earlier rollback was aborted when a part of its change was in force."""
-    return (campaign.phase is Phase.ABORTED and campaign.change is not None
-            and campaign.change.stage is ChangeStage.WANTED)
-
-
-def _changed_by_others(campaign: Campaign, crush_version: int) -> str:
-    if campaign.crush_own < 0:
-        return ('the CRUSH change of campaign %d is not known: undo the CRUSH '
-                'change in another campaign' % campaign.id)
-    return ('CRUSH (version %d) was changed after campaign %d, which left version %d: undo the '
-            'CRUSH change in another campaign' % (
-                crush_version, campaign.id, campaign.crush_own))
-
-
-def begin_rollback(campaign: Campaign, change: Change, now: float) -> Campaign:
-    """The campaign once what is moving is to be pinned where it is, and then rolled back."""
-    return replace(campaign, phase=Phase.ABORTING, phase_since=now, paused=False, held=False,
-                   left=0, ended=None, automatic=True, prepared=True, back=change,
-                   holds=replace(campaign.holds, given_up=()))
-
-
-@dataclass(frozen=True)
-class _Preview:
-    change: Change
-    #: What it starts from.
-    seen: Observation
-    job: ToolJob[Outlook]
-
-
-class ChangePreviews:
-    def __init__(self, tools: ToolThread, orders: CrushOrders) -> None:
-        self._tools = tools
-        self._crush_orders = orders
-        self._preview: Optional[_Preview] = None
-
-    def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
-        """None: it is being worked out. A result is never used in the turn that asked for it,
-        since the OSDMap may have changed meanwhile."""
-        preview = self._preview
-        if preview is None or preview.change != change:
-            self.forget()
-            self._begin(change, seen)
-        elif preview.job.done and same_placement(preview.seen, seen):
-            # Forgotten first: what it raises must not be raised in each turn to come, and a
-            # failure of the tools is not that of the next order.
-            self._preview = None
-            return preview.job.result()
-        elif preview.job.done:
-            # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
-            # are pinned, so this goes on until it holds still.
-            self._begin(change, seen)
-        return None
-
-    def forget(self) -> None:
-        """Another campaign begins: the same change may be one of another CRUSH map."""
-        if self._preview is not None:
-            self._preview.job.cancelled = True
-        self._preview = None
-
-    def _begin(self, change: Change, seen: Observation) -> None:
-        job = self._tools.submit(self._crush_orders.previewing(seen, change), first=True)
-        self._preview = None if job is None else _Preview(change, seen, job)

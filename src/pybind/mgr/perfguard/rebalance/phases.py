@@ -10,21 +10,22 @@ from typing import AbstractSet, Callable, FrozenSet, List, Mapping, Optional
 
 from ..cluster.types import pool_of
 from ..errors import Code, Reason, texts
-from ..observation import BALANCER, Observation
+from ..observation import Observation
 from ..options import Options
 from ..tables import pgs, pgs_are, plural
-from ..watch.stop_conditions import Stop, is_muted, is_waived, spread, stop_conditions
+from ..watch.stop_conditions import spread
 from . import osd_limits
+from .flights import follow_flights, pin_back
 from .goals import STUCK_SECONDS, is_adopted, unsettled, without_goals
-from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, foreign_movement_flags,
-                    gives_way, reconcile, settled, waiting_text, wanted_mon_options)
+from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, reconcile, settled,
+                    waiting_text, wanted_mon_options)
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .pg_num_change import is_begun
 from .progress import Limits, charge, limit_of
-from .releasing import (adopt_unpinnable, follow_flights, held_moves, keep, keep_stayers,
-                        loose_moves, pin_back, recovering, release_more)
+from .releasing import adopt_unpinnable, keep, keep_stayers, loose_moves, release_more
+from .stops import BALANCER_ON, balancer_of_others, held_moves, others_degraded, stops_of
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
 from .turn import CampaignDecision, Turn, flight_osds
@@ -37,8 +38,6 @@ _NO_GOALS = Reason(Code.NO_GOALS,
                    'waiting until no PG is peering, to compute the targets of the pinned PGs')
 _GIVING_BACK = Reason(Code.SETTINGS,
                       'waiting until flags, balancer and autoscaler are given back')
-_BALANCER_ON = Reason(Code.BALANCER_ON, 'the balancer is on and would change the pins; '
-                      '"ceph balancer off" continues')
 _REPORTS = Reason(Code.REPORTS, 'waiting for the PGs to report')
 
 
@@ -132,8 +131,8 @@ def _prepared(turn: Turn) -> None:
         return
     remapped = len(turn.seen.osdmap.pg_temp)
     campaign = turn.campaign
-    if _balancer_of_others(turn):
-        turn.reasons.append(_BALANCER_ON)
+    if balancer_of_others(turn):
+        turn.reasons.append(BALANCER_ON)
     elif campaign.automatic and (campaign.change or remapped
                                  or turn.seen.crush_version != campaign.crush_version):
         turn.enter(Phase.PINNING, 'automatically')
@@ -152,8 +151,8 @@ def _pinning(turn: Turn) -> None:
     settled = _hold(turn, norebalance=True)
     if settled and not turn.campaign.prepared:
         turn.set(prepared=True)  # resumed after an abort
-    if _balancer_of_others(turn):
-        turn.reasons.append(_BALANCER_ON)
+    if balancer_of_others(turn):
+        turn.reasons.append(BALANCER_ON)
         settled = False
     if turn.campaign.trigger != 'auto':
         _crush_is_ours(turn)
@@ -237,7 +236,7 @@ def _releasing(turn: Turn) -> None:
     unguarded = bool(left or excess or turn.campaign.pinning)
     before = turn.campaign.pace
     set_pace(turn)
-    set_copying(turn, before, _others_degraded(turn))
+    set_copying(turn, before, others_degraded(turn))
     loose = loose_moves(turn)
     wide, turn.stops = spread(stops_of(turn), flight_osds(turn))
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
@@ -328,53 +327,6 @@ def _quiet(turn: Turn) -> bool:
         turn.reasons.append(_REPORTS)
         return False
     return True
-
-
-def stops_of(turn: Turn) -> List[Stop]:
-    """What holds releases, but for what the operator has waived or muted."""
-    seen = turn.seen
-    stops = stop_conditions(seen.signals, seen.osd_counts, recovering(turn))
-    known = {stop.reason.code for stop in stops} | {Code.SLOW_OPS}
-    stops += [Stop(reason, _slow_osds(turn, reason)) for reason in seen.stops
-              if reason.code not in known and not is_muted(reason, seen.signals)]
-    stops = [stop for stop in stops if not is_waived(stop.reason, turn.campaign.acknowledged)]
-    return stops + [Stop(reason) for reason in _against_us(turn)]
-
-
-def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
-    """The single OSDs that make a pool slow, where clients of the other OSDs are within their
-    limits; None: not known. An OSD that was slow while nothing moved there holds nothing."""
-    pace, now = turn.campaign.pace, turn.now
-    if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
-            and osd_limits.explains(pace.osd_holds, now, len(turn.seen.osdmap.osds)):
-        return osd_limits.held_osds(pace.osd_holds, now)
-    return None
-
-
-def _others_degraded(turn: Turn) -> bool:
-    """Whether PGs are degraded that the campaign has not released, muted or not."""
-    seen = turn.seen
-    return any(stop.reason.code == Code.DEGRADED for stop in stop_conditions(
-        replace(seen.signals, muted=frozenset()), seen.osd_counts, recovering(turn)))
-
-
-def _against_us(turn: Turn) -> List[Reason]:
-    """Settings of others under which releases make no sense; nothing waives them."""
-    stops: List[Reason] = []
-    foreign = turn.seen.osdmap.flags - turn.seen.own_flags
-    for flag in foreign_movement_flags(turn.campaign.holds, foreign):
-        stops.append(Reason(Code.FOREIGN_FLAG, '%s is set, but not by perfguard; no data can move '
-                            'until "ceph osd unset %s"' % (flag, flag)))
-    if _balancer_of_others(turn):
-        stops.append(_BALANCER_ON)
-    return stops
-
-
-def _balancer_of_others(turn: Turn) -> bool:
-    """Others have switched the balancer on during the campaign, and it is on, or not done yet."""
-    settings = turn.seen.settings
-    return BALANCER in turn.campaign.holds.given_up and (
-        settings.balancer_active != 'false' or settings.balancer_busy)
 
 
 def _finishing(turn: Turn) -> None:

@@ -21,8 +21,9 @@ from ..store import Store
 from ..tables import plural
 from .campaign_store import change_from_json, change_to_json
 from .campaigns import Campaigns
-from .crush_orders import Prepared, differences
+from .crush_orders import differences
 from .orders import Order
+from .prepared import Prepared
 from .preview import costs
 from .types import Campaign, Change, Phase
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the decision of a campaign's turn needs beside the observation that all jobs share."""
-from dataclasses import replace
-from typing import FrozenSet, Optional
+from dataclasses import dataclass, replace
+from typing import FrozenSet, Optional, Tuple
 
-from ..cluster.ports import Cluster
-from ..cluster.tool_thread import ToolThread
+from ..cluster.ports import Cluster, Outlook
+from ..cluster.tool_thread import ToolJob, ToolThread
 from ..cluster.types import Question
 from ..observation import Observation
 from ..options import Options
 from . import copying
-from .crush_orders import ChangePreviews, CrushOrders
+from .crush_orders import CrushOrders
 from .joining import overdue, wants_outlook
-from .types import RELEASING_PHASES, Campaign, ChangeStage
+from .types import RELEASING_PHASES, Campaign, Change, ChangeStage
 
 #: The balancer decides to make a plan, copies the OSDMap (about a second of a huge one), and only
 #: then says that it is busy. If it is switched off in between, it makes and executes the plan all
@@ -83,3 +83,64 @@ class TurnInputs:
             if len(answers) == len(questions):
                 self._schedulers = frozenset(answers.values())
         return replace(seen, schedulers=self._schedulers)
+
+
+def same_placement(one: Observation, other: Observation) -> bool:
+    """A mapping worked out for one OSDMap holds for the other, too.
+
+    How full OSDs and pools are, quotas and the autoscaler change all the time elsewhere, and place
+    no PG.
+    """
+    def parts(seen: Observation) -> Tuple[object, ...]:
+        osdmap = seen.osdmap
+        osds = {osd.id: replace(osd, fullness='') for osd in osdmap.osds.values()}
+        pools = {pool.id: replace(pool, name='', autoscale_mode='', quota_bytes=0, quota_objects=0,
+                                  pg_num_min=0, pg_num_max=0,
+                                  flags=pool.flags & {'hashpspool'})
+                 for pool in osdmap.pools.values()}
+        return (seen.crush_version, osds, pools, osdmap.upmap_items, osdmap.upmap_vectors,
+                osdmap.pg_temp)
+    return one.osdmap.epoch == other.osdmap.epoch or parts(one) == parts(other)
+
+
+@dataclass(frozen=True)
+class _Preview:
+    change: Change
+    #: What it starts from.
+    seen: Observation
+    job: ToolJob[Outlook]
+
+
+class ChangePreviews:
+    def __init__(self, tools: ToolThread, orders: CrushOrders) -> None:
+        self._tools = tools
+        self._crush_orders = orders
+        self._preview: Optional[_Preview] = None
+
+    def outlook(self, change: Change, seen: Observation) -> Optional[Outlook]:
+        """None: it is being worked out. A result is never used in the turn that asked for it,
+        since the OSDMap may have changed meanwhile."""
+        preview = self._preview
+        if preview is None or preview.change != change:
+            self.forget()
+            self._begin(change, seen)
+        elif preview.job.done and same_placement(preview.seen, seen):
+            # Forgotten first: what it raises must not be raised in each turn to come, and a
+            # failure of the tools is not that of the next order.
+            self._preview = None
+            return preview.job.result()
+        elif preview.job.done:
+            # The OSDMap has changed meanwhile. Without an outlook PGs would be remapped before they
+            # are pinned, so this goes on until it holds still.
+            self._begin(change, seen)
+        return None
+
+    def forget(self) -> None:
+        """Another campaign begins: the same change may be one of another CRUSH map."""
+        if self._preview is not None:
+            self._preview.job.cancelled = True
+        self._preview = None
+
+    def _begin(self, change: Change, seen: Observation) -> None:
+        job = self._tools.submit(self._crush_orders.previewing(seen, change), first=True)
+        self._preview = None if job is None else _Preview(change, seen, job)

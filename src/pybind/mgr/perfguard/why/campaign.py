@@ -7,10 +7,10 @@ from ..cluster.types import pool_of
 from ..errors import Code, Reason
 from ..rebalance import osd_limits
 from ..rebalance.moves import Move, Obstacle
-from ..rebalance.phases import stops_of
 from ..rebalance.progress import shares
-from ..rebalance.releasing import concerns, full_osds, present_load, receives
+from ..rebalance.releasing import full_osds, present_load, receives
 from ..rebalance.stalls import affords
+from ..rebalance.stops import concerns, stops_of
 from ..rebalance.throttle import caps, limit
 from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign

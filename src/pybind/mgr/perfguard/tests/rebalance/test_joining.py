@@ -15,8 +15,9 @@ from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_
                                                 change_from_json, change_to_json)
 from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
 from perfguard.rebalance.crush_orders import differences
-from perfguard.rebalance.joining import plan_join, same_placement
+from perfguard.rebalance.join_plan import plan_join
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.turn_inputs import same_placement
 from perfguard.requests import PendingOrder
 from perfguard.store import Store
 from perfguard.upmap.pins import without
@@ -680,7 +681,8 @@ def test_the_pins_of_a_change_are_planned_beside_the_loop(monkeypatch: pytest.Mo
         planned.append(where)
         return plan_join(*args, **kwargs)
 
-    monkeypatch.setattr('perfguard.rebalance.joining.plan_join', plan)
+    for module in ('join_plan', 'joining'):
+        monkeypatch.setattr('perfguard.rebalance.%s.plan_join' % module, plan)
     driver.loop.requests.submit(Order('expand', weight='1.0'))
     for _ in range(60):
         where = 'tools'

@@ -12,7 +12,7 @@ from perfguard.rebalance.clients import without_slow
 from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.osd_limits import (EXEMPT_SECONDS, HOLD_SECONDS, UNTOUCHED_SECONDS,
                                             OsdHold, explains, slow_osds, stops, update)
-from perfguard.rebalance.phases import stops_of
+from perfguard.rebalance.stops import stops_of
 from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.types import Phase
 

@@ -7,7 +7,7 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import Osd, Pool, UpmapEntry
-from perfguard.rebalance.joining import plan_join
+from perfguard.rebalance.join_plan import plan_join
 from perfguard.upmap.pins import Unpinnable, plan_pin
 
 from ..cluster.test_crush import DUMP, EMIT, rule, step, take

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Following the PGs in flight: each until it has arrived, or is pinned back."""
+from dataclasses import replace
+from typing import AbstractSet, Dict, List, Optional
+
+from ..cluster.types import pool_of
+from ..errors import Code
+from ..tables import pgs
+from ..upmap.pins import Pin, plan_pin
+from .moves import move_between
+from .pinning import is_mixture
+from .progress import LONGEST_TURN_SECONDS, advance
+from .stalls import IntervalChange, note
+from .turn import Turn
+from .types import Flight, Phase, PinRecord, Sent, SetEntry
+
+#: Report periods after which a PG that was never seen remapped has arrived even though others are
+#: peering: were it one of them, the OSDMap would have shown its acting set long before.
+PEERING_PATIENCE_PERIODS = 6
+#: Seconds within which both halves of a release (items and vector) are in the OSDMap.
+SETTLE_SECONDS = 3.0
+#: A release that the OSDMap does not show is sent so often before it counts as refused.
+SEND_TIMES = 4
+
+
+def follow_flights(turn: Turn) -> None:
+    """Confirm releases in the OSDMap, repeat lost ones, count those that have arrived."""
+    flights: Dict[str, Flight] = {}
+    changes: List[IntervalChange] = []
+    released, bytes_done = turn.campaign.released, turn.campaign.bytes_done
+    for pgid, flight in turn.campaign.in_flight.items():
+        if turn.pool(pgid) is None:
+            turn.forget_pin(pgid)
+            turn.event('release', 'PG %s no longer exists' % pgid, 'the PG or its pool was removed')
+            continue
+        if _is_refused(turn, pgid, flight):
+            _give_up(turn, pgid)
+            continue
+        flight = _observe(turn, pgid, flight)
+        if _arrived(turn, pgid, flight):
+            if flight.pin is None and turn.pin_of(pgid) is not None:
+                # An OSD was down for a while, and the PG is back where its pin keeps it.
+                continue
+            released += 1
+            bytes_done += flight.bytes
+            turn.forget_pin(pgid)
+            changes.append(_arrival(turn, pgid, flight))
+        else:
+            flights[pgid] = flight
+    campaign = turn.campaign
+    passed = _passed(turn)
+    moving = campaign.in_flight or campaign.phase is Phase.RELEASING
+    # Holds count for the time left as well; the hours outside the time window are known.
+    counts = moving or (campaign.phase is Phase.HOLDING
+                        and campaign.limits.now != Code.WINDOW_CLOSED)
+    if released > turn.campaign.released:
+        turn.set(progressed=turn.now)
+    turn.set(in_flight=flights, released=released, bytes_done=bytes_done,
+             moving_seconds=campaign.moving_seconds + (passed if moving else 0.0),
+             arrivals=advance(campaign.arrivals, passed if counts else 0.0,
+                              bytes_done - campaign.bytes_done),
+             stalls=note(campaign.stalls, changes, turn.now, turn.seen.stats_period))
+
+
+def _passed(turn: Turn) -> float:
+    """Seconds since the last turn, as far as they count for the campaign's speed."""
+    campaign = turn.campaign
+    if not campaign.turned or campaign.paused:
+        return 0.0
+    return min(max(0.0, turn.now - campaign.turned), LONGEST_TURN_SECONDS)
+
+
+def _is_refused(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """The mon does not take the release: its target is gone, for example."""
+    return (flight.confirmed is None and flight.pin is not None and flight.sent >= SEND_TIMES
+            and turn.seen.osdmap.entry(pgid) == flight.pin.entry
+            and turn.now - flight.since > turn.options.readback_timeout)
+
+
+def _give_up(turn: Turn, pgid: str) -> None:
+    """The PG stays where it is, with its pin as an ordinary upmap."""
+    turn.forget_pin(pgid)
+    turn.set(kept=turn.campaign.kept + 1)
+    turn.event('keep', 'PG %s is not released' % pgid,
+               'the mons did not accept its release, sent %d times' % SEND_TIMES)
+
+
+def _arrival(turn: Turn, pgid: str, flight: Flight) -> IntervalChange:
+    place = turn.seen.placement(pgid)
+    primaries = {flight.primary, *(place.acting[:1] if place is not None else ())}
+    return IntervalChange(turn.now, pool_of(pgid), tuple(sorted(primaries)), pgid)
+
+
+def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
+    osdmap = turn.seen.osdmap
+    if flight.confirmed is None:
+        flight = _confirm(turn, pgid, flight)
+    if flight.confirmed is not None and pgid in osdmap.pg_temp:
+        flight = replace(flight, seen_remapped=True)
+        if not flight.targets:
+            flight = _charged(turn, pgid, flight)
+    return flight
+
+
+def _charged(turn: Turn, pgid: str, flight: Flight) -> Flight:
+    """The flight with what it moves, of a PG whose way was not known before it was released."""
+    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    if pool is None or place is None:
+        return flight
+    move = move_between(pgid, pool, place.acting, place.up,
+                        turn.seen.signals.pool_bytes.get(pool.id, 0))
+    return replace(flight, sources=move.sources, targets=move.targets, bytes=move.bytes,
+                   readers=move.readers)
+
+
+def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
+    """Look for the release in the OSDMap, and send it again where it is not there whole."""
+    present = turn.seen.osdmap.entry(pgid)
+    if flight.pin is None or present == flight.entry:
+        return replace(flight, confirmed=turn.now)
+    if not is_mixture(present, flight.entry, flight.pin.entry):
+        turn.event('release', 'the upmap of PG %s was changed outside perfguard' % pgid,
+                   'perfguard leaves it alone')
+        return replace(flight, confirmed=turn.now)
+    pinned = present == flight.pin.entry
+    patience = turn.options.readback_timeout if pinned else SETTLE_SECONDS
+    if turn.now - flight.since <= patience:
+        return flight
+    if flight.sent > 1 and flight.entry != flight.pin.before:
+        return _fall_back(turn, pgid, flight, flight.pin)
+    if not pinned and flight.sent > 1:
+        # Sent twice and still not what it was before: the mon keeps only this much of it.
+        return replace(flight, confirmed=turn.now)
+    turn.actions.append(SetEntry(pgid, flight.entry, present))
+    turn.event('release', 'PG %s is released again' % pgid,
+               'the OSDMap does not show the release')
+    return replace(flight, since=turn.now, sent=flight.sent + 1)
+
+
+def _fall_back(turn: Turn, pgid: str, flight: Flight, pin: PinRecord) -> Flight:
+    """The mon does not keep the PG's goal: release it to what was before instead."""
+    turn.actions.append(SetEntry(pgid, pin.before, turn.seen.osdmap.entry(pgid)))
+    turn.event('release', 'PG %s is released to its upmap from before the campaign' % pgid,
+               'the mons do not keep the upmap that the balance requires')
+    return replace(flight, entry=pin.before, since=turn.now, pin=replace(pin, goal=None))
+
+
+def _arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """Whether the PG is served from its target.
+
+    Right after the release the OSDMap shows up = acting as well, until the primary has peered and
+    asked for its old acting set. So either that was seen to come and go, or two reports of the PG
+    states have passed and no PG is peering: a PG without data never asks.
+    """
+    if flight.confirmed is None or pgid in turn.seen.osdmap.pg_temp:
+        return False
+    place = turn.seen.placement(pgid)
+    if place is None or place.up != place.acting:
+        return False
+    if flight.seen_remapped:
+        return True
+    age = turn.now - flight.confirmed
+    peering = turn.in_transition
+    return age > 2 * turn.seen.stats_period and (
+        peering == 0 or age > PEERING_PATIENCE_PERIODS * turn.seen.stats_period)
+
+
+def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
+    """Pin PGs in flight (`only` these) back to where their data is.
+
+    To be called once norebalance is in force: the OSDMap is some seconds old, and a PG that has
+    arrived meanwhile would move once more.
+    """
+    campaign = turn.campaign
+    back = {pgid: flight for pgid, flight in campaign.in_flight.items()
+            if (only is None or pgid in only) and not _may_have_arrived(turn, pgid, flight)}
+    if not back:
+        return
+    pinning = dict(campaign.pinning)
+    released = campaign.released
+    stuck: List[str] = []
+    for pgid, flight in back.items():
+        if flight.pin is None:
+            continue
+        pin = _way_back(turn, pgid, flight.pin)
+        if pin is None:
+            stuck.append(pgid)
+            turn.forget_pin(pgid)
+        elif pin.entry == flight.entry:
+            released += 1  # it has just arrived: what it was released to serves it
+            turn.forget_pin(pgid)
+        else:
+            turn.note_pin(pgid, pin)
+            # A release that the OSDMap does not show yet may be in it a moment later.
+            unseen = flight.confirmed is None
+            present = flight.entry if unseen else turn.seen.osdmap.entry(pgid)
+            turn.actions.append(SetEntry(pgid, pin.entry, present))
+            pinning[pgid] = Sent(turn.now)
+    turn.event('pin', 'pinning %s back' % pgs(len(pinning) - len(campaign.pinning)))
+    if stuck:
+        turn.event('unpinnable', 'PGs %s continue to their targets' % ', '.join(sorted(stuck)),
+                   'they cannot be pinned back')
+    turn.set(in_flight={pgid: flight for pgid, flight in campaign.in_flight.items()
+                        if pgid not in back},
+             pinning=pinning, pins_sent=turn.now, released=released)
+
+
+def _may_have_arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
+    """The PG is released and not remapped: it has arrived, or is to peer. It is followed until
+    the OSDMap shows which."""
+    return (flight.pin is not None and flight.confirmed is not None
+            and pgid not in turn.seen.osdmap.pg_temp)
+
+
+def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
+    """The pin that keeps a PG in flight where its data is; None if there cannot be one."""
+    pool, place = turn.pool(pgid), turn.seen.placement(pgid)
+    if pool is None or place is None:
+        return None
+    if pgid not in turn.seen.osdmap.pg_temp:
+        return pin  # the OSDMap does not show the release: its data is where the old pin says
+    present = turn.seen.osdmap.entry(pgid)
+    result = plan_pin(pool, place.up, place.acting, present, turn.seen.osdmap.osds,
+                      turn.seen.crush, out=turn.out)
+    if not isinstance(result, Pin):
+        return None
+    return replace(pin, entry=result.entry)
