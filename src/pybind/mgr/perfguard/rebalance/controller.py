@@ -23,14 +23,13 @@ from .executor import execute
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .mappings import exported
 from .phases import judge
-from .pin_goals import PinGoals
 from .pinning import count_again, unpinned_warning
 from .plans import PlanOrder, PlanQueue, WaitingOrder
 from .replacing import CANCEL, DRAINS, REPLACE, Replacing
 from .report import Forecast, Rebalanced, ReleasePlan, campaign_rows
 from .requests import Request, apply, check, overridden, unfit
 from .rule_change import left_intermediate
-from .turn_inputs import TurnInputs
+from .turn_inputs import PinGoals, TurnInputs
 from .types import Campaign
 
 log = logging.getLogger(__name__)
