@@ -203,7 +203,7 @@ def to_json(rescues: Mapping[str, Rescue]) -> Json:
 
 
 def from_json(raw: Any) -> Dict[str, Rescue]:
-    """Raises AttributeError, LookupError, TypeError or ValueError on what is none of ours."""
+    """Raises AttributeError, LookupError, TypeError or ValueError on invalid data."""
     return {str(pgid): Rescue(
         entry_from_json(row['before']), entry_from_json(row['entry']), tuple(map(int, row['full'])),
         tuple(map(int, row['taken_by'])), float(row['since']), bool(row['seen']),

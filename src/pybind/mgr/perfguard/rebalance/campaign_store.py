@@ -200,7 +200,7 @@ def change_to_json(change: Change) -> Dict[str, Any]:
 
 
 def change_from_json(raw: Mapping[str, Any]) -> Change:
-    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    """Raises KeyError, TypeError or ValueError on an invalid document."""
     rule, numbers = raw.get('rule'), raw.get('pgs')
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
@@ -224,7 +224,7 @@ def pace_to_json(pace: Pace) -> Dict[str, Any]:
 
 
 def pace_from_json(raw: Mapping[str, Any]) -> Pace:
-    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    """Raises KeyError, TypeError or ValueError on invalid data."""
     return Pace(float(raw['pgs']), float(raw['decided']), int(raw['over']), int(raw['under']),
                 bool(raw['halted']), str(raw['why']),
                 str(raw.get('code', Code.FIRST_PACE)),
@@ -385,7 +385,7 @@ def campaign_to_json(campaign: Campaign) -> Dict[str, Any]:
 
 
 def campaign_from_json(raw: Mapping[str, Any]) -> Campaign:
-    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    """Raises KeyError, TypeError or ValueError on an invalid document."""
     holds = raw['holds']
     campaign = Campaign(id=raw['id'], phase=Phase(raw['phase']), started=raw['started'])
     return checked(replace(

@@ -165,7 +165,7 @@ class RebalanceController:
     # ---- requests and orders
 
     def apply_request(self, request: Request, seen: Observation) -> Optional[Refused]:
-        """What an operator asked for; returns why it cannot be met any more."""
+        """Carry out what an operator asked for; returns why that is no longer possible."""
         self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
@@ -182,7 +182,7 @@ class RebalanceController:
         else:
             self.apply(request, seen.now)
             if request.verb == 'finish' and request.keep:
-                # Whoever stops the movement does not want the next one to begin.
+                # An operator who stops the movement does not expect the next one to begin.
                 self.withdraw_plans('the campaign before it was ended by "rebalance finish --keep"')
         return None
 
@@ -231,6 +231,7 @@ class RebalanceController:
         self.campaigns.file_ended()
 
     def _start_next_plan(self, seen: Observation) -> None:
+        """Begin the campaign of the plan that was approved first, or withdraw all plans."""
         why = self.plans.not_done()
         if why:
             self.withdraw_plans(why)

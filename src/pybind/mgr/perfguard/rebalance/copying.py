@@ -179,7 +179,7 @@ def copying_to_json(copying: Copying) -> Dict[str, Any]:
 
 
 def copying_from_json(raw: Mapping[str, Any]) -> Copying:
-    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    """Raises KeyError, TypeError or ValueError on invalid data."""
     return Copying(min(len(STEPS) - 1, max(0, int(raw['step']))), float(raw['changed']),
                    float(raw['degraded']),
                    {str(name): str(value) for name, value in raw['wanted'].items()},

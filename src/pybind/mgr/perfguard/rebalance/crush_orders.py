@@ -51,7 +51,7 @@ class CrushOrders:
         self._known: Optional[Dict[int, Drained]] = None
 
     def previewing(self, seen: Observation, change: Change) -> Callable[[], Outlook]:
-        """What finds out where CRUSH will place the PGs after a change; for the tools' thread."""
+        """A function for the tool thread: where CRUSH will place the PGs after a change."""
         crush_map = None
         if change.crush_map:
             stored = self._store.get(CRUSH_MAP)
@@ -78,7 +78,7 @@ class CrushOrders:
 
     def preparing(self, order: Order, seen: Observation, options: Options,
                   history: Sequence[Json] = ()) -> Callable[[], Prepared]:
-        """What finds out what an order changes and what that will do; for the tools' thread.
+        """A function for the tool thread: what an order changes, and what that will do.
 
         It raises Refused. `history`: of earlier campaigns.
         """
@@ -167,7 +167,7 @@ class CrushOrders:
         try:
             return self._cluster.crush_map()[1] > seen.crush_version
         except OSError:
-            # No answer says nothing: the burst may be in force. The mons are asked again.
+            # Without an answer the burst may be in force. The mons are asked again.
             return True
 
     def remember(self, seen: Observation) -> str:
@@ -190,7 +190,7 @@ class CrushOrders:
 
     def preparing_back(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                        seen: Observation) -> Callable[[], Prepared]:
-        """What finds out what a rollback changes and what that will do; as `preparing`.
+        """As `preparing`: what a rollback changes, and what that will do.
 
         Raises Refused at once where there is nothing to go back to.
         """

@@ -19,7 +19,7 @@ from .types import Flight, Phase, PinRecord, Sent, SetEntry
 PEERING_PATIENCE_PERIODS = 6
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0
-#: A release that the OSDMap does not show is sent so often before it counts as refused.
+#: A release that the OSDMap does not show is sent this often before it counts as refused.
 SEND_TIMES = 4
 
 
@@ -71,7 +71,7 @@ def _passed(turn: Turn) -> float:
 
 
 def _is_refused(turn: Turn, pgid: str, flight: Flight) -> bool:
-    """The mon does not take the release: its target is gone, for example."""
+    """The mon does not accept the release, for example because its target no longer exists."""
     return (flight.confirmed is None and flight.pin is not None and flight.sent >= SEND_TIMES
             and turn.seen.osdmap.entry(pgid) == flight.pin.entry
             and turn.now - flight.since > turn.options.readback_timeout)
@@ -103,7 +103,7 @@ def _observe(turn: Turn, pgid: str, flight: Flight) -> Flight:
 
 
 def _charged(turn: Turn, pgid: str, flight: Flight) -> Flight:
-    """The flight with what it moves, of a PG whose way was not known before it was released."""
+    """The flight with what it moves, for a PG whose targets were not known before its release."""
     pool, place = turn.pool(pgid), turn.seen.placement(pgid)
     if pool is None or place is None:
         return flight
@@ -129,7 +129,7 @@ def _confirm(turn: Turn, pgid: str, flight: Flight) -> Flight:
     if flight.sent > 1 and flight.entry != flight.pin.before:
         return _fall_back(turn, pgid, flight, flight.pin)
     if not pinned and flight.sent > 1:
-        # Sent twice and still not what it was before: the mon keeps only this much of it.
+        # Sent twice, and the entry still differs: the mon keeps only this part of it.
         return replace(flight, confirmed=turn.now)
     turn.actions.append(SetEntry(pgid, flight.entry, present))
     turn.event('release', 'PG %s is released again' % pgid,
@@ -206,14 +206,14 @@ def pin_back(turn: Turn, only: Optional[AbstractSet[str]] = None) -> None:
 
 
 def _may_have_arrived(turn: Turn, pgid: str, flight: Flight) -> bool:
-    """The PG is released and not remapped: it has arrived, or is to peer. It is followed until
+    """The PG is released and not remapped: it has arrived, or has yet to peer. It is followed until
     the OSDMap shows which."""
     return (flight.pin is not None and flight.confirmed is not None
             and pgid not in turn.seen.osdmap.pg_temp)
 
 
 def _way_back(turn: Turn, pgid: str, pin: PinRecord) -> Optional[PinRecord]:
-    """The pin that keeps a PG in flight where its data is; None if there cannot be one."""
+    """The pin that keeps a PG in flight where its data is; None if it cannot be pinned."""
     pool, place = turn.pool(pgid), turn.seen.placement(pgid)
     if pool is None or place is None:
         return None

@@ -3,7 +3,7 @@
 
 Worked out once all PGs are pinned, and again only when CRUSH, the pools or the OSDs' weights have
 changed or PGs were pinned meanwhile. The goals are in the pin records, and so survive a restart.
-The preview says the same of a change of CRUSH before it is made.
+The preview shows the same for a change of CRUSH before it is made.
 """
 import hashlib
 import math
@@ -30,7 +30,7 @@ _PHASES = frozenset({Phase.PINNING, Phase.PINNED, Phase.RELEASING, Phase.HOLDING
 
 #: Seconds without a change after which PGs that are between two intervals are stuck there.
 STUCK_SECONDS = 60.0
-#: So many may be, however few PGs there are.
+#: This many may be stuck, even on a small cluster.
 FEW_STUCK = 8
 
 
@@ -47,7 +47,7 @@ class Goals:
 
 
 def basis(osdmap: OsdMap, crush_version: int, balancing: Balancing = Balancing()) -> str:
-    """A text that is another one when the goals have to be worked out anew."""
+    """A text that differs once the goals have to be worked out again."""
     seen = (crush_version, balancing.deviation, balancing.upmap, sorted(balancing.pools),
             sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists),
             sorted((pool.id, pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule)
@@ -67,8 +67,8 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observati
               ratio: float) -> int:
     """PGs between two intervals that may become remapped yet.
 
-    Those of pools without pins are not the campaign's. Few (at most `ratio` of all) that stay as
-    they are for long are stuck, such as a PG whose OSDs are lost: nothing waits for them.
+    PGs of pools without pins do not count. A few (at most `ratio` of all) that do not change for
+    long are stuck, such as a PG whose OSDs are lost: nothing waits for them.
     """
     counts, whole = seen.signals.pool_counts, seen.signals.counts
     pools = pools_of((*pins, *seen.osdmap.pg_temp), seen.osdmap)
@@ -81,7 +81,7 @@ def unsettled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observati
 
 def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
             ratio: float) -> bool:
-    """All PGs are where they stay until they are released, so that it makes sense to count."""
+    """All PGs are where they stay until they are released, so goals can be worked out."""
     return not (campaign.pinning or unsettled(campaign, pins, seen, ratio)
                 or any(pgid not in campaign.in_flight and pgid not in campaign.unpinnable
                        for pgid in seen.osdmap.pg_temp))
@@ -89,7 +89,7 @@ def settled(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation
 
 @dataclass(frozen=True)
 class Ground:
-    """What goals rest on: where it has changed meanwhile, they are not used."""
+    """What goals rest on: if it has changed meanwhile, they are not used."""
     campaign: Campaign
     pins: Mapping[str, PinRecord]
     basis: str
@@ -149,8 +149,8 @@ def _take(room: Room, found: Balance, size: int) -> None:
 
 def _crush_goals(campaign: Campaign, pins: Mapping[str, PinRecord], seen: Observation,
                  pool: Pool) -> Dict[str, PinRecord]:
-    """Of a pool that cannot be balanced, or that the balancer is not to touch: every pin goes, and
-    PGs end where CRUSH puts them."""
+    """For a pool that cannot be balanced, or that the balancer must not touch: all pins are
+    removed, and PGs end where CRUSH places them."""
     return {pgid: replace(pin, goal=pin.before) for pgid, pin in pins.items()
             if pool_of(pgid) == pool.id and not is_adopted(pin)
             and pgid not in campaign.in_flight and pgid not in seen.osdmap.pg_temp}
@@ -238,11 +238,11 @@ class _PoolGoals:
         return found
 
     def _goal(self, pgid: str) -> UpmapEntry:
-        """The entry of the PG's final set; the present one where that cannot be had."""
+        """The entry for the PG's final set; the present one if the mons would not keep that."""
         pool, up, raw = self._pool, self._ups[pgid], self._raw[pgid]
         present = self._osdmap.entry(pgid)
         if raw is None:
-            # The balance cannot place it. It may be on an OSD that is drained: its pin goes.
+            # The balance cannot place it. It may be on an OSD that is drained: its pin is removed.
             return self._pins[pgid].before if pgid in self._pins else present
         final = self.balance.finals.get(pgid, up)
         if final != up and broken_rule(pool, final, self._crush, self._out):
@@ -253,7 +253,7 @@ class _PoolGoals:
             pin = plan_pin(pool, up, final, present, self._osdmap.osds, self._crush, raw=raw,
                            out=self._out)
             wanted = present if isinstance(pin, Unpinnable) else pin.entry
-        # The final set is legal: the planner of the pin, or the mon that keeps it, has seen to it.
+        # The final set is legal: the planner of the pin, or the mon that keeps it, has checked it.
         kept = after_commit(raw, wanted, pool, self._osdmap.osds, None, pgid, self._out)
         return wanted if kept == wanted else present
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A change of CRUSH together with the pins that keep every PG where it is: one burst, one epoch.
 
-Where the future mapping is not to be had, or the burst is split over two epochs, the ordinary way
-remains: norebalance is set, and what became remapped is pinned.
+If the future mapping is not available, or the burst is split over two epochs, the ordinary way
+remains: norebalance is set, and PGs that become remapped are pinned.
 """
 import zlib
 from dataclasses import replace
@@ -29,9 +29,9 @@ from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMa
 
 #: Bursts until the change counts as refused by the mons.
 SEND_TIMES = 3
-#: Pins that are sent with a change at most: what the mons take into one proposal for certain. The
-#: weights of further OSDs wait for the next burst. What does not fit is remapped until it is
-#: pinned, and if that were most of a large cluster, its clients would stall for seconds.
+#: Maximum number of pins that are sent with a change: so many always fit into one proposal of the
+#: mons. The weights of further OSDs wait for the next burst. PGs whose pins do not fit are remapped
+#: until they are pinned. If these were most PGs of a large cluster, clients would stall.
 MAX_BURST_PINS = 2000
 #: Seconds between two bursts for which paxos_propose_interval stays raised.
 GATHER_PATIENCE_SECONDS = 10.0
@@ -40,7 +40,7 @@ WEIGHT_UNIT = 1 / 0x10000
 
 
 def wants_outlook(campaign: Campaign, seen: Observation, options: Options) -> bool:
-    """The change is about to be sent: everything that it takes is in force."""
+    """The change is about to be sent: everything that it requires is in force."""
     change = campaign.change
     return (campaign.phase is Phase.PINNING and change is not None
             and change.stage is ChangeStage.WANTED and not change.waits
@@ -92,7 +92,7 @@ def join(turn: Turn, ready: bool) -> None:
 
 
 def _unsettled(turn: Turn, change: Change) -> bool:
-    """The last burst is not in force as a whole; what it has missed is pinned here."""
+    """The last burst is not completely in force; PGs that it has missed are pinned here."""
     left = pin_remapped(turn)
     peering = turn.seen.signals.counts.in_transition > 0
     if change.pgs is not None and turn.now - change.since <= turn.seen.stats_period + 1:
@@ -102,8 +102,8 @@ def _unsettled(turn: Turn, change: Change) -> bool:
 
 
 def _wait(turn: Turn, change: Change) -> None:
-    """Between two bursts. Recovery of a degraded PG may take hours, in which the mons are not to
-    gather commands any longer than usual."""
+    """Between two bursts. Recovery of a degraded PG may take hours; during that time the mons must
+    not gather commands for longer than usual."""
     turn.because(Code.PINS_SENT, 'waiting for the pins of %d of %d OSDs'
                  % (len(change.done), len(change.weights)) if change.pool is None else
                  'waiting until no PG of the pool is peering or waiting for its pin')
@@ -112,7 +112,7 @@ def _wait(turn: Turn, change: Change) -> None:
 
 
 def _divided(turn: Turn, change: Change, pins: int) -> bool:
-    """Take fewer OSDs at a time if the burst takes too many pins."""
+    """Take fewer OSDs at a time if the burst requires too many pins."""
     if pins <= MAX_BURST_PINS or len(change.chunk) < 2:
         return False
     fitting = max(1, MAX_BURST_PINS * len(change.chunk) // pins)
@@ -192,7 +192,7 @@ def _expected_crush(turn: Turn, change: Change) -> CrushRules:
 
 
 def _ordered_version(turn: Turn, change: Change) -> int:
-    """0 is in documents of versions that did not note it."""
+    """Documents of earlier versions contain 0."""
     return change.crush_version or turn.seen.crush_version
 
 
@@ -203,14 +203,14 @@ def _entries(turn: Turn, planned: Join) -> int:
 
 
 def _lead_elsewhere(turn: Turn, drained: OsdSet) -> None:
-    """No release of a pin that an aborted campaign left may lead onto what is drained now."""
+    """Pins that an aborted campaign left must not be released to OSDs that are drained now."""
     for pgid, left in turn.pinned().items():
         if without(left.before, drained) != left.before:
             turn.note_pin(pgid, replace(left, before=without(left.before, drained)))
 
 
 def _adopt_upmaps(turn: Turn, drained: OsdSet) -> None:
-    """Upmaps onto what is drained stay in force under its tiny weight: they are to be released."""
+    """Upmaps to drained OSDs stay in force under the tiny weight, so they have to be released."""
     osdmap = turn.seen.osdmap
     for pgid in (*osdmap.upmap_items, *osdmap.upmap_vectors):
         entry = osdmap.entry(pgid)
@@ -447,7 +447,7 @@ def on_its_way(turn: Turn) -> bool:
 
 
 def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
-    """The OSDMap would show a burst by now; without an answer of the mons it may land any time."""
+    """The OSDMap would show a burst by now; without an answer from the mons it may still land."""
     change = campaign.change
     if change is None or not change.pending or (
             change.stage is ChangeStage.WANTED and campaign.phase is not Phase.ABORTING
@@ -458,13 +458,13 @@ def overdue(campaign: Campaign, seen: Observation, options: Options) -> bool:
 
 
 def _unsent(turn: Turn, change: Change) -> None:
-    """The burst did not arrive, or not its part that changes CRUSH."""
+    """The burst, or the part of it that changes CRUSH, did not arrive."""
     for pgid in turn.campaign.pinning:
         pin, present = turn.pin_of(pgid), turn.seen.osdmap.entry(pgid)
         if pin is None or present == pin.entry:
             continue
         if not present or present in (pin.before, pin.was):
-            # Meant for a mapping that is none: the present one needs no such pin.
+            # Planned for a mapping that is not in force: the present one needs no such pin.
             turn.forget_pin(pgid)
         else:
             turn.note_pin(pgid, replace(pin, entry=present))  # an earlier pin is still there

@@ -32,7 +32,7 @@ from .turn import CampaignDecision, Turn, flight_osds
 from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
-#: what is still unclean then is not the campaign's doing.
+#: PGs that are still unclean then are so for another reason.
 FINISH_PATIENCE_SECONDS = 60.0
 _NO_GOALS = Reason(Code.NO_GOALS,
                    'waiting until no PG is peering, to compute the targets of the pinned PGs')
@@ -232,7 +232,7 @@ def _releasing(turn: Turn) -> None:
     _end_pause(turn)
     left = pin_remapped(turn)
     excess = unpinnable_excess(turn.campaign, _held(turn), turn.options)
-    # Other hands changed CRUSH: nothing of that may move before it is pinned.
+    # CRUSH was changed outside perfguard: no PG may move for that before it is pinned.
     unguarded = bool(left or excess or turn.campaign.pinning)
     before = turn.campaign.pace
     set_pace(turn)
@@ -242,10 +242,10 @@ def _releasing(turn: Turn) -> None:
     turn.stops += osd_limits.stops(turn.campaign.pace.osd_holds, turn.now)
     stops = [stop.reason for stop in wide] + too_much(turn) + held_moves(turn, loose)
     stops += _arriving(turn)
-    # Of PGs that norebalance keeps remapped, the mons would never trim a map.
+    # The mons trim no OSDMap while norebalance keeps PGs remapped.
     shut = out_of_hours(turn) + ([] if loose else maps_to_trim(turn))
     still = (turn.campaign.paused or unguarded or turn.campaign.pace.halted
-             # What cannot be pinned is released by clearing the flag, as others by their pins.
+             # PGs without pins are released by clearing the flag, others by removing their pins.
              or bool(loose and (stops or shut or _confirming(turn))))
     if not still:
         adopt_unpinnable(turn, loose)
@@ -378,7 +378,7 @@ def _aborting(turn: Turn) -> None:
                      'back the PGs in flight')
         return
     pin_back(turn)
-    # Recovery may take hours, or never end: what waits for it is left like what cannot be pinned.
+    # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
     left = pin_remapped(turn) - waiting(turn.campaign)
     campaign = turn.campaign
     if left or campaign.pinning or campaign.in_flight:
@@ -390,7 +390,7 @@ def _aborting(turn: Turn) -> None:
         _hold(turn, norebalance=True)
         turn.reasons.append(_REPORTS)
         return
-    # What peers may be remapped a moment later; waiting for it must not hold up the abort for good.
+    # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
     peering = unsettled(campaign, turn.pinned(), turn.seen, turn.options.max_transition_ratio)
     if peering and waited <= STUCK_SECONDS:
         _hold(turn, norebalance=True)
@@ -413,7 +413,7 @@ def _roll_back(turn: Turn, change: Change) -> None:
     campaign = turn.campaign
     turn.set(change=change, back=None, rolled_back=True, unpinnable={}, target='crush', goals='',
              undone=campaign.undone if campaign.rolled_back else campaign.change)
-    # The pins lead back to what was there before, and not to any balance.
+    # The pins lead back to the upmaps from before, not to a balanced state.
     for pgid, pin in without_goals(turn.pinned()).items():
         if turn.pin_of(pgid) is not None:
             turn.note_pin(pgid, pin)
@@ -442,8 +442,8 @@ def _moving_if_let(turn: Turn) -> List[str]:
 def _keep_still(turn: Turn) -> bool:
     """Give back what an ended campaign does not need to keep every PG where it is.
 
-    The balancer would move what is pinned, outside all caps, and a pg_num that changes would take
-    the upmaps of its pool along. norebalance stays only for PGs that have no pin.
+    The balancer would move pinned PGs regardless of all caps, and a change of pg_num would remove
+    upmaps of its pool. norebalance stays only for PGs that have no pin.
     """
     turn.set(left=turn.pin_count)
     pinned = {pgid for pgid in (*turn.pinned(), *turn.new_pins) if pgid not in turn.unpins}

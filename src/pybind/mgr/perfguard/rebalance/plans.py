@@ -259,7 +259,7 @@ def plan_to_json(plan: SavedPlan) -> Json:
 
 
 def plan_from_json(raw: Mapping[str, Any]) -> SavedPlan:
-    """Raises KeyError, TypeError or ValueError on a document that is none of ours."""
+    """Raises KeyError, TypeError or ValueError on an invalid document."""
     order: Json = dict(raw['order'], names=tuple(raw['order']['names']),
                        hosts=tuple(raw['order']['hosts']))
     if order['crush_map'] is not None:

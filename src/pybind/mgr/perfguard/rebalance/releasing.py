@@ -65,7 +65,7 @@ def adopt_unpinnable(turn: Turn, moves: Mapping[str, Move]) -> None:
 
 
 def keep_stayers(turn: Turn) -> None:
-    """Pins whose goal is what they say already become ordinary upmaps."""
+    """Pins that are already at their goal become ordinary upmaps."""
     campaign = turn.campaign
     if campaign.kept_mark == campaign.goals and not turn.seen.new_map:
         return
@@ -78,7 +78,7 @@ def keep_stayers(turn: Turn) -> None:
 
 
 def keep(turn: Turn, pgids: Sequence[str], mark: str) -> None:
-    """Let pins go that stay in the OSDMap; counted once, also if a crash brings them back."""
+    """Forget pins that stay in the OSDMap; count them once, even if a crash restores them."""
     for pgid in pgids:
         turn.forget_pin(pgid)
     if turn.campaign.kept_mark != mark:
@@ -170,9 +170,9 @@ def _deleting(turn: Turn) -> str:
 
 
 def _is_batch(turn: Turn, number: int, most: int, spread: bool) -> bool:
-    """Whether to release so many PGs now, of `most` that may be in flight. `spread`: only the
-    budget of stalls speaks against more; while nothing is in flight that is all to wait for. Where
-    no client is active, nothing is. PGs in flight whose OSDs are held may not arrive soon."""
+    """Whether to release so many PGs now; at most `most` may be in flight. `spread`: only the
+    budget of stalls prevents more, so with no PG in flight there is nothing to wait for. Nor is
+    there without active clients. PGs in flight whose OSDs are held may not arrive soon."""
     flights = turn.campaign.in_flight
     waiting = turn.pin_count - sum(1 for flight in flights.values() if flight.pin is not None)
     stuck = sum(1 for pgid, flight in flights.items()
@@ -276,14 +276,14 @@ def domains(turn: Turn) -> Callable[[str, int], Optional[str]]:
 
 
 def _judged(turn: Turn, move: Move) -> Move:
-    """The move with what the OSDs' fullness says of it."""
+    """The move, marked if it relieves an OSD that is nearly full."""
     osds = turn.seen.osdmap.osds
     relieves = any(osd in osds and osds[osd].fullness for osd in move.sources)
     return replace(move, relieves=True) if relieves else move
 
 
 def full_osds(turn: Turn) -> FrozenSet[int]:
-    """OSDs that should get nothing now.
+    """OSDs that should receive no data now.
 
     The mgr cannot find out cheaply which PGs are too full to be backfilled: while there are any, it
     may be the target of each flight.
@@ -331,5 +331,5 @@ def _releasable(turn: Turn, move: Move, full: FrozenSet[int]) -> bool:
     if pgid in campaign.in_flight or pgid in campaign.pinning or turn.pin_of(pgid) is None:
         return False
     if not move.known and campaign.in_flight:
-        return False  # it may be charged to anything, so it goes alone
+        return False  # it may burden any OSD, so it is released alone
     return all(osd in osds and osds[osd].up and osd not in full for osd in move.targets)

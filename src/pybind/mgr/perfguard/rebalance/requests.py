@@ -43,7 +43,7 @@ class Request:
 
 
 def from_json(raw: Any) -> Request:
-    """Raises TypeError or ValueError on what is none of ours."""
+    """Raises TypeError or ValueError on invalid data."""
     request = Request(**raw)
     if request.verb not in VERBS:
         raise ValueError('unknown verb %r' % request.verb)

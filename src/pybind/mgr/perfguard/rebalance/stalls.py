@@ -203,7 +203,7 @@ def stalls_to_json(stalls: Stalls) -> Dict[str, Any]:
 
 
 def stalls_from_json(raw: Mapping[str, Any]) -> Stalls:
-    """Raises KeyError, TypeError or ValueError on what is none of ours."""
+    """Raises KeyError, TypeError or ValueError on invalid data."""
     return Stalls(tuple(IntervalChange(float(at), int(pool), tuple(osds), *map(str, later))
                         for at, pool, osds, *later in raw['changes']),
                   float(raw['measured']), float(raw['excess']), float(raw['rates']),

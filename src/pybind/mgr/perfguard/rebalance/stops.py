@@ -45,7 +45,7 @@ def others_degraded(turn: Turn) -> bool:
 
 
 def _against_us(turn: Turn) -> List[Reason]:
-    """Settings of others under which releases make no sense; nothing waives them."""
+    """Settings of others under which no PG can be released; they cannot be waived."""
     stops: List[Reason] = []
     foreign = turn.seen.osdmap.flags - turn.seen.own_flags
     for flag in foreign_movement_flags(turn.campaign.holds, foreign):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where the PGs of one pool should be, so that all OSDs have their share and little moves.
+"""Where the PGs of one pool should be, so that all OSDs have their share and little data moves.
 
 Single shards move from OSDs with too many to OSDs with too few. First those that CRUSH wants there
 anyway, since they need no upmap; then any that the rule allows; where none is left, two shards in
@@ -16,8 +16,8 @@ from ..cluster.crush import CrushRules, Spread
 from ..cluster.types import NO_OSD, Osd, OsdSet, Pool
 from .room import PoolRoom
 
-#: CRUSH weights up to this are those of an OSD that is being drained: 0.0001 in units of 1/65536,
-#: and what rounding makes of it. One below this share of the mean weight is too.
+#: An OSD with a CRUSH weight up to this is being drained: 0.0001 in units of 1/65536, rounded. So
+#: is an OSD whose weight is below this share of the mean weight.
 DRAIN_WEIGHT = 0.00012
 DRAIN_SHARE = 0.001
 #: Room for the rounding of Ceph, which computes deviations in single precision: 1.0 exactly is
@@ -29,7 +29,7 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Targets:
-    """By OSD of the rule's tree: what is ideal, and the whole numbers that are near enough."""
+    """By OSD of the rule's tree: the ideal, and the whole numbers that are close enough to it."""
     ideal: Mapping[int, float]
     low: Mapping[int, int]
     high: Mapping[int, int]
@@ -103,11 +103,11 @@ def _capped(domains: Iterable[Tuple[int, float]], total: float, cap: float) -> D
 
 # ---- Where they should be
 
-#: Shards looked at for chains in all, which only clusters with hardly more failure domains than
-#: shards need: a few seconds.
+#: Maximum number of shards that are examined for chains, which takes a few seconds. Only clusters
+#: with hardly more failure domains than shards need chains.
 CHAIN_CHECKS = 5_000_000
 
-#: Share of its PGs that an OSD may lack which held none before.
+#: Share of its PGs that an OSD may lack if it held none before.
 LACKING_SHARE = 0.25
 
 #: Number of a PG, and position in it.
@@ -118,7 +118,7 @@ class PlacedPg(NamedTuple):
     pgid: str
     #: Where its data is.
     here: OsdSet
-    #: Where CRUSH alone puts it; None: not known, so it stays.
+    #: Where CRUSH alone places it; None: not known, so it stays.
     raw: Optional[OsdSet]
     #: It may be moved.
     free: bool = True
@@ -176,15 +176,15 @@ def balance(pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
     if room.more:
         work.move_directly(work.emptied, work.most)
         work.move_in_chains(work.emptied, work.most)
-        # An OSD that is drained must not keep what fits nowhere: the preview shows, and refuses,
-        # what gets too full.
+        # An OSD that is drained must not keep shards that fit nowhere: the preview shows, and
+        # refuses, OSDs that get too full.
         work.follow_crush(work.emptied, work.any)
         work.move_directly(work.emptied, work.any)
     return Balance(work.finals(), work.targets, before, dict(work.count))
 
 
 class _Work:
-    """The sets as they are while shards are being moved. PGs go by their number."""
+    """The sets as they are while shards are being moved. PGs are identified by their number."""
 
     def __init__(self, pool: Pool, pgs: Sequence[PlacedPg], crush: CrushRules,
                  osds: Mapping[int, Osd], deviation: float, room: PoolRoom) -> None:
@@ -208,7 +208,7 @@ class _Work:
             for part in set(parts):
                 holders[part] = holders.get(part, 0) + 1
         self.count.pop(NO_OSD, None)
-        #: Shards that OSDs hold at most; and at least, where only those without weight give.
+        #: Maximum number of shards of each OSD; and the minimum, if only OSDs without weight give.
         there = Counter(osd for pg in pgs for osd in pg.here)
         self.most = {osd: there[osd] + room.more[osd] if osd in room.more else len(pgs)
                      for osd in weights}
@@ -217,7 +217,7 @@ class _Work:
         self.targets = self._within(targets(weights, self.spread, shards, holders))
         self.wide = self._within(targets(weights, self.spread, shards, holders,
                                          max(1.0, deviation)))
-        #: What OSDs have at least of what CRUSH places on them.
+        #: For each OSD, the minimum number of shards that CRUSH places there.
         self.filled = {**self.wide.low, **self._filled(pgs)}
         #: OSDs that can take a shard.
         self._takers = [osd for osd, weight in weights.items() if weight and osds[osd].up]
@@ -229,14 +229,14 @@ class _Work:
                          for old, new in zip(pg.here, here))
 
     def _within(self, found: Targets) -> Targets:
-        """No OSD is to hold more than it has room for."""
+        """No OSD may hold more than it has room for."""
         most = self.most
         return Targets(found.ideal,
                        {osd: min(least, most[osd]) for osd, least in found.low.items()},
                        {osd: min(high, most[osd]) for osd, high in found.high.items()})
 
     def _filled(self, pgs: Sequence[PlacedPg]) -> Dict[int, int]:
-        """OSDs that hold nothing of the pool yet -> PGs of which they lack a quarter at most.
+        """OSDs that hold nothing of the pool yet -> PGs of which they lack at most a quarter.
 
         Where an OSD's share is hardly more than the deviation, they would stay empty. Where it is
         less than a PG, as in a pool of one PG, nothing moves.
@@ -252,7 +252,7 @@ class _Work:
                 and all(osd in fence for osd in pg.here))
 
     def _cross_fences(self, weights: Mapping[int, float]) -> None:
-        """Where a rule chooses some racks first, whole PGs go over to the racks CRUSH wants."""
+        """If a rule chooses some racks first, whole PGs move to the racks that CRUSH chooses."""
         fence = self.spread.fence
         if len(set(fence.values())) < 2:
             return
@@ -280,7 +280,7 @@ class _Work:
                     excess[part] += by
 
     def legal(self, number: int, position: int, osd: int) -> bool:
-        """Whether a shard may go to an OSD that has none of this PG: one a failure domain."""
+        """Whether a shard may move to an OSD that has none of this PG: one per failure domain."""
         here, domain, fence = self.here[number], self.spread.domain, self.spread.fence
         if fence[osd] != fence[here[position]]:
             return False
@@ -309,7 +309,7 @@ class _Work:
 
     def follow_crush(self, floor: Mapping[int, int], ceiling: Mapping[int, int],
                      keep_first: bool = False) -> None:
-        """Moves that CRUSH wants, from OSDs with more than `floor` to OSDs with less than
+        """Moves towards the raw sets, from OSDs with more than `floor` to OSDs with less than
         `ceiling`."""
         count = self.count
         takers = {osd for osd in self._takers if count[osd] < ceiling[osd]}
@@ -357,7 +357,7 @@ class _Work:
                 heappush(heap, (-self.surplus(giver), giver))
 
     def surplus(self, osd: int) -> float:
-        """What the OSD holds beyond its share. Of two that hold the same, the emptier one comes
+        """What the OSD holds beyond its share. Of two that hold the same, the emptier one is
         first: it has room for at most one more in either case."""
         return self.count[osd] - self.targets.ideal[osd] + self.fill.get(osd, 0.0)
 
@@ -373,7 +373,7 @@ class _Work:
         return False
 
     def _shards_of(self, osds: Iterable[int]) -> Dict[int, List[Tuple[int, int]]]:
-        """(number, position) of the shards on some OSDs, those that should go first last.
+        """(number, position) of the shards on some OSDs, those that should move first at the end.
 
         Best goes what does not lead its PG, and what CRUSH does not want there either.
         """
@@ -404,7 +404,7 @@ class _Work:
                 only_moving = True
                 while (self.count[giver] > floor[giver] and self.count[taker] < ceiling[taker]
                        and self.affords(giver)):
-                    # A shard that is moving anyway costs nothing when it goes elsewhere instead.
+                    # A shard that is moving anyway costs nothing if it moves elsewhere instead.
                     if not self._chain(giver, taker, reach, onward, only_moving):
                         if not only_moving:
                             break
@@ -419,7 +419,7 @@ class _Work:
         return found
 
     def _reach(self, giver: int, shards: Sequence[Tuple[int, int]]) -> Dict[int, List[_Shard]]:
-        """Failure domain -> the shards of an OSD that may go there, best ones last."""
+        """Failure domain -> the shards of an OSD that may move there, the best at the end."""
         domain = self.spread.domain
         everywhere = {domain[osd] for osd in self._takers}
         found: Dict[int, List[_Shard]] = {}
@@ -452,7 +452,7 @@ class _Work:
 
     def _shard_for(self, middle: int, giver: int, reach: Mapping[int, List[_Shard]],
                    after: int) -> Optional[_Shard]:
-        """A shard of `giver` that may go to `middle`, not of the PG `after`."""
+        """A shard of `giver` that may move to `middle`, not of the PG `after`."""
         for number, position in reversed(reach.get(self.spread.domain[middle], ())):
             self._checks -= 1
             if (self.here[number][position] == giver and number != after
@@ -483,7 +483,7 @@ class _Takers:
         return bool(self._domains)
 
     def take(self, number: int, position: int) -> Optional[int]:
-        """The neediest OSD that may have this shard; None if there is none."""
+        """The OSD that lacks most and may have this shard; None if there is none."""
         passed = []
         found: Optional[int] = None
         while self._domains and found is None:
@@ -510,7 +510,7 @@ class _Takers:
 
 
 def _in_place(here: Sequence[int], raw: OsdSet, by_position: bool) -> List[int]:
-    """`raw`, in which OSDs keep their position where positions do not matter."""
+    """`raw`, in which OSDs keep their position if positions do not matter."""
     if by_position:
         return list(raw)
     entering = iter([osd for osd in raw if osd not in here])

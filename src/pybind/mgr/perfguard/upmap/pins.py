@@ -14,9 +14,9 @@ from .semantics import apply_entry, merge_reason, out_osds, raw_from_up, vector_
 
 @dataclass(frozen=True)
 class Pin:
-    #: The complete new entry of the PG; an empty one: remove what is there.
+    #: The complete new entry of the PG; an empty one: remove the present one.
     entry: UpmapEntry
-    #: False: the entry that is there does it already.
+    #: False: the present entry already does this.
     changed: bool
 
 
@@ -76,8 +76,8 @@ def lawful(entry: UpmapEntry, raw: OsdSet, pool: Pool, crush: CrushRules,
 
 def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
             out: Container[int]) -> UpmapEntry:
-    """The entry for a PG that stays where it is: items in place of a vector where they can say
-    it, no entry where CRUSH says so anyway; else the present one."""
+    """The entry for a PG that stays where it is: items in place of a vector if they suffice, no
+    entry if CRUSH places it there anyway; else the present one."""
     if entry.vector is None:
         return entry
     pin = _wanted_entry(raw, up, entry, pool.erasure, out)
@@ -85,7 +85,7 @@ def restate(pool: Pool, raw: OsdSet, up: OsdSet, entry: UpmapEntry,
 
 
 def skip_reason(pool: Optional[Pool], pgid: str) -> Optional[str]:
-    """Why a PG must not be pinned at all, whatever its sets; None: go on."""
+    """Why a PG must not be pinned at all, whatever its sets; None: it may be."""
     if pool is None:
         return 'its pool is not in the OSDMap'
     return merge_reason(pool, pgid)
@@ -119,7 +119,7 @@ def after_commit(raw: OsdSet, entry: UpmapEntry, pool: Pool, osds: Mapping[int, 
 
 
 def without(entry: UpmapEntry, drained: Container[int]) -> UpmapEntry:
-    """An entry without what leads onto the drained OSDs."""
+    """An entry without the pairs, or the vector, that lead to drained OSDs."""
     if entry.vector is not None and any(osd in drained for osd in entry.vector):
         return UpmapEntry()
     items = tuple(pair for pair in entry.items if pair[1] not in drained)
@@ -145,7 +145,7 @@ def released_up(pool: Pool, up_now: OsdSet, entry_now: UpmapEntry, entry_before:
 
 
 def _shape_reason(pool: Pool, up: OsdSet, acting: OsdSet) -> Optional[str]:
-    """Why the sets cannot be made equal whatever the OSDs are, or None."""
+    """Why the sets cannot be made equal, whatever the OSDs are; None: they may be."""
     for name, osds in (('up', up), ('acting', acting)):
         if NO_OSD in osds:
             return 'the %s set has a hole at position %d' % (name, osds.index(NO_OSD))
@@ -225,7 +225,7 @@ def _kept_first(pairs: Sequence[Pair], existing: Items) -> List[Pair]:
 
 def _fewest_changes(raw: OsdSet, acting: OsdSet, existing: Items) -> Items:
     """Pairs that turn ``raw`` into some order of ``acting``, existing ones first; their order does
-    not matter, since what leaves never enters again."""
+    not matter, since no OSD that leaves enters again."""
     leaving, entering = _matched(raw, acting, existing)
     return tuple(_kept_first(list(zip(leaving, entering)), existing))
 

@@ -15,7 +15,7 @@ class PoolRoom(NamedTuple):
 
 
 class Room:
-    """Sums over the pools that are placed already."""
+    """Sums over the pools that are already placed."""
 
     def __init__(self, space: Mapping[int, Space], limit: float) -> None:
         """`limit`: share of an OSD's space that may be used."""
@@ -38,7 +38,7 @@ class Room:
 
     def add_arrivals(self, osdmap: OsdMap, placement: Callable[[str], Optional[Placement]],
                      shard_bytes: Callable[[Pool], int]) -> None:
-        """What remapped PGs have still to copy."""
+        """Add what remapped PGs still have to copy."""
         for pgid, acting in osdmap.pg_temp.items():
             place, pool = placement(pgid), osdmap.pools.get(pool_of(pgid))
             if place is not None and pool is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What Ceph makes of a PG's raw CRUSH set and its upmap entry, and the way back.
+"""The up set that Ceph computes from a PG's raw CRUSH set and its upmap entry, and the reverse.
 
 The same in Pacific, Reef and Tentacle. ``out`` is always the set of OSD ids whose reweight is 0;
 neither the CRUSH weight nor whether an OSD is up matters when an entry is applied.
@@ -38,7 +38,7 @@ def apply_entry(raw: OsdSet, entry: UpmapEntry, out: Container[int]) -> OsdSet:
 
 
 def raw_from_up(up: OsdSet, entry: UpmapEntry, out: Container[int]) -> Optional[OsdSet]:
-    """The raw CRUSH set behind a complete up set, or None where it cannot be known.
+    """The raw CRUSH set behind a complete up set, or None if it cannot be known.
 
     ``up`` has no holes. The answer relies on what the mon guarantees of stored items: every
     source is in the raw set. A pair whose source visibly is not any more counts for nothing, as
@@ -111,12 +111,12 @@ def merge_reason(pool: Pool, pgid: str) -> Optional[str]:
 
 # ---- The mon commands that change upmap entries
 
-#: A command as the mon takes it: "prefix" and its arguments.
+#: A command for the mons: "prefix" and its arguments.
 Command = Dict[str, Any]
 
 
 def entry_commands(pgid: str, present: UpmapEntry, wanted: UpmapEntry) -> List[Command]:
-    """The commands that turn one entry of a PG into another, and no more than it takes.
+    """The fewest commands that turn one entry of a PG into another.
 
     Removals come first: a new vector with old items on top of it, or the reverse, is a third
     set, and if that one is illegal the mon cancels both.
@@ -146,6 +146,6 @@ def prime_commands(pgid: str, acting: OsdSet) -> List[Command]:
 
 
 def as_line(command: Command) -> str:
-    """A command of this file as one types it."""
+    """A command of this file, as it is typed in a shell."""
     words = ['ceph', command['prefix'], command['pgid'], *map(str, command.get('id', ()))]
     return ' '.join(words)
