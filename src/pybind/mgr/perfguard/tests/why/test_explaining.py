@@ -161,6 +161,7 @@ def test_a_fenced_mgr_still_explains() -> None:
     """It changes nothing, so whose journal it is does not matter."""
     driver = Driver(AskedCluster())
     driver.to_pinned()
+    driver.run(2)  # the interval of the mons is given back
     questions = driver.cluster.read_back
     assert codes(explain(driver, sorted(driver.loop.rebalance.pins)[0])) == [Code.AWAITS_START]
     assert driver.cluster.read_back == questions
