@@ -318,7 +318,7 @@ def asking(mgr: Mgr) -> Any:
     return made(mgr, lambda: mgr.now)
 
 
-def test_nobody_is_asked_twice_for_what_he_owes() -> None:
+def test_no_osd_is_asked_again_before_it_has_answered() -> None:
     mgr = Mgr()
     asks = asking(mgr)
     asks.ask('a', [1, 2], {'prefix': 'x'})
@@ -406,7 +406,7 @@ def test_osds_that_do_not_answer_are_not_drowned_in_questions() -> None:
     assert len(reader.mgr.asked(OPS)) == 8
 
 
-def test_nobody_is_asked_for_operations_while_nothing_is_laggy() -> None:
+def test_no_osd_is_asked_for_operations_while_nothing_is_laggy() -> None:
     reader = Reader()
     for _ in range(20):
         reader(Signals(PgCounts(total=4, active_clean=3)))
@@ -431,7 +431,7 @@ def test_an_osd_that_hangs_is_silent_and_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize('jump', [7200.0, -7200.0])
-def test_a_clock_that_jumps_makes_nobody_silent(jump: float) -> None:
+def test_no_osd_is_silent_after_a_jump_of_the_clock(jump: float) -> None:
     reader = Reader()
     reader.run(30)
     reader.mgr.clock += jump
@@ -539,7 +539,7 @@ def test_ping_times_by_the_slower_interface() -> None:
     assert ping_times(json.dumps(pings(p3=5.5, p4=0.05))) == {3: 5.5, 4: 0.1}
 
 
-def test_a_few_osds_tell_of_heartbeats() -> None:
+def test_a_few_osds_at_a_time_are_asked_for_heartbeats() -> None:
     reader = Reader(Mgr(range(10)))
     reader()
     assert reader.mgr.asked(PINGS) == [0, 1, 2, 3]
@@ -551,7 +551,7 @@ def test_a_few_osds_tell_of_heartbeats() -> None:
     assert reader.mgr.asked(PINGS) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_one_that_finds_all_slow_accuses_nobody() -> None:
+def test_a_slow_ping_that_only_one_osd_reports_does_not_count() -> None:
     reader = Reader(Mgr(range(3)))
     reader()
     for osd, ms in ((0, 900.0), (1, 0.5), (2, 0.6)):
@@ -637,7 +637,7 @@ def test_a_pg_counts_in_each_condition_that_its_state_names() -> None:
         degraded_waiting=5)
 
 
-def test_pgs_that_nobody_has_reported_are_in_transition() -> None:
+def test_pgs_without_a_report_are_in_transition() -> None:
     counts = count_states([('active+clean', 10)], 16)
     assert (counts.total, counts.unreported, counts.inactive, counts.in_transition) == (16, 6, 6, 6)
     assert count_states([('active+clean', 10)], 4).unreported == 0

@@ -220,7 +220,7 @@ def test_a_server_without_a_thread_is_tried_again(bench: Bench,
     assert bench.served() and bench.endpoint.remarks() == []
 
 
-def test_a_client_that_does_not_read_holds_nobody_up(bench: Bench) -> None:
+def test_a_client_that_does_not_read_blocks_no_other(bench: Bench) -> None:
     threads = own_threads()
     bench.page = b'x 1\n' * (4 << 20)
     bench.endpoint.tend()

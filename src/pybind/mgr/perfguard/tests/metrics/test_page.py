@@ -88,7 +88,7 @@ def names(found: Dict[Key, float]) -> List[str]:
     return list(dict.fromkeys(name for name, _ in found))
 
 
-def test_everything_there_is_to_tell_in_the_order_of_the_catalogue(moving: Published) -> None:
+def test_all_metrics_are_in_the_order_of_the_catalogue(moving: Published) -> None:
     published = with_watch(moving, osds=(replace(OSD, write_p99_ms=3.0),))
     published = with_status(published, eta=Eta(60.0, 50.0, 70.0), stall_seconds=0.4)
     found = page(published, measured())

@@ -170,7 +170,7 @@ def test_with_a_campaign_pgs_that_wait_are_pinned_back() -> None:
     assert 'norebalance' not in driver.cluster.flags
 
 
-def test_pgs_that_would_have_to_peer_with_a_suspect_stay_under_way() -> None:
+def test_pgs_that_would_have_to_peer_with_a_suspect_stay_in_flight() -> None:
     driver = releasing()
     first, second = sorted(driver.cluster.backfill_wait)
     for number, suspects in enumerate((driver.cluster.pg[first].data, ())):

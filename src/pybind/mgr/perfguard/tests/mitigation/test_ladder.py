@@ -349,7 +349,7 @@ def test_from_observe_to_act_it_climbs_anew() -> None:
 
 # ---- other hands
 
-def test_an_option_that_somebody_sets_is_theirs() -> None:
+def test_an_option_that_others_set_is_theirs() -> None:
     world = World()
     world.climb()
     world.config['osd', 'osd_max_backfills'] = '8'
@@ -364,7 +364,7 @@ def test_an_option_that_somebody_sets_is_theirs() -> None:
     assert world.config == theirs and world.state.steps == ()
 
 
-def test_an_option_that_somebody_removes_is_theirs() -> None:
+def test_an_option_that_others_remove_is_theirs() -> None:
     world = World()
     world.climb()
     del world.config['osd', 'osd_max_backfills']
@@ -383,7 +383,7 @@ def test_an_option_that_changes_while_it_is_undone_is_theirs() -> None:
     assert 'osd_max_backfills of osd remains unchanged' in world.events
 
 
-def test_a_flag_that_somebody_clears_is_not_set_again() -> None:
+def test_a_flag_that_others_clear_is_not_set_again() -> None:
     world = World()
     world.run(12)
     world.flags.clear()

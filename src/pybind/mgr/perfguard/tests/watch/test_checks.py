@@ -214,7 +214,7 @@ def test_an_osd_that_hangs_is_found_by_its_missing_reports() -> None:
     assert rows[7]['pgs'] == {'laggy': 4}
 
 
-def test_pgs_that_nobody_has_reported_clear_nothing() -> None:
+def test_pgs_without_a_report_clear_nothing() -> None:
     cluster = Osds()
     cluster.signals = laggy_signals()
     cluster.run(10)
@@ -244,7 +244,7 @@ def test_a_host_whose_osds_are_slow_again_and_again_is_named() -> None:
     assert check['detail'][4] == 'osd.9 on h2: slow 9.0% of the time'
 
 
-def test_a_slow_osd_is_named_and_nobody_else() -> None:
+def test_a_slow_osd_is_the_only_one_named() -> None:
     cluster = Osds()
     cluster.run(300)
     cluster.slow = {13: 8.0}
@@ -325,7 +325,7 @@ def test_a_slow_osd_is_not_announced_again_by_the_next_mgr() -> None:
     assert after.checks == {} and after.told == [('slow-osd', 'osd.13 is no longer slow')]
 
 
-def test_reads_of_erasure_coded_pools_accuse_nobody() -> None:
+def test_reads_of_erasure_coded_pools_make_no_suspect() -> None:
     """They wait for other OSDs; here the reads are all that is slow."""
     for erasure in (False, True):
         cluster = Osds(erasure=erasure)

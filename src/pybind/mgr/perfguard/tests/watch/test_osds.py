@@ -124,7 +124,7 @@ def test_one_slow_replica_is_found(osds: int, hosts: int, pgs: int, seed: int) -
 
 
 @pytest.mark.parametrize('seed', range(20))
-def test_nobody_is_accused_where_nobody_is_slow(seed: int) -> None:
+def test_no_osd_is_suspected_where_none_is_slow(seed: int) -> None:
     rng = random.Random(seed)
     assert slow(written(rng, placed(rng, 12, 4, 128), {})) == []
 
@@ -145,7 +145,7 @@ def test_two_slow_replicas_and_a_slow_host() -> None:
     assert slow(written(rng, acting, {2: 3 * USUAL, 10: 3 * USUAL, 18: 3 * USUAL})) == [2, 10, 18]
 
 
-def test_pools_of_their_own_speed_accuse_nobody() -> None:
+def test_pools_of_different_speed_make_no_suspect() -> None:
     rng = random.Random(2)
     fast = written(rng, placed(rng, 12, 4, 64), {})
     other = {osd: 9 * USUAL for osd in range(12)}
@@ -159,7 +159,7 @@ def test_osds_that_cannot_be_distinguished_are_not_suspected() -> None:
     assert slow(rows) in ([], [1])
 
 
-def test_all_slow_is_nobody_in_particular() -> None:
+def test_no_osd_is_named_where_all_are_slow() -> None:
     rng = random.Random(4)
     rows = written(rng, placed(rng, 12, 4, 128), {osd: 5 * USUAL for osd in range(12)})
     assert slow(rows) == []
@@ -175,7 +175,7 @@ def test_nonsense() -> None:
     assert replica_flows([], 0.0) == {}
 
 
-def test_one_reading_of_half_a_minute_accuses_nobody() -> None:
+def test_one_reading_of_half_a_minute_makes_no_suspect() -> None:
     """A stall of 2 s makes its mean 60 ms."""
     usual, stalled = {1: Flow(9.0, 2.0), 2: Flow(9.0, 2.0)}, {1: Flow(9.0, 62.0), 2: Flow(9.0, 2.1)}
     assert steady({}, stalled) == {}

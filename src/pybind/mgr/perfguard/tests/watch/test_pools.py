@@ -71,7 +71,7 @@ def test_osds_of_a_pool_are_summed_up() -> None:
     assert clients.latency.read == Flow(8.0, 1.75)
 
 
-def test_a_pool_nobody_has_heard_of() -> None:
+def test_an_unknown_pool_has_neither_latency_nor_history() -> None:
     assert PoolWatch().latency(3) == PoolPerformance(3, Flow(), Flow(), None, None)
     assert PoolWatch().history(3) is None
 

@@ -84,7 +84,7 @@ def test_a_slow_osd_is_named_with_the_kind_of_operation(
     assert all(score is not None and 0.8 < score < 1.3 for score in others)
 
 
-def test_a_slow_replica_does_not_accuse_those_that_write_to_it() -> None:
+def test_a_slow_replica_makes_no_suspects_of_its_primaries() -> None:
     def make(osd: int) -> OsdSample:
         healthy = sample(osd)
         return healthy._replace(write=Flow(healthy.write.rate, 50.0)) if osd < 8 else healthy
