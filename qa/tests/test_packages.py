@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The Debian package: what is in it, and that the mgr of each release runs what it installs."""
+"""The Debian package: what is in it, that dpkg installs and purges it, and that the mgr
+of each release runs what it installs."""
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,10 +9,35 @@ from typing import Callable
 import pytest
 
 from qa.cluster import Cluster
+from qa.cluster.releases import get
 from qa.lib.guard import Guard
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MODULES = Path('usr/share/ceph/mgr')
+
+#: $1: root of a system, $2: an empty directory, $3: a package, $4: a script. Carries out the script
+#: in a copy of the system that nothing outlives: an overlay, in a mount namespace of its own.
+IN_A_COPY = '''
+mount -t tmpfs tmpfs "$2"
+mkdir "$2/upper" "$2/work" "$2/root"
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
+cp "$3" "$2/root/perfguard.deb"
+exec chroot "$2/root" sh -euc "$4"
+'''
+INSTALLED = '''
+before=$(find /usr /etc -path "*/__pycache__*" -prune -o -print | sort | cksum)
+dpkg -i /perfguard.deb
+echo "installed: $(dpkg-query -W -f '${Status}' ceph-mgr-perfguard)"
+perfguard-plan --help | head -1
+perfguard-probe --help | head -1
+test -e /usr/share/ceph/mgr/perfguard/module.py
+dpkg -i /perfguard.deb
+dpkg -P ceph-mgr-perfguard
+test ! -e /usr/share/ceph/mgr/perfguard
+after=$(find /usr /etc -path "*/__pycache__*" -prune -o -print | sort | cksum)
+test "$before" = "$after"
+echo "nothing is left"
+'''
 
 
 @pytest.fixture(scope='module')
@@ -40,6 +66,21 @@ def test_a_mgr_runs_what_the_package_installs(release: str, unpacked: Path,
     cluster = make_cluster(release, osds=3, hosts=3, module_dir=installed / 'perfguard')
     guard = Guard(cluster)
     assert guard.get('status')['phase'] == 'IDLE' and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_dpkg_installs_and_purges_it(release: str, unpacked: Path, tmp_path: Path) -> None:
+    """Beside the packages of Ceph, with the dependencies that the package names."""
+    package, = (path for path in unpacked.glob('*.deb') if 'dbgsym' not in path.name)
+    done = subprocess.run(
+        ['unshare', '--mount', '--propagation', 'private', 'sh', '-euc', IN_A_COPY, 'sh',
+         str(get(release).path('/')), str(tmp_path), str(package), INSTALLED],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        universal_newlines=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    for words in ('installed: install ok installed', 'usage: perfguard-plan',
+                  'usage: perfguard-probe', 'nothing is left'):
+        assert words in done.stdout
 
 
 @pytest.mark.releases('pacific', quick=())
