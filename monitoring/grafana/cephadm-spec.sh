@@ -4,9 +4,8 @@
 #
 #     ceph orch ls grafana --export | ./cephadm-spec.sh perfguard.json > grafana.yaml
 #
-# "ceph orch apply -i grafana.yaml" and "ceph orch redeploy grafana" follow. DASHBOARDS is the directory
-# from which Grafana is provisioned
-# (mgr/cephadm/grafana_dashboards_path where it is set).
+# "ceph orch apply -i grafana.yaml" and "ceph orch redeploy grafana" follow. DASHBOARDS is the
+# directory from which Grafana is provisioned (mgr/cephadm/grafana_dashboards_path where it is set).
 set -eu
 
 dashboard=${1:?usage: cephadm-spec.sh perfguard.json < specification}
