@@ -183,7 +183,7 @@ def test_a_mark_that_got_lost_is_no_other_mgr() -> None:
     driver.run_to('PREPARED')
 
 
-def test_mons_that_do_not_answer_fence_nobody() -> None:
+def test_mons_that_do_not_answer_fence_no_mgr() -> None:
     driver = Driver()
     driver.to_pinned()
     kv, driver.cluster.kv = driver.cluster.kv, None
@@ -250,7 +250,7 @@ def test_the_active_mgr_owns_its_journal_again() -> None:
     assert driver.status['released'] == 12
 
 
-def test_it_goes_on_from_what_is_stored() -> None:
+def test_it_continues_from_the_stored_state() -> None:
     """It may have been deposed meanwhile, and have become active again."""
     driver = overwritten()
     other = two(driver)

@@ -160,7 +160,7 @@ def test_nothing_stalls_while_releases_wait_for_the_time_window() -> None:
     assert driver.phase == 'HOLDING' and driver.cluster.checks == {}
 
 
-def test_pgs_under_way_stall_whatever_the_time() -> None:
+def test_pgs_in_flight_stall_whatever_the_time() -> None:
     driver = Driver(options=replace(OPTIONS, stalled_after=30.0))
     driver.to_releasing()
     driver.cluster.flags.add('nobackfill')
@@ -445,7 +445,7 @@ def test_nothing_is_done_with_the_state_of_a_newer_version(name: str) -> None:
     assert after == {key: value for key, value in before.items() if key != 'owner'}
 
 
-def test_a_turn_that_works_out_where_pgs_go_knows_what_clients_feel(
+def test_a_turn_that_computes_goals_sees_stops_and_client_latency(
         monkeypatch: pytest.MonkeyPatch) -> None:
     driver, stops = Driver(waiting()), (Reason(Code.LATENCY, 'late'),)
     seen: List[Observation] = []

@@ -218,7 +218,7 @@ def test_reader_that_stops_early(files):
     assert 'Traceback' not in result.stderr and 'Exception' not in result.stderr
 
 
-def test_dumps_of_different_moments_are_told(files):
+def test_dumps_of_different_moments_are_reported(files):
     Path(files['osd']).write_text(json.dumps({**OSD_DUMP, 'pg_temp': OSD_DUMP['pg_temp'][1:]}))
     result = pin(files, '--format', 'json')
     assert result.returncode == 0 and '1.1' in json.loads(result.stdout)['items']

@@ -115,7 +115,7 @@ def test_an_option_that_cannot_be_given_back_is_tried_again() -> None:
     driver.run_until(lambda: cluster.osd_config == {('osd', SLEEP): '0.001'}, 6)
 
 
-def test_it_goes_on_after_a_failover_in_every_turn() -> None:
+def test_it_continues_after_a_failover_in_every_turn() -> None:
     driver = releasing()
     for _ in range(5):
         driver.restart()

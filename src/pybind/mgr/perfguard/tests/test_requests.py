@@ -82,7 +82,7 @@ def test_a_late_answer_does_no_harm(monkeypatch: Any) -> None:
 
 
 @pytest.mark.parametrize('closed_first', [False, True])
-def test_nobody_waits_for_a_loop_that_has_ended(closed_first: bool) -> None:
+def test_no_command_waits_for_a_loop_that_has_ended(closed_first: bool) -> None:
     requests = queue()
     if closed_first:
         requests.close()

@@ -131,7 +131,7 @@ def test_a_shutdown_in_mid_campaign_is_refused_until_it_is_meant(state: str) -> 
                for reason in driver.loop.status()['reasons'])
 
 
-def test_a_shutdown_goes_on_after_a_failover_in_every_turn() -> None:
+def test_a_shutdown_continues_after_a_failover_in_every_turn() -> None:
     driver = Driver()
     found = driver.cluster.foreign()
     driver.to_releasing()
@@ -149,7 +149,7 @@ def test_a_shutdown_goes_on_after_a_failover_in_every_turn() -> None:
     driver.run_to('PREPARED')
 
 
-def test_a_rollback_under_way_ends_as_well() -> None:
+def test_a_rollback_in_progress_ends_as_well() -> None:
     driver = Driver(waiting())
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: driver.status['released'] > 0)

@@ -311,8 +311,8 @@ def test_ids_are_never_given_twice(opened: Open, kv: MemoryKv, database: FakeDat
     assert last.new_id() == 10
 
 
-def test_damage_is_told_and_the_rest_is_read(opened: Open, kv: MemoryKv,
-                                             database: FakeDatabase) -> None:
+def test_damage_is_reported_and_the_rest_is_read(opened: Open, kv: MemoryKv,
+                                                 database: FakeDatabase) -> None:
     store = Store(kv)
     broken: Dict[str, Any] = {**record_to_json(record(1)), 'steps': [{}]}
     store.put('probe/1', broken)

@@ -38,7 +38,7 @@ def regressions(baselines: Baselines, history: RunHistory) -> Tuple[Regression, 
     return tuple(each for each in found if each is not None)
 
 
-def test_a_slower_run_is_told_and_a_good_one_ends_it() -> None:
+def test_a_slower_run_is_reported_and_a_good_one_clears_the_report() -> None:
     base, slow, good = (measured(1, 1000, 800), measured(2, 500, 790), measured(3, 990, 810))
     baselines = Baselines().with_run(base)
     found = regressions(baselines, history(base, slow))

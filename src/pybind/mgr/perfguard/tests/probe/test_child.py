@@ -76,7 +76,7 @@ def test_what_is_larger_than_a_pipe_goes_in_several_turns() -> None:
     assert heard(one) == [{'length': 3 << 20}]
 
 
-def test_a_child_that_does_not_read_holds_nobody_up() -> None:
+def test_a_child_that_does_not_read_blocks_no_caller() -> None:
     one = child('time.sleep(60)')
     began = time.monotonic()
     one.send({'text': 'x' * (3 << 20)})
@@ -86,7 +86,7 @@ def test_a_child_that_does_not_read_holds_nobody_up() -> None:
     one.close()
 
 
-def test_a_child_that_only_talks_holds_nobody_up() -> None:
+def test_a_child_that_only_writes_blocks_no_caller() -> None:
     one = child('while True: sys.stdout.write("x" * 65536)')
     began = time.monotonic()
     for _ in range(12):

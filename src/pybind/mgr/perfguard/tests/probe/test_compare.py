@@ -84,7 +84,7 @@ def test_the_same_runs_have_one_answer() -> None:
     assert compare(a, b) == compare(a, b)
 
 
-def test_a_verdict_tells_its_numbers() -> None:
+def test_a_verdict_contains_its_numbers() -> None:
     line = compare(flat(1, 1000, 1010, 990), flat(2, 502, 500, 498)).lines[0]
     assert line.label == 'latency read' and line.verdict == SLOWER
     assert line.repetitions == (3, 3)

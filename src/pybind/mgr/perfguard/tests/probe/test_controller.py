@@ -64,7 +64,7 @@ def test_orders_about_a_run_that_is_not_known(verb: str) -> None:
     assert code(ProbeDriver(), RunId(verb, 7)) == errno.ENOENT
 
 
-def test_orders_while_a_run_is_under_way() -> None:
+def test_orders_that_would_disturb_a_run_are_refused() -> None:
     driver = ProbeDriver()
     driver.cluster.behaviour = 'deaf'
     driver.give(IN_POOL)
@@ -122,7 +122,7 @@ def test_a_campaign_that_begins_ends_a_probe() -> None:
     assert driver.state(1) == 'aborted' and 'campaign' in driver.listed[1]['message']
 
 
-def test_an_order_that_goes_wrong_is_refused(monkeypatch: Any) -> None:
+def test_an_order_that_fails_is_refused(monkeypatch: Any) -> None:
     driver = ProbeDriver()
     monkeypatch.setattr('perfguard.probe.controller.draft', None)
     assert code(driver, IN_POOL) == errno.EIO
@@ -177,7 +177,7 @@ def test_once_a_window_through_failovers_and_forgetting() -> None:
     assert list(driver.listed) == [2]
 
 
-def test_refused_told_once_and_tried_again(monkeypatch: Any) -> None:
+def test_refused_is_reported_once_and_tried_again(monkeypatch: Any) -> None:
     driver = scheduled()
     tries: List[float] = []
 
@@ -203,7 +203,7 @@ def test_refused_told_once_and_tried_again(monkeypatch: Any) -> None:
     assert row['refused'] == ''
 
 
-def test_refused_in_the_next_window_is_told_anew() -> None:
+def test_refused_in_the_next_window_is_reported_again() -> None:
     driver = scheduled()
     driver.cluster.trouble = {'laggy': 1}
     for day in range(2):
@@ -224,7 +224,7 @@ def test_a_schedule_whose_pool_has_gone() -> None:
     assert "pool 'gone' does not exist" in row['refused']
 
 
-def test_a_schedule_that_goes_wrong_does_not_stop_the_loop(monkeypatch: Any) -> None:
+def test_a_schedule_that_fails_does_not_stop_the_loop(monkeypatch: Any) -> None:
     driver = scheduled()
     monkeypatch.setattr('perfguard.probe.controller.draft', None)
     go_to(driver, SUNDAY + 2 * HOUR)
@@ -402,7 +402,7 @@ def test_settings_that_cannot_be_read_hide_no_journal() -> None:
     assert driver.told('store')
 
 
-def test_a_journal_that_cannot_be_read_is_told() -> None:
+def test_a_journal_that_cannot_be_read_is_reported() -> None:
     driver = ProbeDriver()
     Store(driver.kv).put(JOURNAL, {'record': {}, 'site': None})
     driver.restart()
@@ -445,7 +445,7 @@ class Benching(ProbeCluster):
 STORE = RunOrder(store=True, osd='0,1,2,3,4,5', repeat='5')
 
 
-def test_stores_are_ranked_compared_and_held_against_baselines() -> None:
+def test_stores_are_ranked_and_compared_with_each_other_and_with_baselines() -> None:
     cluster = Benching()
     driver = ProbeDriver(cluster)
     first = ran_long(driver, STORE)

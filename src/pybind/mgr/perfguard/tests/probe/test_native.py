@@ -215,7 +215,7 @@ def test_errors_in_words_and_an_end_to_them(fake):
     assert streams.results()[0].first_error == 'read: 10 bytes instead of 4096'
 
 
-def test_late_answers_are_nobodys_trouble(fake):
+def test_late_answers_complete_after_the_streams_are_freed(fake):
     streams = flows(fake, 'randread')
     streams.stop()
     result, = streams.results()

@@ -231,7 +231,7 @@ def test_readers_find_their_keys() -> None:
         assert sum(shares) == pytest.approx(100.0) and min(shares) >= 0.0
 
 
-def test_mixed_jobs_tell_both_shares() -> None:
+def test_mixed_jobs_report_both_shares() -> None:
     shared = document(MIXED, 100)['global options']
     assert (shared['rwmixread'], shared['rwmixwrite']) == ('70', '30')
 

@@ -38,7 +38,7 @@ def refused_errno(driver: ProbeDriver, order: Any) -> int:
     return refused.value.errno
 
 
-def test_a_pool_that_somebody_makes_just_now_is_not_taken_for_its_own() -> None:
+def test_a_pool_that_others_create_meanwhile_is_not_taken_for_its_own() -> None:
     driver, name = ProbeDriver(), own_pool(1)
     driver.cluster.before_command['osd pool create'] = lambda: driver.cluster.made.setdefault(
         name, Pool(99, name, False, 3, 2, 0, 8, 8, 8)) and None
@@ -301,7 +301,7 @@ def test_the_module_is_stopped(name: str) -> None:
     assert driver.state(1) == 'failed' and driver.cluster.is_untouched()
 
 
-def test_an_orphan_is_swept_until_nothing_comes_any_more() -> None:
+def test_an_orphan_is_swept_until_no_new_object_appears() -> None:
     driver = begun(behaviour='deaf')
     cluster = driver.cluster
     driver.run_until(lambda: cluster.objects != FOREIGN_OBJECTS)

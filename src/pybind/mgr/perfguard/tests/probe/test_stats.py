@@ -77,7 +77,7 @@ def test_students_distribution(freedom: float, quantile: float) -> None:
     assert _normal(_student(1.96, freedom), freedom) == pytest.approx(1.96)
 
 
-def test_more_repetitions_tell_more() -> None:
+def test_more_repetitions_narrow_the_interval() -> None:
     rng = random.Random(2)
     widths = []
     for repetitions in (1, 3, 9):

@@ -38,7 +38,7 @@ def test_what_another_mgr_has_begun_is_looked_for_until_its_worker_is_gone_for_s
     assert sweeps.done
 
 
-def test_a_pass_goes_on_at_once_where_it_came_forward() -> None:
+def test_a_pass_that_made_progress_continues_at_once() -> None:
     sweeps = Sweeps(False, 3)
     sweeps.ended(Part(0, 0, 5, 8), 10.0)
     assert sweeps.due(10.0) and sweeps.cursor == 5

@@ -368,7 +368,7 @@ def test_names_of_osds_are_the_same_for_the_sweep():
     assert set(all_names(naming)) == written and len(written) == 16
 
 
-def test_a_sweep_goes_on_where_the_last_one_came_to():
+def test_a_sweep_continues_where_the_last_one_stopped():
     ioctx = Crowded()
     names = [PREFIX + str(number) for number in range(600)]
     ioctx.objects = dict.fromkeys(names, b'')
@@ -378,7 +378,7 @@ def test_a_sweep_goes_on_where_the_last_one_came_to():
     assert sweep_names(ioctx, names, 300, time.monotonic() + 5) == Swept(89, 0, 600)
 
 
-def test_a_listing_of_a_million_objects_goes_on_slice_by_slice():
+def test_a_listing_of_a_million_objects_continues_slice_by_slice():
     ioctx = Crowded()
     ioctx.objects = {PREFIX + str(number): b'' for number in range(50)}
     ioctx.objects.update({'x' + PREFIX + '0': b'', PREFIX[:-1]: b''})

@@ -62,7 +62,7 @@ def test_no_pin_is_lost_and_the_newest_counts(steps: List[Tuple[str, object]]) -
     assert {pgid: book[pgid] for pgid in wanted} == wanted and len(book) == len(wanted)
 
 
-def test_a_document_goes_with_its_last_pin() -> None:
+def test_a_document_is_removed_with_its_last_pin() -> None:
     kv = MemoryKv()
     book = PinStore(Store(kv))
     book.note({'1.0': PINS[0], '1.1': PINS[1]})

@@ -106,7 +106,7 @@ def pace_after(clients: Clients, path: Path = PATH) -> float:
     return decide(Pace(pgs=16.0), clients, frozenset(), 0.0, 16, OPTIONS, path=path).pgs
 
 
-def test_a_change_of_the_load_is_not_the_doing_of_what_moves() -> None:
+def test_a_change_of_the_load_is_not_attributed_to_movement() -> None:
     everywhere = dict.fromkeys(OSDS, 1.7)
     assert pace_after(spread_out(everywhere)) >= 16.0
     assert pace_after(spread_out(everywhere), Path(PATH.osds, frozenset(OSDS))) == 8.0, \

@@ -105,7 +105,7 @@ def test_nothing_to_do_sends_nothing() -> None:
     assert cluster.log == []
 
 
-def test_failures_are_told_and_the_rest_is_done() -> None:
+def test_failures_are_reported_and_the_rest_is_done() -> None:
     cluster = Recorder(fails=['osd set', 'balancer'])
     outcome = execute(cluster, [SetFlag('norebalance', True), SetBalancer(False),
                                 SetEntry('1.0', ITEMS, UpmapEntry())])

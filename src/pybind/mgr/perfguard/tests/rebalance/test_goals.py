@@ -70,7 +70,7 @@ def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None
     assert theirs.items() <= cluster.entries().items()
 
 
-def test_a_pg_that_stays_keeps_its_upmap_and_is_nobodys_pin() -> None:
+def test_a_pg_that_stays_keeps_its_upmap_and_is_not_a_pin() -> None:
     driver = balanced()
     stayers = {pgid: pin.entry for pgid, pin in driver.loop.rebalance.pins.items() if pin.stays}
     assert stayers

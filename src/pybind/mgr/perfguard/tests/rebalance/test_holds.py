@@ -158,7 +158,7 @@ def test_one_hold_that_was_not_seen_is_enough_to_wait(holds: Holds) -> None:
 
 
 @pytest.mark.parametrize('lag', range(4))
-def test_our_own_clearing_that_the_map_shows_late_is_not_somebody_elses(lag: int) -> None:
+def test_our_own_clearing_that_the_map_shows_late_is_not_taken_for_that_of_others(lag: int) -> None:
     world, holds = World(), Holds()
     maps = [world.settings()]
     for turn in range(20):
@@ -176,7 +176,7 @@ def test_our_own_clearing_that_the_map_shows_late_is_not_somebody_elses(lag: int
     assert not world.flag and NOREBALANCE in holds.given_up
 
 
-def test_norebalance_given_up_is_taken_again_after_it_was_not_wanted() -> None:
+def test_norebalance_given_up_is_set_again_after_it_was_not_needed() -> None:
     world = World()
     holds = world.drive(Holds(), True)
     world.flag = False

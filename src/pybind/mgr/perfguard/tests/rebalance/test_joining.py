@@ -433,14 +433,14 @@ def test_an_expansion_without_waiting_osds_waits_for_the_change() -> None:
     assert driver.cluster.clean() and len(driver.cluster.moved) == 12
 
 
-def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+def test_no_command_waits_for_a_loop_that_has_ended() -> None:
     driver = Driver()
     waits = driver.loop.requests.submit(Order('expand'))
     driver.loop.close()
     assert waits.done.is_set() and 'shutting down' in str(waits.refused)
 
 
-def test_fingerprints_tell_weights_and_rules_apart() -> None:
+def test_fingerprints_differ_by_weights_and_rules() -> None:
     cluster = waiting()
     one = cluster.crush(0)
     assert one.fingerprint() == cluster.crush(0).fingerprint()

@@ -72,7 +72,7 @@ def test_nothing_happens_before_the_database_was_read() -> None:
     assert not settled(Holds(), None, {NAME: '3'}) and settled(Holds(), None, {})
 
 
-def test_settled_only_when_seen_with_the_value_that_is_wanted() -> None:
+def test_settled_only_when_seen_with_the_intended_value() -> None:
     assert not settled(Holds(mon={NAME: Held('1', '3')}), {NAME: '3'}, {NAME: '3'})
     seen = Holds(mon={NAME: Held('1', '3', True)})
     assert settled(seen, None, {NAME: '3'})

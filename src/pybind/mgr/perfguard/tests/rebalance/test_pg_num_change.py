@@ -235,7 +235,7 @@ def test_an_abort_leaves_a_pool_that_stays_still_and_resume_goes_on(begin: int, 
 
 
 @pytest.mark.parametrize('begin, end, at', [(8, 16, 16), (16, 8, 12)])
-def test_an_aborted_change_goes_back_by_another_one(begin: int, end: int, at: int) -> None:
+def test_an_aborted_change_is_reverted_by_another_one(begin: int, end: int, at: int) -> None:
     driver = driver_of(PgpWatcher(pgs=begin))
     cluster: Any = driver.cluster
     driver.order('pg_num', 'rep', str(end))

@@ -682,7 +682,7 @@ def test_a_second_crush_change_is_pinned_while_releasing() -> None:
     assert machine.campaign.released == 13
 
 
-def test_an_upmap_of_somebody_else_replaces_a_pin_and_stays() -> None:
+def test_an_upmap_of_others_replaces_a_pin_and_stays() -> None:
     machine = pinned()
     cluster = machine.cluster
     pgid = sorted(machine.pins)[-1]

@@ -224,7 +224,7 @@ def test_a_whole_map_is_not_restored_from_under_data() -> None:
     assert 'does not contain osd.' in str(refusal(driver)) and driver.phase != 'ABORTING'
 
 
-def test_a_campaign_that_continues_an_aborted_one_goes_back_to_before_that() -> None:
+def test_a_campaign_that_continues_an_aborted_one_restores_the_state_before_both() -> None:
     driver = Driver(waiting())
     driver.order('expand', weight='1.0')
     driver.run_to('PINNED')

@@ -126,7 +126,7 @@ def without(cluster: RuledCluster, *names: str) -> Any:
     return rules
 
 
-def test_an_abort_keeps_what_has_moved_and_resume_goes_on() -> None:
+def test_an_abort_keeps_what_has_moved_and_resume_continues() -> None:
     cluster = Watcher(rule=number_of('hosts-hdd'))
     driver = Driver(cluster)
     driver.order('rule', 'rep', 'hosts-ssd')
@@ -142,7 +142,7 @@ def test_an_abort_keeps_what_has_moved_and_resume_goes_on() -> None:
     assert cluster.remapped_by_switch == set()
 
 
-def test_an_aborted_change_goes_back_by_another_one() -> None:
+def test_an_aborted_change_is_reverted_by_another_one() -> None:
     cluster = Watcher(rule=number_of('hosts-hdd'))
     driver = Driver(cluster)
     before = sets(cluster)

@@ -69,7 +69,7 @@ def test_the_stall_is_measured(stall: float) -> None:
     assert model.stalls.seconds == pytest.approx(stall, rel=0.25)
 
 
-def test_releases_that_nobody_feels_measure_as_next_to_nothing() -> None:
+def test_releases_that_no_client_feels_measure_as_next_to_nothing() -> None:
     model = Model(800.0, 0.0)
     for _ in range(40):
         model.reading(changes=2)

@@ -85,7 +85,7 @@ def test_yields_within_two_readings_and_comes_back() -> None:
     assert limit(throttle.pace, OPTIONS).caps.pgs == 32
 
 
-def test_halts_where_one_pg_is_too_much_and_goes_on_when_clients_are_well() -> None:
+def test_halts_where_one_pg_is_too_much_and_continues_when_latency_is_back() -> None:
     throttle = Throttle(1.0, 50.0)
     steps = 0
     while not throttle.step().halted:
@@ -145,7 +145,7 @@ def still(pace: Pace, ms: float, times: int, now: float, in_flight: int = 0) -> 
     return pace
 
 
-def test_movement_that_goes_on_is_not_acquitted() -> None:
+def test_a_halt_does_not_end_while_movement_continues() -> None:
     """Others cleared norebalance, say: what moves may be the cause."""
     pace = Pace(pgs=1.0, halted=True)
     for now in range(1, 5 * NEW_BASELINE_READINGS):
@@ -200,7 +200,7 @@ def test_a_limit_that_the_operator_set_is_never_raised() -> None:
     assert lowered.code == Code.LATENCY, 'a baseline that was learned before it was set'
 
 
-def test_latency_that_is_high_at_times_acquits_nobody() -> None:
+def test_latency_that_is_high_at_times_does_not_end_a_halt() -> None:
     pace = Pace(pgs=1.0, halted=True, over=NEW_BASELINE_READINGS - 1)
     for now, ms in enumerate((1.1, 0.9, 1.1), 1):
         pace = decide(pace, reading(float(now), ms * TARGET), frozenset(), 0.0, 0, OPTIONS,

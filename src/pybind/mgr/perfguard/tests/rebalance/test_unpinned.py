@@ -451,7 +451,7 @@ def placed(cluster: FakeCluster) -> Iterable[Placement]:
     return cluster.map_view().placements.values()
 
 
-def test_a_started_campaign_goes_on_once_few_enough_pgs_cannot_be_pinned() -> None:
+def test_a_started_campaign_continues_once_few_enough_pgs_cannot_be_pinned() -> None:
     driver = Driver()
     cluster = driver.cluster
     before = {pgid: list(pg.mon.raw) for pgid, pg in cluster.pg.items()}
