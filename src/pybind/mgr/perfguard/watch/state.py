@@ -9,12 +9,11 @@ from typing import (Any, Callable, ContextManager, Deque, Dict, List, Mapping, O
 from ..cluster.types import ClientLoad, OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
 from .causes import ClientShare, LikelyCause, OsdEvidence, causes, heavy_clients
-from .charts import Charts, newer
 from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
 from .percentiles import LatencyPercentiles
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
-from .series import LARGEST, History, HistoryPoint, Series
+from .series import LARGEST, Charts, History, HistoryPoint, Series, newer
 from .slow_osds import SlowOsds, SlowSettings
 from .types import NO_FLOW, Alarm, Flow
 
