@@ -10,7 +10,7 @@ import time
 from typing import Any, Callable, List, NamedTuple, Optional
 
 from .server import Answer, Server
-from .text import CONTENT_TYPE
+from .page import CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 

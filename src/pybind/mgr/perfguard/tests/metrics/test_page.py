@@ -9,8 +9,8 @@ import pytest
 from perfguard import VERSION
 from perfguard.health import CODES
 from perfguard.metrics.catalogue import CATALOGUE, PREFIX
-from perfguard.metrics.page import Build, MAX_SUBJECTS, MetricsPage, target_text
-from perfguard.metrics.text import labels, render
+from perfguard.metrics.page import (Build, MAX_SUBJECTS, MetricsPage, labels, render,
+                                    target_text)
 from perfguard.mitigation.report import MitigationListing, RungRow
 from perfguard.mitigation.types import Rung
 from perfguard.probe.baseline import Baselines, Regression
