@@ -15,9 +15,8 @@ from ..wire import SWEEP, WorkerRequest, step_result_to_json
 from .cleaning import SLICES, Cleaned, Listing, Swept, remove, sweep_names, sweep_slices
 from .connection import Connection
 from .engine import NAME as PYTHON, PythonStreams, Timing
-from .image import Image
 from .native import NAME as NATIVE, Core, NativeStreams
-from .objects import LOOK_SECONDS, Payload, prefill
+from .objects import LOOK_SECONDS, Image, Payload, prefill
 from .protocol import Cancelled, Input, Failed, Output
 
 #: CPU share of a core from which the worker may be the bottleneck.

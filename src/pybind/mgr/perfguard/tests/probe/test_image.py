@@ -9,10 +9,9 @@ import pytest
 import rados
 
 from perfguard.probe.types import RBD
-from perfguard.probe.worker import image as images
+from perfguard.probe.worker import objects
 from perfguard.probe.worker.engine import PythonStreams
-from perfguard.probe.worker.image import Image
-from perfguard.probe.worker.objects import Payload
+from perfguard.probe.worker.objects import Image, Payload
 from perfguard.probe.worker.protocol import Failed
 from perfguard.probe.worker.work import Stepping
 
@@ -58,7 +57,7 @@ class FakeLibrbd:
 @pytest.fixture
 def librbd(monkeypatch: pytest.MonkeyPatch) -> FakeLibrbd:
     fake = FakeLibrbd()
-    monkeypatch.setattr(images, '_librbd', lambda: fake)
+    monkeypatch.setattr(objects, '_librbd', lambda: fake)
     return fake
 
 
