@@ -178,7 +178,8 @@ def test_overview_is_all_that_the_page_needs(api: RestApi) -> None:
     assert found['user'] == ADMIN and found['name'] == api.cluster.active_mgr()
     assert found['may'] == {'create': True, 'update': True, 'delete': True}
     assert abs(found['now'] - time.time()) < 60 and found['turned'] <= found['now']
-    assert found['status'].keys() == api.get('/status').keys()
+    # The page knows its own address.
+    assert {*found['status'], 'page'} == {*api.get('/status')}
     assert found['rebalance'].keys() == {*api.get('/rebalance'), 'unpinnable_count'}
     columns, rows = (found['series']['cluster'][key] for key in ('columns', 'rows'))
     assert columns[:2] == ['time', 'seconds'] and {len(row) for row in rows} == {len(columns)}
@@ -291,7 +292,8 @@ def test_all_actions_are_tried() -> None:
                                 and not route.path.startswith('/preview/')])
     assert {path.partition('?')[0] for path in READS} == {
         route.path for route in ROUTES if route.method == 'GET'} - {
-            '/probe/{run}', '/probe/{run}/curve', '/probe/compare', '/why', '/rebalance/watch',
+            '/probe/{run}', '/probe/{run}/curve', '/probe/{run}/scale', '/probe/compare', '/why',
+            '/rebalance/watch',
             '/rebalance/campaign/{campaign}', '/rebalance/plans/{plan}', '/rebalance/mappings'}
 
 

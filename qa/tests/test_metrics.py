@@ -234,6 +234,7 @@ def test_failover_moves_the_metrics(scraped: Scraped) -> None:
     assert 'PerfguardLostDuringCampaign' not in prometheus.alerts()
 
 
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 def test_what_the_prometheus_module_serves(scraped: Scraped) -> None:
     """Of perfguard: its health checks, such as the one that the failover above has raised."""
     cluster = scraped.cluster
