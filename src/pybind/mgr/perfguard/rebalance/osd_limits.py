@@ -17,7 +17,7 @@ from ..errors import Code, Reason
 from ..tables import plural
 from ..watch.peers import weighted_median
 from ..watch.stop_conditions import Stop
-from .clients import (CHANCE, CHANCE_MAX, LEAST_OPS, REFERENCE_OSDS, REFERENCE_OPS, SPREAD_MAX,
+from .clients import (CHANCE, CHANCE_MAX, LEAST_OPS, REFERENCE_OSDS, SPREAD_MAX,
                       USUAL_SPREAD)
 
 #: An OSD gets releases again so long after its last reading over the limit.
@@ -117,7 +117,7 @@ def _over(clients: Clients, unsteady: AbstractSet[int]) -> List[int]:
 def _of_others(reads: Mapping[int, _Reads], osd: int) -> float:
     """What the median of the other OSDs takes, in baselines; at least 1."""
     others = [(each.ratio, each.ops) for other, each in reads.items() if other != osd]
-    if len(others) < REFERENCE_OSDS or sum(ops for _, ops in others) < REFERENCE_OPS:
+    if len(others) < REFERENCE_OSDS or sum(ops for _, ops in others) < LEAST_OPS:
         return float('inf')
     return max(1.0, weighted_median(others))
 

@@ -59,6 +59,13 @@ def test_other_reasons_hold_nothing(clients: Clients) -> None:
     assert held(clients) == set()
 
 
+def test_an_osd_of_a_small_load_is_held() -> None:
+    """As many reads of the others as pools are judged by, else their pools would halt it all."""
+    assert held(reading({3: 20.0}, ops=10)) == {3}
+    assert held(reading({osd: 20.0 for osd in range(8)}, ops=10)) == set()
+    assert held(reading({3: 20.0}, ops=7)) == set()
+
+
 def test_an_osd_that_hardly_answers_is_held() -> None:
     clients = reading({})
     rows = tuple(row._replace(read=Ops(5 * 20_000_000, 5)) if row.osd == 3 else row
