@@ -17,6 +17,8 @@ VERSION = 1
 #: The trigger of an imported run.
 TRIGGER = 'import'
 MAX_TEXT = 200
+#: Of the document, and of a whole number in it: what is longer would hold the mgr's interpreter.
+MAX_CHARACTERS, MAX_DIGITS = 4 << 20, 20
 #: What fio's options of a job have in addition to those that make it.
 _EXTRA = frozenset({'name', 'rwmixwrite'})
 
@@ -32,6 +34,8 @@ def to_json(record: RunRecord, jobs: Sequence[Job], repeat: int) -> Json:
 
 def record_of(text: str, run: int) -> RunRecord:
     """The record of a document; raises BadJob with one line if it is none."""
+    if len(text) > MAX_CHARACTERS:
+        raise BadJob('cannot import: %d characters (limit %d)' % (len(text), MAX_CHARACTERS))
     try:
         found = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_count)
         if not isinstance(found, dict) or 'perfguard_probe' not in found:
@@ -108,7 +112,7 @@ def _number(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    number = int(text) if len(text) <= MAX_DIGITS else -1
     if not 0 <= number < 1 << 63:
         raise ValueError('%.30s is no measure' % text)
     return number
