@@ -135,8 +135,8 @@ OPTIONS: List[OptionSpec] = [
             'all OSDs together store per OSDMap epoch, 0.05 s for up to 3,000 PGs and 16 MiB, '
             '0.1 s for up to 10,000 PGs and 64 MiB, 0.25 s for up to 25,000 PGs and 512 MiB, '
             'unchanged beyond. on: 0.25 s beyond as well. off: unchanged. From "rebalance prepare" '
-            'until all PGs are pinned it is 0.1 s at least: the PGs that a CRUSH change remaps '
-            'peer at once.',
+            '(for an hour) until all PGs are pinned it is 0.1 s at least: the PGs that a CRUSH '
+            'change remaps peer at once.',
             enum_allowed=['auto', 'on', 'off']),
     _option('pace_copying', 'str', 'off',
             'slow the copying of released PGs on the OSDs themselves',

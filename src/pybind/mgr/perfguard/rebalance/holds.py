@@ -262,6 +262,8 @@ FAST_WAITS = {'0.02': '0.005'}
 #: From prepare until all PGs are pinned the interval is not shorter: the PGs that a CRUSH change
 #: remaps peer at once, and each proposal serves many of them.
 CHANGE_SECONDS = '0.1'
+#: For so long a campaign waits for the CRUSH change with a shortened interval.
+PREPARED_SECONDS = 3600.0
 #: Scrubs that an OSD takes part in at the same time; with 0 it starts none.
 MAX_SCRUBS = 'osd_max_scrubs'
 #: Seconds of CPU that an epoch takes the mon for each PG, most of it for mapping all PGs anew
@@ -354,7 +356,9 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
 def _fast_proposals(campaign: Campaign, releasing: bool, options: Options,
                     osdmap: OsdMap) -> Dict[str, str]:
     """While PGs of the campaign peer, or may at any moment."""
-    changing = campaign.change is None and campaign.phase in (Phase.PREPARED, Phase.PINNING)
+    changing = campaign.change is None and (
+        campaign.phase is Phase.PINNING or campaign.phase is Phase.PREPARED
+        and campaign.turned - campaign.phase_since < PREPARED_SECONDS)
     if not releasing and not changing:
         return {}
     seconds = release_interval(epoch_of(osdmap), options.fast_peering)
@@ -476,9 +480,9 @@ def needs_stored_options(campaign: Campaign, pinned: bool, osdmap: OsdMap, optio
     left; `asked`: operators ask for something."""
     if campaign.active and not campaign.prepared:
         return True
-    if campaign.phase is Phase.PREPARED:
-        return False
     mon = wanted_mon_options(campaign, options, osdmap)
+    if campaign.phase is Phase.PREPARED:
+        return not mon_options_settled(campaign.holds, None, mon)
     if campaign.active and (campaign.copying.due and campaign.phase in RELEASING_PHASES
                             or not mon_options_settled(campaign.holds, None, mon)):
         return True

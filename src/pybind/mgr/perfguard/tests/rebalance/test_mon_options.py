@@ -9,7 +9,7 @@ from perfguard.cluster.types import Osd, OsdMap, Pool
 from perfguard.holds import Held, same_value
 from perfguard.options import DEFAULTS
 from perfguard.rebalance.campaign_store import campaign_from_json, campaign_to_json
-from perfguard.rebalance.holds import epoch_of
+from perfguard.rebalance.holds import PREPARED_SECONDS, epoch_of
 from perfguard.rebalance.holds import mon_option_mark as mark
 from perfguard.rebalance.holds import mon_options_settled as settled
 from perfguard.rebalance.holds import peering_forecast as forecast
@@ -17,6 +17,8 @@ from perfguard.rebalance.holds import reconcile_mon_options as reconcile
 from perfguard.rebalance.holds import release_interval
 from perfguard.rebalance.holds import wanted_mon_options as wanted
 from perfguard.rebalance.types import Action, Campaign, Change, ChangeStage, Holds, Phase, SetOption
+
+from ..fakes.driver import OPTIONS, Driver
 
 NAME = 'paxos_propose_interval'
 OTHERS = {'mon_op_complaint_time': '5'}
@@ -176,6 +178,18 @@ def test_proposals_are_fast_from_prepare_until_all_pgs_are_pinned(
     found = wanted(campaign, options, osdmap_of(osds, 1000 if osds < 500 else 8192))
     assert found == ({NAME: value} if expected and value else {})
     assert not wanted(campaign, replace(options, fast_peering='off'), osdmap_of(osds, 1000))
+
+
+def test_a_campaign_that_stays_prepared_gives_the_interval_back() -> None:
+    """Changes of others would create more epochs for days. To pin, it is shortened again."""
+    driver = Driver(options=replace(OPTIONS, fast_peering='auto'))
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.run(3)
+    assert NAME in driver.cluster.mon_config
+    driver.cluster.tick(PREPARED_SECONDS)
+    driver.run(3)
+    assert driver.phase == 'PREPARED' and NAME not in driver.cluster.mon_config
 
 
 def test_upmaps_make_the_map_larger() -> None:
