@@ -110,17 +110,17 @@ class Loop:
 
     # ---- for commands: other threads
 
-    def request(self, promise: Union[Request, Revert]) -> Promised:
+    def request(self, promise: Union[Request, Revert], again: bool = False) -> Promised:
         """Queue a promise for the next turn; Refused if the last published state forbids it.
 
         Where the state has changed by then, the loop checks again, and notes the refusal; see
-        Requests.confirm.
+        Requests.confirm. `again`: after it was refused since the cluster was not fit.
         """
         self._refuse_too_early()
         checks: Dict[str, Callable[..., None]] = {
             Request.document: self._check, Revert.document: self._mitigating.check}
         checks[promise.document](promise)
-        promised = self.requests.journal(promise)
+        promised = self.requests.journal(promise, again)
         with self._publishing:
             self.requests.put(promised)
             self.published = self._foreseen(self.published, self._clock())
@@ -367,7 +367,11 @@ class Loop:
         for each in requests:
             self.requests.take(each)
             try:
-                each.refused = self.rebalance.apply_request(each.promise, seen)
+                each.refused = self.rebalance.apply_request(each.promise, seen, each.again)
+            except Exception as error:
+                each.refused = Refused(errno.EIO, 'rebalance %s failed: %r'
+                                       % (each.promise.verb, error))
+                raise
             finally:
                 each.done.set()
 

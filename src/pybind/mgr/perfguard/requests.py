@@ -61,6 +61,8 @@ class Promised:
     #: Where it is noted in the store.
     key: str
     promise: Any
+    #: It was refused a moment ago, which was noted then.
+    again: bool = field(default=False, compare=False)
     #: The loop has kept it, or refused it after all.
     done: threading.Event = field(default_factory=threading.Event, compare=False)
     refused: Optional[Refused] = field(default=None, compare=False)
@@ -121,9 +123,9 @@ class Requests:
                     self._store.drop_note(key)
         return lost
 
-    def journal(self, promise: Promise) -> Promised:
+    def journal(self, promise: Promise, again: bool = False) -> Promised:
         """Note a promise in the store: it must be kept even if this mgr fails before it is."""
-        return Promised(self._store.note(promise.document, promise.to_json()), promise)
+        return Promised(self._store.note(promise.document, promise.to_json()), promise, again)
 
     def put(self, promised: Promised) -> None:
         self._promised.append(promised)

@@ -390,7 +390,7 @@ class RebalanceCommands(Handlers):
         return show(answer, format, plain)
 
     def _ask(self, request: Request, message: str, format: Optional[str]) -> CommandResult:
-        patiently(lambda again: self.loop.requests.confirm(self.loop.request(request)),
+        patiently(lambda again: self.loop.requests.confirm(self.loop.request(request, again)),
                   self.loop.report_seconds(), self.loop.wake)
         data = {'verb': request.verb, 'message': message}
         return show(data, format, tables.accepted)

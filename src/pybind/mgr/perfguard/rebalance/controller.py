@@ -164,8 +164,10 @@ class RebalanceController:
 
     # ---- requests and orders
 
-    def apply_request(self, request: Request, seen: Observation) -> Optional[Refused]:
-        """Carry out what an operator asked for; returns why that is no longer possible."""
+    def apply_request(self, request: Request, seen: Observation,
+                      again: bool = False) -> Optional[Refused]:
+        """Carry out what an operator asked for; returns why that is no longer possible. `again`: a
+        refusal was noted a moment ago."""
         self._pin_goals.look_again()
         try:
             check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
@@ -173,7 +175,8 @@ class RebalanceController:
             if request.verb == 'prepare':
                 self._reopen()
         except Refused as refused:
-            self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
+            if not again:
+                self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
             return refused
         self._note(Event('request', ' '.join(filter(None, ('rebalance', request.verb,
                                                            request.code))), 'by command'))

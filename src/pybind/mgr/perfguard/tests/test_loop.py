@@ -15,6 +15,7 @@ from perfguard.observation import Observation
 from perfguard.options import Options
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.phases import judge
+from perfguard.rebalance.requests import Request
 from perfguard.rebalance.turn import CampaignDecision
 from perfguard.store import Store
 
@@ -275,6 +276,26 @@ def test_a_request_that_no_longer_fits_is_noted() -> None:
     assert whats(driver, 'refused') == ['rebalance prepare']
     driver.run_to('PREPARED')
     assert driver.status['id'] == 1
+
+
+def test_a_request_that_fails_is_not_confirmed() -> None:
+    driver = Driver()
+    setattr(driver.loop.rebalance, 'apply_request', lambda request, seen, again: 1 / 0)
+    promised = driver.loop.request(Request('prepare'))
+    with pytest.raises(ZeroDivisionError):
+        driver.turn()
+    with pytest.raises(Refused) as refused:
+        driver.loop.requests.confirm(promised)
+    assert refused.value.errno == errno.EIO
+
+
+def test_a_request_that_is_given_again_is_noted_once_when_refused() -> None:
+    driver = Driver()
+    driver.ask('prepare')
+    for again in (False, True, True):
+        driver.loop.request(Request('prepare'), again)
+    driver.turn()
+    assert whats(driver, 'refused') == ['rebalance prepare']
 
 
 def test_an_unreadable_request_is_reported_and_dropped() -> None:
