@@ -52,9 +52,19 @@ def rule_of(dump: Json, pool: str) -> int:
     return next(int(row['crush_rule']) for row in dump['pools'] if row['pool_name'] == pool)
 
 
+def number_of(cluster: Cluster, pool: str) -> int:
+    return next(int(row['pool']) for row in cluster.osd_dump()['pools']
+                if row['pool_name'] == pool)
+
+
+def acting(cluster: Cluster, pool: str) -> List[List[int]]:
+    prefix = '%d.' % number_of(cluster, pool)
+    return [pg['acting'] for pg in cluster.pgs() if pg['pgid'].startswith(prefix)]
+
+
 def remapped_since_the_switch(cluster: Cluster, pool: str, first: int) -> List[str]:
     """PGs of the pool that were remapped when it got its present rule, or later."""
-    number = next(row['pool'] for row in cluster.osd_dump()['pools'] if row['pool_name'] == pool)
+    number = number_of(cluster, pool)
     rule, found = rule_of(cluster.osd_dump(), pool), set()
     for epoch in range(cluster.epoch(), first, -1):
         dump = cluster.mon('osd dump', epoch=epoch)
@@ -90,12 +100,8 @@ def change(guard: Guard, pool: str, rule: str, via: bool) -> Json:
 def test_failure_domain(guard: Guard, pool: str, rule: str) -> None:
     change(guard, pool, rule, via=False)
     hosts = guard.cluster.osd_hosts()
-    number = next(row['pool'] for row in guard.cluster.osd_dump()['pools']
-                  if row['pool_name'] == pool)
-    for pg in guard.cluster.pgs():
-        if pg['pgid'].startswith('%d.' % number):
-            racks = {int(hosts[osd].lstrip('host')) % 3 for osd in pg['acting']}
-            assert len(racks) == 3, pg
+    for osds in acting(guard.cluster, pool):
+        assert len({int(hosts[osd].lstrip('host')) % 3 for osd in osds}) == 3, osds
     assert not guard.tracebacks()
 
 
@@ -107,3 +113,49 @@ def test_device_class(guard: Guard, pool: str, first: str, rule: str) -> None:
     retval, _, error = guard.ask('rebalance rule', pool=pool, rule=rule)
     assert retval == -errno.EALREADY, error
     assert not guard.tracebacks()
+
+
+@pytest.fixture
+def two_roots(release: str, make_cluster: ClusterFactory) -> Guard:
+    """12 hosts with an OSD each: those of the pools below "default", and six below "other"."""
+    cluster = make_cluster(release, osds=12, hosts=12, conf=FAST_CONF)
+    cluster.mon('osd crush add-bucket', name='other', type='root')
+    for host in sorted(set(cluster.osd_hosts().values()))[6:]:
+        cluster.mon('osd crush move', name=host, args=['root=other'])
+    cluster.mon('osd crush rule create-replicated', name='other', root='other', type='host')
+    make_rule(cluster, 'ec-other', 4, 2, 'host', 'crush-root=other')
+    cluster.pool_create('rep', 32, size=3)
+    cluster.pool_create('wide', 32, erasure=(4, 2))
+    for pool in ('rep', 'wide'):
+        cluster.fill(pool, 300, 4096)
+    cluster.wait_clean(60)
+    return Guard(cluster)
+
+
+def buckets(cluster: Cluster) -> Dict[str, Any]:
+    return {bucket['name']: [(item['id'], item['weight']) for item in bucket['items']]
+            for bucket in cluster.mon('osd crush dump')['buckets']}
+
+
+@nightly
+def test_another_root(two_roots: Guard) -> None:
+    """The commands of the manual create the intermediate rules, and remove them again."""
+    guard, cluster = two_roots, two_roots.cluster
+    found, there = buckets(cluster), set(cluster.mon('osd ls-tree', name='other'))
+    wait_reported(guard)
+    assert 'osd crush link' in guard.refused('rule', pool='rep', rule='other')
+    for root in ('default', 'other'):
+        cluster.mon('osd crush link', name=root, args=['root=both'])
+    cluster.mon('osd crush rule create-replicated', name='both', root='both', type='host')
+    make_rule(cluster, 'ec-both', 4, 2, 'host', 'crush-root=both')
+    for pool, rule in (('rep', 'other'), ('wide', 'ec-other')):
+        change(guard, pool, rule, via=True)
+    for rule in ('both', 'ec-both'):
+        cluster.mon('osd crush rule rm', name=rule)
+    for root in ('default', 'other'):
+        cluster.mon('osd crush unlink', name=root, ancestor='both')
+    cluster.mon('osd crush rm', name='both')
+    cluster.wait_clean(60)
+    for pool in ('rep', 'wide'):
+        assert {osd for osds in acting(cluster, pool) for osd in osds} == there
+    assert buckets(cluster) == found and not guard.tracebacks()

@@ -215,11 +215,22 @@ class CrushRules:
         return self.domain_of(osd, 'host')
 
     def root_of(self, osd: int) -> str:
-        """Name of the topmost bucket above an OSD; '' if it is not in CRUSH."""
-        item = osd
+        """Name of the first root above an OSD, else of the topmost bucket; '' if it is not in
+        CRUSH. A root that is linked under another one remains the root of its OSDs."""
+        return self.domain_of(osd, 'root') or (self._top(osd) if osd in self._parents else '')
+
+    def tops(self, rule_id: int) -> FrozenSet[str]:
+        """Names of the topmost buckets above those that a rule takes."""
+        steps = self._dumped_rules.get(rule_id, {}).get('steps', ())
+        takes = {self._name(step['item']).partition('~')[0]
+                 for step in steps if step['op'] == 'take'}
+        return frozenset(self._top(bucket.id) for bucket in self._buckets.values()
+                         if bucket.name in takes)
+
+    def _top(self, item: int) -> str:
         while item in self._parents:
             item = self._parents[item]
-        return '' if item == osd else self._buckets[item].name
+        return self._name(item)
 
     def class_of(self, osd: int) -> str:
         """Device class of an OSD; '' if it has none."""

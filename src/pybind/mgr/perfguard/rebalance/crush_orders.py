@@ -129,7 +129,7 @@ class CrushOrders:
         change = Change(rule=rule)
         planned = plan_join(seen.osdmap, outlook, (), seen.signals.pool_bytes)
         if planned.unpinnable:
-            via = bridging_rule(pool, outlook, crush, seen.osdmap)
+            via = bridging_rule(pool, outlook, crush, seen.osdmap, rule.rule)
             bridged = replace(pool, crush_rule=via)
             first = first_moves(seen.osdmap, outlook, crush, bridged, {}, size)
             planned = Join(first.pins, first.unpinnable, first.moves)

@@ -14,7 +14,7 @@ Each step follows from the OSDMap, so a step that was interrupted is repeated fo
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
@@ -70,7 +70,8 @@ def refuse_incomplete(pool: Pool, future: Future, rule: str) -> None:
                       'such as PG %s' % (rule, pool.size, pgs(len(short)), pool.name, min(short)))
 
 
-def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap) -> int:
+def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap,
+                  ordered: int) -> int:
     """The rule under which every PG may be where it is and where the new rule places it: the
     present one, else the first of the others. Raises Refused."""
     out, reasons = out_osds(osdmap.osds), []
@@ -86,10 +87,30 @@ def bridging_rule(pool: Pool, future: Future, crush: CrushRules, osdmap: OsdMap)
             return rule
         reasons.append(reason)
     raise Refused(errno.EPERM, 'no CRUSH rule allows the PGs of pool %s both where they are and '
-                  'where the new rule places them (%s): create one that takes their common root '
-                  'with failure domain osd, such as "ceph osd crush rule create-replicated '
-                  '<rule> <root> osd" for a replicated pool, and try again'
-                  % (pool.name, '; '.join(reasons)))
+                  'where the new rule places them (%s): create one with %s, and try again'
+                  % (pool.name, '; '.join(reasons), ' '.join(
+                      '"%s"' % command for command in _bridging_commands(pool, ordered, crush))))
+
+
+def _bridging_commands(pool: Pool, ordered: int, crush: CrushRules) -> List[str]:
+    """How to create a rule above the trees of the present rule and of the ordered one."""
+    tops = sorted(crush.tops(pool.crush_rule) | crush.tops(ordered))
+    root = tops[0] if len(tops) == 1 else '<root>'
+    links = ['ceph osd crush link %s root=<root>' % top for top in tops] if len(tops) > 1 else []
+    domain = _common_domain(pool.crush_rule, ordered, crush)
+    if not pool.erasure:
+        return [*links, 'ceph osd crush rule create-replicated <rule> %s %s' % (root, domain)]
+    return [*links, 'ceph osd erasure-code-profile set <profile> k=<k> m=<m> crush-root=%s '
+            'crush-failure-domain=%s' % (root, domain),
+            'ceph osd crush rule create-erasure <rule> <profile>']
+
+
+def _common_domain(rule: int, other: int, crush: CrushRules) -> str:
+    """A failure domain that the sets of both rules have."""
+    domain = crush.failure_domain(rule)
+    same = domain == crush.failure_domain(other)
+    return domain if domain and same and not crush.fences(rule) and not crush.fences(other) \
+        else 'osd'
 
 
 def rule_json(change: Change, osdmap: OsdMap, crush: CrushRules) -> Dict[str, Any]:

@@ -116,6 +116,18 @@ def test_names(crush):
     assert [crush.failure_domain(r) for r in (0, 1, 3, 99)] == ['host', 'host', 'osd', None]
 
 
+def test_a_root_that_is_linked_under_another_remains_the_root_of_its_osds():
+    linked = CrushRules.from_dump({**DUMP, 'buckets': [
+        *DUMP['buckets'], bucket(-3, 'both', 11, [(-1, 8 * W), (-2, W)])]})
+    assert (linked.root_of(0), linked.root_of(8), linked.root_of(77)) == ('default', 'other', '')
+    assert linked.tops(2) == linked.tops(4) == {'both'}
+
+
+def test_the_topmost_buckets_above_those_that_a_rule_takes(crush):
+    assert [sorted(crush.tops(rule)) for rule in (0, 2, 4, 8, 99)] == [
+        ['default'], ['default'], ['default', 'other'], ['default', 'other'], []]
+
+
 def test_the_mon_s_verdict_on_a_set_is_the_verdict_on_the_entry(crush):
     pool = Pool(1, 'p', False, 3, 2, 0, 8, 8, 8)
     osds = {i: Osd(i, True, 1.0) for i in range(10)}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The cluster in memory with several CRUSH rules: hosts, racks, single OSDs, device classes."""
+"""The cluster in memory with several CRUSH rules: hosts, racks, single OSDs, device classes, roots.
+"""
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -19,20 +20,28 @@ class Rule(NamedTuple):
     domain: str
     #: '': OSDs of all classes.
     device_class: str = ''
+    root: str = 'default'
 
     def domain_of(self, osd: int, toy: ToyOsd) -> object:
         return {'osd': osd, 'host': toy.host, 'rack': toy.rack}[self.domain]
 
-    def takes(self, osd: int) -> bool:
-        return self.device_class in ('', class_of(osd))
+    def takes(self, osd: int, toy: ToyOsd) -> bool:
+        return self.device_class in ('', class_of(osd)) and self.root in ('default', root_of(toy))
 
 
 RULES = (Rule('hosts', 'host'), Rule('racks', 'rack'), Rule('hosts-hdd', 'host', 'hdd'),
-         Rule('hosts-ssd', 'host', 'ssd'), Rule('any', 'osd'), Rule('two', 'rack', 'ssd'))
+         Rule('hosts-ssd', 'host', 'ssd'), Rule('any', 'osd'), Rule('two', 'rack', 'ssd'),
+         Rule('east', 'host', root='east'), Rule('west', 'host', root='west'))
+#: The id of the root above the others, and those of the others with their racks.
+TOP, ROOTS = -1, {'east': (-200001, (0, 1)), 'west': (-200002, (2, 3))}
 
 
 def class_of(osd: int) -> str:
     return 'ssd' if osd % 2 else 'hdd'
+
+
+def root_of(toy: ToyOsd) -> str:
+    return next(name for name, (_, racks) in ROOTS.items() if toy.rack in racks)
 
 
 class RuledMon(ToyMon):
@@ -40,14 +49,14 @@ class RuledMon(ToyMon):
     rule = RULES[0]
 
     def legal(self, osds: Sequence[int]) -> bool:
-        if any(self.weight(osd) == 0.0 or not self.rule.takes(osd) for osd in osds):
+        if any(self.weight(osd) == 0.0 or not self.rule.takes(osd, self.osds[osd]) for osd in osds):
             return False
         domains = [self.rule.domain_of(osd, self.osds[osd]) for osd in set(osds)]
         return len(domains) == len(set(domains))
 
 
 class RuledCluster(StrawCluster):
-    """8 hosts in 4 racks with an hdd and an ssd each."""
+    """8 hosts in 4 racks with an hdd and an ssd each; "default" has two roots below it."""
 
     def __init__(self, known: int = len(RULES), rule: int = 0, **kwargs: Any) -> None:
         """`known`: so many of RULES exist; `rule`: that of the pools."""
@@ -69,7 +78,7 @@ class RuledCluster(StrawCluster):
     def _raw(self, pgid: str, toys: Mapping[int, ToyOsd], rule: Rule) -> List[int]:
         domains: Dict[object, Dict[int, float]] = {}
         for osd, toy in toys.items():
-            if toy.crush_weight * toy.reweight > 0.0 and rule.takes(osd):
+            if toy.crush_weight * toy.reweight > 0.0 and rule.takes(osd, toy):
                 domains.setdefault(rule.domain_of(osd, toy), {})[osd] = toy.crush_weight
         raw: List[int] = []
         for position in range(3):
@@ -107,14 +116,13 @@ class RuledCluster(StrawCluster):
 
     def _crush_rules(self, steps_of: List[int]) -> CrushRules:
         dump = ToyMon(self.toys, 3, ()).crush_dump()
+        dump['buckets'] = [*_roots(dump['buckets'][0]), *dump['buckets'][1:]]
         dump['devices'] = [{'id': osd, 'class': class_of(osd)} for osd in self.toys]
-        roots = {'': -1}
         for number, kind in enumerate(('hdd', 'ssd'), 1):
-            roots[kind] = -1 - number * 1000000
             dump['buckets'] += [_shadow(bucket, kind, number * 1000000)
                                 for bucket in dump['buckets'] if '~' not in bucket['name']]
         dump['rules'] = [{'rule_id': number, 'rule_name': RULES[number].name, 'type': 1,
-                          'steps': _steps(RULES[steps], roots)}
+                          'steps': _steps(RULES[steps])}
                          for number, steps in enumerate(steps_of)]
         return CrushRules.from_dump(dump)
 
@@ -133,9 +141,22 @@ class RuledCluster(StrawCluster):
         return Future(found, self._crush_rules(exchanged))
 
 
-def _steps(rule: Rule, roots: Mapping[str, int]) -> List[Dict[str, Any]]:
+def _roots(default: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The topmost bucket, and the roots below it, each with its racks."""
+    racks = {-100002 - rack: root for root, racks in ROOTS.values() for rack in racks}
+    found = [{**default, 'items': [{'id': root, 'weight': 131072, 'pos': 0}
+                                   for root, _ in ROOTS.values()]}]
+    return found + [{**default, 'id': root, 'name': name, 'items': [
+        item for item in default['items'] if racks[item['id']] == root]}
+        for name, (root, _) in ROOTS.items()]
+
+
+def _steps(rule: Rule) -> List[Dict[str, Any]]:
     choose = 'choose_firstn' if rule.domain == 'osd' else 'chooseleaf_firstn'
-    return [{'op': 'take', 'item': roots[rule.device_class], 'item_name': 'default'},
+    root = TOP if rule.root == 'default' else ROOTS[rule.root][0]
+    shadow = ('', 'hdd', 'ssd').index(rule.device_class) * 1000000
+    name = '~'.join(filter(None, (rule.root, rule.device_class)))
+    return [{'op': 'take', 'item': root - shadow, 'item_name': name},
             {'op': choose, 'num': 0, 'type': rule.domain}, {'op': 'emit'}]
 
 

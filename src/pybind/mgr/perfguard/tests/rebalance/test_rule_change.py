@@ -14,7 +14,7 @@ from perfguard.rebalance.types import Change, ChangeStage
 from perfguard.requests import Shutdown
 
 from ..fakes.driver import Driver
-from ..fakes.ruled_cluster import RULES, RuledCluster
+from ..fakes.ruled_cluster import RULES, TOP, RuledCluster
 
 
 def number_of(name: str) -> int:
@@ -56,7 +56,8 @@ def test_the_journal_keeps_the_rule() -> None:
 
 
 @pytest.mark.parametrize('start, name, via', [
-    ('hosts', 'racks', None), ('hosts', 'hosts-ssd', None), ('hosts-hdd', 'hosts-ssd', 'hosts')])
+    ('hosts', 'racks', None), ('hosts', 'hosts-ssd', None), ('hosts-hdd', 'hosts-ssd', 'hosts'),
+    ('east', 'west', 'hosts')])
 def test_pgs_move_before_the_rule_is_changed(start: str, name: str, via: str) -> None:
     cluster = Watcher(rule=number_of(start))
     driver = Driver(cluster)
@@ -117,6 +118,24 @@ def test_without_a_rule_that_allows_both_it_is_refused() -> None:
     driver.run(2)
     with pytest.raises(Refused, match='no CRUSH rule allows'):
         driver.order('rule', 'rep', 'hosts-ssd')
+
+
+@pytest.mark.parametrize('common, text', [
+    (False, ['link east root=<root>', 'link west root=<root>', 'replicated <rule> <root> host']),
+    (True, ['create-replicated <rule> default host'])])
+def test_a_refusal_says_how_to_create_the_intermediate_rule(common: bool, text: List[str]) -> None:
+    cluster = RuledCluster(rule=number_of('east'))
+    driver = Driver(cluster)
+    rules = without(cluster, *(rule.name for rule in RULES if rule.root == 'default'))
+    if not common:
+        rules = replace(rules, _buckets={number: bucket for number, bucket
+                                         in rules._buckets.items() if number != TOP})
+    cluster.crush = lambda version: rules  # type: ignore
+    driver.run(2)
+    with pytest.raises(Refused, match='no CRUSH rule allows') as refused:
+        driver.order('rule', 'rep', 'west')
+    assert all(part in str(refused.value) for part in text), str(refused.value)
+    assert ('crush link' in str(refused.value)) != common
 
 
 def without(cluster: RuledCluster, *names: str) -> Any:
