@@ -3,10 +3,11 @@
 
 The throttle judges pools (throttle.py), and the mean of a pool hides a few OSDs, or is spoilt by
 one. So the reads of each OSD are compared with its own baseline, and with what the other OSDs need
-at the same instant: where all are slow, the pool shows it. Such an OSD gets no release, whether
-PGs move there or not, and does not count in the latency of its pools. Reads of replicated pools
-wait mostly for the OSD that serves them. Writes, and reads of erasure-coded pools, wait for others
-too.
+at the same instant: where all are slow, the pool shows it. Such an OSD does not count in the
+latency of its pools, and gets no release once two readings in a row have shown it, whether PGs move
+there or not: of few reads, one that waits for a peering PG makes any OSD slow for one reading.
+Reads of replicated pools wait mostly for the OSD that serves them. Writes, and reads of
+erasure-coded pools, wait for others too.
 """
 from math import log, sqrt
 from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
@@ -42,9 +43,18 @@ class OsdHold(NamedTuple):
     touched: float
     #: Until then its latency holds nothing.
     exempt_until: float = 0.0
+    #: One reading only, which others may contradict.
+    single: bool = False
 
     def holds(self, now: float) -> bool:
-        return now >= self.exempt_until and 0.0 <= now - self.over < HOLD_SECONDS
+        return now >= self.exempt_until and self.recent(now) and not self.single
+
+    def is_slow(self, now: float) -> bool:
+        """Exempt or not."""
+        return self.recent(now) and (not self.single or self.over == now)
+
+    def recent(self, now: float) -> bool:
+        return 0.0 <= now - self.over < HOLD_SECONDS
 
 
 class _Reads(NamedTuple):
@@ -66,11 +76,15 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
            in_flight: AbstractSet[int], now: float) -> Dict[int, OsdHold]:
     """The holds after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
     whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
+    reads = _reads(clients, unsteady)
+    over = _over(reads)
     kept = {osd: hold._replace(touched=now) if osd in in_flight else hold
             for osd, hold in holds.items()
-            if now < hold.exempt_until or 0.0 <= now - hold.over < HOLD_SECONDS}
-    for osd in _over(clients, unsteady):
-        hold = kept.get(osd, OsdHold(now, now))._replace(over=now)
+            if (now < hold.exempt_until or hold.recent(now))
+            and not (hold.single and osd in reads and osd not in over)}
+    for osd in over:
+        hold = kept[osd]._replace(over=now, single=False) if osd in kept else OsdHold(
+            now, now, single=True)
         if now - hold.touched > UNTOUCHED_SECONDS and now >= hold.exempt_until:
             hold = hold._replace(exempt_until=now + EXEMPT_SECONDS)
         kept[osd] = hold
@@ -97,7 +111,7 @@ def held_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:
 
 def slow_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:
     """OSDs that are slow now, exempt or not. One that is exempt is remembered after it is back."""
-    return frozenset(osd for osd, hold in holds.items() if 0.0 <= now - hold.over < HOLD_SECONDS)
+    return frozenset(osd for osd, hold in holds.items() if hold.is_slow(now))
 
 
 def explains(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
@@ -106,9 +120,8 @@ def explains(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
     return len(slow_osds(holds, now)) > EXPLAINING_SHARE * osds
 
 
-def _over(clients: Clients, unsteady: AbstractSet[int]) -> List[int]:
+def _over(reads: Mapping[int, _Reads]) -> List[int]:
     """OSDs whose reads are over their limit, and those of others are not."""
-    reads = _reads(clients, unsteady)
     # The others, which need at least 1, are looked at for few OSDs only.
     return [osd for osd in reads if reads[osd].certain > reads[osd].limit
             and reads[osd].certain > reads[osd].limit * _of_others(reads, osd)]

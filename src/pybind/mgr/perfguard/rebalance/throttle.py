@@ -292,11 +292,13 @@ def set_pace(turn: Turn) -> None:
 
 def _judged_clients(turn: Turn, pace: Pace) -> Clients:
     """The reading without OSDs that are slow one by one: they get no release (osd_limits.py), and
-    the others must not wait for them. Many of those at a time are the campaign's doing. Where they
-    are few of very many, what others serve counts in full: else writes and erasure codes of a
-    large cluster, where some OSD is always slow, would never count."""
+    the others must not wait for them. Many of those in one reading are the campaign's doing; of
+    few reads, each may find another OSD that is slow for a moment. Where they are few of very
+    many, what others serve counts in full: else writes and erasure codes of a large cluster, where
+    some OSD is always slow, would never count."""
     clients, slow = turn.seen.clients, osd_limits.slow_osds(pace.osd_holds, turn.now)
-    if len(slow) > SLOW_SHARE * len({row.osd for row in clients.rows}):
+    together = [osd for osd in slow if pace.osd_holds[osd].over == turn.now]
+    if len(together) > SLOW_SHARE * len({row.osd for row in clients.rows}):
         return clients
     hidden = osd_limits.explains(pace.osd_holds, turn.now, len(turn.seen.osdmap.osds))
     return without_slow(clients, slow, _pools_on(turn, slow) if hidden else frozenset())

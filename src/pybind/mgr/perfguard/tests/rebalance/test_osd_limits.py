@@ -11,7 +11,8 @@ from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClient
 from perfguard.rebalance.clients import without_slow
 from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.osd_limits import (EXEMPT_SECONDS, HOLD_SECONDS, UNTOUCHED_SECONDS,
-                                            OsdHold, explains, slow_osds, stops, update)
+                                            OsdHold, explains, held_osds, slow_osds, stops,
+                                            update)
 from perfguard.rebalance.stops import stops_of
 from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.types import Phase
@@ -34,13 +35,20 @@ def reading(slow: Dict[int, float], ops: int = 1000, norms: Optional[Dict[int, f
 
 def held(clients: Clients, unsteady: FrozenSet[int] = frozenset(),
          in_flight: FrozenSet[int] = EVERYWHERE) -> Set[int]:
-    found = update({}, clients, unsteady, in_flight, 100.0)
-    return {osd for osd, hold in found.items() if hold.holds(100.0)}
+    return set(held_osds(twice(clients, unsteady, in_flight), 100.0))
+
+
+def twice(clients: Clients, unsteady: FrozenSet[int] = frozenset(),
+          in_flight: FrozenSet[int] = EVERYWHERE) -> Dict[int, OsdHold]:
+    """The holds after two such readings, the later one at 100 s."""
+    once = update({}, clients, unsteady, in_flight, 95.0)
+    assert not held_osds(once, 95.0), 'one reading may be chance'
+    return update(once, clients, unsteady, in_flight, 100.0)
 
 
 def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
     assert held(reading({3: 20.0})) == {3}
-    (stop,) = stops(update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0), 100.0)
+    (stop,) = stops(twice(reading({3: 20.0})), 100.0)
     assert stop.osds == frozenset({3}) and 'osd.3' in stop.reason.text
     assert stop.concerns([3, 5], [1]) and not stop.concerns([4, 5], [1])
 
@@ -57,6 +65,16 @@ def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
     reading({3: 20.0}, read_baseline_ms=None, read_target_ms=None)])
 def test_other_reasons_hold_nothing(clients: Clients) -> None:
     assert held(clients) == set()
+
+
+def test_one_slow_reading_holds_nothing_but_does_not_count_in_its_pools() -> None:
+    """One read that waits for a peering PG makes a reading slow."""
+    once = update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0)
+    assert slow_osds(once, 100.0) == {3} and not slow_osds(once, 101.0)
+    assert not update(once, reading({}), frozenset(), EVERYWHERE, 105.0)
+    # A reading that says nothing about this OSD contradicts nothing.
+    few = update(once, reading({3: 20.0}, ops=4), frozenset(), EVERYWHERE, 105.0)
+    assert held_osds(update(few, reading({3: 20.0}), frozenset(), EVERYWHERE, 110.0), 110.0) == {3}
 
 
 def test_an_osd_of_a_small_load_is_held() -> None:
@@ -81,7 +99,7 @@ def test_an_osd_is_judged_by_its_own_baseline_wherever_pgs_move() -> None:
 
 
 def test_a_hold_ends_a_while_after_the_last_slow_reading() -> None:
-    holds = update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0)
+    holds = twice(reading({3: 20.0}))
     for _ in range(2):
         holds = update(holds, reading({}), frozenset(), EVERYWHERE, 100.0 + HOLD_SECONDS - 1)
         assert stops(holds, 100.0 + HOLD_SECONDS - 1)
@@ -91,7 +109,7 @@ def test_a_hold_ends_a_while_after_the_last_slow_reading() -> None:
 
 def test_an_osd_that_stays_slow_without_moves_is_let_go() -> None:
     """A failing disk must not keep a campaign from its end."""
-    now, holds = 100.0, update({}, reading({3: 20.0}), frozenset(), EVERYWHERE, 100.0)
+    now, holds = 100.0, twice(reading({3: 20.0}))
     while stops(holds, now):
         now += 5.0
         assert now < 100.0 + UNTOUCHED_SECONDS + HOLD_SECONDS
@@ -202,6 +220,22 @@ def test_many_slow_osds_count_in_their_pools() -> None:
     limit = machine.campaign.pace.pgs
     setattr(machine, 'observe', slowed(machine, 0, 1, 2, 3))
     machine.until(lambda: machine.campaign.pace.pgs < limit)
+
+
+def test_osds_that_are_slow_for_a_moment_one_after_the_other_are_not_many() -> None:
+    """Of few reads, each reading may find another such OSD, and its hold lasts longer."""
+    machine = releasing(FakeCluster(backfill_seconds=8.0))
+    now, pace = machine.cluster.now, machine.campaign.pace
+    touched = {osd for flight in machine.campaign.in_flight.values() for osd in path_osds(flight)}
+    slow = min(osd for osd in range(12) if osd not in touched)
+    others = [osd for osd in range(12) if osd != slow][:5]
+    before = {osd: OsdHold(now - 10.0, now - 10.0) for osd in others}
+    machine.campaign = replace(machine.campaign, pace=replace(pace, osd_holds=before))
+    setattr(machine, 'observe', slowed(machine, slow))
+    machine.turn()
+    found = machine.decision.campaign.pace
+    assert found.osd_holds.keys() == {*before, slow}
+    assert found.code == Code.LATENCY_OK, found.why
 
 
 @pytest.mark.parametrize('erasure, reads', [(False, 1000), (True, 0)])
