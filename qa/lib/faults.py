@@ -6,14 +6,18 @@
 """
 import contextlib
 import os
+import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Iterator, List
+from typing import Callable, Iterator, List, Sequence
 
 from qa.cluster import Cluster, ClusterError
+from qa.cluster.patience import patient
 
 from .guard import ENABLED
+from .mons import bring_back_mons, kill_leader, leader
 
 #: Where the controllers of cgroup v1 are mounted.
 CGROUP = Path('/sys/fs/cgroup')
@@ -175,3 +179,77 @@ def _cpu_seconds(pid: int) -> float:
     """CPU time of a process with all threads."""
     fields = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+# ---- Faults that end without help, in the middle of something else
+
+#: Seconds for which a daemon hangs or is away.
+AWAY_SECONDS = 6.0
+
+#: A fault of a cluster with three mons, which strikes one of some OSDs.
+Fault = Callable[[Cluster, int], None]
+
+
+@contextlib.contextmanager
+def meanwhile(act: Callable[[], None], after_seconds: float) -> Iterator[None]:
+    """`act` runs in a thread during the block, which waits for its end."""
+    def wait_and_act() -> None:
+        time.sleep(after_seconds)
+        act()
+
+    with ThreadPoolExecutor(1) as executor:
+        acted = executor.submit(wait_and_act)
+        yield
+        acted.result(patient(300))
+
+
+def osd_flaps(cluster: Cluster, osd: int) -> None:
+    """It is marked down while it runs, so it returns at once; twice."""
+    for _ in range(2):
+        before = cluster.epoch()
+        cluster.mon('osd down', ids=[str(osd)])
+        cluster.wait(lambda: cluster.epoch() > before, 10, 'osd.%d down' % osd)
+        cluster.wait_up([osd], 60)
+
+
+def osd_hangs(cluster: Cluster, osd: int) -> None:
+    hangs(cluster, 'osd.%d' % osd)
+    cluster.wait_up([osd], 60)
+
+
+def osd_dies(cluster: Cluster, osd: int) -> None:
+    """A memstore OSD returns empty."""
+    cluster.kill('osd.%d' % osd)
+    time.sleep(AWAY_SECONDS)
+    cluster.start('osd.%d' % osd)
+
+
+def leader_hangs(cluster: Cluster, osd: int) -> None:
+    hangs(cluster, 'mon.' + leader(cluster))
+    bring_back_mons(cluster)
+
+
+def leader_dies(cluster: Cluster, osd: int) -> None:
+    kill_leader(cluster)
+    bring_back_mons(cluster)
+
+
+def hangs(cluster: Cluster, daemon: str, seconds: float = AWAY_SECONDS) -> None:
+    cluster.stop(daemon)
+    try:
+        time.sleep(seconds)
+    finally:
+        cluster.cont(daemon)
+
+
+FAULTS: Sequence[Fault] = (osd_flaps, osd_hangs, osd_dies, leader_hangs, leader_dies)
+
+
+def some_fault(cluster: Cluster, osds: Sequence[int], chance: random.Random) -> Callable[[], None]:
+    fault, osd = chance.choice(FAULTS), chance.choice(osds)
+
+    def strike() -> None:
+        print('%s (osd.%d)' % (fault.__name__, osd), flush=True)
+        fault(cluster, osd)
+
+    return strike

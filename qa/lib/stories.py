@@ -6,10 +6,11 @@ Each story begins with the OSDs of the operator empty, at weight 0.
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Sequence
 
+from qa.lib.auditor import Foreign
 from qa.lib.faults import dispatch_delay
 from qa.lib.guard import Guard
-from qa.lib.joins import ask, order, wait_reported
-from qa.lib.probes import SHORT
+from qa.lib.joins import ask, crush_weights, order, wait_reported
+from qa.lib.probes import SHORT, digest
 
 #: Seconds for a story in which the mgr fails several times.
 STORY_SECONDS = 300.0
@@ -286,3 +287,35 @@ STORIES = {'expand': Expected(expand), 'by hand': Expected(by_hand),
            'OSD probe': Expected(probe_osd, 0.0), 'undrain': Expected(undrain),
            'replace': Expected(replace), 'pg_num': Expected(pg_num, 0.0),
            'rule': Expected(rule, 0.0), 'affinity': Expected(affinity, 0.0)}
+
+
+# ---- before and after
+
+@dataclass(frozen=True)
+class Audit:
+    foreign: Foreign
+    weights: Dict[int, float]
+    objects: List[str]
+
+
+def audit(operator: Operator) -> Audit:
+    cluster = operator.cluster
+    return Audit(operator.guard.foreign(), crush_weights(cluster),
+                 [digest(cluster, pool) for pool in operator.pools])
+
+
+def check_end(operator: Operator, before: Audit, end: Expected) -> None:
+    guard, cluster = operator.guard, operator.cluster
+    cluster.wait_clean(120)
+    cluster.wait(quietly(lambda: guard.get('held')['held'] == []), 30, 'nothing to be borrowed')
+    found = audit(operator)
+    assert found.foreign == before.foreign and found.objects == before.objects
+    weights = {**before.weights, **{osd: end.weight for osd in operator.osds}}
+    assert {osd: round(weight, 4) for osd, weight in found.weights.items()} == weights
+    assert end.keeps_upmaps or guard.upmaps() == {}
+    assert set(guard.checks()) <= {'PERFGUARD_PROBE_REGRESSION'}
+    left = {key.split('/')[0] for key in guard.store_keys()}
+    assert not left & {'campaign', 'pins', 'plans', 'crushmap', 'requests', 'shutdown'}, left
+    progress = cluster.mon('status').get('progress_events', {})
+    assert not [event for event in progress.values() if 'perfguard' in event['message']]
+    assert not guard.tracebacks()

@@ -8,19 +8,15 @@ that differs from run to run, PERFGUARD_CRASHES=1 all of them.
 import os
 import random
 import time
-from dataclasses import dataclass
-from typing import Dict, Iterator, List, Optional
+from typing import Iterator, List, Optional
 
 import pytest
 
-from qa.lib.auditor import Foreign
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.fail_points import Killer, install, instants_of, record, some, uninstall
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.faults import laggy
-from qa.lib.joins import crush_weights
-from qa.lib.probes import digest
-from qa.lib.stories import STORIES, Expected, Operator, empty, quietly
+from qa.lib.stories import STORIES, Expected, Operator, audit, check_end, empty
 from qa.tests.test_mitigation import HANGS, booted, configured, knob_of, remapped, rows
 
 #: How often the mgr dies in one run of a story, and how many runs there are in the nightly tier.
@@ -30,38 +26,6 @@ ALL = bool(os.environ.get('PERFGUARD_CRASHES'))
 CHOICE = int(os.environ.get('PERFGUARD_SEED', time.time_ns() % 1000000))
 #: On the shared cluster.
 SAMPLE, SEED = 3, 18
-
-
-# ---- before and after
-
-@dataclass(frozen=True)
-class Audit:
-    foreign: Foreign
-    weights: Dict[int, float]
-    objects: List[str]
-
-
-def audit(operator: Operator) -> Audit:
-    cluster = operator.cluster
-    return Audit(operator.guard.foreign(), crush_weights(cluster),
-                 [digest(cluster, pool) for pool in operator.pools])
-
-
-def check_end(operator: Operator, before: Audit, end: Expected) -> None:
-    guard, cluster = operator.guard, operator.cluster
-    cluster.wait_clean(120)
-    cluster.wait(quietly(lambda: guard.get('held')['held'] == []), 30, 'nothing to be borrowed')
-    found = audit(operator)
-    assert found.foreign == before.foreign and found.objects == before.objects
-    weights = {**before.weights, **{osd: end.weight for osd in operator.osds}}
-    assert {osd: round(weight, 4) for osd, weight in found.weights.items()} == weights
-    assert end.keeps_upmaps or guard.upmaps() == {}
-    assert set(guard.checks()) <= {'PERFGUARD_PROBE_REGRESSION'}
-    left = {key.split('/')[0] for key in guard.store_keys()}
-    assert not left & {'campaign', 'pins', 'plans', 'crushmap', 'requests', 'shutdown'}, left
-    progress = cluster.mon('status').get('progress_events', {})
-    assert not [event for event in progress.values() if 'perfguard' in event['message']]
-    assert not guard.tracebacks()
 
 
 def killed(operator: Operator, name: str, instants: List[str],
