@@ -5,8 +5,8 @@ Recovery of such a PG waits until space is freed. An upmap leads it to an OSD wi
 its CRUSH rule allows. It is removed once the OSD that was too full has room again.
 """
 from dataclasses import dataclass
-from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
-                    Optional, Tuple)
+from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping,
+                    NamedTuple, Optional, Tuple)
 
 from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry, pool_of)
 from ..observation import Observation
@@ -20,6 +20,8 @@ Json = Dict[str, Any]
 
 #: PGs whose states are requested at a time, and PGs that are rescued at a time.
 ASKED, AT_ONCE = 16, 4
+#: Degraded PGs that are looked up at a time: ceph-mgr is asked for each.
+LOOKED_UP = 512
 #: PGs of one pool differ in size: an OSD must have room for so many of the mean size.
 MARGIN = 2
 TOOFULL = 'backfill_toofull'
@@ -58,25 +60,42 @@ class RescueFacts(NamedTuple):
     rescued: AbstractSet[str] = frozenset()
 
 
-def stuck(facts: RescueFacts) -> List[Stuck]:
-    """Degraded PGs that may be stuck: their primaries know."""
-    osdmap, found = facts.seen.osdmap, []
-    limit = osdmap.nearfull_ratio
-    for pgid, acting in sorted(osdmap.pg_temp.items()):
-        pool, place = osdmap.pools.get(pool_of(pgid)), facts.seen.placement(pgid)
-        if pool is None or place is None or pgid in facts.pinned or pgid in facts.rescued \
-                or skip_reason(pool, pgid) is not None or not _degraded(pool, acting):
-            continue
-        size = facts.seen.shard_bytes(pool)
-        full = tuple(osd for osd in place.up if osd not in acting and osd in osdmap.osds
-                     and _too_full(osd, osdmap, facts.space, size, limit))
+def stuck(facts: RescueFacts, last: str = '',
+          skipped: Container[str] = ()) -> Tuple[List[Stuck], str]:
+    """Some degraded PGs that may be stuck, as their primaries know, and the last PG looked up.
+
+    `last`: of the call before, after which this one goes on, so that each PG has its turn.
+    """
+    found: List[Stuck] = []
+    degraded = [pgid for pgid, acting in facts.seen.osdmap.pg_temp.items()
+                if pgid not in skipped and _may_be_stuck(pgid, acting, facts)]
+    for pgid in sorted(degraded, key=lambda pgid: (pgid <= last, pgid))[:LOOKED_UP]:
+        last, full = pgid, _full_targets(pgid, facts)
         if full:
+            acting = facts.seen.osdmap.pg_temp[pgid]
             found.append(Stuck(pgid, next(osd for osd in acting if osd != NO_OSD), full))
-    return found
+        if len(found) == ASKED:
+            break
+    return found, last
+
+
+def _may_be_stuck(pgid: str, acting: OsdSet, facts: RescueFacts) -> bool:
+    pool = facts.seen.osdmap.pools.get(pool_of(pgid))
+    return pool is not None and _degraded(pool, acting) and pgid not in facts.pinned \
+        and pgid not in facts.rescued and skip_reason(pool, pgid) is None
+
+
+def _full_targets(pgid: str, facts: RescueFacts) -> Tuple[int, ...]:
+    """The OSDs that the PG would copy to and that are too full."""
+    osdmap, place = facts.seen.osdmap, facts.seen.placement(pgid)
+    size = facts.seen.shard_bytes(osdmap.pools[pool_of(pgid)])
+    return () if place is None else tuple(
+        osd for osd in place.up if osd not in osdmap.pg_temp[pgid] and osd in osdmap.osds
+        and _too_full(osd, osdmap, facts.space, size, osdmap.nearfull_ratio))
 
 
 def questions(found: Iterable[Stuck]) -> List[Question]:
-    return [Question(each.primary, pgid=each.pgid) for each in list(found)[:ASKED]]
+    return [Question(each.primary, pgid=each.pgid) for each in found]
 
 
 def _degraded(pool: Pool, acting: OsdSet) -> bool:

@@ -41,6 +41,8 @@ class Rescuing:
         self._sent: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept, and when.
         self._refused: Dict[str, float] = {}
+        #: The PG that was looked up last.
+        self._last = ''
         self._space: Mapping[int, Space] = {}
         self._read = 0.0
         #: Since when PGs have waited for OSDs that are too full.
@@ -52,7 +54,7 @@ class Rescuing:
 
     def load(self) -> List[str]:
         """Returns what cannot be read."""
-        self._rescues, self._sent, self._refused = {}, {}, {}
+        self._rescues, self._sent, self._refused, self._last = {}, {}, {}, ''
         stored = self._store.get(DOCUMENT)
         try:
             self._rescues = from_json(stored or {})
@@ -172,7 +174,7 @@ class Rescuing:
         if why:
             self.remarks = ('no upmap leads degraded PGs around OSDs that are too full: ' + why,)
             return {}
-        candidates = [each for each in stuck(facts) if each.pgid not in self._refused]
+        candidates, self._last = stuck(facts, self._last, self._refused)
         asked = questions(candidates)
         answers = self._cluster.inquire(asked) if asked else {}
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}

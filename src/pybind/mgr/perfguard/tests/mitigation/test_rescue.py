@@ -187,12 +187,42 @@ def test_pinned_pgs_are_left_to_the_campaign() -> None:
     driver = hurt()
     seen, _ = driver.loop.observe()
     space = driver.cluster.osd_space()
-    found = stuck(RescueFacts(seen, space))
+    found, _ = stuck(RescueFacts(seen, space))
     assert len(found) == 6 and all(each.full == (FULL,) for each in found)
     pinned = frozenset(each.pgid for each in found[:5])
-    assert [each.pgid for each in stuck(RescueFacts(seen, space, pinned))] == [found[5].pgid]
+    assert [each.pgid for each in stuck(RescueFacts(seen, space, pinned))[0]] == [found[5].pgid]
     planned = plan_rescues(found, RescueFacts(seen, space), 2)
     assert len(planned) == 2 and from_json(to_json(planned)) == planned
+
+
+def test_every_degraded_pg_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = hurt()
+    seen, _ = driver.loop.observe()
+    facts = RescueFacts(seen, driver.cluster.osd_space())
+    every = [each.pgid for each in stuck(facts)[0]]
+    monkeypatch.setattr('perfguard.mitigation.rescue.ASKED', 4)
+    first, last = stuck(facts)
+    then, _ = stuck(facts, last)
+    assert [each.pgid for each in first] == every[:4]
+    assert [each.pgid for each in then] == every[4:] + every[:2]
+
+
+def test_only_some_degraded_pgs_are_looked_up_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = hurt()
+    driver.cluster.fullness.clear()
+    seen, view = driver.loop.observe()
+    looked: List[str] = []
+
+    def placement(pgid: str) -> Any:
+        looked.append(pgid)
+        return view.placement(pgid)
+
+    facts = RescueFacts(replace(seen, placement=placement), {})
+    monkeypatch.setattr('perfguard.mitigation.rescue.LOOKED_UP', 2)
+    found, last = stuck(facts)
+    assert found == [] and len(looked) == 2 and last == looked[-1]
+    stuck(facts, last)
+    assert len(set(looked)) == 4
 
 
 @pytest.mark.parametrize('stored', [[1], {'1.0': {}}, {'1.0': 3}])
