@@ -190,8 +190,8 @@ class PinGoals:
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
                    if pgid not in campaign.in_flight}
         now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
-        if joining or not vectors or now == self._raw_basis or seen.now < self._raws_due \
-                or not self._may_write():
+        if joining or not vectors or now == self._raw_basis or not self._may_write() \
+                or 0.0 < self._raws_due - seen.now <= RAW_SECONDS:
             return True
         outlook = self._raw_outlook(seen.osdmap, now)
         if outlook is None:
