@@ -113,11 +113,13 @@ class Requests:
     def load(self) -> List[str]:
         """Take up what is noted in the store; returns what of it cannot be read."""
         lost: List[str] = []
+        # Commands may wait for those that were known before.
+        known = {each.key: each for each in self._promised}
         self._promised = []
         for document, read in READERS.items():
             for key, raw in self._store.notes(document):
                 try:
-                    self._promised.append(Promised(key, read(raw)))
+                    self._promised.append(known.get(key) or Promised(key, read(raw)))
                 except (LookupError, TypeError, ValueError) as error:
                     lost.append('the request %s (%s)' % (key, error))
                     self._store.drop_note(key)

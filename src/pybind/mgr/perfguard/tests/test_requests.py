@@ -12,6 +12,7 @@ from perfguard import requests as module
 from perfguard.cluster.tool_thread import ToolJob
 from perfguard.errors import Refused
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.requests import Request
 from perfguard.requests import Requests
 from perfguard.store import Store
 
@@ -109,3 +110,12 @@ def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
     assert requests.worked_out(Order('x'), version) is (first.job if used else None)
     # It serves once: the next order is checked against what is so then.
     assert not used or requests.worked_out(Order('x'), version) is None
+
+
+def test_what_is_taken_up_from_the_store_again_answers_the_commands_that_wait() -> None:
+    requests = queue()
+    promised = requests.journal(Request('prepare'))
+    requests.put(promised)
+    assert requests.load() == []
+    [found] = requests.promised(Request.document)
+    assert found is promised
