@@ -364,6 +364,9 @@ class SimCluster:
     def pgs_per_osd_limit(self) -> int:
         return 0
 
+    def pool_pgs_limit(self) -> int:
+        return 0
+
     def inventory(self, view: object) -> Inventory:
         return Inventory()
 

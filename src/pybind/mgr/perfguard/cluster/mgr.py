@@ -232,6 +232,10 @@ class MgrCluster:
         """mon_max_pg_per_osd, as the mgr has it; 0: none."""
         return int(self._mgr.get_ceph_option('mon_max_pg_per_osd') or 0)
 
+    def pool_pgs_limit(self) -> int:
+        """mon_max_pool_pg_num, as the mgr has it; 0: none."""
+        return int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)
+
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; '' if
         unknown. Ceph does not know the firmware of drives."""

@@ -148,7 +148,8 @@ class CrushOrders:
                         inventory: OrderFacts) -> Prepared:
         osdmap = seen.osdmap
         pool, pg_num = pg_num_ordered(order.names, osdmap, order.force,
-                                      self._cluster.pgs_per_osd_limit())
+                                      self._cluster.pgs_per_osd_limit(),
+                                      self._cluster.pool_pgs_limit())
         numbers = at_the_end(pool, pg_num)
         outlook = self._cluster.outlook(osdmap, {}, None, False, numbers)
         if isinstance(outlook, NoFuture):

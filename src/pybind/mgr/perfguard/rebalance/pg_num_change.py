@@ -75,10 +75,10 @@ def step_to(osdmap: OsdMap, pool: Pool, pg_num: int, found: int,
 
 
 def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
-                   limit: int) -> Tuple[Pool, int]:
+                   limit: int, pool_limit: int) -> Tuple[Pool, int]:
     """The pool and the pg_num that an order names. Raises Refused.
 
-    `limit`: mon_max_pg_per_osd; 0: none.
+    `limit`: mon_max_pg_per_osd; `pool_limit`: mon_max_pool_pg_num; 0: none.
     """
     name, number = names
     pool = next((pool for pool in osdmap.pools.values() if pool.name == name), None)
@@ -91,6 +91,9 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
     if next_step(osdmap, pool, pg_num) is None:
         raise Refused(errno.EALREADY, 'pool %s already has %d PGs' % (name, pg_num))
     _refuse_outside(pool, pg_num)
+    if pg_num > max(pool.pg_num, pool_limit or pg_num):
+        raise Refused(errno.ERANGE, 'pg_num %d is beyond mon_max_pool_pg_num (%d)'
+                      % (pg_num, pool_limit))
     _refuse_too_many(pool, pg_num, osdmap, limit)
     return pool, pg_num
 

@@ -220,6 +220,8 @@ class FakeCluster:
     inventory_: Inventory = Inventory()
     #: mon_max_pg_per_osd; 0: none.
     pg_limit: int = 250
+    #: mon_max_pool_pg_num.
+    pool_pg_limit: int = 65536
     #: Bytes of an OSD that is not 1 TiB.
     sizes: Dict[int, int] = field(default_factory=dict)
     #: Most PGs that were remapped or peering at a time.
@@ -631,6 +633,9 @@ class FakeCluster:
 
     def pgs_per_osd_limit(self) -> int:
         return self.pg_limit
+
+    def pool_pgs_limit(self) -> int:
+        return self.pool_pg_limit
 
     def balancing(self) -> Balancing:
         return self.balancer

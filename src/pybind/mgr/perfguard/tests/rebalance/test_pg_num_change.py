@@ -192,6 +192,15 @@ def test_a_number_closer_to_the_limits_of_the_pool_is_not_refused(
     driver.order('pg_num', 'rep', str(end))
 
 
+def test_a_number_beyond_the_limit_of_the_mons_is_refused() -> None:
+    driver = driver_of()
+    driver.cluster.pool_pg_limit = 12
+    with pytest.raises(Refused, match=r'mon_max_pool_pg_num \(12\)'):
+        driver.order('pg_num', 'rep', '16')
+    driver.cluster.pool_pg_limit = 4
+    driver.order('pg_num', 'rep', '6', dry_run=True)
+
+
 def test_with_an_autoscaler_it_is_refused_unless_forced() -> None:
     driver = driver_of()
     driver.cluster.modes[1] = 'on'
