@@ -116,9 +116,10 @@ class RebalanceCommands(Handlers):
 
     @write_command('perfguard rebalance approve')
     @command
-    def rebalance_approve(self, plan: str, format: Optional[str] = None) -> CommandResult:
+    def rebalance_approve(self, plan: str, token: str = '',
+                          format: Optional[str] = None) -> CommandResult:
         """Carry out a saved plan, now or after the active campaign, unless the cluster changed"""
-        return self._order(PlanOrder(APPROVE, plan), format, tables.approved)
+        return self._order(PlanOrder(APPROVE, plan, token=token), format, tables.approved)
 
     @read_command('perfguard rebalance ls')
     @command

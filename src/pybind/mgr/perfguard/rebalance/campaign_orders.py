@@ -97,7 +97,8 @@ class CampaignOrders:
         self._note(Event('request', order.verb, why))
         campaign = replace(self._campaigns.begin(seen), trigger=order.verb, automatic=True,
                            change=prepared.change, acknowledged=prepared.accepted,
-                           plan=saved.name if saved is not None else '')
+                           plan=saved.name if saved is not None else '',
+                           plan_token=saved.token if saved is not None else '')
         if prepared.moves_first:
             # PGs end where the new rule or pgp_num places them, whatever the present one does.
             campaign = replace(campaign, target='crush')

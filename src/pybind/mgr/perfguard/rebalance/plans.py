@@ -8,6 +8,7 @@ import base64
 import errno
 import logging
 import re
+import secrets
 from dataclasses import asdict, dataclass, replace
 from typing import (Any, Callable, ClassVar, Dict, List, Mapping, Optional, Protocol, Sequence,
                     Tuple)
@@ -18,7 +19,7 @@ from ..events import Event
 from ..observation import Observation
 from ..options import Options
 from ..store import Store
-from ..tables import plural
+from ..tables import pgs, plural
 from .campaign_store import change_from_json, change_to_json
 from .campaigns import Campaigns
 from .crush_orders import differences
@@ -53,6 +54,8 @@ class PlanOrder:
     plan: str = ''
     #: save: what the plan holds.
     order: Optional[Order] = None
+    #: approve: of the plan that its operator has seen; '': whatever has its name.
+    token: str = ''
     job: ClassVar[str] = 'rebalance'
 
     @property
@@ -133,6 +136,21 @@ class SavedPlan:
     approved: float = 0.0
     #: Why it was not carried out when its turn came.
     refused: str = ''
+    #: Differs from that of any other plan of its name; '': an earlier version saved it.
+    token: str = ''
+
+    def refuse_saved_again(self, token: str) -> None:
+        """Raise Refused where another plan was seen. `token`: of that one; '': any."""
+        if token and token != self.token:
+            raise Refused(errno.ESTALE, 'plan %s was removed and saved again (token %s, not %.40s) '
+                          'and is "%s" now, with %s: see "rebalance plan show %s"' % (
+                              self.name, self.token or '-', token, self.command,
+                              pgs(self.preview['pgs']), self.name))
+
+    @property
+    def command(self) -> str:
+        """What it holds, in short."""
+        return ' '.join((self.order.verb, *self.order.names, *self.order.hosts))
 
     def refuse_changed(self, now: PlanGround) -> None:
         """Raise Refused where the plan does not fit the cluster any more."""
@@ -161,9 +179,8 @@ class SavedPlan:
         """One line of `rebalance plan ls`. `waits`: why it is not carried out yet."""
         found = changed(self.ground, now)
         state = 'queued' if self.approved else 'changed' if found else 'ready'
-        order = self.order
         return {'plan': self.name, 'saved': self.saved, 'state': state,
-                'change': ' '.join((order.verb, *order.names, *order.hosts)),
+                'token': self.token, 'change': self.command,
                 'approved': self.approved or None, 'refused': self.refused or waits,
                 'changed': found,
                 **{key: self.preview[key] for key in ('pgs', 'bytes', 'eta_seconds')}}
@@ -238,7 +255,10 @@ class Plans:
         """Whether the campaign carries out a saved plan that should be gone: the mgr died between
         the two. A plan that was saved later has its name by chance."""
         plan = None if campaign is None else self._plans.get(campaign.plan)
-        return campaign is not None and plan is not None and plan.saved <= campaign.started
+        if campaign is None or plan is None or plan.token != campaign.plan_token:
+            return False
+        # Earlier versions gave plans no tokens.
+        return bool(plan.token) or plan.saved <= campaign.started
 
     def remove(self, name: str) -> None:
         self._store.remove(PREFIX + name)
@@ -342,7 +362,8 @@ class PlanQueue:
         prepared.refuse_unfit(order, seen, self._options())
         preview = {**prepared.as_json(replace(order, dry_run=True), None),
                    **costs(seen, self._options())}
-        plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview)
+        plan = SavedPlan(name, seen.now, order, prepared.change, ground, preview,
+                         token=secrets.token_hex(4))
         self.saved.put(plan)
         self._note(Event('request', 'plan save %s' % name, 'by command'))
         return plan.details(ground)
@@ -350,6 +371,7 @@ class PlanQueue:
     def _approve(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         """Carry out a plan, or queue it behind the campaign that is active."""
         plan, campaign = self.saved.get(waiting.order.plan), self._campaigns.current
+        plan.refuse_saved_again(waiting.order.token)
         self._campaigns.refuse_held()
         plan.refuse_changed(ground_of(seen))
         if campaign is not None and campaign.active:

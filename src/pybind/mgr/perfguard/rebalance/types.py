@@ -315,12 +315,18 @@ class Campaign:
     paused_until: float = 0.0
     #: The saved plan that it carries out; '': none.
     plan: str = ''
+    #: The token of that plan.
+    plan_token: str = ''
     #: Options that count for this campaign only, as text.
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:
         return self.phase not in ENDED
+
+    def idle_seconds(self, now: float) -> float:
+        """For so long no PG was released, and none has arrived."""
+        return now - max(self.progressed, self.phase_since, self.pins_sent)
 
     @property
     def removes_upmaps(self) -> bool:

@@ -68,6 +68,42 @@ def test_an_approved_plan_is_carried_out_once() -> None:
         approve(driver)
 
 
+def test_a_plan_whose_campaign_has_begun_is_not_listed_again_after_the_clock_was_set_back() -> None:
+    driver = waiting()
+    save(driver)
+    plan = driver.loop.rebalance.plans.saved.get('autumn')
+    driver.cluster.ahead -= 3600.0
+    approve(driver)
+    # The mgr dies before the plan is removed.
+    driver.loop.rebalance.plans.saved.put(plan)
+    driver.restart()
+    driver.run(2)
+    assert plans(driver) == [] and driver.status['id'] == 1
+
+
+def test_a_plan_that_is_saved_under_the_name_of_one_that_has_begun_stays() -> None:
+    driver = waiting()
+    save(driver)
+    approve(driver)
+    driver.cluster.ahead -= 3600.0
+    save(driver, DRAIN)
+    driver.restart()
+    driver.run(2)
+    assert [plan['change'] for plan in plans(driver)] == ['drain h7']
+
+
+def test_another_plan_than_the_one_that_was_seen_is_not_approved() -> None:
+    driver = waiting()
+    token = save(driver)['token']
+    driver.give(PlanOrder(RM, 'autumn'))
+    again = save(driver, DRAIN)
+    assert token and token != again['token'] == plans(driver)[0]['token']
+    with pytest.raises(Refused, match='saved again .*drain h7.* %d PGs' % again['pgs']) as refused:
+        driver.give(PlanOrder(APPROVE, 'autumn', token=token))
+    assert refused.value.errno == errno.ESTALE and driver.phase == 'IDLE'
+    assert driver.give(PlanOrder(APPROVE, 'autumn', token=again['token']))['campaign'] == 1
+
+
 def change_crush(driver: Driver) -> None:
     driver.cluster._weigh(3, 2.0)
 
