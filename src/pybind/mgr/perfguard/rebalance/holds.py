@@ -346,8 +346,9 @@ def wanted_mon_options(campaign: Campaign, options: Options, osdmap: OsdMap) -> 
     if releasing and not campaign.paused and options.pace_copying != OFF:
         found.update({OSD_OPTION + name: value
                       for name, value in campaign.copying.wanted.items()})
-    # Not for PGs in flight while the campaign holds: one that is stuck would keep it for days.
-    if campaign.phase is Phase.RELEASING and not campaign.paused and options.hold_scrubs:
+    # Not for PGs in flight while the campaign holds, or that are stuck: one would keep it for days.
+    if campaign.phase is Phase.RELEASING and not campaign.paused and options.hold_scrubs \
+            and campaign.idle_seconds(campaign.turned) < options.stalled_after:
         found[OSD_OPTION + MAX_SCRUBS] = '0'
     return {name: value for name, value in found.items()
             if _refused_mark(name) not in campaign.holds.given_up}

@@ -168,7 +168,7 @@ def stalled(campaign: Optional[Campaign], now: float, options: Options) -> Optio
         return None
     if waits_for_window(campaign, options, now) and not campaign.in_flight:
         return None
-    idle = now - max(campaign.progressed, campaign.phase_since, campaign.pins_sent)
+    idle = campaign.idle_seconds(now)
     if idle < options.stalled_after:
         return None
     return 'campaign %d is %s and has made no progress for %d s' % (

@@ -56,6 +56,19 @@ def test_given_back_outside_the_release_window_with_a_pg_stuck_in_flight() -> No
     assert driver.phase == 'HOLDING' and driver.status['in_flight'] > 0
 
 
+def test_given_back_while_a_pg_is_stuck_in_flight() -> None:
+    driver = releasing('2')
+    driver.options = replace(driver.options, stalled_after=60.0)
+    driver.cluster.backfill_seconds = 1e9
+    driver.run_until(lambda: driver.cluster.osd_config[SCRUBS] == '2', 200)
+    assert driver.phase == 'RELEASING' and driver.status['in_flight'] > 0
+    driver.run(30)
+    assert driver.cluster.osd_config[SCRUBS] == '2'
+    driver.cluster.backfill_seconds = 2.0
+    driver.run_to('DONE', 1000)
+    assert driver.cluster.osd_config[SCRUBS] == '2'
+
+
 def test_a_value_that_others_set_meanwhile_is_theirs() -> None:
     driver = releasing(None)
     driver.cluster.osd_config[SCRUBS] = '5'
