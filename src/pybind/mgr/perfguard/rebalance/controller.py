@@ -215,7 +215,7 @@ class RebalanceController:
 
     def turn(self, seen: Observation, view: View, options: Options, rolling_back: bool) -> None:
         """With whatever was asked for. `rolling_back`: the order to do so is being worked out."""
-        self._crush_orders.forget_purged(seen.osdmap)
+        self._crush_orders.forget_drains(seen, self.campaign if self.open else None)
         self._catch_unannounced(seen, options)
         if self.plans.due(seen.now) and self._may_write():
             self._start_next_plan(seen)

@@ -9,7 +9,7 @@ back: the mons may refuse a change of CRUSH and still remove the pins that are s
 import base64
 import errno
 from dataclasses import replace
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
@@ -268,10 +268,19 @@ class CrushOrders:
         if any(records.get(osd) != record for osd, record in new.items()):
             self._put_drained({**records, **new})
 
-    def forget_purged(self, osdmap: OsdMap) -> None:
-        """Records of drains live until the OSD is purged: its id may be another disk's then."""
-        left = {osd: record for osd, record in self._records().items() if osd in osdmap.osds}
-        if len(left) < len(self._records()):
+    def forget_drains(self, seen: Observation, campaign: Optional[Campaign]) -> None:
+        """A record of a drain lives until the OSD is purged, since its id may be another disk's
+        then, or gets a weight, which `undrain` must not replace by the one from before.
+
+        `campaign`: the one that is open; what it is about to change is not looked at.
+        """
+        records = self._records()
+        if not records:
+            return
+        weights, changing = seen.crush.weights(), _changing(campaign)
+        left = {osd: record for osd, record in records.items() if osd in seen.osdmap.osds
+                and (osd in changing or weights.get(osd, 0.0) <= DRAINED_WEIGHT)}
+        if len(left) < len(records):
             self._put_drained(left)
 
     def _drained(self, seen: Observation) -> Dict[int, float]:
@@ -293,6 +302,12 @@ class CrushOrders:
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         self._store.put(DRAINED, {str(osd): list(record) for osd, record in records.items()})
         self._known = records
+
+
+def _changing(campaign: Optional[Campaign]) -> Set[int]:
+    """OSDs whose weights the campaign changes, or restores."""
+    changes = () if campaign is None else (campaign.change, campaign.back, campaign.undone)
+    return {osd for change in changes if change is not None for osd in change.weights}
 
 
 class Drained(NamedTuple):

@@ -40,6 +40,8 @@ SAME_SIZE = 0.01
 #: Seconds between two readings of what the OSDs hold, which is costly on large clusters; and while
 #: all replacements wait for operators.
 LOOK_SECONDS, IDLE_SECONDS = 10.0, 120.0
+#: Seconds until a fill that was refused is tried again: twice as long each time, at most so long.
+MOST_SECONDS = 3600.0
 
 
 class ReplacePhase(str, enum.Enum):
@@ -231,6 +233,8 @@ class _Fill:
     since: float = 0.0
     due: float = 0.0
     waits: str = ''
+    #: How often it was refused.
+    refused: int = 0
     pending: QueuedOrder = field(default_factory=lambda: QueuedOrder(PlanOrder(REPLACE)))
 
 
@@ -421,12 +425,12 @@ class Replacing:
         ready = tuple(sorted(osd for osd, phase in phases.items() if phase is ReplacePhase.READY))
         if ready != self._fill.osds:
             self._fill = _Fill(ready, seen.now)
-        if not ready or 0.0 < self._fill.due - seen.now <= QUEUE_SECONDS:
+        if not ready or 0.0 < self._fill.due - seen.now <= MOST_SECONDS:
             return
         waited = seen.now - self._fill.since
         if self._waits_for_host(ready, facts, phases) and 0.0 <= waited < settle:
             self._fill.waits = 'waiting for the other OSDs of its host'
-        elif not 0.0 <= waited < LOOK_SECONDS:
+        elif not 0.0 <= waited < max(LOOK_SECONDS, 2 * seen.stats_period):
             # What it reports is its own by now, and not the size of the old device.
             self._begin_fill(ready, seen, fill)
 
@@ -455,10 +459,12 @@ class Replacing:
             self._wait(seen.now, 'failed: %r' % error)
 
     def _wait(self, now: float, why: str) -> None:
-        if why != self._fill.waits:
+        fill = self._fill
+        if not fill.refused:
             self._note(Event('refused', 'filling of %s' % ', '.join(
-                'osd.%d' % osd for osd in self._fill.osds), why))
-        self._fill = _Fill(self._fill.osds, self._fill.since, now + QUEUE_SECONDS, why)
+                'osd.%d' % osd for osd in fill.osds), why + ' (it is tried again)'))
+        pause = min(MOST_SECONDS, QUEUE_SECONDS * 2 ** fill.refused)
+        self._fill = _Fill(fill.osds, fill.since, now + pause, why, min(fill.refused + 1, 10))
 
 
 def _osds_named(name: str, orders: OrderFacts) -> FrozenSet[int]:

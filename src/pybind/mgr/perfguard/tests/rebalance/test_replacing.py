@@ -249,6 +249,49 @@ def test_a_fill_that_is_refused_is_tried_again() -> None:
     driver.run_until(lambda: driver.status['id'] == 3)
 
 
+def test_a_fill_that_stays_refused_is_tried_less_and_less_often() -> None:
+    driver = emptied()
+    driver.cluster.destroy(8)
+    driver.cluster.create_again(8)
+    driver.cluster.trouble = {'inactive': 1}
+    settle(driver)
+    submitted = driver.tools.submitted
+    tried = []
+    for number in range(6):
+        driver.cluster.trouble = {'inactive': 2 + number}
+        driver.run(100)
+        tried.append(rows(driver)[8]['next'])
+    refused = [event for event in driver.loop.published.events if event['kind'] == 'refused']
+    assert len(refused) == 1 and driver.tools.submitted - submitted <= 4
+    assert len(set(tried)) <= 4
+
+
+def test_a_new_device_has_reported_its_size_before_it_is_filled() -> None:
+    driver = emptied()
+    driver.cluster.period = 30.0
+    driver.cluster.destroy(8)
+    driver.run(2)
+    driver.cluster.create_again(8)
+    # The last report is the old device's until the OSD reports anew.
+    driver.run(40)
+    driver.cluster.sizes[8] = 1 << 41
+    driver.run_until(lambda: driver.status['id'] == 3)
+    driver.run_to('DONE')
+    assert driver.cluster.toys[8].crush_weight == 2.0
+
+
+def test_undrain_restores_no_weight_from_before_one_that_the_operator_has_set() -> None:
+    driver = emptied()
+    driver.order(CANCEL, 'osd.8')
+    driver.cluster._weigh(8, 2.0)
+    driver.run(20)
+    driver.cluster._weigh(8, 0.0)
+    driver.run(20)
+    with pytest.raises(Refused, match='not drained by perfguard'):
+        driver.order('undrain', 'osd.8')
+    assert rows(driver) == {}
+
+
 @pytest.mark.parametrize('stored', [[1], {'x': ['a', 1.0, 0, 0.0]}, {'8': 1.0}])
 def test_records_that_cannot_be_read_are_reported(stored: Any) -> None:
     driver = Driver()
