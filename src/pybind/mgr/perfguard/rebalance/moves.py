@@ -36,6 +36,8 @@ class Move:
     since: float = field(default=0.0, compare=False)
     #: A source is nearly full.
     relieves: bool = field(default=False, compare=False)
+    #: OSDs that have the PG's data before and after: they only take part in its peering.
+    staying: OsdSet = field(default=(), compare=False)
 
 
 def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
@@ -55,7 +57,8 @@ def move_between(pgid: str, pool: Pool, here: OsdSet, there: Optional[OsdSet],
         sources = tuple(osd for osd in here if osd not in there and osd != NO_OSD)
         targets = tuple(osd for osd in there if osd not in here and osd != NO_OSD)
     return Move(pgid, sources, targets, primary, len(targets) * shard_bytes(pool, pool_bytes),
-                bool(there) and there[0] != primary, readers)
+                bool(there) and there[0] != primary, readers,
+                staying=tuple(osd for osd in here if osd != NO_OSD and osd not in sources))
 
 
 def release_move(pgid: str, pool: Pool, up: OsdSet, pin: PinRecord, out: AbstractSet[int],

@@ -85,7 +85,11 @@ def is_held(turn: Turn, move: Move) -> bool:
 
 
 def concerns(stop: Stop, move: Move) -> bool:
-    return stop.concerns(path_osds(move), (pool_of(move.pgid),))
+    osds = (*path_osds(move),)
+    if stop.reason.code == Code.OSD_LATENCY:
+        # A PG that peers with it stalls its clients for longer, also where no data moves there.
+        osds += move.staying
+    return stop.concerns(osds, (pool_of(move.pgid),))
 
 
 def held_moves(turn: Turn, loose: Mapping[str, Move]) -> List[Reason]:

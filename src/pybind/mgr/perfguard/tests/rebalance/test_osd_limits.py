@@ -160,6 +160,7 @@ def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
     limit, began, late = machine.campaign.pace.pgs, set(machine.campaign.in_flight), 0
     alarm = cluster.now + ALARM_SECONDS
     while cluster.now < 1150.0:
+        before = {pgid: machine.observe().placement(pgid) for pgid in machine.pins}
         machine.turn()
         if machine.campaign.phase is Phase.HOLDING:
             break  # the PGs that are left touch the slow OSD
@@ -172,6 +173,8 @@ def test_the_others_are_released_while_one_osd_is_slow(burdened: bool) -> None:
         assert machine.campaign.pace.osd_holds.keys() == {slow}
         assert machine.campaign.pace.pgs >= limit, 'the pools did not count it'
         assert not [pgid for pgid in new if slow in path_osds(flights[pgid])]
+        # Their PGs would wait for it while they peer.
+        assert not [pgid for pgid in new if slow in before[pgid].acting]
     assert late and machine.pins
     assert Code.OSD_LATENCY in [reason.code for reason in machine.decision.reasons]
 
