@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from types import FrameType
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .errors import PerfguardError
 from .probe.child import Child
@@ -24,6 +24,7 @@ from .probe.records import CANCELLED, CLIENT, DONE, FAILED, RunRecord
 from .probe.types import NAMESPACE, PREFIX, BadJob, Job, JobStep, StepResult, Target
 from .probe.wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
 from .probe.worker import argv as worker_argv
+from .probe.worker.protocol import Failed
 
 #: Ids of runs, which are part of the names of objects: far above those that an mgr gives.
 FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
@@ -33,6 +34,9 @@ SWEEP_SECONDS = 120.0
 #: Seconds over its limit after which the worker is killed, and seconds between two looks at it.
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.2
+#: Health checks with which no probe begins, as far as the mons see what the mgr refuses it for.
+UNWELL = ('OSD_FULL', 'OSD_BACKFILLFULL', 'OSD_NEARFULL', 'POOL_FULL', 'PG_AVAILABILITY',
+          'PG_DEGRADED', 'PG_RECOVERY_FULL', 'PG_BACKFILL_FULL', 'SLOW_OPS')
 #: Exit status for input that is missing or is not what it should be; argparse uses it, too.
 BAD_INPUT = 2
 
@@ -117,7 +121,13 @@ def _run(args: argparse.Namespace) -> int:
         FIRST_RUN, LAST_RUN)
     budget = budget_of(jobs, target, repeat, REPLICAS)
     created = time.time()
-    work = Measuring(_request(args, run, RUN, limit_seconds(budget), jobs, steps))
+    request = _request(args, run, RUN, limit_seconds(budget), jobs, steps)
+    if not args.force and _is_refused(request):
+        return 1
+    if args.output != '-':
+        # What cannot be written should not be measured.
+        _write(args.output, '')
+    work = Measuring(request)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, work.cancel)
     _announce(args, run, budget)
@@ -132,6 +142,25 @@ def _run(args: argparse.Namespace) -> int:
     if work.left:
         say('objects left: %d; remove them with --clean %d' % (work.left, run))
     return 0 if state == DONE else 1
+
+
+def health_of(request: WorkerRequest) -> Dict[str, str]:
+    # Only here librados is needed in this process.
+    from .probe.worker.connection import Connection
+    return Connection(request).health()
+
+
+def _is_refused(request: WorkerRequest) -> bool:
+    """Says why the cluster should not be probed now, or cannot be."""
+    try:
+        health = health_of(request)
+    except Failed as error:
+        say(str(error))
+        return True
+    found = ['%s (%s)' % (health[code], code) for code in UNWELL if code in health]
+    if found:
+        say('no probe while %s; --force measures nevertheless' % ', '.join(found))
+    return bool(found)
 
 
 def _announce(args: argparse.Namespace, run: int, budget: Budget) -> None:
@@ -191,8 +220,11 @@ def _write(path: str, text: str) -> None:
     if path == '-':
         print(text, flush=True)
         return
-    with open(path, 'w') as file:
-        file.write(text + '\n')
+    try:
+        with open(path, 'w') as file:
+            file.write(text + '\n')
+    except OSError as error:
+        raise BadArguments('%s: %s' % (path, error.strerror)) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -208,6 +240,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('-o', '--output', default='-', help='file for the JSON (standard output)')
     parser.add_argument('--job-file', help="jobs in fio's format")
     parser.add_argument('--repeat', type=int)
+    parser.add_argument('--force', action='store_true',
+                        help='measure although PGs are degraded, operations slow or OSDs full')
     parser.add_argument('--engine', default='auto', choices=('auto', 'native', 'python'))
     parser.add_argument('--clean', type=int, metavar='RUN',
                         help='remove the objects %sRUN-* of a run that was killed' % PREFIX)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The worker's connection to the cluster."""
+import json
 import os
 from typing import Any, Dict
 
@@ -59,6 +60,15 @@ class Connection:
         # A full pool then returns errors instead of blocking writes, and objects can be removed.
         ioctx.set_osdmap_full_try()
         return ioctx
+
+    def health(self) -> Dict[str, str]:
+        """The cluster's health checks that are not muted: code -> summary. Raises Failed."""
+        retval, out, error = self._handle.mon_command(
+            json.dumps({'prefix': 'health', 'format': 'json'}), b'')
+        if retval:
+            raise Failed(-retval, 'no health of the cluster: %s' % (error or words(-retval)))
+        return {code: check['summary']['message']
+                for code, check in json.loads(out)['checks'].items() if not check.get('muted')}
 
     @staticmethod
     def _connect(request: WorkerRequest) -> 'rados.Rados':

@@ -161,6 +161,7 @@ def argv(tmp_path: Any, monkeypatch: Any) -> List[str]:
     keyring = tmp_path / 'keyring'
     keyring.write_text('[client.probe]\n\tkey = AQ==\n\tcaps mon = "allow r"\n')
     monkeypatch.setattr(client, 'Child', FakeChild)
+    monkeypatch.setattr(client, 'health_of', lambda request: {})
     monkeypatch.setattr(FakeChild, 'requests', [])
     return ['--pool', 'rep', '--name', 'client.probe', '--keyring', str(keyring)]
 
@@ -188,6 +189,25 @@ def test_a_run_without_all_results_has_failed(argv: List[str], monkeypatch: Any,
     said = capsys.readouterr()
     assert imported.record_of(said.out, 1).messages == ('no connection',)
     assert '--clean %d' % FakeChild.requests[0]['naming']['run'] in said.err
+
+
+def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(client, 'health_of', lambda request: {
+        'PG_DEGRADED': 'Degraded data redundancy', 'POOL_APP_NOT_ENABLED': 'no application'})
+    assert client.main([*argv, '--rw', 'randread']) == 1
+    said = capsys.readouterr()
+    assert 'PG_DEGRADED' in said.err and 'POOL_APP' not in said.err
+    assert not said.out and not FakeChild.requests
+    # What it has left is removed all the same, and the operator may insist.
+    monkeypatch.setattr(FakeChild, 'lines_', [{'type': 'cleaned', 'left': 0}])
+    assert client.main([*argv, '--clean', '4711']) == 0
+    client.main([*argv, '--rw', 'randread', '--force'])
+    assert len(FakeChild.requests) == 2
+
+
+def test_nothing_is_measured_that_cannot_be_written(argv: List[str], capsys: Any) -> None:
+    assert client.main([*argv, '--rw', 'randread', '--output', '/nonesuch/out']) == client.BAD_INPUT
+    assert '/nonesuch/out' in capsys.readouterr().err and not FakeChild.requests
 
 
 def test_what_a_killed_run_has_left_is_swept(argv: List[str], monkeypatch: Any) -> None:
