@@ -76,19 +76,29 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
            in_flight: AbstractSet[int], now: float) -> Dict[int, OsdHold]:
     """The holds after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
     whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
-    reads = _reads(clients, unsteady)
-    over = _over(reads)
+    every = _reads(clients)
+    steady = {osd: each for osd, each in every.items() if osd not in unsteady}
+    over = _over(steady, every)
     kept = {osd: hold._replace(touched=now) if osd in in_flight else hold
             for osd, hold in holds.items()
             if (now < hold.exempt_until or hold.recent(now))
-            and not (hold.single and osd in reads and osd not in over)}
+            and not (hold.single and osd in steady and osd not in over)}
     for osd in over:
-        hold = kept[osd]._replace(over=now, single=False) if osd in kept else OsdHold(
+        kept[osd] = kept[osd]._replace(over=now, single=False) if osd in kept else OsdHold(
             now, now, single=True)
-        if now - hold.touched > UNTOUCHED_SECONDS and now >= hold.exempt_until:
-            hold = hold._replace(exempt_until=now + EXEMPT_SECONDS)
-        kept[osd] = hold
+    for osd, hold in kept.items():
+        # What no reading denies is still so. Peering only adds to the time that reads take.
+        denied = osd in steady or osd in every and every[osd].ratio <= every[osd].limit
+        if osd in over or hold.recent(now) and not (hold.single or denied):
+            kept[osd] = _exempt(hold._replace(over=now), now)
     return kept
+
+
+def _exempt(hold: OsdHold, now: float) -> OsdHold:
+    """It is slow, or was: not because of the movement, if there was none for long enough."""
+    if now - hold.touched > UNTOUCHED_SECONDS and now >= hold.exempt_until:
+        return hold._replace(exempt_until=now + EXEMPT_SECONDS)
+    return hold
 
 
 def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
@@ -120,27 +130,29 @@ def explains(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
     return len(slow_osds(holds, now)) > EXPLAINING_SHARE * osds
 
 
-def _over(reads: Mapping[int, _Reads]) -> List[int]:
+def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int]:
     """OSDs whose reads are over their limit, and those of others are not."""
     # The others, which need at least 1, are looked at for few OSDs only.
-    return [osd for osd in reads if reads[osd].certain > reads[osd].limit
-            and reads[osd].certain > reads[osd].limit * _of_others(reads, osd)]
+    return [osd for osd, reads in steady.items() if reads.certain > reads.limit
+            and reads.certain > reads.limit * _of_others(osd, steady, every)]
 
 
-def _of_others(reads: Mapping[int, _Reads], osd: int) -> float:
-    """What the median of the other OSDs takes, in baselines; at least 1."""
-    others = [(each.ratio, each.ops) for other, each in reads.items() if other != osd]
-    if len(others) < REFERENCE_OSDS or sum(ops for _, ops in others) < LEAST_OPS:
-        return float('inf')
-    return max(1.0, weighted_median(others))
+def _of_others(osd: int, steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> float:
+    """What the median of the other OSDs takes, in baselines; at least 1. Of those whose operations
+    wait for peering PGs as well, where there are too few others."""
+    for reads in (steady, every):
+        others = [(each.ratio, each.ops) for other, each in reads.items() if other != osd]
+        if len(others) >= REFERENCE_OSDS and sum(ops for _, ops in others) >= LEAST_OPS:
+            return max(1.0, weighted_median(others))
+    return float('inf')
 
 
-def _reads(clients: Clients, unsteady: AbstractSet[int]) -> Dict[int, _Reads]:
+def _reads(clients: Clients) -> Dict[int, _Reads]:
     """By OSD, of those that have a baseline and operations enough."""
     rows: Dict[int, List[Tuple[int, int, float, float, float]]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
-        if row.osd in unsteady or norm is None or pool is None or pool.erasure or pool.named \
+        if norm is None or pool is None or pool.erasure or pool.named \
                 or not pool.read_baseline_ms or pool.read_target_ms is None \
                 or not row.read.sane or not row.read.number:
             continue
