@@ -96,7 +96,7 @@ def test_a_cluster_that_is_unwell_is_refused(probes: Probes) -> None:
         out, said = run.communicate(timeout=90)
         assert run.returncode == 1 and not out and 'PG_DEGRADED' in said, said
     finally:
-        cluster.start('osd.2')
+        cluster.cont('osd.2')
         cluster.wait_clean(60)
 
 
