@@ -261,6 +261,12 @@ class CrushRules:
                        for rule_id, rule in self._dumped_rules.items())
         return zlib.crc32(json.dumps([trees, rules]).encode())
 
+    def identity(self) -> int:
+        """A checksum of the whole map. Its version is none: the mons give the same map a new
+        version when an OSD starts and names its device class."""
+        return zlib.crc32(json.dumps([self.fingerprint(), sorted(self._classes.items()),
+                                      self._rest]).encode())
+
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
         """OSD -> its weight in `other`, of OSDs whose weight differs.
 

@@ -27,9 +27,12 @@ class LastClean:
     #: The CRUSH version seen last, and when it came; in a campaign: when it or `serving` did.
     last_version: int = 0
     changed: float = 0.0
+    #: CrushRules.identity() of that version; 0: not known, as in earlier documents.
+    identity: int = 0
 
     def as_json(self) -> Dict[str, object]:
-        return {'crush_version': self.crush_version, 'serving': sorted(self.serving)}
+        return {'crush_version': self.crush_version, 'serving': sorted(self.serving),
+                'identity': self.identity}
 
 
 def last_clean_from_json(raw: object) -> Optional[LastClean]:
@@ -39,29 +42,45 @@ def last_clean_from_json(raw: object) -> Optional[LastClean]:
     version, serving = raw.get('crush_version'), raw.get('serving')
     if not isinstance(version, int) or not isinstance(serving, list):
         return None
-    return LastClean(version, frozenset(serving), version)
+    return LastClean(version, frozenset(serving), version, identity=raw.get('identity', 0))
 
 
 def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campaign],
          ratio: float) -> Tuple[LastClean, str]:
     """What to compare with next, and what remapped more than `ratio` of the PGs; '': nothing."""
     version, serving = seen.crush_version, _serving(seen.osdmap)
+    identity = _identity(clean, seen)
+    if clean is not None and identity == clean.identity:
+        clean = _renumbered(clean, version)
     if clean is None or (campaign is not None and campaign.active):
         still = (clean is not None and version == clean.last_version
                  and serving == clean.serving)
         return LastClean(version, serving, version,
-                         clean.changed if clean and still else seen.now), ''
+                         clean.changed if clean and still else seen.now, identity), ''
     if version != clean.last_version:
-        clean = LastClean(clean.crush_version, clean.serving, version, seen.now)
+        clean = LastClean(clean.crush_version, clean.serving, version, seen.now, identity)
     remapped = len(seen.osdmap.pg_temp)
     if not remapped and (version == clean.crush_version
                          or seen.now - clean.changed > REMAP_SECONDS):
-        return LastClean(version, serving, version, clean.changed), ''
+        return LastClean(version, serving, version, clean.changed, identity), ''
     total = sum(pool.pg_num for pool in seen.osdmap.pools.values())
     if (version != clean.crush_version and clean.serving <= serving
             and remapped > ratio * total):
         return clean, 'CRUSH changed and remapped %d of %d PGs' % (remapped, total)
     return clean, ''
+
+
+def _identity(clean: Optional[LastClean], seen: Observation) -> int:
+    if clean is not None and clean.identity and clean.last_version == seen.crush_version:
+        return clean.identity
+    return seen.crush.identity()
+
+
+def _renumbered(clean: LastClean, version: int) -> LastClean:
+    """The mons have given the map that was seen last another version."""
+    if clean.crush_version == clean.last_version:
+        clean = replace(clean, crush_version=version)
+    return replace(clean, last_version=version)
 
 
 def _serving(osdmap: OsdMap) -> FrozenSet[int]:

@@ -20,6 +20,7 @@ from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
 from .prepared import Prepared
 from .preview import costs
 from .requests import Request, check, problems, refuse_bad_options, unfit
+from .turn import has_own_crush
 from .types import Campaign, Change, ChangeStage, Phase
 
 Json = Dict[str, Any]
@@ -153,7 +154,7 @@ class CampaignOrders:
 
     def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         order = waiting.order
-        campaign = check_rollback(self._campaigns.current, seen.crush_version)
+        campaign = check_rollback(self._campaigns.current, seen)
         prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing_back(
                 campaign, self._campaigns.pins, seen))
@@ -197,7 +198,7 @@ class CampaignOrders:
             self._options(), {pool.name for pool in seen.osdmap.pools.values()}))
 
 
-def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign:
+def check_rollback(campaign: Optional[Campaign], seen: Observation) -> Campaign:
     """The campaign that can be rolled back; raises Refused."""
     if campaign is None or not campaign.open:
         raise Refused(errno.ENOENT, 'no campaign is active or holds pins')
@@ -221,8 +222,8 @@ def check_rollback(campaign: Optional[Campaign], crush_version: int) -> Campaign
         raise Refused(errno.EBUSY, 'campaign %d has not changed CRUSH: end it '
                       'with "rebalance abort"'
                       % campaign.id)
-    if campaign.crush_own != crush_version:
-        raise Refused(errno.EPERM, _changed_by_others(campaign, crush_version))
+    if not has_own_crush(campaign, seen):
+        raise Refused(errno.EPERM, _changed_by_others(campaign, seen.crush_version))
     return campaign
 
 

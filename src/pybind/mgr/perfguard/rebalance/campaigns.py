@@ -15,6 +15,7 @@ from .campaign_store import CampaignHistory, CampaignStore, PinStore
 from .crush_orders import CrushOrders
 from .goals import without_goals
 from .pinning import count_again
+from .turn import has_own_crush
 from .types import Campaign, Change, Flight, Holds, Phase
 
 #: Times of a campaign at which something has happened.
@@ -117,7 +118,7 @@ class Campaigns:
             target=self._options().target, first_epoch=seen.osdmap.epoch,
             last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
             holds=self._holds_left(),
-            crush_own=seen.crush_version)
+            crush_own=seen.crush_version, crush_identity=seen.crush.identity())
         return campaign
 
     def begin_after(self, seen: Observation) -> Campaign:
@@ -134,7 +135,7 @@ class Campaigns:
     def _remember_crush(self, seen: Observation) -> None:
         """For a rollback. A campaign that continues an aborted one goes back to before that."""
         last = self.current
-        if last is not None and last.held and last.crush_own == seen.crush_version:
+        if last is not None and last.held and has_own_crush(last, seen):
             return
         why_not = self._crush_orders.remember(seen)
         if why_not:

@@ -23,7 +23,7 @@ from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pg_num_change import (change_to, has_numbers, has_targets, interrupted, is_begun,
                             stands_still, step_now, step_text)
 from .rule_change import move_first, other_rule, too_early, upmaps_to_remove
-from .turn import Turn
+from .turn import Turn, has_own_crush
 from .types import (Action, Campaign, Change, Phase, PinRecord, Sent, SetCrushMap, SetEntry,
                     SetPoolPgs, SetPoolRule, SetWeight, ChangeStage)
 
@@ -137,7 +137,7 @@ def _send(turn: Turn, change: Change) -> None:
                                           or turn.campaign.rolled_back):
         turn.enter(Phase.ABORTING, 'cannot preview the CRUSH change: %s' % outlook.reason)
         return
-    if turn.campaign.crush_own != turn.seen.crush_version:
+    if not has_own_crush(turn.campaign, turn.seen):
         turn.set(crush_own=-1)
     _lead_elsewhere(turn, change.drained)
     actions: List[Action] = [SetWeight(osd, weight)
@@ -370,7 +370,7 @@ def _claim(turn: Turn, change: Change) -> None:
         if not change.crush_map:
             found.add(_rest_of_crush(turn, change))
         own = change.fingerprint in found and change.tunables in (0, turn.seen.crush.tunables)
-        turn.set(crush_own=version if own else -1)
+        turn.set(crush_own=version if own else -1, crush_identity=turn.seen.crush.identity())
 
 
 def _rest_of_crush(turn: Turn, change: Change) -> int:

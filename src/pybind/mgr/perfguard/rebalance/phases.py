@@ -28,7 +28,7 @@ from .releasing import adopt_unpinnable, keep, keep_stayers, loose_moves, releas
 from .stops import BALANCER_ON, balancer_of_others, held_moves, others_degraded, stops_of
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
-from .turn import CampaignDecision, Turn, flight_osds
+from .turn import CampaignDecision, Turn, flight_osds, has_own_crush
 from .types import KEPT_ALL, Campaign, Change, ChangeStage, Phase, PinRecord
 
 #: Seconds to wait for a clean cluster before a campaign that has nothing left to do ends anyway:
@@ -117,8 +117,12 @@ def _lifted(turn: Turn) -> bool:
 
 def _crush_is_ours(turn: Turn) -> None:
     """Until its PGs are pinned, changes of CRUSH are those that the campaign is for."""
-    if turn.campaign.change is None:
-        turn.set(crush_own=turn.seen.crush_version)
+    campaign, version = turn.campaign, turn.seen.crush_version
+    if campaign.change is not None or campaign.crush_own == version:
+        return
+    if campaign.crush_own == campaign.crush_version and has_own_crush(campaign, turn.seen):
+        turn.set(crush_version=version)
+    turn.set(crush_own=version, crush_identity=turn.seen.crush.identity())
 
 
 def _prepared(turn: Turn) -> None:

@@ -90,6 +90,8 @@ class PlanGround:
     osds: Mapping[str, Mapping[str, Any]]
     #: Pool id -> its name, size, rule and pg_num.
     pools: Mapping[str, Mapping[str, Any]]
+    #: CrushRules.identity(); 0: not known, as in earlier documents.
+    identity: int = 0
 
 
 def ground_of(seen: Observation) -> PlanGround:
@@ -99,13 +101,15 @@ def ground_of(seen: Observation) -> PlanGround:
         {'osd.%d' % osd.id: {'reweight': osd.reweight, 'destroyed': osd.destroyed,
                              'uuid': osd.uuid} for osd in osdmap.osds.values() if osd.exists},
         {str(pool.id): {'name': pool.name, 'size': pool.size, 'crush_rule': pool.crush_rule,
-                        'pg_num': pool.pg_num_target} for pool in osdmap.pools.values()})
+                        'pg_num': pool.pg_num_target} for pool in osdmap.pools.values()},
+        seen.crush.identity())
 
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
     """What differs, in words."""
     found = []
-    if before.crush_version != now.crush_version:
+    if before.crush_version != now.crush_version and (
+            before.identity != now.identity or before.crush != now.crush):
         found.append('CRUSH (version %d, now %d): %s' % (
             before.crush_version, now.crush_version, differences(before.crush, now.crush)))
     return found + _changed_rows(before.osds, now.osds, str) + _changed_rows(

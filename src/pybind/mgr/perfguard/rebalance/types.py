@@ -252,6 +252,8 @@ class Campaign:
     #: The CRUSH version that holds what the campaign, or the operator for it, has changed and
     #: nothing later; -1: others changed CRUSH along with it.
     crush_own: int = -1
+    #: CrushRules.identity() of that version; 0: not known, as in earlier documents.
+    crush_identity: int = 0
     #: The change that takes CRUSH back to before the campaign, once that was asked for.
     back: Optional[Change] = None
     #: That change has begun.

@@ -275,6 +275,11 @@ class FakeCluster:
         pg.data = pg.up = tuple(pg.mon.up())
         self.epoch += 1
 
+    def restart_osd(self) -> None:
+        """An OSD that starts names its device class: the same CRUSH map, a new version."""
+        self.crush_version_ += 1
+        self.epoch += 1
+
     def expand(self, count: int = 3, share: int = 2) -> List[int]:
         """New hosts take a place in every `share`-th PG: the CRUSH change of the tests."""
         new = self._new_osds(count, 1.0)

@@ -2,6 +2,8 @@
 """auto_expand: which remapped PGs are an expansion's, and that they are caught in time."""
 from dataclasses import replace
 
+import pytest
+
 from perfguard.rebalance.crush_orders import BEFORE
 from perfguard.store import Store
 
@@ -55,14 +57,32 @@ def test_an_osd_that_goes_out_is_left_to_recovery() -> None:
     assert driver.phase == 'IDLE' and cluster.moved
 
 
-def test_remapped_without_a_change_of_crush() -> None:
+@pytest.mark.parametrize('failover', [False, True])
+def test_an_osd_that_returns_is_left_to_recovery(failover: bool) -> None:
+    """It gives CRUSH a new version, and its PGs are remapped while they backfill."""
     driver = Driver(options=AUTO)
-    for pgid in ('1.1', '1.3', '1.5'):
-        driver.cluster.pg[pgid].mon.raw.reverse()
-    driver.cluster.pg['1.1'].mon.raw[0] = 5
-    driver.cluster._interval_changes()
+    driver.run(3)
+    driver.cluster.restart_osd()
+    if failover:
+        driver.restart()
+    driver.turn()
+    remap(driver.cluster)
     driver.run(10)
     assert driver.phase == 'IDLE'
+
+
+def test_remapped_without_a_change_of_crush() -> None:
+    driver = Driver(options=AUTO)
+    remap(driver.cluster)
+    driver.run(10)
+    assert driver.phase == 'IDLE'
+
+
+def remap(cluster: FakeCluster) -> None:
+    for pgid in ('1.1', '1.3', '1.5'):
+        cluster.pg[pgid].mon.raw.reverse()
+    cluster.pg['1.1'].mon.raw[0] = 5
+    cluster._interval_changes()
 
 
 def test_an_aborted_campaign_is_not_begun_again() -> None:
@@ -84,6 +104,7 @@ def test_what_an_aborted_campaign_holds_is_not_released() -> None:
     driver.run(5)
     pins, before = dict(driver.loop.rebalance.pins), Store(driver.kv).get(BEFORE)
     raw = cluster.pg['1.1'].mon.raw
+    cluster.tunables = {'choose_total_tries': 100}
     cluster.set_raw('1.1', [*raw[:2], next(osd for osd in range(8) if osd not in raw)])
     driver.run(40)
     assert driver.phase == 'ABORTED' and dict(driver.loop.rebalance.pins) == pins
@@ -119,3 +140,15 @@ def test_operators_who_begin_a_campaign_themselves_do_not_wait() -> None:
     driver.to_pinned()
     driver.ask('start')
     driver.run_to('DONE')
+
+
+def test_an_expansion_that_waits_for_crush_does_not_begin_with_an_osd_that_starts() -> None:
+    driver = Driver()
+    driver.order('expand')
+    driver.run(5)
+    driver.cluster.restart_osd()
+    driver.run(5)
+    assert driver.phase == 'PREPARED'
+    driver.cluster.expand()
+    driver.run_to('DONE')
+    assert driver.status['released'] > 0

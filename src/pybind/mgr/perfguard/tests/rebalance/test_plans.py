@@ -137,6 +137,16 @@ def test_a_plan_is_refused_with_what_has_changed(change: Any, text: str) -> None
     assert driver.phase == 'IDLE' and driver.cluster.sent == sent
 
 
+def test_a_plan_outlives_a_new_version_of_the_same_crush_map() -> None:
+    driver = waiting()
+    save(driver)
+    driver.cluster.restart_osd()
+    driver.run(3)
+    assert plans(driver)[0]['state'] == 'ready'
+    approve(driver)
+    driver.run_to('DONE')
+
+
 def test_the_same_order_that_would_change_something_else_is_refused() -> None:
     driver = waiting()
     save(driver, Order('expand', ('8',)))
