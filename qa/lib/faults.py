@@ -17,7 +17,7 @@ from qa.cluster import Cluster, ClusterError
 from qa.cluster.patience import patient
 
 from .guard import ENABLED
-from .mons import bring_back_mons, kill_leader, leader
+from .mons import die, hang
 
 #: Where the controllers of cgroup v1 are mounted.
 CGROUP = Path('/sys/fs/cgroup')
@@ -213,7 +213,11 @@ def osd_flaps(cluster: Cluster, osd: int) -> None:
 
 
 def osd_hangs(cluster: Cluster, osd: int) -> None:
-    hangs(cluster, 'osd.%d' % osd)
+    cluster.stop('osd.%d' % osd)
+    try:
+        time.sleep(AWAY_SECONDS)
+    finally:
+        cluster.cont('osd.%d' % osd)
     cluster.wait_up([osd], 60)
 
 
@@ -225,21 +229,11 @@ def osd_dies(cluster: Cluster, osd: int) -> None:
 
 
 def leader_hangs(cluster: Cluster, osd: int) -> None:
-    hangs(cluster, 'mon.' + leader(cluster))
-    bring_back_mons(cluster)
+    hang(cluster, 1, AWAY_SECONDS)
 
 
 def leader_dies(cluster: Cluster, osd: int) -> None:
-    kill_leader(cluster)
-    bring_back_mons(cluster)
-
-
-def hangs(cluster: Cluster, daemon: str, seconds: float = AWAY_SECONDS) -> None:
-    cluster.stop(daemon)
-    try:
-        time.sleep(seconds)
-    finally:
-        cluster.cont(daemon)
+    die(cluster, 1, AWAY_SECONDS)
 
 
 FAULTS: Sequence[Fault] = (osd_flaps, osd_hangs, osd_dies, leader_hangs, leader_dies)

@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Three mons of a test cluster: the leader, its death, and the mon of the mgr."""
-from qa.cluster import Cluster
+"""Three mons of a test cluster: the leader, the mon of the mgr, and faults of one or more mons."""
+import contextlib
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Iterator, List
+
+from qa.cluster import Cluster, CommandError
 
 MONS = 'abc'
 #: Seconds until the mons have a quorum with another leader, several elections included.
@@ -47,3 +54,92 @@ def move_the_mgr_to_a_peon(cluster: Cluster) -> None:
         cluster.wait(lambda: mon_of_the_mgr(cluster) not in ('', first), 60, 'another mon')
         bring_back_mons(cluster)
     assert mon_of_the_mgr(cluster) not in ('', leader(cluster))
+
+
+# ---- faults, after which all mons are in quorum; those of two mons with the leader end it
+
+def leading(cluster: Cluster, count: int) -> List[str]:
+    """Daemons: the leader, then others."""
+    first = leader(cluster)
+    return ['mon.' + mon for mon in [first, *(mon for mon in MONS if mon != first)][:count]]
+
+
+def hang(cluster: Cluster, count: int, seconds: float) -> None:
+    mons = leading(cluster, count)
+    try:
+        for mon in mons:
+            cluster.stop(mon)
+        time.sleep(seconds)
+    finally:
+        for mon in mons:
+            cluster.cont(mon)
+    bring_back_mons(cluster)
+
+
+def die(cluster: Cluster, count: int, seconds: float) -> None:
+    try:
+        for mon in leading(cluster, count):
+            cluster.kill(mon)
+        time.sleep(seconds)
+    finally:
+        bring_back_mons(cluster)
+
+
+#: Room for the data of a mon of a small cluster.
+DISK_BYTES = 256 << 20
+#: Seconds until a mon has noticed that its disk is full.
+FULL_SECONDS = 60.0
+
+
+def disks_full(cluster: Cluster, count: int, seconds: float) -> None:
+    """A mon ends when it cannot write."""
+    mons = leading(cluster, count)
+    with contextlib.ExitStack() as disks:
+        fillers = [disks.enter_context(small_disk(cluster, mon)) for mon in mons]
+        try:
+            for filler in fillers:
+                fill(filler)
+            for mon in mons:
+                with contextlib.suppress(CommandError):
+                    # What it writes fits into what it has allocated for a while.
+                    cluster.tell(mon, 'compact')
+                wait_dead(cluster, mon)
+            time.sleep(seconds)
+        finally:
+            for filler in fillers:
+                filler.unlink(missing_ok=True)
+            bring_back_mons(cluster)
+
+
+@contextlib.contextmanager
+def small_disk(cluster: Cluster, mon: str) -> Iterator[Path]:
+    """The data of the mon is on a file system of its own; yields a file to fill that with."""
+    data = cluster.directory / 'data' / mon
+    kept = data.with_name(mon + '.kept')
+    cluster.kill(mon)
+    data.rename(kept)
+    data.mkdir()
+    subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=%d' % DISK_BYTES, 'perfguard', str(data)],
+                   check=True, timeout=30)
+    try:
+        shutil.copytree(kept, data, dirs_exist_ok=True)
+        shutil.rmtree(kept)
+        bring_back_mons(cluster)
+        yield data / 'filler'
+        cluster.kill(mon)
+        shutil.copytree(data, kept)
+    finally:
+        subprocess.run(['umount', '-l', str(data)], check=True, timeout=30)
+        data.rmdir()
+    kept.rename(data)
+    bring_back_mons(cluster)
+
+
+def fill(filler: Path) -> None:
+    with open(filler, 'wb', buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+
+
+def wait_dead(cluster: Cluster, daemon: str) -> None:
+    cluster.wait(lambda: cluster.pid(daemon) is None, FULL_SECONDS, '%s to end' % daemon)

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Power loss, and two mgrs that both think they are active: a client reads back all it wrote."""
+"""Power loss, two active mgrs, mons that refuse writes, OSDs that flap, die or are full.
+
+A client writes known content all the time, and reads all of it back.
+"""
 import os
 import random
 import signal
 import time
+from functools import partial
+from typing import Callable, Set
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
 from qa.lib.clusters import ClusterFactory
+from qa.lib.faults import osd_dies, osd_flaps
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import crush_weights, order, wait_reported
 from qa.lib.probes import digest
@@ -17,6 +23,9 @@ from qa.lib.writer import Writer
 
 #: Seconds for which an mgr is stopped while another one is active.
 STOPPED_SECONDS = 10.0
+#: Seconds for which the mons refuse to store, and after which no PG moves to a full OSD.
+REFUSED_SECONDS = 8.0
+FULL_SECONDS = 6.0
 
 
 def begin_expansion(guard: Guard, count: int = 2) -> None:
@@ -95,5 +104,72 @@ def test_an_mgr_that_does_not_know_that_it_was_replaced(release: str, guard: Gua
           'writes, all read back' % (release, first, STOPPED_SECONDS, released, done['released'],
                                      writer.writes))
     assert done['released'] == done['total'] and guard.upmaps() == {}
+    assert writer.writes and writer.missing() == {} and digest(cluster, 'rep') == objects
+    assert guard.foreign() == before and not guard.tracebacks()
+
+
+# ---- faults of OSDs, and mons that refuse to store anything
+
+def refused_writes(guard: Guard) -> None:
+    """Nothing is sent that is not journalled."""
+    cluster = guard.cluster
+    cluster.mon('config set', who='mon', name='mon_config_key_max_entry_size', value='1')
+    try:
+        guard.wait_code('NOT_STORED')
+        sent = guard.upmaps()
+        time.sleep(REFUSED_SECONDS)
+        assert guard.upmaps() == sent and guard.codes() == ['NOT_STORED']
+    finally:
+        cluster.mon('config rm', who='mon', name='mon_config_key_max_entry_size')
+
+
+def flapping(guard: Guard) -> None:
+    for _ in range(3):
+        osd_flaps(guard.cluster, 1)
+
+
+def dead(guard: Guard) -> None:
+    osd_dies(guard.cluster, 1)
+
+
+def full(kind: str, guard: Guard) -> None:
+    """A target of the campaign; of the last PGs of a full one, none is lost."""
+    cluster, osd = guard.cluster, max(guard.cluster.osds())
+    check = 'OSD_' + kind.upper()
+    cluster.tell('osd.%d' % osd, 'injectfull', type=kind, count=-1)
+    try:
+        cluster.wait(lambda: check in cluster.mon('health')['checks'], 60, check)
+        time.sleep(FULL_SECONDS)
+        arrived = arrivals(guard, osd)
+        time.sleep(FULL_SECONDS)
+        assert arrivals(guard, osd) == arrived
+    finally:
+        cluster.tell('osd.%d' % osd, 'injectfull', type='none', count=0)
+    cluster.wait(lambda: check not in cluster.mon('health')['checks'], 60, 'no ' + check)
+
+
+def arrivals(guard: Guard, osd: int) -> Set[str]:
+    """PGs that the OSD serves or is to serve."""
+    return {pg['pgid'] for pg in guard.cluster.pgs() if osd in pg['up'] + pg['acting']}
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+@pytest.mark.shares('campaign')
+@pytest.mark.parametrize('fault', [refused_writes, flapping, dead, *(
+    pytest.param(partial(full, kind), id=kind) for kind in ('nearfull', 'backfillfull', 'full'))])
+def test_a_fault_while_pgs_move(fault: Callable[[Guard], None], release: str, guard: Guard) -> None:
+    cluster = guard.cluster
+    before, objects = guard.foreign(), digest(cluster, 'rep')
+    guard.configure({'max_pgs_in_flight': '2'})
+    begin_expansion(guard, 4)
+    with Writer(cluster, 'ec') as writer:
+        fault(guard)
+        released = guard.status()['released']
+        guard.unset('max_pgs_in_flight')
+        done = guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(60)
+    print('%s: %s: %d PGs released by then, %d in all; %d writes, all read back' % (
+        release, fault, released, done['released'], writer.writes))
+    assert done['released'] == done['total'] > released and guard.upmaps() == {}
     assert writer.writes and writer.missing() == {} and digest(cluster, 'rep') == objects
     assert guard.foreign() == before and not guard.tracebacks()

@@ -5,7 +5,7 @@ All tests of a release share one cluster, which is put back in order before each
 """
 import errno
 import time
-from typing import Dict, Iterator, List
+from typing import Callable, Dict, Iterator, List
 
 import pytest
 
@@ -13,8 +13,10 @@ from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import USUAL_CONF, Guard
 from qa.lib.joins import crush_weights, join, landing, let_go, order, wait_reported
-from qa.lib.mons import MONS, bring_back_mons, kill_leader, leader, move_the_mgr_to_a_peon
+from qa.lib.mons import (bring_back_mons, die, disks_full, hang, kill_leader,
+                         move_the_mgr_to_a_peon)
 from qa.lib.probes import digest
+from qa.lib.writer import Writer
 
 pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle')
 
@@ -28,6 +30,7 @@ DIGEST_SECONDS = 12.0
 def shared(release: str, cluster_factory: ClusterFactory) -> Guard:
     cluster = cluster_factory(release, osds=OSDS, hosts=3, mons=3, conf=USUAL_CONF)
     cluster.pool_create('p', 48)
+    cluster.pool_create('written', 16)
     cluster.fill('p', 300, 4096)
     cluster.add_osds(2, weight=0.0)
     return Guard(cluster)
@@ -135,30 +138,28 @@ def gathering(cluster: Cluster) -> bool:
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
-@pytest.mark.parametrize('stopped, seconds', [(1, 20.0), (2, 60.0)])
-def test_mons_that_hang_while_pgs_move(guard: Guard, stopped: int, seconds: float) -> None:
+@pytest.mark.parametrize('fault, count, seconds', [
+    (hang, 1, 20.0), (hang, 2, 60.0), (die, 1, 20.0), (die, 2, 60.0),
+    pytest.param(disks_full, 2, 20.0, marks=pytest.mark.releases('pacific', quick=()))])
+def test_mons_fail_while_pgs_move(
+        fault: Callable[[Cluster, int, float], None], count: int, seconds: float, release: str,
+        guard: Guard) -> None:
     """The leader alone, or the quorum with it; nothing moves that was not journalled."""
     cluster = guard.cluster
     guard.configure({'max_pgs_in_flight': '1'})
     try:
-        order(guard, 'expand', **both(guard))
-        guard.wait_moving()
-        first = leader(cluster)
-        names = [first, *(mon for mon in MONS if mon != first)][:stopped]
-        try:
-            for mon in names:
-                cluster.stop('mon.' + mon)
-            time.sleep(seconds)
-        finally:
-            for mon in names:
-                cluster.cont('mon.' + mon)
-        bring_back_mons(cluster)
-        released = guard.status()['released']
-        guard.unset('max_pgs_in_flight')
-        done = guard.wait_phase('DONE', timeout=240)
+        with Writer(cluster, 'written') as writer:
+            order(guard, 'expand', **both(guard))
+            guard.wait_moving()
+            fault(cluster, count, seconds)
+            released = guard.status()['released']
+            guard.unset('max_pgs_in_flight')
+            done = guard.wait_phase('DONE', timeout=240)
         cluster.wait_clean(60)
-        print('%s: mons %s stopped for %.0f s; %d of %d PGs released by then' % (
-            cluster.release.name, names, seconds, released, done['total']))
+        print('%s: %s of %d mons for %.0f s; %d of %d PGs released by then; %d writes, all read '
+              'back' % (release, fault.__name__, count, seconds, released, done['total'],
+                        writer.writes))
         assert done['released'] == done['total'] > released
+        assert writer.writes and writer.missing() == {}
     finally:
         guard.unset('max_pgs_in_flight')
