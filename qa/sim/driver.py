@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 import numpy as np
 
 from perfguard.cluster.tool_thread import Result, ToolJob, ToolThread
-from perfguard.loop import Loop
+from perfguard.loop.loop import Loop
 from perfguard.options import Options
 from perfguard.rebalance.orders import Order
 from perfguard.store import Store

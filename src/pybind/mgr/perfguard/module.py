@@ -13,7 +13,7 @@ from .cli import Commands
 from .cluster.mgr import MgrCluster
 from .compat import CLICommand, module_database, notify_types
 from .errors import PerfguardError, Tracebacks
-from .loop import Loop
+from .loop.loop import Loop
 from .metrics.endpoint import Endpoint, place_of
 from .metrics.page import Build, MetricsPage
 from .options import OPTIONS, LiveOptions, installed_version

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 
 from .. import tables
 from ..errors import PerfguardError, Refused
-from ..loop import Loop
+from ..loop.loop import Loop
 from ..status import Published
 
 CommandResult = Tuple[int, str, str]

@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from perfguard import loop
 from perfguard.cluster.types import OsdMap, Signals, UpmapEntry
 from perfguard.errors import Code, Reason, Refused
+from perfguard.loop import loop
 from perfguard.mitigation.controller import Mitigated
 from perfguard.observation import Observation
 from perfguard.options import Options
@@ -666,7 +666,7 @@ def test_upmaps_of_others_are_not_touched() -> None:
 def test_no_rest_is_taken_for_answering_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rest of ten times what the answer took would leave the cluster unwatched."""
     driver, clock = Driver(), [0.0]
-    monkeypatch.setattr('perfguard.loop.time.thread_time', lambda: clock[0])
+    monkeypatch.setattr('perfguard.loop.loop.time.thread_time', lambda: clock[0])
     carried_out = driver.loop.rebalance.carry_out
 
     def slow(*args: Any) -> Any:

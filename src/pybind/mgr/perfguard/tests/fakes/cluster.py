@@ -575,7 +575,7 @@ class FakeCluster:
     def remapped(self) -> List[str]:
         return sorted(pgid for pgid, pg in self.pg.items() if pg.temp is not None)
 
-    # ---- perfguard.loop.Cluster
+    # ---- cluster.ports.Cluster
 
     def map_view(self) -> FakeView:
         return self._view() if not self.lag else self._views[max(-self.lag, -len(self._views))]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from perfguard.cluster.tool_thread import ToolJob, Result, ToolThread
-from perfguard.loop import Loop
+from perfguard.loop.loop import Loop
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.report import plan_json

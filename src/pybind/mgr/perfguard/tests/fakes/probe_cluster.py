@@ -68,7 +68,7 @@ class ProbeCluster(FakeCluster):
         return (self.objects == FOREIGN_OBJECTS and self.users == FOREIGN_USERS
                 and not self.made and self.mon_config == self.mon_before)
 
-    # ---- perfguard.loop.Cluster
+    # ---- cluster.ports.Cluster
 
     def _view(self) -> FakeView:
         view = super()._view()

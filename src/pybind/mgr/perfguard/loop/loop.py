@@ -11,38 +11,38 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import status as overview
-from .advise.controller import Advising
-from .advise.types import Advice
-from .cluster.ports import Cluster, View
-from .cluster.tool_thread import ToolThread
-from .errors import FailedTurns, Refused, idle_check, old_check, texts, too_old
-from .events import Event, EventLog
-from .holds import Row, to_json as held_to_json
-from .mitigation.controller import Mitigating, with_mitigation
-from .mitigation.ladder import KIND as MITIGATION
-from .mitigation.rescuing import Rescuing
-from .mitigation.types import Revert
-from .observation import Observation, Settings
-from .options import Options
-from .probe.archive import Archive, Database
-from .probe.controller import Probing
-from .probe.plan import RunOrder
-from .probe.report import Probed
-from .rebalance.controller import RebalanceController
-from .rebalance.report import CampaignStatus, progress_id, progress_share
-from .rebalance.requests import (check, problems, refuse_bad_options, refuse_bad_settings,
+from .. import status as overview
+from ..advise.controller import Advising
+from ..advise.types import Advice
+from ..cluster.ports import Cluster, View
+from ..cluster.tool_thread import ToolThread
+from ..errors import FailedTurns, Refused, idle_check, old_check, texts, too_old
+from ..events import Event, EventLog
+from ..holds import Row, to_json as held_to_json
+from ..mitigation.controller import Mitigating, with_mitigation
+from ..mitigation.ladder import KIND as MITIGATION
+from ..mitigation.rescuing import Rescuing
+from ..mitigation.types import Revert
+from ..observation import Observation, Settings
+from ..options import Options
+from ..probe.archive import Archive, Database
+from ..probe.controller import Probing
+from ..probe.plan import RunOrder
+from ..probe.report import Probed
+from ..rebalance.controller import RebalanceController
+from ..rebalance.report import CampaignStatus, progress_id, progress_share
+from ..rebalance.requests import (check, problems, refuse_bad_options, refuse_bad_settings,
                                  Request)
-from .rebalance.throttle import FlightCap
-from .rebalance.types import Campaign
-from .requests import (AnsweredOrder, CLOSING, Json, Leaving, PendingOrder, Promised, Requests,
+from ..rebalance.throttle import FlightCap
+from ..rebalance.types import Campaign
+from ..requests import (AnsweredOrder, CLOSING, Json, Leaving, PendingOrder, Promised, Requests,
                        SAFE, losses, next_request, refuse)
-from .status import Published
-from .store import Journal, Store, found, found_earlier
-from .watch.checks import KINDS
-from .watch.controller import Watching
-from .watch.series import HistoryPoint
-from .why.controller import Explaining, LoopState
+from ..status import Published
+from ..store import Journal, Store, found, found_earlier
+from ..watch.checks import KINDS
+from ..watch.controller import Watching
+from ..watch.series import HistoryPoint
+from ..why.controller import Explaining, LoopState
 
 log = logging.getLogger(__name__)
 
