@@ -50,8 +50,9 @@ class Failing(Driver):
         def observe(*_: Any) -> Any:
             raise ArithmeticError('of all\nthings')
 
-        usual = type(self.loop).observe.__get__(self.loop)
-        setattr(self.loop, 'observe', observe if failing else usual)
+        observing = self.loop._observing
+        usual = type(observing).observe.__get__(observing)
+        setattr(observing, 'observe', observe if failing else usual)
 
     def status_now(self) -> Any:
         return self.loop.status()

@@ -470,8 +470,8 @@ def test_a_turn_that_computes_goals_sees_stops_and_client_latency(
         monkeypatch: pytest.MonkeyPatch) -> None:
     driver, stops = Driver(waiting()), (Reason(Code.LATENCY, 'late'),)
     seen: List[Observation] = []
-    driver.loop._mitigating.mitigated = Mitigated(stops=stops)
-    monkeypatch.setattr(driver.loop._mitigating, 'turn', lambda *args: None)
+    driver.loop.jobs.mitigating.mitigated = Mitigated(stops=stops)
+    monkeypatch.setattr(driver.loop.jobs.mitigating, 'turn', lambda *args: None)
 
     def note(*args: Any) -> CampaignDecision:
         seen.append(args[3])
@@ -481,7 +481,7 @@ def test_a_turn_that_computes_goals_sees_stops_and_client_latency(
     driver.order('expand', weight='1.0')
     driver.run_until(lambda: bool(seen and seen[-1].outlook))
     assert seen[-1].stops == stops
-    assert seen[-1].clients is driver.loop._watching.clients and seen[-1].clients.time > 0
+    assert seen[-1].clients is driver.loop.jobs.watching.clients and seen[-1].clients.time > 0
 
 
 def test_a_crash_at_any_point_changes_nothing_in_the_end() -> None:

@@ -168,7 +168,7 @@ def test_a_shutdown_leaves_them_as_ordinary_upmaps() -> None:
 def test_what_is_journalled_survives_a_crash_before_the_command() -> None:
     driver = hurt()
     driver.run(4)
-    driver.loop._rescuing._kept = lambda: False
+    driver.loop.jobs.rescuing._kept = lambda: False
     driver.run(6)
     assert upmaps(driver) == {} and Store(driver.kv).get('rescues')
     driver.restart()
@@ -185,7 +185,7 @@ def test_an_upmap_that_the_mons_refuse_is_given_up() -> None:
 
 def test_pinned_pgs_are_left_to_the_campaign() -> None:
     driver = hurt()
-    seen, _ = driver.loop.observe()
+    seen, _ = driver.loop._observing.observe()
     space = driver.cluster.osd_space()
     found, _ = stuck(RescueFacts(seen, space))
     assert len(found) == 6 and all(each.full == (FULL,) for each in found)
@@ -197,7 +197,7 @@ def test_pinned_pgs_are_left_to_the_campaign() -> None:
 
 def test_every_degraded_pg_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = hurt()
-    seen, _ = driver.loop.observe()
+    seen, _ = driver.loop._observing.observe()
     facts = RescueFacts(seen, driver.cluster.osd_space())
     every = [each.pgid for each in stuck(facts)[0]]
     monkeypatch.setattr('perfguard.mitigation.rescue.ASKED', 4)
@@ -210,7 +210,7 @@ def test_every_degraded_pg_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None
 def test_only_some_degraded_pgs_are_looked_up_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = hurt()
     driver.cluster.fullness.clear()
-    seen, view = driver.loop.observe()
+    seen, view = driver.loop._observing.observe()
     looked: List[str] = []
 
     def placement(pgid: str) -> Any:
@@ -258,7 +258,7 @@ def test_no_upmap_from_before_leads_back_to_a_drained_osd() -> None:
     rescue = Rescue(before, entry, (full,), (other,), 0.0, seen=True)
     for weight in (1.0, 0.0001):
         driver.cluster.toys[full] = driver.cluster.toys[full]._replace(crush_weight=weight)
-        seen, _ = driver.loop.observe()
+        seen, _ = driver.loop._observing.observe()
         room = Room(driver.cluster.osd_space(), seen.osdmap.nearfull_ratio)
         assert may_return('1.0', rescue, seen, room) == (weight == 1.0)
 

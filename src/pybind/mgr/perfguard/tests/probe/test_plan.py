@@ -40,7 +40,7 @@ class Changed(ProbeCluster):
 def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: bool = False,
             options: Options = OPTIONS) -> Draft:
     cluster = cluster or ProbeCluster()
-    seen, view = ProbeDriver(cluster).loop.observe()
+    seen, view = ProbeDriver(cluster).loop._observing.observe()
     return draft(order, cluster, seen, view, options, moving)
 
 

@@ -491,25 +491,25 @@ def test_how_latency_varies_while_nothing_moves_survives_the_mgr() -> None:
     watched = Watched()
     watched.osds.slow = {3: 1.5}
     watched.minutes(10)
-    before = watched.loop._watching.clients
+    before = watched.loop.jobs.watching.clients
     assert before.norms[3] == pytest.approx(1.5, rel=0.05)
     watched.restart()
     watched.osds.trouble = {'active_clean': 0}
     watched.minutes(0.5)
-    after = watched.loop._watching.clients
+    after = watched.loop.jobs.watching.clients
     assert after.norms == pytest.approx(before.norms, rel=0.1)
 
 
 def test_how_latency_varies_is_written_seldom() -> None:
     watched = Watched()
     written: List[str] = []
-    put = watched.loop._watching._store.put
+    put = watched.loop.jobs.watching._store.put
 
     def noted(name: str, document: Any) -> None:
         written.append(name)
         put(name, document)
 
-    setattr(watched.loop._watching._store, 'put', noted)
+    setattr(watched.loop.jobs.watching._store, 'put', noted)
     for minute in range(130):
         watched.osds.slow = {minute % 12: 1.2}
         watched.minutes(1)
@@ -521,8 +521,8 @@ def test_how_latency_varies_is_written_seldom() -> None:
     {'osds': {'3': None}, 'pools': {'1': {'reads': [1]}, 'y': {}}}])
 def test_nonsense_about_how_latency_varies_is_passed_over(document: Any) -> None:
     watched = Watched()
-    watched.loop._watching._store.put('usual', document)
+    watched.loop.jobs.watching._store.put('usual', document)
     watched.osds.trouble = {'active_clean': 0}
     watched.restart()
     watched.turn(PERIOD)
-    assert 3 not in watched.loop._watching.clients.norms
+    assert 3 not in watched.loop.jobs.watching.clients.norms

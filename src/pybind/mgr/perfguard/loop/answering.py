@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The second part of a turn: what operators asked for."""
+import errno
+import logging
+from typing import Callable, Dict, List, Optional, Sequence
+
+from ..cluster.ports import View
+from ..errors import Refused
+from ..events import Event
+from ..holds import to_json as held_to_json
+from ..observation import Observation
+from ..options import Options
+from ..probe.plan import RunOrder
+from ..requests import (Json, losses, next_request, PendingOrder, Promised, refuse, Requests,
+                        SAFE)
+from ..why.controller import LoopState
+from .jobs import Jobs
+
+log = logging.getLogger(__name__)
+
+
+class Answering:
+    """1. `keep`: the promises that were journalled when their commands returned.
+    2. `answer`: the orders whose commands wait.
+    3. `leave`: the next step of a shutdown.
+    """
+
+    def __init__(self, jobs: Jobs, requests: Requests, note: Callable[[Event], None]) -> None:
+        self._jobs = jobs
+        self._requests = requests
+        self._note = note
+
+    def keep(self, requests: Sequence[Promised], seen: Observation) -> None:
+        if requests and not self._jobs.may_write():
+            return
+        for each in requests:
+            self._requests.take(each)
+            try:
+                each.refused = self._jobs.rebalance.apply_request(each.promise, seen, each.again)
+            except Exception as error:
+                each.refused = Refused(errno.EIO, 'rebalance %s failed: %r'
+                                       % (each.promise.verb, error))
+                raise
+            finally:
+                each.done.set()
+
+    def answer(self, seen: Observation, view: View, options: Options) -> List[PendingOrder]:
+        """Those that need not wait for what is being worked out for them."""
+        pending = self._requests.next()
+        for each in pending:
+            self._answer(each, seen, view, options)
+        return [each for each in pending if each.answer is not None or each.refused is not None]
+
+    def _answer(self, pending: PendingOrder, seen: Observation, view: View,
+                options: Options) -> None:
+        order = pending.order
+        jobs: Dict[str, Callable[..., Optional[Json]]] = {
+            'rebalance': self._change_crush, 'probe': self._probe, 'advise': self._advise,
+            'shutdown': self._shut_down, 'why': self._explain}
+        try:
+            if order.job != 'why' and not self._jobs.may_write():
+                raise Refused(errno.EAGAIN, self._jobs.journal.failure)
+            pending.answer = jobs[order.job](pending, seen, view, options)
+            if pending.answer is None:
+                self._requests.hold(pending)
+        except Refused as refused:
+            pending.refused = refused
+            # A preview asks for nothing, and those who may only read can ask for many.
+            if not (pending.again and refused.not_fit or getattr(order, 'dry_run', False)):
+                self._note(Event('refused', order.verb, str(refused)))
+        except Exception as error:
+            # One order that goes wrong must not keep the others from being answered.
+            log.exception('the order %s failed', order.verb)
+            pending.refused = Refused(errno.EIO, '%s failed: %r' % (order.verb, error))
+
+    def _change_crush(self, pending: PendingOrder, seen: Observation, view: View,
+                      _: Options) -> Optional[Json]:
+        return self._jobs.rebalance.carry_out(pending, seen, view)
+
+    def _explain(self, pending: PendingOrder, seen: Observation, _: View,
+                 options: Options) -> Optional[Json]:
+        rebalance = self._jobs.rebalance
+        return self._jobs.explaining.carry_out(pending, LoopState(
+            seen, options, rebalance.campaign, rebalance.pins, rebalance.forecast.moves,
+            rebalance.shown_reasons(seen), self._jobs.watching.watched))
+
+    def _probe(self, pending: PendingOrder, seen: Observation, view: View,
+               options: Options) -> Json:
+        order = pending.order
+        if isinstance(order, RunOrder) and not order.dry_run:
+            self._jobs.leaving.reopen()
+        return self._jobs.probing.carry_out(order, seen, view, options,
+                                            self._jobs.rebalance.active)
+
+    def _advise(self, pending: PendingOrder, seen: Observation, view: View, _: Options) -> Json:
+        return self._jobs.advising.carry_out(pending.order, seen, view,
+                                             self._jobs.rebalance.active,
+                                             self._jobs.untrimmed_epochs)
+
+    def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
+                   options: Options) -> Json:
+        jobs = self._jobs
+        if not jobs.leaving.wanted:
+            found = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
+                           jobs.probing.active_id)
+            found += jobs.rebalance.left_intermediate(seen.osdmap)
+            if not pending.order.sure:
+                refuse(found)
+            self._note(Event('request', 'shutdown', '; '.join(found)))
+            jobs.leaving.begin(seen.now)
+            self.leave(seen)
+        return {**held_to_json(jobs.held(seen.osdmap)), 'safe': jobs.leaving.done,
+                'message': jobs.leaving.remarks[0]}
+
+    def leave(self, seen: Observation) -> None:
+        """The next step of a shutdown, if one is in progress."""
+        jobs = self._jobs
+        if not jobs.closing:
+            return
+        jobs.probing.stop('perfguard is shutting down')
+        if jobs.may_write():
+            jobs.rebalance.withdraw_plans('perfguard is shutting down')
+        request = next_request(jobs.rebalance.campaign)
+        if request is not None:
+            jobs.rebalance.apply(request, seen.now)
+        elif not jobs.rebalance.open and not jobs.probing.busy \
+                and not jobs.mitigating.held and jobs.may_write():
+            jobs.leaving.finish()
+            self._note(Event('shutdown', SAFE))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The controllers of the jobs, and the journal that all of them wait for."""
+from typing import Callable, List, Optional
+
+from ..advise.controller import Advising
+from ..cluster.ports import Cluster
+from ..cluster.tool_thread import ToolThread
+from ..cluster.types import OsdMap
+from ..events import Event
+from ..holds import Row
+from ..mitigation.controller import Mitigating
+from ..mitigation.rescuing import Rescuing
+from ..options import Options
+from ..probe.archive import Archive, Database
+from ..probe.controller import Probing
+from ..rebalance.controller import RebalanceController
+from ..requests import Leaving, Requests
+from ..store import Journal, Store
+from ..watch.controller import Watching
+from ..why.controller import Explaining
+
+
+class Jobs:
+    """Each controller journals what it is about to do, and asks `kept` before it does it."""
+
+    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
+                 clock: Callable[[], float], tools: ToolThread, database: Optional[Database],
+                 requests: Requests, note: Callable[[Event], None]) -> None:
+        self._options = options
+        self._note = note
+        self.journal = Journal(cluster, store)
+        #: Whether this mgr was found to own the journal in this turn; None: not asked yet.
+        self._owns: Optional[bool] = None
+        self.leaving = Leaving(store)
+        self.rebalance = RebalanceController(
+            cluster, store, self.options, clock, tools, note, self.kept, self.may_write,
+            self.leaving.reopen, requests.worked_out)
+        self.watching = Watching(cluster, store, note)
+        self.mitigating = Mitigating(cluster, store, note, self.kept)
+        self.rescuing = Rescuing(cluster, store, note, self.kept)
+        self.explaining = Explaining(cluster)
+        self.probing = Probing(cluster, store, Archive(store, database), note, tools, self.kept)
+        self.advising = Advising(cluster, store)
+
+    def options(self) -> Options:
+        """With the settings of the campaign that is active."""
+        return self.rebalance.overridden(self._options())
+
+    def load(self, now: float) -> None:
+        """Take up what an earlier mgr left in the store, except for `load_shared`."""
+        self.watching.load(self._options(), now)
+        self.mitigating.load()
+        self.probing.load(now)
+        self.advising.load()
+
+    def load_shared(self) -> List[str]:
+        """What another mgr may have changed while this one was fenced; returns what cannot be
+        read."""
+        self.leaving.load()
+        return self.rebalance.load() + self.rescuing.load()
+
+    # ---- the journal
+
+    def begin_turn(self) -> None:
+        self._owns = None
+
+    def kept(self) -> bool:
+        """Whether what was journalled is with the mons, so that commands may be sent."""
+        return self._checked(self.journal.kept)
+
+    def may_write(self) -> bool:
+        """Whether this mgr owns the journal. Asked once a turn, before the first record of it:
+        another mgr writes its records under the same names."""
+        if self._owns is None:
+            self._owns = self._checked(self.journal.owns)
+        return self._owns
+
+    def _checked(self, check: Callable[[], bool]) -> bool:
+        failure = self.journal.failure
+        passed = check()
+        if not passed:
+            self.rebalance.not_stored(self.journal.failure)
+            if self.journal.failure != failure:
+                self._note(Event('failed', self.journal.failure))
+        return passed
+
+    # ---- what all of them are doing
+
+    @property
+    def busy(self) -> bool:
+        """A campaign, a probe or a shutdown is in progress."""
+        return self.rebalance.active or self.probing.busy or self.closing
+
+    @property
+    def closing(self) -> bool:
+        """A shutdown was ordered and is not complete."""
+        return self.leaving.wanted and not self.leaving.done
+
+    @property
+    def untrimmed_epochs(self) -> Optional[int]:
+        """OSDMap epochs that the mons keep; None: not known yet."""
+        signals = self.watching.watched.signals
+        return None if signals is None else signals.untrimmed_osdmaps
+
+    def held(self, osdmap: OsdMap) -> List[Row]:
+        """Everything that is borrowed from the cluster."""
+        return self.rebalance.held(osdmap) + self.mitigating.held + self.rescuing.held \
+            + self.probing.held
+
+    @property
+    def remarks(self) -> List[str]:
+        """For the reasons of `status`."""
+        return [*self.rebalance.replacing.remarks, *self.rescuing.remarks, self.journal.failure]

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The last part of a turn: what commands, metrics and the page show, health checks, events."""
+import logging
+import threading
+from typing import Callable, List, Optional
+
+from .. import status as overview
+from ..cluster.ports import Cluster
+from ..errors import texts
+from ..events import Event, EventLog
+from ..mitigation.ladder import KIND as MITIGATION
+from ..observation import Observation
+from ..options import Options
+from ..rebalance.report import CampaignStatus, progress_id, progress_share
+from ..rebalance.requests import Request
+from ..rebalance.types import Campaign
+from ..requests import Json, Promised, Requests
+from ..status import Published
+from ..store import Store
+from ..watch.checks import KINDS
+from .jobs import Jobs
+
+log = logging.getLogger(__name__)
+
+#: Kinds of events that are written to the cluster log as well.
+LOGGED = frozenset({'phase', MITIGATION, *KINDS.values()})
+
+
+class Publishing:
+    """`published` is replaced whole at the end of each turn; other threads read it."""
+
+    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
+                 clock: Callable[[], float], requests: Requests) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._requests = requests
+        self.events = EventLog(store)
+        #: Held while `published` and the promises that wait change.
+        self._lock = threading.Lock()
+        #: Health checks of the last complete turn.
+        self._checks: Json = {}
+        self.published = Published()
+
+    def note(self, event: Event) -> None:
+        self.events.note(event, self._clock(), self._options().event_history)
+        if event.kind == MITIGATION or event.kind in KINDS.values():
+            # Rare, and what operators ask for first when they come to look.
+            self.events.save_soon()
+        if event.kind in LOGGED:
+            self._cluster.cluster_log(
+                event.what + (' (%s)' % event.why if event.why else ''))
+
+    def promise(self, promised: Promised) -> None:
+        """For the thread of a command: queue it, and show what will come of it."""
+        with self._lock:
+            self._requests.put(promised)
+            self.published = self._foreseen(self.published, self._clock())
+
+    def _foreseen(self, published: Published, now: float) -> Published:
+        """With what will come of the promises that wait."""
+        for each in self._requests.promised(Request.document):
+            published = overview.foreseen(published, each.promise, now)
+        return published
+
+    def warn(self, check: Json) -> None:
+        """Show a health check that no turn publishes."""
+        with self._lock:
+            self.published = overview.failing(self.published, check)
+        try:
+            self._cluster.health_checks({**self._checks, **check})
+        except Exception as why:
+            # What failed the turn may fail this.
+            log.debug('cannot set the health check: %r', why)
+
+    def publish(self, jobs: Jobs, seen: Observation, options: Options, turn_seconds: float,
+                stale_after: float, remarks: List[str]) -> None:
+        """`turn_seconds`: CPU time of the turn before; `stale_after`: seconds after which the next
+        one is late."""
+        rebalanced = jobs.rebalance.report(seen, options)
+        campaign = rebalanced.status
+        watched, mitigated = jobs.watching.watched, jobs.mitigating.mitigated
+        checks = {**watched.checks, **overview.health_checks(
+            rebalanced.campaign, seen, options, texts(campaign.reasons), self._store.losses),
+            **jobs.probing.checks(seen.now), **jobs.advising.checks}
+        self._show_progress(rebalanced.campaign, campaign)
+        published = Published(
+            status=overview.status(seen, campaign, checks, watched, mitigated,
+                                   jobs.probing.status(), turn_seconds, remarks),
+            rebalanced=rebalanced, watched=watched, mitigated=mitigated,
+            held=tuple(jobs.held(seen.osdmap)), events=self.events.all(), turned=seen.now,
+            stale_after=stale_after)
+        with self._lock:
+            self.published = self._foreseen(published, seen.now)
+        self._checks = checks
+        # Last: a turn that fails before this must not clear PERFGUARD_LOOP_FAILED.
+        self._cluster.health_checks(checks)
+        self.events.save_now_and_then(seen.now)
+
+    def _show_progress(self, campaign: Optional[Campaign], status: CampaignStatus) -> None:
+        if campaign is not None and campaign.active:
+            self._cluster.progress(progress_id(campaign),
+                                   overview.progress_message(campaign, status),
+                                   progress_share(campaign))
