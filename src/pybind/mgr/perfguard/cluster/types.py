@@ -58,6 +58,11 @@ class Osd:
     def is_up_and_in(self) -> bool:
         return self.up and self.reweight > 0.0
 
+    @property
+    def is_down_but_in(self) -> bool:
+        """Its data is about to move to other OSDs. A destroyed OSD is down as well."""
+        return self.exists and not self.up and self.reweight > 0.0
+
 
 @dataclass(frozen=True)
 class Pool:

@@ -191,8 +191,7 @@ def _without_degraded(turn: Turn, moves: List[Move]) -> List[Move]:
     reason = Reason(Code.DEGRADED, 'the remaining PGs may be degraded; they are '
                     'released after recovery')
     waived = is_waived(reason, turn.campaign.acknowledged) or is_muted(reason, turn.seen.signals)
-    lost = any(osd.exists and not osd.up and osd.reweight > 0
-               for osd in turn.seen.osdmap.osds.values())
+    lost = any(osd.is_down_but_in for osd in turn.seen.osdmap.osds.values())
     found = [move for move in moves if not (waived and _may_be_degraded(turn, move)
                                             or lost and _lacks_an_osd(turn, move))]
     if len(found) < len(moves):
