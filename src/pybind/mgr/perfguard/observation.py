@@ -56,7 +56,7 @@ class PoolClients(NamedTuple):
     pg_num: int
     #: Operations per second over the last minute.
     rate: float
-    #: Mean latency that clients may feel, in ms; None: not known yet.
+    #: Limit of the mean latency, in ms; None: not known yet.
     read_target_ms: Optional[float] = None
     write_target_ms: Optional[float] = None
     #: Mean latency while nothing moves, in ms; None: not learned yet.
@@ -114,7 +114,7 @@ class Observation:
     goals_fit: bool = True
     #: The pins have not been compared with this OSDMap yet.
     new_map: bool = True
-    #: What clients felt last.
+    #: The latest latency of clients.
     clients: Clients = Clients()
     #: From the mitigation: why nothing may be released, PGs in flight to be pinned back, and
     #: flags that are its own.

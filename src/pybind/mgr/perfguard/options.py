@@ -141,8 +141,8 @@ OPTIONS: List[OptionSpec] = [
     _option('pace_copying', 'str', 'off',
             'slow the copying of released PGs on the OSDs themselves',
             'With the scheduler wpq, OSDs sleep between two objects (osd_recovery_sleep_ssd, '
-            '_hybrid, _hdd) for 0.01 to 0.1 s while PGs are released: longer where clients feel '
-            'the releases, shorter where they do not. With mclock, osd_mclock_profile is '
+            '_hybrid, _hdd) for 0.01 to 0.1 s while PGs are released: longer while releases '
+            'slow clients down, shorter while they do not. With mclock, osd_mclock_profile is '
             'high_client_ops. auto: unless the option is set in the section osd or global of the '
             'configuration database. on: also where it is set, if that copies faster. off: '
             'unchanged.',

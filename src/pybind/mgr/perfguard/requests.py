@@ -256,16 +256,16 @@ class Leaving:
     def __init__(self, store: Store) -> None:
         self._store = store
         #: It was ordered; everything is given back.
-        self.wanted = False
+        self.ordered = False
         self.done = False
 
     def load(self) -> None:
-        self.wanted = self._store.get(SHUTDOWN) is not None
+        self.ordered = self._store.get(SHUTDOWN) is not None
 
     def begin(self, now: float) -> None:
-        if not self.wanted:
+        if not self.ordered:
             self._store.put(SHUTDOWN, {'since': now})
-            self.wanted = True
+            self.ordered = True
 
     def finish(self) -> None:
         self._store.remove(SHUTDOWN)
@@ -273,14 +273,14 @@ class Leaving:
 
     def reopen(self) -> None:
         """For an order that begins something: refused while the shutdown is going on."""
-        if self.wanted and not self.done:
+        if self.ordered and not self.done:
             raise Refused(errno.EBUSY, CLOSING)
-        self.wanted = self.done = False
+        self.ordered = self.done = False
 
     @property
     def remarks(self) -> List[str]:
         """Nothing where no shutdown was ordered."""
-        if not self.wanted:
+        if not self.ordered:
             return []
         return [SAFE if self.done else CLOSING]
 

@@ -100,7 +100,7 @@ class Answering:
     def _shut_down(self, pending: PendingOrder, seen: Observation, _: View,
                    options: Options) -> Json:
         jobs = self._jobs
-        if not jobs.leaving.wanted:
+        if not jobs.leaving.ordered:
             found = losses(jobs.rebalance.campaign, len(jobs.rebalance.pins),
                            jobs.probing.active_id)
             found += jobs.rebalance.left_intermediate(seen.osdmap)

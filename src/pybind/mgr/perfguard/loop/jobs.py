@@ -94,7 +94,7 @@ class Jobs:
     @property
     def closing(self) -> bool:
         """A shutdown was ordered and is not complete."""
-        return self.leaving.wanted and not self.leaving.done
+        return self.leaving.ordered and not self.leaving.done
 
     @property
     def untrimmed_epochs(self) -> Optional[int]:

@@ -264,7 +264,7 @@ class Loop:
     def _turn(self) -> None:
         self.jobs.begin_turn()
         options = self.jobs.options()
-        if self.leaving.wanted:
+        if self.leaving.ordered:
             # What was borrowed goes back, and nothing is borrowed without an order.
             options = replace(options, mitigation_mode='off', auto_expand=False)
         # Off the queue before anything is observed, so that what they need is.
@@ -295,7 +295,7 @@ class Loop:
         """The rest of a turn, with whatever was asked for."""
         self._answering.leave(seen)
         self.rebalance.turn(seen, view, options, self.requests.holds('rollback'))
-        self.probing.turn(seen, view, options, self.rebalance.active, self.leaving.wanted)
+        self.probing.turn(seen, view, options, self.rebalance.active, self.leaving.ordered)
         self.jobs.advising.turn(seen, view, self.rebalance.active, self.jobs.untrimmed_epochs)
         if self._store.is_verified('campaign'):
             self.requests.settle()

@@ -66,5 +66,5 @@ class Observing:
         jobs.mitigating.turn(seen.now, view, seen.signals, jobs.watching.watched,
                              jobs.rebalance.campaign, options, reverts)
         jobs.rescuing.turn(seen, options, frozenset(jobs.rebalance.pins), jobs.rebalance.active,
-                           jobs.leaving.wanted)
+                           jobs.leaving.ordered)
         return with_mitigation(seen, jobs.mitigating.mitigated)

@@ -41,7 +41,7 @@ class Endpoint:
                  clock: Callable[[], float] = time.monotonic) -> None:
         """`place` returns the address and port of the options, which may change at any time."""
         self._text = text
-        self._wanted = place
+        self._configured = place
         self._clock = clock
         self._server: Optional[Server] = None
         self._thread: Optional[threading.Thread] = None
@@ -55,7 +55,7 @@ class Endpoint:
 
     def tend(self) -> None:
         """Listen on the address of the options, if that is not the case yet."""
-        place = self._wanted()
+        place = self._configured()
         if place == self._place and not self._due():
             return
         self.close()
@@ -87,9 +87,9 @@ class Endpoint:
                 server.close()
         else:
             self._server, self._thread = server, thread
-        self._tell(place, failure)
+        self._report(place, failure)
 
-    def _tell(self, place: Place, failure: str) -> None:
+    def _report(self, place: Place, failure: str) -> None:
         text = failure and 'cannot serve metrics on %s: %s' % (
             place, ' '.join(failure.split()))
         if text != self._failure:

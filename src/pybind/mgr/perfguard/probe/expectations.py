@@ -112,9 +112,9 @@ def expected_of(layout: Layout) -> Tuple[Expected, ...]:
     if figures is None or not layout.osds:
         return ()
     keys = [_key(direction, *shape) for shape in SHAPES for direction in (READ, WRITE)]
-    return tuple(Expected(key, wanted.range, wanted.linear) for key in keys
-                 for wanted in [_wanted(key, figures[key.direction], layout)]
-                 if wanted is not None)
+    return tuple(Expected(key, expected.range, expected.linear) for key in keys
+                 for expected in [_expected_range(key, figures[key.direction], layout)]
+                 if expected is not None)
 
 
 def _key(direction: str, bs: int, iodepth: int) -> Key:
@@ -125,7 +125,7 @@ def _key(direction: str, bs: int, iodepth: int) -> Key:
 def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
                   ) -> Optional[Tuple[int, float]]:
     """The newest probe of a pool ('': the cluster) with such a job, and its median."""
-    wanted = expected.key.job
+    shape = expected.key.job
     for record in reversed(records):
         target = record.target
         if not record.ended_well or target.kind not in ('pool', 'cluster') or target.pool != pool:
@@ -134,7 +134,7 @@ def last_measured(records: Sequence[RunRecord], pool: str, expected: Expected
             job = key.job
             if key.direction == expected.key.direction and not job.rate_iops and (
                     job.rw, job.bs, job.iodepth * job.numjobs, job.ioengine) == (
-                    wanted.rw, wanted.bs, wanted.iodepth, wanted.ioengine):
+                    shape.rw, shape.bs, shape.iodepth, shape.ioengine):
                 return record.id, median(sorted(
                     each.bytes_per_second if expected.linear else each.iops
                     for each in repetitions))
@@ -170,7 +170,7 @@ def _deep_factor(layout: Layout, direction: str) -> float:
 # ---- Whether a run has shown it
 
 
-class _Wanted(NamedTuple):
+class _ExpectedRange(NamedTuple):
     range: Range
     #: In bytes a second, not in operations.
     linear: bool
@@ -205,40 +205,40 @@ def _expectation(key: Key, repetitions: Sequence[Repetition], device_class: str,
     if figures is None:
         return Expectation(name, NO_EXPECTATION, 'no expected values for device class %s'
                            % (device_class or '(none)'))
-    wanted = _wanted(key, figures[key.direction], layout)
-    if wanted is None:
+    expected = _expected_range(key, figures[key.direction], layout)
+    if expected is None:
         return Expectation(name, NO_EXPECTATION, 'expected values exist for 4 KiB at iodepth 1 and '
                            '128, and for 4 MiB at iodepth 16 on disks')
-    value = median(sorted(each.bytes_per_second if wanted.linear else each.iops
+    value = median(sorted(each.bytes_per_second if expected.linear else each.iops
                           for each in repetitions))
-    verdict = judged(value, wanted.range)
+    verdict = judged(value, expected.range)
     why = '%s; %s: %s to %s %s' % (
-        _told(value, wanted.linear), device_class, _told(wanted.range.low, wanted.linear),
-        _told(wanted.range.high, wanted.linear), wanted.how)
+        _amount(value, expected.linear), device_class, _amount(expected.range.low, expected.linear),
+        _amount(expected.range.high, expected.linear), expected.how)
     if verdict == BELOW and any(each.client_limited for each in repetitions):
         return Expectation(name, NO_EXPECTATION,
                            why + '; the CPU of the probe process was the bottleneck')
     return Expectation(name, verdict, why)
 
 
-def _wanted(key: Key, figures: Figures, layout: Layout) -> Optional[_Wanted]:
+def _expected_range(key: Key, figures: Figures, layout: Layout) -> Optional[_ExpectedRange]:
     job = key.job
     depth = job.iodepth * job.numjobs
     if job.rate_iops or job.rw in READING & WRITING:
         return None
     if job.bs >= LINEAR_BYTES and depth >= LINEAR_DEPTH and figures.linear is not None:
-        return _Wanted(figures.linear.times(_linear_factor(key, layout, depth)), True,
-                       _from(layout, key))
+        return _ExpectedRange(figures.linear.times(_linear_factor(key, layout, depth)), True,
+                              _from(layout, key))
     if job.bs != SMALL_BYTES or (depth != 1 and depth < DEEP):
         return None
     erasure_coded = layout.data_chunks and key.direction == WRITE
     if depth == 1:
         # One operation at a time: the number of OSDs makes no difference.
-        return _Wanted(figures.shallow.times(EC_SMALL_WRITE if erasure_coded else 1.0), False,
-                       'at iodepth 1')
+        return _ExpectedRange(
+            figures.shallow.times(EC_SMALL_WRITE if erasure_coded else 1.0), False, 'at iodepth 1')
     deep = figures.deep.times(_deep_factor(layout, key.direction))
-    return _Wanted(_bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,
-                   'at depth %d %s' % (depth, _from(layout, key)))
+    return _ExpectedRange(_bounded(deep, figures.shallow, depth, CLIENT_IOPS[key.direction]), False,
+                          'at depth %d %s' % (depth, _from(layout, key)))
 
 
 def _bounded(deep: Range, shallow: Range, depth: int, client_iops: float) -> Range:
@@ -274,5 +274,5 @@ def judged(value: float, expected: Range) -> str:
     return ABOVE if value > expected.high else AS_EXPECTED
 
 
-def _told(value: float, linear: bool) -> str:
+def _amount(value: float, linear: bool) -> str:
     return '%s MB/s' % rate_text(value / 1e6) if linear else '%s IOPS' % rate_text(value)

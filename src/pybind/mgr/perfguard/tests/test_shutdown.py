@@ -179,7 +179,7 @@ def test_an_order_after_a_shutdown_is_taken() -> None:
     to_safety(driver)
     driver.ask('prepare')
     driver.run_to('PREPARED')
-    assert not driver.loop.leaving.wanted
+    assert not driver.loop.leaving.ordered
 
 
 def test_lost_state_names_what_may_be_left_with_its_command() -> None:
