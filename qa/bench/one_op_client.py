@@ -23,7 +23,7 @@ class Write:
 
 
 class Run:
-    """Writes to one object, and reads of others besides, until told to stop."""
+    """Writes to one object, and reads of others besides, until it is stopped."""
 
     def __init__(self, ioctx: Any, name: str, data: bytes, reads: List[str]) -> None:
         self._ioctx = ioctx

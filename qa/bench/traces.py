@@ -122,7 +122,7 @@ class Case:
     hours_a_day: float = 24.0
     #: Only the latency of the drives is recorded, all operations in one.
     drives_only: bool = False
-    #: Healthy OSDs have heavy tails and compactions that clients feel.
+    #: Healthy OSDs have heavy tails and compactions that slow clients down.
     tails: bool = False
 
 

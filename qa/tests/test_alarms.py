@@ -247,7 +247,7 @@ def test_campaign_without_progress(guard: Guard) -> None:
 
 
 def tidy(guard: Guard) -> None:
-    """After a campaign, whatever has become of it."""
+    """After a campaign, however it ended."""
     cluster = guard.cluster
     if guard.status()['phase'] not in ('IDLE', 'DONE', 'ABORTED'):
         guard.do('abort')

@@ -110,7 +110,7 @@ def test_burst_yields_and_recovers() -> None:
 
 def test_burst_without_effect() -> None:
     assert verdict(moments([8] * 6, burst=[2, 3])) == Verdict(8, 8, None, None)
-    # What the limit is after the end tells nothing.
+    # The limit after the end does not count.
     assert verdict(moments([8, 8, 4, 4, 8], burst=[1, 2], last='DONE')) == Verdict(8, 4, 1.0, None)
     assert verdict(moments([8, 8], burst=[])) == Verdict(None, None, None, None)
 
@@ -164,7 +164,7 @@ def test_table_has_medians() -> None:
     assert 'stock, idle' in text.splitlines()[0]
     assert report.failures(runs) == ['stock, load: not in 900 s']
     assert 'latency' not in report.table(runs[-1:])
-    assert report.table([failed]) == 'no run has come to its end'
+    assert report.table([failed]) == 'no run is complete'
 
 
 def test_ratios_have_ranges() -> None:

@@ -54,7 +54,7 @@ def test_recordings_of_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize('text, problem', [
     ('time,drive,latency\n', 'has no column throughput'), (HEADER + '1,a,n,x,1,0\n', 'line 2'),
     (HEADER, 'without rows'), ('', 'has no column')])
-def test_what_is_no_recording_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_that_is_not_a_recording_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / 'x.csv').write_text(text)
     with pytest.raises(ValueError, match=problem):
         list(recorded.load(tmp_path))

@@ -244,7 +244,7 @@ def test_norebalance_of_the_operator(guard: Guard) -> None:
     assert guard.upmaps() == {}
 
 
-def test_pin_dropped_without_a_word(guard: Guard) -> None:
+def test_pin_dropped_silently(guard: Guard) -> None:
     """The mon answers 0 and the OSDMap does not show the upmap: so it looks when it is removed."""
     cluster = guard.cluster
     guard.option('readback_timeout', '4')

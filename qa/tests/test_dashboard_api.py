@@ -250,7 +250,7 @@ def test_probes_over_the_api(api: RestApi) -> None:
 
 
 def probe(api: RestApi) -> int:
-    """The id of a probe that has come to its end; refused while the cluster settles."""
+    """The id of a completed probe; refused while the cluster settles."""
     def begun() -> Any:
         answer = api.send(Request('POST', '/probe', {
             'rw': 'randwrite', 'pool': 'p', **SHORT, 'iodepth': 2}))
@@ -311,7 +311,7 @@ def test_bad_fields(api: RestApi) -> None:
     assert what_is_done(api.guard) == before
 
 
-def test_a_body_is_read_whatever_its_character_set_is_called(api: RestApi) -> None:
+def test_a_body_is_read_with_any_name_of_its_character_set(api: RestApi) -> None:
     for content_type in ('application/json', 'application/json; charset=utf-8'):
         api.refused(Request('POST', '/rebalance/prepare', {'forse': True}), 400, "'forse'",
                     headers={'Content-Type': content_type})
@@ -436,13 +436,13 @@ def test_module_disabled(api: RestApi) -> None:
 
 
 def works(api: RestApi) -> List[str]:
-    """What the dashboard's own API tells of the pools."""
+    """The pools, from the dashboard's own API."""
     answer = api.dashboard.request('GET', '/api/pool', token=api.tokens[ADMIN])
     assert answer.status == 200, answer
     return [row['pool_name'] for row in answer.json()]
 
 
-def test_broken_package_leaves_the_dashboard_alone(api: RestApi) -> None:
+def test_a_broken_package_does_not_affect_the_dashboard(api: RestApi) -> None:
     """Last in this file."""
     cluster = api.cluster
     broken = cluster.directory / 'mgr-modules' / 'perfguard' / 'web' / 'controllers.py'

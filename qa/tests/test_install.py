@@ -29,7 +29,7 @@ def released(tmp_path: Path) -> Path:
     return found
 
 
-def test_scripts_of_a_package_name_where_it_goes(tmp_path: Path) -> None:
+def test_packaged_scripts_name_the_installation_path(tmp_path: Path) -> None:
     """As distributions build: everything is put together below another root."""
     source, root = released(tmp_path), tmp_path / 'root'
     subprocess.run(

@@ -116,12 +116,12 @@ def test_both_mgrs_are_scraped(scraped: Scraped) -> None:
     prometheus.wait('count(ceph_perfguard_osd_slowdown_ratio > 0)', lambda value: value == 6, 30)
     promtool('check', 'metrics', given=scraped.page())
     promtool('check', 'config', str(prometheus.config))
-    told = dict(prometheus.query('ceph_perfguard_info')[0][0])
-    assert told['ceph_daemon'] == 'mgr.' + cluster.active_mgr() and told['version']
+    labels = dict(prometheus.query('ceph_perfguard_info')[0][0])
+    assert labels['ceph_daemon'] == 'mgr.' + cluster.active_mgr() and labels['version']
     print('%s: a page of %d bytes' % (cluster.release.name, len(scraped.page())))
 
 
-def test_pools_whatever_they_are_called(scraped: Scraped) -> None:
+def test_pools_of_any_name(scraped: Scraped) -> None:
     found = {labels['name']: labels['pool_id'] for labels, _ in scraped.prometheus.query(
         'ceph_perfguard_pool_slow{op="read"}')}
     pools = {pool['pool_name']: str(pool['pool'])
@@ -235,7 +235,7 @@ def test_failover_moves_the_metrics(scraped: Scraped) -> None:
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
-def test_what_the_prometheus_module_serves(scraped: Scraped) -> None:
+def test_metrics_of_the_prometheus_module(scraped: Scraped) -> None:
     """Of perfguard: its health checks, such as the one that the failover above has raised."""
     cluster = scraped.cluster
     port = scraped.module_ports[cluster.active_mgr()]

@@ -273,7 +273,7 @@ def test_an_osd_fails_while_recovery_is_slowed(guard: Guard) -> None:
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
-def test_what_the_operator_changes_is_theirs(guard: Guard) -> None:
+def test_changes_by_the_operator_are_kept(guard: Guard) -> None:
     cluster = guard.cluster
     knob, fast, _ = knob_of(guard)
     theirs = '3' if knob == 'osd_max_backfills' else 'balanced'

@@ -86,7 +86,7 @@ def test_slow_osds_are_marked_by_more_than_colour(browser: Browser, page: FakePa
     browser.wait_text('heat-summary', 'osd.41')
 
 
-def test_osds_are_reached_with_the_keyboard(browser: Browser, page: FakePage) -> None:
+def test_osds_are_reachable_by_keyboard(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.wait_shows('heat-osd-18')
     browser.script("document.querySelector('[data-tile][tabindex=\"0\"]').focus()")
@@ -125,7 +125,7 @@ def test_a_thousand_osds_are_rolled_up_by_host_and_rack(browser: Browser, page: 
     browser.script('localStorage.clear()')
 
 
-def test_escape_leaves_a_dialog_and_gives_the_focus_back(browser: Browser,
+def test_escape_closes_a_dialog_and_restores_the_focus(browser: Browser,
                                                          page: FakePage) -> None:
     look(browser, page, 'x')
     browser.click('button-abort')
@@ -190,7 +190,7 @@ def test_osds_are_drained_or_replaced_after_a_preview(
     browser.wait_text('phase', 'RELEASING')
 
 
-def test_a_saved_plan_is_approved_after_a_look_at_what_it_does(browser: Browser, page: FakePage
+def test_a_saved_plan_is_approved_after_a_preview(browser: Browser, page: FakePage
                                                                ) -> None:
     look(browser, page, 'planned')
     browser.wait_text('phase', 'IDLE')
@@ -230,7 +230,7 @@ def test_p99_is_drawn_on_request(browser: Browser, page: FakePage) -> None:
     browser.script('localStorage.clear()')
 
 
-def test_what_the_api_refuses_is_shown_beside_the_button(browser: Browser, page: FakePage) -> None:
+def test_refusals_are_shown_beside_the_button(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'releasing')
     browser.click('button-revert-3')
     browser.click('confirm-yes')
@@ -239,7 +239,7 @@ def test_what_the_api_refuses_is_shown_beside_the_button(browser: Browser, page:
     browser.wait(lambda: not browser.all('error'), 'the error to go')
 
 
-def test_what_is_refused_after_escape_is_shown_as_well(browser: Browser, page: FakePage) -> None:
+def test_refusals_after_escape_are_shown_as_well(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'releasing')
     browser.click('button-revert-3')
     browser.click('confirm-yes')
@@ -249,7 +249,7 @@ def test_what_is_refused_after_escape_is_shown_as_well(browser: Browser, page: F
     assert browser.all('dialog') == []
 
 
-def test_closed_results_give_the_focus_back(browser: Browser, page: FakePage) -> None:
+def test_closing_results_restores_the_focus(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'idle')
     for test in ('probe-mark-1', 'probe-mark-2', 'probe-compare-button'):
         browser.click(test)
@@ -262,7 +262,7 @@ def test_closed_results_give_the_focus_back(browser: Browser, page: FakePage) ->
         browser.wait(lambda: focused(browser) == opener, f'the focus at {opener}')
 
 
-def test_a_heat_map_of_old_says_so(browser: Browser, page: FakePage) -> None:
+def test_an_outdated_heat_map_is_labelled(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'forgetful')
     browser.wait_shows('heat-osd-629')
     assert browser.all('heat-stale') == []

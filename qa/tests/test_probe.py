@@ -195,7 +195,7 @@ def test_dry_run(probes: Probes) -> None:
     assert 0 < found['prefill_bytes'] * 3 == found['stored_bytes'] and found['refusals'] == []
     text = probes.plain('probe run', dry_run=True, pool='rep', **SHORT, rw='read')
     assert 'takes about' in text and 'writes 16 objects (1.0 MiB' in text, text
-    # What speaks against it is told, not refused.
+    # A preview lists the objections and is not refused.
     assert 'quota' not in text
     assert probes.guard.get('probe run', dry_run=True, pool='ec', rw='randwrite',
                             **SHORT)['refusals']
@@ -466,7 +466,7 @@ def test_campaign(probes: Probes) -> None:
 
 
 def test_pool_that_cannot_be_removed(probes: Probes) -> None:
-    """What a mon is told itself wins over what the module sets: the reason is shown."""
+    """A value set by "ceph tell" overrides that of the module: the reason is shown."""
     cluster = probes.cluster
     cluster.tell('mon.a', 'config set', var='mon_allow_pool_delete', val=['false'])
     try:
@@ -479,11 +479,11 @@ def cannot_be_removed(probes: Probes) -> None:
     cluster = probes.cluster
     run = probes.begin(rw='write', replicas='2', **SHORT)
 
-    def told() -> bool:
+    def explained() -> bool:
         row = probes.row(run)
         return row['state'] == 'cleaning' and 'mon_allow_pool_delete' in row['message']
 
-    cluster.wait(told, RUN_SECONDS, 'the reason why it does not end')
+    cluster.wait(explained, RUN_SECONDS, 'the reason why it does not end')
     assert 'mon_allow_pool_delete' in probes.plain('status')
     probes.refused('probe run', errno.EBUSY, 'probe %d is active' % run, rw='read', **SHORT)
     cluster.tell('mon.a', 'config set', var='mon_allow_pool_delete', val=['true'])

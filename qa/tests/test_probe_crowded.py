@@ -91,7 +91,7 @@ def killed(probes: Probes) -> int:
     return run
 
 
-def test_what_was_killed_is_cleaned_up_by_name(probes: Probes) -> None:
+def test_a_killed_probe_is_cleaned_up_by_name(probes: Probes) -> None:
     run = killed(probes)
     begin = time.monotonic()
     probes.cluster.wait(lambda: probes.row(run)['state'] in ENDED, CLEAN_SECONDS, 'the end')

@@ -55,7 +55,7 @@ CANCEL_SHARE = 0.3
 CANCEL_SECONDS = 0.6
 #: For what has to be over in a moment, on a machine that has other things to do as well.
 PATIENCE_SECONDS = 120.0
-#: From the instant at which the mons show a stop condition until the run has been told to stop:
+#: From the instant at which the mons show a stop condition until the run is asked to stop:
 #: a stats period and some turns of the loop.
 ABORT_SECONDS = 2.5
 #: Over its limit a worker may take two seconds, and the loop a turn.
@@ -163,7 +163,7 @@ def shared_cluster(make: ClusterFactory, release: str, conf: Dict[str, Any]) -> 
     cluster.fill(POOL, 300, 4096)
     put_lookalikes(cluster, POOL)
     guard = Guard(cluster)
-    # The mgr makes a pool of its own when it comes to that.
+    # The mgr creates a pool for the probe once it needs it.
     cluster.wait(lambda: len(cluster.osd_dump()['pools']) > 1, 60, "the mgr's own pool")
     cluster.wait_clean(60)
     return Trouble(guard)
@@ -278,7 +278,7 @@ def test_mgr_killed_while_pools_may_be_deleted(probes: Trouble) -> None:
         if may_delete(probes, run):
             probes.cluster.restart_mgr()
             probes.guard.wait_ready()
-            # It may have come to its end before the mgr was gone.
+            # It may have ended before the mgr stopped.
             probes.ended(run)
             return
         probes.ended(run)
@@ -336,7 +336,7 @@ def test_worker_hangs(probes: Trouble) -> None:
 
 @pytest.mark.releases('pacific', quick=())
 def test_mgr_hangs(probes: Trouble) -> None:
-    """Its worker goes on, and the next mgr cannot end it."""
+    """Its worker continues, and the next mgr cannot end it."""
     cluster = probes.cluster
     # Longer than another mgr takes to begin.
     run = probes.running(25, pool=POOL)
@@ -524,7 +524,7 @@ def test_own_pool_or_user_removed(probes: Trouble, target: Dict[str, str]) -> No
 @pytest.mark.releases('pacific')
 @pytest.mark.parametrize('cancelled', (
     False, pytest.param(True, marks=pytest.mark.releases('pacific', quick=()))))
-def test_pool_of_the_name_of_its_own(probes: Trouble, cancelled: bool) -> None:
+def test_pool_with_the_name_of_the_probe_pool(probes: Trouble, cancelled: bool) -> None:
     """It was there before the run, so it is there after it."""
     cluster = probes.cluster
     name = '%s%d' % (PREFIX, max(probes.ids()) + 1)

@@ -139,7 +139,7 @@ def check_counts(place: Place, engine: str) -> None:
 
 
 def check_stream(result: StepResult) -> None:
-    """Little's law tells that the queue was full: operations a second x latency = depth."""
+    """By Little's law, the queue was full: operations a second x latency = depth."""
     stream = result.streams[0]
     assert not stream.errors and not stream.corrupt and not stream.unfinished
     busy_ns = 0.0
@@ -270,7 +270,7 @@ def check_hanging(place: Place, engine: str) -> None:
     assert names_of(place) == []
 
 
-def test_what_is_wrong_is_said_in_a_line(place: Place) -> None:
+def test_errors_are_one_line(place: Place) -> None:
     cases: List[Tuple[Json, int, str]] = [
         ({'pool': 'nowhere'}, -2, 'pool nowhere'), ({'key': WRONG_KEY}, -13, 'no connection'),
         ({'prefix': ''}, -22, 'prefix'), ({'namespace': ''}, -22, 'namespace'),

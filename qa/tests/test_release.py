@@ -198,7 +198,7 @@ def test_dashboard(site: Site) -> None:
     assert api.page().status == 200
 
 
-def test_disabled_it_leaves_nothing_behind(site: Site) -> None:
+def test_disabling_leaves_nothing_behind(site: Site) -> None:
     """Last in this file."""
     cluster, guard = site.cluster, site.guard
     keys = {key.split('/')[0] for key in guard.store_keys()}

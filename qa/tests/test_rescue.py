@@ -35,7 +35,7 @@ def clean(cluster: Cluster) -> bool:
     return all(pg['state'].startswith('active+clean') for pg in cluster.pgs())
 
 
-def test_degraded_pgs_are_led_around_a_full_osd(guard: Guard) -> None:
+def test_degraded_pgs_avoid_a_full_osd(guard: Guard) -> None:
     cluster = guard.cluster
     guard.option('mitigation_seconds', '5')
     guard.option('mitigation_mode', 'observe')

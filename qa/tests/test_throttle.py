@@ -43,7 +43,7 @@ def stored(guard: Guard) -> Dict[str, str]:
             if entry['section'] == 'mon'}
 
 
-def test_options_that_make_no_sense(guard: Guard) -> None:
+def test_invalid_options(guard: Guard) -> None:
     for option, value, usual, word in (
             ('latency_targets', POOL + '=0', '', 'latency_targets'),
             ('latency_targets', 'x=5', '', 'does not exist'),

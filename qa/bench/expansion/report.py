@@ -54,7 +54,7 @@ def table(results: Results) -> str:
     """Medians over the repetitions, a column or two for each arm and scenario."""
     groups = _groups(results)
     if not groups:
-        return 'no run has come to its end'
+        return 'no run is complete'
     rows = [['', *(cell for name, _ in groups for cell in (name, ''))]]
     if any('latency' in run for _, runs in groups for run in runs):
         rows += _client_rows(groups)
