@@ -5,8 +5,8 @@
 
 A PG's up set is changed by pg-upmap-items: one replica is replaced (kind ``replica``), or the
 first OSD (kind ``primary``). Two clients write to the PG, each with one write in flight: one that
-does nothing else (``lone``), and one that also reads from other PGs (``busy``) and so is told of
-new OSDMaps by other OSDs. The stall is the sum of (latency - usual) of the writes that take more
+does nothing else (``lone``), and one that also reads from other PGs (``busy``) and so gets new
+OSDMaps from other OSDs. The stall is the sum of (latency - usual) of the writes that take more
 than 30 ms, from the command until 3 s after the PG is clean. The variants differ in the mon's
 paxos_propose_interval and paxos_min_wait, and in whether the acting set of before is sent as
 pg_temp in the same burst (``primed``). They take turns, and each trial has a PG of its own. Plain
@@ -68,7 +68,7 @@ VARIANTS = {'default': Variant(1.0, False), 'primed': Variant(1.0, True),
 
 @dataclass(frozen=True)
 class Stall:
-    """What one client felt, in seconds; `lengths` are those of the slow writes."""
+    """The stall of one client, in seconds; `lengths` are those of the slow writes."""
 
     stall: float
     lengths: List[float]
@@ -303,7 +303,7 @@ def wrong_commands(cluster: Cluster, pool: Pool, case: str, pgid: str,
 
 
 def judge_all(runs: Dict[str, Run], command: float) -> Dict[str, Stall]:
-    """What each client has felt since `command`."""
+    """The stall of each client since `command`."""
     return {name: judge(run.writes(), command) for name, run in runs.items()}
 
 
@@ -330,12 +330,12 @@ def measure(cluster: Cluster, args: argparse.Namespace) -> List[Trial]:
 
 
 def line(trial: Trial) -> str:
-    felt = '; '.join('%s %.2f s (%s)' % (
+    stalls = '; '.join('%s %.2f s (%s)' % (
         name, stall.stall, ' '.join('%.2f' % seconds for seconds in stall.lengths))
         for name, stall in trial.clients.items())
     clean = 'never' if trial.clean is None else '%.1f s' % trial.clean
     return '%-10s %-8s %-14s %-6s %d epochs, clean %s: %s' % (
-        trial.pool, trial.kind, trial.variant, trial.pgid, trial.epochs, clean, felt)
+        trial.pool, trial.kind, trial.variant, trial.pgid, trial.epochs, clean, stalls)
 
 
 def table(trials: Sequence[Trial]) -> Iterator[str]:

@@ -125,8 +125,7 @@ def test_a_thousand_osds_are_rolled_up_by_host_and_rack(browser: Browser, page: 
     browser.script('localStorage.clear()')
 
 
-def test_escape_closes_a_dialog_and_restores_the_focus(browser: Browser,
-                                                         page: FakePage) -> None:
+def test_escape_closes_a_dialog_and_restores_the_focus(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'x')
     browser.click('button-abort')
     browser.wait_text('dialog', 'Pins back 56 PGs in flight')
@@ -190,8 +189,7 @@ def test_osds_are_drained_or_replaced_after_a_preview(
     browser.wait_text('phase', 'RELEASING')
 
 
-def test_a_saved_plan_is_approved_after_a_preview(browser: Browser, page: FakePage
-                                                               ) -> None:
+def test_a_saved_plan_is_approved_after_a_preview(browser: Browser, page: FakePage) -> None:
     look(browser, page, 'planned')
     browser.wait_text('phase', 'IDLE')
     browser.driver.find_element(By.CSS_SELECTOR, '[data-test="plans"] summary').send_keys(

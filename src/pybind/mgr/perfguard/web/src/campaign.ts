@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The campaign: what may be asked of it in which phase, and how far it is.
+// The campaign: which actions each phase allows, and its progress.
 import { bytesText, plural, secondsText } from './format';
 import type { Campaign, Phase } from './types';
 
@@ -40,7 +40,7 @@ export interface Confirmation {
     grave: boolean;
 }
 
-/** What the operator is told before it is done. */
+/** The question before it is done. */
 export function confirmationOf(verb: Verb, campaign: Partial<Campaign>): Confirmation {
     const pinned = campaign.pinned ?? 0;
     const flying = campaign.in_flight ?? 0;

@@ -7,7 +7,7 @@ import type { Overview } from './types';
 /** So many answers may be missing. */
 const MISSED = 3;
 const LEAST_MS = 10_000;
-/** What the dashboard says by itself is believed at once. */
+/** A state that the dashboard itself reports is shown at once. */
 const CERTAIN = new Set(['login', 'elsewhere', 'forbidden', 'down']);
 
 export interface Staleness {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// Rows with a question that is open, or a refusal that nobody has read yet, do not go.
+// Rows with an open question, or a refusal that was not read yet, stay.
 import { useRef, useState } from 'preact/hooks';
 
 /** The names of what is kept, with this one or without it. */
@@ -32,7 +32,7 @@ interface Kept<T> {
     keep: (each: T, action: string) => (on: boolean) => void;
 }
 
-/** The rows of a list that is told anew all the time. */
+/** The rows of a list that is reported again and again. */
 export function useKept<T>(listed: T[], keyOf: (each: T) => string, actions: string[]): Kept<T> {
     const [kept, setKept] = useState<string[]>([]);
     const shown = useRef<T[]>([]);

@@ -12,7 +12,7 @@ const GAP_ROWS = 3;
 const WHOLE_SECONDS = 30;
 /** Rows are of the past; so much for rounding. */
 const AHEAD_SECONDS = 1;
-/** So many pools that are not charted any more are remembered, for they may come back. */
+/** Maximum number of remembered pools that are no longer charted: they may reappear. */
 const MOST_SPARE = 16;
 
 export interface Model {
@@ -159,12 +159,12 @@ function keyOf(event: Event): string {
     return `${event.id} ${event.time}`;
 }
 
-/** Seconds for which there may be no other row: the loop may be told to come round seldom. */
+/** Seconds for which there may be no other row: the interval of the loop may be long. */
 function reachOf(row: Value[], secondsAt: number): number {
     return Math.max(LEAST_GAP_SECONDS, GAP_ROWS * (row[secondsAt] ?? 0));
 }
 
-/** `now` where rows should have come since the last one; else null. */
+/** `now` if rows are overdue since the last one; else null. */
 export function lateOf(table: Table, now: number): Value {
     const row = table.rows[table.rows.length - 1];
     const reach = row ? reachOf(row, table.columns.indexOf('seconds')) : Infinity;
@@ -200,7 +200,7 @@ export function columnsOf(table: Table, names: string[], late: Value = null): Va
     return found;
 }
 
-/** The last value of a column; null where there is none, or none that tells how it is `now`. */
+/** The last value of a column; null where there is none, or none that is current `now`. */
 export function lastOf(table: Table, name: string, now: number): Value {
     const place = table.columns.indexOf(name);
     const secondsAt = table.columns.indexOf('seconds');

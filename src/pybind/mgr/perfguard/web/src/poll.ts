@@ -5,7 +5,7 @@ const SECOND = 1000;
 export const BUSY_MS = 2 * SECOND;
 export const QUIET_MS = 5 * SECOND;
 export const OSDS_MS = 10 * SECOND;
-/** A tab that nobody looks at. */
+/** A tab in the background. */
 export const HIDDEN_MS = 30 * SECOND;
 /** Failures make it slower up to here: hardly while somebody waits for the next manager. */
 export const MOST_MS = 10 * SECOND;
@@ -36,7 +36,7 @@ const CLOCK: Clock = {
     clear: (handle) => clearTimeout(handle as ReturnType<typeof setTimeout>),
 };
 
-/** Runs a task again and again. The task tells by throwing that it failed. */
+/** Runs a task again and again. A task that throws has failed. */
 export class Poller {
     failures = 0;
     private handle: unknown;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-// The page's state at its edge: asks the API, keeps what came, tells whoever shows it.
+// The page's state at its edge: asks the API, keeps the answers, and notifies the views.
 import { Api, ApiError, type Query } from './api';
 import { absorb, EMPTY, presentOf, sinceOf, type Model } from './model';
 import { BUSY_MS, delayOf, OSDS_MS, Poller, QUIET_MS } from './poll';
@@ -127,7 +127,7 @@ export class Store {
     }
 }
 
-/** What is no error of the API is one of the page or of what the API answers: say so too. */
+/** Any other error is one of the page or of an answer of the API: it is shown too. */
 export function failureOf(error: unknown): ApiError {
     return error instanceof ApiError ? error
         : new ApiError('down', `the answer makes no sense (${String(error)})`);

@@ -77,7 +77,7 @@ export function checkText(code: string): string {
     return CHECKS[code] ?? code;
 }
 
-/** What a screen reader is told when it changes, and only then. */
+/** What a screen reader announces when it changes, and only then. */
 export function announcement(before: Overview | null, after: Overview): string {
     const told: string[] = [];
     const { phase, health } = after.status;

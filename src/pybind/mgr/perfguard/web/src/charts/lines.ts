@@ -38,7 +38,7 @@ export function latency(table: Table, pool: Pool | undefined, late: Value = null
     return { lines, data: positive(data) };
 }
 
-/** Whether there is anything to draw: nobody may use the pool. */
+/** Whether there is anything to draw: the pool may have no clients. */
 export function inUse(table: Table): boolean {
     const places = KINDS.map((kind) => table.columns.indexOf(`${kind}_ms`));
     return table.rows.some((row) => places.some((place) => isNumber(row[place])));

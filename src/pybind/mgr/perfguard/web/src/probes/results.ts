@@ -83,7 +83,7 @@ export function fieldsOf(form: HTMLFormElement): Field[] {
     return Array.from(form.elements) as HTMLInputElement[];
 }
 
-/** What fields hold, without what was left empty; a box that is ticked is true. */
+/** The values of fields, without empty ones; a ticked box is true. */
 export function bodyOf(fields: Field[]): Record<string, string | boolean> {
     const body: Record<string, string | boolean> = {};
     for (const { name, type, value, checked = false } of fields) {
