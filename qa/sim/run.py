@@ -8,6 +8,7 @@ import numpy as np
 
 from perfguard.options import DEFAULTS, Options
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.progress import Eta
 
 from .cluster import SIZE, Caps, Model, Wrong
 from .controllers import CONTROLLERS, mean_ms
@@ -21,6 +22,8 @@ from .scenarios import SCENARIOS
 LEARN_SECONDS, QUIET_SECONDS = 300.0, 60.0
 WEIGHT = 8.0
 PERCENTILES = (0.5, 0.99, 0.999)
+#: Share of the bytes after which the time left is compared with what it then takes.
+FORESEEN_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,10 @@ class Result:
     halted: float = 0.0
     costs: Optional[Costs] = None
     preview_seconds: float = 0.0
+    #: Of perfguard, after FORESEEN_SHARE of the bytes; None: it gave no time.
+    foreseen: Optional[Eta] = None
+    #: What it took from then on.
+    left: float = 0.0
 
     @property
     def ratio(self) -> float:
@@ -133,24 +140,36 @@ def _perfguard(settings: Settings, cluster: SimCluster) -> Result:
     begin, epoch = model.now, model.epoch
     driver.order(Order('expand'))
     preview = max(driver.costs.jobs, default=0.0)
-    halted = _to_the_end(driver, settings.limit)
+    course = _to_the_end(driver, settings.limit)
     return replace(_result(settings, cluster, quiet, begin, epoch), costs=driver.costs,
-                   preview_seconds=preview, halted=halted)
+                   preview_seconds=preview, halted=course.halted / max(model.now - begin, 1e-9),
+                   foreseen=course.eta, left=model.now - course.since)
 
 
-def _to_the_end(driver: Driver, limit: float) -> float:
-    model, halted = driver.model, 0.0
+@dataclass
+class _Course:
+    #: Seconds in which perfguard had halted everything.
+    halted: float = 0.0
+    #: The time left, and when that was; 0.0: not yet.
+    eta: Optional[Eta] = None
+    since: float = 0.0
+
+
+def _to_the_end(driver: Driver, limit: float) -> _Course:
+    model, course = driver.model, _Course()
     begin = model.now
     while driver.loop.rebalance.active:
+        status = driver.loop.published.rebalanced.status
         if model.now - begin > limit:
-            raise Wrong('not done in %d s: %s' % (
-                limit, driver.loop.published.rebalanced.status))
+            raise Wrong('not done in %d s: %s' % (limit, status))
+        if not course.since and status.bytes_done > FORESEEN_SHARE * status.bytes_total:
+            course.eta, course.since = status.eta, model.now
         before = model.now
         driver.turn()
         campaign = driver.loop.rebalance.campaign
         if campaign is not None and campaign.pace.halted:
-            halted += model.now - before
-    return halted / max(model.now - begin, 1e-9)
+            course.halted += model.now - before
+    return course
 
 
 def _result(settings: Settings, cluster: SimCluster, quiet: Dict[float, float], begin: float,

@@ -66,6 +66,23 @@ def test_a_seed_repeats_a_run() -> None:
     assert first.seconds != run(replace(SMALL, seed=2)).seconds
 
 
+@pytest.mark.releases('pacific', quick=())
+@pytest.mark.timeout(1800)
+def test_the_time_left_is_within_its_interval_after_a_tenth() -> None:
+    """In 9 of 10 runs whose rate of movement changes, and of hours, not orders of magnitude."""
+    widths, inside = [], []
+    for seed in range(1, 13):
+        found = run(Settings(pools=(256,), pg_bytes=1e9, seed=seed,
+                             scenario=('noise', 'diurnal', 'neighbour')[seed % 3]))
+        eta = found.foreseen
+        assert eta is not None and eta.low <= eta.seconds <= eta.high
+        print('%-9s %5.0f s left, foreseen %5.0f s (%.0f to %.0f)' % (
+            found.settings.scenario, found.left, *eta))
+        inside.append(eta.low <= found.left <= eta.high)
+        widths.append(eta.high / eta.low)
+    assert np.mean(inside) >= 0.9 and np.median(widths) < 6
+
+
 def test_everything_at_once_is_what_clients_notice() -> None:
     stock, ours = run(replace(SMALL, controller='stock')), run(SMALL)
     assert stock.during[0.99] > 20 * ours.during[0.99]
