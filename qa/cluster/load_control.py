@@ -107,6 +107,12 @@ class Load:
         """
         return summarise(self.samples(), t0, t1, kind)
 
+    def described(self, t0: float, t1: float) -> str:
+        """The number and the latency of the operations scheduled in [t0, t1)."""
+        found = self.percentiles(t0, t1)
+        return ('{count} operations in {0:.0f} s, p50 {p50:.1f} ms, p99 {p99:.1f} ms, max '
+                '{max:.0f} ms, {errors} errors').format(t1 - t0, **found)
+
     def intervals(self) -> List[Dict[str, Any]]:
         """The reports of all intervals so far."""
         try:

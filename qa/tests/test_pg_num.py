@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A pool gets more PGs and fewer again: what moves is released in batches, and moves once."""
+import time
 from collections import Counter
 from typing import Any, Dict, List, Set, Tuple
 
@@ -15,6 +16,8 @@ pytestmark = [pytest.mark.shares('campaign'),
 Json = Dict[str, Any]
 #: Share of the PGs of a pool that may be remapped without having been released.
 MOST_UNRELEASED = 0.01
+#: Time for which the latency of clients is measured before a change.
+QUIET_SECONDS = 20
 
 
 def pool_row(cluster: Cluster, pool: str) -> Json:
@@ -84,4 +87,27 @@ def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
     change(guard, 'rep', more)
     refused(guard, 'rebalance pg_num', 'already has %d PGs' % more, pool='rep', pg_num=more)
     change(guard, 'rep', 64)
+    assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_an_erasure_coded_pool_under_load(guard: Guard) -> None:
+    for name in ('stall_share', 'max_transition_ratio', 'max_backfills_source',
+                 'max_backfills_primary', 'max_backfills_target', 'max_backfills_host'):
+        guard.unset(name)
+    load = guard.cluster.load('ec', rate=100, read_fraction=0.5, runtime=1200)
+    try:
+        begin = time.time()
+        time.sleep(QUIET_SECONDS)
+        phases = [('quiet', begin, time.time())]
+        for pg_num in (64, 32):
+            begin = time.time()
+            change(guard, 'ec', pg_num)
+            phases.append(('to %d PGs' % pg_num, begin, time.time()))
+    finally:
+        load.stop()
+    for name, begin, end in phases:
+        print('%s: %s' % (name, load.described(begin, end)))
+        found = load.percentiles(begin, end)
+        assert not found['errors'] and not found['unfinished'], found
     assert not guard.tracebacks()
