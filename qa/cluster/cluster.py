@@ -359,7 +359,12 @@ class Cluster:
     def fill(self, pool: str, objects: int, size_bytes: int, prefix: str = 'obj',
              timeout: float = 120.0) -> None:
         """Write objects PREFIX0, PREFIX1, ... of `size_bytes` each."""
-        pools.fill(self.rados(), pool, objects, size_bytes, prefix, timeout)
+        self.write(pool, [f'{prefix}{number}' for number in range(objects)], size_bytes, timeout)
+
+    def write(self, pool: str, names: Sequence[str], size_bytes: int,
+              timeout: float = 120.0) -> None:
+        """Write objects of `size_bytes` each."""
+        pools.fill(self.rados(), pool, names, size_bytes, timeout)
 
     def load(self, pool: str, rate: float = 200, read_fraction: float = 0.7,
              runtime: float = 600, **options: Any) -> Load:

@@ -221,7 +221,8 @@ def main() -> None:
     try:
         handle = _connect(args.conf, args.max_outstanding)
         if args.prefill:
-            fill(handle, args.pool, args.objects, args.size, PREFIX, timeout=120)
+            names = [PREFIX + str(number) for number in range(args.objects)]
+            fill(handle, args.pool, names, args.size, timeout=120)
         out = open(args.out, 'a') if args.out else sys.stdout
         client = Client(handle.open_ioctx(args.pool), args, out, args.samples)
         signal.signal(signal.SIGTERM, client.stop)

@@ -3,7 +3,7 @@
 
 import threading
 import time
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .connection import Handle
 from .errors import ClusterError
@@ -33,9 +33,9 @@ def create(mon: Callable[..., Any], name: str, pg_num: int, size: int,
     raise ClusterError(f'pool {name} was created but is not in the OSDMap')
 
 
-def fill(handle: Handle, pool: str, objects: int, size_bytes: int, prefix: str,
+def fill(handle: Handle, pool: str, names: Sequence[str], size_bytes: int,
          timeout: float) -> None:
-    """Write `objects` objects, many at a time."""
+    """Write objects of these names, many at a time."""
     data = (b'perfguard ' * (size_bytes // 10 + 1))[:size_bytes]
     slots = threading.Semaphore(IN_FLIGHT)
     errors: List[int] = []
@@ -50,13 +50,13 @@ def fill(handle: Handle, pool: str, objects: int, size_bytes: int, prefix: str,
 
     def take_slot() -> None:
         if not slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise ClusterError(f'{objects} objects not written to {pool} in {timeout:g} s')
+            raise ClusterError(f'{len(names)} objects not written to {pool} in {timeout:g} s')
 
     with handle.open_ioctx(pool) as ioctx:
-        for i in range(objects):
+        for name in names:
             take_slot()
-            ioctx.aio_write_full(f'{prefix}{i}', data, done)
+            ioctx.aio_write_full(name, data, done)
         for _ in range(IN_FLIGHT):
             take_slot()
     if errors:
-        raise ClusterError(f'{len(errors)} of {objects} writes to {pool} failed: {errors[0]}')
+        raise ClusterError(f'{len(errors)} of {len(names)} writes to {pool} failed: {errors[0]}')

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Drains of clusters that are nearly full."""
+import contextlib
+import itertools
 import threading
-from typing import Dict, Iterator, Set
+from collections import Counter
+from typing import Dict, Iterator, List, Set
 
 import pytest
+from perfguard.probe.placement import pgid_of
 
 from qa.cluster import Cluster
-from qa.lib.guard import Guard
+from qa.lib.clusters import ClusterFactory
+from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import crush_weights, order, refused, safe_to_destroy, wait_reported
+
+from .test_balanced import balance_from_now_on, counts
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacle'),
               pytest.mark.shares('join')]
@@ -16,6 +23,12 @@ pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='tentacl
 FILL, NEARFULL, BACKFILLFULL = 0.75, 0.85, 0.90
 #: Objects of three copies, and their size.
 OBJECTS, SIZE = 4000, 16384
+#: Pool -> PGs and objects in each of them, of a cluster on which 2 % of fill are several PGs.
+EVEN_POOLS = {'dense': (512, 6), 'sparse': (256, 2), 'empty': (256, 0)}
+#: Of their objects: OSDs in memory must hold much more data than OSDMaps.
+EVEN_SIZE = 65536
+#: Greatest difference between two OSDs after a drain, as a share of their space.
+MOST_SPREAD = 0.02
 
 
 def fills(cluster: Cluster) -> Dict[int, float]:
@@ -51,14 +64,21 @@ class FullWatch:
 
 @pytest.fixture
 def nearly_full(guard: Guard) -> Iterator[float]:
-    """The ratio of `nearfull`, after the ratios were lowered until the fullest OSD is at FILL."""
+    guard.cluster.fill('rep', OBJECTS, SIZE)
+    with lowered_ratios(guard, OBJECTS * SIZE) as nearfull:
+        yield nearfull
+
+
+@contextlib.contextmanager
+def lowered_ratios(guard: Guard, size: int) -> Iterator[float]:
+    """The ratio of `nearfull`, after the ratios were lowered until the fullest OSD is at FILL, for
+    objects of so many bytes."""
     cluster = guard.cluster
     dump = cluster.osd_dump()
     found = {name: dump[name + '_ratio'] for name in ('nearfull', 'backfillfull')}
-    cluster.fill('rep', OBJECTS, SIZE)
     cluster.wait_clean(60)
     cluster.wait(lambda: 1024 * sum(row['kb_used'] for row in cluster.mon('osd df')['nodes'])
-                 >= 3 * OBJECTS * SIZE, 60, 'all OSDs to report what they hold')
+                 >= 3 * size, 60, 'all OSDs to report what they hold')
     wait_reported(guard)
     scale = max(fills(cluster).values()) / FILL
     try:
@@ -128,3 +148,55 @@ def test_the_devices_of_a_host_are_replaced_with_the_same_ids(guard: Guard) -> N
                         if row['id'] > last]
     assert first['trigger'] == 'undrain' and not others, 'all devices are filled at once'
     assert guard.get('held')['held'] == [] and not guard.tracebacks()
+
+
+def even_names(pool: int, pg_num: int, each: int) -> List[str]:
+    """Names of so many objects for each PG of a pool."""
+    found: 'Counter[str]' = Counter()
+    names: List[str] = []
+    numbers = itertools.count()
+    while len(names) < each * pg_num:
+        name = 'obj%d' % next(numbers)
+        pgid = pgid_of(pool, pg_num, '', name)
+        if found[pgid] < each:
+            found[pgid] += 1
+            names.append(name)
+    return names
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_a_drain_leaves_pgs_and_space_evenly_spread(
+        release: str, make_cluster: ClusterFactory) -> None:
+    cluster = make_cluster(release, osds=12, hosts=6, conf={
+        **FAST_CONF, 'osd': {'osd delete sleep': '0.001'}})
+    numbers = {}
+    for pool, (pg_num, each) in EVEN_POOLS.items():
+        numbers[pool] = cluster.pool_create(pool, pg_num, size=3)
+        cluster.write(pool, even_names(numbers[pool], pg_num, each), EVEN_SIZE)
+    guard = Guard(cluster, {'max_extra_movement': '1000'})
+    balance_from_now_on(guard)
+    size = EVEN_SIZE * sum(pgs * each for pgs, each in EVEN_POOLS.values())
+    with lowered_ratios(guard, size) as nearfull, FullWatch(cluster) as watch:
+        before = fills(cluster)
+        order(guard, 'drain', what=['osd.7'])
+        done = guard.wait_phase('DONE', timeout=600)
+        cluster.wait(lambda: safe_to_destroy(cluster, 7), 60, 'osd.7 safe to destroy')
+        cluster.wait_clean(60)
+        wait_reported(guard)
+        # All OSDs keep OSDMaps as well.
+        cluster.wait(lambda: fills(cluster)[7] < min(before.values()) / 2, 60,
+                     'osd.7 to report that it has deleted its PGs')
+        after = fills(cluster)
+    scale = nearfull / NEARFULL
+    held = sorted(fill / scale for osd, fill in after.items() if osd != 7)
+    sets = {pg['pgid']: pg['acting'] for pg in cluster.pgs()}
+    found = {pool: counts(sets, number) for pool, number in numbers.items()}
+    print('%s: %d PGs released; fill %.1f to %.1f %%, then %.2f to %.2f %%; %d looks; PGs: %s' % (
+        release, done['released'], 100 * min(before.values()) / scale,
+        100 * max(before.values()) / scale, 100 * held[0], 100 * held[-1], watch.looks, {
+            pool: (min(row.values()), max(row.values())) for pool, row in found.items()}))
+    assert watch.full == set()
+    for pool, row in found.items():
+        ideal = 3 * EVEN_POOLS[pool][0] / 11
+        assert 7 not in row and all(abs(count - ideal) < 1 for count in row.values()), (pool, row)
+    assert held[-1] - held[0] <= MOST_SPREAD and not guard.tracebacks()
