@@ -124,14 +124,14 @@ export function LaggyPgs({ laggy }: { laggy: Laggy }) {
                     {laggy.wait_pgs ? `, ${plural(laggy.wait_pgs, 'PG')} waiting` : ''}
                     {laggy.since ? `, since ${timeText(laggy.since)}` : ''}</span>
             </div>
-            <ul class="suspects">
+            <ol class="suspects" aria-label="Suspects, the most likely first">
                 {laggy.suspects.map((suspect) => (
                     <li key={suspect.osd}>
-                        <b>osd.{suspect.osd}</b> {Math.round(100 * suspect.score)} %: {suspect.why}
+                        <b>osd.{suspect.osd}</b>: {suspect.why}
                         {suspect.advice && <p><code>{suspect.advice}</code></p>}
                     </li>
                 ))}
-            </ul>
+            </ol>
             {shown.length > 0 && (
                 <p class="muted">
                     {shown.map((pg) => `${pg.pgid} on ${pg.acting.join(',')}`).join('; ')}
