@@ -11,6 +11,8 @@ const STEP_SECONDS = 5;
 const ROWS = 720;
 const PER_HOST = 18;
 const RACKS = 6;
+/** When an OSD began to hang, where releases are held because of that. */
+const HUNG_SINCE = Date.now() / 1000 - 34;
 /** It begins again and again, at a fifth of its way, and ends at nine tenths. */
 const CAMPAIGN_SECONDS = 7200;
 
@@ -73,8 +75,13 @@ function rowsOf(since: number, now: number, row: (time: number) => Value[]): Val
 /** 0 to 1: how loaded the cluster is; the same for the same time. */
 function load(time: number, busy: boolean): number {
     const wave = 0.5 + 0.3 * Math.sin(time / 311) + 0.2 * Math.sin(time / 47);
-    const noise = random(Math.floor(time))();
+    const noise = Math.abs(43758.5453 * Math.sin(time)) % 1;
     return (busy ? 1 : 0.5) * (0.75 * wave + 0.25 * noise);
+}
+
+/** An OSD hangs, so PGs are laggy and releases are held. */
+function isHung({ phase, paused }: Scenario): boolean {
+    return phase === 'HOLDING' && !paused;
 }
 
 function clusterTable(scenario: Scenario, since: number, now: number): Table {
@@ -85,21 +92,28 @@ function clusterTable(scenario: Scenario, since: number, now: number): Table {
             const flight = busy ? Math.round(40 + 30 * load(time, true)) : 0;
             const share = (time % CAMPAIGN_SECONDS) / CAMPAIGN_SECONDS;
             const moving = busy ? 0.3 * (0.8 - 0.7 * share) : 0;
-            const trouble = busy && Math.sin(time / 200) > 0.97;
-            return [time, STEP_SECONDS, 0.6 + load(time, busy), 1.9 + 2 * load(time, busy), 31000,
-                12000, trouble ? 3 : 0, trouble ? 12 : 0, Math.round(0.8 * flight),
-                trouble ? 5 : 0, moving, flight * 21e6 * (0.8 + 0.4 * load(time, true)), flight,
-                0.5 + load(time, busy), 3 + 9 * load(time, busy), 1.5 + load(time, busy),
-                8 + 20 * load(time, busy)];
+            const hangs = isHung(scenario) && time > HUNG_SINCE;
+            const trouble = hangs || busy && !isHung(scenario) && Math.sin(time / 200) > 0.97;
+            const slower = hangs ? 6 : 1;
+            return [time, STEP_SECONDS, slower * (0.6 + load(time, busy)),
+                slower * (1.9 + 2 * load(time, busy)), 31000 / slower,
+                12000 / slower, trouble ? 3 : 0, trouble && !hangs ? 12 : 0,
+                Math.round(0.8 * flight), trouble ? 5 : 0, moving,
+                flight * 21e6 * (0.8 + 0.4 * load(time, true)), flight,
+                0.5 + load(time, busy), slower * (3 + 9 * load(time, busy)),
+                1.5 + load(time, busy), slower * (8 + 20 * load(time, busy))];
         }),
     };
 }
 
-function poolTable(id: number, scale: number, busy: boolean, since: number, now: number): Table {
+function poolTable(id: number, scale: number, scenario: Scenario, since: number,
+    now: number): Table {
+    const busy = scenario.phase === 'RELEASING';
     return {
         columns: POOL_COLUMNS,
         rows: rowsOf(since, now, (time) => {
-            const level = scale * (0.6 + load(time + 97 * id, busy));
+            const slower = isHung(scenario) && time > HUNG_SINCE ? 6 : 1;
+            const level = slower * scale * (0.6 + load(time + 97 * id, busy));
             // The third pool is too quiet for percentiles, and sometimes nobody writes.
             const tail = id !== 3;
             const writes = id !== 3 || time % 600 < 450;
@@ -198,7 +212,7 @@ function status(scenario: Scenario, now: number): Status {
     const table = clusterTable(scenario, now - 2 * STEP_SECONDS, now);
     const row = table.rows[table.rows.length - 1]!;
     const at = (name: string) => row[table.columns.indexOf(name)] ?? 0;
-    const holding = scenario.phase === 'HOLDING' && !scenario.paused;
+    const holding = isHung(scenario);
     return {
         phase: scenario.phase, mode: scenario.mode ?? 'act',
         health: scenario.phase === 'RELEASING' ? ['PERFGUARD_SLOW_OSD']
@@ -302,10 +316,9 @@ export function comparison(before: number, after: number): Comparison {
 
 export function overview(scenario: Scenario, since: number, chosen: number[],
     now: number): Overview {
-    const busy = scenario.phase === 'RELEASING';
     const known = Math.max(since, scenario.begun ?? 0);
     const charted = POOLS.filter(([id]) => (chosen.length ? chosen.includes(id) : id <= 4));
-    const holding = scenario.phase === 'HOLDING' && !scenario.paused;
+    const holding = isHung(scenario);
     return {
         now, turned: now - (scenario.hangs ?? 0.4), stale_after: 20,
         name: scenario.name ?? 'x',
@@ -316,7 +329,7 @@ export function overview(scenario: Scenario, since: number, chosen: number[],
             mode: scenario.mode ?? 'act',
             rungs: [
                 { id: null, rung: 'hold releases', subject: '', state: holding ? 'held' : 'idle',
-                    since: holding ? now - 31 : null, why: holding ? '3 PGs are laggy' : '',
+                    since: holding ? HUNG_SINCE + 3 : null, why: holding ? '3 PGs are laggy' : '',
                     settings: [], note: '' },
                 { id: null, rung: 'norebalance', subject: '', state: 'idle', since: null, why: '',
                     settings: [], note: '' },
@@ -329,21 +342,22 @@ export function overview(scenario: Scenario, since: number, chosen: number[],
                     note: '' }],
         },
         laggy: {
-            laggy_pgs: holding ? 3 : 0, wait_pgs: 0, since: holding ? now - 34 : null,
+            laggy_pgs: holding ? 3 : 0, wait_pgs: 0, since: holding ? HUNG_SINCE : null,
             pgs: holding ? ['2.1a', '2.3f', '4.77'].map((pgid) => ({
-                pgid, acting: [12, 41, 77], since: now - 30, primary: 12,
+                pgid, acting: [12, 41, 77], since: HUNG_SINCE + 4, primary: 12,
             })) : [],
             pgs_count: holding ? 3 : 0,
             suspects: holding ? [{ osd: 41, score: 0.93,
                 why: 'in the acting set of all 3 laggy PGs, leads none, silent for 34 s',
-                advice: `ceph tell osd.41 dump_blocked_ops ${HOSTILE}` }] : [],
+                advice: 'osd.41 hangs or its host is unreachable: check both; "ceph osd down 41" makes '
+                    + `its PGs peer without it ${HOSTILE}` }] : [],
         },
         events: events(since, now),
         probe: { probes: PROBES, kept_in: 'the module database' }, schedules: SCHEDULES,
         series: {
             cluster: clusterTable(scenario, known, now),
             pools: Object.fromEntries(charted.map(([id, pool, scale]) => [
-                String(id), { pool, ...poolTable(id, scale, busy, known, now) }])),
+                String(id), { pool, ...poolTable(id, scale, scenario, known, now) }])),
         },
     };
 }

@@ -46,6 +46,7 @@ function scenarios(): Record<string, Faked> {
         aborted: { ...usual, phase: 'ABORTED' },
         huge: { ...usual, phase: 'RELEASING', osds: 1080 },
         picture: { ...usual, phase: 'RELEASING', osds: 1080, plain: true },
+        hanging: { ...usual, phase: 'HOLDING', osds: 144, plain: true },
         small: { ...usual, phase: 'RELEASING', osds: 6 },
         readonly: { ...usual, phase: 'RELEASING', may: false },
         stale: { ...usual, phase: 'RELEASING', hangs: 300 },
