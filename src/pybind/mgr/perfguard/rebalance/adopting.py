@@ -9,7 +9,8 @@ state. Entries that are neither for sure are left alone, with the reason.
 """
 import errno
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple, Union
+from typing import (Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple,
+                    Union)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import Balancing, Items, Osd, OsdMap, OsdSet, Pair, Pool, UpmapEntry, pool_of
@@ -20,12 +21,13 @@ from ..upmap.pins import lawful, skip_reason
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from ..tables import plural
 from .moves import Move, plan, release_move
-from .types import PinRecord
+from .types import TINY_WEIGHT, PinRecord
 
 Json = Dict[str, Any]
 
 #: PGs that an OSD may lack, or have too many, and still have its share.
 SHARE_PGS = 1.0
+NO_RAWS: Mapping[str, OsdSet] = {}
 #: Entries that are left out and named in an answer.
 NAMED = 50
 VECTOR = 'a pg_upmap vector hides where CRUSH places the PG'
@@ -116,16 +118,17 @@ def adopted(seen: Observation, pool_up: Callable[[int], Mapping[str, OsdSet]],
 
 def adoptable(osdmap: OsdMap, crush: CrushRules, pool_up: Callable[[int], Mapping[str, OsdSet]],
               balancing: Balancing, known: FrozenSet[str] = frozenset(),
-              force: bool = False) -> Adoption:
+              force: bool = False, raws: Mapping[str, OsdSet] = NO_RAWS) -> Adoption:
     """`pool_up`: up sets of a pool's PGs; `known`: PGs whose upmaps are perfguard's own; `force`:
-    pools that the balancer does not cover as well. There an operator may place PGs by hand."""
+    pools that the balancer does not cover as well. There an operator may place PGs by hand.
+    `raws`: where CRUSH places PGs with a pg_upmap vector, as far as that is known."""
     pins: Dict[str, PinRecord] = {}
     left: Dict[str, str] = {}
     kept = 0
     for pool_id, pgids in _with_upmaps(osdmap, known).items():
         pool = osdmap.pools[pool_id]
-        work = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id))
-        whole = work.why_not(balancing, force)
+        work = _PoolUpmaps(osdmap, crush, pool, pool_up(pool_id), raws)
+        whole = work.why_not(balancing, force, pgids)
         for pgid in pgids:
             found = whole or work.judged(pgid)
             if isinstance(found, PinRecord):
@@ -147,8 +150,9 @@ def _with_upmaps(osdmap: OsdMap, known: FrozenSet[str]) -> Dict[int, List[str]]:
 
 class _PoolUpmaps:
     def __init__(self, osdmap: OsdMap, crush: CrushRules, pool: Pool,
-                 ups: Mapping[str, OsdSet]) -> None:
+                 ups: Mapping[str, OsdSet], raws: Mapping[str, OsdSet]) -> None:
         self._osdmap, self._crush, self._pool, self._ups = osdmap, crush, pool, ups
+        self._raws = raws
         self._out = out_osds(osdmap.osds)
         self._modelled = crush.balances(pool.crush_rule)
         if self._modelled:
@@ -156,47 +160,68 @@ class _PoolUpmaps:
             self._balance = balance(pool, [PlacedPg(pgid, up, None, False)
                                            for pgid, up in ups.items()], crush, osdmap.osds)
 
-    def why_not(self, balancing: Balancing, force: bool) -> str:
+    def why_not(self, balancing: Balancing, force: bool, pgids: Sequence[str]) -> str:
         """Why no entry of the pool is taken over; '' for nothing."""
         if not self._modelled:
             return NOT_MODELLED
         covered = balancing.covers(self._pool.id)
         within = max(SHARE_PGS, balancing.deviation if covered else 0.0)
-        if self._balance.deviation <= within:
+        if self._balance.deviation <= within and not any(map(self._on_drained, pgids)):
             return BALANCED
         return '' if covered or force else NOT_COVERED
 
     def judged(self, pgid: str) -> Union[PinRecord, str]:
         entry, up = self._osdmap.entry(pgid), self._ups.get(pgid)
-        if entry.vector is not None:
+        if entry.vector is not None and pgid not in self._raws:
             return VECTOR
         why_not = 'the PG does not exist' if up is None else skip_reason(self._pool, pgid)
         if up is None or why_not is not None:
             return str(why_not)
-        raw = raw_from_up(up, entry, self._out)
+        raw = self._raws[pgid] if entry.vector is not None else raw_from_up(up, entry, self._out)
         if raw is None:
             return AMBIGUOUS
-        pinning, why = self._pinning(entry.items, raw, up)
+        items = entry.items if entry.vector is None else self._pairs(raw, up)
+        pinning, why = self._pinning(items, raw, up)
         if not pinning:
             return why or BALANCED
-        before = UpmapEntry(tuple(pair for pair in entry.items if pair not in pinning))
+        before = UpmapEntry(tuple(pair for pair in items if pair not in pinning))
         before = lawful(before, raw, self._pool, self._crush, self._out)
         if apply_entry(raw, before, self._out) == up:
             return 'without it the PG would not move'
-        return PinRecord(before, entry)
+        return PinRecord(before, entry, raw if entry.vector is not None else None)
+
+    def _pairs(self, raw: OsdSet, up: OsdSet) -> Items:
+        """A vector as pairs; those that only exchange shards are left out."""
+        if self._pool.erasure:
+            return tuple((old, new) for old, new in zip(raw, up)
+                         if old not in up and new not in raw)
+        return tuple(zip((osd for osd in raw if osd not in up),
+                         (osd for osd in up if osd not in raw)))
 
     def _pinning(self, items: Items, raw: OsdSet, up: OsdSet) -> Tuple[FrozenSet[Pair], str]:
         """The pairs that hold data off, and why another one may or may not."""
-        pinning, why = set(), ''
-        for source, target in items:
-            if source not in raw or source in up or target not in up:
+        pinning: Set[Pair] = set()
+        why = ''
+        for source in [source for source, _ in items if source in raw and source not in up]:
+            chain = _chain(source, items, raw)
+            if chain[-1][1] not in up:
                 continue  # it has no effect
-            found = self._of_pair(source, target)
+            found = self._of_pair(source, chain[-1][1])
             if found is None:
-                pinning.add((source, target))
+                pinning.update(chain)
             elif found != BALANCED:
                 why = found
         return frozenset(pinning), why
+
+    def _on_drained(self, pgid: str) -> bool:
+        """Its upmap keeps data on an OSD that is being drained."""
+        entry, up = self._osdmap.entry(pgid), self._ups.get(pgid, ())
+        return any(self._drained(osd) for osd in (
+            *(target for _, target in entry.items if target in up), *(entry.vector or ())))
+
+    def _drained(self, osd: int) -> bool:
+        """Its CRUSH weight is the least with which the mons keep upmaps."""
+        return self._crush.weight_of(self._pool.crush_rule, osd) < 2 * TINY_WEIGHT
 
     def _of_pair(self, source: int, target: int) -> Optional[str]:
         """None: it is a pin."""
@@ -204,13 +229,23 @@ class _PoolUpmaps:
         row = self._osdmap.osds.get(source)
         if not ideal.get(source):
             return BALANCED  # it is to be empty
-        if ideal[source] - count.get(source, 0) < SHARE_PGS:
+        if ideal[source] - count.get(source, 0) < SHARE_PGS and not self._drained(target):
             return BALANCED
         if row is None or not row.up or row.reweight < 1.0 or row.fullness:
             return 'osd.%d lacks PGs, but is %s' % (source, _condition(row))
         if ideal.get(target, 0.0) - count.get(target, 0) >= SHARE_PGS:
             return 'neither osd.%d nor osd.%d has its share of PGs' % (source, target)
         return None
+
+
+def _chain(source: int, items: Items, raw: OsdSet) -> Items:
+    """The pair of a source, and those that pass its shard on: 5->6, 6->7 and 7->0 move a shard from
+    osd.5 to osd.0, and the others to other positions, if osd.6 and osd.7 are in the raw set."""
+    following = {old: new for old, new in items if old in raw}
+    found = [(source, following.pop(source))]
+    while found[-1][1] in following:
+        found.append((found[-1][1], following.pop(found[-1][1])))
+    return tuple(found)
 
 
 def _are_part(number: int) -> str:

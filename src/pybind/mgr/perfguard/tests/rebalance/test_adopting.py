@@ -83,6 +83,19 @@ def test_what_a_script_has_pinned_is_taken_over() -> None:
         assert pin.before == UpmapEntry() and pin.entry == cluster.entries()[pgid]
 
 
+def test_pairs_that_pass_shards_on_count_as_one() -> None:
+    """As a pin that keeps the order of the set, and so the primary, has to be written."""
+    cluster, pinned, _ = expanded()
+    pgid = next(pgid for pgid in pinned if len(cluster.entries()[pgid].items) == 1)
+    (new, old), = cluster.entries()[pgid].items
+    first, second = (osd for osd in cluster.pg[pgid].up if osd != old)
+    up = set(cluster.pg[pgid].up)
+    chain = [(first, old), (second, first), (new, second)]
+    cluster.set_upmap(pgid, chain)
+    assert set(cluster.pg[pgid].up) == up and len(cluster.entries()[pgid].items) == 3
+    assert found(cluster).pins[pgid].before == UpmapEntry()
+
+
 def test_upmaps_of_the_balancer_are_no_pins() -> None:
     cluster, pinned, before = expanded(balanced_before=True)
     assert before
