@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""perfguard-plan's expand and drain, from dumps of a real cluster and with Ceph's own tools."""
+"""perfguard-plan on a real cluster: from dumps, live, and with Ceph's own tools."""
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Dict, Set
 
 import pytest
 
 from qa.cluster import Cluster
+from qa.cluster.patience import patient
 from qa.lib.reference import CHECKOUT
 
 pytestmark = pytest.mark.releases('pacific', quick=())
@@ -26,17 +28,50 @@ def planned(cluster: Cluster, verb: str, *words: str) -> str:
         arguments += [option, str(path)]
     osdmap = str(directory / 'osdmap.bin')
     cluster.ceph('osd', 'getmap', '-o', osdmap)
+    return plan(*arguments, '--osdmap', osdmap)
+
+
+def plan(*arguments: str) -> str:
     return subprocess.run(
-        [sys.executable, '-m', 'perfguard.offline', *arguments, '--osdmap', osdmap],
+        [sys.executable, '-m', 'perfguard.offline', *arguments],
         env={**os.environ, 'PYTHONPATH': str(CHECKOUT / 'src' / 'pybind' / 'mgr')}, check=True,
-        timeout=120, stdout=subprocess.PIPE, universal_newlines=True).stdout
+        timeout=patient(60), stdout=subprocess.PIPE, universal_newlines=True).stdout
 
 
 def run_script(cluster: Cluster, text: str, directory: Path) -> None:
     path = directory / 'plan.sh'
     path.write_text(text)
-    subprocess.run(['sh', str(path)], check=True, timeout=300,
-                   env={**os.environ, 'CEPH_CONF': str(cluster.conf_path)})
+    subprocess.run(['sh', str(path)], check=True, timeout=patient(150), env=environment(cluster))
+
+
+def environment(cluster: Cluster) -> Dict[str, str]:
+    return {**os.environ, 'CEPH_CONF': str(cluster.conf_path)}
+
+
+def interrupt_script(cluster: Cluster, text: str, directory: Path) -> str:
+    """Ctrl-C while it waits for PGs to move."""
+    path = directory / 'plan.sh'
+    path.write_text(text)
+    with subprocess.Popen(['sh', str(path)], env=environment(cluster), start_new_session=True,
+                          stderr=subprocess.PIPE, universal_newlines=True) as shell:
+        try:
+            assert shell.stderr is not None
+            said = ''
+            for line in shell.stderr:
+                said += line
+                if ' commands, 0 failed' in line:
+                    break
+            os.killpg(shell.pid, signal.SIGINT)
+            said += shell.communicate(timeout=patient(60))[1]
+        finally:
+            shell.kill()
+    assert shell.returncode == 130
+    return said
+
+
+def upmaps(cluster: Cluster) -> Set[str]:
+    dump = cluster.osd_dump()
+    return {row['pgid'] for row in (*dump['pg_upmap_items'], *dump['pg_upmap'])}
 
 
 def remapped(cluster: Cluster) -> int:
@@ -44,7 +79,7 @@ def remapped(cluster: Cluster) -> int:
     return sum(row['up'] != row['acting'] for row in cluster.pgs())
 
 
-def test_an_expansion_and_a_drain_from_dumps_move_nothing_at_first(
+def test_an_expansion_and_a_drain_are_pinned_and_released_without_the_module(
         cluster_factory: Callable[..., Cluster], release: str, tmp_path: Path) -> None:
     cluster = cluster_factory(release, osds=8, hosts=4)
     cluster.pool_create('p', 64)
@@ -68,3 +103,36 @@ def test_an_expansion_and_a_drain_from_dumps_move_nothing_at_first(
     assert 'norebalance' not in cluster.osd_dump()['flags_set']
     pinned = len(cluster.osd_dump()['pg_upmap_items']) + len(cluster.osd_dump()['pg_upmap'])
     assert pinned >= found['pgs']
+    release_all(cluster, tmp_path)
+    held = {osd for pg in cluster.pgs() for osd in pg['acting']}
+    assert held == {*range(1, 8), *added}
+
+
+def release_all(cluster: Cluster, directory: Path) -> None:
+    """Two PGs first; the rest by a script that is interrupted after a batch, and run again."""
+    live = ['--live', '-c', str(cluster.conf_path), '--osd-max-backfills', '8']
+    few = ['release', *live, '--max-backfills', '2']
+    cluster.flush_pg_stats()
+    cluster.wait_clean(60)
+    whole = json.loads(plan('plan', *live, '--format', 'json'))
+    assert whole['pgs'] == whole['pinned'] > 20 and whole['bytes'] > 0
+    assert len(plan(*few).splitlines()) >= 2
+    run_script(cluster, plan(*few, '--format', 'sh'), directory)
+    cluster.flush_pg_stats()
+    cluster.wait_clean(60)
+    rest = json.loads(plan('plan', *live, '--format', 'json'))
+    assert rest['pgs'] == whole['pgs'] - 2 and len(rest['batches']) > 1
+    script = plan('plan', *live, '--format', 'sh')
+    assert 'interrupted' in interrupt_script(cluster, script, directory)
+    assert upmaps(cluster) & set(rest['remove'])
+    for _ in range(4):
+        run_script(cluster, script, directory)
+        cluster.flush_pg_stats()
+        cluster.wait_clean(60)
+        assert not upmaps(cluster) & set(rest['remove'])
+        # Pins between OSDs that both lacked PGs show once one of them has its share.
+        rest = json.loads(plan('plan', *live, '--format', 'json'))
+        if not rest['pgs']:
+            break
+        script = plan('plan', *live, '--format', 'sh')
+    assert not rest['pinned'] and not rest['in_flight']

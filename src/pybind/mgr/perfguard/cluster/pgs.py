@@ -167,11 +167,15 @@ def keep_remapped(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets, None]:
     A large cluster has hundreds of thousands of PGs, and what a few of them need must not cost
     the memory of all.
     """
+    sets = keep_sets(row)
+    return CLEAN if isinstance(sets, PgSets) and sets.up == sets.acting else sets
+
+
+def keep_sets(row: Dict[str, Any]) -> Union[Dict[str, Any], PgSets]:
+    """The same for all PGs."""
     up, acting = row.get('up'), row.get('acting')
     if not isinstance(up, list) or not isinstance(acting, list) or 'pgid' not in row:
         return row
-    if up == acting:
-        return CLEAN
     return PgSets(row['pgid'], tuple(up), tuple(acting), row.get('state', ''))
 
 

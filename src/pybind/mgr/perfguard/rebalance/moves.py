@@ -2,10 +2,11 @@
 """What the release of each pinned PG would move, and which moves are next: as many as fit under
 every cap, least loaded paths first."""
 from dataclasses import dataclass, field
-from typing import (AbstractSet, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
-                    Optional, Sequence, Tuple, Union)
+from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping,
+                    NamedTuple, Optional, Sequence, Tuple, Union)
 
-from ..cluster.types import NO_OSD, OsdSet, Pool, shard_bytes
+from ..cluster.crush import CrushRules
+from ..cluster.types import NO_OSD, OsdSet, Pool, pool_of, shard_bytes
 from ..errors import Code
 from ..upmap.pins import released_up
 from .types import Flight, PinRecord
@@ -102,6 +103,15 @@ class MovePlan:
     #: Where the estimate's speed comes from: "measured" or "assumed".
     basis: str
 
+    def as_json(self) -> Dict[str, Any]:
+        return {
+            'pgs': self.pgs, 'shards': self.shards, 'bytes': self.bytes,
+            'primaries_moving': self.primaries_moving,
+            'estimated_seconds': round(self.estimated_seconds, 1), 'estimate_basis': self.basis,
+            'osds': [{'osd': load.osd, 'pgs_in': load.pgs_in, 'pgs_out': load.pgs_out,
+                      'bytes_in': load.bytes_in, 'bytes_out': load.bytes_out}
+                     for load in self.osds]}
+
 
 def plan(moves: Iterable[Move], parallel: int, per_target: int,
          measured_bytes_per_second: Optional[float]) -> MovePlan:
@@ -182,6 +192,25 @@ class Obstacle(NamedTuple):
 
 def _no_domain(pgid: str, osd: int) -> Optional[str]:
     return None
+
+
+def domains_of(crush: CrushRules,
+               pools: Mapping[int, Pool]) -> Callable[[str, int], Optional[str]]:
+    """PG, OSD -> the failure domain of the PG's rule that the OSD is in; None where that is the
+    OSD itself, whose own caps are stricter."""
+    kinds = {pool.id: crush.failure_domain(pool.crush_rule) for pool in pools.values()}
+    names: Dict[Tuple[str, int], Optional[str]] = {}
+
+    def domain_of(pgid: str, osd: int) -> Optional[str]:
+        kind = kinds.get(pool_of(pgid))
+        if kind is None or kind == 'osd':
+            return None
+        if (kind, osd) not in names:
+            name = crush.domain_of(osd, kind)
+            names[kind, osd] = None if name is None else '%s %s' % (kind, name)
+        return names[kind, osd]
+
+    return domain_of
 
 
 class Load:

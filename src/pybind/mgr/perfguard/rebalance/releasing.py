@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
 from ..errors import Code, Reason
@@ -12,7 +12,7 @@ from ..upmap.pins import released_up
 from ..watch.stop_conditions import is_muted, is_waived, osds_text
 from .copying import in_force
 from .holds import epoch_of, peering_text, refused_options
-from .moves import (SCAN, Caps, Load, Move, choose, load_of, move_between, path_osds,
+from .moves import (SCAN, Caps, Load, Move, choose, domains_of, load_of, move_between, path_osds,
                     serving_until_moved, window)
 from .pinning import may_be_degraded, waits
 from .stalls import IntervalChange, Stalls, affords, note, spend
@@ -87,7 +87,8 @@ def keep(turn: Turn, pgids: Sequence[str], mark: str) -> None:
 
 def present_load(turn: Turn, most: Caps) -> Load:
     """What is moving, and the deletion of what has moved away."""
-    load = load_of(turn.campaign.in_flight, turn.seen.crush.host_of, domains(turn))
+    load = load_of(turn.campaign.in_flight, turn.seen.crush.host_of,
+                   domains_of(turn.seen.crush, turn.seen.osdmap.pools))
     load.add_removals(turn.seen.removing, most.source)
     return load
 
@@ -253,25 +254,6 @@ def _peering(move: Move) -> OsdSet:
 def _flight(turn: Turn, move: Move, entry: UpmapEntry, **more: Any) -> Flight:
     return Flight(since=turn.now, entry=entry, sources=move.sources, targets=move.targets,
                   primary=move.primary, bytes=move.bytes, readers=move.readers, **more)
-
-
-def domains(turn: Turn) -> Callable[[str, int], Optional[str]]:
-    """PG, OSD -> the failure domain of the PG's rule that the OSD is in; None where that is the
-    OSD itself, whose own caps are stricter."""
-    crush, pools = turn.seen.crush, turn.seen.osdmap.pools
-    kinds = {pool.id: crush.failure_domain(pool.crush_rule) for pool in pools.values()}
-    names: Dict[Tuple[str, int], Optional[str]] = {}
-
-    def domain_of(pgid: str, osd: int) -> Optional[str]:
-        kind = kinds.get(pool_of(pgid))
-        if kind is None or kind == 'osd':
-            return None
-        if (kind, osd) not in names:
-            name = crush.domain_of(osd, kind)
-            names[kind, osd] = None if name is None else '%s %s' % (kind, name)
-        return names[kind, osd]
-
-    return domain_of
 
 
 def _judged(turn: Turn, move: Move) -> Move:

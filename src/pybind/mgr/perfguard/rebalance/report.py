@@ -223,15 +223,8 @@ def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Op
 
 def plan_json(shown: ReleasePlan) -> Json:
     """`rebalance plan`."""
-    moves = shown.moves
-    return {
-        'pgs': moves.pgs, 'shards': moves.shards, 'bytes': moves.bytes,
-        'primaries_moving': moves.primaries_moving, 'remapped': shown.remapped,
-        'estimated_seconds': round(moves.estimated_seconds, 1), 'estimate_basis': moves.basis,
-        'osds': [{'osd': load.osd, 'pgs_in': load.pgs_in, 'pgs_out': load.pgs_out,
-                  'bytes_in': load.bytes_in, 'bytes_out': load.bytes_out}
-                 for load in moves.osds],
-        'unpinnable': _unpinnable_json(shown.unpinnable)}
+    return {**shown.moves.as_json(), 'remapped': shown.remapped,
+            'unpinnable': _unpinnable_json(shown.unpinnable)}
 
 
 def summary(campaign: Campaign) -> Json:

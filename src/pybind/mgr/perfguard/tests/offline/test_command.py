@@ -10,14 +10,15 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard import offline
+from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.osdmap import WrongDump, osdmap_from_dump
 from perfguard.cluster.ports import Future, FuturePg
 from perfguard.cluster.types import NO_OSD, Osd, PgSets, UpmapEntry
-from perfguard.offline import plan_pins
+from perfguard.offline import command
+from perfguard.offline.pins import plan_pins
 from perfguard.upmap.semantics import as_line, entry_commands
 
-MODULES = Path(__file__).resolve().parents[2]
+MODULES = Path(__file__).resolve().parents[3]
 
 CRUSH_DUMP = {
     'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
@@ -68,21 +69,17 @@ ROWS = [{'pgid': pgid, 'state': 'active', 'up': up, 'up_primary': up[0], 'acting
          'acting_primary': acting[0]} for pgid, up, acting in PGS]
 
 
+OSD_DF = {'nodes': [{'id': osd, 'kb': 1 << 30, 'kb_used': 1 << 20, 'pgs': 0 if osd == 9 else 96}
+                    for osd in range(10)]}
+Files = Dict[str, str]
+
+
 def run(*argv, stdin=None):
     """A process without any of Ceph's modules, as on an administrator's machine."""
     return subprocess.run(
         [sys.executable, '-S', '-m', 'perfguard.offline', *argv], input=stdin, text=True,
         env={'PYTHONPATH': str(MODULES), 'PYTHONDONTWRITEBYTECODE': '1'}, capture_output=True,
         check=False)
-
-
-@pytest.fixture
-def files(tmp_path):
-    paths = {}
-    for name, dump in (('osd', OSD_DUMP), ('pg', {'pg_stats': ROWS}), ('crush', CRUSH_DUMP)):
-        paths[name] = str(tmp_path / name)
-        Path(paths[name]).write_text(json.dumps(dump))
-    return paths
 
 
 def pin(files, *more, **kwargs):
@@ -297,8 +294,6 @@ def test_package_imports_without_ceph():
 
 # ---- expand and drain
 
-OSD_DF = {'nodes': [{'id': osd, 'kb': 1 << 30, 'kb_used': 1 << 20, 'pgs': 0 if osd == 9 else 96}
-                    for osd in range(10)]}
 #: Where CRUSH places PGs once osd.9 has a weight.
 FUTURE = {'1.0': FuturePg((0, 1, 2), (0, 1, 9)), '1.1': FuturePg((0, 1, 3), (9, 1, 3))}
 
@@ -313,12 +308,12 @@ def change(files, tmp_path, monkeypatch, capsys):
 
     def outlook(osdmap, source, weights, crush_map, stopping):
         asked.append((source(osdmap.epoch), weights))
-        return Future(FUTURE, offline.CrushRules.from_dump(CRUSH_DUMP))
+        return Future(FUTURE, CrushRules.from_dump(CRUSH_DUMP))
 
-    monkeypatch.setattr(offline.crush_preview, 'outlook', outlook)
+    monkeypatch.setattr(command.crush_preview, 'outlook', outlook)
 
     def carry_out(*argv):
-        status = offline.main([*argv, '--report', str(tmp_path / 'report'), '--osd-df',
+        status = command.main([*argv, '--report', str(tmp_path / 'report'), '--osd-df',
                                str(tmp_path / 'df'), '--osdmap', str(tmp_path / 'map')])
         return (status, *capsys.readouterr())
 
@@ -331,7 +326,7 @@ def test_an_expansion_shows_what_it_moves(change):
     found = json.loads(out)
     assert status == 0 and change.asked == [(b'encoded', {9: 1.0})]
     assert found['weights'] == {'osd.9': 1.0} and (found['pgs'], found['shards']) == (2, 2)
-    assert {'osd': 9, 'pgs_in': 2, 'pgs_out': 0} in found['osds']
+    assert [row['pgs_in'] for row in found['osds'] if row['osd'] == 9] == [2]
     assert found['items'] == {'1.0': [[9, 2]], '1.1': [[9, 0]]} and not found['unpinnable']
     assert '2 PGs to pin; their release moves 2 shards' in err and 'osd.9 (2)' in err
 
@@ -375,3 +370,97 @@ def test_movement_begins_only_if_every_command_was_carried_out(
 def test_a_change_that_is_refused_is_one_line(change, argv, words):
     status, out, err = change(*argv)
     assert (status, out) == (2, '') and words in err and err.count('\n') == 1
+
+
+# ---- release and plan
+
+@pytest.fixture
+def pinned(tmp_path):
+    """A cluster whose osd.9 is new; every PG that CRUSH places on it is pinned on osd.0 to 8."""
+    crush = json.loads(json.dumps(CRUSH_DUMP))
+    for bucket in crush['buckets']:
+        for item in bucket['items']:
+            item['weight'] = 65536
+    sets = {'1.%x' % seed: [seed % 9, (seed + 1) % 9, (seed + 2) % 9] for seed in range(90)}
+    items = {'1.%x' % seed: {'from': 9, 'to': sets['1.%x' % seed][2]} for seed in range(0, 90, 4)}
+    osd_dump = {**OSD_DUMP, 'pools': [pool(1, 3, 1, pg_num=90, pg_num_pending=90)],
+                'flags_set': [], 'flags': '', 'pg_temp': [], 'pg_upmap': [], 'pg_upmap_items': [
+                    {'pgid': pgid, 'mappings': [pair]} for pgid, pair in items.items()]}
+    rows = [{'pgid': pgid, 'state': 'active+clean', 'up': osds, 'acting': osds}
+            for pgid, osds in sets.items()]
+    report = {'osdmap': osd_dump, 'crushmap': crush,
+              'pool_stats': [{'poolid': 1, 'stat_sum': {'num_bytes': 90 << 30}}]}
+    for name, dump in (('report', report), ('pgs', {'pg_stats': rows})):
+        (tmp_path / name).write_text(json.dumps(dump))
+    return sorted(items), lambda verb, *more: run(
+        verb, '--report', str(tmp_path / 'report'), '--pg-dump', str(tmp_path / 'pgs'), *more)
+
+
+def test_a_release_is_what_may_move_at_a_time(pinned):
+    pgids, planned = pinned
+    found = planned('release', '--osd-max-backfills', '3', '--host-max-backfills', '3')
+    assert found.returncode == 0 and '23 PGs are pinned, 0 in flight' in found.stderr
+    lines = found.stdout.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith('ceph osd rm-pg-upmap-items 1.') for line in lines)
+    fewer = planned('release', '--max-backfills', '1', '--format', 'json')
+    as_json = json.loads(fewer.stdout)
+    assert as_json['pgs'] == 1 and as_json['remove'] == as_json['batches'][0]
+    assert as_json['pinned'] == 23 and as_json['bytes'] == 1 << 30
+    assert planned('release', '--max-backfills', '0').returncode == 2
+
+
+def test_no_release_while_a_pg_is_in_trouble_but_a_plan(pinned, tmp_path):
+    _, planned = pinned
+    dump = json.loads((tmp_path / 'pgs').read_text())
+    dump['pg_stats'][-1]['state'] = 'peering'
+    (tmp_path / 'pgs').write_text(json.dumps(dump))
+    refused, plan = planned('release'), planned('plan')
+    assert (refused.returncode, refused.stdout) == (2, '') and 'not active' in refused.stderr
+    assert plan.returncode == 0 and plan.stdout and 'not active' in plan.stderr
+
+
+def test_a_plan_releases_all_batch_by_batch(pinned):
+    pgids, planned = pinned
+    found = json.loads(planned('plan', '--format', 'json').stdout)
+    assert sorted(found['remove']) == pgids and sorted(sum(found['batches'], [])) == pgids
+    assert (found['pgs'], found['bytes'], found['left_out']) == (23, 23 << 30, [])
+    assert found['estimated_seconds'] > 0 and len(found['batches']) == 12
+    assert planned('plan').stdout.splitlines() == [
+        'ceph osd rm-pg-upmap-items ' + pgid for batch in found['batches'] for pgid in batch]
+
+
+def test_a_script_of_batches_waits_until_the_cluster_has_settled(pinned, tmp_path):
+    """Each answer of "pg stat" is one of a cluster after a batch."""
+    script = pinned[1]('plan', '--format', 'sh', '--osd-max-backfills', '10').stdout
+    answers = ['90 pgs: 90 active+clean; 1 GiB data', '90 pgs: 1 active+remapped+backfilling, 89 '
+               'active+clean; 1', '90 pgs: 1 active+clean+laggy, 89 active+clean; 1', '',
+               '90 pgs: 90 unknown; 1', '90 pgs: 2 active+clean+snaptrim_wait, 88 active+clean; 1',
+               *['90 pgs: 90 active+clean; remapped'] * 20]
+    (tmp_path / 'answers').write_text('\n'.join(answers) + '\n')
+    (tmp_path / 'sleep').write_text('#!/bin/sh\n')
+    (tmp_path / 'ceph').write_text("""#!/bin/sh
+cd %s
+echo "$*" >> log
+test "$1" = pg || exit 0
+head -1 answers
+test -n "$(head -1 answers)"; status=$?
+sed -i 1d answers
+exit $status
+""" % tmp_path)
+    for name in ('ceph', 'sleep'):
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(['sh', '-c', script], text=True, capture_output=True, check=True,
+                          env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])})
+    sent = (tmp_path / 'log').read_text().splitlines()
+    batches = ' '.join('P' if line == 'pg stat' else 'r' for line in sent).split('P')
+    # A batch, four answers that are not good enough, one that is, and the next batch.
+    assert batches[0] == '' and 'r' in batches[1] and 'r' in batches[6]
+    assert not any('r' in batch for batch in batches[2:6])
+    assert done.stderr.count('waiting for PGs') == 4
+    assert '23 of 23 commands, 0 failed' in done.stderr
+
+
+def test_nothing_is_released_without_a_crush_map(files):
+    found = run('release', '--osd-dump', files['osd'], '--pg-dump', files['pg'])
+    assert (found.returncode, found.stdout) == (2, '') and '--crush-dump' in found.stderr

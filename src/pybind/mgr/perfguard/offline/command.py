@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The command perfguard-plan."""
+import argparse
+import contextlib
+import gc
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ..cluster import crush_preview
+from ..cluster.ports import Future, NoFuture
+from ..cluster.types import OsdMap, PgSets
+from ..errors import Refused
+from ..options import DEFAULTS
+from ..rebalance.joining import plan_join
+from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
+from ..rebalance.orders import Order, OrderFacts, change_of
+from ..rebalance.throttle import caps as caps_of, pgs_in_flight
+from ..tables import plural
+from .live import LiveCluster, connected
+from .pins import Json, PinPlan, entries_json, plan_pins, reasons_json
+from .releases import NO_RAWS, HeldBack, Raws, batches, held_back, trouble
+from .scripts import commands, script
+from .sources import BadInput, Dumps, Maps, Terminal, Source
+
+#: Exit status for input that is missing or is not what it should be; argparse uses it, too.
+BAD_INPUT = 2
+#: As a shell reports a process that SIGINT has ended.
+INTERRUPTED = 130
+#: OSDs that a summary names.
+MOST_OSDS = 8
+#: Reasons that are printed one by one.
+MOST_REASONS = 20
+#: Options of release and plan, with the module options whose defaults they have.
+CAPS: Mapping[str, Tuple[str, str]] = {
+    '--max-backfills': ('max_pgs_in_flight', 'PGs that move at a time (default: as many as the '
+                        'other limits let move on the whole cluster, at least 32)'),
+    '--osd-max-backfills': ('max_backfills_target', 'PGs that move to, and from, one OSD at a time '
+                            '(default: %d)' % DEFAULTS.max_backfills_target),
+    '--host-max-backfills': ('max_backfills_host', 'PGs that move to or from one host at a time '
+                             '(default: %d)' % DEFAULTS.max_backfills_host),
+    '--domain-max-backfills': ('max_backfills_domain', 'PGs that move to or from one failure '
+                               'domain at a time (default: %d)' % DEFAULTS.max_backfills_domain)}
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The console script. Returns the exit status."""
+    args = _parser().parse_args(argv)
+    progress = Terminal(sys.stderr)
+    try:
+        with _without_gc():
+            text = args.carry_out(args, _source(args, progress), progress)
+        # All at once: an interrupted plan prints nothing.
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (BadInput, Refused) as e:
+        say(str(e))
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader, head for one, has had enough. Python flushes stdout once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def say(text: str) -> None:
+    print('perfguard-plan: ' + text, file=sys.stderr)
+
+
+# ---- the command line
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='perfguard-plan', description='Plan pins, their release, expansions and drains, from '
+        'dumps or from a live cluster. Prints commands or a script; changes nothing.')
+    subparsers = parser.add_subparsers(dest='command', required=True)
+    pin = subparsers.add_parser('pin', help='print the upmaps that keep every '
+                                'remapped PG where its data is')
+    release = subparsers.add_parser('release', help='print the commands that release the next '
+                                    'pinned PGs, as many as may move at a time')
+    plan = subparsers.add_parser('plan', help='preview the release of all pinned PGs, and print '
+                                 'its commands, batch by batch')
+    expand = subparsers.add_parser('expand', help='preview the weighting of new OSDs (CRUSH '
+                                   'weight 0), and print its commands with the pins')
+    expand.add_argument('what', nargs='*', help='only these OSDs, hosts or racks')
+    expand.add_argument('--weight', metavar='W', help='CRUSH weight of each OSD (default: its '
+                        'size in TiB)')
+    drain = subparsers.add_parser('drain', help='preview the emptying of OSDs, hosts or racks, '
+                                  'and print its commands with the pins')
+    drain.add_argument('what', nargs='+', help='OSDs, hosts or racks')
+    for each, carry_out in ((pin, _pin), (release, _release), (plan, _release),
+                            (expand, _change), (drain, _change)):
+        each.set_defaults(carry_out=carry_out)
+        _add_source(each)
+        each.add_argument('--format', choices=('commands', 'sh', 'json'), default='commands',
+                          help='commands: one per line; sh: a script that shows its progress and '
+                          'may be interrupted and run again; json: the complete new entry of each '
+                          'changed PG (default: commands)')
+    for each in (pin, release, plan):
+        _add_pg_dumps(each)
+    for each in (release, plan):
+        _add_caps(each)
+        _add_osdmap(each, 'ceph osd getmap -o F; without it, or without osdmaptool, PGs with a '
+                    'pg_upmap vector are left alone')
+    for each in (expand, drain):
+        each.add_argument('--osd-df', metavar='F', help='ceph osd df -f json')
+        _add_osdmap(each, 'ceph osd getmap -o F')
+    return parser
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--report', metavar='F', help='ceph report')
+    live = parser.add_argument_group('a live cluster in place of dumps')
+    live.add_argument('--live', action='store_true', help='read the cluster through librados '
+                      "(python3-rados; the user needs mon 'allow r' and mgr 'allow r')")
+    live.add_argument('-c', '--conf', metavar='F', help='as for the ceph command')
+    live.add_argument('-n', '--name', help='cephx user (default: client.admin)')
+    live.add_argument('--id', help='cephx user without "client."')
+    live.add_argument('-k', '--keyring', metavar='F')
+    live.add_argument('--cluster', default='ceph', help=argparse.SUPPRESS)
+
+
+def _add_pg_dumps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--osd-dump', metavar='F', help='ceph osd dump -f json, in place of '
+                        '--report')
+    parser.add_argument('--pg-dump', metavar='F', help='ceph pg dump pgs_brief -f json')
+    parser.add_argument('--crush-dump', metavar='F', help='ceph osd crush dump -f json, with '
+                        '--osd-dump; without it pins are not checked against '
+                        'CRUSH rules, and the mons drop pins that violate them')
+
+
+def _add_osdmap(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument('--osdmap', metavar='F', help=text)
+
+
+def _add_caps(parser: argparse.ArgumentParser) -> None:
+    for option, (_, text) in CAPS.items():
+        parser.add_argument(option, metavar='N', type=_positive, help=text)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _source(args: argparse.Namespace, progress: Terminal) -> Source:
+    required = ('pg_dump',) if hasattr(args, 'pg_dump') else ('osd_df', 'osdmap')
+    given = [name for name in ('report', 'osd_dump', 'crush_dump', 'pg_dump', 'osd_df', 'osdmap')
+             if getattr(args, name, None)]
+    if args.live and given:
+        raise BadInput('--live replaces %s' % _option(given[0]))
+    if args.live:
+        # What hangs is the cluster; nothing is lost, since the cluster is only read.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        return LiveCluster(connected(args), progress)
+    for name in required:
+        if name not in given:
+            raise BadInput('%s (or --live) is required' % _option(name))
+    return Dumps(args, progress)
+
+
+def _option(name: str) -> str:
+    return '--' + name.replace('_', '-')
+
+
+@contextlib.contextmanager
+def _without_gc() -> Iterator[None]:
+    """JSON makes no reference cycles, but each new object brings a search for them nearer.
+
+    On a large dump these searches, over all that was read so far, cost as much as the parsing.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+# ---- what each of them does
+
+def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
+    # First the largest, so that nothing else is in memory beside it.
+    pgs = source.pgs(clean=False)
+    maps = source.maps()
+    _warn_if_apart(pgs, maps.osdmap)
+    progress.say('planning pins for ' + plural(len(pgs), 'PG'))
+    plan = plan_pins(maps.osdmap, pgs, maps.crush)
+    if args.format != 'json':
+        _explain('stays remapped', plan.unpinnable)
+    return _printed(args.format, plan.as_json(), [list(commands(maps.osdmap, plan.entries))])
+
+
+def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
+    """release: the next batch; plan: all of them."""
+    pgs = source.pgs(clean=True)
+    maps = source.maps()
+    if maps.crush is None:
+        raise BadInput('--crush-dump is required beside --osd-dump')
+    _warn_if_apart([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
+    _heed(args.command, trouble(pgs))
+    plan = held_back(maps, maps.crush, pgs, _raws(maps.osdmap, source))
+    caps = _caps(args, maps)
+    found = _batches(plan, maps, caps, args.command == 'release', progress)
+    moves = [move for batch in found for move in batch]
+    forecast = plan_moves(moves, caps.pgs, caps.target, None)
+    _summarize_release(args.command, plan, maps, forecast)
+    entries = [plan.entries(move.pgid for move in batch) for batch in found]
+    return _printed(args.format, {
+        **_forecast_json(forecast, maps), 'pinned': len(plan.pins),
+        'in_flight': len(plan.in_flight),
+        'batches': [[move.pgid for move in batch] for batch in found],
+        **entries_json(dict(chain.from_iterable(each.items() for each in entries))),
+        'left_out': reasons_json(plan.left)},
+        [list(commands(maps.osdmap, each)) for each in entries])
+
+
+def _heed(command: str, why: str) -> None:
+    """The script of a plan waits; what "release" prints may be executed at once."""
+    if why and command == 'release':
+        raise BadInput('no PG is released now: ' + why)
+    if why:
+        say('before any PG is released, wait: ' + why)
+
+
+def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
+             progress: Terminal) -> List[List[Move]]:
+    assert maps.crush is not None
+    found, number = [], 0
+    for batch in batches(plan, maps.osdmap, maps.crush, caps):
+        if batch:
+            found.append(batch)
+        if only_first:
+            break
+        number += len(batch)
+        progress.say('planning releases: %d of %d' % (number, len(plan.moves)))
+    return found
+
+
+def _raws(osdmap: OsdMap, source: Source) -> Raws:
+    if not osdmap.upmap_vectors:
+        return NO_RAWS
+    encoded = source.encoded(osdmap.epoch)
+    future = NoFuture('--osdmap is not given') if encoded is None else \
+        crush_preview.outlook(osdmap, lambda epoch: encoded or b'', {}, None, lambda: False)
+    if isinstance(future, NoFuture):
+        say('PGs with a pg_upmap vector are left alone: %s' % future.reason)
+        return NO_RAWS
+    return {pgid: future.pgs[pgid].raw for pgid in osdmap.upmap_vectors if pgid in future.pgs}
+
+
+def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
+    given = {name: getattr(args, option[2:].replace('-', '_'))
+             for option, (name, _) in CAPS.items()}
+    options = replace(DEFAULTS, **{name: value for name, value in given.items() if value})
+    if args.osd_max_backfills:
+        options = replace(options, max_backfills_source=args.osd_max_backfills,
+                          max_backfills_primary=args.osd_max_backfills)
+    assert maps.crush is not None
+    if not options.max_pgs_in_flight:
+        options = replace(options, max_pgs_in_flight=pgs_in_flight(
+            options, maps.osdmap, maps.crush))
+    return caps_of(options)
+
+
+def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
+    """expand and drain: what they move, and the commands that keep all data where it is."""
+    maps = source.maps()
+    if maps.crush is None:
+        raise BadInput('--report (or --live) is required')
+    osdmap = maps.osdmap
+    order = Order(args.command, () if args.command == 'expand' else tuple(args.what),
+                  tuple(args.what) if args.command == 'expand' else (),
+                  weight=getattr(args, 'weight', None))
+    change = change_of(order, OrderFacts(osdmap, maps.crush, source.space()))
+    if change is None:
+        raise BadInput('no new OSD of CRUSH weight 0 is up and in')
+    future = _future(osdmap, source, change.weights, progress)
+    join = plan_join(osdmap, future, change.drained, maps.pool_bytes)
+    pins = PinPlan({pgid: pin.entry for pgid, pin in join.pins.items()}, join.unpinnable)
+    caps = caps_of(DEFAULTS)
+    moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
+    say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
+    _explain('moves at once', pins.unpinnable)
+    hold = 'norebalance' not in osdmap.flags
+    lines = [*(['ceph osd set norebalance'] if hold else []),
+             *('ceph osd crush reweight osd.%d %r' % row for row in change.weights.items()),
+             *commands(osdmap, pins.entries)]
+    return _printed(args.format, {
+        'weights': {'osd.%d' % osd: w for osd, w in change.weights.items()},
+        **_forecast_json(moves, maps), **pins.as_json()},
+        [lines], 'ceph osd unset norebalance' if hold else '')
+
+
+def _future(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
+            progress: Terminal) -> Future:
+    encoded = source.encoded(osdmap.epoch)
+    assert encoded is not None
+    progress.say('computing where CRUSH places PGs')
+    future = crush_preview.outlook(osdmap, lambda epoch: encoded or b'', weights, None,
+                                   lambda: False)
+    if isinstance(future, NoFuture):
+        raise BadInput('cannot compute the mapping after the change: %s' % future.reason)
+    return future
+
+
+# ---- what is printed
+
+def _printed(form: str, found: Json, lines: Sequence[Sequence[str]], last: str = '') -> str:
+    if form == 'json':
+        return json.dumps(found) + '\n'
+    if form == 'sh':
+        return '\n'.join(script(lines, last)) + '\n'
+    return ''.join(line + '\n' for line in (*chain.from_iterable(lines), *filter(None, [last])))
+
+
+def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:
+    """null: the dumps do not say how much data the pools have."""
+    found = moves.as_json()
+    if not maps.pool_bytes:
+        found.update(bytes=None, estimated_seconds=None)
+    return found
+
+
+def _summarize_release(command: str, plan: HeldBack, maps: Maps, moves: MovePlan) -> None:
+    say('%s pinned, %d in flight; %s moves %s' % (
+        _are(len(plan.pins)), len(plan.in_flight),
+        'this batch' if command == 'release' else 'their release', _moved(moves)))
+    if plan.moves and not moves.pgs:
+        say('no more PGs may move until those in flight have arrived')
+    if 'norebalance' in maps.osdmap.flags:
+        say('norebalance is set: PGs that are released do not move before it is removed')
+    _explain('is left as it is', plan.left)
+
+
+def _are(number: int) -> str:
+    return '1 PG is' if number == 1 else '%d PGs are' % number
+
+
+def _moved(moves: MovePlan) -> str:
+    busiest = sorted(moves.osds, key=lambda load: -load.pgs_in)[:MOST_OSDS]
+    into = ', '.join('osd.%d (%d)' % (load.osd, load.pgs_in) for load in busiest if load.pgs_in)
+    return '%s, and the primary of %s; most PGs enter %s' % (
+        plural(moves.shards, 'shard'), plural(moves.primaries_moving, 'PG'), into or 'no OSD')
+
+
+def _explain(what: str, reasons: Mapping[str, str]) -> None:
+    for pgid, reason in list(reasons.items())[:MOST_REASONS]:
+        say('PG %s %s: %s' % (pgid, what, reason))
+    if len(reasons) > MOST_REASONS:
+        say('%s more; --format json lists all' % plural(len(reasons) - MOST_REASONS, 'PG'))
+
+
+def _warn_if_apart(pgs: Sequence[PgSets], osdmap: OsdMap) -> None:
+    """The OSDMap holds the acting set of every remapped PG, so dumps of one moment agree.
+
+    PG stats lag: after a primary moved they show the interval before for some seconds.
+    """
+    apart = sum(osdmap.pg_temp.get(pg.pgid) != pg.acting for pg in pgs)
+    if apart:
+        say('the acting sets of %s differ between the PG dump and the OSD dump; if the cluster has '
+            'changed in between, take both dumps again' % plural(apart, 'PG'))

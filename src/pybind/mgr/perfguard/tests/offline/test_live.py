@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""perfguard-plan --live, with a cluster that answers from dumps."""
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, List, Tuple
+
+import pytest
+
+from perfguard.offline import command
+from perfguard.offline.sources import BadInput, Terminal
+
+from .test_command import CRUSH_DUMP, OSD_DF, OSD_DUMP, ROWS, Files
+
+ANSWERS: Dict[str, Any] = {
+    'osd dump': OSD_DUMP, 'osd crush dump': CRUSH_DUMP, 'osd df': OSD_DF,
+    'pg dump': {'pg_stats': ROWS}, 'df': {'pools': [{'id': 1, 'stats': {'stored': 256 << 20}}]}}
+
+
+class Rados:
+    """The part of rados.Rados that is used."""
+    made: List['Rados'] = []
+    status = 0
+
+    def __init__(self, **words: str) -> None:
+        self.words = words
+        self.set: Dict[str, str] = {}
+        self.asked: List[Tuple[str, Dict[str, Any]]] = []
+        Rados.made.append(self)
+
+    def conf_read_file(self, path: str) -> None:
+        self.words['conf'] = path
+
+    def conf_parse_env(self, name: str) -> None:
+        self.words['env'] = name
+
+    def conf_set(self, name: str, value: str) -> None:
+        self.set[name] = value
+
+    def connect(self, timeout: int) -> None:
+        pass
+
+    def mon_command(self, command: str, inbuf: bytes) -> Tuple[int, bytes, str]:
+        return self._answer('mon', json.loads(command))
+
+    def mgr_command(self, command: str, inbuf: bytes) -> Tuple[int, bytes, str]:
+        return self._answer('mgr', json.loads(command))
+
+    def _answer(self, daemon: str, asked: Dict[str, Any]) -> Tuple[int, bytes, str]:
+        self.asked.append((daemon, asked))
+        return self.status, json.dumps(ANSWERS[asked['prefix']]).encode(), 'access denied'
+
+
+@pytest.fixture(autouse=True)
+def librados(monkeypatch: pytest.MonkeyPatch) -> None:
+    rados: Any = SimpleNamespace(Rados=Rados, Error=OSError)
+    monkeypatch.setitem(sys.modules, 'rados', rados)
+    monkeypatch.setattr(command.signal, 'signal', lambda number, action: None)
+    monkeypatch.setattr(Rados, 'made', [])
+
+
+def test_a_live_cluster_gives_the_plan_of_its_dumps(
+        files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    dumps = ['--osd-dump', files['osd'], '--pg-dump', files['pg'], '--crush-dump', files['crush']]
+    assert command.main(['pin', *dumps, '--format', 'json']) == 0
+    expected = capsys.readouterr().out
+    assert command.main(['pin', '--live', '--format', 'json', '--id', 'me', '-c', 'C',
+                         '-k', 'K']) == 0
+    assert capsys.readouterr().out == expected
+    made, = Rados.made
+    assert made.words == {'name': 'client.me', 'clustername': 'ceph', 'conf': 'C',
+                          'env': 'CEPH_ARGS'} and made.set == {'keyring': 'K'}
+    assert [(daemon, asked['prefix']) for daemon, asked in made.asked] == [
+        ('mgr', 'pg dump'), ('mon', 'osd dump'), ('mon', 'osd crush dump'), ('mon', 'df')]
+
+
+def test_an_error_of_the_cluster_is_one_line(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Rados, 'status', -13)
+    assert command.main(['pin', '--live']) == 2
+    out, err = capsys.readouterr()
+    assert out == '' and err.count('\n') == 1 and '"ceph pg dump" failed: access denied' in err
+
+
+def test_no_connection_is_one_line(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(self: Rados, timeout: int) -> None:
+        raise OSError('timed out')
+
+    monkeypatch.setattr(Rados, 'connect', refuse)
+    assert command.main(['plan', '--live']) == 2
+    out, err = capsys.readouterr()
+    assert out == '' and err == 'perfguard-plan: cannot connect to the cluster: timed out\n'
+
+
+@pytest.mark.parametrize('argv', [
+    ['pin', '--live', '--report', 'F'], ['pin', '--live', '--pg-dump', 'F'],
+    ['drain', 'osd.1', '--live', '--osdmap', 'F'], ['drain', 'osd.1', '--report', 'F'],
+    ['release', '--report', 'F']])
+def test_a_live_cluster_replaces_every_dump(
+        argv: List[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(argv) == 2 and not Rados.made
+    assert capsys.readouterr().err.count('\n') == 1
+
+
+def test_what_is_read_is_said_on_a_terminal_only() -> None:
+    class Tty(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for output, expected in ((Tty(), 'perfguard-plan: reading ...\n'), (io.StringIO(), '')):
+        Terminal(output).say('reading')
+        assert output.getvalue() == expected
+
+
+def test_standard_input_serves_for_one_dump_only(tmp_path: Path) -> None:
+    args = command._parser().parse_args(['pin', '--osd-dump', '-', '--pg-dump', '-'])
+    with pytest.raises(BadInput):
+        command._source(args, Terminal(io.StringIO()))

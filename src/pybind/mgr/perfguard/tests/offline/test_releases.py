@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The release of pins that the OSDMap alone shows, batch by batch."""
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Iterable, List
+
+import pytest
+
+from perfguard.cluster.types import OsdSet, PgSets, UpmapEntry, pool_of
+from perfguard.offline.releases import NO_RAWS, HeldBack, Raws, batches, held_back, trouble
+from perfguard.offline.sources import Maps
+from perfguard.rebalance.moves import Caps, Move
+from perfguard.rebalance.types import TINY_WEIGHT
+
+from ..fakes.mon_model import Stored
+from ..fakes.straw_cluster import StrawCluster
+from ..rebalance.test_adopting import expanded, pin_by_script, settle
+
+CAPS = Caps(pgs=8, bytes=1 << 60, source=2, primary=2, target=1, host=4)
+
+
+def maps_of(cluster: StrawCluster) -> Maps:
+    return Maps(cluster.map_view().osdmap, cluster.crush(cluster.map_view().crush_version),
+                {1: 1 << 30, 2: 1 << 30})
+
+
+def rows_of(cluster: StrawCluster) -> List[PgSets]:
+    return [PgSets(pgid, tuple(pg.up), tuple(pg.data),
+                   'active+clean' if tuple(pg.up) == tuple(pg.data) else 'active+remapped')
+            for pgid, pg in cluster.pg.items()]
+
+
+def found(cluster: StrawCluster, rows: Iterable[PgSets] = (), raws: Raws = NO_RAWS) -> HeldBack:
+    maps = maps_of(cluster)
+    assert maps.crush is not None
+    return held_back(maps, maps.crush, list(rows) or rows_of(cluster), raws)
+
+
+def planned(cluster: StrawCluster, plan: HeldBack) -> List[List[Move]]:
+    maps = maps_of(cluster)
+    assert maps.crush is not None
+    return list(batches(plan, maps.osdmap, maps.crush, CAPS))
+
+
+def release(cluster: StrawCluster, plan: HeldBack, batch: Iterable[Move]) -> None:
+    for pgid, entry in plan.entries(move.pgid for move in batch).items():
+        cluster.set_upmap(pgid, list(entry.items))
+
+
+def drained() -> StrawCluster:
+    cluster = StrawCluster(hosts=8, pgs=64)
+    cluster.flags.add('norebalance')
+    cluster.weigh(0, TINY_WEIGHT)
+    assert pin_by_script(cluster)
+    cluster.flags.discard('norebalance')
+    return cluster
+
+
+def test_the_batches_of_an_expansion_release_each_pin_once_and_keep_to_the_limits() -> None:
+    cluster, pinned, _ = expanded()
+    cluster.flags.discard('norebalance')
+    plan = found(cluster)
+    assert sorted(plan.pins) == pinned and not plan.left and not plan.in_flight
+    whole = planned(cluster, plan)
+    for batch in whole:
+        assert 0 < len(batch) <= CAPS.pgs
+        assert max(Counter(osd for move in batch for osd in move.targets).values()) == 1
+        assert max(Counter(osd for move in batch for osd in move.sources).values()) <= 2
+        release(cluster, plan, batch)
+        settle(cluster)
+    assert sorted(move.pgid for batch in whole for move in batch) == pinned
+    assert not cluster.entries()
+    assert set(Counter(one.pgid for one in cluster.moved).values()) == {1}
+
+
+def test_a_batch_leaves_room_for_what_is_in_flight() -> None:
+    cluster, pinned, _ = expanded()
+    cluster.flags.discard('norebalance')
+    plan = found(cluster)
+    first, second = planned(cluster, plan)[:2]
+    release(cluster, plan, first)
+    later = found(cluster)
+    assert sorted(move.pgid for move in later.in_flight) == sorted(move.pgid for move in first)
+    # Each target receives as many PGs as it may.
+    assert planned(cluster, later)[0] == []
+    assert len(planned(cluster, later)[1]) == len(second)
+
+
+def test_batches_planned_one_by_one_empty_a_drained_osd() -> None:
+    """Also the last PGs, when no other OSD lacks one of its share any more."""
+    cluster = drained()
+    for _ in range(200):
+        if not any(0 in pg.data for pg in cluster.pg.values()):
+            break
+        plan = found(cluster)
+        release(cluster, plan, planned(cluster, plan)[0])
+        settle(cluster)
+    assert not any(0 in pg.data for pg in cluster.pg.values())
+
+
+def test_a_vector_is_released_where_the_placement_by_crush_is_known() -> None:
+    cluster = drained()
+    pgid = next(pgid for pgid, pg in cluster.pg.items() if 0 in pg.data and pool_of(pgid) == 1)
+    raw: OsdSet = tuple(cluster.pg[pgid].mon.raw)
+    cluster.pg[pgid].mon.stored = Stored([], list(cluster.pg[pgid].data))
+    cluster.epoch += 1
+    assert 'vector' in found(cluster).left[pgid]
+    plan = found(cluster, raws={pgid: raw})
+    assert plan.entries([pgid]) == {pgid: UpmapEntry()}
+    move, = (move for move in plan.moves if move.pgid == pgid)
+    assert move.sources == (0,) and set(move.targets) == set(raw) - set(cluster.pg[pgid].data)
+
+
+@pytest.mark.parametrize('state', [
+    'peering', 'active+clean+laggy', 'stale+active+clean', 'active+remapped+backfill_toofull'])
+def test_nothing_is_released_while_a_pg_is_in_trouble(state: str) -> None:
+    rows = [PgSets('1.0', (0, 1), (0, 1), 'active+clean'), PgSets('1.1', (0, 1), (0, 1))]
+    assert trouble(rows) == ''
+    assert 'PG 1.1 is' in trouble([rows[0], rows[1]._replace(state=state)])
+
+
+def test_a_pg_that_is_degraded_or_whose_target_is_full_or_down_waits() -> None:
+    cluster, pinned, _ = expanded()
+    rows = [row._replace(state='active+undersized+degraded') if row.pgid == pinned[0] else row
+            for row in rows_of(cluster)]
+    plan = found(cluster, rows)
+    assert 'degraded' in plan.left[pinned[0]]
+    assert pinned[0] not in {move.pgid for move in plan.moves}
+    maps = maps_of(cluster)
+    target = plan.moves[0].targets[0]
+
+    def with_target(**changes: Any) -> HeldBack:
+        osds = {**maps.osdmap.osds, target: replace(maps.osdmap.osds[target], **changes)}
+        assert maps.crush is not None
+        return held_back(replace(maps, osdmap=replace(maps.osdmap, osds=osds)), maps.crush,
+                         rows_of(cluster), NO_RAWS)
+
+    for other in (with_target(fullness='nearfull'), with_target(up=False)):
+        assert not any(target in move.targets for move in other.moves) and other.moves
+        assert 'osd.%d lacks PGs, but is' % target in ' '.join(other.left.values())
