@@ -46,7 +46,9 @@ CAUSES = (
                             'config set global mon_warn_pg_not_deep_scrubbed_ratio 0.01'),
           ('config rm global mon_warn_pg_not_deep_scrubbed_ratio',
            'config rm global osd_deep_scrub_interval', 'osd unset nodeep-scrub')),
-    option('SECURE_MODE', 'client.nonesuch', 'ms_client_mode', 'secure'))
+    option('SECURE_MODE', 'client.nonesuch', 'ms_client_mode', 'secure'),
+    Cause('SHARED_OSDS', ('osd pool application enable ec cephfs --yes-i-really-mean-it',),
+          ('osd pool application disable ec cephfs --yes-i-really-mean-it',)))
 
 #: With wpq, Pacific's default scheduler.
 WPQ = (option('OP_QUEUE_CUT_OFF', 'osd', 'osd_op_queue_cut_off', 'low'),)
@@ -55,7 +57,8 @@ MCLOCK = (
     option('MCLOCK_CAPACITY', 'osd.1', 'osd_mclock_max_capacity_iops_hdd', '9000'),
     option('MCLOCK_IGNORES', 'osd', 'osd_max_backfills', '8'))
 #: Not provoked here: drives and old allocation sizes (the OSDs are memstores), memory (the same),
-#: space, PGs of OSDs with data, heartbeats, spillover, thousands of OSDMaps, pg_upmap_primary.
+#: fill, PGs of OSDs with data, heartbeats, spillover, fragmentation, thousands of OSDMaps,
+#: pg_upmap_primary.
 
 pytestmark = pytest.mark.releases('pacific', 'reef')
 

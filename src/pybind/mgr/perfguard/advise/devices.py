@@ -80,6 +80,13 @@ def spillover(facts: Facts) -> Optional[Seen]:
     return None if text is None else Seen(text, 'ceph health detail; ceph tell osd.<id> compact')
 
 
+def fragmentation(facts: Facts) -> Optional[Seen]:
+    text = facts.health.get('BLUESTORE_FREE_FRAGMENTATION')
+    return None if text is None else Seen(
+        'the free space of BlueStore is fragmented: %s' % text,
+        'ceph health detail; ceph perfguard drain osd.<id>, then create the OSD again')
+
+
 def slow_pings(facts: Facts) -> Optional[Seen]:
     found = [facts.health[code] for code in (
         'OSD_SLOW_PING_TIME_BACK', 'OSD_SLOW_PING_TIME_FRONT') if code in facts.health]

@@ -19,6 +19,8 @@ SMALL_IO = frozenset({'rbd', 'cephfs'})
 COMPRESSED = ('aggressive', 'force')
 #: Releases by age; what follows in the alphabet is newer.
 UPMAPS, UPMAP_PRIMARIES, EC_OPTIMIZATIONS = 'luminous', 'reef', 'tentacle'
+#: Share of its space from which an OSD has to search for free extents.
+NEARLY_FULL = 0.8
 #: A cluster with fewer hosts cannot rebuild what one of them held.
 LEAST_HOSTS = 4
 
@@ -75,6 +77,22 @@ def compression(facts: Facts) -> Optional[Seen]:
                 'ceph osd pool set %s compression_mode none' % found[0].name) if found else None
 
 
+def shared_osds(facts: Facts) -> Optional[Seen]:
+    """Block devices and files on the same OSDs."""
+    images = [pool for pool in facts.inventory.pools if 'rbd' in pool.applications]
+    files = [pool for pool in facts.inventory.pools
+             if 'cephfs' in pool.applications and not pool.fs_metadata]
+    for pool in images:
+        for other in files:
+            if pool.places & other.places:
+                root, device_class = min(pool.places & other.places)
+                return Seen(
+                    'pools %s (rbd) and %s (cephfs) share the OSDs of device class %s below %s' % (
+                        pool.name, other.name, device_class or 'none', root),
+                    'ceph perfguard rebalance rule %s <rule of other OSDs>' % other.name)
+    return None
+
+
 def upmap_primaries(facts: Facts) -> Optional[Seen]:
     entries = facts.inventory.upmap_primaries
     old = {release: number for release, number in facts.inventory.clients.items()
@@ -96,15 +114,31 @@ def untrimmed_maps(facts: Facts) -> Optional[Seen]:
         if facts.campaign else 'ceph pg dump_stuck unclean')
 
 
-def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
-    """By CRUSH root and device class: what does not fit when the largest host is gone."""
+def _hosts_by_place(facts: Facts) -> List[Tuple[str, str, Dict[str, Tuple[int, int]]]]:
+    """CRUSH root, device class, and the bytes in all and in use of each host there."""
     groups: Dict[Tuple[str, str], Dict[str, Tuple[int, int]]] = {}
     for osd in facts.inventory.osds:
         hosts = groups.setdefault((osd.root, osd.device_class), {})
         total, used = hosts.get(osd.host, (0, 0))
         hosts[osd.host] = (total + osd.total_bytes, used + osd.used_bytes)
+    return [(*place, hosts) for place, hosts in sorted(groups.items())]
+
+
+def nearly_full(facts: Facts) -> Optional[Seen]:
+    for root, device_class, hosts in _hosts_by_place(facts):
+        total = sum(each for each, _ in hosts.values())
+        used = sum(each for _, each in hosts.values())
+        if used > NEARLY_FULL * total > 0:
+            return Seen('device class %s below %s is %d %% full' % (
+                device_class or 'none', root, 100 * used / total),
+                'add OSDs (ceph perfguard expand) or delete data; ceph osd df tree')
+    return None
+
+
+def fill_after_host_loss(facts: Facts) -> Optional[Seen]:
+    """By CRUSH root and device class: what does not fit when the largest host is gone."""
     limit = facts.inventory.nearfull_ratio
-    for (root, device_class), hosts in sorted(groups.items()):
+    for root, device_class, hosts in _hosts_by_place(facts):
         largest = max(total for total, _ in hosts.values())
         left = sum(total for total, _ in hosts.values()) - largest
         used = sum(used for _, used in hosts.values())

@@ -55,6 +55,11 @@ RULES: Tuple[Rule, ...] = (
          '4 KiB writes to an erasure-coded pool reach about a third of the IOPS of a replicated '
          'one.', 'Mark Nelson, Ceph performance posts (2023, 2024)',
          pools.small_io_on_erasure),
+    Rule('FRAGMENTATION', WARNING,
+         'Where free space is in small pieces, a write takes several of them, and each one its '
+         'metadata. Overwrites and deletions fragment it, the more the fuller the OSD is.',
+         'Ceph documentation, Health checks (BLUESTORE_FREE_FRAGMENTATION)',
+         devices.fragmentation),
     Rule('MCLOCK_CAPACITY', WARNING,
          'The mclock scheduler shares out the capacity that it believes in. If the value is too '
          'low, OSDs throttle clients; if it is too high, recovery starves them.',
@@ -82,6 +87,11 @@ RULES: Tuple[Rule, ...] = (
     Rule('MIN_COMPAT_CLIENT', WARNING,
          'Below luminous the mons refuse upmaps: neither the balancer nor perfguard can place PGs.',
          'Ceph documentation, pg-upmap', pools.old_compat),
+    Rule('NEARLY_FULL', WARNING,
+         'OSDs differ in fill, so that at 80 % on average the fullest are near the nearfull ratio. '
+         'Allocation and compaction take longer, and backfill has little room.',
+         'Ceph documentation, Health checks (OSD_NEARFULL)',
+         pools.nearly_full),
     Rule('NETWORK_PINGS', WARNING,
          'A good network has round trips of 30 to 50 us, and a write takes at least two. '
          'Ceph reports heartbeats that take over 1 s.',
@@ -105,6 +115,10 @@ RULES: Tuple[Rule, ...] = (
     Rule('SECURE_MODE', INFO,
          'Encryption on the wire costs CPU time: reads of one cluster fell from 1 TiB/s to '
          '750 GiB/s.', 'Mark Nelson, Ceph performance posts (2023, 2024)', settings.secure_mode),
+    Rule('SHARED_OSDS', INFO,
+         'Bursts of one service, such as deletions of many files or a scan of all of them, queue '
+         'before the small synchronous writes of the other on every OSD.',
+         'Frank Schilder (DTU)', pools.shared_osds),
     Rule('SPILLOVER', WARNING,
          'Metadata that does not fit on the fast device is read from the slow one.',
          'Ceph documentation, Health checks (BLUEFS_SPILLOVER)', devices.spillover),

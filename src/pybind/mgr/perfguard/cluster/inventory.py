@@ -55,6 +55,10 @@ class PoolFacts:
     flags: FrozenSet[str] = frozenset()
     #: compression_mode of the pool; '' if it is not set.
     compression: str = ''
+    #: The CRUSH roots and device classes of its OSDs.
+    places: FrozenSet[Tuple[str, str]] = frozenset()
+    #: It holds the metadata of a file system.
+    fs_metadata: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,13 @@ def read(mgr: Any, osdmap: OsdMap, crush: CrushRules, config: Optional[Tuple[Con
     """Read the inventory; `ask` sends a mon command and returns its output, '' without one."""
     dump, mgr_map = mgr.get('osd_map'), mgr.get('mgr_map')
     primaries = tuple(entry['pgid'] for entry in dump.get('pg_upmap_primaries', []))
+    osds = tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats')))
+    places = {rule: frozenset((osd.root, osd.device_class) for osd in osds
+                              if crush.weight_of(rule, osd.osd) > 0)
+              for rule in {dumped['crush_rule'] for dumped in dump['pools']}}
     return Inventory(
-        osds=tuple(_osds(osdmap, crush, mgr.get('osd_metadata'), mgr.get('osd_stats'))),
-        pools=tuple(_pool(dumped) for dumped in dump['pools']),
+        osds=osds,
+        pools=tuple(_pool(dumped, places[dumped['crush_rule']]) for dumped in dump['pools']),
         config=config, defaults=_defaults(mgr), balancer=_balancer(mgr),
         min_compat_client=str(dump.get('require_min_compat_client', '')),
         require_osd_release=str(dump.get('require_osd_release', '')),
@@ -154,13 +162,14 @@ def _osd(osd: int, crush: CrushRules, metadata: Json, row: Json) -> OsdFacts:
         int(row.get('kb', 0)) << 10, int(row.get('kb_used', 0)) << 10, row.get('num_pgs'))
 
 
-def _pool(dumped: Json) -> PoolFacts:
-    options = dumped.get('options') or {}
+def _pool(dumped: Json, places: FrozenSet[Tuple[str, str]]) -> PoolFacts:
+    options, applications = dumped.get('options') or {}, dumped.get('application_metadata') or {}
     return PoolFacts(
         dumped['pool'], dumped['pool_name'], bool(dumped.get('erasure_code_profile')),
-        dumped['size'], dumped['pg_num'], frozenset(dumped.get('application_metadata') or ()),
+        dumped['size'], dumped['pg_num'], frozenset(applications),
         frozenset(filter(None, dumped.get('flags_names', '').split(','))),
-        str(options.get('compression_mode', '')))
+        str(options.get('compression_mode', '')), places,
+        'metadata' in applications.get('cephfs', ()))
 
 
 def _number(value: Any) -> Optional[int]:

@@ -11,6 +11,7 @@ from perfguard.cluster.inventory import Inventory, OsdFacts, PoolFacts
 from perfguard.cluster.types import ConfigEntry
 
 GIB = 1 << 30
+FILES = frozenset({'cephfs'})
 DEFAULTS = {'ms_async_op_threads': '3', 'osd_memory_target': '4294967296',
             'osd_op_queue': 'mclock_scheduler', 'osd_op_queue_cut_off': 'high'}
 #: Six hosts with two SSDs each, 256 GiB of memory, 40 % full.
@@ -18,7 +19,8 @@ OSDS = tuple(OsdFacts(
     osd, 'h%d' % (osd // 2), 'h%d.example.com' % (osd // 2), 'default', 'ssd',
     'INTEL_SSDSC2KB960G8', False, 'bluestore', 4096, 256 * GIB, 1000 * GIB, 400 * GIB, 120)
     for osd in range(12))
-POOLS = (PoolFacts(1, 'rbd', applications=frozenset({'rbd'})),
+SSDS, DISKS = frozenset({('default', 'ssd')}), frozenset({('default', 'hdd')})
+POOLS = (PoolFacts(1, 'rbd', applications=frozenset({'rbd'}), places=SSDS),
          PoolFacts(2, 'logs', erasure=True, size=6, applications=frozenset({'rgw'})))
 GOOD = Facts(Inventory(
     OSDS, POOLS, (ConfigEntry('mgr', '', 'mgr/balancer/upmap_max_deviation', '1'),
@@ -77,6 +79,8 @@ PROVOKED = [
     ('EC_OPTIMIZATIONS_OFF', facts(require_osd_release='tentacle', **pools(
         2, applications=frozenset({'cephfs'}))), 'set logs allow_ec_optimizations true'),
     ('EC_SMALL_IO', facts(**pools(2, applications=frozenset({'rbd'}))), 'replicated'),
+    ('FRAGMENTATION', replace(GOOD, health={'BLUESTORE_FREE_FRAGMENTATION': '3 OSD(s)'}),
+     'drain'),
     ('MCLOCK_CAPACITY', facts(config(SSD, '250000', 'osd.3')), 'probe run --store --osd 3'),
     ('MCLOCK_CAPACITY', facts(*SANE, config(SSD, '300', 'osd.7')), 'osd.7 %s 20000' % SSD),
     ('MCLOCK_CAPACITY', facts(*SANE, config(SSD, '4000', 'osd.7')), 'osd.7 %s 20000' % SSD),
@@ -90,6 +94,8 @@ PROVOKED = [
      'config rm global ms_async_op_threads'),
     ('MIN_ALLOC_SIZE', facts(**osds(6, min_alloc_bytes=65536)), 'drain osd.6'),
     ('MIN_COMPAT_CLIENT', facts(min_compat_client='jewel'), 'set-require-min-compat-client'),
+    ('NEARLY_FULL', facts(osds=tuple(replace(osd, used_bytes=820 * GIB) for osd in OSDS[:6])),
+     'expand'),
     ('NETWORK_PINGS', replace(GOOD, health={'OSD_SLOW_PING_TIME_BACK': 'slow heartbeats'}),
      'dump_osd_network'),
     ('OP_QUEUE_CUT_OFF', facts(WPQ, config('osd_op_queue_cut_off', 'low')), 'cut_off high'),
@@ -101,6 +107,8 @@ PROVOKED = [
      'osd_max_scrubs'),
     ('SECURE_MODE', facts(config('ms_cluster_mode', 'secure crc', 'global')),
      'config rm global ms_cluster_mode'),
+    ('SHARED_OSDS', facts(pools=(*POOLS, PoolFacts(3, 'fs', applications=FILES,
+                                                   places=SSDS | DISKS))), 'rebalance rule fs'),
     ('SPILLOVER', replace(GOOD, health={'BLUEFS_SPILLOVER': '1 OSD(s) experiencing BlueFS '
                                                             'spillover'}), 'compact'),
     ('UNTRIMMED_MAPS', replace(GOOD, untrimmed_epochs=60000), 'dump_stuck'),
@@ -143,6 +151,8 @@ HARMLESS = [
         3: {'osd_crush_update_on_start': 'false', 'crush_location': ''}}),
     replace(facts(**osds(3, hostname='other')), shown={
         3: {'osd_crush_update_on_start': 'true', 'crush_location': 'root=default host=h1'}}),
+    facts(pools=(*POOLS, PoolFacts(3, 'fs', applications=FILES, places=DISKS), PoolFacts(
+        4, 'meta', applications=FILES, places=SSDS, fs_metadata=True))),
     # The OSD has not answered.
     facts(**osds(3, hostname='other')),
     # Nothing to spread yet.
