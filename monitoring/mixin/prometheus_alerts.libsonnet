@@ -204,6 +204,18 @@
         ),
 
         alert(
+          'PerfguardIdleOSDs',
+          'info',
+          '24h',
+          'last_over_time((max without (instance, pod) '
+          + '(ceph_perfguard_idle_osds))[5m:5s]) > 0 and last_over_time((max without (instance, pod)\n'
+          + '  (ceph_perfguard_campaign_active))[5m:5s]) == 0',
+          '{{ $value }} OSDs have held no data for a day',
+          'New OSDs wait for "ceph perfguard expand". Drained ones can be removed: "ceph perfguard '
+          + 'drain ls" names the next step of each.',
+        ),
+
+        alert(
           'PerfguardUntrimmedOSDMaps',
           'warning',
           '1h',

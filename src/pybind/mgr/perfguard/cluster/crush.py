@@ -7,11 +7,14 @@ of ``ceph osd crush dump``. It does not place PGs.
 import json
 import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import (Any, Container, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
                     Sequence, Set, Tuple)
 
 from .types import NO_OSD, OsdSet
 
+#: A drain lowers the weight of an OSD to 0.0001: upmaps onto an OSD of weight 0 do not last.
+LIGHT = 0.0002
 _CHOOSELEAF = ('chooseleaf_firstn', 'chooseleaf_indep')
 _CHOOSE = ('choose_firstn', 'choose_indep')
 #: A step of a multi-step retry (MSR) rule (Squid and later), which descends through several steps
@@ -252,6 +255,11 @@ class CrushRules:
         """OSD -> CRUSH weight, of all OSDs in CRUSH."""
         return {item: weight / 0x10000 for bucket in self._buckets.values()
                 if '~' not in bucket.name for item, weight in bucket.items if item >= 0}
+
+    @cached_property
+    def light_osds(self) -> FrozenSet[int]:
+        """OSDs that get no PGs: new ones that wait for their weight, and drained ones."""
+        return frozenset(osd for osd, weight in self.weights().items() if weight < LIGHT)
 
     def fingerprint(self) -> int:
         """A checksum of trees and rules that does not depend on their order in a dump."""

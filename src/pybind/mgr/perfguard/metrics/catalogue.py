@@ -56,6 +56,8 @@ CATALOGUE: Tuple[Metric, ...] = (
     Metric('misplaced_ratio', (), 'Ratio of misplaced objects, 0 to 1.'),
     Metric('slow_ops', (), 'Number of slow operations that daemons report.'),
     Metric('recovery_bytes_per_second', (), 'Bytes per second that backfill and recovery write.'),
+    Metric('idle_osds', (), 'Number of OSDs that are up and in, and hold no data since their CRUSH '
+           'weight is 0: new ones that wait for "expand", and drained ones.'),
     Metric('untrimmed_osdmaps', (), 'Number of OSDMap epochs that the mons keep.'),
 
     Metric('client_latency_seconds', ('op',), 'Mean latency of client operations.'),

@@ -108,6 +108,7 @@ def campaign_samples(rebalanced: Rebalanced) -> Found:
               ('released', shown.released), ('kept', shown.kept),
               ('unpinnable', len(shown.unpinnable))]
     found: Found = {
+        'idle_osds': [('', rebalanced.idle_osds)],
         'campaign_phase': state_set('phase', [phase.value for phase in Phase],
                                     shown.phase.value),
         'campaign_pgs': [(labels(state=state), count) for state, count in counts]}

@@ -364,7 +364,9 @@ class RebalanceController:
                              if self.campaign is not None else {}),
             history=tuple(self.campaigns.history.rows), pins=self.campaigns.pins_held_back,
             unhealthy=tuple(not_fit(seen)), unfit=unfit(seen.osdmap),
-            loose=self._loose(seen.osdmap))
+            loose=self._loose(seen.osdmap),
+            idle_osds=sum(1 for osd in seen.crush.light_osds
+                          if osd in seen.osdmap.osds and seen.osdmap.osds[osd].is_up_and_in))
 
     def shown_reasons(self, seen: Observation) -> Tuple[Reason, ...]:
         """Of the last turn."""

@@ -98,6 +98,8 @@ class Rebalanced:
     unfit: str = ''
     #: Why norebalance must not be given back; '' for nothing.
     loose: str = ''
+    #: OSDs that are up and in, and get no PGs.
+    idle_osds: int = 0
 
 
 def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],

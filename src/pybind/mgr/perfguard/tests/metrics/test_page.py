@@ -126,6 +126,14 @@ def test_without_a_campaign() -> None:
     assert key('campaign_eta_seconds') not in found
 
 
+def test_osds_that_hold_no_data() -> None:
+    driver = Driver()
+    assert page(driver.loop.published)[key('idle_osds')] == 0
+    driver.cluster.add_waiting(2)
+    driver.turn()
+    assert page(driver.loop.published)[key('idle_osds')] == 2
+
+
 def test_a_campaign_under_way(moving: Published) -> None:
     found = page(moving)
     status = moving.rebalanced.status
