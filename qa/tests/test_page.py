@@ -202,6 +202,7 @@ def test_a_saved_plan_is_approved_after_a_preview(browser: Browser, page: FakePa
         Keys.ENTER)
     browser.wait_text('fills', 'osd.2 130 99 84.0 % 66.0 %')
     assert violations(browser) == []
+    # The fake API refuses any token but that of the plan which is shown.
     browser.click('confirm-yes')
     browser.wait_text('phase', 'RELEASING')
 

@@ -108,6 +108,8 @@ export interface Campaign {
 /** A preview that was saved, to be carried out once it is approved. */
 export interface SavedPlan {
     plan: string;
+    /** Tells plans of the same name apart. */
+    token: string;
     saved: number;
     /** ready, changed or queued. */
     state: string;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 // Saved plans, and their approval after a look at what they do.
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { bytesText, countText, secondsText, timeText } from '../format';
 import { useKept } from '../kept';
 import { type OrderPreview } from '../orders';
@@ -72,26 +72,32 @@ interface ApproveProps {
     onKeep: (keep: boolean) => void;
 }
 
-function Approve({ store, row: { plan, state }, onKeep }: ApproveProps) {
+function Approve({ store, row: { plan, state, token }, onKeep }: ApproveProps) {
     const path = `rebalance/plans/${encodeURIComponent(plan)}`;
+    // Of the plan that was looked at: another one of this name may be saved meanwhile.
+    const shown = useRef(token);
     return (
         <Action label={'Approve\u2026'} about={plan} test={`button-approve-${plan}`} kind="small"
             title={`Carry out plan ${plan}?`} yes="Approve" offered={state === 'ready'}
-            onKeep={onKeep} act={() => store.api.post(`${path}/approve`)}
+            onKeep={onKeep}
+            act={() => store.api.post(`${path}/approve`, { token: shown.current })}
             onDone={() => store.refresh()}>
             <p>It begins now, or after the active campaign, unless the cluster has changed by then.</p>
-            <PlanText store={store} path={path} />
+            <PlanText store={store} path={path} onShown={(seen) => { shown.current = seen; }} />
         </Action>
     );
 }
 
 /** What the plan does, as it was saved. */
-function PlanText({ store, path }: { store: Store; path: string }) {
+function PlanText({ store, path, onShown }:
+    { store: Store; path: string; onShown: (token: string) => void }) {
     const [preview, setPreview] = useState<OrderPreview | string>('Loading the plan\u2026');
     useEffect(() => {
         let shown = true;
-        store.api.get<{ preview: OrderPreview }>(path).then((plan) => plan.preview,
-            (error: unknown) => failureOf(error).message)
+        store.api.get<{ preview: OrderPreview; token: string }>(path).then((plan) => {
+            onShown(plan.token);
+            return plan.preview;
+        }, (error: unknown) => failureOf(error).message)
             .then((found) => { if (shown) { setPreview(found); } });
         return () => { shown = false; };
     }, []);

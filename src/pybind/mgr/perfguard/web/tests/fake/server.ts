@@ -157,7 +157,7 @@ function get(scenario: Faked, answer: ServerResponse, path: string, query: URLSe
     } else if (path === 'rebalance/plans') {
         send(answer, 200, { plans: PLANS });
     } else if (path === 'rebalance/plans/rack2') {
-        send(answer, 200, { ...PLANS[0], preview: PREVIEW });
+        send(answer, 200, { ...PLANS[0], token: SAVED_AGAIN, preview: PREVIEW });
     } else if (path === 'why') {
         send(answer, 200, { subject: query.get('what'), causes: CAUSES });
     } else if (path === 'probe/compare') {
@@ -179,10 +179,12 @@ const CAUSES = [
     { code: 'IN_FLIGHT', text: '12 PGs are in flight', share: null },
 ];
 
+/** The plan that is shown was saved after the list was made; no other may be approved. */
+const SAVED_AGAIN = '2ab0';
 const PLANS = [
-    { plan: 'rack2', saved: 1790000000, state: 'ready', change: 'expand rack2', refused: '',
+    { plan: 'rack2', token: '1f9c', saved: 1790000000, state: 'ready', change: 'expand rack2', refused: '',
         changed: [], pgs: 211, bytes: 9.1e12, eta_seconds: 86400 },
-    { plan: 'old', saved: 1780000000, state: 'changed', change: 'drain host3', refused: '',
+    { plan: 'old', token: '77aa', saved: 1780000000, state: 'changed', change: 'drain host3', refused: '',
         changed: [`CRUSH (version 7, now 9): ${HOSTILE}`], pgs: 40, bytes: 1e12,
         eta_seconds: null },
 ];
@@ -203,14 +205,14 @@ const PREVIEW = {
 const DRAINS = [{ osd: 7, phase: 'DRAINING', next: 'wait until the campaign has emptied it' }];
 
 function order(scenario: Faked, answer: ServerResponse, path: string,
-    body: { dry_run?: boolean }): void {
+    body: { dry_run?: boolean; token?: string }): void {
     if (body.dry_run) {
         send(answer, 200, path.endsWith('/replace') ? { ...PREVIEW, drains: DRAINS } : PREVIEW);
         return;
     }
     const verb = path.replace('rebalance/', '').replace('plans/rack2/', '');
     const after = AFTER[verb];
-    if (after) {
+    if (after && (verb !== 'approve' || body.token === SAVED_AGAIN)) {
         [scenario.phase, scenario.paused] = after;
         send(answer, 200, { verb, message: 'it will be done' });
     } else if (path === 'probe') {
