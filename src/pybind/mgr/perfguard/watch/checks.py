@@ -201,7 +201,7 @@ class Announcer:
             **{key: each for key, each in self._reported.items() if key in now}, **begun}
         return [Event(KINDS[each.check], _begin(each, watch, context), each.why)
                 for each in begun.values()] + \
-            [Event(KINDS[each.check], _end(each), 'after %s' % _ago(context, each.since))
+            [Event(KINDS[each.check], _end(each), _end_reason(each, watch, context))
              for each in ended.values()]
 
 
@@ -233,6 +233,14 @@ def _begin(trouble: _Trouble, watch: WatchState, context: WatchContext) -> str:
         return trouble.subject + ' is slow again and again'
     return trouble.subject + (' is slow' if trouble.check == SLOW
                               else ' are slower than their baseline')
+
+
+def _end_reason(trouble: _Trouble, watch: WatchState, context: WatchContext) -> str:
+    after = 'after %s' % _ago(context, trouble.since)
+    unjudged = {'osd.%d' % osd: why for osd, why in watch.slow.chronic.unjudged.items()}
+    if trouble.check == CHRONIC and trouble.subject in unjudged:
+        return '%s: %s' % (after, unjudged[trouble.subject])
+    return after
 
 
 def _end(trouble: _Trouble) -> str:

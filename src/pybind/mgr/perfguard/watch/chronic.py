@@ -116,12 +116,17 @@ class _Count:
         self.quiet += self.gap
         self.episode = self.gap = 0.0
 
-    def settle(self, now: float, scale: float) -> None:
-        """Clear the OSD if it is healthy again or has had no operations for long."""
+    def settle(self, now: float, scale: float, replicas_only: bool) -> bool:
+        """Clear the OSD if it is healthy again or has had no operations for long. Returns whether
+        a finding was cleared for the latter reason."""
         well = (now - self.last >= scale * CLEAR_SECONDS
                 and self.quiet >= scale * CLEAR_EVIDENCE_SECONDS)
-        if (self.episodes and well) or now - self.seen >= scale * FORGET_SECONDS:
+        longest = CLEAR_SECONDS if replicas_only and self.raised else FORGET_SECONDS
+        unseen = now - self.seen >= scale * longest
+        raised = bool(self.raised)
+        if (self.episodes and well) or unseen:
             self.episodes, self.episode, self.raised = 0, 0.0, 0.0
+        return raised and unseen
 
     def is_chronic(self, scale: float) -> bool:
         return (self.episodes + (self.episode >= EPISODE_SECONDS) >= LEAST_EPISODES
@@ -154,6 +159,8 @@ class ChronicOsds:
         self._scale = 1.0
         self._now = -math.inf
         self._standing: Dict[int, Chronic] = {}
+        #: OSDs whose last finding was cleared without evidence, with the reason.
+        self.unjudged: Dict[int, str] = {}
 
     @property
     def standing(self) -> Mapping[int, Chronic]:
@@ -167,9 +174,12 @@ class ChronicOsds:
 
     def update(self, now: float, samples: Sequence[OsdSample], findings: Findings,
                windows: Mapping[int, OsdWindow], places: Mapping[int, OsdPlace],
-               busy: Collection[int], memory_seconds: float = MEMORY_SECONDS) -> None:
+               busy: Collection[int], memory_seconds: float = MEMORY_SECONDS,
+               replicas_only: Collection[int] = ()) -> None:
         """`findings`: comparisons of each OSD with its peers. `busy`: OSDs with work besides client
-        operations, which are not counted."""
+        operations, which are not counted. `replicas_only`: OSDs with a primary affinity of 0. They
+        have no reads, and some stores show no other evidence: without any for a day they are
+        cleared, so that they can be judged anew."""
         self._scale = memory_seconds / MEMORY_SECONDS
         if now < self._now:
             self._turn_back(now)
@@ -186,7 +196,7 @@ class ChronicOsds:
                            self._scale)
         if not 0.0 <= now - self._judged < min(1.0, self._scale) * JUDGE_SECONDS:
             self._judged = now
-            self._judge(now, places)
+            self._judge(now, places, replicas_only)
 
     def _turn_back(self, now: float) -> None:
         """The clock was set back."""
@@ -194,11 +204,15 @@ class ChronicOsds:
             count.since, count.last = min(count.since, now), min(count.last, now)
             count.seen = min(count.seen, now)
 
-    def _judge(self, now: float, places: Mapping[int, OsdPlace]) -> None:
+    def _judge(self, now: float, places: Mapping[int, OsdPlace],
+               replicas_only: Collection[int]) -> None:
         for osd in [osd for osd in self._counts if osd not in places]:
             del self._counts[osd]
-        for count in self._counts.values():
-            count.settle(now, self._scale)
+        for osd, count in self._counts.items():
+            if count.settle(now, self._scale, osd in replicas_only):
+                self.unjudged[osd] = 'no operation was compared with its peers for %.0f h%s' % (
+                    (now - count.seen) / 3600,
+                    ': its primary affinity is 0' if osd in replicas_only else '')
         found = {osd for osd, count in self._counts.items() if count.is_chronic(self._scale)}
         if any(not self._counts[osd].raised for osd in found):
             for osd in found - _crowd(found, self._counts, places):
@@ -207,6 +221,8 @@ class ChronicOsds:
                     count.raised = now
         self._standing = {osd: count.verdict(osd) for osd, count in sorted(self._counts.items())
                           if count.raised}
+        self.unjudged = {osd: why for osd, why in self.unjudged.items()
+                         if osd in places and osd not in self._standing}
 
     def _stands_out(self, osd: int, places: Mapping[int, OsdPlace]) -> bool:
         """Whether its peers are slow for a much smaller share of the time."""

@@ -182,12 +182,13 @@ class SlowOsds:
 
     def update(self, now: float, samples: Sequence[OsdSample], places: Mapping[int, OsdPlace],
                busy: Mapping[int, str], settings: SlowSettings, learning: bool = True,
-               settled: bool = True) -> None:
+               settled: bool = True, replicas_only: Collection[int] = ()) -> None:
         """Process the samples of one interval. OSDs without a place are forgotten.
 
         `now`: seconds since the epoch. `busy`: OSD -> types.TARGET, SOURCE or SCRUB if it has work
         besides client operations. `learning`: the samples may become part of baselines.
-        `settled`: all PGs are active and clean, and none moves.
+        `settled`: all PGs are active and clean, and none moves. `replicas_only`: OSDs with a
+        primary affinity of 0.
         """
         if not math.isfinite(now) or not self._take_places(now, places):
             return
@@ -205,7 +206,7 @@ class SlowOsds:
         judged = judge(windows, places, kinds)
         if learning:
             self.chronic.update(now, [each for each in samples if each.osd in windows], judged,
-                                windows, places, kinds, settings.memory_seconds)
+                                windows, places, kinds, settings.memory_seconds, replicas_only)
         findings = without_waiting_primaries(judged, settings.ratio)
         self._settled_since = min(self._settled_since, now) if settled else math.inf
         quick = now - self._settled_since >= QUICK_SECONDS

@@ -138,7 +138,8 @@ class WatchState:
             readings.places, busy(self.osd_counts, readings.counters),
             SlowSettings(options.slow_osd_ratio, seconds=options.slow_osd_seconds,
                          memory_seconds=options.slow_osd_memory),
-            not context.probing, self._settled(context))
+            not context.probing, self._settled(context),
+            {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity})
         self._slow_ratio = options.slow_osd_ratio
         self._loads.append(readings.client_loads)
         self._judge_laggy(context, readings, seconds)

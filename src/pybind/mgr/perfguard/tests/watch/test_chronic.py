@@ -35,8 +35,13 @@ class Clock:
         self.busy: Dict[int, str] = {}
         self.settings = SlowSettings()
         self.acute: Set[int] = set()
+        #: OSDs with a primary affinity of 0; and those without operations, as on memstore.
+        self.replicas_only: Set[int] = set()
+        self.idle: Set[int] = set()
 
     def sample(self, osd: int, factor: float) -> OsdSample:
+        if osd in self.idle:
+            return OsdSample(osd, BEAT)
         ms = self.ms * (1.0 + 0.01 * osd) * factor
         return OsdSample(osd, BEAT, read=Flow(self.rate, ms), commit=Flow(self.rate, ms))
 
@@ -47,7 +52,7 @@ class Clock:
             self.beat += 1
             self.detector.update(
                 self.now, [self.sample(osd, pattern(osd, self.beat)) for osd in self.places],
-                self.places, self.busy, self.settings)
+                self.places, self.busy, self.settings, replicas_only=self.replicas_only)
             self.acute |= {osd for osd, verdict in self.detector.verdicts.items() if verdict.slow}
         return self.slow()
 
@@ -203,6 +208,27 @@ def test_an_episode_within_the_day_keeps_it() -> None:
     clock.play(600, of_ten(3))
     assert clock.play(10 * HOUR) == [3]
     assert clock.detector.chronic.standing[3].raised == first
+
+
+def test_without_primaries_and_operations_it_is_judged_anew_after_a_day() -> None:
+    clock = raised()
+    clock.idle = clock.replicas_only = {3}
+    assert clock.play(DAY - HOUR) == [3]
+    assert clock.play(2 * HOUR) == []
+    assert 'primary affinity is 0' in clock.detector.chronic.unjudged[3]
+    # Once it leads PGs again, and is as slow as before.
+    clock.idle = clock.replicas_only = set()
+    assert clock.play(HOUR, of_ten(3)) == [3]
+    assert clock.detector.chronic.unjudged == {}
+
+
+def test_without_operations_only_an_osd_without_primaries_is_judged_anew() -> None:
+    clock = raised()
+    clock.idle = {3}
+    assert clock.play(2 * DAY) == [3]
+    clock = raised()
+    clock.replicas_only = {3}
+    assert clock.play(2 * DAY, of_ten(3)) == [3]
 
 
 def test_without_operations_it_is_forgotten_after_two_weeks() -> None:

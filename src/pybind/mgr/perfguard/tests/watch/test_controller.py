@@ -34,6 +34,8 @@ class OsdCluster(FakeCluster):
         super().__post_init__()
         #: OSD -> times as slow as the others.
         self.slow: Dict[int, float] = {}
+        #: OSDs without operations.
+        self.idle: Sequence[int] = ()
         self.factor = 1.0
         #: What the OSDs report in place of what they do.
         self.change: Mapping[str, Any] = {}
@@ -47,9 +49,10 @@ class OsdCluster(FakeCluster):
         for osd in self.toys:
             ms = self.factor * self.slow.get(osd, 1.0)
             before = self.counters[osd].read if osd in self.counters else Ops()
-            each = Ops(before.sum_ns + int(1000 * ms * MS), before.number + 1000)
+            done = 0 if osd in self.idle else 1000
+            each = Ops(before.sum_ns + int(done * ms * MS), before.number + done)
             self.counters[osd] = OsdCounters(self.now, each, each, each, each, each, each)
-            clients.append(ClientOps(1, osd, Ops(int(1000 * ms * MS), 1000), Ops()))
+            clients.append(ClientOps(1, osd, Ops(int(done * ms * MS), done), Ops()))
         readings = Readings(
             seconds=self.period, counters=dict(self.counters), clients=tuple(clients),
             places={osd: OsdPlace(osd, 'h%d' % osd, 'default', 'hdd') for osd in self.toys})
@@ -209,6 +212,22 @@ def test_an_osd_that_is_slow_again_and_again_is_one_standing_finding() -> None:
     assert driver.checks == []
     assert driver.events('chronic-osd')[1:] == ['osd.7 is no longer slow again and again']
     assert len(driver.osds.logged) == 2
+
+
+def test_a_finding_about_an_osd_without_primaries_ends_with_a_reason() -> None:
+    """Without reads, a store such as memstore shows no evidence for it or against it."""
+    driver = chronic()
+    driver.options = replace(driver.options, slow_osd_memory=3600.0)
+    driver.osds.idle, driver.osds.affinity = [7], {7: 0.0}
+    for _ in range(119):
+        driver.turn(60.0)
+    assert driver.checks == [CHRONIC]
+    for _ in range(3):
+        driver.turn(60.0)
+    assert driver.checks == []
+    last = [event for event in driver.loop.published.events if event['kind'] == 'chronic-osd'][-1]
+    assert last['what'] == 'osd.7 is no longer slow again and again'
+    assert 'its primary affinity is 0' in last['why']
 
 
 def test_episodes_of_a_chronically_slow_osd_are_not_raised_one_by_one() -> None:
