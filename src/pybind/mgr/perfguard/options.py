@@ -174,6 +174,10 @@ OPTIONS: List[OptionSpec] = [
     _option('mitigation_affinity', 'bool', False,
             'set the primary affinity of a slow OSD to 0 until it is normal again',
             'Also of an OSD that is slow again and again. Requires mitigation_mode act.'),
+    _option('mitigation_repeer', 'bool', False,
+            'make a PG peer again if a renewal of its read leases was lost beyond doubt',
+            'One PG in ten minutes, and no PG a second time while it is laggy. Requires '
+            'mitigation_mode act.'),
     _option('probe_max_bytes', 'uint', 64 << 30,
             'maximum number of bytes that a probe writes before it measures, counting all replicas',
             'Measured writes are not included: they overwrite these bytes and are '
@@ -242,6 +246,7 @@ class Options:
     mitigation_mode: str
     mitigation_seconds: float
     mitigation_affinity: bool
+    mitigation_repeer: bool
     probe_max_bytes: int
     probe_max_seconds: int
     probe_engine: str

@@ -100,6 +100,8 @@ class Mitigating:
         self._suspects: FrozenSet[int] = frozenset()
         #: PGs are laggy and no OSD is suspected.
         self._blind = False
+        #: PG that is to peer as soon as the mons have stored the journal.
+        self._repeer = ''
         #: Commands that failed in the last turn, so that each failure is reported once.
         self._failures: Tuple[str, ...] = ()
         self.mitigated = Mitigated()
@@ -146,9 +148,9 @@ class Mitigating:
         self._blind = signals.counts.laggy > 0 and not self._suspects
         self._revert(reverts)
         found = evidence(signals, watched.laggy_raised, watched.late, watched.slow_osds,
-                         self._unknown(now, signals, watched))
+                         self._unknown(now, signals, watched), watched.wedged)
         policy = Policy(options.mitigation_mode, options.mitigation_seconds,
-                        options.mitigation_affinity)
+                        options.mitigation_affinity, options.mitigation_repeer)
         if not osdmap.osds:
             # An empty OSDMap does not show settings, so none of them was changed.
             self._save(self._state)
@@ -166,8 +168,9 @@ class Mitigating:
         self._save(decision.state)
         for event in decision.events:
             self._note(event)
-        if not decision.actions or self._kept():
-            self._act(decision.actions)
+        self._repeer = decision.repeer or self._repeer
+        if not (decision.actions or self._repeer) or self._kept():
+            self._act(decision.actions, self._due_repeer(watched))
         self._check(now, osdmap)
         self.mitigated = self._published(now, found, campaign, policy)
 
@@ -257,8 +260,15 @@ class Mitigating:
             self._saved = _gist(state)
         self._state = state
 
-    def _act(self, actions: Sequence[Put]) -> None:
+    def _due_repeer(self, watched: Watched) -> str:
+        """The PG that is to peer, once: it may have become readable since that was decided."""
+        pgid, self._repeer = self._repeer, ''
+        return pgid if pgid in watched.wedged else ''
+
+    def _act(self, actions: Sequence[Put], repeer: str) -> None:
         commands = [command_of(put) for put in actions]
+        if repeer:
+            commands.append({'prefix': 'pg repeer', 'pgid': repeer})
         failures: List[str] = []
         for command, reply in zip(commands, self._cluster.run(commands) if commands else ()):
             if reply.retval != 0:

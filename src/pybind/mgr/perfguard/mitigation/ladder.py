@@ -48,6 +48,8 @@ LEAST_PRIMARIES = 2
 #: Intervals for which the primary affinity of an OSD is not lowered again: each change makes its
 #: PGs peer.
 AFFINITY_REST_INTERVALS = 20
+#: Time after a PG was made to peer in which that is not repeated for any PG.
+REPEER_SECONDS = 600.0
 NOREBALANCE = 'norebalance'
 KIND = 'mitigation'
 #: Rungs against the effects of data movement.
@@ -68,7 +70,7 @@ def decide(state: MitigationState, evidence: Evidence, seen: LadderView, policy:
     if draft.free:
         _up(draft)
     return LadderDecision(draft.state, tuple(draft.actions), tuple(draft.events),
-                          frozenset(draft.needs))
+                          frozenset(draft.needs), draft.repeer)
 
 
 def revert(state: MitigationState, step_id: int) -> MitigationState:
@@ -89,6 +91,7 @@ class _Draft:
         self.actions: List[Put] = []
         self.events: List[Event] = []
         self.needs: Set[Need] = set()
+        self.repeer = ''
 
     @property
     def free(self) -> bool:
@@ -251,6 +254,8 @@ def _unwanted(draft: _Draft, step: LadderStep) -> None:
         draft.drop(step)
     elif step.stage in (StepStage.GIVEN_UP, StepStage.REVERTED) and mode != 'act':
         draft.drop(step)
+    elif step.rung is Rung.REPEER and step.stage is StepStage.WOULD and not draft.policy.repeer:
+        draft.drop(step)
     elif step.stage is StepStage.LIMITED and (mode == 'off' or not draft.policy.affinity):
         draft.drop(step)
     elif step.stage is StepStage.HELD:
@@ -287,6 +292,11 @@ def _down(draft: _Draft) -> None:
 def _over(draft: _Draft, step: LadderStep) -> bool:
     if step.rung is Rung.AFFINITY:
         return int(step.subject) not in draft.evidence.slow_osds and not draft.evidence.unknown
+    if step.rung is Rung.REPEER:
+        # A PG that is still laggy was made to peer in vain: the cause is another one.
+        rests = step.stage is StepStage.DONE and 0.0 <= draft.now - step.since < REPEER_SECONDS
+        return not rests and step.subject not in draft.evidence.wedged \
+            and not draft.evidence.unknown
     return draft.is_clear()
 
 
@@ -304,7 +314,9 @@ def _up(draft: _Draft) -> None:
                 return
             if draft.needs:
                 return
-    if draft.policy.affinity:
+    if draft.policy.repeer:
+        _take_repeer(draft)
+    if draft.policy.affinity and draft.free:
         _take_affinity(draft)
 
 
@@ -354,6 +366,20 @@ def _take_slow(draft: _Draft, why: str) -> bool:
 
 _TAKE = {Rung.NOREBALANCE: _take_norebalance, Rung.PIN_BACK: _take_pin_back,
          Rung.SLOW: _take_slow}
+
+
+def _take_repeer(draft: _Draft) -> None:
+    """One PG at a time. It is journalled as done before the command is sent: should the mgr die
+    between the two, the PG waits for an operator."""
+    if any(step.rung is Rung.REPEER for step in draft.state.steps):
+        return
+    for pgid, why in draft.evidence.wedged.items():
+        step = draft.add(Rung.REPEER, why, pgid)
+        _taken(draft, step)
+        if step.stage is StepStage.HELD:
+            draft.put(step, stage=StepStage.DONE)
+            draft.repeer = pgid
+        return
 
 
 def _take_affinity(draft: _Draft) -> None:
@@ -418,7 +444,7 @@ def stops(state: MitigationState, evidence: Evidence) -> Tuple[Reason, ...]:
 # ---- Evidence
 
 def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapping[int, str],
-             unknown: bool) -> Evidence:
+             unknown: bool, wedged: Mapping[str, str]) -> Evidence:
     """`laggy`: PGs are or were laggy, or wait for read leases for too long.
 
     `late`: operations that are slower than their baseline ("reads of pool rbd"). A slow OSD is
@@ -442,4 +468,4 @@ def evidence(signals: Signals, laggy: bool, late: Sequence[str], slow_osds: Mapp
     rebalancing = counts.remapped + counts.backfilling + counts.backfill_wait > 0
     blocked = counts.undersized_empty > 0 and counts.degraded_waiting > 0
     return Evidence(tuple(trouble), rebalancing or counts.recovering > 0, rebalancing,
-                    counts.degraded, blocked, dict(slow_osds), unknown)
+                    counts.degraded, blocked, dict(slow_osds), dict(wedged), unknown)

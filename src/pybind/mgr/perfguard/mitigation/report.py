@@ -18,7 +18,7 @@ class RungRow:
     #: Of a StepStage, 'held' or 'idle'.
     state: str = 'idle'
     id: Optional[int] = None
-    #: As in "osd.3"; '' for the whole cluster.
+    #: As in "osd.3" and "PG 1.a"; '' for the whole cluster.
     subject: str = ''
     since: Optional[float] = None
     why: str = ''
@@ -47,8 +47,7 @@ def listing(state: MitigationState, mode: str, hold: Sequence[Reason],
 
 
 def _row(step: LadderStep) -> RungRow:
-    return RungRow(step.rung, step.stage.value, step.id,
-                   'osd.' + step.subject if step.subject else '', step.since, step.why,
+    return RungRow(step.rung, step.stage.value, step.id, subject_text(step), step.since, step.why,
                    step.settings, step.note)
 
 
@@ -76,15 +75,22 @@ def mitigation_rows(state: MitigationState) -> List[Row]:
 
 DONE_TEXT = {Rung.NOREBALANCE: 'norebalance is set', Rung.SLOW: 'recovery is slowed',
              Rung.PIN_BACK: 'PGs that wait for backfill are pinned back',
-             Rung.AFFINITY: 'primary affinity of osd.%s is lowered'}
+             Rung.AFFINITY: 'primary affinity of osd.%s is lowered',
+             Rung.REPEER: 'PG %s is made to peer'}
 UNDONE_TEXT = {Rung.NOREBALANCE: 'norebalance is given back', Rung.SLOW: 'recovery options '
                'are given back',
                Rung.PIN_BACK: 'PGs that were pinned back may be released again',
                Rung.AFFINITY: 'primary affinity of osd.%s is given back'}
 
 
+def subject_text(step: LadderStep) -> str:
+    if not step.subject:
+        return ''
+    return ('PG ' if step.rung is Rung.REPEER else 'osd.') + step.subject
+
+
 def step_name(step: LadderStep) -> str:
-    return step.rung.value + (' of osd.' + step.subject if step.subject else '')
+    return step.rung.value + (' of ' + subject_text(step) if step.subject else '')
 
 
 def step_text(texts: Dict[Rung, str], step: LadderStep) -> str:
@@ -101,6 +107,9 @@ def reasons(state: MitigationState) -> Tuple[Reason, ...]:
         elif step.stage is StepStage.UNDOING:
             found.append('mitigation %d: %s is being undone%s' % (
                 step.id, step_name(step), ': ' + step.note if step.note else ''))
+        elif step.stage is StepStage.DONE:
+            found.append('mitigation %d: %s was made to peer once (%s)' % (
+                step.id, subject_text(step), step.why))
         elif step.stage is StepStage.WOULD:
             found.append('mitigation_mode act would take: %s (%s)' % (step_name(step), step.why))
     return tuple(Reason(Code.MITIGATION, text) for text in found)

@@ -18,6 +18,7 @@ class Rung(str, enum.Enum):
     PIN_BACK = 'pin back'
     SLOW = 'slow recovery'
     AFFINITY = 'primary affinity'
+    REPEER = 'repeer'
 
 
 class StepStage(str, enum.Enum):
@@ -31,6 +32,8 @@ class StepStage(str, enum.Enum):
     GIVEN_UP = 'given up'
     #: Undone by command.
     REVERTED = 'reverted'
+    #: Done once, with nothing to undo.
+    DONE = 'done'
 
 
 class SettingKind(str, enum.Enum):
@@ -74,7 +77,7 @@ class LadderStep:
     stage: StepStage
     since: float
     why: str
-    #: The OSD of the rung ("3"); '' for the whole cluster.
+    #: The OSD of the rung ("3"), or its PG ("1.a"); '' for the whole cluster.
     subject: str = ''
     settings: Tuple[Setting, ...] = ()
     #: PGs to pin back that are still in flight.
@@ -116,6 +119,8 @@ class Evidence:
     blocked: bool = False
     #: Slow OSDs, with the reason.
     slow_osds: Mapping[int, str] = field(default_factory=dict)
+    #: PG whose lease renewals were lost beyond doubt, with the reason.
+    wedged: Mapping[str, str] = field(default_factory=dict)
     #: Not all PGs are reported to this mgr: the absence of evidence means nothing.
     unknown: bool = False
 
@@ -152,6 +157,8 @@ class Policy:
     seconds: float
     #: The primary affinity of slow OSDs may be lowered.
     affinity: bool = False
+    #: A PG whose lease renewals were lost may be made to peer.
+    repeer: bool = False
 
 
 class Need(str, enum.Enum):
@@ -174,6 +181,8 @@ class LadderDecision:
     actions: Tuple[Put, ...] = ()
     events: Tuple[Event, ...] = ()
     needs: FrozenSet[Need] = frozenset()
+    #: PG that is to peer; '': none.
+    repeer: str = ''
 
 
 def active(state: MitigationState) -> Tuple[LadderStep, ...]:

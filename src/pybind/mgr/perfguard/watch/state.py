@@ -9,7 +9,8 @@ from typing import (Any, Callable, ContextManager, Deque, Dict, List, Mapping, O
 from ..cluster.types import ClientLoad, OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
 from ..options import Options
 from .causes import ClientShare, LikelyCause, OsdEvidence, causes, heavy_clients
-from .laggy import LaggyPgs, LaggySignals, Suspect, suspects
+from .laggy import (LaggyPg, LaggyPgs, LaggySignals, Suspect, WedgeSignals, lost_renewal,
+                    suspects)
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
 from .percentiles import LatencyPercentiles
 from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
@@ -56,6 +57,8 @@ class LaggyState:
     waiting: Alarm = field(default_factory=Alarm)
     pgs: LaggyPgs = field(default_factory=LaggyPgs)
     suspects: Tuple[Suspect, ...] = ()
+    #: A PG whose lease renewals were lost beyond doubt.
+    wedged: Optional[LaggyPg] = None
 
     @property
     def raised(self) -> bool:
@@ -154,7 +157,7 @@ class WatchState:
                                   0.0)
         if not counts.laggy + counts.wait:
             self.laggy.pgs.clear()
-            self.laggy.suspects = ()
+            self.laggy.suspects, self.laggy.wedged = (), None
             return
 
         def acting_of(pgid: str) -> Optional[Tuple[int, ...]]:
@@ -162,9 +165,12 @@ class WatchState:
             return placement.acting if placement is not None else None
 
         self.laggy.pgs.update(context.now, readings.unreadable, acting_of, self.osd_counts)
-        self.laggy.suspects = suspects(LaggySignals(
-            counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(), self.silent,
-            self.ping_ms))
+        seen = LaggySignals(counts.laggy + counts.wait, self.osd_counts, self.laggy.pgs.all(),
+                            self.silent, self.ping_ms)
+        self.laggy.suspects = suspects(seen)
+        slow = {osd for osd, verdict in self.slow.verdicts.items() if verdict.slow}
+        self.laggy.wedged = lost_renewal(seen, WedgeSignals(
+            context.now, context.signals, context.osdmap, slow | set(self.slow.chronic.standing)))
 
     @staticmethod
     def _settled(context: WatchContext) -> bool:

@@ -13,7 +13,7 @@ from perfguard.mitigation.types import Evidence
 def found(counts: PgCounts = PgCounts(), laggy: bool = False, late: Tuple[str, ...] = (),
           slow: Mapping[str, int] = {}) -> Evidence:
     signals = Signals(counts, slow_daemons=slow, slow_ops=sum(slow.values()))
-    return evidence(signals, laggy, late, {}, False)
+    return evidence(signals, laggy, late, {}, False, {})
 
 
 @pytest.mark.parametrize('seen,code,text', [
