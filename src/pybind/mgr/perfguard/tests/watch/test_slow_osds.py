@@ -183,6 +183,24 @@ def test_20_times_as_slow_is_raised_within_a_minute_and_cleared_within_two(
     assert clock.now - begin >= 60, 'not cleared by one good interval'
 
 
+def test_a_slow_osd_that_serves_few_operations_is_raised_within_a_minute() -> None:
+    """It leads few PGs, and serves the fewer the slower it is: five reads in a report. Its store
+    measures nothing."""
+    def make(osd: int, **factors: float) -> OsdSample:
+        return sample(osd, **factors)._replace(commit=NO_FLOW, store_read=NO_FLOW)
+
+    def slow(osd: int) -> OsdSample:
+        return make(osd, read=200.0, cpu=200.0, load=0.005) if osd == 3 else make(osd)
+
+    clock = Clock()
+    assert not clock.play(300, make)
+    for _ in range(10):
+        assert not clock.play(30, slow), 'half a minute is no alarm here either'
+        assert not clock.play(120, make)
+    assert 30 < clock.until(slow) <= 50
+    assert clock.slow() == {3}
+
+
 def test_half_a_minute_at_20_times_is_no_alarm() -> None:
     clock = Clock()
     for _ in range(10):
