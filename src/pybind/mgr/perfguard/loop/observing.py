@@ -65,6 +65,6 @@ class Observing:
         jobs = self._jobs
         jobs.mitigating.turn(seen.now, view, seen.signals, jobs.watching.watched,
                              jobs.rebalance.campaign, options, reverts)
-        jobs.rescuing.turn(seen, options, frozenset(jobs.rebalance.pins), jobs.rebalance.active,
+        jobs.rescuing.turn(seen, options, jobs.rebalance.pins.keys(), jobs.rebalance.active,
                            jobs.leaving.ordered)
         return with_mitigation(seen, jobs.mitigating.mitigated)
