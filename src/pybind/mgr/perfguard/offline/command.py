@@ -47,6 +47,10 @@ CAPS: Mapping[str, Tuple[str, str]] = {
                                'domain at a time (default: %d)' % DEFAULTS.max_backfills_domain)}
 
 
+#: Characters of an unexpected error.
+SHOWN = 200
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """The console script. Returns the exit status."""
     args = _parser().parse_args(argv)
@@ -59,6 +63,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
     except (BadInput, Refused) as e:
         say(str(e))
+        return BAD_INPUT
+    except (LookupError, TypeError, AttributeError) as e:
+        # Parsed, but with a value of another type, or without a key.
+        say('a dump has an unexpected value (%s)' % repr(e)[:SHOWN])
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -8,6 +8,7 @@ back: the mons may refuse a change of CRUSH and still remove the pins that are s
 """
 import base64
 import errno
+import math
 from dataclasses import replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -293,15 +294,25 @@ class CrushOrders:
 
     def _records(self) -> Dict[int, 'Drained']:
         if self._known is None:
-            stored = self._store.get(DRAINED)
-            self._known = {int(osd): Drained(*raw) if isinstance(raw, list)
-                           else Drained(float(raw))
-                           for osd, raw in (stored if isinstance(stored, dict) else {}).items()}
+            try:
+                self._known = {int(osd): _drained_of(raw)
+                               for osd, raw in (self._store.get(DRAINED) or {}).items()}
+            except (AttributeError, TypeError, ValueError):
+                self._store.refuse(DRAINED)
+                self._known = {}
         return self._known
 
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         self._store.put(DRAINED, {str(osd): list(record) for osd, record in records.items()})
         self._known = records
+
+
+def _drained_of(raw: Any) -> 'Drained':
+    """Earlier versions wrote the weight alone. Raises TypeError or ValueError."""
+    weight, *uuid = raw if isinstance(raw, list) else [raw]
+    if not math.isfinite(weight):
+        raise ValueError('%r is no weight' % (weight,))
+    return Drained(float(weight), *map(str, uuid))
 
 
 def _changing(campaign: Optional[Campaign]) -> Set[int]:

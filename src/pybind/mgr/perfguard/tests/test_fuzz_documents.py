@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Documents that make sense but for one value: stored state, imports, job files, dumps.
+
+Each is read, or refused in one line; no turn of the loop fails on it.
+"""
+import contextlib
+import copy
+import io
+import json
+import zlib
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfguard.errors import Refused
+from perfguard.offline import command
+from perfguard.store import Store
+
+from .fakes import recording
+from .fakes.driver import Driver
+from .offline.test_command import CRUSH_DUMP, OSD_DUMP, ROWS
+from .probe.test_imported import measured
+from .test_cli import Shell
+from .test_fuzz import JSON, TEXTS, check, fuzzed, shell  # noqa: F401
+from .test_upgrade import RECORDED
+
+NEWEST = RECORDED[max(RECORDED)]
+Path_ = Tuple[Any, ...]
+
+
+def places(document: Any, at: Path_ = ()) -> List[Path_]:
+    """The path of each value in a document."""
+    rows = (document.items() if isinstance(document, dict)
+            else enumerate(document) if isinstance(document, list) else ())
+    return [at] + [place for key, value in rows for place in places(value, (*at, key))]
+
+
+def spoiled(draw: Any, document: Any) -> Any:
+    """The document without one of its values, or with another one in its place."""
+    place = draw(st.sampled_from(places(document)))
+    if not place:
+        return draw(JSON)
+    *parents, last = place
+    document = copy.deepcopy(document)
+    inner = document
+    for key in parents:
+        inner = inner[key]
+    if draw(st.booleans()):
+        inner[last] = draw(JSON)
+    else:
+        del inner[last]
+    return document
+
+
+# ---- what the mgr before this one has stored
+
+def names(stored: Dict[str, str]) -> List[str]:
+    return sorted({key.rsplit('/', 2)[0] for key in stored if key.endswith('/head')})
+
+
+def with_one_value_spoiled(draw: Any, stored: Dict[str, str]) -> Dict[str, str]:
+    """In both copies of a document, whose checksums are right."""
+    name = draw(st.sampled_from(names(stored)))
+    head, _, rest = stored[name + '/a/head'].partition(', "document": ')
+    body = json.dumps(spoiled(draw, json.loads(rest[:-1])))
+    head = json.dumps({**json.loads(head + '}'), 'crc': zlib.crc32(body.encode())})
+    return {**stored, **{'%s/%s/head' % (name, each): '%s, "document": %s}' % (head[:-1], body)
+                         for each in 'ab'}}
+
+
+@pytest.mark.parametrize('story', NEWEST)
+def test_stored_state(story: str) -> None:
+    @fuzzed
+    @given(st.data())
+    def fuzz(data: Any) -> None:
+        driver = Driver(recording.cluster_from_json(NEWEST[story]['cluster']))
+        driver.kv.data = with_one_value_spoiled(data.draw, NEWEST[story]['store'])
+        driver.restart()
+        driver.run(4)
+        assert driver.loop.status() and driver.status is not None
+        with contextlib.suppress(Refused):
+            driver.ask('abort')
+        driver.run(4)
+
+    fuzz()
+
+
+@pytest.mark.parametrize('document', [
+    {'3': None}, {'3': []}, {'3': ['1.0', 'first']}, {'3': [1.0, 'first', 2]}, {'x': 1.0}, [3],
+    {'3': float('nan')}])
+def test_records_of_drains_that_make_no_sense_are_kept_aside(document: Any) -> None:
+    """Found by the test above: each turn of the loop has failed."""
+    driver = Driver()
+    Store(driver.kv).put('drained', document)
+    driver.restart()
+    driver.run(2)
+    with pytest.raises(Refused):
+        driver.order('undrain', 'osd.3')
+    assert any(key.startswith('damaged/drained') for key in driver.kv.data)
+
+
+# ---- what operators hand over
+
+MAPPINGS = [{'pgid': '1.%x' % pg, 'mapping': {'from': pg, 'to': 7}} for pg in range(3)]
+JOBS = """[global]
+bs=4k
+size=1m
+[first]
+rw=randread
+iodepth=16
+runtime=1
+[second]
+stonewall
+rw=write
+rate_iops=50
+"""
+MAP = """# begin crush map
+tunable choose_total_tries 50
+device 0 osd.0
+type 0 osd
+type 11 root
+root default {
+    id -1
+    alg straw2
+    hash 0
+    item osd.0 weight 1.000
+}
+rule replicated_rule {
+    id 0
+    type replicated
+    step take default
+    step emit
+}
+"""
+
+
+@pytest.mark.parametrize('handler, document', [
+    ('rebalance_import', MAPPINGS), ('probe_import', measured())], ids=['mappings', 'probe'])
+def test_imports(handler: str, document: Any, shell: Shell) -> None:  # noqa: F811
+    @fuzzed
+    @given(st.data())
+    def fuzz(data: Any) -> None:
+        text = json.dumps(spoiled(data.draw, document))
+        check(shell, handler, {'inbuf': text, 'format': 'json'})
+
+    fuzz()
+
+
+@pytest.mark.parametrize('handler, text', [('probe_run', JOBS), ('rebalance_apply', MAP)],
+                         ids=['jobs', 'CRUSH map'])
+def test_texts(handler: str, text: str, shell: Shell) -> None:  # noqa: F811
+    """A part of the text is missing, is there twice, or is replaced by something hostile."""
+    @fuzzed
+    @given(st.data())
+    def fuzz(data: Any) -> None:
+        begin, end = sorted(data.draw(st.tuples(*2 * [st.integers(0, len(text))])))
+        inner = data.draw(st.one_of(TEXTS, st.sampled_from((2 * text[begin:end], ''))))
+        check(shell, handler, {'inbuf': text[:begin] + inner + text[end:], 'format': 'json'})
+
+    fuzz()
+
+
+# ---- dumps, which the offline tool takes from anywhere
+
+DUMPS: Dict[str, Any] = {'--osd-dump': OSD_DUMP, '--pg-dump': {'pg_stats': ROWS},
+                         '--crush-dump': CRUSH_DUMP}
+
+
+@pytest.mark.parametrize('kind', DUMPS)
+def test_dumps(kind: str, tmp_path: Path) -> None:
+    paths = {name: tmp_path / name.strip('-') for name in DUMPS}
+
+    @fuzzed
+    @given(st.data())
+    def fuzz(data: Any) -> None:
+        for name, path in paths.items():
+            path.write_text(json.dumps(spoiled(data.draw, DUMPS[name]) if name == kind
+                                       else DUMPS[name]))
+        argv = [word for name, path in paths.items() for word in (name, str(path))]
+        out, error = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            status = command.main(['pin', *argv])
+        assert status == 0 or status == 2 and not out.getvalue(), error.getvalue()
+        assert 'Traceback' not in error.getvalue()
+
+    fuzz()
