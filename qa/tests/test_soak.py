@@ -40,8 +40,9 @@ UNEXPLAINED = {'store', 'failed', 'laggy', 'slow-osd', 'chronic-osd'}
 GROWTH_KIB_MAX = 16 << 10
 #: Keys and bytes of the store between two stories.
 KEYS_MAX, BYTES_MAX = 100, 512 << 10
-#: The mons keep 500 epochs (mon_min_osdmap_epochs) and trim 250 or more at once.
-OSDMAPS_MAX = 1000
+#: The mons keep 500 epochs (mon_min_osdmap_epochs) before the last one that all OSDs have reported
+#: as clean, which they do every five minutes, and trim 250 or more at once.
+OSDMAPS_MAX = 2000
 
 
 @dataclass(frozen=True)
