@@ -124,7 +124,8 @@ def refused_writes(guard: Guard) -> None:
 
 
 def flapping(guard: Guard) -> None:
-    for _ in range(3):
+    """Four times: an OSD ends after more than osd_max_markdown_count (5) in ten minutes."""
+    for _ in range(2):
         osd_flaps(guard.cluster, 1)
 
 
