@@ -36,8 +36,8 @@ FAULT_SECONDS = (2.0, 12.0)
 #: Events that nothing in a story without a fault explains.
 UNEXPLAINED = {'store', 'failed', 'laggy', 'slow-osd', 'chronic-osd'}
 
-#: What an hour may add to the memory of the mgr. One of Pacific without perfguard grows by 1.4 MiB a
-#: minute at first while PGs move all the time.
+#: What an hour may add to the memory of the mgr. One of Pacific without perfguard grows by 1.4 MiB
+#: a minute at first while PGs move all the time.
 GROWTH_KIB_MAX = 128 << 10
 #: Keys and bytes of the store between two stories.
 KEYS_MAX, BYTES_MAX = 100, 512 << 10
