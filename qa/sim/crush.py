@@ -101,8 +101,9 @@ def _drawn(pgs: np.ndarray, draw: int, below: np.ndarray) -> Any:
 def _best(pgs: np.ndarray, draw: int, items: np.ndarray, weights: np.ndarray,
           level: int) -> np.ndarray:
     """The item of the shortest straw: -ln(u) / weight."""
-    with np.errstate(divide='ignore'):
-        straws = -np.log(_uniform(pgs[:, None], items, draw * 4 + level)) / weights
+    straws = -np.log(_uniform(pgs[:, None], items, draw * 4 + level))
+    with np.errstate(divide='ignore', invalid='ignore'):
+        straws = np.where(weights > 0, straws / weights, np.inf)
     return np.asarray(straws.argmin(axis=1))
 
 
