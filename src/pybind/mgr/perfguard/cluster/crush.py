@@ -251,6 +251,12 @@ class CrushRules:
                 return frozenset(self._tree(bucket.id))
         return None
 
+    def osds_by(self, type_name: str) -> Mapping[str, FrozenSet[int]]:
+        """Name of each bucket of that type -> the OSDs below it."""
+        type_id = self._type_ids.get(type_name)
+        return {bucket.name: frozenset(self._tree(bucket.id)) for bucket in self._buckets.values()
+                if bucket.type_id == type_id and '~' not in bucket.name}
+
     def weights(self) -> Mapping[int, float]:
         """OSD -> CRUSH weight, of all OSDs in CRUSH."""
         return {item: weight / 0x10000 for bucket in self._buckets.values()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""OSDs whose own clients wait: no release touches them for a while.
+"""OSDs, hosts and failure domains whose own clients wait: no release touches them for a while.
 
 The throttle judges pools (throttle.py), and the mean of a pool hides a few OSDs, or is spoilt by
 one. So the reads of each OSD are compared with its own baseline, and with what the other OSDs need
@@ -8,11 +8,16 @@ latency of its pools, and gets no release once two readings in a row have shown 
 there or not: of few reads, one that waits for a peering PG makes any OSD slow for one reading.
 Reads of replicated pools wait mostly for the OSD that serves them. Writes, and reads of
 erasure-coded pools, wait for others too.
+
+A host may suffer as a whole, from its network or its CPU, with few reads on each of its OSDs. So
+the OSDs of each host and failure domain are judged together as well, by their median: one or two
+slow OSDs do not make a host slow.
 """
 from math import log, sqrt
-from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
+from typing import (AbstractSet, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence,
                     Tuple)
 
+from ..cluster.crush import CrushRules
 from ..observation import Clients
 from ..errors import Code, Reason
 from ..tables import plural
@@ -32,12 +37,17 @@ EXEMPT_SECONDS = 3600.0
 LEAST_READS = 5
 #: A smaller share of the OSDs does not explain why all operations of a pool are slow.
 EXPLAINING_SHARE = 0.01
-#: OSDs that the reason names.
+#: OSDs and hosts that the reason names.
 NAMED_OSDS = 5
+#: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
+MEDIAN_SPREAD = 1.25
+
+#: "host h1" -> its OSDs.
+Places = Mapping[str, AbstractSet[int]]
 
 
 class OsdHold(NamedTuple):
-    """An OSD whose reads were over their limit."""
+    """An OSD whose reads were over their limit, or those of its host or failure domain."""
     #: Its last reading over the limit, and when a PG in flight last burdened it, or it began.
     over: float
     touched: float
@@ -45,6 +55,8 @@ class OsdHold(NamedTuple):
     exempt_until: float = 0.0
     #: One reading only, which others may contradict.
     single: bool = False
+    #: The host or failure domain that is slow; '': the OSD alone.
+    place: str = ''
 
     def holds(self, now: float) -> bool:
         return now >= self.exempt_until and self.recent(now) and not self.single
@@ -58,7 +70,7 @@ class OsdHold(NamedTuple):
 
 
 class _Reads(NamedTuple):
-    """The reads of one OSD against its own baseline."""
+    """The reads of one OSD against its own baseline, or of the median OSD of several."""
     #: Their latency, and its limit, in baselines.
     ratio: float
     limit: float
@@ -73,22 +85,26 @@ class _Reads(NamedTuple):
 
 
 def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet[int],
-           in_flight: AbstractSet[int], now: float) -> Dict[int, OsdHold]:
+           in_flight: AbstractSet[int], now: float, places: Places = {}) -> Dict[int, OsdHold]:
     """The holds after a new reading. `in_flight`: OSDs that moves burden now; `unsteady`: OSDs
     whose operations wait for peering PGs, which have a budget of their own (stalls.py)."""
-    every = _reads(clients)
+    everything = _reads(clients)
+    every = {osd: each for osd, each in everything.items() if each.ops >= LEAST_READS}
     steady = {osd: each for osd, each in every.items() if osd not in unsteady}
-    over = _over(steady, every)
+    judged = _judged_places(everything, unsteady, every, places)
+    over = dict.fromkeys(_over(steady, every), '')
+    over.update((osd, place) for place, slow in judged.items() if slow for osd in places[place])
     kept = {osd: hold._replace(touched=now) if osd in in_flight else hold
             for osd, hold in holds.items()
             if (now < hold.exempt_until or hold.recent(now))
-            and not (hold.single and osd in steady and osd not in over)}
-    for osd in over:
-        kept[osd] = kept[osd]._replace(over=now, single=False) if osd in kept else OsdHold(
-            now, now, single=True)
+            and not (hold.single and (osd in steady or hold.place in judged) and osd not in over)}
+    for osd, place in over.items():
+        kept[osd] = kept[osd]._replace(over=now, single=False, place=place) if osd in kept \
+            else OsdHold(now, now, single=True, place=place)
     for osd, hold in kept.items():
         # What no reading denies is still so. Peering only adds to the time that reads take.
-        denied = osd in steady or osd in every and every[osd].ratio <= every[osd].limit
+        denied = osd in steady or hold.place in judged \
+            or osd in every and every[osd].ratio <= every[osd].limit
         if osd in over or hold.recent(now) and not (hold.single or denied):
             kept[osd] = _exempt(hold._replace(over=now), now)
     return kept
@@ -106,12 +122,20 @@ def stops(holds: Mapping[int, OsdHold], now: float) -> List[Stop]:
     osds = sorted(held_osds(holds, now))
     if not osds:
         return []
-    names = ', '.join('osd.%d' % osd for osd in osds[:NAMED_OSDS])
-    if len(osds) > NAMED_OSDS:
-        names += ' and %s' % plural(len(osds) - NAMED_OSDS, 'other')
+    slow = list(dict.fromkeys(holds[osd].place or 'osd.%d' % osd for osd in osds))
+    names = ', '.join(slow[:NAMED_OSDS])
+    if len(slow) > NAMED_OSDS:
+        names += ' and %s' % plural(len(slow) - NAMED_OSDS, 'other')
     return [Stop(Reason(Code.OSD_LATENCY, 'read latency of %s is above its limit, and that of the '
                         'other OSDs is not; releases there continue %d s after it is back'
                         % (names, HOLD_SECONDS)), frozenset(osds))]
+
+
+def places_of(crush: CrushRules, rules: Iterable[int]) -> Places:
+    """The hosts, and the failure domains of the rules."""
+    kinds = {'host', *(crush.failure_domain(rule) or 'host' for rule in rules)} - {'osd'}
+    return {'%s %s' % (kind, name): osds for kind in sorted(kinds)
+            for name, osds in crush.osds_by(kind).items()}
 
 
 def held_osds(holds: Mapping[int, OsdHold], now: float) -> FrozenSet[int]:
@@ -134,14 +158,38 @@ def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int
     """OSDs whose reads are over their limit, and those of others are not."""
     # The others, which need at least 1, are looked at for few OSDs only.
     return [osd for osd, reads in steady.items() if reads.certain > reads.limit
-            and reads.certain > reads.limit * _of_others(osd, steady, every)]
+            and reads.certain > reads.limit * _of_others({osd}, steady, every)]
 
 
-def _of_others(osd: int, steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> float:
+def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
+                   every: Mapping[int, _Reads], places: Places) -> Dict[str, bool]:
+    """Whether the reads of a host or failure domain are over their limit, and those of others are
+    not, of all that have OSDs enough."""
+    steady = {osd: each for osd, each in everything.items() if osd not in unsteady}
+    found: Dict[str, bool] = {}
+    for place, osds in places.items():
+        parts = [steady[osd] for osd in osds if osd in steady]
+        if len(parts) >= REFERENCE_OSDS:
+            median = _median(parts)
+            found[place] = median.certain > median.limit and (
+                median.certain > median.limit * _of_others(osds, steady, every))
+    return found
+
+
+def _median(parts: Sequence[_Reads]) -> _Reads:
+    """The median OSD, by operations, as certain as all of their reads make it."""
+    ops = sum(each.ops for each in parts)
+    return _Reads(weighted_median((each.ratio, each.ops) for each in parts),
+                  sum(each.ops * each.limit for each in parts) / ops, ops,
+                  MEDIAN_SPREAD * sqrt(sum(each.ops * each.spread ** 2 for each in parts) / ops))
+
+
+def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
+               every: Mapping[int, _Reads]) -> float:
     """What the median of the other OSDs takes, in baselines; at least 1. Of those whose operations
     wait for peering PGs as well, where there are too few others."""
     for reads in (steady, every):
-        others = [(each.ratio, each.ops) for other, each in reads.items() if other != osd]
+        others = [(each.ratio, each.ops) for other, each in reads.items() if other not in osds]
         if len(others) >= REFERENCE_OSDS and sum(ops for _, ops in others) >= LEAST_OPS:
             return max(1.0, weighted_median(others))
     return float('inf')
@@ -162,16 +210,12 @@ def _reads(clients: Clients) -> Dict[int, _Reads]:
             # What the floor of the limit allows in ms does not shrink with a fast OSD.
             usual_ns + 1e6 * (pool.read_target_ms - pool.read_baseline_ms) * max(1.0, norm),
             pool.read_spread or USUAL_SPREAD))
-    found = {osd: _together(parts) for osd, parts in rows.items()}
-    return {osd: reads for osd, reads in found.items() if reads is not None}
+    return {osd: _together(parts) for osd, parts in rows.items()}
 
 
-def _together(parts: Iterable[Tuple[int, int, float, float, float]]) -> Optional[_Reads]:
-    """The pools of one OSD, each read against its own pool; None: too few reads."""
-    parts = list(parts)
+def _together(parts: Sequence[Tuple[int, int, float, float, float]]) -> _Reads:
+    """The pools of one OSD, each read against its own pool."""
     ops = sum(number for _, number, _, _, _ in parts)
-    if ops < LEAST_READS:
-        return None
     usual = sum(number * usual_ns for _, number, usual_ns, _, _ in parts)
     return _Reads(sum(sum_ns for sum_ns, _, _, _, _ in parts) / usual,
                   sum(number * limit_ns for _, number, _, limit_ns, _ in parts) / usual, ops,

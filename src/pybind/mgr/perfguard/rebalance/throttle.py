@@ -277,7 +277,8 @@ def set_pace(turn: Turn) -> None:
         if clients.time != pace.decided:
             path = _path(turn, pace)
             pace = replace(pace, osd_holds=osd_limits.update(
-                pace.osd_holds, clients, unsteady(stalls, clients), path.osds, turn.now))
+                pace.osd_holds, clients, unsteady(stalls, clients), path.osds, turn.now,
+                osd_limits.places_of(turn.seen.crush, _rules(turn.seen.osdmap))))
         pace = decide(pace, _judged_clients(turn, pace), unsteady(stalls, clients),
                       mean_stall_ms(stalls, options.stall_share, fast),
                       pace.used, options, _nothing_moves(turn), path)
@@ -379,6 +380,10 @@ def _pools_on(turn: Turn, osds: AbstractSet[int]) -> FrozenSet[int]:
     return frozenset(pool.id for pool in pools if pool.crush_rule in leading)
 
 
+def _rules(osdmap: OsdMap) -> FrozenSet[int]:
+    return frozenset(pool.crush_rule for pool in osdmap.pools.values())
+
+
 def _nothing_moves(turn: Turn) -> bool:
     """The flag holds everything, or there is nothing to hold where others have cleared it."""
     osdmap = turn.seen.osdmap
@@ -437,8 +442,7 @@ class FlightCap:
         """The options with a number of PGs."""
         if options.max_pgs_in_flight:
             return options
-        basis = (crush_version, frozenset(pool.crush_rule for pool in osdmap.pools.values()),
-                 options)
+        basis = (crush_version, _rules(osdmap), options)
         if basis != self._basis:
             self._basis, self._pgs = basis, pgs_in_flight(options, osdmap, crush)
         return replace(options, max_pgs_in_flight=self._pgs)

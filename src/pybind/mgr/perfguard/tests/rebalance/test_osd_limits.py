@@ -11,8 +11,8 @@ from perfguard.observation import IDLE_SECONDS, Clients, Observation, PoolClient
 from perfguard.rebalance.clients import without_slow
 from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.osd_limits import (EXEMPT_SECONDS, HOLD_SECONDS, UNTOUCHED_SECONDS,
-                                            OsdHold, explains, held_osds, slow_osds, stops,
-                                            update)
+                                            OsdHold, Places, explains, held_osds, places_of,
+                                            slow_osds, stops, update)
 from perfguard.rebalance.stops import stops_of
 from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.types import Phase
@@ -39,11 +39,11 @@ def held(clients: Clients, unsteady: FrozenSet[int] = frozenset(),
 
 
 def twice(clients: Clients, unsteady: FrozenSet[int] = frozenset(),
-          in_flight: FrozenSet[int] = EVERYWHERE) -> Dict[int, OsdHold]:
+          in_flight: FrozenSet[int] = EVERYWHERE, places: Places = {}) -> Dict[int, OsdHold]:
     """The holds after two such readings, the later one at 100 s."""
-    once = update({}, clients, unsteady, in_flight, 95.0)
+    once = update({}, clients, unsteady, in_flight, 95.0, places)
     assert not held_osds(once, 95.0), 'one reading may be chance'
-    return update(once, clients, unsteady, in_flight, 100.0)
+    return update(once, clients, unsteady, in_flight, 100.0, places)
 
 
 def test_an_osd_that_is_slower_than_its_limit_is_held() -> None:
@@ -124,6 +124,79 @@ def test_an_osd_is_judged_by_its_own_baseline_wherever_pgs_move() -> None:
     assert held(reading({3: 20.0}), unsteady=frozenset({3})) == set()
     assert held(reading({3: 3.0}, norms={**NORMS, 3: 1.9})) == set()
     assert held(reading({3: 3.0}, norms={**NORMS, 3: 0.5})) == {3}
+
+
+#: Two hosts of a rack, and the rest of the cluster.
+PLACES: Places = {'host h0': frozenset({0, 1, 2, 3, 8}), 'host h1': frozenset({4, 5}),
+                  'host h2': frozenset({6, 7})}
+HOST = {osd: 2.6 for osd in range(4)}
+
+
+def test_few_reads_of_each_osd_of_a_host_show_together_that_it_is_slow() -> None:
+    clients = reading(HOST, ops=30)
+    assert held(clients) == set(), 'chance explains what each of them shows'
+    holds = twice(clients, places=PLACES)
+    assert held_osds(holds, 100.0) == PLACES['host h0'], 'also one that serves nothing now'
+    (stop,) = stops(holds, 100.0)
+    assert 'host h0' in stop.reason.text and 'osd.' not in stop.reason.text
+    # One slow OSD beside it is named.
+    (stop,) = stops(twice(reading({**HOST, 7: 20.0}, ops=30), places=PLACES), 100.0)
+    assert 'host h0, osd.7' in stop.reason.text and 8 in (stop.osds or ())
+
+
+@pytest.mark.parametrize('slow, ops', [
+    (dict.fromkeys(range(4), 2.6), 4),             # too few reads, also together
+    (dict.fromkeys(range(8), 2.6), 30),            # the load
+    (dict.fromkeys(range(4), 1.45), 1000),         # within the limit
+    ({4: 2.6, 5: 2.6}, 30)])                       # two OSDs are no sample
+def test_hosts_that_are_not_certainly_slow_are_not_held(slow: Dict[int, float], ops: int) -> None:
+    assert twice(reading(slow, ops), places=PLACES) == {}
+
+
+def test_slow_osds_do_not_make_their_host_slow() -> None:
+    holds = twice(reading({0: 20.0, 1: 20.0}), places=PLACES)
+    assert held_osds(holds, 100.0) == {0, 1}
+    (stop,) = stops(holds, 100.0)
+    assert 'osd.0, osd.1' in stop.reason.text
+
+
+def test_a_failure_domain_is_judged_like_a_host() -> None:
+    cluster = FakeCluster(hosts=8, racks=4)
+    places = places_of(cluster.crush(cluster.crush_version_), [0])
+    assert {place.split()[0] for place in places} == {'host', 'rack'}
+    assert frozenset({0, 4}) in places.values(), places
+
+
+def test_a_host_that_is_slow_as_a_whole_gets_no_release() -> None:
+    machine = releasing(FakeCluster(osds_per_host=3, backfill_seconds=8.0))
+    cluster, observe = machine.cluster, machine.observe
+    host = {0, 1, 2}
+    norms = {osd: 1.0 for osd in (*range(24), *cluster.new)}
+    pool = PoolClients('rbd', 64, 800.0, 1.5, None, 1.0, None)
+
+    def seen() -> Observation:
+        rows = tuple(ClientOps(1, osd, Ops(int(40 * (2.6 if osd in host else 1.0) * 1e6), 40),
+                               Ops()) for osd in norms)
+        return replace(observe(), clients=Clients(cluster.now, 5.0, rows, {1: pool}, IDLE_SECONDS,
+                                                  norms))
+
+    setattr(machine, 'observe', seen)
+    limit, began, new = machine.campaign.pace.pgs, set(machine.campaign.in_flight), 0
+    for turn in range(60):
+        machine.turn()
+        if machine.campaign.phase is Phase.HOLDING:
+            break  # the PGs that are left touch the slow host
+        pace = machine.decision.campaign.pace
+        assert pace.pgs >= limit, 'the pool did not count it'
+        machine.campaign = replace(machine.campaign, pace=pace)
+        flights = machine.campaign.in_flight
+        if turn > 1:
+            assert held_osds(pace.osd_holds, cluster.now) == host
+            fresh = flights.keys() - began
+            assert not [pgid for pgid in fresh if host & set(path_osds(flights[pgid]))]
+            new += len(fresh)
+        began |= flights.keys()
+    assert new and machine.pins
 
 
 def test_a_hold_ends_a_while_after_the_last_slow_reading() -> None:
