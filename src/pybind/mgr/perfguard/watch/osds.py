@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Operations of each OSD between its reports, and their history."""
+from operator import add
 from statistics import median
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ..cluster.types import NO_OSD, ClientOps, Ops, OsdCounters, PgCounts, PgWrites, pool_of
+from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCounts, PgWrites,
+                             pool_of)
 from .pools import MEMORY
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
                      are_amounts, mean_flow, recent)
@@ -154,10 +156,16 @@ LEAST_READS = 500.0
 
 
 class OsdNorms:
-    """Read latency of each OSD relative to the median OSD, while nothing moves."""
+    """Read latency of each OSD relative to the median OSD, while nothing moves. OSDs that serve
+    few reads have the norm of all OSDs of their device class in their host together."""
 
     def __init__(self) -> None:
         self._sums: Dict[int, List[float]] = {}
+        self._peers: Dict[int, Tuple[str, str]] = {}
+
+    def take_places(self, places: Mapping[int, OsdPlace]) -> None:
+        """Where the OSDs are now."""
+        self._peers = {osd: (place.host, place.device_class) for osd, place in places.items()}
 
     def update(self, rows: Sequence[ClientOps], baselines: Mapping[int, float]) -> None:
         """Add a quiet reading. `baselines`: of reads in ms, by pool."""
@@ -199,8 +207,15 @@ class OsdNorms:
                 self._sums[int(key)] = [norm * usual_ms * 1e6, usual_ms * 1e6, reads]
 
     def norms(self) -> Dict[int, float]:
-        """Norms of OSDs with enough reads."""
-        return {osd: actual / usual for osd, (actual, usual, reads) in self._sums.items()
+        """Norms of OSDs with enough reads, of their own or together with their peers."""
+        together: Dict[Tuple[str, str], List[float]] = {}
+        for osd, sums in self._sums.items():
+            if osd in self._peers:
+                total = together.setdefault(self._peers[osd], [0.0, 0.0, 0.0])
+                total[:] = map(add, total, sums)
+        best = {osd: sums if sums[2] >= LEAST_READS or osd not in self._peers
+                else together[self._peers[osd]] for osd, sums in self._sums.items()}
+        return {osd: actual / usual for osd, (actual, usual, reads) in best.items()
                 if reads >= LEAST_READS and actual > 0.0}
 
 

@@ -124,6 +124,7 @@ class WatchState:
                 self.pools.update(context.now, seconds, readings.clients, context.osdmap.pools,
                                   quiet, pool_settings(options))
                 self.norms.forget_others(context.osdmap.osds)
+                self.norms.take_places(readings.places)
                 if quiet:
                     self.norms.update(readings.clients, self.pools.read_baselines())
                 self.cluster.add(context.now, seconds, _columns(context, readings, seconds))

@@ -6,7 +6,7 @@ from math import exp, sin, sqrt
 
 import pytest
 
-from perfguard.cluster.types import ClientOps, Ops
+from perfguard.cluster.types import ClientOps, Ops, OsdPlace
 from perfguard.options import DEFAULTS
 from perfguard.watch.osds import LEAST_READS, OsdNorms
 from perfguard.watch.pools import (FLASH_FLOOR_MS, HDD_FLOOR_MS, LEAST_PAIRS, OpSpread,
@@ -76,6 +76,26 @@ def test_norm_of_an_osd() -> None:
     assert 50 < LEAST_READS, 'osd.2 has had too few reads'
     norms.forget_others({0: None})
     assert list(norms.norms()) == [0]
+
+
+def test_osds_with_few_reads_have_the_norm_of_their_host() -> None:
+    norms = OsdNorms()
+    slow, fast = OsdPlace(0, 'h0', 'default', 'hdd'), OsdPlace(0, 'h0', 'default', 'ssd')
+    places = {**dict.fromkeys(range(4), slow), 4: fast, 5: OsdPlace(5, 'h1', 'default', 'hdd')}
+    norms.take_places(places)
+    for _ in range(50):
+        norms.update([ClientOps(1, osd, Ops((3 if place is slow else 1) * 6 * 10 ** 6, 6), Ops())
+                      for osd, place in places.items()]
+                     + [ClientOps(1, osd, Ops(10 ** 8, 100), Ops()) for osd in range(6, 12)],
+                     {1: 1.0})
+    found = norms.norms()
+    assert [found.get(osd) for osd in range(4)] == pytest.approx([3.0] * 4)
+    assert found.keys() == {*range(4), *range(6, 12)}, 'one OSD alone has too few reads'
+    # What it knows of these OSDs outlives the mgr.
+    later = OsdNorms()
+    later.from_json(norms.to_json())
+    later.take_places(places)
+    assert later.norms() == pytest.approx(found, rel=0.01)
 
 
 @pytest.mark.parametrize('baseline, disk, expected', [
