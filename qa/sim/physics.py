@@ -7,7 +7,7 @@ OSD for a moment, and a PG that changes its interval serves no operation until i
 """
 
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, NamedTuple
+from typing import Dict, List, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,7 @@ HDD = Hardware('hdd', read_ms=8.0, write_ms=6.0, sigma=0.6, rate=25.0, reads=0.6
                copy_bytes=60e6, copy_share=0.6, kind='hdd')
 SSD = Hardware('ssd', read_ms=0.5, write_ms=0.9, sigma=0.5, rate=250.0, reads=0.6,
                copy_bytes=300e6, copy_share=0.5)
-HARDWARE: Mapping[str, Hardware] = {each.name: each for each in (BENCH, HDD, SSD)}
+HARDWARE: Dict[str, Hardware] = {each.name: each for each in (BENCH, HDD, SSD)}
 
 
 class Usage(NamedTuple):

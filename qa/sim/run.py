@@ -125,18 +125,24 @@ def _quiet(cluster: SimCluster) -> float:
     return mean_ms(cluster.readings(None, signals).clients)
 
 
-def _perfguard(settings: Settings, cluster: SimCluster) -> Result:
-    model, options = cluster.model, options_of(settings)
+def rested(settings: Settings, cluster: SimCluster) -> Tuple[Driver, Dict[float, float]]:
+    """perfguard with what it has learned at rest, before the expansion; latencies of that."""
+    options = options_of(settings)
     driver = Driver(cluster, options, settings.rest)
     driver.quiet(LEARN_SECONDS)
     cluster.latencies.clear()
     driver.quiet(QUIET_SECONDS)
-    quiet = _percentiles(cluster)
+    cluster.model.caps = Caps(options.max_backfills_source, options.max_backfills_target,
+                              options.max_backfills_primary, options.max_backfills_host)
+    return driver, _percentiles(cluster)
+
+
+def _perfguard(settings: Settings, cluster: SimCluster) -> Result:
+    model = cluster.model
+    driver, quiet = rested(settings, cluster)
     SCENARIOS[settings.scenario](model, model.now)
     driver.costs.turns.clear()
     driver.costs.phases.clear()
-    model.caps = Caps(options.max_backfills_source, options.max_backfills_target,
-                      options.max_backfills_primary, options.max_backfills_host)
     begin, epoch = model.now, model.epoch
     driver.order(Order('expand'))
     preview = max(driver.costs.jobs, default=0.0)

@@ -58,6 +58,15 @@ def slow_osd(model: Model, begin: float) -> None:
     model.at(begin + 60.0, slow)
 
 
+def slow_host(model: Model, begin: float) -> None:
+    """The network of one host is bad: all its OSDs take four times as long, from a minute on."""
+    def slow() -> None:
+        per_host = model.tree.osds_per_host
+        model.slowness[per_host:2 * per_host] = 4.0
+
+    model.at(begin + 60.0, slow)
+
+
 def failure(model: Model, begin: float) -> None:
     """An OSD fails after two minutes, and is back three minutes later."""
     model.at(begin + 120.0, lambda: model.fail(2))
@@ -65,4 +74,4 @@ def failure(model: Model, begin: float) -> None:
 
 
 SCENARIOS: Dict[str, Scenario] = {each.__name__: each for each in (
-    calm, noise, diurnal, neighbour, slow_osd, failure)}
+    calm, noise, diurnal, neighbour, slow_osd, slow_host, failure)}

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from perfguard.cluster.types import UpmapEntry
+from perfguard.rebalance.orders import Order
+from qa.sim import physics
 from qa.sim.cluster import Caps, Wrong
 from qa.sim.crush import Tree
-from qa.sim.run import Settings, model_of, run
+from qa.sim.port import SimCluster
+from qa.sim.run import Settings, model_of, rested, run
+from qa.sim.scenarios import SCENARIOS
 
 SMALL = Settings(pools=(96,))
 
@@ -87,3 +91,31 @@ def test_everything_at_once_is_what_clients_notice() -> None:
     stock, ours = run(replace(SMALL, controller='stock')), run(SMALL)
     assert stock.during[0.99] > 20 * ours.during[0.99]
     assert stock.seconds < ours.seconds
+
+
+def test_the_others_keep_their_speed_while_a_host_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least 80 % of it, by the PGs whose moves do not touch that host. Each OSD serves six reads
+    in a reading, which say nothing about it alone."""
+    monkeypatch.setitem(physics.HARDWARE, 'bench', replace(physics.BENCH, rate=2.0))
+    settings = replace(SMALL, osds=48, added=8, osds_per_host=8, pools=(512,))
+    calm, slow = (seconds_elsewhere(replace(settings, scenario=scenario))
+                  for scenario in ('calm', 'slow_host'))
+    assert slow <= calm / 0.8
+
+
+def seconds_elsewhere(settings: Settings) -> float:
+    """Until most PGs that host 1 has no part in have moved."""
+    model, after = model_of(settings)
+    cluster = SimCluster(model, after)
+    driver, _ = rested(settings, cluster)
+    driver.quiet(900.0)
+    there = cluster.raw_under(after)
+    away = (np.hstack([model.raw, there]) // settings.osds_per_host != 1).all(axis=1)
+    pgs = set(np.nonzero(away & (model.raw != there).any(axis=1))[0].tolist())
+    begin = model.now
+    SCENARIOS[settings.scenario](model, begin)
+    driver.order(Order('expand'))
+    while len(pgs & model.moved.keys()) < 0.9 * len(pgs):
+        driver.turn()
+        assert model.now < begin + 3600.0, driver.phase
+    return model.now - begin
