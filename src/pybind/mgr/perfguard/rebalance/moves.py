@@ -2,8 +2,8 @@
 """What the release of each pinned PG would move, and which moves are next: as many as fit under
 every cap, least loaded paths first."""
 from dataclasses import dataclass, field
-from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, List, Mapping,
-                    NamedTuple, Optional, Sequence, Tuple, Union)
+from typing import (AbstractSet, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping,
+                    NamedTuple, Optional, Sequence, Tuple, Union, ValuesView)
 
 from ..cluster.crush import CrushRules
 from ..cluster.types import NO_OSD, OsdSet, Pool, pool_of, shard_bytes
@@ -115,34 +115,106 @@ class MovePlan:
 
 def plan(moves: Iterable[Move], parallel: int, per_target: int,
          measured_bytes_per_second: Optional[float]) -> MovePlan:
-    """Preview of releasing all `moves`.
-
-    `parallel`: PGs in flight at most; `per_target`: PGs onto one OSD at a time. Without a measured
-    rate, the time is that of the busiest target or, if longer, that of all PGs at `parallel` at a
-    time, each PG taking its bytes at the assumed speed plus the overhead of a release.
-    """
-    loads: Dict[int, List[int]] = {}
-    pgs = shards = total = primaries = 0
+    """Preview of releasing all `moves`; see MoveSums.plan."""
+    sums = MoveSums()
     for move in moves:
-        pgs += 1
-        shards += len(move.targets)
-        total += move.bytes
-        primaries += move.moves_primary
-        share = move.bytes // max(1, len(move.targets))
-        for osd in move.targets:
-            load = loads.setdefault(osd, [0, 0, 0, 0])
-            load[0] += 1
-            load[2] += share
-        for osd in move.sources:
-            load = loads.setdefault(osd, [0, 0, 0, 0])
-            load[1] += 1
-            load[3] += share
-    osds = tuple(OsdLoad(osd, *loads[osd]) for osd in sorted(loads))
-    if measured_bytes_per_second:
-        return MovePlan(pgs, shards, total, primaries, osds, total / measured_bytes_per_second,
-                        'measured')
-    return MovePlan(pgs, shards, total, primaries, osds,
-                    _assumed_seconds(pgs, total, osds, parallel, per_target), 'assumed')
+        sums.count(move)
+    return sums.plan(parallel, per_target, measured_bytes_per_second)
+
+
+class MoveSums:
+    """What moves add up to."""
+
+    def __init__(self) -> None:
+        self.pgs = self.shards = self.bytes = self.primaries = 0
+        #: OSD -> PGs and bytes in and out, in the order of OsdLoad.
+        self.loads: Dict[int, List[int]] = {}
+
+    def copy(self) -> 'MoveSums':
+        found = MoveSums()
+        found.pgs, found.shards, found.bytes, found.primaries = (
+            self.pgs, self.shards, self.bytes, self.primaries)
+        found.loads = {osd: load[:] for osd, load in self.loads.items()}
+        return found
+
+    def count(self, move: Move, sign: int = 1) -> None:
+        """`sign`: -1 takes it off."""
+        self.pgs += sign
+        self.shards += sign * len(move.targets)
+        self.bytes += sign * move.bytes
+        self.primaries += sign * move.moves_primary
+        share = sign * (move.bytes // max(1, len(move.targets)))
+        for first, osds in ((0, move.targets), (1, move.sources)):
+            for osd in osds:
+                load = self.loads.setdefault(osd, [0, 0, 0, 0])
+                load[first] += sign
+                load[first + 2] += share
+
+    def plan(self, parallel: int, per_target: int,
+             measured_bytes_per_second: Optional[float]) -> MovePlan:
+        """Preview of releasing them.
+
+        `parallel`: PGs in flight at most; `per_target`: PGs onto one OSD at a time. Without a
+        measured rate, the time is that of the busiest target or, if longer, that of all PGs at
+        `parallel` at a time, each PG taking its bytes at the assumed speed plus the overhead of a
+        release.
+        """
+        osds = tuple(OsdLoad(osd, *load) for osd, load in sorted(self.loads.items()) if any(load))
+        rate, basis = measured_bytes_per_second, 'measured' if measured_bytes_per_second \
+            else 'assumed'
+        seconds = self.bytes / rate if rate else _assumed_seconds(
+            self.pgs, self.bytes, osds, parallel, per_target)
+        return MovePlan(self.pgs, self.shards, self.bytes, self.primaries, osds, seconds, basis)
+
+
+class MoveIndex(Mapping[str, Move]):
+    """Moves by PG, and what they add up to: there may be 100,000, and turns are a second apart."""
+
+    def __init__(self, moves: Mapping[str, Move] = {}) -> None:
+        self._moves: Dict[str, Move] = {}
+        self._sums = MoveSums()
+        for pgid, move in moves.items():
+            self.put(pgid, move)
+
+    @classmethod
+    def of(cls, moves: Mapping[str, Move]) -> 'MoveIndex':
+        return moves if isinstance(moves, MoveIndex) else cls(moves)
+
+    def __getitem__(self, pgid: str) -> Move:
+        return self._moves[pgid]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._moves)
+
+    def __len__(self) -> int:
+        return len(self._moves)
+
+    def values(self) -> ValuesView[Move]:
+        return self._moves.values()
+
+    def put(self, pgid: str, move: Move) -> None:
+        self.drop(pgid)
+        self._moves[pgid] = move
+        self._sums.count(move)
+
+    def drop(self, pgid: str) -> None:
+        if pgid in self._moves:
+            self._sums.count(self._moves.pop(pgid), -1)
+
+    def clear(self) -> None:
+        self._moves, self._sums = {}, MoveSums()
+
+    def targets(self) -> FrozenSet[int]:
+        """OSDs that any of them leads to."""
+        return frozenset(osd for osd, load in self._sums.loads.items() if load[0])
+
+    def sums(self, without: Iterable[str]) -> MoveSums:
+        """Of all but those of some PGs."""
+        found = self._sums.copy()
+        for pgid in without:
+            if pgid in self._moves:
+                found.count(self._moves[pgid], -1)
+        return found
 
 
 def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: int,
@@ -156,7 +228,7 @@ def _assumed_seconds(pgs: int, total: int, osds: Tuple[OsdLoad, ...], parallel: 
 
 
 #: Candidates looked at in one turn, so that a turn's cost does not grow with the campaign.
-SCAN = 4096
+SCAN = 1024
 #: Seconds after which a PG that never fitted gets its path kept free for it.
 PATIENCE_SECONDS = 600.0
 

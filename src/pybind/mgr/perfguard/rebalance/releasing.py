@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Releasing pinned PGs batch by batch."""
 from dataclasses import replace
-from itertools import chain
-from operator import attrgetter
 from typing import Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from ..cluster.types import NO_OSD, OsdSet, UpmapEntry, pool_of
@@ -271,8 +269,7 @@ def full_osds(turn: Turn) -> FrozenSet[int]:
     """
     osds = turn.seen.osdmap.osds
     full = {osd.id for osd in osds.values() if osd.fullness}
-    # No Python statement for each of 100,000 moves.
-    waiting = set(chain.from_iterable(map(attrgetter('targets'), turn.moves.values())))
+    waiting = turn.moves.targets()
     for code, text, found in (
             (Code.TARGET_FULL, 'too full', waiting & full),
             (Code.TARGET_DOWN, 'down', {osd for osd in waiting

@@ -19,7 +19,7 @@ from ..window import BadWindow, is_open, seconds_until_done
 from .copying import NAMES
 from .executor import commands_of
 from .holds import MAX_SCRUBS, MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_text, set_option
-from .moves import Move, MovePlan, move_between, plan, release_move
+from .moves import Move, MoveIndex, MovePlan, move_between, plan, release_move
 from .pg_num_change import is_begun
 from .pin_index import PinIndex
 from .progress import Eta, remaining
@@ -212,15 +212,19 @@ def progress_share(campaign: Campaign) -> float:
     return min(1.0, (campaign.released + campaign.kept_now) / campaign.total)
 
 
-def preview(campaign: Optional[Campaign], moves: Mapping[str, Move], options: Options) -> MovePlan:
-    """What is still to be released, `moves`, less what is in flight."""
+def preview(campaign: Optional[Campaign], moves: MoveIndex, others: Mapping[str, Move],
+            options: Options) -> MovePlan:
+    """What is still to be released, `moves`, less what is in flight, and what `others` make."""
     most = caps(options)
     rate = None
     if campaign is not None and campaign.moving_seconds > 0 and campaign.bytes_done > 0:
         rate = campaign.bytes_done / campaign.moving_seconds
     flights = campaign.in_flight if campaign is not None else {}
-    waiting = [move for pgid, move in moves.items() if pgid not in flights]
-    return plan(waiting, most.pgs, most.target, rate)
+    sums = moves.sums(without={*flights, *others})
+    for pgid, move in others.items():
+        if pgid not in flights:
+            sums.count(move)
+    return sums.plan(most.pgs, most.target, rate)
 
 
 def plan_json(shown: ReleasePlan) -> Json:
@@ -328,7 +332,7 @@ PLAN_SECONDS = 10.0
 class Forecast:
     def __init__(self) -> None:
         #: What the release of each pin in force would move.
-        self.moves: Dict[str, Move] = {}
+        self.moves = MoveIndex()
         #: PGs whose pins may be in force without being listed there.
         self._lacking: Dict[str, None] = {}
         #: All that is still to be released, or is remapped and not held by any campaign.
@@ -346,7 +350,7 @@ class Forecast:
         key = (crush_version, out, tuple((pool.id, pool.pg_num, pool.pg_num_pending)
                                          for pool in osdmap.pools.values()))
         if key != self._key:
-            self.moves = {}
+            self.moves.clear()
             self._key = key
             self._lacking = dict.fromkeys(pins)
         self.forget(pins.take_changed())
@@ -356,12 +360,12 @@ class Forecast:
                 move = _move_of(pgid, pin, seen, out)
                 if move is None:
                     continue
-                self.moves[pgid] = replace(move, since=seen.now)
+                self.moves.put(pgid, replace(move, since=seen.now))
             del self._lacking[pgid]
 
     def forget(self, pgids: Iterable[str]) -> None:
         for pgid in sorted(pgids):
-            self.moves.pop(pgid, None)
+            self.moves.drop(pgid)
             self._lacking[pgid] = None
 
     def rework(self, pgids: Iterable[str]) -> None:
@@ -377,13 +381,12 @@ class Forecast:
             return
         self._epoch, self._due = seen.osdmap.epoch, seen.now + PLAN_SECONDS
         active = campaign is not None and campaign.active
-        waiting: Mapping[str, Move] = self.moves if active else {}
         remapped = [pgid for pgid in seen.osdmap.pg_temp if pgid not in pins
                     and (campaign is None or pgid not in campaign.in_flight)]
         self.unheld = len(remapped)
-        if len(remapped) <= PREVIEW_PGS:
-            waiting = {**waiting, **_moves_of_remapped(remapped, seen)}
-        self.plan = preview(campaign if active else None, waiting, options)
+        others = _moves_of_remapped(remapped, seen) if len(remapped) <= PREVIEW_PGS else {}
+        self.plan = preview(campaign if active else None, self.moves if active else MoveIndex(),
+                            others, options)
 
 
 def _move_of(pgid: str, pin: PinRecord, seen: Observation,

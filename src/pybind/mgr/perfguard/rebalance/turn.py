@@ -11,7 +11,7 @@ from ..observation import Observation
 from ..options import Options
 from ..upmap.semantics import out_osds
 from ..watch.stop_conditions import Stop
-from .moves import Move, path_osds
+from .moves import Move, MoveIndex, path_osds
 from .pin_index import PinIndex
 from .types import Action, Campaign, Phase, PinRecord
 
@@ -40,7 +40,7 @@ class Turn:
     def __init__(self, campaign: Campaign, pins: Mapping[str, PinRecord],
                  moves: Mapping[str, Move], seen: Observation, options: Options) -> None:
         self.campaign = campaign
-        self.moves = moves
+        self.moves = MoveIndex.of(moves)
         self.seen = seen
         self.options = options
         self.out = out_osds(seen.osdmap.osds)

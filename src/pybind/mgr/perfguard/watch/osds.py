@@ -8,7 +8,7 @@ from ..cluster.types import (NO_OSD, ClientOps, Ops, OsdCounters, OsdPlace, PgCo
                              pool_of)
 from .pools import MEMORY
 from .series import (CONDENSED_POINTS, DETAILED_POINTS, READ_NS, READS, WRITE_NS, WRITES, History,
-                     are_amounts, mean_flow, recent)
+                     are_amounts, mean_flow, recent_total)
 from .types import NO_FLOW, SCRUB, SOURCE, TARGET, Flow, OsdSample
 
 #: Maximum time between two reports that form an interval.
@@ -104,7 +104,7 @@ class OsdWatch:
         history = self._histories.get(osd)
         if history is None:
             return None
-        points = recent(history.detailed, now, period)
+        points = recent_total(history.detailed, now, period)
         return OsdFlows(mean_flow(points, READS, READ_NS), mean_flow(points, WRITES, WRITE_NS),
                         mean_flow(points, COMMITS, COMMIT_NS))
 

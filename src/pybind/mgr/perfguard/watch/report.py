@@ -145,16 +145,15 @@ def _pool(watch: WatchState, context: WatchContext, options: Options, pool: Pool
 
 
 def osds(watch: WatchState, context: WatchContext) -> Tuple[OsdRow, ...]:
-    shares = watch.slow.chronic.shares()
-    return tuple(_osd(watch, context, place, shares.get(osd))
+    shares, verdicts = watch.slow.chronic.shares(), watch.slow.verdicts
+    return tuple(_osd(watch, context, place, shares.get(osd), verdicts.get(osd, OsdVerdict(osd)))
                  for osd, place in sorted(watch.places.items()))
 
 
 def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
-         slow_share: Optional[float]) -> OsdRow:
+         slow_share: Optional[float], verdict: OsdVerdict) -> OsdRow:
     osd = place.osd
     flows = watch.osds.flows(osd, context.now, context.period) or NO_FLOWS
-    verdict = watch.slow.verdicts.get(osd, OsdVerdict(osd))
     tail = watch.percentiles.of_osd(osd)
     return OsdRow(
         osd=osd, host=place.host, device_class=place.device_class, model=place.model,

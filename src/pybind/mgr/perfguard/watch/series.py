@@ -77,14 +77,14 @@ class Series:
 
     def points(self, last: int = 0) -> List[HistoryPoint]:
         """The last points (0: all), newest last."""
+        return list(map(_point, self.rows(last)))
+
+    def rows(self, last: int = 0) -> List['array[float]']:
+        """The same as end, seconds and sums."""
         size, have = self._width + 2, len(self)
-        numbers = range(have - last if 0 < last < have else 0, have)
-        found = []
-        for number in numbers:
-            begin = (self._oldest + number) % max(1, have) * size
-            end, seconds, *sums = self._rows[begin:begin + size]
-            found.append(HistoryPoint(end, seconds, tuple(sums)))
-        return found
+        begins = [(self._oldest + number) % max(1, have) * size
+                  for number in range(have - last if 0 < last < have else 0, have)]
+        return [self._rows[begin:begin + size] for begin in begins]
 
     def to_json(self) -> List[List[float]]:
         return [[round(point.end, 1), round(point.seconds, 1),
@@ -122,9 +122,25 @@ def recent(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
 
     Points in the future were written before the clock was set back, and are ignored.
     """
+    return list(map(_point, _recent_rows(series, now, seconds)))
+
+
+def recent_total(series: Series, now: float, seconds: float) -> List[HistoryPoint]:
+    """The same as one point; [] if there is none. There may be 10,000 OSDs with such a series."""
+    rows = _recent_rows(series, now, seconds)
+    if not rows:
+        return []
+    _, covered, *sums = map(sum, zip(*rows))
+    return [HistoryPoint(rows[-1][0], covered, tuple(sums))]
+
+
+def _recent_rows(series: Series, now: float, seconds: float) -> List['array[float]']:
     number = int(WINDOW_SECONDS / max(1.0, seconds)) + 2
-    return [point for point in series.points(last=number)
-            if 0.0 <= now - point.end < WINDOW_SECONDS]
+    return [row for row in series.rows(last=number) if 0.0 <= now - row[0] < WINDOW_SECONDS]
+
+
+def _point(row: 'array[float]') -> HistoryPoint:
+    return HistoryPoint(row[0], row[1], tuple(row[2:]))
 
 
 def mean_flow(points: Sequence[HistoryPoint], number: int, total_ns: int) -> Flow:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What releases move, and how long they take."""
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfguard.cluster.types import NO_OSD, OsdSet, Pool, UpmapEntry
 from perfguard.rebalance.moves import (ASSUMED_BACKFILL_BYTES_PER_SECOND,
-                                       RELEASE_OVERHEAD_SECONDS, Move, move_between, plan,
-                                       release_move, serving_until_moved)
+                                       RELEASE_OVERHEAD_SECONDS, Move, MoveIndex, move_between,
+                                       plan, release_move, serving_until_moved)
 from perfguard.rebalance.types import PinRecord
 
 REP = Pool(1, 'rep', False, 3, 2, 0, 8, 8, 8)
@@ -110,3 +112,25 @@ def test_osds_order_an_acting_set_by_the_new_set_first(there: OsdSet, serving: O
 
 def test_shards_keep_their_positions() -> None:
     assert serving_until_moved(EC, (1, 2, 3), (3, 4, 1)) == (1, 2, 3)
+
+
+def test_what_an_index_adds_up_to_is_the_plan_of_its_moves() -> None:
+    rng = random.Random(3)
+    moves = {'1.%x' % i: Move('1.%x' % i, (rng.randrange(6),), (6 + rng.randrange(6),), 0,
+                              rng.randrange(1000), moves_primary=i % 3 == 0) for i in range(60)}
+    index = MoveIndex(moves)
+    for pgid in list(moves)[:50:2]:
+        index.drop(pgid)
+        index.put('1.0', moves['1.0'])  # once, however often
+    left = {pgid: moves[pgid] for pgid in index}
+    assert len(left) == len(index) == 36 and list(index.values()) == list(left.values())
+    assert index.sums(without=()).plan(8, 2, None) == plan(left.values(), 8, 2, None)
+    few = list(left)[:30]
+    rest = [move for pgid, move in left.items() if pgid not in few]
+    assert index.sums(without=[*few, 'gone']).plan(8, 2, 7.0) == plan(rest, 8, 2, 7.0)
+    assert index.targets() == {osd for move in left.values() for osd in move.targets}
+    for pgid in few:
+        index.drop(pgid)
+    assert index.targets() == {osd for move in rest for osd in move.targets}
+    index.clear()
+    assert index.sums(without=()).plan(8, 2, None) == plan((), 8, 2, None) and not index.targets()

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import ClientOps, Ops
 from perfguard.watch.pools import PoolPerformance, PoolSettings, PoolWatch, STORED_POINTS
-from perfguard.watch.series import HistoryPoint, Series, mean_flow, recent
+from perfguard.watch.series import HistoryPoint, Series, mean_flow, recent, recent_total
 from perfguard.watch.types import Flow
 
 MS = 1000000
@@ -257,6 +257,8 @@ def test_points_of_the_future_are_from_before_a_jump() -> None:
     for end in (100.0, 5000.0, 105.0, 110.0):
         series.add(end, 5.0, (1.0,))
     assert [point.end for point in recent(series, 111.0, 5.0)] == [100.0, 105.0, 110.0]
+    assert recent_total(series, 111.0, 5.0) == [HistoryPoint(110.0, 15.0, (3.0,))]
+    assert recent_total(series, 9000.0, 5.0) == []
 
 
 def test_mean_flow() -> None:
