@@ -13,7 +13,7 @@ import pytest
 
 from perfguard.options import OPTIONS
 from qa.bench.expansion import epochs, report
-from qa.bench.expansion.arms import METHODS, PRESETS
+from qa.bench.expansion.arms import FRONTIER, METHODS, PRESETS
 from qa.bench.expansion.balance import is_done, worst_deviation
 from qa.bench.expansion.burst import Verdict, verdict
 from qa.bench.expansion.clients import latency
@@ -184,8 +184,8 @@ def test_fixed_caps_are_an_arm_with_options() -> None:
 
 def test_the_mons_accept_the_options_of_an_arm() -> None:
     specs = {spec['name']: spec for spec in OPTIONS}
-    for name, value in ((name, value) for preset in PRESETS.values()
-                        for name, value in preset.items()):
+    presets = [*PRESETS.values(), *(parse_arm(arm, list(METHODS)).options for arm in FRONTIER)]
+    for name, value in ((name, value) for preset in presets for name, value in preset.items()):
         if specs[name]['type'] == 'str':
             assert value in specs[name]['enum_allowed']
         else:

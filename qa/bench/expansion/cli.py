@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from qa.cluster import ClusterError, releases
 from qa.cluster.cluster import exit_on_signals
@@ -14,12 +14,15 @@ from qa.demo.screen import Parser, Screen
 
 from . import __doc__ as description
 from . import report
-from .arms import METHODS, PRESETS, STOCK
+from .arms import FRONTIER, METHODS, PRESETS, STOCK
 from .run import BURST, LOAD, SCENARIOS, Result, run
 from .settings import DRIVES, OSDS_A_HOST, Settings, alternating, parse_arm, parse_option
 
 QUICK = {'repetitions': 1, 'quiet': 15, 'objects': 3000, 'pgs': 64, 'erasure_pgs': 32}
 DEFAULTS = {'repetitions': 3, 'quiet': 30, 'objects': 8000, 'pgs': 128, 'erasure_pgs': 64}
+
+#: Names of several arms.
+GROUPS: Dict[str, Sequence[str]] = {'all': list(METHODS), 'frontier': FRONTIER}
 
 LIMITS = {'osds': (6, 60), 'added': (2, 60), 'repetitions': (1, 99), 'quiet': (1, 3600),
           'objects': (1, 1000000), 'pgs': (1, 4096), 'erasure_pgs': (1, 4096),
@@ -83,8 +86,8 @@ def _parse(argv: Optional[List[str]]) -> argparse.Namespace:
     if args.release != 'pacific' and os.getuid() != 0:
         p.error(f'--release {args.release} runs in a chroot, which takes root')
     try:
-        args.arms = [parse_arm(text, list(METHODS), PRESETS) for text in (
-            ','.join(METHODS) if args.arms == 'all' else args.arms).split(',')]
+        args.arms = [parse_arm(text, list(METHODS), PRESETS)
+                     for text in GROUPS.get(args.arms) or args.arms.split(',')]
         options = dict(parse_option(text) for text in args.options)
     except ValueError as e:
         p.error(str(e))
@@ -106,8 +109,9 @@ def _parser() -> argparse.ArgumentParser:
                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--release', default='pacific', choices=releases.NAMES)
     p.add_argument('--arms', default='stock,perfguard', metavar='ARM,...',
-                   help=f'of {", ".join(METHODS)}, or "all"; those of perfguard with options of '
-                        'their own if wanted, as in perfguard:fast_peering=on '
+                   help=f'of {", ".join(METHODS)}; those of perfguard with options of their own if '
+                        'wanted, as in perfguard:fast_peering=on; or "all"; or "frontier": latency '
+                        'against time, with perfguard at several limits '
                         '(default: %(default)s)')
     p.add_argument('--scenarios', default=LOAD, metavar='NAME,...',
                    help='load: with clients; idle: without any; burst: three times the load for '
