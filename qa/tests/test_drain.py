@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import threading
+import time
 from collections import Counter
 from typing import Dict, Iterator, List, Set
 
@@ -29,6 +30,9 @@ EVEN_POOLS = {'dense': (512, 6), 'sparse': (256, 2), 'empty': (256, 0)}
 EVEN_SIZE = 65536
 #: Greatest difference between two OSDs after a drain, as a share of their space.
 MOST_SPREAD = 0.02
+#: Times for which clients are measured before a drain and while OSDs delete PGs, and within which
+#: perfguard has the reports of OSDs.
+QUIET_SECONDS, DELETING_SECONDS, REPORT_SECONDS = 15, 12, 3
 
 
 def fills(cluster: Cluster) -> Dict[int, float]:
@@ -200,3 +204,52 @@ def test_a_drain_leaves_pgs_and_space_evenly_spread(
         ideal = 3 * EVEN_POOLS[pool][0] / 11
         assert 7 not in row and all(abs(count - ideal) < 1 for count in row.values()), (pool, row)
     assert held[-1] - held[0] <= MOST_SPREAD and not guard.tracebacks()
+
+
+def deleting(cluster: Cluster, osd: int) -> int:
+    """PGs that an OSD is deleting."""
+    return int(cluster.tell('osd.%d' % osd, 'perf dump')['osd']['numpg_removing'])
+
+
+def leaving(cluster: Cluster, osd: int, **epoch: int) -> int:
+    """PGs in flight that move away from an OSD."""
+    return sum(osd in row['osds'] for row in cluster.mon('osd dump', **epoch)['pg_temp'])
+
+
+@pytest.mark.releases('pacific', 'tentacle', quick=())
+def test_few_pgs_leave_an_osd_that_deletes_others(guard: Guard) -> None:
+    cluster, most = guard.cluster, 4
+    guard.configure({'max_backfills_source': str(most), 'latency_factor': '100',
+                     'latency_alarm_factor': '100'})
+    cluster.mon('config set', who='osd', name='osd_delete_sleep', value='10')
+    load = cluster.load('rep', rate=100, runtime=600)
+    try:
+        wait_reported(guard)
+        marks = [('quiet', time.time())]
+        time.sleep(QUIET_SECONDS)
+        marks.append(('before they delete', time.time()))
+        order(guard, 'drain', what=['osd.7'])
+        cluster.wait(lambda: deleting(cluster, 7) >= most and leaving(cluster, 7) <= 1, 60,
+                     'osd.7 to delete PGs, and the others to have left')
+        time.sleep(REPORT_SECONDS)
+        marks.append(('while they delete', time.time()))
+        first, held = cluster.epoch(), set()
+        while time.time() - marks[-1][1] < DELETING_SECONDS:
+            held.add(deleting(cluster, 7))
+            time.sleep(1)
+        most_leaving = max(leaving(cluster, 7, epoch=epoch)
+                           for epoch in range(first, cluster.epoch() + 1))
+        cluster.mon('config set', who='osd', name='osd_delete_sleep', value='0.001')
+        marks.append(('afterwards', time.time()))
+        cluster.wait(lambda: leaving(cluster, 7) > 1, 120, 'several PGs to leave osd.7 at once')
+        guard.wait_phase('DONE', timeout=240)
+        marks.append(('', time.time()))
+    finally:
+        load.stop()
+        cluster.mon('config rm', who='osd', name='osd_delete_sleep')
+    for (name, begin), (_, end) in zip(marks, marks[1:]):
+        print('%s: %s' % (name, load.described(begin, end)))
+    print('osd.7 deleted %d to %d PGs, at most %d left it at once (cap %d)' % (
+        min(held), max(held), most_leaving, most))
+    assert min(held) >= most and most_leaving == 1
+    assert not guard.tracebacks()
