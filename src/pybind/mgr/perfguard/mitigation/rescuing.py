@@ -25,6 +25,8 @@ DOCUMENT = 'rescues'
 LOOK_SECONDS, AGAIN_SECONDS = 10.0, 5.0
 #: Seconds for which nothing moves before an upmap is removed: reports of PGs are late.
 CALM_SECONDS = 15.0
+#: Seconds that PGs have to answer before the next ones are asked.
+ANSWER_SECONDS = 10.0
 
 
 class Rescuing:
@@ -41,8 +43,8 @@ class Rescuing:
         self._sent: Dict[str, float] = {}
         #: PGs whose upmaps the mons did not accept, and when.
         self._refused: Dict[str, float] = {}
-        #: The PG that was looked up last.
-        self._last = ''
+        #: The PG after which the next ones are looked up, and since when these have their turn.
+        self._last, self._turn_since = '', 0.0
         self._space: Mapping[int, Space] = {}
         self._read = 0.0
         #: Since when PGs have waited for OSDs that are too full.
@@ -174,9 +176,13 @@ class Rescuing:
         if why:
             self.remarks = ('no upmap leads degraded PGs around OSDs that are too full: ' + why,)
             return {}
-        candidates, self._last = stuck(facts, self._last, self._refused)
+        candidates, last = stuck(facts, self._last, self._refused)
         asked = questions(candidates)
         answers = self._cluster.inquire(asked) if asked else {}
+        if len(answers) == len(asked) \
+                or not 0.0 <= facts.seen.now - self._turn_since < ANSWER_SECONDS:
+            # Answers arrive in a later turn: the next PGs have their turn once these have answered.
+            self._last, self._turn_since = last, facts.seen.now
         toofull = {question.pgid for question, state in answers.items() if TOOFULL in state}
         waiting = [each for each in candidates if each.pgid in toofull]
         moving = sum(1 for pgid, each in rescues.items()

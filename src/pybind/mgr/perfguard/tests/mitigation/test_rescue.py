@@ -207,6 +207,31 @@ def test_every_degraded_pg_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None
     assert [each.pgid for each in then] == every[4:] + every[:2]
 
 
+def test_pgs_that_answer_a_turn_later_are_rescued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.mitigation.rescue.ASKED', 2)
+    driver = hurt()
+    answer, asked = driver.cluster.inquire, dict[Any, str]()
+
+    def late(questions: Any) -> Any:
+        known = {question: asked[question] for question in questions if question in asked}
+        asked.clear()
+        asked.update(answer(questions))
+        return known
+
+    setattr(driver.cluster, 'inquire', late)
+    driver.run_until(lambda: len(upmaps(driver)) == 6)
+
+
+def test_pgs_that_never_answer_keep_no_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('perfguard.mitigation.rescue.ASKED', 2)
+    driver = hurt()
+    answer, silent = driver.cluster.inquire, sorted(driver.cluster.toofull())[:2]
+    setattr(driver.cluster, 'inquire', lambda questions: {
+        question: state for question, state in answer(questions).items()
+        if question.pgid not in silent})
+    driver.run_until(lambda: len(upmaps(driver)) == 4)
+
+
 def test_only_some_degraded_pgs_are_looked_up_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = hurt()
     driver.cluster.fullness.clear()
