@@ -96,7 +96,8 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     """The PGs of the pool that CRUSH places elsewhere once it has these numbers, and those with an
     upmap that will be merged: ceph-mgr removes their upmaps before that.
 
-    PGs that splits have yet to make are where their parents are.
+    PGs that splits have yet to make are where their parents are. They, and PGs that will be merged,
+    are among the others if CRUSH places them where they are.
     """
     crush_path, encoded = tools.path('crush'), source(osdmap.epoch)
     pgp_num = pg_nums(encoded, numbers.pool).pgp_num
@@ -113,9 +114,12 @@ def _outlook_of_pgs(tools: '_Tools', osdmap: OsdMap, source: MapSource,
     merging = merging_seeds(numbers.pg_num, numbers.pgp_num)
     raws = {pgid: pg.raw for pgid, pg in _pgs_of(numbers.pool, now)}
     acting = {pgid: pg.acting for pgid, pg in _pgs_of(numbers.pool, now)}
-    found = {pgid: FuturePg(acting[pgid], pg.raw) for pgid, pg in _pgs_of(numbers.pool, later)
+    every = {pgid: FuturePg(acting[pgid], pg.raw) for pgid, pg in _pgs_of(numbers.pool, later)}
+    found = {pgid: pg for pgid, pg in every.items()
              if pg.raw != raws[pgid] or seed_of(pgid) in merging and osdmap.entry(pgid)}
-    return Future(found, _rules(tools, crush_path))
+    fewest = min(osdmap.pools[numbers.pool].pg_num, numbers.pgp_num)
+    return Future(found, _rules(tools, crush_path), others={
+        pgid: pg for pgid, pg in every.items() if pgid not in found and seed_of(pgid) >= fewest})
 
 
 def _pgs_of(pool: int, path: Path) -> Iterator[Tuple[str, FuturePg]]:

@@ -21,7 +21,7 @@ from ..store import Store
 from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight)
-from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, step_to
+from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, pgs_made, step_to
 from .prepared import Prepared
 from .preview import effects
 from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
@@ -90,8 +90,10 @@ class CrushOrders:
 
         def work() -> Prepared:
             found = prepare(order, seen, inventory).balanced_as(options, seen, inventory.space)
-            return replace(found, order=order, effects=found.outlook and effects(
-                found.moves, inventory.space, seen, options, history, limit))
+            known = found.outlook is not None or found.moves_first
+            return replace(found, order=order, effects=effects(
+                found.moves, inventory.space, seen, options, history, limit,
+                found.pgs_made) if known else None)
 
         return work
 
@@ -162,7 +164,8 @@ class CrushOrders:
             refuse_full(first.moves.values(), pool, inventory.space, osdmap.nearfull_ratio)
         return Prepared(step_to(osdmap, pool, pg_num, pool.pg_num),
                         Join(first.pins, first.unpinnable, first.moves),
-                        pg_num=pg_num_json(pool, pg_num))
+                        pg_num=pg_num_json(pool, pg_num),
+                        pgs_made=pgs_made(pool, pg_num, outlook))
 
     def behind(self, seen: Observation) -> bool:
         """Whether this mgr has an older CRUSH map than the mons, as far as they say so."""

@@ -14,7 +14,8 @@ Each step follows from the numbers that the pool has, so a step that was interru
 import errno
 from typing import Any, Dict, Optional, Tuple
 
-from ..cluster.types import OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
+from ..cluster.ports import Future
+from ..cluster.types import NO_OSD, OsdMap, Pool, PoolPgs, merging_seeds, pool_of, seed_of
 from ..errors import Refused
 from .turn import Turn
 from .types import Change, ChangeStage, SetPoolPgs
@@ -139,6 +140,20 @@ def _text(numbers: PoolPgs) -> str:
 def at_the_end(pool: Pool, pg_num: int) -> PoolPgs:
     """The numbers under which the PGs are where they will be, while all of them exist."""
     return PoolPgs(pool.id, max(pool.pg_num, pg_num), pg_num)
+
+
+def pgs_made(pool: Pool, pg_num: int, future: Future) -> Dict[int, int]:
+    """OSD -> how many PGs it gets by splits before a PG moves, or (below 0) loses by merges at the
+    end."""
+    found: Dict[int, int] = {}
+    for pgid, pg in (*future.pgs.items(), *future.others.items()):
+        seed = seed_of(pgid)
+        if seed >= min(pool.pg_num, pg_num):
+            split = seed >= pool.pg_num
+            for osd in pg.acting if split else pg.raw:
+                found[osd] = found.get(osd, 0) + (1 if split else -1)
+    found.pop(NO_OSD, None)
+    return found
 
 
 def pg_num_json(pool: Pool, pg_num: int) -> Dict[str, Any]:

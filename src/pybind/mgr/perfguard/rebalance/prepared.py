@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What an order will do, as it was worked out: shown to the operator, refused, or carried out."""
 import errno
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Future
@@ -43,6 +43,8 @@ class Prepared:
     rule: Optional[Json] = None
     #: As pg_num_json: another pg_num for a pool.
     pg_num: Optional[Json] = None
+    #: As pgs_made, for that.
+    pgs_made: Mapping[int, int] = field(default_factory=dict)
     #: What that does to OSDs; None: not known.
     effects: Optional[Effects] = None
     #: What it was worked out for; None: a rollback.

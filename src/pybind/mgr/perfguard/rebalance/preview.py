@@ -15,7 +15,7 @@ from ..tables import pgs, plural
 from . import copying
 from .holds import (GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, reconcile,
                     wanted_mon_options)
-from .moves import Move, MovePlan, plan
+from .moves import Move, MovePlan, OsdLoad, plan
 from .progress import Eta
 from .report import by_the_clock, campaign_rows
 from .throttle import caps
@@ -91,25 +91,29 @@ class Effects:
 
 
 def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation,
-            options: Options, history: Sequence[Mapping[str, Any]], pg_limit: int) -> Effects:
+            options: Options, history: Sequence[Mapping[str, Any]], pg_limit: int,
+            made: Mapping[int, int]) -> Effects:
     """`moves`: all that the campaign will move; `history`: of earlier campaigns, as
-    report.summary."""
+    report.summary; `made`: as pg_num_change.pgs_made."""
     most = caps(options)
     forecast = plan(moves, most.pgs, most.target, None)
     eta, basis = _eta(forecast, history)
     clocked = Eta(*(by_the_clock(seconds, options, seen.now) for seconds in eta))
-    return Effects(tuple(_osd_effects(forecast, space)), clocked, basis,
+    return Effects(tuple(_osd_effects(forecast, space, made)), clocked, basis,
                    tuple(_borrowed(seen, options)), pg_limit)
 
 
-def _osd_effects(forecast: MovePlan, space: Mapping[int, Space]) -> List[OsdEffect]:
-    found = []
-    for load in forecast.osds:
-        row = space.get(load.osd, Space(0, 0))
+def _osd_effects(forecast: MovePlan, space: Mapping[int, Space],
+                 made: Mapping[int, int]) -> List[OsdEffect]:
+    found, loads = [], {load.osd: load for load in forecast.osds}
+    for osd in sorted(loads.keys() | made.keys()):
+        load = loads.get(osd, OsdLoad(osd, 0, 0, 0, 0))
+        row, more = space.get(osd, Space(0, 0)), made.get(osd, 0)
         before = row.pgs or 0
         used = row.used_bytes + load.bytes_in - load.bytes_out
         found.append(OsdEffect(
-            load.osd, before, before + load.pgs_in - load.pgs_out, before + load.pgs_in,
+            osd, before, before + more + load.pgs_in - load.pgs_out,
+            before + max(0, more) + load.pgs_in,
             _share(row.used_bytes, row.total_bytes), _share(max(0, used), row.total_bytes)))
     return found
 

@@ -121,6 +121,7 @@ class SplitCluster(StrawCluster):
                 osdmap, weights, crush_map, whole, rule)
         now, merging = self.numbers[rule.pool], merging_seeds(rule.pg_num, rule.pgp_num)
         found: Dict[str, FuturePg] = {}
+        others: Dict[str, FuturePg] = {}
         for seed in range(rule.pg_num):
             pgid = '%d.%x' % (rule.pool, seed)
             pg = self.pg.get(pgid) or self.pg['%d.%x' % (rule.pool, folded(seed, now.pg_num))]
@@ -128,4 +129,6 @@ class SplitCluster(StrawCluster):
             if raw != tuple(self._raw(pgid, now.pgp_num, self.toys)) \
                     or seed in merging and osdmap.entry(pgid):
                 found[pgid] = FuturePg(pg.up if pg.temp is None else pg.temp, raw)
-        return Future(found, self.crush(0))
+            elif seed >= min(now.pg_num, rule.pgp_num):
+                others[pgid] = FuturePg(pg.up if pg.temp is None else pg.temp, raw)
+        return Future(found, self.crush(0), others=others)
