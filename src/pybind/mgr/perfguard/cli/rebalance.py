@@ -42,7 +42,12 @@ def _planned(change: str, what: List[str], weight: Optional[str], prior_version:
     if change not in CHANGES:
         raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
                       % (change, ', '.join(CHANGES)))
-    return Order(change, _words(*what), force=force)
+    if change in ('rule', 'pg_num') and len(what) != 2:
+        raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
+            change, 'a CRUSH rule' if change == 'rule' else 'a number'))
+    # A pool's name may contain commas.
+    names = tuple(what) if change in ('rule', 'pg_num') else _words(*what)
+    return Order(change, names, force=force)
 
 
 def _map_of(inbuf: Optional[str]) -> bytes:
@@ -92,7 +97,7 @@ class RebalanceCommands(Handlers):
                             weight: Optional[str] = None, prior_version: Optional[int] = None,
                             inbuf: Optional[str] = None, force: bool = False,
                             format: Optional[str] = None) -> CommandResult:
-        """Save a preview of expand, drain, undrain or apply (-i) by name, for approval"""
+        """Save a preview of expand, drain, undrain, replace, rule, pg_num or apply (-i), by name"""
         order = _planned(change, what or [], weight, prior_version, inbuf, force)
         return self._order(PlanOrder(SAVE, plan, order), format, tables.saved_plan)
 

@@ -89,7 +89,7 @@ class CampaignOrders:
         if order.dry_run:
             return {**prepared.as_json(order, None), **costs(seen, self._options())}
         if saved is not None:
-            saved.refuse_other(prepared)
+            saved.refuse_other(prepared, order)
         check(self._campaigns.current, request, self._campaigns.pins_held_back,
               not_fit(seen, prepared.touched))
         prepared.refuse_unfit(order, seen, self._options())

@@ -22,6 +22,7 @@ from .crush_orders import CrushOrders
 from .executor import execute
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
 from .mappings import exported
+from .orders import Order
 from .phases import judge
 from .pinning import count_again, unpinned_warning
 from .plans import PlanOrder, PlanQueue, WaitingOrder
@@ -74,7 +75,8 @@ class RebalanceController:
                                    self._crush_orders, lambda: self._inputs.begin())
         self._orders = CampaignOrders(cluster, options, tools, note, reopen, worked_out,
                                       self.campaigns, self._crush_orders)
-        self.plans = PlanQueue(store, self.campaigns, self._orders, options, note)
+        self.plans = PlanQueue(store, self.campaigns, self._orders, options, note,
+                               self._unfold)
         self.replacing = Replacing(store, self._crush_orders, note)
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
@@ -205,6 +207,11 @@ class RebalanceController:
         if waiting.order.verb == 'export':
             return exported(seen.osdmap)
         return self._orders.carry_out(waiting, seen, view)
+
+    def _unfold(self, order: Order, seen: Observation) -> Tuple[Order, Callable[[], None]]:
+        if order.verb != REPLACE:
+            return order, lambda: None
+        return self.replacing.draining(order, seen, self.campaign)
 
     def withdraw_plans(self, why: str) -> None:
         """No plan that was approved is carried out, and no new device is filled."""

@@ -35,7 +35,7 @@ Json = Dict[str, Any]
 #: Verbs of PlanOrder.
 SAVE, LS, SHOW, RM, APPROVE = 'plan save', 'plan ls', 'plan show', 'plan rm', 'approve'
 #: Orders that a plan may hold.
-CHANGES = ('expand', 'drain', 'undrain', 'apply')
+CHANGES = ('expand', 'drain', 'undrain', 'apply', 'rule', 'pg_num', 'replace')
 #: Documents of the store: one for each plan.
 PREFIX = 'plans/'
 #: Plans at most: each may hold a CRUSH map.
@@ -88,7 +88,7 @@ class PlanGround:
     crush: Mapping[str, int]
     #: "osd.<id>" -> its reweight, whether it is destroyed, its uuid.
     osds: Mapping[str, Mapping[str, Any]]
-    #: Pool id -> its name, size, rule and pg_num.
+    #: Pool id -> its name, size, rule, pg_num and pgp_num.
     pools: Mapping[str, Mapping[str, Any]]
     #: CrushRules.identity(); 0: not known, as in earlier documents.
     identity: int = 0
@@ -101,8 +101,9 @@ def ground_of(seen: Observation) -> PlanGround:
         {'osd.%d' % osd.id: {'reweight': osd.reweight, 'destroyed': osd.destroyed,
                              'uuid': osd.uuid} for osd in osdmap.osds.values() if osd.exists},
         {str(pool.id): {'name': pool.name, 'size': pool.size, 'crush_rule': pool.crush_rule,
-                        'pg_num': pool.pg_num_target} for pool in osdmap.pools.values()},
-        seen.crush.identity())
+                        'pg_num': pool.pg_num_target,
+                        'pgp_num': pool.pgp_num_target or pool.pgp_num}
+         for pool in osdmap.pools.values()}, seen.crush.identity())
 
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:
@@ -164,18 +165,16 @@ class SavedPlan:
             raise Refused(errno.ESTALE, 'the cluster has changed since plan %s was saved: %s%s '
                           '(save the plan again)' % (self.name, '; '.join(found[:NAMED]), more))
 
-    def refuse_other(self, prepared: Prepared) -> None:
-        """Raise Refused where the same order changes something else now."""
+    def refuse_other(self, prepared: Prepared, order: Order) -> None:
+        """Raise Refused where the same order changes something else now. `order`: that of its
+        campaign."""
         change = prepared.change
-        if prepared.order != self.order:
+        if prepared.order != order:
             raise Refused(errno.EAGAIN, 'plan %s was saved again while its change was being worked '
                           'out: try again' % self.name)
         if change == self.change:
             return
-        now = {} if change is None else change.weights
-        rows = ['osd.%d: weight %s, now %s' % (osd, self.change.weights.get(osd), now.get(osd))
-                for osd in sorted(self.change.weights.keys() | now.keys())
-                if self.change.weights.get(osd) != now.get(osd)]
+        rows = _other_change(self.change, change or Change())
         raise Refused(errno.ESTALE, 'plan %s would make another change now: %s (save the plan '
                       'again)' % (self.name, '; '.join(rows[:NAMED]) or 'another CRUSH map'))
 
@@ -191,6 +190,25 @@ class SavedPlan:
 
     def details(self, now: PlanGround, waits: str = '') -> Json:
         return {**self.row(now, waits), 'preview': self.preview}
+
+
+def _other_change(before: Change, now: Change) -> List[str]:
+    """What differs between two changes of one order, in words."""
+    found = ['osd.%d: weight %s, now %s' % (osd, before.weights.get(osd), now.weights.get(osd))
+             for osd in sorted(before.weights.keys() | now.weights.keys())
+             if before.weights.get(osd) != now.weights.get(osd)]
+    for name, was, is_now in (
+            ('CRUSH rule', before.rule_name, now.rule_name),
+            ('intermediate CRUSH rule', before.via, now.via),
+            ('PGs move before the pool is changed', before.moves_first, now.moves_first),
+            ('first step', _step_text(before), _step_text(now))):
+        if was != is_now:
+            found.append('%s: %s, now %s' % (name, was or 'none', is_now or 'none'))
+    return found
+
+
+def _step_text(change: Change) -> str:
+    return '' if change.pgs is None else 'pg_num %d, pgp_num %d' % change.pgs[1:]
 
 
 def with_ground(prepare: Callable[[], Prepared],
@@ -306,8 +324,14 @@ class CampaignStarter(Protocol):
         """What an order will do; None: not worked out yet. Raises Refused."""
 
     def change(self, waiting: WaitingOrder, seen: Observation, order: Order,
-               saved: Optional[SavedPlan] = None, why: str = '') -> Optional[Json]:
-        """Begin the campaign of a saved plan; None: not worked out yet. Raises Refused."""
+               saved: Optional[SavedPlan] = None, why: str = '',
+               keep: Callable[[], None] = lambda: None) -> Optional[Json]:
+        """Begin the campaign of a saved plan; None: not worked out yet. Raises Refused. `keep`:
+        journals what belongs to the change."""
+
+
+#: The order of the campaign that a plan's order begins with, and what journals the rest of it.
+Unfold = Callable[[Order, Observation], Tuple[Order, Callable[[], None]]]
 
 
 class PlanQueue:
@@ -320,7 +344,10 @@ class PlanQueue:
     """
 
     def __init__(self, store: Store, campaigns: Campaigns, starter: CampaignStarter,
-                 options: Callable[[], Options], note: Callable[[Event], None]) -> None:
+                 options: Callable[[], Options], note: Callable[[Event], None],
+                 unfold: Unfold) -> None:
+        """`unfold` raises Refused where a plan's order needs no campaign."""
+        self._unfold = unfold
         self.saved = Plans(store)
         self._store = store
         self._campaigns = campaigns
@@ -356,11 +383,12 @@ class PlanQueue:
     def _save(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         name, order = waiting.order.plan, waiting.order.order
         self.saved.check_new(name)
-        found = self._starter.preview(waiting, seen, order)
+        first, _ = self._unfold(order, seen)
+        found = self._starter.preview(waiting, seen, first)
         if found is None:
             return None
         prepared, ground = found
-        if prepared.change is None or prepared.outlook is None:
+        if prepared.change is None or prepared.effects is None:
             raise Refused(errno.EINVAL, 'nothing to save: %s' % (
                 prepared.ordinary or 'no new OSD of CRUSH weight 0 is up and in'))
         prepared.refuse_unfit(order, seen, self._options())
@@ -384,8 +412,9 @@ class PlanQueue:
             self._note(Event('request', 'approve %s' % plan.name,
                              'queued behind campaign %d' % campaign.id))
             return {**plan.preview, 'plan': plan.name, 'queued_behind': campaign.id}
-        answer = self._starter.change(waiting, seen, plan.order, plan,
-                                      'plan %s was approved' % plan.name)
+        order, keep = self._unfold(plan.order, seen)
+        answer = self._starter.change(waiting, seen, order, plan,
+                                      'plan %s was approved' % plan.name, keep)
         if answer is None:
             return None
         self.saved.remove(plan.name)

@@ -305,14 +305,10 @@ class Replacing:
             return {'drains': self._rows(facts)}
         if order.verb == CANCEL:
             return self._cancel(order, facts)
-        osds = to_replace(order, self._known, facts)
-        records = {osd: record_of(osd, facts, seen.now) for osd in osds}
-        drain = to_drain(osds, facts)
+        records, drain = self._ordered(order, facts, seen.now)
         answer: Optional[Json] = {'campaign': None}
-        if drain:
-            answer = change(Order('drain', tuple('osd.%d' % osd for osd in drain),
-                                  force=order.force, dry_run=order.dry_run),
-                            lambda: self._put({**self._known, **records}))
+        if drain is not None:
+            answer = change(drain, lambda: self._put({**self._known, **records}))
         elif not order.dry_run:
             self._put({**self._known, **records})
         if answer is None:
@@ -320,7 +316,31 @@ class Replacing:
         if not order.dry_run:
             self._note(Event('request', REPLACE, 'by command'))
         return {**answer, 'verb': REPLACE, 'dry_run': order.dry_run, 'drains': self._rows(
-            facts, {**self._known, **records}, osds)}
+            facts, {**self._known, **records}, sorted(records))}
+
+    def _ordered(self, order: Order, facts: ReplaceFacts,
+                 now: float) -> Tuple[Dict[int, Replacement], Optional[Order]]:
+        """New records, and the drain of what serves, if any. Raises Refused."""
+        osds = to_replace(order, self._known, facts)
+        drain = tuple('osd.%d' % osd for osd in to_drain(osds, facts))
+        return {osd: record_of(osd, facts, now) for osd in osds}, Order(
+            'drain', drain, force=order.force, dry_run=order.dry_run) if drain else None
+
+    def draining(self, order: Order, seen: Observation,
+                 campaign: Optional[Campaign]) -> Tuple[Order, Callable[[], None]]:
+        """For a plan: the drain that a replacement begins with, and what journals the rest of it.
+        Raises Refused."""
+        facts = facts_of(seen, self._crush_orders.facts(seen), campaign, self._known)
+        records, drain = self._ordered(order, facts, seen.now)
+        if drain is None:
+            raise Refused(errno.EINVAL, 'no campaign empties %s: "replace" without a plan'
+                          % ', '.join(order.names))
+
+        def keep() -> None:
+            self._put({**self._known, **records})
+            self._note(Event('request', REPLACE, 'by a plan'))
+
+        return drain, keep
 
     def _cancel(self, order: Order, facts: ReplaceFacts) -> Json:
         known = [osd for osd in self._known if any(
