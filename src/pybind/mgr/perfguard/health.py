@@ -61,8 +61,9 @@ HEALTH_CHECKS: Tuple[HealthCheck, ...] = (
         'PERFGUARD_HELD_PINS',
         'An aborted campaign keeps PGs pinned, and some borrowed settings stay in force. The '
         'detail lists them.',
-        'Choose one of three ways out: ``rebalance resume``, ``rebalance rollback``, or '
-        '``rebalance finish --keep``.'),
+        'Choose one of the ways out that the detail lists: ``rebalance resume``, ``rebalance '
+        'rollback`` (or ``rebalance rule``, ``rebalance pg_num``), or ``rebalance finish '
+        '--keep``.'),
     HealthCheck(
         'PERFGUARD_INTERRUPTED',
         'Stored state could not be read. It was set aside under ``damaged/`` in the module\'s '

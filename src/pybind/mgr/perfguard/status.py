@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .cluster.types import Signals
+from .cluster.types import OsdMap, Signals
 from .errors import Code, Reason, Refused, as_json, texts, warning
 from .holds import Row
 from .mitigation.controller import Mitigated
@@ -15,6 +15,7 @@ from .rebalance import report
 from .rebalance.pinning import unpinnable_excess, waiting
 from .rebalance.report import CampaignStatus, Rebalanced, ReleasePlan, to_check
 from .rebalance.requests import Request, apply, check
+from .rebalance.rule_change import left_intermediate, way_back
 from .rebalance.types import ENDED, Campaign, Phase
 from .store import ADVICE
 from .tables import interval_text, pgs, pgs_are, seconds_text
@@ -192,12 +193,23 @@ def held_detail(campaign: Campaign, seen: Observation) -> List[str]:
     if pools:
         detail.append('pg_autoscale_mode is off for %s because a change of pg_num would remove pins'
                       % ', '.join(pools))
-    return detail + [
+    left = left_intermediate(campaign.change, seen.osdmap, 'has')
+    return [*detail, *([left] if left else []), *_ways_out(campaign, seen.osdmap, bool(left))]
+
+
+def _ways_out(campaign: Campaign, osdmap: OsdMap, intermediate: bool) -> List[str]:
+    """Commands that end an aborted campaign. `intermediate`: a pool has an intermediate rule."""
+    back = way_back(campaign.change, osdmap)
+    pool = campaign.change is not None and campaign.change.pool is not None
+    return [
         '"ceph perfguard rebalance resume" continues to release the PGs',
-        '"ceph perfguard rebalance rollback" restores the CRUSH weights or map from before the '
-        'campaign, if they are known',
-        '"ceph perfguard rebalance finish --keep" turns the pins into ordinary upmaps and gives '
-        'back the balancer, which may move them']
+        *(['"ceph perfguard %s" %s' % (back, 'moves the PGs back, in batches' if pool else
+                                       'restores the CRUSH weights or map from before the '
+                                       'campaign, if they are known')] if back else []),
+        '"ceph perfguard rebalance finish --keep%s" turns the pins into ordinary upmaps and gives '
+        'back the balancer, which may move them%s' % (
+            (' --yes-i-really-mean-it', '; the pool keeps the intermediate CRUSH rule')
+            if intermediate else ('', ''))]
 
 
 # ---- JSON, for commands and the page

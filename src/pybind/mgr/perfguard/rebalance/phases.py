@@ -25,6 +25,7 @@ from .pinning import audit, pin_remapped, unpinnable_excess, waiting
 from .pg_num_change import is_begun
 from .progress import Limits, charge, limit_of
 from .releasing import adopt_unpinnable, keep, keep_stayers, loose_moves, release_more
+from .rule_change import way_back
 from .stops import BALANCER_ON, balancer_of_others, held_moves, others_degraded, stops_of
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
@@ -466,11 +467,12 @@ def _aborted(turn: Turn) -> None:
         turn.event('settings', 'campaign %d has no pins left' % turn.campaign.id,
                    'balancer and autoscaler are given back')
     else:
+        back = way_back(turn.campaign.change, turn.seen.osdmap)
         turn.reasons.append(Reason(
-            Code.HELD_PINS, 'campaign %d is aborted and holds %s back%s: "rebalance resume" (%s), '
-            '"rebalance rollback" or "rebalance finish --keep"' % (
+            Code.HELD_PINS, 'campaign %d is aborted and holds %s back%s: "rebalance resume" (%s)%s '
+            'or "rebalance finish --keep"' % (
                 turn.campaign.id, pgs(turn.pin_count + len(unpinned)), _recovering(turn),
-                _resume_does(turn))))
+                _resume_does(turn), ', "%s"' % back if back else '')))
 
 
 def _resume_does(turn: Turn) -> str:

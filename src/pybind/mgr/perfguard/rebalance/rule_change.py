@@ -18,12 +18,13 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
-from ..cluster.types import NO_OSD, OsdMap, Pool, PoolRule, Space, UpmapEntry
+from ..cluster.types import NO_OSD, OsdMap, Pool, PoolPgs, PoolRule, Space, UpmapEntry
 from ..errors import Refused
 from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin
 from ..upmap.semantics import out_osds
 from .moves import Move, move_between
+from .pg_num_change import numbers_of
 from .turn import Turn
 from .types import Change, PinRecord
 
@@ -233,12 +234,24 @@ def upmaps_to_remove(turn: Turn, future: Future) -> Dict[str, UpmapEntry]:
     return dict.fromkeys(found, UpmapEntry())
 
 
-def left_intermediate(change: Optional[Change], osdmap: OsdMap) -> str:
+def way_back(change: Optional[Change], osdmap: OsdMap) -> str:
+    """The command that undoes what an aborted campaign has changed; '': there is none."""
+    pool = osdmap.pools.get(change.pool) if change is not None and change.pool is not None else None
+    if change is None or pool is None:
+        return 'rebalance rollback'
+    if change.pgs is not None:
+        found = PoolPgs(pool.id, change.found_pg_num, change.found_pg_num)
+        return '' if numbers_of(pool) == found else 'rebalance pg_num %s %d' % (
+            pool.name, change.found_pg_num)
+    return 'rebalance rule %s %s' % (pool.name, change.found_rule) if change.intermediate else ''
+
+
+def left_intermediate(change: Optional[Change], osdmap: OsdMap, verb: str = 'would keep') -> str:
     """What ending the campaign leaves in force; '': no intermediate rule."""
     if change is None or change.rule is None or not change.intermediate \
             or change.rule.pool not in osdmap.pools:
         return ''
-    return 'pool %s would keep the intermediate CRUSH rule %s, under which PGs that recover may ' \
+    return 'pool %s %s the intermediate CRUSH rule %s, under which PGs that recover may ' \
            'be placed against both %s and %s' % (
-               osdmap.pools[change.rule.pool].name, change.via, change.found_rule,
+               osdmap.pools[change.rule.pool].name, verb, change.via, change.found_rule,
                change.rule_name)

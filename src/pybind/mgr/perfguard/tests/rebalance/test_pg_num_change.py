@@ -256,6 +256,17 @@ def test_an_aborted_change_is_reverted_by_another_one(begin: int, end: int, at: 
     ended(cluster, begin)
 
 
+def test_the_health_detail_of_an_abort_names_the_way_back() -> None:
+    driver = driver_of()
+    driver.order('pg_num', 'rep', '16')
+    driver.run_until(lambda: driver.status['released'] >= 2)
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.turn()
+    detail = '\n'.join(driver.cluster.checks['PERFGUARD_HELD_PINS']['detail'])
+    assert 'ceph perfguard rebalance pg_num rep 8"' in detail and 'rollback' not in detail
+
+
 def test_an_abort_stops_merges() -> None:
     driver = driver_of(PgpWatcher(pgs=16))
     cluster: Any = driver.cluster

@@ -263,6 +263,22 @@ def test_nothing_else_follows_on_an_aborted_change_with_an_intermediate_rule() -
     driver.run_to('DONE')
 
 
+def test_the_health_detail_of_an_abort_names_the_intermediate_rule_and_what_ends_it() -> None:
+    driver = intermediate()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.turn()
+    detail = '\n'.join(driver.cluster.checks['PERFGUARD_HELD_PINS']['detail'])
+    assert 'pool rep has the intermediate CRUSH rule hosts' in detail
+    assert 'ceph perfguard rebalance rule rep hosts-hdd"' in detail and 'rollback' not in detail
+    assert 'finish --keep --yes-i-really-mean-it' in detail
+    assert '"rebalance rule rep hosts-hdd"' in str(driver.loop.status()['reasons'])
+    driver.order('rule', 'rep', 'hosts-hdd')
+    driver.run_to('DONE')
+    driver.run(2)
+    assert 'PERFGUARD_HELD_PINS' not in driver.cluster.checks
+
+
 def test_the_id_of_a_rule_that_was_removed_is_not_taken_for_the_rule() -> None:
     """The mons give the id of a removed rule to the next one that is created."""
     driver = intermediate()
