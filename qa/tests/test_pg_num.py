@@ -81,6 +81,51 @@ def change(guard: Guard, pool: str, pg_num: int) -> None:
     assert {**vars(guard.foreign()), 'pools': None} == {**vars(found), 'pools': None}
 
 
+@pytest.mark.releases('pacific', quick=())
+def test_a_plan_is_carried_out_or_refused_with_what_has_changed(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.wait_clean(60)
+    wait_reported(guard)
+
+    def save(plan: str, pg_num: int) -> Json:
+        return order(guard, 'rebalance plan save', plan=plan, change='pg_num',
+                     what=['rep', str(pg_num)])
+
+    try:
+        saved = save('more', 72)
+        assert saved['preview']['eta_high_seconds'] > 0 and guard.phase() == 'IDLE'
+        cluster.mon('osd crush reweight', name='osd.0', weight=1.1)
+        refused(guard, 'rebalance approve', 'osd.0', plan='more')
+        cluster.mon('osd crush reweight', name='osd.0', weight=1.0)
+        cluster.wait_clean(120)
+        guard.get('rebalance plan rm', plan='more')
+        wait_reported(guard)
+        save('other', 80)
+        saved = save('more', 72)
+        refused(guard, 'rebalance approve', 'saved again', plan='more', token='another')
+        answer = order(guard, 'rebalance approve', plan='more', token=saved['token'])
+        done = guard.wait_phase('DONE', timeout=300)
+        assert answer['campaign'] == done['id'] and numbers(cluster, 'rep') == (72,) * 5
+        refused(guard, 'rebalance approve', 'pool rep: pg_num 64, now 72', plan='other')
+        cluster.wait_clean(60)
+        wait_reported(guard)
+        check_pgs(cluster, saved['preview']['osds'])
+    finally:
+        for row in guard.get('rebalance plan ls')['plans']:
+            guard.get('rebalance plan rm', plan=row['plan'])
+        if numbers(cluster, 'rep')[0] != 64:
+            change(guard, 'rep', 64)
+    assert not guard.tracebacks()
+
+
+def check_pgs(cluster: Cluster, rows: List[Json]) -> None:
+    """The OSDs have as many PGs as the plan said."""
+    held = {row['osd']: row['num_pgs']
+            for row in cluster.mon('pg dump', dumpcontents=['osds'])['osd_stats']}
+    assert rows and {row['osd']: row['pgs_after'] for row in rows} == {
+        row['osd']: held[row['osd']] for row in rows}
+
+
 def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:
     # ceph-mgr merges one PG every three seconds.
     more = 128 if tier == 'nightly' else 72
