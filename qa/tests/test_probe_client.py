@@ -86,20 +86,6 @@ def test_a_pool_that_the_user_may_not_write_is_refused(probes: Probes) -> None:
     assert json.loads(out)['state'] == 'failed' and 'EPERM' in said
 
 
-def test_a_cluster_that_is_unwell_is_refused(probes: Probes) -> None:
-    """With the documented caps, which allow to ask for the health."""
-    cluster = probes.cluster
-    cluster.stop('osd.2')
-    try:
-        cluster.wait(lambda: 'PG_DEGRADED' in cluster.mon('health')['checks'], 60, 'degraded PGs')
-        run = begin(cluster, '--pool', 'rep', '--rw', 'randwrite', *SHORT)
-        out, said = run.communicate(timeout=90)
-        assert run.returncode == 1 and not out and 'PG_DEGRADED' in said, said
-    finally:
-        cluster.cont('osd.2')
-        cluster.wait_clean(60)
-
-
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
 def test_a_probe_that_is_killed_leaves_nothing(probes: Probes, number: signal.Signals) -> None:
     """The worker ends when its standard input is closed."""
@@ -115,3 +101,19 @@ def test_a_probe_that_is_killed_leaves_nothing(probes: Probes, number: signal.Si
     finally:
         run.kill()
         run.communicate()
+
+
+def test_a_cluster_that_is_unwell_is_refused(probes: Probes) -> None:
+    """With the documented caps, which allow to ask for the health."""
+    cluster = probes.cluster
+    cluster.stop('osd.2')
+    try:
+        cluster.wait(lambda: 'PG_DEGRADED' in cluster.mon('health')['checks'], 60, 'degraded PGs')
+        run = begin(cluster, '--pool', 'rep', '--rw', 'randwrite', *SHORT)
+        out, said = run.communicate(timeout=90)
+        assert run.returncode == 1 and not out and 'PG_DEGRADED' in said, said
+    finally:
+        cluster.cont('osd.2')
+        cluster.wait_clean(60)
+        cluster.wait(lambda: not {'PG_DEGRADED', 'SLOW_OPS'} & set(cluster.mon('health')['checks']),
+                     60, 'the cluster to be well')
