@@ -367,6 +367,9 @@ class SimCluster:
     def pool_pgs_limit(self) -> int:
         return 0
 
+    def recommended_pg_nums(self) -> Mapping[str, int]:
+        return {}
+
     def inventory(self, view: object) -> Inventory:
         return Inventory()
 

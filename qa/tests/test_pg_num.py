@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A pool gets more PGs and fewer again: what moves is released in batches, and moves once."""
+import json
 import time
 from collections import Counter
 from typing import Any, Dict, List, Set, Tuple
@@ -124,6 +125,33 @@ def check_pgs(cluster: Cluster, rows: List[Json]) -> None:
             for row in cluster.mon('pg dump', dumpcontents=['osds'])['osd_stats']}
     assert rows and {row['osd']: row['pgs_after'] for row in rows} == {
         row['osd']: held[row['osd']] for row in rows}
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+def test_the_number_that_the_autoscaler_recommends(guard: Guard) -> None:
+    cluster = guard.cluster
+    cluster.wait_clean(60)
+    wait_reported(guard)
+    mode = pool_row(cluster, 'rep')['pg_autoscale_mode']
+    try:
+        cluster.mon('osd pool set', pool='rep', var='pg_autoscale_mode', val='warn')
+        for pool, share in ('rep', '9'), ('ec', '1'):
+            cluster.mon('osd pool set', pool=pool, var='target_size_ratio', val=share)
+        cluster.wait(lambda: recommended(cluster, 'rep') > 64, 30, 'a recommendation')
+        shown = order(guard, 'preview pg_num', pool='rep')
+        assert shown['pg_num']['to'] == recommended(cluster, 'rep')
+    finally:
+        for pool in 'rep', 'ec':
+            cluster.mon('osd pool set', pool=pool, var='target_size_ratio', val='0')
+        cluster.mon('osd pool set', pool='rep', var='pg_autoscale_mode', val=mode)
+    assert guard.phase() == 'IDLE' and not guard.tracebacks()
+
+
+def recommended(cluster: Cluster, pool: str) -> int:
+    retval, out, error = cluster.mgr('osd pool autoscale-status', format='json')
+    assert retval == 0, error
+    return int(next(row['pg_num_final'] for row in json.loads(out)
+                    if row['pool_name'] == pool))
 
 
 def test_a_pool_is_split_and_merged_again(guard: Guard, tier: str) -> None:

@@ -42,12 +42,16 @@ def _planned(change: str, what: List[str], weight: Optional[str], prior_version:
     if change not in CHANGES:
         raise Refused(errno.EINVAL, 'cannot plan %.40r: must be one of %s'
                       % (change, ', '.join(CHANGES)))
-    if change in ('rule', 'pg_num') and len(what) != 2:
+    if change == 'rule' and len(what) != 2 or change == 'pg_num' and not 0 < len(what) < 3:
         raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
-            change, 'a CRUSH rule' if change == 'rule' else 'a number'))
+            change, 'a CRUSH rule' if change == 'rule' else 'at most one number'))
     # A pool's name may contain commas.
     names = tuple(what) if change in ('rule', 'pg_num') else _words(*what)
     return Order(change, names, force=force)
+
+
+def _pool_and_number(pool: str, pg_num: Optional[int]) -> Tuple[str, ...]:
+    return (pool,) if pg_num is None else (pool, str(pg_num))
 
 
 def _map_of(inbuf: Optional[str]) -> bytes:
@@ -295,11 +299,11 @@ class RebalanceCommands(Handlers):
 
     @write_command('perfguard rebalance pg_num')
     @command
-    def rebalance_pg_num(self, pool: str, pg_num: int, dry_run: bool = False, force: bool = False,
-                         format: Optional[str] = None) -> CommandResult:
-        """Split or merge the PGs of a pool; the PGs that this moves are released in batches"""
-        return self._order(Order('pg_num', (pool, str(pg_num)), dry_run=dry_run, force=force),
-                           format)
+    def rebalance_pg_num(self, pool: str, pg_num: Optional[int] = None, dry_run: bool = False,
+                         force: bool = False, format: Optional[str] = None) -> CommandResult:
+        """Split or merge PGs of a pool in batches, to <pg_num> or as the autoscaler recommends"""
+        return self._order(Order('pg_num', _pool_and_number(pool, pg_num), dry_run=dry_run,
+                                 force=force), format)
 
     @read_command('perfguard rebalance export')
     @command
@@ -378,10 +382,10 @@ class RebalanceCommands(Handlers):
 
     @read_command('perfguard preview pg_num')
     @command
-    def preview_pg_num(self, pool: str, pg_num: int,
+    def preview_pg_num(self, pool: str, pg_num: Optional[int] = None,
                        format: Optional[str] = None) -> CommandResult:
         """Show what rebalance pg_num would do (needs read access only)"""
-        return self._order(Order('pg_num', (pool, str(pg_num)), dry_run=True), format)
+        return self._order(Order('pg_num', _pool_and_number(pool, pg_num), dry_run=True), format)
 
     @read_command('perfguard preview rollback')
     @command

@@ -236,6 +236,21 @@ class MgrCluster:
         """mon_max_pool_pg_num, as the mgr has it; 0: none."""
         return int(self._mgr.get_ceph_option('mon_max_pool_pg_num') or 0)
 
+    def recommended_pg_nums(self) -> Dict[str, int]:
+        """Pool -> pg_num_final of the pg_autoscaler, which may be near the present one: what it
+        says of adjusting (would_adjust) concerns pools in mode on. Raises OSError.
+
+        It calls the module, because the key of an mgr may not send commands to mgrs.
+        """
+        try:
+            retval, out, error = self._mgr.remote(
+                'pg_autoscaler', '_command_autoscale_status', 'json')
+            if retval != 0:
+                raise OSError('pg_autoscaler: %s' % error)
+            return {str(row['pool_name']): int(row['pg_num_final']) for row in json.loads(out)}
+        except (ImportError, RuntimeError, LookupError, TypeError, ValueError) as failure:
+            raise OSError('pg_autoscaler: %s' % failure) from failure
+
     def drives(self, osds: Iterable[int]) -> Dict[int, str]:
         """Object store and drive model of each OSD, as in "bluestore on INTEL_SSDSC2KB96"; '' if
         unknown. Ceph does not know the firmware of drives."""

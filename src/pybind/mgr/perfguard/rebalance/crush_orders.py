@@ -150,7 +150,7 @@ class CrushOrders:
     def _prepare_pg_num(self, order: Order, seen: Observation,
                         inventory: OrderFacts) -> Prepared:
         osdmap = seen.osdmap
-        pool, pg_num = pg_num_ordered(order.names, osdmap, order.force,
+        pool, pg_num = pg_num_ordered(self._pool_and_number(order), osdmap, order.force,
                                       self._cluster.pgs_per_osd_limit(),
                                       self._cluster.pool_pgs_limit())
         numbers = at_the_end(pool, pg_num)
@@ -166,6 +166,19 @@ class CrushOrders:
                         Join(first.pins, first.unpinnable, first.moves),
                         pg_num=pg_num_json(pool, pg_num),
                         pgs_made=pgs_made(pool, pg_num, outlook))
+
+    def _pool_and_number(self, order: Order) -> Tuple[str, str]:
+        """With what the autoscaler recommends where the order names a pool alone."""
+        pool, *number = order.names
+        if number:
+            return pool, number[0]
+        try:
+            recommended = self._cluster.recommended_pg_nums()
+        except OSError as error:
+            raise Refused(errno.EIO, 'cannot read the recommended pg_num: %s' % error) from error
+        if pool not in recommended:
+            raise Refused(errno.ENOENT, 'the pg_autoscaler recommends no pg_num for pool %r' % pool)
+        return pool, str(recommended[pool])
 
     def behind(self, seen: Observation) -> bool:
         """Whether this mgr has an older CRUSH map than the mons, as far as they say so."""

@@ -26,8 +26,8 @@ class Order:
     #: expand, drain, undrain, apply, rule, pg_num, rollback, adopt, import, export, or a verb of
     #: replacing.py.
     verb: str
-    #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool and a
-    #: number.
+    #: OSDs, hosts, racks; of expand: OSDs; of rule: a pool and a rule; of pg_num: a pool, and a
+    #: number or what the autoscaler recommends.
     names: Tuple[str, ...] = ()
     hosts: Tuple[str, ...] = ()
     weight: Optional[str] = None

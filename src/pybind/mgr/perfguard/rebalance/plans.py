@@ -201,6 +201,7 @@ def _other_change(before: Change, now: Change) -> List[str]:
             ('CRUSH rule', before.rule_name, now.rule_name),
             ('intermediate CRUSH rule', before.via, now.via),
             ('PGs move before the pool is changed', before.moves_first, now.moves_first),
+            ('pg_num', before.pg_num, now.pg_num),
             ('first step', _step_text(before), _step_text(now))):
         if was != is_now:
             found.append('%s: %s, now %s' % (name, was or 'none', is_now or 'none'))

@@ -134,7 +134,7 @@ _MAPPINGS = Field('mappings', STRING, 'The exported list, as JSON text', require
                   parameter='inbuf')
 
 _POOL_PGS = (Field('pool', STRING, 'Name of the pool', required=True),
-             Field('pg_num', INTEGER, 'Number of PGs', required=True))
+             Field('pg_num', INTEGER, 'Number of PGs; default: as the autoscaler recommends'))
 
 _MAP = (Field('crush_map', STRING, 'As text, or compiled and in base64', required=True,
               parameter='inbuf'),

@@ -220,6 +220,8 @@ class FakeCluster:
     inventory_: Inventory = Inventory()
     #: mon_max_pg_per_osd; 0: none.
     pg_limit: int = 250
+    #: What the autoscaler recommends; None: it is not there.
+    recommended: Optional[Dict[str, int]] = None
     #: mon_max_pool_pg_num.
     pool_pg_limit: int = 65536
     #: Bytes of an OSD that is not 1 TiB.
@@ -641,6 +643,11 @@ class FakeCluster:
 
     def pool_pgs_limit(self) -> int:
         return self.pool_pg_limit
+
+    def recommended_pg_nums(self) -> Dict[str, int]:
+        if self.recommended is None:
+            raise OSError('pg_autoscaler: no such module')
+        return self.recommended
 
     def balancing(self) -> Balancing:
         return self.balancer

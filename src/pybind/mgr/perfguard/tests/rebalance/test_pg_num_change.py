@@ -201,6 +201,29 @@ def test_a_number_beyond_the_limit_of_the_mons_is_refused() -> None:
     driver.order('pg_num', 'rep', '6', dry_run=True)
 
 
+def test_without_a_number_the_pool_gets_what_the_autoscaler_recommends() -> None:
+    driver = driver_of()
+    driver.cluster.modes[1] = 'warn'
+    driver.cluster.recommended = {'rep': 16, 'ec': 4}
+    driver.run(3)
+    assert driver.order('pg_num', 'rep', dry_run=True)['pg_num']['to'] == 16
+    driver.order('pg_num', 'rep')
+    driver.run_to('DONE')
+    ended(driver.cluster, 16)  # type: ignore[arg-type]
+    assert driver.cluster.modes[1] == 'warn'
+
+
+@pytest.mark.parametrize('recommended, text', [
+    (None, 'pg_autoscaler: no such module'), ({}, "no pg_num for pool 'rep'"),
+    ({'rep': 8}, 'already has 8 PGs'), ({'rep': 1024}, 'limit 250')])
+def test_recommendations_that_are_refused(recommended: Any, text: str) -> None:
+    driver = driver_of()
+    driver.cluster.recommended = recommended
+    with pytest.raises(Refused, match=text):
+        driver.order('pg_num', 'rep')
+    assert driver.phase == 'IDLE'
+
+
 def test_with_an_autoscaler_it_is_refused_unless_forced() -> None:
     driver = driver_of()
     driver.cluster.modes[1] = 'on'
