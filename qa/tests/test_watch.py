@@ -130,11 +130,12 @@ def test_no_pg_is_made_to_peer_where_an_osd_is_the_cause(guard: Guard) -> None:
         cluster.wait(lambda: repeered(guard), 15, 'the command in the log')
         cluster.wait_clean(60)
         cluster.wait(lambda: changed(before, intervals(cluster)) == {pgid}, 15, 'a new interval')
+        # Without operations, alarms stay for ten minutes.
+        cluster.wait(lambda: not guard.checks(), 300, 'no alarm')
     finally:
         guard.unset('mitigation_repeer')
         guard.unset('mitigation_mode')
         load.stop()
-    guard.cluster.wait(lambda: not guard.checks(), 300, 'no alarm')
     quiet(guard)
 
 
