@@ -28,7 +28,8 @@ from .clients import (CHANCE, CHANCE_MAX, LEAST_OPS, REFERENCE_OSDS, SPREAD_MAX,
 
 #: An OSD gets releases again so long after its last reading over the limit.
 HOLD_SECONDS = 30.0
-#: Reads that are slow for so long after the last PG moved there are not slow because of that.
+#: Reads that are slow for so long after the last PG moved there are not slow because of that. An
+#: OSD is held for so long at most by readings that say nothing.
 UNTOUCHED_SECONDS = 180.0
 #: Then the OSD gets releases for so long, whatever its latency is.
 EXEMPT_SECONDS = 3600.0
@@ -57,6 +58,8 @@ class OsdHold(NamedTuple):
     single: bool = False
     #: The host or failure domain that is slow; '': the OSD alone.
     place: str = ''
+    #: The last later reading that did not deny it.
+    assumed: float = 0.0
 
     def holds(self, now: float) -> bool:
         return now >= self.exempt_until and self.recent(now) and not self.single
@@ -66,7 +69,7 @@ class OsdHold(NamedTuple):
         return self.recent(now) and (not self.single or self.over == now)
 
     def recent(self, now: float) -> bool:
-        return 0.0 <= now - self.over < HOLD_SECONDS
+        return 0.0 <= now - max(self.over, self.assumed) < HOLD_SECONDS
 
 
 class _Reads(NamedTuple):
@@ -102,11 +105,14 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
         kept[osd] = kept[osd]._replace(over=now, single=False, place=place) if osd in kept \
             else OsdHold(now, now, single=True, place=place)
     for osd, hold in kept.items():
-        # What no reading denies is still so. Peering only adds to the time that reads take.
+        # What no reading denies is still so, for a while. Peering only adds to what reads take.
         denied = osd in steady or hold.place in judged \
             or osd in every and every[osd].ratio <= every[osd].limit
-        if osd in over or hold.recent(now) and not (hold.single or denied):
-            kept[osd] = _exempt(hold._replace(over=now), now)
+        if osd in over:
+            kept[osd] = _exempt(hold, now)
+        elif hold.recent(now) and not (hold.single or denied) and osd in everything \
+                and now - hold.over <= UNTOUCHED_SECONDS:
+            kept[osd] = hold._replace(assumed=now)
     return kept
 
 

@@ -95,14 +95,23 @@ def test_a_hold_lasts_while_readings_say_nothing(unsteady: Set[int], ops: int) -
     quick = update(holds, reading({}), frozenset({3}), frozenset(), now + 5.0)
     assert not held_osds(quick, now + HOLD_SECONDS)
     # Not for ever.
-    for now in (now + 5.0, now + 10.0, now + 15.0):
-        holds = update(holds, reading({3: 20.0}, ops), frozenset(unsteady), frozenset(), now)
-    assert not held_osds(holds, now)
-    # Then it is let go, but its pools still do not count it.
-    for _ in range(10):
+    for _ in range(int(HOLD_SECONDS / 5.0) + 1):
         now += 5.0
         holds = update(holds, reading({3: 20.0}, ops), frozenset(unsteady), frozenset({3}), now)
-    assert slow_osds(holds, now) == {3} and not held_osds(holds, now)
+    assert not held_osds(holds, now) and not slow_osds(holds, now)
+
+
+def test_osds_without_reads_are_forgotten() -> None:
+    """Those of a host that was slow and then switched off: its pools would never count again."""
+    now, holds = 100.0, twice(reading({3: 20.0, 4: 20.0}))
+    assert held_osds(holds, now) == {3, 4}
+    gone = reading({})
+    gone = replace(gone, rows=tuple(row for row in gone.rows if row.osd not in (3, 4)))
+    while now < 100.0 + HOLD_SECONDS:
+        now += 5.0
+        # A PG that is stuck in flight there changes nothing.
+        holds = update(holds, gone, frozenset(), frozenset({3}), now)
+    assert not slow_osds(holds, now) and not explains(holds, now, 8)
 
 
 def test_an_osd_of_a_small_load_is_held() -> None:
