@@ -128,6 +128,8 @@ class CrushRules:
     _rest: int = 0
     #: Checksum of the tunables alone: weight sets change with the weights of OSDs.
     tunables: int = 0
+    #: Checksum of what else places PGs: ids, names and algorithms of all buckets.
+    _hashing: int = 0
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
     _compiled: Dict[int, _Rule] = field(init=False, default_factory=dict)
@@ -148,7 +150,10 @@ class CrushRules:
                    zlib.crc32(json.dumps([crush_dump.get('tunables'),
                                           crush_dump.get('choose_args')],
                                          sort_keys=True).encode()),
-                   zlib.crc32(json.dumps(crush_dump.get('tunables'), sort_keys=True).encode()))
+                   zlib.crc32(json.dumps(crush_dump.get('tunables'), sort_keys=True).encode()),
+                   zlib.crc32(json.dumps(sorted(
+                       [b['id'], b['name'], str(b.get('alg')), str(b.get('hash'))]
+                       for b in crush_dump['buckets'])).encode()))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
                   out: Container[int] = ()) -> Optional[str]:
@@ -279,7 +284,7 @@ class CrushRules:
         """A checksum of the whole map. Its version is none: the mons give the same map a new
         version when an OSD starts and names its device class."""
         return zlib.crc32(json.dumps([self.fingerprint(), sorted(self._classes.items()),
-                                      self._rest]).encode())
+                                      self._rest, self._hashing]).encode())
 
     def weights_towards(self, other: 'CrushRules') -> Optional[Dict[int, float]]:
         """OSD -> its weight in `other`, of OSDs whose weight differs.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which sets the mon accepts under a CRUSH rule."""
-from typing import Dict, List
+import copy
+from typing import Any, Dict, List
 
 import pytest
 
@@ -153,3 +154,17 @@ def test_rules_for_a_pool() -> None:
     assert rules.rules_for(False, 3) == [0, 3]
     assert rules.rule_named('rule3') == 3 and rules.rule_named('none') is None
     assert rules.rule_name(2) == 'rule2'
+
+
+@pytest.mark.parametrize('change', [{'alg': 'straw'}, {'hash': 'other'}, {'name': 'x~hdd'}])
+def test_the_identity_of_a_map_is_of_all_that_places_pgs(change: Dict[str, str]) -> None:
+    """Also the algorithm of a bucket, and the shadow buckets, whose ids are hashed."""
+    shadow: Dict[str, Any] = {**bucket(-2, 'default~hdd', 10, []), 'alg': 'straw2',
+                              'hash': 'rjenkins1'}
+    dump: Dict[str, Any] = {'buckets': [shadow], 'rules': [],
+                            'types': [{'type_id': 10, 'name': 'root'}]}
+    other = {**dump, 'buckets': [{**shadow, **change}]}
+    moved = {**dump, 'buckets': [{**shadow, 'id': -9}]}
+    found = {CrushRules.from_dump(each).identity() for each in (dump, other, moved)}
+    assert len(found) == 3
+    assert CrushRules.from_dump(copy.deepcopy(dump)).identity() in found
