@@ -32,7 +32,8 @@ class LastClean:
 
     def as_json(self) -> Dict[str, object]:
         return {'crush_version': self.crush_version, 'serving': sorted(self.serving),
-                'identity': self.identity}
+                # It is that of the version seen last.
+                'identity': self.identity if self.last_version == self.crush_version else 0}
 
 
 def last_clean_from_json(raw: object) -> Optional[LastClean]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfguard.rebalance.auto_expand import LastClean, last_clean_from_json
 from perfguard.rebalance.crush_orders import BEFORE
 from perfguard.store import Store
 
@@ -69,6 +70,14 @@ def test_an_osd_that_returns_is_left_to_recovery(failover: bool) -> None:
     remap(driver.cluster)
     driver.run(10)
     assert driver.phase == 'IDLE'
+
+
+def test_a_document_has_no_identity_of_another_version() -> None:
+    """Else the next mgr takes the change that this one has seen for the map of before."""
+    clean = LastClean(10, frozenset({1}), 10, identity=111)
+    assert last_clean_from_json(clean.as_json()) == clean
+    changed = replace(clean, last_version=11, identity=222)
+    assert last_clean_from_json(changed.as_json()) == replace(clean, identity=0)
 
 
 def test_remapped_without_a_change_of_crush() -> None:
