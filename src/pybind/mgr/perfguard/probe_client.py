@@ -126,7 +126,7 @@ def _run(args: argparse.Namespace) -> int:
         return 1
     if args.output != '-':
         # What cannot be written should not be measured.
-        _write(args.output, '')
+        _write(args.output, '', 'a')
     work = Measuring(request)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, work.cancel)
@@ -136,7 +136,7 @@ def _run(args: argparse.Namespace) -> int:
     record = RunRecord(0, state, profile, target, created, started, time.time(), steps=steps,
                        results=tuple(work.results), messages=tuple(work.messages),
                        setting={CLIENT: socket.gethostname()})
-    _write(args.output, json.dumps(to_json(record, jobs, repeat)))
+    _write(args.output, json.dumps(to_json(record, jobs, repeat)) + '\n')
     for text in work.messages:
         say(text)
     if work.left:
@@ -216,13 +216,13 @@ def _read(path: str) -> str:
         raise BadArguments('%s: %s' % (path, getattr(error, 'strerror', None) or error)) from None
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, text: str, mode: str = 'w') -> None:
     if path == '-':
-        print(text, flush=True)
+        print(text, end='', flush=True)
         return
     try:
-        with open(path, 'w') as file:
-            file.write(text + '\n')
+        with open(path, mode) as file:
+            file.write(text)
     except OSError as error:
         raise BadArguments('%s: %s' % (path, error.strerror)) from None
 
