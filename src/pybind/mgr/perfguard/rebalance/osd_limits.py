@@ -101,23 +101,22 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
             for osd, hold in holds.items()
             if (now < hold.exempt_until or hold.recent(now))
             and not (hold.single and (osd in steady or hold.place in judged) and osd not in over)}
-    for osd, place in over.items():
-        kept[osd] = kept[osd]._replace(over=now, single=False, place=place) if osd in kept \
-            else OsdHold(now, now, single=True, place=place)
     for osd, hold in kept.items():
         # What no reading denies is still so, for a while. Peering only adds to what reads take.
         denied = osd in steady or hold.place in judged \
             or osd in every and every[osd].ratio <= every[osd].limit
-        if osd in over:
-            kept[osd] = _exempt(hold, now)
-        elif hold.recent(now) and not (hold.single or denied) and osd in everything \
+        if hold.recent(now) and not (hold.single or denied) and osd in everything \
                 and now - hold.over <= UNTOUCHED_SECONDS:
             kept[osd] = hold._replace(assumed=now)
+    for osd, place in over.items():
+        known = kept.get(osd)
+        kept[osd] = OsdHold(now, now, single=True, place=place) if known is None \
+            else _exempt(known._replace(over=now, single=False, place=place), now)
     return kept
 
 
 def _exempt(hold: OsdHold, now: float) -> OsdHold:
-    """It is slow, or was: not because of the movement, if there was none for long enough."""
+    """Its reads are slow: not because of the movement, if there was none for long enough."""
     if now - hold.touched > UNTOUCHED_SECONDS and now >= hold.exempt_until:
         return hold._replace(exempt_until=now + EXEMPT_SECONDS)
     return hold
@@ -162,9 +161,14 @@ def explains(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
 
 def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int]:
     """OSDs whose reads are over their limit, and those of others are not."""
+    return [osd for osd, reads in steady.items() if _is_over(reads, {osd}, steady, every)]
+
+
+def _is_over(reads: _Reads, osds: AbstractSet[int], steady: Mapping[int, _Reads],
+             every: Mapping[int, _Reads]) -> bool:
     # The others, which need at least 1, are looked at for few OSDs only.
-    return [osd for osd, reads in steady.items() if reads.certain > reads.limit
-            and reads.certain > reads.limit * _of_others({osd}, steady, every)]
+    return reads.certain > reads.limit and (
+        reads.certain > reads.limit * _of_others(osds, steady, every))
 
 
 def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
@@ -176,9 +180,7 @@ def _judged_places(everything: Mapping[int, _Reads], unsteady: AbstractSet[int],
     for place, osds in places.items():
         parts = [steady[osd] for osd in osds if osd in steady]
         if len(parts) >= REFERENCE_OSDS:
-            median = _median(parts)
-            found[place] = median.certain > median.limit and (
-                median.certain > median.limit * _of_others(osds, steady, every))
+            found[place] = _is_over(_median(parts), osds, steady, every)
     return found
 
 
@@ -202,7 +204,7 @@ def _of_others(osds: AbstractSet[int], steady: Mapping[int, _Reads],
 
 
 def _reads(clients: Clients) -> Dict[int, _Reads]:
-    """By OSD, of those that have a baseline and operations enough."""
+    """By OSD, of those that have a baseline and any reads."""
     rows: Dict[int, List[Tuple[int, int, float, float, float]]] = {}
     for row in clients.rows:
         pool, norm = clients.pools.get(row.pool), clients.norms.get(row.osd)
