@@ -212,12 +212,17 @@ def osd_flaps(cluster: Cluster, osd: int) -> None:
         cluster.wait_up([osd], 60)
 
 
-def osd_hangs(cluster: Cluster, osd: int) -> None:
+def stall(cluster: Cluster, osd: int, seconds: float) -> None:
+    """It hangs for a while."""
     cluster.stop('osd.%d' % osd)
     try:
-        time.sleep(AWAY_SECONDS)
+        time.sleep(seconds)
     finally:
         cluster.cont('osd.%d' % osd)
+
+
+def osd_hangs(cluster: Cluster, osd: int) -> None:
+    stall(cluster, osd, AWAY_SECONDS)
     cluster.wait_up([osd], 60)
 
 

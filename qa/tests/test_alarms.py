@@ -12,7 +12,7 @@ from typing import Callable, Iterator, Set
 import pytest
 
 from qa.cluster import Cluster
-from qa.lib.faults import dispatch_delay
+from qa.lib.faults import dispatch_delay, stall
 from qa.lib.guard import FAST_CONF, Guard, Json
 from qa.lib.probes import ENDED, Probes
 
@@ -174,7 +174,7 @@ def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_within_a_minu
     guard = Guard(cluster)
     cluster.load(POOL, rate=80, read_fraction=0.5, runtime=1500)
     cluster.wait(lambda: all(row['score'] for row in guard.osds().values()), 180, 'slowdowns')
-    stall(cluster, STALL_SECONDS)
+    stall(cluster, VICTIM, STALL_SECONDS)
     stays_well(guard, 75.0)
     with dispatch_delay(cluster, VICTIM, MUCH_DELAY_SECONDS):
         begin = time.monotonic()
@@ -187,14 +187,6 @@ def test_with_the_defaults_a_stall_is_no_alarm_and_slowness_is_one_within_a_minu
     name = 'osd.%d' % VICTIM
     assert guard.event_texts('slow-osd') == [name + ' is slow', name + ' is no longer slow']
     assert not guard.tracebacks()
-
-
-def stall(cluster: Cluster, seconds: float) -> None:
-    cluster.stop('osd.%d' % VICTIM)
-    try:
-        time.sleep(seconds)
-    finally:
-        cluster.cont('osd.%d' % VICTIM)
 
 
 def stays_well(guard: Guard, seconds: float) -> None:
