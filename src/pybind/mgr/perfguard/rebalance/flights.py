@@ -15,7 +15,7 @@ from .turn import Turn
 from .types import Flight, Phase, PinRecord, Sent, SetEntry
 
 #: Report periods after which a PG that was never seen remapped has arrived even though others are
-#: peering: were it one of them, the OSDMap would have shown its acting set long before.
+#: peering. If it were peering as well, the OSDMap would already show its acting set.
 PEERING_PATIENCE_PERIODS = 6
 #: Seconds within which both halves of a release (items and vector) are in the OSDMap.
 SETTLE_SECONDS = 3.0

@@ -64,7 +64,7 @@ def down(seen: Laggy) -> None:
 
 
 LOOK_ALIKES: Dict[str, Callable[[Laggy], object]] = {
-    'an OSD that hangs: it reports no more': lambda seen: seen.silent.update({5: 21.0}),
+    'an OSD that hangs and does not report': lambda seen: seen.silent.update({5: 21.0}),
     'and PGs of several primaries are laggy': lambda seen: seen.add('1.6', 2),
     'an OSD that is down': down,
     'a slow replica': lambda seen: seen.slow.add(5),
@@ -78,7 +78,7 @@ LOOK_ALIKES: Dict[str, Callable[[Laggy], object]] = {
     'removal of snapshots': lambda seen: seen.count(3, snaptrim=1),
     'most PGs of a replica': lambda seen: seen.count(5, laggy=20),
     'most PGs of the primary': lambda seen: seen.count(3, laggy=20),
-    'PGs that nobody knows': lambda seen: setattr(seen, 'counts', replace(seen.counts, laggy=2)),
+    'PGs that are not known': lambda seen: setattr(seen, 'counts', replace(seen.counts, laggy=2)),
     'PGs that peer': lambda seen: setattr(seen, 'counts', replace(seen.counts, inactive=1)),
     'degraded PGs': lambda seen: setattr(seen, 'counts', replace(seen.counts, degraded=1)),
     'leases of the interval before': lambda seen: setattr(
