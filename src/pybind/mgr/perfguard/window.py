@@ -8,9 +8,9 @@ from typing import Optional
 from .errors import InvalidValue
 
 DAY_MINUTES = 1440
-#: Times at which a window opens or shuts that are looked at: three a day, for eight days; and for
-#: two years, beyond which no estimate is worth having.
-EDGES_IN_A_WEEK = 3 * 8
+#: Times at which a window opens or shuts that are looked at: three a day, for eight days, and some
+#: more where clocks are changed; and for two years, beyond which no estimate is worth having.
+EDGES_IN_A_WEEK = 3 * 8 + 6
 EDGES_IN_AN_ESTIMATE = 3 * 730
 
 
@@ -96,9 +96,23 @@ def _next_edge(when: Window, now: float) -> float:
     local = time.localtime(now)
     minutes = sorted({0, when.begin_minute, when.end_minute % DAY_MINUTES})
     date = local.tm_year, local.tm_mon
-    stamps = [time.mktime((*date, local.tm_mday + day, 0, minute, 0, 0, 0, -1))
-              for day in (0, 1) for minute in minutes]
-    return next(stamp for stamp in stamps if stamp > now)
+    # An hour that the clock repeats is meant twice: in summer time, and as the clock is now.
+    stamps = {time.mktime((*date, local.tm_mday + day, 0, minute, 0, 0, 0, summer))
+              for day in (0, 1) for minute in minutes for summer in (-1, local.tm_isdst)}
+    return _clock_change(now, min(stamp for stamp in stamps if stamp > now))
+
+
+def _clock_change(begin: float, end: float) -> float:
+    """When the local clock is changed between two times of about a day, else `end`: it then skips
+    or repeats times at which a window opens or shuts."""
+    offset = time.localtime(begin).tm_gmtoff
+    if time.localtime(end).tm_gmtoff == offset:
+        return end
+    while end - begin > 1.0:
+        middle = (begin + end) // 2
+        begin, end = (middle, end) if time.localtime(middle).tm_gmtoff == offset else (begin,
+                                                                                       middle)
+    return end
 
 
 #: Units of a duration, in seconds.

@@ -2,7 +2,7 @@
 """Time windows, and the other options that are text."""
 import time
 from dataclasses import replace
-from typing import Iterator, List
+from typing import Iterator, List, Tuple
 
 import pytest
 
@@ -77,6 +77,25 @@ def test_where_clocks_are_changed(zone: str, monkeypatch: pytest.MonkeyPatch) ->
         seconds = opens_in(NIGHT, now)
         assert seconds is not None and 0.0 <= seconds <= 17 * HOUR
         assert is_open(NIGHT, now + seconds)
+
+
+@pytest.mark.parametrize('zone, begin, end, weekdays, now, seconds', [
+    # The clock goes from 2:00 to 3:00, so 2:30 does not exist.
+    ('America/New_York', '0230', '0330', (6, 1), (2017, 3, 11, 21, 10), 17400.0),
+    ('Europe/Berlin', '0215', '0400', (6, 1), (2017, 3, 26, 0, 20), 6000.0),
+    # It goes from 2:00 to 1:00, so 1:15 is open twice.
+    ('America/New_York', '0030', '0115', (0, 0), (2017, 11, 5, 1, 20), 2400.0),
+    # 3:10 in summer time is 2:10.
+    ('Europe/Berlin', '0245', '0430', (0, 0), (2017, 10, 29, 3, 10), 2100.0)])
+def test_times_that_the_clock_skips_or_repeats(
+        zone: str, begin: str, end: str, weekdays: Tuple[int, int],
+        now: Tuple[int, int, int, int, int], seconds: float,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TZ', zone)
+    time.tzset()
+    # The first of two, where the clock repeats the hour.
+    at = time.mktime((*now, 0, 0, 0, int(now[1] > 9)))
+    assert opens_in(window(begin, end, *weekdays), at) == seconds
 
 
 @pytest.mark.parametrize('begin, end', [('0800', '0800'), ('2400', '0000'), ('0000', '0000'),
