@@ -5,17 +5,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { clockText, NONE } from '../format';
 import { color } from '../theme';
 import type { Value } from '../types';
-import { logRange } from './lines';
-
-export interface Line {
-    label: string;
-    /** A custom property of the stylesheet. */
-    color: string;
-    width?: number;
-    dash?: number[];
-    /** The area below it is shaded. */
-    fill?: boolean;
-}
+import { type Line, logRange } from './lines';
 
 interface Props {
     title: string;

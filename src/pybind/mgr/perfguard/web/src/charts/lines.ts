@@ -2,7 +2,16 @@
 // What the charts show: lines and their columns.
 import { columnsOf } from '../model';
 import type { Pool, Table, Value } from '../types';
-import type { Line } from './chart';
+
+export interface Line {
+    label: string;
+    /** A custom property of the stylesheet. */
+    color: string;
+    width?: number;
+    dash?: number[];
+    /** The area below it is shaded. */
+    fill?: boolean;
+}
 
 export interface Drawing {
     lines: Line[];
