@@ -7,11 +7,17 @@
               expr,
               summary,
               description,
-              section='if-something-looks-wrong') = {
+              section='if-something-looks-wrong',
+              oid=null) = {
     alert: name,
     expr: expr,
     [if wait != null then 'for']: wait,
-    labels: { severity: severity, type: 'ceph_default' },
+    labels: {
+      severity: severity,
+      type: 'ceph_default',
+      // For the SNMP gateway; defined in ../snmp/perfguard-mib.txt.
+      [if oid != null then 'oid']: '1.3.6.1.4.1.50495.1.2.1.15.%d' % oid,
+    },
     annotations: {
       documentation: $._config.manual + '#' + section,
       summary: summary,
@@ -33,6 +39,7 @@
           'Clients wait because an OSD does not renew read leases in time. "ceph '
           + 'perfguard laggy" names the suspect OSDs, the most likely first, and the '
           + 'recommended action.',
+          oid=1,
         ),
 
         alert(
@@ -114,6 +121,7 @@
           'Latency is above 0.5 s and far above the baseline of the pool. "ceph '
           + 'perfguard status" shows the cause; "ceph perfguard rebalance pause" stops '
           + 'all movement.',
+          oid=2,
         ),
 
         alert(
@@ -313,6 +321,7 @@
           'perfguard could not read all of its state',
           'Pins or settings of a campaign may be left over. "ceph health detail" '
           + '(PERFGUARD_INTERRUPTED) says what to look at.',
+          oid=3,
         ),
 
         alert(
@@ -337,6 +346,7 @@
           'A campaign does not proceed, and nothing is watched. "ceph health detail" '
           + '(PERFGUARD_LOOP_FAILED) names the error; the log of the active mgr has a '
           + 'traceback.',
+          oid=4,
         ),
 
         // Without the last value of five minutes: a module that does not answer is another alert.
@@ -351,6 +361,7 @@
           'The mgr answers, but its data is out of date, and an active campaign '
           + 'stands still. See the log of the active mgr; "ceph mgr fail" activates '
           + 'another one.',
+          oid=5,
         ),
 
         // What the mgr said whose loop turned last; an earlier one may have failed in the middle of
@@ -370,6 +381,7 @@
           'A campaign was active, and no mgr reports it any more',
           'Pinned PGs stay pinned, but nothing is released, watched or held back. Is '
           + 'a mgr active, and the module perfguard enabled?',
+          oid=6,
         ),
 
         // With the labels of the cluster that is missing; without any where there was none for a day.

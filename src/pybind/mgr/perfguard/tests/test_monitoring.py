@@ -159,6 +159,17 @@ def test_each_alert_links_to_the_manual() -> None:
         assert re.search(r'^%s$' % title, manual, re.IGNORECASE | re.MULTILINE), title
 
 
+def test_critical_alerts_are_defined_for_the_snmp_gateway() -> None:
+    mib = (MONITORING / 'snmp' / 'perfguard-mib.txt').read_text()
+    branch = re.findall(r'^promPerfguard +OBJECT IDENTIFIER ::= { prometheus (\d+) }$', mib, re.M)
+    defined = re.findall(r'^prom(Perfguard\w+) NOTIFICATION-TYPE$[^{]*{ promPerfguard (\d+) }$',
+                         mib, re.M)
+    base = '1.3.6.1.4.1.50495.1.2.1.%s.' % branch[0]
+    alerts = {name: re.findall(r'^ +oid: (\S+)$', rule, re.M) for name, rule in rules()
+              if 'severity: critical\n' in rule or 'oid:' in rule}
+    assert alerts == {name: [base + number] for name, number in defined}
+
+
 def test_prometheus_understands_what_panels_ask_for(tmp_path: Path) -> None:
     lines = ['groups:', '- name: panels', '  rules:']
     for number, expr in enumerate([*(target['expr'] for target in targets()), *annotations()]):
