@@ -88,6 +88,9 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     outcomes.append(expand(settings, PERFGUARD, screen, keep=args.keep))
     outcomes.reverse()
     screen.say(report.tables(outcomes))
+    screen.say(report.speed_text(outcomes[0], settings))
+    if not args.compare:
+        screen.say(report.without_perfguard(settings))
     if outcomes[0].kept is not None:
         screen.say(report.how_to_go_on(outcomes[0].kept, outcomes[0].page))
     problems = [problem for outcome in outcomes for problem in outcome.problems()]

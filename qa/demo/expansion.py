@@ -2,18 +2,19 @@
 """One expansion from boot to end, with or without perfguard, and its measurements."""
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from qa.cluster import Cluster, WaitTimeout
 
 from .gauge import Gauge, Latency, pushed_bytes
 from .operator import Operator
 from .screen import Screen
-from .settings import (CLIENT_OBJECTS, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL,
-                       PROBE, READ_FRACTION, DemoSettings)
+from .settings import (CLIENT_OBJECTS, CONF, OBJECT_BYTES, OPERATION_BYTES, OPTIONS, POOL, PROBE,
+                       PROBE_PG_NUM, PROBE_POOL, READ_FRACTION, DemoSettings)
 from .text import bytes_text, page_text, progress_text
 
 PERFGUARD = 'perfguard'
@@ -52,8 +53,12 @@ class Outcome:
     seconds: Mapping[str, float]
     #: The last output of ``perfguard rebalance status``.
     campaign: Optional[Mapping[str, Any]]
-    #: Verdict of the probe after the expansion against the one before; '' without perfguard.
-    speed: str
+    #: Output of ``perfguard probe compare`` for the probes before and after the expansion.
+    speed: Optional[Mapping[str, Any]]
+    #: The probes that did not complete, if there is no such comparison.
+    failed_probes: Tuple[str, ...]
+    #: Load average of this machine, which also slows probes down, after each probe.
+    loads: Tuple[float, ...]
     pushed_bytes: int
     epochs: int
     misplaced_max: float
@@ -86,7 +91,7 @@ def expand(settings: DemoSettings, arm: str, screen: Screen, keep: bool = False)
                 + (' (for the expansion without perfguard)' if arm == STOCK else ''))
     # A cluster that outlives this process cannot be tied to it.
     cluster = Cluster.up(settings.release, osds=settings.osds, hosts=settings.hosts,
-                         tied=not keep)
+                         conf=CONF, tied=not keep)
     kept = False
     try:
         outcome = _Expansion(settings, arm, screen, cluster).run(keep)
@@ -106,6 +111,7 @@ class _Expansion:
         self._operator = Operator(cluster, screen)
         #: Begin and end of each step, in seconds since the epoch.
         self._steps: Dict[str, Tuple[float, float]] = {}
+        self._loads: List[float] = []
 
     def run(self, keep: bool) -> Outcome:
         settings, cluster = self._settings, self._cluster
@@ -115,7 +121,7 @@ class _Expansion:
             self._set_up_perfguard()
         cluster.wait_clean(60)
         cluster.wait_health_ok(60)
-        before = self._probe('before') if self._arm == PERFGUARD else {}
+        probes = [self._probe('before')] if self._arm == PERFGUARD else []
         load = cluster.load(POOL, rate=settings.rate, read_fraction=READ_FRACTION,
                             runtime=LOAD_SECONDS, objects=CLIENT_OBJECTS, size=OPERATION_BYTES)
         self._gauge = Gauge(cluster, load)
@@ -130,10 +136,13 @@ class _Expansion:
         self._wait_for_last_operations()
         load.stop()
         moved = pushed_bytes(cluster) - pushed
-        speed = self._compare(before, self._probe('after')) if before else ''
+        probes += [self._probe('after')] if probes else []
+        failed = tuple(f'probe {row["id"]} {row["state"]}: {row["message"]}'
+                       for row in probes if row['state'] != 'done')
         return Outcome(
             self._arm, self._latency(), {step: b - a for step, (a, b) in self._steps.items()},
-            campaign, speed, moved, epochs, self._gauge.misplaced_max,
+            campaign, self._compare(probes) if probes and not failed else None, failed,
+            tuple(self._loads), moved, epochs, self._gauge.misplaced_max,
             cluster.directory if keep else None, page)
 
     def _latency(self) -> Mapping[str, Latency]:
@@ -158,6 +167,7 @@ class _Expansion:
         self._cluster.mon('config set', who='mgr', name='mgr/balancer/upmap_max_deviation',
                           value='100')
         self._cluster.pool_create(POOL, settings.pg_num)
+        self._cluster.pool_create(PROBE_POOL, PROBE_PG_NUM)
         # On a machine that does much else it takes minutes.
         self._cluster.fill(POOL, settings.objects, OBJECT_BYTES, timeout=FILL_SECONDS)
 
@@ -209,14 +219,13 @@ class _Expansion:
 
         self._poll(ended, f'the end of probe {row["id"]}')
         self._screen.end_line()
+        self._loads.append(os.getloadavg()[0])
         self._operator.type('perfguard probe show', run=row['id'])
         return row
 
-    def _compare(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-        for row in (before, after):
-            if row['state'] != 'done':
-                return f'probe {row["id"]} {row["state"]}: {row["message"]}'
-        return self._operator.compare_probes(before['id'], after['id'])
+    def _compare(self, probes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        before, after = (row['id'] for row in probes)
+        return self._operator.compare_probes(before, after)
 
     def _under_perfguard(self) -> Mapping[str, Any]:
         with self._adding(weight=0.0):

@@ -45,10 +45,10 @@ class Operator:
         row: Dict[str, Any] = self._ask('perfguard probe ls')['probes'][-1]
         return row
 
-    def compare_probes(self, before: int, after: int) -> str:
-        """Print the table of ``perfguard probe compare``; returns the verdict."""
+    def compare_probes(self, before: int, after: int) -> Dict[str, Any]:
+        """Print the table of ``perfguard probe compare``; returns its output."""
         self.type('perfguard probe compare', before=before, after=after)
-        return str(self._ask('perfguard probe compare', before=before, after=after)['verdict'])
+        return self._ask('perfguard probe compare', before=before, after=after)
 
     def _ask(self, prefix: str, **args: int) -> Dict[str, Any]:
         retval, out, error = self._cluster.mgr(prefix, format='json', **args)

@@ -11,15 +11,21 @@ OPERATION_BYTES = 4096
 READ_FRACTION = 0.7
 CLIENT_OBJECTS = 1000
 
+#: OSDs have no device class. Otherwise they have that of hard disks, by which probes would judge
+#: them, although they keep their data in memory.
+CONF = {'osd class update on start': 'false'}
+
 #: Options of perfguard: with few OSDs, each PG in flight affects clients, and the baseline must be
 #: learned during the quiet phase.
 OPTIONS = {'max_pgs_in_flight': '4', 'baseline_seconds': '5'}
 
-#: The probes before and after the expansion, about 25 s each, with many short repetitions to
-#: distinguish a difference from chance. They use their own pool, because the baseline of POOL must
-#: be learned from the clients.
-PROBE = {'profile': 'latency', 'size': '16m', 'nrfiles': '64', 'runtime': '2',
-         'ramp_time': '200ms', 'repeat': '4'}
+#: The probes before and after the expansion, about 30 s each, with many short repetitions to
+#: distinguish a difference from chance. Both use this pool: the pool that a probe creates has more
+#: PGs when there are more OSDs. It is not POOL, whose baseline must be learned from the clients.
+PROBE_POOL = 'probed'
+PROBE_PG_NUM = 32
+PROBE = {'profile': 'latency', 'pool': PROBE_POOL, 'size': '16m', 'nrfiles': '64', 'runtime': '1',
+         'ramp_time': '200ms', 'repeat': '10'}
 
 
 @dataclass(frozen=True)
