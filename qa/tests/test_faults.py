@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Power loss, two active mgrs, mons that refuse writes, OSDs that flap, die or are full.
+"""Power loss, two active mgrs, a clock that jumps, mons that refuse writes, OSDs that flap, die or
+are full.
 
 A client writes known content all the time, and reads all of it back.
 """
@@ -8,12 +9,14 @@ import random
 import signal
 import time
 from functools import partial
+from pathlib import Path
 from typing import Callable, Set
 
 import pytest
 
 from qa.cluster import Cluster
 from qa.cluster.patience import patient
+from qa.lib.clock import ShiftedClock
 from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import osd_dies, osd_flaps
 from qa.lib.guard import FAST_CONF, Guard
@@ -26,6 +29,8 @@ STOPPED_SECONDS = 10.0
 #: Seconds for which the mons refuse to store, and after which no PG moves to a full OSD.
 REFUSED_SECONDS = 8.0
 FULL_SECONDS = 6.0
+#: Until two more PGs have arrived after the clock of the mgr has jumped.
+JUMP_SECONDS = 60.0
 
 
 def begin_expansion(guard: Guard, count: int = 2) -> None:
@@ -174,3 +179,34 @@ def test_a_fault_while_pgs_move(fault: Callable[[Guard], None], release: str, gu
     assert done['released'] == done['total'] > released and guard.upmaps() == {}
     assert writer.writes and writer.missing() == {} and digest(cluster, 'rep') == objects
     assert guard.foreign() == before and not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_the_clock_of_the_mgr_jumps_while_pgs_move(release: str, make_cluster: ClusterFactory,
+                                                   tmp_path: Path) -> None:
+    """By an hour to the future, to the past, and back."""
+    cluster = make_cluster(release, osds=8, hosts=4, conf=FAST_CONF)
+    cluster.pool_create('p', 64)
+    cluster.fill('p', 300, 65536)
+    guard = Guard(cluster, {'max_pgs_in_flight': '1'})
+    before, clock = guard.foreign(), ShiftedClock(tmp_path)
+    cluster.kill('mgr.x')
+    clock.start(cluster, 'mgr.x')
+    guard.wait_ready()
+    released = []
+    with Writer(cluster, 'p') as writer:
+        begin_expansion(guard)
+        for seconds in (3600, -3600, 0):
+            clock.set(seconds)
+            begun = guard.status()['released']
+            status = guard.wait_moving(begun + 2, timeout=JUMP_SECONDS)
+            released.append(status['released'])
+        assert status['released'] < status['total'], 'nothing was left to do'
+        guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(120)
+    print('%s: the clock jumped with %s of %d PGs released; %d writes, all read back' % (
+        release, released, status['total'], writer.writes))
+    times = [event['time'] for event in guard.events()]
+    assert max(times) - min(times) > 3600, 'the clock did not jump'
+    assert writer.missing() == {} and guard.tracebacks() == []
+    assert guard.upmaps() == {} and guard.foreign() == before
