@@ -78,7 +78,7 @@ setup(
     # The dashboard imports every file of that folder, so the drop-in goes into its package.
     py_modules=['dashboard.controllers.perfguard'],
     entry_points={'console_scripts': ['perfguard-plan = perfguard.offline:main',
-                                      'perfguard-probe = perfguard.probe_client:main']},
+                                      'perfguard-probe = perfguard.probe.client:main']},
     cmdclass={'build_py': BuildPy, 'install': Install,
               'install_scripts': InstallScripts},
     classifiers=['Programming Language :: Python :: 3',

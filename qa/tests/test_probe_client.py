@@ -43,7 +43,7 @@ def keyring(cluster: Cluster) -> Path:
 
 
 def begin(cluster: Cluster, *words: str) -> 'subprocess.Popen[str]':
-    command = ['/usr/bin/python3', '-m', 'perfguard.probe_client', '--conf',
+    command = ['/usr/bin/python3', '-m', 'perfguard.probe.client', '--conf',
                str(cluster.conf_path), '--name', USER, '--keyring', str(keyring(cluster)), *words]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -6,7 +6,7 @@ An error that recurs is logged once. A loop that fails in every turn raises a he
 import errno
 import traceback
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypedDict
 
 CHECK = 'PERFGUARD_LOOP_FAILED'
 #: Turns in a row that fail until operators hear of it: one may meet a mon or an OSD that is gone.
@@ -167,9 +167,21 @@ def texts(reasons: Iterable[Reason]) -> List[str]:
 
 # ---- Errors that recur, and health checks
 
-def warning(summary: str, detail: Sequence[str]) -> Dict[str, Any]:
-    return {'severity': 'warning', 'summary': summary, 'count': len(detail),
-            'detail': list(detail[:DETAIL_LINES])}
+class HealthWarning(TypedDict):
+    """A health check, by its code in what MgrModule.set_health_checks takes."""
+    severity: str
+    summary: str
+    count: int
+    detail: List[str]
+
+
+HealthChecks = Mapping[str, HealthWarning]
+
+
+def warning(summary: str, detail: Sequence[str], count: Optional[int] = None) -> HealthWarning:
+    """`count`: None for that of the lines."""
+    return {'severity': 'warning', 'summary': summary,
+            'count': len(detail) if count is None else count, 'detail': list(detail[:DETAIL_LINES])}
 
 
 class Tracebacks:
@@ -201,14 +213,14 @@ def too_old(withheld: Sequence[str]) -> str:
         withheld[0], ' and %d more' % (len(withheld) - 1) if len(withheld) > 1 else ''))
 
 
-def old_check(why: str) -> Dict[str, Any]:
+def old_check(why: str) -> HealthChecks:
     """As MgrModule.set_health_checks takes it, while the stored state is a newer perfguard's."""
     return {CHECK: warning('perfguard does nothing: its state was written by a newer version', [
         why, 'upgrade perfguard on this mgr, or hand over to an mgr that has the newer version: '
         '"ceph mgr fail"'])}
 
 
-def idle_check(why: str) -> Dict[str, Any]:
+def idle_check(why: str) -> HealthChecks:
     """As MgrModule.set_health_checks takes it, while this mgr must not act."""
     return {CHECK: warning('perfguard is idle: its journal belongs to another mgr', [
         why, 'perfguard checks every 30 s whether this mgr is the active one, and then continues; '
@@ -229,7 +241,7 @@ class FailedTurns:
     def clear(self) -> None:
         self._count = 0
 
-    def check(self) -> Dict[str, Any]:
+    def check(self) -> HealthChecks:
         """As MgrModule.set_health_checks takes it."""
         if self._count < FAILED_TURNS:
             return {}

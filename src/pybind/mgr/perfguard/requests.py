@@ -86,7 +86,7 @@ class PendingOrder:
 class Requests:
     """The queue between the threads of commands and that of the loop.
 
-    1. A command leaves a promise (`journal`, `put`), or an order and waits (`ask`).
+    1. A command leaves a promise (`put`), or an order and waits (`ask`).
     2. The loop looks at the promises as a turn begins (`promised`), takes each once it may be
        kept (`take`), and removes their notes when what follows from them is stored (`settle`).
     3. It takes the orders that wait (`next`), answers them, or keeps those for which something is
@@ -100,6 +100,8 @@ class Requests:
         self._taken: List[str] = []
         self._queue: 'queue.Queue[PendingOrder]' = queue.Queue()
         self._lock = threading.Lock()
+        #: Held while promises are queued, with their notes in the store.
+        self._putting = threading.Lock()
         self._closed = False
         #: Orders that wait for their jobs. The loop's thread only.
         self._held: List[PendingOrder] = []
@@ -112,10 +114,16 @@ class Requests:
 
     def load(self) -> List[str]:
         """Take up what is noted in the store; returns what of it cannot be read."""
+        with self._putting:
+            return self._load()
+
+    def _load(self) -> List[str]:
         lost: List[str] = []
         # Commands may wait for those that were known before.
         known = {each.key: each for each in self._promised}
         self._promised = []
+        # What follows from them is not stored, so they are kept once more.
+        self._taken.clear()
         for document, read in READERS.items():
             for key, raw in self._store.notes(document):
                 try:
@@ -125,12 +133,14 @@ class Requests:
                     self._store.drop_note(key)
         return lost
 
-    def journal(self, promise: Promise, again: bool = False) -> Promised:
-        """Note a promise in the store: it must be kept even if this mgr fails before it is."""
-        return Promised(self._store.note(promise.document, promise.to_json()), promise, again)
-
-    def put(self, promised: Promised) -> None:
-        self._promised.append(promised)
+    def put(self, promise: Promise, again: bool = False) -> Promised:
+        """For the command's thread: queue a promise, and note it in the store: it must be kept even
+        if this mgr fails before it is. A mgr that acts again loads the notes meanwhile."""
+        with self._putting:
+            promised = Promised(self._store.note(promise.document, promise.to_json()), promise,
+                                again)
+            self._promised.append(promised)
+        return promised
 
     def promised(self, document: str) -> List[Promised]:
         """Promises that were not taken yet, oldest first."""

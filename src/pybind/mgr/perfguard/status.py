@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .cluster.types import OsdMap, Signals
-from .errors import Code, Reason, Refused, as_json, texts, warning
+from .errors import Code, HealthChecks, HealthWarning, Reason, Refused, as_json, texts, warning
 from .holds import Row
 from .mitigation.controller import Mitigated
 from .mitigation.report import listing_json
@@ -100,7 +100,7 @@ def failing(published: Published, check: Mapping[str, Any]) -> Published:
         health=tuple(sorted({*status.health, *check}))))
 
 
-def status(seen: Observation, campaign: CampaignStatus, checks: Mapping[str, Any],
+def status(seen: Observation, campaign: CampaignStatus, checks: HealthChecks,
            watched: Watched, mitigated: Mitigated, probe: Optional[ActiveProbe],
            turn_seconds: float, remarks: Sequence[str]) -> Status:
     """`probe`: the active one, `turn_seconds`: the CPU time of the last turn of the loop,
@@ -120,7 +120,7 @@ def probe_reasons(probe: Optional[ActiveProbe]) -> List[Reason]:
 
 
 def watch_reasons(misplaced_ratio: float, campaign: CampaignStatus,
-                  checks: Mapping[str, Any], failure: str) -> List[Reason]:
+                  checks: HealthChecks, failure: str) -> List[Reason]:
     """What the watch has found, and whose doing it is that objects are misplaced."""
     found = [Reason(code, '%s (%s)' % (check['summary'], code))
              for code, check in sorted(checks.items())]
@@ -148,9 +148,9 @@ def progress_message(campaign: Campaign, shown: CampaignStatus) -> str:
 
 
 def health_checks(campaign: Optional[Campaign], seen: Observation, options: Options,
-                  reasons: Sequence[str], interrupted: Sequence[str]) -> Dict[str, Any]:
+                  reasons: Sequence[str], interrupted: Sequence[str]) -> HealthChecks:
     """As MgrModule.set_health_checks takes them. `interrupted`: what could not be read."""
-    checks: Dict[str, Any] = {}
+    checks: Dict[str, HealthWarning] = {}
     stall = report.stalled(campaign, seen.now, options)
     if stall is not None:
         checks['PERFGUARD_STALLED'] = warning(stall, reasons or [stall])
@@ -167,9 +167,9 @@ def health_checks(campaign: Optional[Campaign], seen: Observation, options: Opti
             ['PG %s: %s' % item for item in sorted(campaign.unpinnable.items())])
     if campaign is not None and campaign.held:
         count = campaign.left + len(campaign.unpinnable)
-        checks[HELD_PINS] = {**warning(
+        checks[HELD_PINS] = warning(
             'campaign %d is aborted and holds %s in place' % (campaign.id, pgs(count)),
-            held_detail(campaign, seen)), 'count': count}
+            held_detail(campaign, seen), count)
     return checks
 
 

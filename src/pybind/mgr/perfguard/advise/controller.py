@@ -8,7 +8,7 @@ from typing import Any, Dict, FrozenSet, Mapping, Optional
 from ..cluster.inventory import Inventory
 from ..cluster.ports import Cluster, View
 from ..cluster.types import Question
-from ..errors import Refused
+from ..errors import HealthChecks, Refused
 from ..observation import Observation
 from ..store import Store
 from . import devices, report
@@ -49,7 +49,7 @@ class Advising:
         self._read_at = 0.0
         self.advice = Advice()
         #: Health checks.
-        self.checks: Json = {}
+        self.checks: HealthChecks = {}
 
     def load(self) -> None:
         stored = self._store.get(DOCUMENT)

@@ -4,7 +4,7 @@ import textwrap
 from typing import Any, Dict, List, Sequence
 
 from ..cluster.inventory import StandbyMgr
-from ..errors import warning
+from ..errors import HealthChecks, warning
 from ..tables import plural, time_text
 from .types import Advice, Finding
 
@@ -69,7 +69,7 @@ def standby_problems(standbys: Sequence[StandbyMgr], version: str) -> List[str]:
     return found
 
 
-def standby_checks(standbys: Sequence[StandbyMgr], version: str) -> Dict[str, Any]:
+def standby_checks(standbys: Sequence[StandbyMgr], version: str) -> HealthChecks:
     """The health check; empty where every standby could take over."""
     found = standby_problems(standbys, version)
     return {STANDBY_CHECK: warning('%s cannot take over with perfguard %s' % (

@@ -8,8 +8,8 @@ import json
 import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import (Any, Container, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple)
+from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping,
+                    NamedTuple, Optional, Sequence, Set, Tuple)
 
 from .types import NO_OSD, OsdSet
 
@@ -91,6 +91,17 @@ class _Emit:
     #: None: the take is an OSD, which the mon does not check.
     osds: Optional[FrozenSet[int]]
     nums: Tuple[int, ...]
+    #: The choices above the OSD level between the take and this step.
+    levels: Tuple[_Level, ...] = ()
+
+    def places(self, osds: AbstractSet[int], pool_size: int) -> int:
+        """As CrushRules.places, for this step."""
+        if self.osds is None:
+            return 1
+        below = self.osds & osds
+        if self.levels:
+            return _places(self.levels, below, pool_size)
+        return min(len(below), _product(self.nums, pool_size))
 
 
 @dataclass(frozen=True)
@@ -208,6 +219,15 @@ class CrushRules:
         inner = _product(rule.levels[-1].inner, pool_size) or 1
         return -(-pool_size // inner)
 
+    def places(self, rule_id: int, pool_size: int, osds: AbstractSet[int]) -> int:
+        """How many OSDs the rule finds at least for a PG, if it may only use these.
+
+        Of more buckets than it chooses, it may choose those with the fewest OSDs for a PG.
+        """
+        rule = self._rule(rule_id)
+        return 0 if rule is None else min(
+            pool_size, sum(emit.places(osds, pool_size) for emit in rule.emits))
+
     def domain_of(self, osd: int, type_name: str) -> Optional[str]:
         """Name of the bucket of that type above an OSD, or None."""
         type_id = self._type_ids.get(type_name)
@@ -300,7 +320,7 @@ class CrushRules:
         return ({bucket.id: (bucket.name, bucket.type_id, tuple(item for item, _ in bucket.items))
                  for bucket in self._buckets.values()},
                 {rule: described['steps'] for rule, described in self._dumped_rules.items()},
-                dict(self._classes), self._rest)
+                dict(self._classes), self._rest, self._hashing)
 
     def digest(self) -> Dict[str, int]:
         """Checksums of each OSD (weights and places), bucket (place) and rule, by name.
@@ -414,8 +434,8 @@ class CrushRules:
                     choices.append(_Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
                                            self._bucket_of(takes, self._type_ids[step['type']])))
             elif step['op'] == 'emit' and taken is not None:
-                emits.append(self._emit(taken, tuple(nums.values())))
-                levels += self._levels(taken, block)
+                emits.append(self._emit(taken, tuple(nums.values()), self._levels(taken, block)))
+                levels += emits[-1].levels
                 taken, nums = None, {}
         return _Rule(dumped['rule_name'], tuple(choices), tuple(emits), self._weights(takes),
                      tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps']))
@@ -437,10 +457,10 @@ class CrushRules:
     def _name(self, item: int) -> str:
         return self._buckets[item].name if item in self._buckets else 'osd.%d' % item
 
-    def _emit(self, taken: int, nums: Tuple[int, ...]) -> _Emit:
+    def _emit(self, taken: int, nums: Tuple[int, ...], levels: Sequence[_Level]) -> _Emit:
         if taken >= 0:
             return _Emit('osd.%d' % taken, None, nums)
-        return _Emit(self._buckets[taken].name, frozenset(self._tree(taken)), nums)
+        return _Emit(self._buckets[taken].name, frozenset(self._tree(taken)), nums, tuple(levels))
 
     def _weights(self, takes: Sequence[int]) -> Mapping[int, int]:
         weights: Dict[int, int] = {}
@@ -495,6 +515,18 @@ def _product(nums: Iterable[int], pool_size: int) -> int:
     for num in nums:
         found *= max(0, wanted(num, pool_size))
     return found
+
+
+def _places(levels: Sequence[_Level], osds: Iterable[int], pool_size: int) -> int:
+    level, *below = levels
+    buckets: Dict[int, Set[int]] = {}
+    for osd in osds:
+        if osd in level.bucket_of:
+            buckets.setdefault(level.bucket_of[osd], set()).add(osd)
+    found = sorted(filter(None, (
+        _places(below, each, pool_size) if below
+        else min(len(each), _product(level.inner, pool_size)) for each in buckets.values())))
+    return sum(found[:max(0, wanted(level.num, pool_size))])
 
 
 def _weight_reason(rule: _Rule, osd: int) -> str:

@@ -11,6 +11,7 @@ from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opt
 
 from mgr_module import CommandResult, MgrModule
 
+from ..errors import HealthChecks
 from . import crush_preview, inventory
 from .crush import CrushRules
 from .osd_commands import OsdCommands, OsdQuestions
@@ -402,7 +403,7 @@ class MgrCluster:
 
     # ---- Publishing
 
-    def health_checks(self, checks: Mapping[str, Any]) -> None:
+    def health_checks(self, checks: HealthChecks) -> None:
         self._mgr.set_health_checks(dict(checks))
 
     def progress(self, event_id: str, message: str, share: float) -> None:

@@ -90,7 +90,8 @@ def _pool(dumped: Mapping[str, Any], profiles: Mapping[str, Mapping[str, str]]) 
 
 #: OSDMap::encode: the two outer headers (version, compat version, length), fsid, epoch, and the
 #: times of creation and modification come before the pools.
-_POOLS_AT = 6 + 6 + 16 + 4 + 8 + 8
+_EPOCH_AT = 6 + 6 + 16
+_POOLS_AT = _EPOCH_AT + 4 + 8 + 8
 #: A pool's id, and the header of pg_pool_t::encode.
 _POOL = struct.Struct('<qBBI')
 #: pg_pool_t: type, size, crush_rule and object_hash come before pg_num and pgp_num.
@@ -112,6 +113,14 @@ def with_pg_nums(osdmap: bytes, numbers: PoolPgs) -> bytes:
     except struct.error as error:
         raise ValueError('not an OSDMap: %s' % error) from error
     return bytes(changed)
+
+
+def epoch_of(osdmap: bytes) -> int:
+    """Raises ValueError."""
+    try:
+        return int(struct.unpack_from('<I', osdmap, _EPOCH_AT)[0])
+    except struct.error as error:
+        raise ValueError('not an OSDMap: %s' % error) from error
 
 
 def pg_nums(osdmap: bytes, pool: int) -> PoolPgs:

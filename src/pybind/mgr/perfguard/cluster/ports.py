@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import (AbstractSet, Any, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Protocol,
                     Sequence, Tuple, Union)
 
-from ..errors import PerfguardError
+from ..errors import HealthChecks, PerfguardError
 from .crush import CrushRules
 from .inventory import Inventory
 from .types import (Balancing, ConfigEntry, OsdMap, OsdSet, Placement, PoolChange, PoolSpace,
@@ -127,7 +127,7 @@ class Cluster(Protocol):
 
     def switch_balancer(self, active: bool) -> Any: ...
 
-    def health_checks(self, checks: Mapping[str, Any]) -> None: ...
+    def health_checks(self, checks: HealthChecks) -> None: ...
 
     def progress(self, event_id: str, message: str, share: float) -> None: ...
 

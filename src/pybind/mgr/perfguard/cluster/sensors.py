@@ -11,8 +11,7 @@ from mgr_module import MgrModule
 
 from ..compat import COMMIT_COUNTERS, latest_counter
 from .crush import CrushRules
-from .heartbeats import PingTimes
-from .histograms import HistogramSampler
+from .osd_samples import HistogramSampler, PingTimes
 from .inventory import drive_model
 from .osd_commands import OsdCommands
 from .perf_queries import PerfQueries

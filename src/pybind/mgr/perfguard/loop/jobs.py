@@ -13,6 +13,7 @@ from ..mitigation.rescuing import Rescuing
 from ..options import Options
 from ..probe.archive import Archive, Database
 from ..probe.controller import Probing
+from ..rebalance.campaigns import CampaignContext
 from ..rebalance.controller import RebalanceController
 from ..requests import Leaving, Requests
 from ..store import Journal, Store
@@ -32,9 +33,9 @@ class Jobs:
         #: Whether this mgr was found to own the journal in this turn; None: not asked yet.
         self._owns: Optional[bool] = None
         self.leaving = Leaving(store)
-        self.rebalance = RebalanceController(
+        self.rebalance = RebalanceController(CampaignContext(
             cluster, store, self.options, clock, tools, note, self.kept, self.may_write,
-            self.leaving.reopen, requests.worked_out)
+            self.leaving.reopen, requests.worked_out))
         self.watching = Watching(cluster, store, note)
         self.mitigating = Mitigating(cluster, store, note, self.kept)
         self.rescuing = Rescuing(cluster, store, note, self.kept)

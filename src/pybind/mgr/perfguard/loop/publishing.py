@@ -6,7 +6,7 @@ from typing import Callable, List, Optional
 
 from .. import status as overview
 from ..cluster.ports import Cluster
-from ..errors import texts
+from ..errors import HealthChecks, texts
 from ..events import Event, EventLog
 from ..mitigation.ladder import KIND as MITIGATION
 from ..observation import Observation
@@ -14,7 +14,7 @@ from ..options import Options
 from ..rebalance.report import CampaignStatus, progress_id, progress_share
 from ..rebalance.requests import Request
 from ..rebalance.types import Campaign
-from ..requests import Json, Promised, Requests
+from ..requests import Requests
 from ..status import Published
 from ..store import Store
 from ..watch.checks import KINDS
@@ -37,10 +37,10 @@ class Publishing:
         self._clock = clock
         self._requests = requests
         self.events = EventLog(store)
-        #: Held while `published` and the promises that wait change.
+        #: Held while `published` changes.
         self._lock = threading.Lock()
         #: Health checks of the last complete turn.
-        self._checks: Json = {}
+        self._checks: HealthChecks = {}
         self.published = Published()
 
     def note(self, event: Event) -> None:
@@ -52,10 +52,9 @@ class Publishing:
             self._cluster.cluster_log(
                 event.what + (' (%s)' % event.why if event.why else ''))
 
-    def promise(self, promised: Promised) -> None:
-        """For the thread of a command: queue it, and show what will come of it."""
+    def foresee(self) -> None:
+        """For the thread of a command: show what will come of its promise."""
         with self._lock:
-            self._requests.put(promised)
             self.published = self._foreseen(self.published, self._clock())
 
     def _foreseen(self, published: Published, now: float) -> Published:
@@ -64,7 +63,7 @@ class Publishing:
             published = overview.foreseen(published, each.promise, now)
         return published
 
-    def warn(self, check: Json) -> None:
+    def warn(self, check: HealthChecks) -> None:
         """Show a health check that no turn publishes."""
         with self._lock:
             self.published = overview.failing(self.published, check)

@@ -7,7 +7,6 @@ from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Op
                     Tuple, Union)
 
 from ..cluster.types import Signals
-from ..health import CODES
 from ..mitigation.report import MitigationListing
 from ..mitigation.types import Rung, StepStage
 from ..probe.records import CANCELLED, RunRecord
@@ -18,7 +17,7 @@ from ..rebalance.report import Rebalanced
 from ..rebalance.types import Phase
 from ..status import Published
 from ..watch.report import ClusterRow, LaggyStatus, OsdRow, PoolRow
-from .catalogue import CATALOGUE, PREFIX
+from .catalogue import CATALOGUE, CODES, PREFIX
 
 Json = Mapping[str, Any]
 

@@ -88,7 +88,7 @@ class Mitigating:
         self._note = note
         self._kept = kept
         self._state = MitigationState()
-        self._saved: Any = None
+        self._saved: object = None
         self._config_read: Optional[float] = None
         #: Since when answers are waited for.
         self._waiting: Dict[Need, float] = {}

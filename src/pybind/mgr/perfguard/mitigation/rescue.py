@@ -11,10 +11,9 @@ from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List
 from ..cluster.types import (NO_OSD, OsdMap, OsdSet, Pool, Question, Space, UpmapEntry, pool_of)
 from ..observation import Observation
 from ..rebalance.campaign_store import entry_from_json, entry_to_json
-from ..upmap.balance import DRAIN_WEIGHT
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin, released_up, skip_reason
-from ..upmap.room import Room
 from ..upmap.semantics import out_osds
+from ..upmap.shares import DRAIN_WEIGHT, Room
 
 Json = Dict[str, Any]
 

@@ -12,7 +12,7 @@ from ..options import Options
 from ..rebalance.requests import unfit
 from ..store import Store
 from ..tables import pgs
-from ..upmap.room import Room
+from ..upmap.shares import Room
 from ..upmap.semantics import as_line, entry_commands
 from .ladder import KIND, READBACK_SECONDS
 from .rescue import (AT_ONCE, TOOFULL, Rescue, RescueFacts, from_json, may_return, ours,

@@ -5,11 +5,11 @@ import errno
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import (Any, Callable, Deque, Dict, FrozenSet, List, Mapping, NamedTuple, Optional,
-                    Sequence, Tuple)
+from typing import (Any, Callable, Deque, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from ..cluster.tool_thread import ToolJob, ToolThread
-from ..errors import Refused, warning
+from ..errors import HealthChecks, Refused, warning
 from ..events import Event
 from .compare import RunComparison, NothingInCommon, compare
 from .records import RunHistory, RunRecord, differences
@@ -120,7 +120,7 @@ def _lines(found: RunComparison) -> Tuple[str, ...]:
     return tuple('%s: %s' % (line.label, line.why) for line in found.slower)
 
 
-def health_check(found: Sequence[Regression]) -> Dict[str, Any]:
+def health_check(found: Sequence[Regression]) -> HealthChecks:
     """For MgrModule.set_health_checks: nothing, or CHECK."""
     if not found:
         return {}

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 from ..cluster.ports import Cluster, View
 from ..cluster.tool_thread import ToolThread
 from ..cluster.types import OsdPlace
-from ..errors import Refused
+from ..errors import HealthChecks, Refused
 from ..events import Event
 from ..holds import Row
 from ..observation import Observation
@@ -420,9 +420,9 @@ class Probing:
             self._history.remove(run)
             self._archive.remove(run)
 
-    def checks(self, now: float) -> Dict[str, Any]:
+    def checks(self, now: float) -> HealthChecks:
         """For MgrModule.set_health_checks."""
-        found = health_check(self._settings.now.regressions)
+        found = dict(health_check(self._settings.now.regressions))
         if isinstance(self._run, ProbeRun) and now - self._cleaning_since > LEFT_SECONDS:
             found.update(leftover_check(self._run.resources, self._run.text))
         if self._foreign_journal:

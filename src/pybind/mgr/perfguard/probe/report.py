@@ -8,13 +8,12 @@ from ..cluster.types import OsdPlace
 from ..errors import Refused
 from .baseline import Baselines, Regression
 from .compare import NothingInCommon, compare
-from .curve import NoCurve, curves
+from .curve import NoCurve, NoScaling, curves, scalings
 from .expectations import (Expected, Layout, Range, capacity_of, expect, expected_of, judged,
                            last_measured)
 from .fio_json import fio_json
 from .ranking import Interference, Rank, interference, interference_findings, outlier_text, rank
 from .records import RunRecord
-from .scaling import NoScaling, scalings
 from .schedule import Schedule, schedule_to_json
 
 Json = Dict[str, Any]

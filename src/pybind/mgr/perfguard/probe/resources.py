@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import ConfigEntry, Pool
-from ..errors import PerfguardError, warning
+from ..errors import HealthChecks, PerfguardError, warning
 from ..holds import Held, Row, give_back, shell
 from .placement import Naming, naming_from_json, naming_to_json
 from .records import PREPARING
@@ -84,13 +84,13 @@ def resources_from_json(raw: Mapping[str, Any]) -> RunResources:
                         bool(raw.get('image', False)))
 
 
-def leftover_check(resources: RunResources, why: str) -> Dict[str, Any]:
+def leftover_check(resources: RunResources, why: str) -> HealthChecks:
     """For MgrModule.set_health_checks: a run that cannot clean up."""
     return {CHECK: warning('probe %d cannot complete its clean-up' % resources.run,
                            [why, *('not removed yet: ' + each for each in leftovers(resources))])}
 
 
-def unreadable_journal_check(why: str) -> Dict[str, Any]:
+def unreadable_journal_check(why: str) -> HealthChecks:
     """For MgrModule.set_health_checks: a run whose journal is unreadable."""
     return {CHECK: warning('the journal of an earlier probe is unreadable', [
         why, 'not removed yet: the objects, pool and user of that probe',

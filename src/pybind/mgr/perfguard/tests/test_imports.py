@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: Nouns at the root that every part may use. They import one another and cluster/ alone.
-SHARED = frozenset({'errors', 'events', 'health', 'holds', 'observation', 'options', 'store',
+SHARED = frozenset({'errors', 'events', 'holds', 'observation', 'options', 'store',
                     'tables', 'window', 'compat'})
 #: The jobs, each with what it may import of the others.
 JOBS: Mapping[str, FrozenSet[str]] = {
@@ -27,8 +27,9 @@ STORES = frozenset({'mitigation.rescuing', 'probe.archive', 'rebalance.auto_expa
 THREADS = frozenset({'probe.archive', 'probe.child'})
 IO = frozenset({'concurrent', 'http', 'os', 'queue', 'select', 'shutil', 'socket', 'subprocess',
                 'tempfile', 'threading', 'urllib'})
-#: The process that does the I/O of probes is no part of the mgr.
+#: The process that does the I/O of probes, and perfguard-probe, are no part of the mgr.
 WORKER = 'probe.worker'
+CLIENT = 'probe.client'
 CLOCKS = frozenset({'time', 'time_ns', 'monotonic', 'monotonic_ns', 'perf_counter', 'sleep',
                     'thread_time', 'process_time', 'now', 'today', 'utcnow'})
 
@@ -84,7 +85,7 @@ def part_of(name: str) -> str:
 
 def in_jobs() -> Iterator[str]:
     return (name for name in MODULES
-            if part_of(name) in JOBS and not name.startswith(WORKER))
+            if part_of(name) in JOBS and not name.startswith(WORKER) and name != CLIENT)
 
 
 def edges() -> Iterator[Tuple[str, str]]:

@@ -19,6 +19,9 @@ from perfguard.store import Store
 from .fakes.cluster import MemoryKv
 
 
+REQUEST = Request('prepare')
+
+
 def queue() -> Requests:
     return Requests(Store(MemoryKv()))
 
@@ -114,8 +117,49 @@ def test_what_was_worked_out_too_late_serves_the_same_order_for_a_while(
 
 def test_what_is_taken_up_from_the_store_again_answers_the_commands_that_wait() -> None:
     requests = queue()
-    promised = requests.journal(Request('prepare'))
-    requests.put(promised)
+    promised = requests.put(Request('prepare'))
     assert requests.load() == []
     [found] = requests.promised(Request.document)
     assert found is promised
+
+
+@pytest.mark.parametrize('first', ['put', 'load'])
+def test_a_promise_is_kept_once_though_the_notes_are_loaded_as_it_is_put(
+        first: str, monkeypatch: Any) -> None:
+    """A mgr that acts again loads them, and commands are served at the same time."""
+    kv = MemoryKv()
+    requests, write, read = Requests(Store(kv)), kv.set_store, kv.get_store_prefix
+    kept: List[Any] = []
+    begin = {'put': lambda: kept.append(requests.put(REQUEST)), 'load': requests.load}
+    threads: List[threading.Thread] = []
+
+    def meanwhile() -> None:
+        if not threads:
+            threads.append(threading.Thread(target=begin['load' if first == 'put' else 'put']))
+            threads[0].start()
+            # It waits until the first one has ended, and would be through long before this.
+            threads[0].join(0.2)
+
+    def set_store(*args: Any) -> None:
+        write(*args)
+        meanwhile()
+
+    def get_store_prefix(prefix: str) -> Any:
+        meanwhile()
+        return read(prefix)
+
+    monkeypatch.setattr(kv, 'set_store', set_store)
+    monkeypatch.setattr(kv, 'get_store_prefix', get_store_prefix)
+    begin[first]()
+    threads[0].join(10)
+    [found] = requests.promised(Request.document)
+    assert found is kept[0]  # the one for whose end the command waits
+
+
+def test_what_was_taken_and_not_settled_is_taken_up_again() -> None:
+    """Its note stays until it was taken anew."""
+    requests = queue()
+    requests.take(requests.put(REQUEST))
+    requests.load()
+    requests.settle()
+    assert requests.load() == [] and len(requests.promised(Request.document)) == 1

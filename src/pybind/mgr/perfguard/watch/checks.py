@@ -2,7 +2,7 @@
 """Health checks of the watch, and events when a problem begins and ends."""
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from ..errors import warning
+from ..errors import HealthChecks, HealthWarning, warning
 from ..events import Event
 from ..tables import pgs_are
 from .causes import LikelyCause
@@ -25,9 +25,9 @@ LASTING_SECONDS = 1800.0
 KINDS = {LAGGY: 'laggy', SLOW: 'slow-osd', CHRONIC: 'chronic-osd', LATENCY: 'latency'}
 
 
-def health_checks(watch: WatchState, context: WatchContext) -> Dict[str, Any]:
+def health_checks(watch: WatchState, context: WatchContext) -> HealthChecks:
     """For MgrModule.set_health_checks."""
-    checks: Dict[str, Any] = {}
+    checks: Dict[str, HealthWarning] = {}
     if watch.laggy.raised:
         checks[LAGGY] = warning(_laggy_summary(watch, context), _laggy_detail(watch, context))
     slow = _slow_lines(watch, context)

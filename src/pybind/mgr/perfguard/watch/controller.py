@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from ..cluster.ports import Cluster, View
 from ..cluster.types import PgCounts, Signals
+from ..errors import HealthChecks
 from ..events import Event
 from ..observation import Clients, PoolClients
 from ..options import Options
@@ -47,7 +48,7 @@ class Watched:
     pools: Tuple[PoolRow, ...] = ()
     osds: Tuple[OsdRow, ...] = ()
     laggy: LaggyStatus = LaggyStatus()
-    checks: Mapping[str, Any] = field(default_factory=dict)
+    checks: HealthChecks = field(default_factory=dict)
     #: Why the last turn failed; '': it did not.
     failure: str = ''
     pool_ids: Mapping[str, int] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class Watching:
         self._note = note
         self._watch = WatchState(threading.Lock())
         self._announcer = checks.Announcer()
-        self._saved: Any = None
+        self._saved: object = None
         #: Chronically slow OSDs when CHRONIC was written, and when that was.
         self._chronic: Tuple[Set[int], float] = (set(), 0.0)
         #: Of which OSDs and pools it is stored how latency varies, and when it was looked at.

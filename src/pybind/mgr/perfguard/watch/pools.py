@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Client latency of each pool, and its baseline."""
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..cluster.types import ClientOps
 from ..errors import InvalidValue
@@ -101,7 +101,7 @@ class PoolWatch:
         self._seconds = 0.0
 
     def update(self, now: float, seconds: float, clients: Sequence[ClientOps],
-               pools: Mapping[int, Any], quiet: bool, settings: PoolSettings) -> None:
+               pools: Collection[int], quiet: bool, settings: PoolSettings) -> None:
         """`quiet`: nothing moves and no problem exists, so baselines learn from the readings."""
         self._forget_others(pools, settings)
         for pool_id, sums in _by_pool(clients, pools).items():
@@ -120,7 +120,7 @@ class PoolWatch:
             self._pools[pool_id] = _Pool(settings.baseline_seconds)
         return self._pools[pool_id]
 
-    def _forget_others(self, pools: Mapping[int, Any], settings: PoolSettings) -> None:
+    def _forget_others(self, pools: Collection[int], settings: PoolSettings) -> None:
         for pool_id in [pool_id for pool_id in self._pools if pool_id not in pools]:
             del self._pools[pool_id]
         if settings.baseline_seconds != self._seconds:
@@ -215,7 +215,7 @@ class PoolWatch:
                 pool.alarms[row[1]] = Alarm(True, min(float(row[2]), now))
 
 
-def _by_pool(clients: Sequence[ClientOps], pools: Mapping[int, Any]) -> Dict[int, List[float]]:
+def _by_pool(clients: Sequence[ClientOps], pools: Collection[int]) -> Dict[int, List[float]]:
     """Pool -> columns, including pools without operations."""
     sums: Dict[int, List[float]] = {pool_id: [0.0] * 4 for pool_id in pools}
     for row in clients:

@@ -10,10 +10,9 @@ from ..types import Job, RANDOM, JobStep, Stream, StreamResult
 from ..wire import WorkerRequest
 from .build import CORE
 from .connection import LIBRARY, conf_path, settings
-from .engine import ERRORS_MAX, Timing
+from .engine import BUCKETS, ERRORS_MAX, SECOND_NS, Tally, Timing
 from .objects import Payload
 from .protocol import Failed, words
-from .tally import BUCKETS, SECOND_NS, Tally
 
 NAME = 'native'
 #: As in core.c.

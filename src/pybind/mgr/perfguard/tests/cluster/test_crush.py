@@ -167,4 +167,6 @@ def test_the_identity_of_a_map_is_of_all_that_places_pgs(change: Dict[str, str])
     moved = {**dump, 'buckets': [{**shadow, 'id': -9}]}
     found = {CrushRules.from_dump(each).identity() for each in (dump, other, moved)}
     assert len(found) == 3
+    # So they differ in more than weights, which are all that a rollback would restore else.
+    assert CrushRules.from_dump(dump).weights_towards(CrushRules.from_dump(other)) is None
     assert CrushRules.from_dump(copy.deepcopy(dump)).identity() in found

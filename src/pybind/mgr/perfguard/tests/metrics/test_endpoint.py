@@ -9,9 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List, Set, Tuple, cast
 import pytest
 
 from perfguard.metrics import endpoint as module
-from perfguard.metrics.endpoint import RETRY_SECONDS, Endpoint, Place, place_of
-from perfguard.metrics.server import (CONNECTIONS, REQUEST_BYTES, TOTAL_SECONDS, Answer,
-                                      Server)
+from perfguard.metrics.endpoint import (CONNECTIONS, REQUEST_BYTES, RETRY_SECONDS, TOTAL_SECONDS,
+                                        Answer, Endpoint, Place, Server, place_of)
 
 LOOPBACK = '127.0.0.1'
 

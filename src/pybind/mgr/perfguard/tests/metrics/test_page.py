@@ -7,8 +7,7 @@ from typing import Any, Dict, FrozenSet, List, Tuple
 import pytest
 
 from perfguard import VERSION
-from perfguard.health import CODES
-from perfguard.metrics.catalogue import CATALOGUE, PREFIX
+from perfguard.metrics.catalogue import CATALOGUE, CODES, PREFIX
 from perfguard.metrics.page import (Build, MAX_SUBJECTS, MetricsPage, labels, render,
                                     target_text)
 from perfguard.mitigation.report import MitigationListing, RungRow

@@ -10,7 +10,7 @@ from perfguard.mitigation.rescue import (AT_ONCE, Rescue, RescueFacts, from_json
                                          plan_rescues, stuck, to_json)
 from perfguard.requests import Shutdown
 from perfguard.store import Store
-from perfguard.upmap.room import Room
+from perfguard.upmap.shares import Room
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import OPTIONS, Driver

@@ -11,7 +11,7 @@ import pytest
 
 from perfguard.probe import worker
 from perfguard.probe.types import PERCENTILES
-from perfguard.probe.worker.tally import BUCKETS, SECOND_NS, Tally, bucket_of, middle_of
+from perfguard.probe.worker.engine import BUCKETS, SECOND_NS, Tally, bucket_of, middle_of
 
 ERROR_MAX = 0.004
 

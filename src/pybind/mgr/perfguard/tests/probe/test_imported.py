@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
-from perfguard import probe_client as client
+from perfguard.probe import client
 from perfguard.errors import Refused
 from perfguard.probe import imported
 from perfguard.probe.jobs import parse_jobs, plan_steps
@@ -200,7 +200,7 @@ def test_an_unwell_cluster_is_not_probed(argv: List[str], monkeypatch: Any, caps
     assert not said.out and not FakeChild.requests
     # What it has left is removed all the same, and the operator may insist.
     monkeypatch.setattr(FakeChild, 'lines_', [{'type': 'cleaned', 'left': 0}])
-    assert client.main([*argv, '--clean', '4711']) == 0
+    assert client.main([*argv, '--clean', str(client.FIRST_RUN)]) == 0
     client.main([*argv, '--rw', 'randread', '--force'])
     assert len(FakeChild.requests) == 2
 
@@ -212,9 +212,28 @@ def test_nothing_is_measured_that_cannot_be_written(argv: List[str], capsys: Any
 
 def test_what_a_killed_run_has_left_is_swept(argv: List[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(FakeChild, 'lines_', [{'type': 'cleaned', 'left': 0}])
-    assert client.main([*argv, '--clean', '4711']) == 0
+    assert client.main([*argv, '--clean', str(client.FIRST_RUN)]) == 0
     request, = FakeChild.requests
-    assert (request['mode'], request['prefix']) == (SWEEP, 'perfguard-probe-4711-')
+    assert (request['mode'], request['prefix']) == (
+        SWEEP, 'perfguard-probe-%d-' % client.FIRST_RUN)
+
+
+@pytest.mark.parametrize('run', ['0', '7', '-1', 'x'])
+def test_only_runs_of_this_program_are_swept(argv: List[str], run: str, capsys: Any) -> None:
+    """Those of the mgr have small ids, and may be active; none is no wish to measure."""
+    with pytest.raises(SystemExit) as ended:
+        client.main([*argv, '--clean=' + run])
+    assert ended.value.code == client.BAD_INPUT and not FakeChild.requests
+
+
+def test_an_interrupt_before_the_measurement_is_one_line(
+        argv: List[str], monkeypatch: Any, capsys: Any) -> None:
+    def interrupted(request: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, 'health_of', interrupted)
+    assert client.main([*argv, '--rw', 'randread']) == 130
+    assert capsys.readouterr().err == 'perfguard-probe: interrupted\n' and not FakeChild.requests
 
 
 @pytest.mark.parametrize('words', [

@@ -13,7 +13,7 @@ from perfguard.probe.jobs import doubled, plan_steps, step_count
 from perfguard.probe.limits import budget_of
 from perfguard.probe.records import DONE, RunRecord
 from perfguard.probe.report import Probed
-from perfguard.probe.scaling import NoScaling, scalings
+from perfguard.probe.curve import NoScaling, scalings
 from perfguard.probe.types import (Direction, Job, JobStep, Quantiles, StepResult, StreamResult,
                                    Target)
 

@@ -10,7 +10,7 @@ import pytest
 from perfguard.cluster.types import (ClientOps, LatencyCounts, Ops, Osd, OsdCounters, OsdMap,
                                      OsdPlace, PgCounts, Placement, Pool, Readings, Signals,
                                      UnreadablePg)
-from perfguard.errors import DETAIL_LINES, warning
+from perfguard.errors import DETAIL_LINES, HealthChecks, warning
 from perfguard.options import DEFAULTS, Options
 from perfguard.watch import report
 from perfguard.watch.checks import CHRONIC, Announcer, KINDS, LAGGY, LATENCY, SLOW, health_checks
@@ -103,7 +103,7 @@ class Osds:
                          Ops(int(number * 2 * own * MS), number))
 
     @property
-    def checks(self) -> Dict[str, Any]:
+    def checks(self) -> HealthChecks:
         return health_checks(self.watch, self.context())
 
     def detail(self, code: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from perfguard.cluster.types import OsdSet, Space
 from perfguard.upmap.balance import Balance, balance
-from perfguard.upmap.room import PoolRoom, Room
+from perfguard.upmap.shares import PoolRoom, Room
 
 from ..fakes.crushmaps import Map
 from .test_balance import FIRSTN, INDEP, Outcome, change, check, hosts

@@ -14,17 +14,17 @@ import time
 from types import FrameType
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .errors import PerfguardError
-from .probe.child import Child
-from .probe.imported import to_json
-from .probe.jobs import MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of
-from .probe.limits import Budget, budget_of, limit_seconds
-from .probe.placement import naming_of, run_prefix
-from .probe.records import CANCELLED, CLIENT, DONE, FAILED, RunRecord
-from .probe.types import NAMESPACE, PREFIX, BadJob, Job, JobStep, StepResult, Target
-from .probe.wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
-from .probe.worker import argv as worker_argv
-from .probe.worker.protocol import Failed
+from ..errors import PerfguardError
+from .child import Child
+from .imported import to_json
+from .jobs import MAX_REPEAT, WORDS, default_repeat, parse_jobs, plan_steps, profile_of
+from .limits import Budget, budget_of, limit_seconds
+from .placement import naming_of, run_prefix
+from .records import CANCELLED, CLIENT, DONE, FAILED, RunRecord
+from .types import NAMESPACE, PREFIX, BadJob, Job, JobStep, StepResult, Target
+from .wire import RUN, SWEEP, WorkerRequest, request_to_json, step_result_from_json
+from .worker import argv as worker_argv
+from .worker.protocol import Failed
 
 #: Ids of runs, which are part of the names of objects: far above those that an mgr gives.
 FIRST_RUN, LAST_RUN = 1 << 40, 1 << 50
@@ -39,6 +39,8 @@ UNWELL = ('OSD_FULL', 'OSD_BACKFILLFULL', 'OSD_NEARFULL', 'POOL_FULL', 'PG_AVAIL
           'PG_DEGRADED', 'PG_RECOVERY_FULL', 'PG_BACKFILL_FULL', 'SLOW_OPS')
 #: Exit status for input that is missing or is not what it should be; argparse uses it, too.
 BAD_INPUT = 2
+#: As a shell reports a process that SIGINT has ended.
+INTERRUPTED = 130
 
 
 class BadArguments(PerfguardError):
@@ -108,10 +110,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """The console script. Returns the exit status."""
     args = _parser().parse_args(argv)
     try:
-        return _clean(args) if args.clean else _run(args)
+        return _run(args) if args.clean is None else _clean(args)
     except (BadArguments, BadJob) as error:
         say(str(error))
         return BAD_INPUT
+    except KeyboardInterrupt:
+        # Before the worker has begun, or while it removes objects: it ends with this process.
+        say('interrupted')
+        return INTERRUPTED
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -146,7 +152,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def health_of(request: WorkerRequest) -> Dict[str, str]:
     # Only here librados is needed in this process.
-    from .probe.worker.connection import Connection
+    from .worker.connection import Connection
     return Connection(request).health()
 
 
@@ -227,6 +233,14 @@ def _write(path: str, text: str, mode: str = 'w') -> None:
         raise BadArguments('%s: %s' % (path, error.strerror)) from None
 
 
+def _run_id(text: str) -> int:
+    """Of a run of this program: the mgr removes the objects of its own probes."""
+    run = int(text)
+    if not FIRST_RUN <= run < LAST_RUN:
+        raise argparse.ArgumentTypeError('%d is not the id of a run of perfguard-probe' % run)
+    return run
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='perfguard-probe', description='Measure a pool from this host. Prints JSON for '
@@ -243,7 +257,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--force', action='store_true',
                         help='measure although PGs are degraded, operations slow or OSDs full')
     parser.add_argument('--engine', default='auto', choices=('auto', 'native', 'python'))
-    parser.add_argument('--clean', type=int, metavar='RUN',
+    parser.add_argument('--clean', type=_run_id, metavar='RUN',
                         help='remove the objects %sRUN-* of a run that was killed' % PREFIX)
     for word in WORDS:
         parser.add_argument('--' + word, help=WORDS[word].help.replace('%', '%%'))

@@ -19,11 +19,11 @@ from perfguard.rebalance.requests import Request
 from perfguard.rebalance.turn import CampaignDecision
 from perfguard.store import Store
 
-from .fakes.cluster import BALANCER, Crash, FakeCluster
-from .fakes.driver import OPTIONS, Driver, codes
-from .rebalance.test_joining import waiting
-from .rebalance.test_phases import out_of_hours
-from .test_store import written_by_a_newer_version
+from ..fakes.cluster import BALANCER, Crash, FakeCluster
+from ..fakes.driver import OPTIONS, Driver, codes
+from ..rebalance.test_joining import waiting
+from ..rebalance.test_phases import out_of_hours
+from ..test_store import written_by_a_newer_version
 
 
 def refusal(driver: Driver, verb: str, **kwargs: bool) -> Refused:
