@@ -27,7 +27,8 @@ def planned(cluster: Cluster, verb: str, *words: str) -> str:
         path.write_text(cluster.ceph(*command).stdout)
         arguments += [option, str(path)]
     osdmap = str(directory / 'osdmap.bin')
-    cluster.ceph('osd', 'getmap', '-o', osdmap)
+    epoch = json.loads((directory / 'dump--report').read_text())['osdmap']['epoch']
+    cluster.ceph('osd', 'getmap', str(epoch), '-o', osdmap)
     return plan(*arguments, '--osdmap', osdmap)
 
 

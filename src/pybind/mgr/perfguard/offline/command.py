@@ -12,19 +12,20 @@ from itertools import chain
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster import crush_preview
-from ..cluster.ports import Future, NoFuture
+from ..cluster.ports import Future, NoFuture, Outlook
 from ..cluster.types import OsdMap, PgSets
 from ..errors import Refused
 from ..options import DEFAULTS
 from ..rebalance.joining import plan_join
 from ..rebalance.moves import Caps, Move, MovePlan, plan as plan_moves
 from ..rebalance.orders import Order, OrderFacts, change_of
+from ..rebalance.requests import unfit
 from ..rebalance.throttle import caps as caps_of, pgs_in_flight
 from ..tables import plural
 from .live import LiveCluster, connected
-from .pins import Json, PinPlan, entries_json, plan_pins, reasons_json
-from .releases import NO_RAWS, HeldBack, Raws, batches, held_back, trouble
-from .scripts import commands, script
+from .pins import (NO_RAWS, HeldBack, Json, PinPlan, Raws, batches, entries_json, held_back,
+                   plan_pins, reasons_json, trouble)
+from .scripts import Script, commands, listing, script
 from .sources import BadInput, Dumps, Maps, Terminal, Source
 
 #: Exit status for input that is missing or is not what it should be; argparse uses it, too.
@@ -168,7 +169,7 @@ def _source(args: argparse.Namespace, progress: Terminal) -> Source:
     if args.live:
         # What hangs is the cluster; nothing is lost, since the cluster is only read.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        return LiveCluster(connected(args), progress)
+        return LiveCluster(connected(args), progress, say)
     for name in required:
         if name not in given:
             raise BadInput('%s (or --live) is required' % _option(name))
@@ -194,22 +195,36 @@ def _without_gc() -> Iterator[None]:
 
 # ---- what each of them does
 
+def _maps(source: Source) -> Maps:
+    """Raises BadInput where the commands of a plan would do harm."""
+    rival = source.rival()
+    if rival:
+        raise BadInput(rival)
+    maps = source.maps()
+    # Weights would be changed, and all pins be refused.
+    why = unfit(maps.osdmap)
+    if why:
+        raise BadInput(why)
+    return maps
+
+
 def _pin(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     # First the largest, so that nothing else is in memory beside it.
     pgs = source.pgs(clean=False)
-    maps = source.maps()
+    maps = _maps(source)
     _warn_if_apart(pgs, maps.osdmap)
     progress.say('planning pins for ' + plural(len(pgs), 'PG'))
     plan = plan_pins(maps.osdmap, pgs, maps.crush)
     if args.format != 'json':
         _explain('stays remapped', plan.unpinnable)
-    return _printed(args.format, plan.as_json(), [list(commands(maps.osdmap, plan.entries))])
+    return _printed(args, maps, plan.as_json(),
+                    Script([list(commands(maps.osdmap, plan.entries))]))
 
 
 def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     """release: the next batch; plan: all of them."""
     pgs = source.pgs(clean=True)
-    maps = source.maps()
+    maps = _maps(source)
     if maps.crush is None:
         raise BadInput('--crush-dump is required beside --osd-dump')
     _warn_if_apart([pg for pg in pgs if pg.up != pg.acting], maps.osdmap)
@@ -221,13 +236,13 @@ def _release(args: argparse.Namespace, source: Source, progress: Terminal) -> st
     forecast = plan_moves(moves, caps.pgs, caps.target, None)
     _summarize_release(args.command, plan, maps, forecast)
     entries = [plan.entries(move.pgid for move in batch) for batch in found]
-    return _printed(args.format, {
+    return _printed(args, maps, {
         **_forecast_json(forecast, maps), 'pinned': len(plan.pins),
         'in_flight': len(plan.in_flight),
         'batches': [[move.pgid for move in batch] for batch in found],
         **entries_json(dict(chain.from_iterable(each.items() for each in entries))),
         'left_out': reasons_json(plan.left)},
-        [list(commands(maps.osdmap, each)) for each in entries])
+        Script([list(commands(maps.osdmap, each)) for each in entries]))
 
 
 def _heed(command: str, why: str) -> None:
@@ -255,13 +270,20 @@ def _batches(plan: HeldBack, maps: Maps, caps: Caps, only_first: bool,
 def _raws(osdmap: OsdMap, source: Source) -> Raws:
     if not osdmap.upmap_vectors:
         return NO_RAWS
-    encoded = source.encoded(osdmap.epoch)
-    future = NoFuture('--osdmap is not given') if encoded is None else \
-        crush_preview.outlook(osdmap, lambda epoch: encoded or b'', {}, None, lambda: False)
+    future = _outlook(osdmap, source, {})
     if isinstance(future, NoFuture):
         say('PGs with a pg_upmap vector are left alone: %s' % future.reason)
         return NO_RAWS
     return {pgid: future.pgs[pgid].raw for pgid in osdmap.upmap_vectors if pgid in future.pgs}
+
+
+def _outlook(osdmap: OsdMap, source: Source, weights: Mapping[int, float]) -> Outlook:
+    """Where CRUSH places PGs with these weights of OSDs."""
+    encoded = source.encoded(osdmap.epoch)
+    if encoded is None:
+        return NoFuture('--osdmap is not given')
+    whole = encoded
+    return crush_preview.outlook(osdmap, lambda epoch: whole, weights, None, lambda: False)
 
 
 def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
@@ -280,7 +302,7 @@ def _caps(args: argparse.Namespace, maps: Maps) -> Caps:
 
 def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str:
     """expand and drain: what they move, and the commands that keep all data where it is."""
-    maps = source.maps()
+    maps = _maps(source)
     if maps.crush is None:
         raise BadInput('--report (or --live) is required')
     osdmap = maps.osdmap
@@ -297,23 +319,35 @@ def _change(args: argparse.Namespace, source: Source, progress: Terminal) -> str
     moves = plan_moves(join.moves.values(), caps.pgs, caps.target, None)
     say('%s to pin; their release moves %s' % (plural(len(pins.entries), 'PG'), _moved(moves)))
     _explain('moves at once', pins.unpinnable)
-    hold = 'norebalance' not in osdmap.flags
-    lines = [*(['ceph osd set norebalance'] if hold else []),
-             *('ceph osd crush reweight osd.%d %r' % row for row in change.weights.items()),
-             *commands(osdmap, pins.entries)]
-    return _printed(args.format, {
-        'weights': {'osd.%d' % osd: w for osd, w in change.weights.items()},
+    present = maps.crush.weights()
+    before = {osd: present[osd] for osd in change.weights}
+    say('CRUSH weights before: ' + _some_weights(before))
+    lines = [*_reweights(change.weights), *commands(osdmap, pins.entries)]
+    return _printed(args, maps, {
+        'weights': _by_name(change.weights), 'weights_before': _by_name(before),
         **_forecast_json(moves, maps), **pins.as_json()},
-        [lines], 'ceph osd unset norebalance' if hold else '')
+        Script([lines], hold=True, held='norebalance' in osdmap.flags,
+               back=_reweights(before)))
+
+
+def _reweights(weights: Mapping[int, float]) -> List[str]:
+    return ['ceph osd crush reweight osd.%d %r' % row for row in weights.items()]
+
+
+def _some_weights(weights: Mapping[int, float]) -> str:
+    named = ', '.join('osd.%d %r' % row for row in list(weights.items())[:MOST_OSDS])
+    more = len(weights) - MOST_OSDS
+    return '%s and %d more (--format json lists all)' % (named, more) if more > 0 else named
+
+
+def _by_name(weights: Mapping[int, float]) -> Dict[str, float]:
+    return {'osd.%d' % osd: weight for osd, weight in weights.items()}
 
 
 def _future(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
             progress: Terminal) -> Future:
-    encoded = source.encoded(osdmap.epoch)
-    assert encoded is not None
     progress.say('computing where CRUSH places PGs')
-    future = crush_preview.outlook(osdmap, lambda epoch: encoded or b'', weights, None,
-                                   lambda: False)
+    future = _outlook(osdmap, source, weights)
     if isinstance(future, NoFuture):
         raise BadInput('cannot compute the mapping after the change: %s' % future.reason)
     return future
@@ -321,12 +355,14 @@ def _future(osdmap: OsdMap, source: Source, weights: Mapping[int, float],
 
 # ---- what is printed
 
-def _printed(form: str, found: Json, lines: Sequence[Sequence[str]], last: str = '') -> str:
-    if form == 'json':
+def _printed(args: argparse.Namespace, maps: Maps, found: Json, plan: Script) -> str:
+    if args.format == 'json':
         return json.dumps(found) + '\n'
-    if form == 'sh':
-        return '\n'.join(script(lines, last)) + '\n'
-    return ''.join(line + '\n' for line in (*chain.from_iterable(lines), *filter(None, [last])))
+    # "ceph" without options would carry it out on another cluster.
+    conf = os.path.abspath(args.conf) if args.conf else ''
+    if args.format == 'sh':
+        return '\n'.join(script(plan, maps.osdmap.fsid, conf)) + '\n'
+    return ''.join(line + '\n' for line in listing(plan, conf))
 
 
 def _forecast_json(moves: MovePlan, maps: Maps) -> Dict[str, Any]:

@@ -7,9 +7,12 @@ from typing import Any, Callable, Dict, List, Optional
 from ..cluster.osdmap import WrongDump, osdmap_from_dump
 from ..cluster.pgs import keep_remapped, keep_sets
 from ..cluster.types import OsdMap, PgSets, Space
+from ..rebalance.types import ENDED, Phase
 from .sources import (BadInput, Maps, ObjectHook, Terminal, converted, crush_rules, osd_space,
                       pg_sets)
 
+#: The module's name among those of ceph-mgr.
+MODULE = 'perfguard'
 #: Seconds until a cluster that does not answer counts as unreachable.
 CONNECT_SECONDS = 30
 #: Sends a command to the mons ("mon") or the active mgr ("mgr"), and returns its output. Raises
@@ -20,9 +23,26 @@ Ask = Callable[[str, Dict[str, Any]], bytes]
 class LiveCluster:
     """The Source of a cluster."""
 
-    def __init__(self, ask: Ask, progress: Terminal) -> None:
+    def __init__(self, ask: Ask, progress: Terminal, warn: Callable[[str], None]) -> None:
         self._ask = ask
         self._progress = progress
+        self._warn = warn
+
+    def rival(self) -> str:
+        if self._json('mgr', _balances, prefix='balancer status'):
+            self._warn('the balancer is on, and may move or remove pins: run "ceph balancer off"')
+        if MODULE not in self._json('mon', _modules, prefix='mgr module ls'):
+            return ''
+        try:
+            status = self._json('mgr', _campaign, prefix='perfguard rebalance status')
+        except BadInput as e:
+            self._warn('the module perfguard is enabled, but whether it has a campaign is not '
+                       'known (%s)' % e)
+            return ''
+        return '' if status['phase'] in ENDED and not (
+            status['phase'] == Phase.ABORTED and status['pinned']) else (
+            'campaign %s of the module perfguard is %s: use "ceph perfguard rebalance", or end it '
+            'first' % (status['id'], status['phase']))
 
     def maps(self) -> Maps:
         osdmap: OsdMap = self._json('mon', osdmap_from_dump, prefix='osd dump')
@@ -52,6 +72,27 @@ class LiveCluster:
             return converted(output.decode(), convert, object_hook)
         except (ValueError, WrongDump) as e:
             raise BadInput('unexpected output of "ceph %s": %s' % (command['prefix'], e)) from e
+
+
+def _balances(dump: Any) -> bool:
+    try:
+        return bool(dump['active'] and dump['mode'].startswith('upmap'))
+    except (AttributeError, KeyError, TypeError) as e:
+        raise WrongDump('not the status of the balancer') from e
+
+
+def _modules(dump: Any) -> List[str]:
+    try:
+        return list(dump['enabled_modules'])
+    except (KeyError, TypeError) as e:
+        raise WrongDump('not the output of "ceph mgr module ls -f json"') from e
+
+
+def _campaign(status: Any) -> Dict[str, Any]:
+    try:
+        return {key: status[key] for key in ('id', 'phase', 'pinned')}
+    except (KeyError, TypeError) as e:
+        raise WrongDump('not the status of a campaign') from e
 
 
 def _pool_bytes(dump: Any) -> Dict[int, int]:

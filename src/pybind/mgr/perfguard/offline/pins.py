@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Pins of remapped PGs. Pure."""
+"""Pins of remapped PGs, and their release. Pure.
+
+Nothing in an OSDMap says what an upmap is for. So the pins to release are those that `rebalance
+adopt` would take over: upmaps that keep data off OSDs that lack PGs of their share.
+"""
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.crush import CrushRules
-from ..cluster.types import OsdMap, PgSets, UpmapEntry, pool_of, seed_of
+from ..cluster.types import NO_OSD, Balancing, OsdMap, OsdSet, PgSets, UpmapEntry, pool_of, seed_of
+from ..rebalance.adopting import adoptable
+from ..rebalance.moves import (Caps, Load, Move, choose, domains_of, move_between, release_move,
+                               window)
+from ..rebalance.types import PinRecord
 from ..upmap.pins import Unpinnable, plan_pin, skip_reason
 from ..upmap.semantics import out_osds
+from .sources import Maps
 
 Json = Dict[str, Any]
 
@@ -63,3 +72,100 @@ def plan_pins(osdmap: OsdMap, pgs: Iterable[PgSets], crush: Optional[CrushRules]
 
 def by_pgid(pg: PgSets) -> Tuple[int, int]:
     return pool_of(pg[0]), seed_of(pg[0])
+
+
+# ---- Releases: which upmaps hold PGs back, and in which order they are released
+
+#: States of any PG in which none is released.
+STOPS = ('laggy', 'stale', 'backfill_toofull')
+#: Where CRUSH alone places PGs with a pg_upmap vector, which hides it.
+Raws = Mapping[str, OsdSet]
+NO_RAWS: Raws = {}
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """The PGs that upmaps hold back."""
+    pins: Mapping[str, PinRecord]
+    #: The moves of those that may be released now.
+    moves: Tuple[Move, ...]
+    #: Upmaps that are left alone, and pins that must wait, with the reason.
+    left: Mapping[str, str]
+    #: What is moving already.
+    in_flight: Tuple[Move, ...] = ()
+
+    def entries(self, pgids: Iterable[str]) -> Dict[str, UpmapEntry]:
+        """The complete entries after the release."""
+        return {pgid: self.pins[pgid].leads_to for pgid in pgids}
+
+
+def held_back(maps: Maps, crush: CrushRules, rows: Sequence[PgSets], raws: Raws) -> HeldBack:
+    """`raws`: as far as they are known."""
+    osdmap, out = maps.osdmap, out_osds(maps.osdmap.osds)
+    placed = {row.pgid: row for row in rows}
+    ups: Dict[int, Dict[str, OsdSet]] = {}
+    for row in rows:
+        ups.setdefault(pool_of(row.pgid), {})[row.pgid] = row.up
+    found = adoptable(osdmap, crush, lambda pool: ups.get(pool, {}), Balancing(), raws=raws)
+    left, moves = dict(found.left), []
+    for pgid, pin in found.pins.items():
+        pool = osdmap.pools[pool_of(pgid)]
+        move = release_move(pgid, pool, placed[pgid].up, pin, out,
+                            maps.pool_bytes.get(pool.id, 0))
+        why_not = _why_not(placed[pgid])
+        if why_not:
+            left[pgid] = why_not
+        else:
+            moves.append(move)
+    return HeldBack(found.pins, tuple(moves), left, tuple(_moving(maps, rows)))
+
+
+def trouble(rows: Sequence[PgSets]) -> str:
+    """Why no PG must be released now; '': it may."""
+    for row in rows:
+        words = row.state.split('+')
+        if row.state and 'active' not in words:
+            return 'PG %s is not active (%s)' % (row.pgid, row.state)
+        for state in STOPS:
+            if state in words:
+                return 'PG %s is %s' % (row.pgid, state)
+    return ''
+
+
+def _why_not(row: PgSets) -> str:
+    """Why a pin must wait; '': it may be released."""
+    if 'degraded' in row.state or NO_OSD in row.acting:
+        return 'the PG is degraded and must recover first'
+    if row.up != row.acting:
+        return 'the PG is moving already'
+    return ''
+
+
+def _moving(maps: Maps, rows: Sequence[PgSets]) -> Iterator[Move]:
+    for row in rows:
+        pool = maps.osdmap.pools.get(pool_of(row.pgid))
+        if pool is not None and row.up != row.acting:
+            yield move_between(row.pgid, pool, row.acting, row.up,
+                               maps.pool_bytes.get(pool.id, 0))
+
+
+def batches(plan: HeldBack, osdmap: OsdMap, crush: CrushRules, caps: Caps) -> Iterator[List[Move]]:
+    """The moves in the order of their release, each batch as large as the caps allow.
+
+    The first one starts beside what is in flight, and may be empty; each of the others starts when
+    all before it have arrived.
+    """
+    load = _load(osdmap, crush)
+    for move in plan.in_flight:
+        load.add(move.pgid, move)
+    waiting = list(plan.moves)
+    while waiting:
+        chosen = choose(window(waiting, 0), load, caps)
+        yield chosen
+        gone = {move.pgid for move in chosen}
+        waiting = [move for move in waiting if move.pgid not in gone]
+        load = _load(osdmap, crush)
+
+
+def _load(osdmap: OsdMap, crush: CrushRules) -> Load:
+    return Load(crush.host_of, domains_of(crush, osdmap.pools))

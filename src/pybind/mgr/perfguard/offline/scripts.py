@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Commands of plans, and scripts that run them."""
+import shlex
+from dataclasses import dataclass
 from typing import Iterator, Mapping, Sequence
 
 from ..cluster.types import OsdMap, UpmapEntry
@@ -11,13 +13,27 @@ PROGRESS_LINES = 20
 UNSETTLED = ('remapped', 'degraded', 'undersized', 'peering', 'activating', 'creating', 'unknown',
              'stale', 'down', 'incomplete', 'laggy', '+wait', 'recover')
 #: PG statistics lag behind the OSDMap by seconds.
-SETTLE = r'''settle() {
-    sleep 10
-    until pgs=$(ceph pg stat) && case "${pgs%%%%;*}" in (%s) false ;; esac; do
-        echo "waiting for PGs: $pgs" >&2
-        sleep 10
-    done
-}''' % '|'.join('*%s*' % state for state in UNSETTLED)
+SETTLE = ('sleep 10; until pgs=$(CEPH pg stat) && case "${pgs%%;*}" in '
+          '(STATES) false ;; esac; do echo "waiting for PGs: $pgs" >&2; sleep 10; done').replace(
+              'STATES', '|'.join('*%s*' % state for state in UNSETTLED))
+CEPH = 'ceph'
+#: Nothing moves until each command was carried out. A flag that others have set is theirs, and
+#: they may have set or removed it since the plan was made.
+HOLD = '''if ceph osd dump | grep "^flags.*norebalance" > /dev/null; then
+    echo "norebalance is set already, so this script leaves it set" >&2
+    hold=theirs
+else
+    hold=ours
+    ceph osd set norebalance || exit 1
+fi'''
+LET_GO = '''if test "$failed" -ne 0; then
+    echo "norebalance stays set, since commands failed: run this script again" >&2
+elif test "$hold" = ours; then
+    ceph osd unset norebalance || failed=1
+else
+    echo "remove norebalance once nothing else needs it; an interrupted run of this script may" \
+        "have set it" >&2
+fi'''
 
 
 def commands(osdmap: OsdMap, entries: Mapping[str, UpmapEntry]) -> Iterator[str]:
@@ -26,20 +42,70 @@ def commands(osdmap: OsdMap, entries: Mapping[str, UpmapEntry]) -> Iterator[str]
         yield from map(as_line, entry_commands(pgid, osdmap.entry(pgid), wanted))
 
 
-def script(batches: Sequence[Sequence[str]], last: str = '') -> Iterator[str]:
+@dataclass(frozen=True)
+class Script:
+    """What a plan has carried out."""
+    #: Each batch waits until no PG moves or is in trouble, if there are several.
+    batches: Sequence[Sequence[str]]
+    #: Nothing must move until all of it is carried out.
+    hold: bool = False
+    #: norebalance was set when the plan was made.
+    held: bool = False
+    #: How an operator goes back, as commands.
+    back: Sequence[str] = ()
+
+
+def listing(plan: Script, conf: str = '') -> Iterator[str]:
+    """One command per line. `conf`: the configuration of the cluster, if it is not the usual one.
+
+    They may be piped to a shell, so lines between several batches wait.
+    """
+    ceph = '%s -c %s' % (CEPH, shlex.quote(conf)) if conf else CEPH
+    hold = plan.hold and not plan.held
+    if hold:
+        yield ceph + ' osd set norebalance'
+    for batch in plan.batches:
+        if len(plan.batches) > 1:
+            yield SETTLE.replace('CEPH', ceph)
+        yield from (ceph + line[len(CEPH):] for line in batch)
+    if hold:
+        yield ceph + ' osd unset norebalance'
+
+
+def script(plan: Script, fsid: str = '', conf: str = '') -> Iterator[str]:
     """The same as a script that shows its progress.
 
-    Before each of several batches it waits until no PG moves or is in trouble. An error of one
-    command does not stop it, since the PGs that follow would move without their pins. It may be
-    interrupted and run again: each command sets the complete entry of one PG, or a weight or flag
-    to its value. `last`: a command for when none has failed.
+    An error of one command does not stop it, since the PGs that follow would move without their
+    pins. It may be interrupted and run again: each command sets the complete entry of one PG, or a
+    weight to its value.
     """
     yield '#!/bin/sh'
+    if conf:
+        yield 'CEPH_CONF=%s; export CEPH_CONF' % shlex.quote(conf)
+    if fsid:
+        yield from _only_on(fsid)
     # Some shells continue after Ctrl-C, since "ceph" returns an ordinary error then.
     yield 'trap \'echo "interrupted; run this script again" >&2; exit 130\' INT TERM'
+    yield from ('# to go back: ' + line for line in plan.back)
     yield 'failed=0'
-    if len(batches) > 1:
-        yield SETTLE
+    if plan.hold:
+        yield HOLD
+    if len(plan.batches) > 1:
+        yield 'settle() {\n%s\n}' % SETTLE.replace('CEPH', CEPH)
+    yield from _counted(plan.batches)
+    if plan.hold:
+        yield LET_GO
+    yield 'test "$failed" -eq 0'
+
+
+def _only_on(fsid: str) -> Iterator[str]:
+    """PGs and OSDs have the same ids in every cluster."""
+    yield 'planned_for=%s' % shlex.quote(fsid)
+    yield ('test "$(ceph fsid)" = "$planned_for" || {\n    echo "this script is for cluster '
+           '$planned_for: set CEPH_CONF" >&2\n    exit 1\n}')
+
+
+def _counted(batches: Sequence[Sequence[str]]) -> Iterator[str]:
     number, total = 0, sum(map(len, batches))
     for batch in batches:
         if len(batches) > 1:
@@ -49,6 +115,3 @@ def script(batches: Sequence[Sequence[str]], last: str = '') -> Iterator[str]:
             yield line + ' || failed=$((failed + 1))'
             if number % PROGRESS_LINES == 0 or at == len(batch):
                 yield 'echo "%d of %d commands, $failed failed" >&2' % (number, total)
-    if last:
-        yield 'test "$failed" -ne 0 || %s || failed=1' % last
-    yield 'test "$failed" -eq 0'

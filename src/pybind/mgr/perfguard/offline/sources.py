@@ -9,7 +9,7 @@ from typing import (Any, Callable, ContextManager, Dict, List, Mapping, Optional
                     Tuple)
 
 from ..cluster.crush import CrushRules
-from ..cluster.osdmap import WrongDump, osdmap_from_dump
+from ..cluster.osdmap import WrongDump, epoch_of, osdmap_from_dump
 from ..cluster.pgs import CLEAN, keep_remapped, keep_sets, pg_rows, wrong_pg_dump
 from ..cluster.types import OsdMap, PgSets, Space
 from ..errors import PerfguardError
@@ -32,6 +32,9 @@ class Maps:
 
 class Source(Protocol):
     """Each call reads; all raise BadInput."""
+
+    def rival(self) -> str:
+        """Which campaign of the module moves or pins PGs of this cluster; '': none is known."""
 
     def maps(self) -> Maps: ...
 
@@ -69,6 +72,9 @@ class Dumps:
         self._progress = progress
         self._check()
 
+    def rival(self) -> str:
+        return ''  # dumps do not show it
+
     def maps(self) -> Maps:
         if self._report:
             maps: Maps = self._read(self._report, reported)
@@ -94,9 +100,17 @@ class Dumps:
             return None
         try:
             with open(self._osdmap, 'rb') as f:
-                return f.read()
+                encoded = f.read()
+            found = epoch_of(encoded)
         except OSError as e:
             raise BadInput('%s: %s' % (self._osdmap, e.strerror)) from e
+        except ValueError as e:
+            raise BadInput('%s: %s' % (self._osdmap, e)) from e
+        if found != epoch:
+            raise BadInput('%s is OSDMap epoch %d, but the other dump shows epoch %d: take it '
+                           'with "ceph osd getmap %d -o FILE"' % (
+                               self._osdmap, found, epoch, epoch))
+        return encoded
 
     def _check(self) -> None:
         if [self._report, self._osd_dump, self._pg_dump, self._crush_dump,

@@ -119,7 +119,8 @@ def test_commands(files):
 def test_a_script_runs_the_same_commands_and_counts_failures(files, tmp_path):
     script = pin(files, '--format', 'sh').stdout
     ceph = tmp_path / 'ceph'
-    ceph.write_text('#!/bin/sh\necho "ceph $*"\ntest "$3" != "$REFUSED"\n')
+    ceph.write_text('#!/bin/sh\ntest "$1" = fsid && { echo f; exit; }\n'
+                    'echo "ceph $*"\ntest "$3" != "$REFUSED"\n')
     ceph.chmod(0o755)
 
     def shell(refused):
@@ -140,7 +141,8 @@ def test_a_script_runs_the_same_commands_and_counts_failures(files, tmp_path):
 def test_an_interrupt_ends_a_script_although_ceph_returns_an_ordinary_error(files, tmp_path, shell):
     """As its command does for Ctrl-C, after which bash continues with the next command."""
     ceph = tmp_path / 'ceph'
-    ceph.write_text('#!/bin/sh\necho "ceph $*"\ntest "$3" = 1.4 || exit 0\n'
+    ceph.write_text('#!/bin/sh\ntest "$1" = fsid && { echo f; exit; }\n'
+                    'echo "ceph $*"\ntest "$3" = 1.4 || exit 0\n'
                     'trap "" INT\nkill -INT 0\nexit 4\n')
     ceph.chmod(0o755)
     done = subprocess.run(
@@ -303,7 +305,8 @@ def change(files, tmp_path, monkeypatch, capsys):
     """Runs a change in this process, with an answer in place of those of Ceph's tools."""
     (tmp_path / 'report').write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}))
     (tmp_path / 'df').write_text(json.dumps(OSD_DF))
-    (tmp_path / 'map').write_bytes(b'encoded')
+    encoded = bytes(28) + OSD_DUMP['epoch'].to_bytes(4, 'little')
+    (tmp_path / 'map').write_bytes(encoded)
     asked = []
 
     def outlook(osdmap, source, weights, crush_map, stopping):
@@ -318,14 +321,16 @@ def change(files, tmp_path, monkeypatch, capsys):
         return (status, *capsys.readouterr())
 
     setattr(carry_out, 'asked', asked)
+    setattr(carry_out, 'encoded', encoded)
     return carry_out
 
 
 def test_an_expansion_shows_what_it_moves(change):
     status, out, err = change('expand', '--format', 'json')
     found = json.loads(out)
-    assert status == 0 and change.asked == [(b'encoded', {9: 1.0})]
-    assert found['weights'] == {'osd.9': 1.0} and (found['pgs'], found['shards']) == (2, 2)
+    assert status == 0 and change.asked == [(change.encoded, {9: 1.0})]
+    assert found['weights'] == {'osd.9': 1.0} and found['weights_before'] == {'osd.9': 0.0}
+    assert (found['pgs'], found['shards']) == (2, 2)
     assert [row['pgs_in'] for row in found['osds'] if row['osd'] == 9] == [2]
     assert found['items'] == {'1.0': [[9, 2]], '1.1': [[9, 0]]} and not found['unpinnable']
     assert '2 PGs to pin; their release moves 2 shards' in err and 'osd.9 (2)' in err
@@ -345,22 +350,62 @@ def test_weights_come_before_their_pins(change, argv, weight):
     assert 'norebalance' not in out
 
 
-@pytest.mark.parametrize('fails', [False, True])
+@pytest.mark.parametrize('fails, flags', [
+    ('none', 'sortbitwise'), ('1.1', 'sortbitwise'), ('norebalance', 'sortbitwise'),
+    ('none', 'sortbitwise,norebalance')])
 def test_movement_begins_only_if_every_command_was_carried_out(
-        change, tmp_path, monkeypatch, fails):
+        change, tmp_path, monkeypatch, fails, flags):
+    """`flags`: when the script runs."""
     monkeypatch.setitem(OSD_DUMP, 'flags', 'sortbitwise')
     monkeypatch.setitem(OSD_DUMP, 'flags_set', ['sortbitwise'])
     (tmp_path / 'report').write_text(json.dumps({'osdmap': OSD_DUMP, 'crushmap': CRUSH_DUMP}))
     status, out, _ = change('expand', '--format', 'sh')
     ceph = tmp_path / 'ceph'
-    ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ncase "$*" in *1.1*) exit %d ;; esac\n' % (
-        tmp_path, fails))
+    ceph.write_text('#!/bin/sh\necho "$*" >> %s/log\ntest "$1" = fsid && echo f\n'
+                    'test "$2" = dump && echo "flags %s"\ncase "$*" in *%s*) exit 1 ;; esac\n' % (
+                        tmp_path, flags, fails))
     ceph.chmod(0o755)
     done = subprocess.run(['sh', '-c', out], env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])},
-                          stderr=subprocess.DEVNULL, check=False)
-    sent = (tmp_path / 'log').read_text().splitlines()
-    assert status == 0 and sent[0] == 'osd set norebalance'
-    assert ('osd unset norebalance' in sent, done.returncode) == (not fails, int(fails))
+                          stderr=subprocess.PIPE, text=True, check=False)
+    sent = (tmp_path / 'log').read_text().splitlines()[2:]
+    theirs, refused = 'norebalance' in flags, fails == 'norebalance'
+    assert status == 0 and done.returncode == (0 if fails == 'none' else 1)
+    assert ('osd set norebalance' in sent) != theirs
+    assert ('osd unset norebalance' in sent) == (fails == 'none' and not theirs)
+    assert any('reweight' in line for line in sent) != refused
+    assert ('norebalance' in done.stderr) == (theirs or fails == '1.1')
+
+
+def test_a_script_runs_on_no_other_cluster(change, tmp_path):
+    _, out, _ = change('drain', 'osd.3', '--format', 'sh')
+    (tmp_path / 'ceph').write_text('#!/bin/sh\necho "$*" >> %s/log\necho g\n' % tmp_path)
+    (tmp_path / 'ceph').chmod(0o755)
+    done = subprocess.run(['sh', '-c', out], env={'PATH': '%s:%s' % (tmp_path, os.environ['PATH'])},
+                          stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and 'this script is for cluster f' in done.stderr
+    assert (tmp_path / 'log').read_text() == 'fsid\n'
+
+
+def test_a_change_says_how_to_go_back(change):
+    _, script, err = change('drain', 'osd.3', 'osd.4', '--format', 'sh')
+    assert '# to go back: ceph osd crush reweight osd.3 1.0\n' in script
+    assert 'CRUSH weights before: osd.3 1.0, osd.4 1.0\n' in err
+
+
+def test_an_osdmap_of_another_epoch_is_refused(change, tmp_path):
+    (tmp_path / 'map').write_bytes(bytes(28) + (78).to_bytes(4, 'little'))
+    status, out, err = change('drain', 'osd.3')
+    assert (status, out) == (2, '') and 'epoch 78' in err and 'getmap 77' in err
+    (tmp_path / 'map').write_bytes(b'{}')
+    assert change('drain', 'osd.3')[0] == 2
+
+
+def test_weights_stay_where_the_mons_would_refuse_the_pins(change, tmp_path):
+    report = {'osdmap': {**OSD_DUMP, 'require_min_compat_client': 'jewel'},
+              'crushmap': CRUSH_DUMP}
+    (tmp_path / 'report').write_text(json.dumps(report))
+    status, out, err = change('drain', 'osd.3')
+    assert (status, out) == (2, '') and 'set-require-min-compat-client luminous' in err
 
 
 @pytest.mark.parametrize('argv, words', [
@@ -426,8 +471,13 @@ def test_a_plan_releases_all_batch_by_batch(pinned):
     assert sorted(found['remove']) == pgids and sorted(sum(found['batches'], [])) == pgids
     assert (found['pgs'], found['bytes'], found['left_out']) == (23, 23 << 30, [])
     assert found['estimated_seconds'] > 0 and len(found['batches']) == 12
-    assert planned('plan').stdout.splitlines() == [
+    text = planned('plan').stdout
+    lines = text.splitlines()
+    assert [line for line in lines if line.startswith('ceph ')] == [
         'ceph osd rm-pg-upmap-items ' + pgid for batch in found['batches'] for pgid in batch]
+    # They may be piped to a shell: each batch waits.
+    assert sum('ceph pg stat' in line for line in lines) == 12 and lines[0].startswith('sleep 10')
+    assert subprocess.run(['sh', '-n'], input=text, text=True, check=False).returncode == 0
 
 
 def test_a_script_of_batches_waits_until_the_cluster_has_settled(pinned, tmp_path):
@@ -441,6 +491,7 @@ def test_a_script_of_batches_waits_until_the_cluster_has_settled(pinned, tmp_pat
     (tmp_path / 'sleep').write_text('#!/bin/sh\n')
     (tmp_path / 'ceph').write_text("""#!/bin/sh
 cd %s
+test "$1" = fsid && { echo f; exit; }
 echo "$*" >> log
 test "$1" = pg || exit 0
 head -1 answers

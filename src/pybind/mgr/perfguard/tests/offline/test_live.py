@@ -2,6 +2,8 @@
 """perfguard-plan --live, with a cluster that answers from dumps."""
 import io
 import json
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from .test_command import CRUSH_DUMP, OSD_DF, OSD_DUMP, ROWS, Files
 
 ANSWERS: Dict[str, Any] = {
     'osd dump': OSD_DUMP, 'osd crush dump': CRUSH_DUMP, 'osd df': OSD_DF,
+    'balancer status': {'active': False, 'mode': 'upmap'}, 'mgr module ls': {'enabled_modules': []},
     'pg dump': {'pg_stats': ROWS}, 'df': {'pools': [{'id': 1, 'stats': {'stored': 256 << 20}}]}}
 
 
@@ -73,7 +76,8 @@ def test_a_live_cluster_gives_the_plan_of_its_dumps(
     assert made.words == {'name': 'client.me', 'clustername': 'ceph', 'conf': 'C',
                           'env': 'CEPH_ARGS'} and made.set == {'keyring': 'K'}
     assert [(daemon, asked['prefix']) for daemon, asked in made.asked] == [
-        ('mgr', 'pg dump'), ('mon', 'osd dump'), ('mon', 'osd crush dump'), ('mon', 'df')]
+        ('mgr', 'pg dump'), ('mgr', 'balancer status'), ('mon', 'mgr module ls'),
+        ('mon', 'osd dump'), ('mon', 'osd crush dump'), ('mon', 'df')]
 
 
 def test_an_error_of_the_cluster_is_one_line(
@@ -82,6 +86,53 @@ def test_an_error_of_the_cluster_is_one_line(
     assert command.main(['pin', '--live']) == 2
     out, err = capsys.readouterr()
     assert out == '' and err.count('\n') == 1 and '"ceph pg dump" failed: access denied' in err
+
+
+@pytest.mark.parametrize('status, words', [
+    ({'id': 3, 'phase': 'RELEASING', 'pinned': 9}, 'campaign 3 of the module perfguard is RELEA'),
+    ({'id': 3, 'phase': 'ABORTED', 'pinned': 9}, 'is ABORTED'),
+    ({'id': 3, 'phase': 'ABORTED', 'pinned': 0}, ''), ({'id': 3, 'phase': 'DONE', 'pinned': 0}, ''),
+    ({'id': None, 'phase': 'IDLE', 'pinned': 0}, '')])
+def test_nothing_is_planned_beside_a_campaign_of_the_module(
+        status: Dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(ANSWERS, 'mgr module ls', {'enabled_modules': ['perfguard']})
+    monkeypatch.setitem(ANSWERS, 'perfguard rebalance status', status)
+    assert command.main(['pin', '--live']) == (2 if words else 0)
+    out, err = capsys.readouterr()
+    assert bool(out) != bool(words) and words in err
+
+
+def test_a_module_that_does_not_answer_is_reported(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(ANSWERS, 'mgr module ls', {'enabled_modules': ['perfguard']})
+    monkeypatch.setitem(ANSWERS, 'perfguard rebalance status', [])
+    assert command.main(['pin', '--live']) == 0
+    out, err = capsys.readouterr()
+    assert out and 'whether it has a campaign is not known' in err
+
+
+@pytest.mark.parametrize('active', [True, False])
+def test_a_balancer_that_is_on_is_reported(
+        active: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(ANSWERS, 'balancer status', {'active': active, 'mode': 'upmap'})
+    assert command.main(['pin', '--live']) == 0
+    assert ('ceph balancer off' in capsys.readouterr().err) == active
+
+
+def test_the_commands_go_to_the_cluster_that_was_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.main(['pin', '--live', '-c', "b's.conf"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    conf = shlex.quote(str(tmp_path / "b's.conf"))
+    assert lines and all(line.startswith('ceph -c %s osd ' % conf) for line in lines)
+    assert command.main(['pin', '--live', '-c', "b's.conf", '--format', 'sh']) == 0
+    script = capsys.readouterr().out
+    sh = subprocess.run(['sh', '-c', 'ceph() { echo "$CEPH_CONF" >&2; echo f; }\n' + script],
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=True)
+    assert str(tmp_path / "b's.conf") in sh.stderr
 
 
 def test_no_connection_is_one_line(
