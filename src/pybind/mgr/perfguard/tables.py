@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import time
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 
 def plural(number: int, noun: str) -> str:
@@ -74,12 +74,14 @@ def time_text(stamp: Optional[float]) -> str:
     return '' if not stamp else time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(stamp))
 
 
-def _pairs(rows: Sequence[Sequence[Any]]) -> str:
+def pairs(rows: Sequence[Sequence[Any]]) -> str:
+    """Names and values, one below the other."""
     width = max(len(str(row[0])) for row in rows)
     return '\n'.join('%-*s  %s' % (width, row[0], row[1]) for row in rows)
 
 
-def _reasons(data: Json) -> List[str]:
+def reason_lines(data: Json) -> List[str]:
+    """The reasons of a state, below it."""
     return ['', *('- ' + reason for reason in data['reasons'])] if data['reasons'] else []
 
 
@@ -106,7 +108,7 @@ def status(data: Json) -> str:
                      '%(pinned)d pinned' % campaign))
     if data.get('page'):
         rows.append(('page', data['page']))
-    return '\n'.join([_pairs(rows), *_reasons(data)])
+    return '\n'.join([pairs(rows), *reason_lines(data)])
 
 
 def _clients(signals: Json) -> str:
@@ -194,61 +196,8 @@ def watch_history(data: Json) -> str:
         for row in data['points']], left=('time',))
 
 
-def rebalance_status(data: Json) -> str:
-    if data['id'] is None:
-        return '\n'.join(['no campaign', *_reasons(data)])
-    share = data['released'] / data['total'] if data['total'] else 0.0
-    bar = '=' * int(30 * share)
-    rows = [
-        ('campaign', '%d, begun %s' % (data['id'], time_text(data['started']))),
-        ('phase', data['phase'] + (' (paused)' if data['paused'] else '')),
-        ('PGs', '[%-30s] %d of %d released, %d in flight (at most %d), %d pinned' % (
-            bar, data['released'], data['total'], data['in_flight'], data['limit'],
-            data['pinned'])),
-        ('bytes', '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))),
-        ('time left', eta_text(data)),
-        ('OSDMap epochs', data['epochs'])]
-    if data['kept']:
-        rows.append(('kept as upmaps', data['kept']))
-    if data.get('paused_until'):
-        rows.append(('pause ends', time_text(data['paused_until'])))
-    if data.get('settings'):
-        rows.append(('settings', ', '.join('%s=%s' % item for item in sorted(
-            data['settings'].items()))))
-    if data['ended']:
-        rows[4] = ('ended', time_text(data['ended']))
-    text = [_pairs(rows), *_reasons(data)]
-    if data['unpinnable']:
-        text += ['', table(('PG', 'why it cannot be pinned'),
-                           [(row['pgid'], row['reason']) for row in data['unpinnable'][:20]],
-                           left=('PG', 'why it cannot be pinned'))]
-        if len(data['unpinnable']) > 20:
-            text.append('... and %d more' % (len(data['unpinnable']) - 20))
-    return '\n'.join(text)
-
-
-def watched(data: Json) -> str:
-    """One line of `rebalance watch`."""
-    if data['id'] is None:
-        return 'no campaign'
-    parts = ['campaign %d: %s%s' % (data['id'], data['phase'], ' (paused)' if data['paused']
-                                    else ''),
-             '%d of %d PGs released' % (data['released'], data['total']),
-             '%d in flight' % data['in_flight'],
-             '%s of %s' % (bytes_text(data['bytes_done']), bytes_text(data['bytes_total']))]
-    if data['eta_seconds'] is not None:
-        parts.append('%s left' % eta_text(data))
-    return ', '.join(parts) + (': ' + data['reasons'][0] if data['reasons'] else '')
-
-
-def eta_text(data: Json) -> str:
-    """As in "20 min (15 min to 31 min)"."""
-    return interval_text(*(data[key] for key in (
-        'eta_seconds', 'eta_low_seconds', 'eta_high_seconds')))
-
-
 def interval_text(seconds: Optional[float], low: Optional[float], high: Optional[float]) -> str:
-    """The same of an estimate and its ends."""
+    """An estimate with its ends, as in "20 min (15 min to 31 min)"."""
     text = seconds_text(seconds)
     ends = [seconds_text(end) for end in (low, high) if end is not None]
     return text if not ends or ends == [text, text] else '%s (%s)' % (text, ' to '.join(ends))
@@ -259,78 +208,6 @@ def why(data: Json) -> str:
              row['text']) for row in data['causes']]
     return '%s\n\n%s' % (data['subject'], table(('cause', 'time', 'explanation'), rows,
                                                 left=('cause', 'explanation')))
-
-
-def adoption(data: Json) -> str:
-    """What rebalance adopt will take over, or has."""
-    lines = [] if data['campaign'] is None else [
-        'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
-    lines.append(_pairs([
-        ('upmaps to take over', data['pgs']),
-        ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
-        ('primaries that move', data['primaries_moving']),
-        ('upmaps of a balanced state', data['balancing_pgs']),
-        ('upmaps left alone', data['left_out_pgs'])]))
-    lines.append(table(('PG', 'returns to'), [
-        (row['pgid'], ', '.join('osd.%d (from osd.%d)' % tuple(pair) for pair in row['pairs']))
-        for row in data['taken'][:20]], left=('PG', 'returns to')))
-    if data['left_out']:
-        lines.append(table(('PG', 'why its upmap is left alone'), [
-            (row['pgid'], row['reason']) for row in data['left_out'][:20]],
-            left=('PG', 'why its upmap is left alone')))
-    return '\n'.join(lines)
-
-
-def importing(data: Json) -> str:
-    """What rebalance import will move, or has begun to."""
-    lines = [] if data['campaign'] is None else [
-        'campaign %d has begun; "rebalance status" shows the progress' % data['campaign']]
-    lines.append(_pairs([
-        ('PGs to move', data['pgs']),
-        ('shards to copy', '%d, %s' % (data['shards'], bytes_text(data['bytes']))),
-        ('primaries that move', data['primaries_moving']),
-        ('PGs whose mappings are in force', data['in_force_pgs']),
-        ('PGs left out', data['left_out_pgs'])]))
-    if data['left_out']:
-        lines.append(table(('PG', 'why it is left out'), [
-            (row['pgid'], row['reason']) for row in data['left_out'][:20]],
-            left=('PG', 'why it is left out')))
-    return '\n'.join(lines)
-
-
-def plan(data: Json) -> str:
-    if not data['pgs']:
-        return ('%s remapped: run "rebalance pin" for a preview' % pgs_are(data['remapped'])
-                if data['remapped'] else 'nothing to move')
-    rows = [('PGs to move', data['pgs']), ('shards to copy', data['shards']),
-            ('bytes to copy', bytes_text(data['bytes'])),
-            ('primaries that move', data['primaries_moving']),
-            ('estimated time', '%s (speed %s)' % (seconds_text(data['estimated_seconds']),
-                                                  data['estimate_basis']))]
-    if data['remapped']:
-        rows.append(('not pinned yet', data['remapped']))
-    osds = [(row['osd'], row['pgs_in'], bytes_text(row['bytes_in']), row['pgs_out'],
-             bytes_text(row['bytes_out'])) for row in data['osds']]
-    return '\n'.join([_pairs(rows), '',
-                      table(('OSD', 'PGs in', 'bytes in', 'PGs out', 'bytes out'), osds)])
-
-
-def history(data: Json) -> str:
-    if not data['campaigns']:
-        return 'no campaigns'
-    columns = ('id', 'phase', 'started', 'ended', 'PGs', 'released', 'kept', 'bytes', 'epochs')
-    return table(columns, [
-        (row['id'], row['phase'], time_text(row['started']), time_text(row['ended']),
-         row['total'], row['released'], row['kept'], bytes_text(row['bytes_done']), row['epochs'])
-        for row in data['campaigns']], left=('phase', 'started', 'ended'))
-
-
-def campaign(data: Json) -> str:
-    rows = [(key.replace('_', ' '), data[key]) for key in data
-            if key not in ('started', 'ended', 'bytes_done', 'unpinnable', 'reasons')]
-    rows += [('started', time_text(data['started'])), ('ended', time_text(data['ended'])),
-             ('bytes done', bytes_text(data['bytes_done']))]
-    return _pairs(rows)
 
 
 def mitigation(data: Json) -> str:
@@ -371,142 +248,3 @@ def shutdown(data: Json) -> str:
 
 def accepted(data: Json) -> str:
     return str(data['message'])
-
-
-def _balanced(found: Optional[Json]) -> List[Tuple[str, str]]:
-    """What target=balanced makes of the movement."""
-    if found is None:
-        return []
-    return [('moved with target=balanced', '%d shards, %s; for the balance alone %d (limit of all '
-             'movement %d)' % (found['shards'], bytes_text(found['bytes']), found['extra_shards'],
-                               found['limit_shards'])),
-            ('pins that stay as upmaps', str(found['kept']))]
-
-
-def _effects(data: Json) -> List[Tuple[str, str]]:
-    """The OSDs that are worst off, the time and the borrowed settings."""
-    osds = data.get('osds', ())
-    if not osds:
-        return []
-    crowded = max(osds, key=lambda row: row['pgs_peak'])
-    rows = [('most PGs at the peak', 'osd.%d: %d (before %d, after %d, mon_max_pg_per_osd %d)' % (
-        crowded['osd'], crowded['pgs_peak'], crowded['pgs_before'], crowded['pgs_after'],
-        data['pg_limit']))]
-    filled = [row for row in osds if row['fill_after'] is not None]
-    if filled:
-        fullest = max(filled, key=lambda row: row['fill_after'])
-        rows.append(('fullest OSD', 'osd.%d: %.0f %% (before %.0f %%)' % (
-            fullest['osd'], 100 * fullest['fill_after'], 100 * fullest['fill_before'])))
-    return [*rows, ('estimated time', '%s (speed: %s)' % (eta_text(data), data['eta_basis'])),
-            ('borrowed settings', ', '.join('%(what)s: %(put)s' % row for row in data['borrowed']))]
-
-
-def drains(data: Json) -> str:
-    """Drained OSDs and replacements, and what happens next with each."""
-    if not data['drains']:
-        return 'no drained OSDs'
-    columns = ('OSD', 'host', 'phase', 'replace', 'weight before', 'PGs', 'fill', 'next')
-    return table(columns, [
-        (row['osd'], row['host'] or '-', row['phase'], 'yes' if row['replace'] else 'no',
-         '%.5g' % row['weight_before'], '-' if row['pgs'] is None else row['pgs'],
-         '-' if row['fill'] is None else '%.1f %%' % (100 * row['fill']), row['next'])
-        for row in data['drains']], left=('host', 'phase', 'replace', 'next'))
-
-
-def replacement(data: Json) -> str:
-    """What `replace` has begun or would do: the drain, if there is one, and the OSDs."""
-    return '\n\n'.join([*([order(data)] if 'weights' in data else []), drains(data)])
-
-
-def saved_plans(data: Json) -> str:
-    if not data['plans']:
-        return 'no plans'
-    columns = ('plan', 'saved', 'change', 'PGs', 'bytes', 'time', 'state', 'reason')
-    return table(columns, [
-        (row['plan'], time_text(row['saved']), row['change'], row['pgs'], bytes_text(row['bytes']),
-         seconds_text(row['eta_seconds']), row['state'],
-         row['refused'] or '; '.join(row['changed'][:3]) or '-')
-        for row in data['plans']], left=('plan', 'saved', 'change', 'state', 'reason'))
-
-
-def saved_plan(data: Json) -> str:
-    """One plan, with what it does to each OSD."""
-    lines = ['plan %s, saved %s: %s (%s)' % (data['plan'], time_text(data['saved']),
-                                             data['change'], data['state']),
-             *('changed since: ' + text for text in data['changed'][:10]),
-             '', order(data['preview'])]
-    rows = [(row['osd'], row['pgs_before'], row['pgs_peak'], row['pgs_after'],
-             *('-' if row[key] is None else '%.1f %%' % (100 * row[key])
-               for key in ('fill_before', 'fill_after')))
-            for row in data['preview'].get('osds', ())[:50]]
-    columns = ('OSD', 'PGs before', 'at the peak', 'after', 'fill before', 'fill after')
-    return '\n'.join([*lines, *(['', table(columns, rows)] if rows else []), '',
-                      'carry it out with "ceph perfguard rebalance approve %s"' % data['plan']])
-
-
-def approved(data: Json) -> str:
-    if data['queued_behind'] is None:
-        return order(data)
-    return ('plan %s is queued: it begins once campaign %d is DONE, unless the cluster has changed '
-            'by then' % (data['plan'], data['queued_behind']))
-
-
-def _peering_and_copying(data: Json) -> List[str]:
-    return [data['fast_peering']['text'], data['copying']['text']]
-
-
-def _rule(data: Optional[Json]) -> List[Tuple[str, str]]:
-    if data is None:
-        return []
-    rows = [('CRUSH rule of pool %s' % data['pool'], '%s -> %s' % (data['from'], data['to']))]
-    if data['via']:
-        rows.append(('intermediate CRUSH rule', '%s (%d PGs to pin)' % (data['via'], data['pins'])))
-    return rows
-
-
-def _pg_num(data: Optional[Json]) -> List[Tuple[str, str]]:
-    if data is None:
-        return []
-    return [('pg_num of pool %s' % data['pool'], '%(from)d -> %(to)d' % data)]
-
-
-def order(data: Json) -> str:
-    """What an expansion, a drain or another change of CRUSH will do, or has begun to."""
-    lines = []
-    left_out = ['osd.%(osd)d is left out: it %(reason)s (add it with --osds)' % row
-                for row in data.get('left_out', ())]
-    if data['campaign'] is not None:
-        lines.append('campaign %d has begun; "rebalance status" shows the progress'
-                     % data['campaign'])
-    if data['waits_for_change']:
-        lines.append('no new OSD of CRUSH weight 0 is up and in: change CRUSH now; perfguard pins '
-                     'and releases the PGs that the change remaps'
-                     if data['campaign'] is not None else
-                     'no new OSD of CRUSH weight 0 is up and in: nothing to preview')
-        return '\n'.join([*lines, *left_out])
-    rows = [('%s to CRUSH weight' % osd, '%.5g' % weight)
-            for osd, weight in list(data['weights'].items())[:20]]
-    if len(data['weights']) > 20:
-        rows.append(('...', '%d OSDs in total' % len(data['weights'])))
-    if not data['one_epoch']:
-        lines.append('PGs will be remapped first and pinned afterwards: ' + data['reason'])
-        return '\n'.join([*lines, *([_pairs(rows)] if rows else []), *left_out,
-                          *_peering_and_copying(data)])
-    moves_first = (data.get('rule') or data.get('pg_num') or {}).get('moves_first')
-    rows += [*_rule(data.get('rule')), *_pg_num(data.get('pg_num')),
-             ('PGs to move first', str(data['pgs'])) if moves_first else
-             ('PGs to pin', '%d (pg_upmap_items %d, pg_upmap %d)' % (
-                 data['pgs'], data['pgs'] - data['vectors'], data['vectors'])),
-             ('CRUSH moves', '%d shards, %s' % (data['shards'], bytes_text(data['bytes']))),
-             *_balanced(data.get('balanced')),
-             ('primaries that move', data['primaries_moving'])]
-    rows += _effects(data)
-    if data.get('pins_removed'):
-        rows.append(('pins to remove', data['pins_removed']))
-    lines += [_pairs(rows), *left_out]
-    if data['unpinnable']:
-        lines += ['%s cannot be pinned and will be remapped:' % pgs(data['unpinnable_pgs']),
-                  table(('PG', 'why it cannot be pinned'),
-                        [(row['pgid'], row['reason']) for row in data['unpinnable'][:20]],
-                        left=('PG', 'why it cannot be pinned'))]
-    return '\n'.join([*lines, *_peering_and_copying(data)])

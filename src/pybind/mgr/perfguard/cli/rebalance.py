@@ -3,24 +3,30 @@
 import errno
 import json
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from itertools import chain
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from .. import tables
 from ..compat import read_command, write_command
 from ..errors import Refused
+from ..rebalance import tables
 from ..rebalance.orders import Order
 from ..rebalance.plans import APPROVE, CHANGES, LS, RM, SAVE, SHOW, PlanOrder
 from ..rebalance.replacing import CANCEL, DRAINS, REPLACE
 from ..rebalance.report import followed, plan_json, summary
 from ..rebalance.requests import Request, assignment
 from ..status import rebalance_json
+from ..tables import accepted, pgs_are, seconds_text
 from ..window import duration_seconds
 from .shell import CommandResult, Handlers, command, line, patiently, show
 
 
 def _words(*texts: Optional[str]) -> Tuple[str, ...]:
-    """The words of a list, however it is written: "8,9", "8 9" or in several arguments."""
-    return tuple(word for text in texts for word in (text or '').replace(',', ' ').split())
+    """The words of a list, however it is written: "8,9", "8 9" or in several arguments. Raises
+    Refused for an argument without a word, such as an empty variable of a shell."""
+    found = [text.replace(',', ' ').split() for text in texts if text is not None]
+    if not all(found):
+        raise Refused(errno.EINVAL, 'an argument for OSDs, hosts or racks is empty')
+    return tuple(chain.from_iterable(found))
 
 
 def _expansion(what: Optional[List[str]], osds: Optional[str], hosts: Optional[str],
@@ -35,6 +41,11 @@ def _expansion(what: Optional[List[str]], osds: Optional[str], hosts: Optional[s
 def _planned(change: str, what: List[str], weight: Optional[str], prior_version: Optional[int],
              inbuf: Optional[str], force: bool) -> Order:
     """The order that a plan is to hold."""
+    _refuse_ignored(change, {
+        '--weight': weight is not None and change != 'expand',
+        '--prior-version': prior_version is not None and change != 'apply',
+        '-i': bool(inbuf) and change != 'apply',
+        ' '.join(what): bool(what) and change == 'apply'})
     if change == 'apply':
         return Order('apply', crush_map=_map_of(inbuf), prior_version=prior_version, force=force)
     if change == 'expand':
@@ -45,9 +56,18 @@ def _planned(change: str, what: List[str], weight: Optional[str], prior_version:
     if change == 'rule' and len(what) != 2 or change == 'pg_num' and not 0 < len(what) < 3:
         raise Refused(errno.EINVAL, '%s requires a pool and %s' % (
             change, 'a CRUSH rule' if change == 'rule' else 'at most one number'))
+    if change not in ('rule', 'pg_num') and not what:
+        raise Refused(errno.EINVAL, '%s requires OSDs, hosts or racks' % change)
     # A pool's name may contain commas.
     names = tuple(what) if change in ('rule', 'pg_num') else _words(*what)
     return Order(change, names, force=force)
+
+
+def _refuse_ignored(change: str, arguments: Mapping[str, bool]) -> None:
+    """`arguments`: whether each is given and has no meaning for the change."""
+    for argument, ignored in arguments.items():
+        if ignored:
+            raise Refused(errno.EINVAL, '%.40s has no meaning for %.40s' % (argument, change))
 
 
 def _pool_and_number(pool: str, pg_num: Optional[int]) -> Tuple[str, ...]:
@@ -121,7 +141,7 @@ class RebalanceCommands(Handlers):
     @command
     def rebalance_plan_rm(self, plan: str, format: Optional[str] = None) -> CommandResult:
         """Remove a saved plan; one that is queued is not carried out"""
-        return show(self.loop.ask(PlanOrder(RM, plan)), format, tables.accepted)
+        return show(self.loop.ask(PlanOrder(RM, plan)), format, accepted)
 
     @write_command('perfguard rebalance approve')
     @command
@@ -188,7 +208,7 @@ class RebalanceCommands(Handlers):
         message = 'pausing; "rebalance resume" continues'
         if seconds:
             message = 'pausing for %s; "rebalance resume" continues earlier' % (
-                tables.seconds_text(seconds))
+                seconds_text(seconds))
         return self._ask(Request('pause', until=time.time() + seconds if seconds else 0.0),
                          message, format)
 
@@ -270,7 +290,8 @@ class RebalanceCommands(Handlers):
                 cancel: bool = False, format: Optional[str] = None) -> CommandResult:
         """Empty OSDs or hosts, and fill them again once new devices serve under the same ids"""
         if cancel:
-            return show(self.loop.ask(Order(CANCEL, _words(*what))), format, tables.accepted)
+            _refuse_ignored('--cancel', {'--dry-run': dry_run})
+            return show(self.loop.ask(Order(CANCEL, _words(*what))), format, accepted)
         return self._order(Order(REPLACE, _words(*what), dry_run=dry_run, force=force), format,
                            tables.replacement)
 
@@ -311,7 +332,7 @@ class RebalanceCommands(Handlers):
         """Print all pg_upmap_items as JSON, as pgremapper does"""
         found = patiently(lambda again: self.loop.ask(Order('export', dry_run=True), again),
                           self.loop.report_seconds(), self.loop.wake)
-        left_out = '%s left out: pg_upmap has no pairs' % tables.pgs_are(found['vectors'])
+        left_out = '%s left out: pg_upmap has no pairs' % pgs_are(found['vectors'])
         return 0, _json_of(found, format), left_out if found['vectors'] else ''
 
     @write_command('perfguard rebalance import')
@@ -403,4 +424,4 @@ class RebalanceCommands(Handlers):
         patiently(lambda again: self.loop.requests.confirm(self.loop.request(request, again)),
                   self.loop.report_seconds(), self.loop.wake)
         data = {'verb': request.verb, 'message': message}
-        return show(data, format, tables.accepted)
+        return show(data, format, accepted)

@@ -2,28 +2,42 @@
 """Orders of operators that begin a campaign, or roll one back."""
 import errno
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple, TypeVar
 
-from ..cluster.ports import Cluster, View
-from ..cluster.tool_thread import ToolJob, ToolThread
+from ..cluster.ports import View
+from ..cluster.tool_thread import ToolJob
+from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..observation import Observation
-from ..options import Options
 from ..watch.stop_conditions import NOTHING, Touched, unhealthy
-from .adopting import adopted
-from .campaigns import Campaigns
+from .adopting import Adopted, adopted
+from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
-from .mappings import imported, parsed
+from .mappings import Imported, imported, parsed
 from .orders import Order
 from .plans import PlanGround, QueuedOrder, SavedPlan, WaitingOrder, with_ground
-from .prepared import Prepared
-from .preview import costs
+from .prepared import Prepared, costs
 from .requests import Request, check, problems, refuse_bad_options, unfit
 from .turn import has_own_crush
-from .types import Campaign, Change, ChangeStage, Phase
+from .types import Campaign, Change, ChangeStage, Phase, PinRecord
 
 Json = Dict[str, Any]
+Result = TypeVar('Result')
+
+
+class FoundPins(Protocol):
+    """Upmaps that become the pins of a campaign."""
+    @property
+    def pins(self) -> Mapping[str, PinRecord]: ...
+
+    def still_there(self, osdmap: OsdMap) -> 'FoundPins':
+        """Those that the OSDMap still has; raises Refused without any."""
+
+    def as_json(self, campaign: Optional[int]) -> Json: ...
+
+
+Found = TypeVar('Found', bound=FoundPins)
 
 
 def not_fit(seen: Observation, touched: Optional[Touched] = None) -> List[Reason]:
@@ -42,17 +56,11 @@ class CampaignOrders:
     3. Refuse what it may not do; journal what it needs; begin its campaign.
     """
 
-    def __init__(self, cluster: Cluster, options: Callable[[], Options], tools: ToolThread,
-                 note: Callable[[Event], None], reopen: Callable[[], None],
-                 worked_out: Callable[[Any, int], Optional[ToolJob[Any]]],
-                 campaigns: Campaigns, crush_orders: CrushOrders) -> None:
-        """`reopen` and `worked_out`: as for RebalanceController."""
-        self._cluster = cluster
-        self._options = options
-        self._tools = tools
-        self._note = note
-        self.reopen = reopen
-        self._worked_out = worked_out
+    def __init__(self, context: CampaignContext, campaigns: Campaigns,
+                 crush_orders: CrushOrders) -> None:
+        self._context = context
+        self._options, self._note = context.options, context.note
+        self.reopen = context.reopen
         self._campaigns = campaigns
         self._crush_orders = crush_orders
 
@@ -81,7 +89,7 @@ class CampaignOrders:
         if not order.dry_run:
             # Refuse what no change is allowed to do before running Ceph's tools for this one.
             self._check_new(request, seen, NOTHING)
-        prepared: Optional[Prepared] = self._prepared(
+        prepared = self._prepared(
             waiting, seen, lambda: self._crush_orders.preparing(order, seen, self._options(),
                                                                 self._campaigns.history.rows))
         if prepared is None:
@@ -109,28 +117,31 @@ class CampaignOrders:
     def preview(self, waiting: WaitingOrder, seen: Observation,
                 order: Order) -> Optional[Tuple[Prepared, PlanGround]]:
         """What an order will do, and on what that rests; None: not worked out yet."""
-        return cast(Optional[Tuple[Prepared, PlanGround]], self._prepared(
-            waiting, seen, lambda: with_ground(self._crush_orders.preparing(
-                order, seen, self._options(), self._campaigns.history.rows), seen)))
+        return self._prepared(waiting, seen, lambda: with_ground(self._crush_orders.preparing(
+            order, seen, self._options(), self._campaigns.history.rows), seen))
 
     def _adopt(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign with upmaps of others as its pins."""
         known = frozenset(self._campaigns.pins)
         return self._begin_with(
             waiting, seen, lambda: lambda: adopted(seen, view.pool_up, known, waiting.order.force),
-            lambda found: found.refuse_nothing())
+            Adopted.refuse_nothing)
 
     def _import(self, waiting: WaitingOrder, seen: Observation, view: View) -> Optional[Json]:
         """Begin a campaign whose goals are upmaps that were exported before."""
-        order, space = waiting.order, self._cluster.osd_space()
+        order, space = waiting.order, self._context.cluster.osd_space()
+
+        def refuse(found: Imported) -> None:
+            if not order.dry_run:
+                found.refuse_unfit(seen, space, order.force)
+
         return self._begin_with(
             waiting, seen,
             lambda: lambda: imported(seen, view.pool_up, parsed(order.mappings or b'')),
-            lambda found: order.dry_run or found.refuse_unfit(seen, space, order.force),
-            target='crush')
+            refuse, target='crush')
 
     def _begin_with(self, waiting: WaitingOrder, seen: Observation,
-                    work: Callable[[], Callable[[], Any]], refuse: Callable[[Any], Any],
+                    work: Callable[[], Callable[[], Found]], refuse: Callable[[Found], None],
                     **settings: Any) -> Optional[Json]:
         """Begin a campaign with the pins that are worked out."""
         order = waiting.order
@@ -141,16 +152,14 @@ class CampaignOrders:
         if found is None:
             return None
         refuse(found)
-        answer: Callable[[Optional[int]], Json] = found.as_json
         if order.dry_run:
-            return answer(None)
-        found = found.still_there(seen.osdmap)
+            return found.as_json(None)
+        kept = found.still_there(seen.osdmap)
         self._note(Event('request', order.verb, 'by command'))
         campaign = replace(self._campaigns.begin_after(seen), trigger=order.verb, **settings)
         self._campaigns.put(campaign)
-        self._campaigns.pins.note(found.pins)
-        answer = found.as_json
-        return answer(campaign.id)
+        self._campaigns.pins.note(kept.pins)
+        return kept.as_json(campaign.id)
 
     def _roll_back(self, waiting: WaitingOrder, seen: Observation) -> Optional[Json]:
         order = waiting.order
@@ -170,14 +179,14 @@ class CampaignOrders:
         return prepared.as_json(order, campaign.id)
 
     def _prepared(self, waiting: WaitingOrder, seen: Observation,
-                  work: Callable[[], Callable[[], Any]]) -> Any:
+                  work: Callable[[], Callable[[], Result]]) -> Optional[Result]:
         """What an order will do, worked out beside the loop; None: not yet. Raises Refused."""
         if waiting.job is None:
             waiting.crush_version = seen.crush_version
             # What a rollback rests on changes with each release, until the abort is over.
             earlier = None if waiting.order.verb == 'rollback' and self._campaigns.active else \
-                self._worked_out(waiting.order, seen.crush_version)
-            waiting.job = earlier or self._tools.submit(work())
+                self._context.worked_out(waiting.order, seen.crush_version)
+            waiting.job = earlier or self._context.tools.submit(work())
             if waiting.job is None:
                 raise Refused(errno.EAGAIN, 'too many changes are being worked out: try again in '
                               'a moment')
@@ -186,7 +195,8 @@ class CampaignOrders:
         if waiting.crush_version != seen.crush_version and not waiting.order.dry_run:
             raise Refused(errno.EAGAIN, 'CRUSH has changed while the change was being worked out: '
                           'try again')
-        return waiting.job.result()
+        job: ToolJob[Result] = waiting.job
+        return job.result()
 
     def _check_new(self, request: Request, seen: Observation,
                    touched: Optional[Touched] = None) -> None:

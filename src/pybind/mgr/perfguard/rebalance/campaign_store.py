@@ -190,6 +190,7 @@ def change_to_json(change: Change) -> Dict[str, Any]:
     document.update({name: getattr(change, name) for name in _RULE_NAMES})
     document.update({'done': list(change.done), 'burst': change.burst, 'waits': change.waits,
                      'tunables': change.tunables, 'then': change.then,
+                     'crush_identity': change.crush_identity,
                      'rule': None if change.rule is None else list(change.rule),
                      'moves_first': change.moves_first, 'passes': change.passes,
                      'pgs': None if change.pgs is None else list(change.pgs),
@@ -205,6 +206,7 @@ def change_from_json(raw: Mapping[str, Any]) -> Change:
     return Change({int(osd): float(weight) for osd, weight in raw['weights'].items()},
                   done=tuple(raw.get('done', ())), burst=raw.get('burst', 0),
                   waits=bool(raw.get('waits', False)), tunables=raw.get('tunables', 0),
+                  crush_identity=int(raw.get('crush_identity', 0)),
                   rule=None if rule is None else PoolRule(*map(int, rule)), then=raw.get('then'),
                   moves_first=bool(raw.get('moves_first', False)), passes=raw.get('passes', 0),
                   pgs=None if numbers is None else PoolPgs(*map(int, numbers)),

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The campaign that is open, its pins, and the campaigns before it, with their documents."""
 import errno
-from dataclasses import replace
-from typing import Callable, List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Callable, List, Optional, Tuple
 
 from ..cluster.ports import Cluster
+from ..cluster.tool_thread import ToolJob, ToolThread
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
@@ -22,6 +23,26 @@ from .types import Campaign, Change, Flight, Holds, Phase
 _TIMES = ('phase_since', 'pins_sent', 'turned', 'progressed', 'stopped', 'blocked')
 
 
+@dataclass(frozen=True)
+class CampaignContext:
+    """What the parts of the campaign's controller share."""
+    cluster: Cluster
+    store: Store
+    options: Callable[[], Options]
+    clock: Callable[[], float]
+    #: Works out beside the loop what takes Ceph's tools.
+    tools: ToolThread
+    note: Callable[[Event], None]
+    #: Whether the mons have what was journalled.
+    kept: Callable[[], bool]
+    #: Whether this mgr owns the journal.
+    may_write: Callable[[], bool]
+    #: Ends a completed shutdown; Refused during one.
+    reopen: Callable[[], None]
+    #: The job of the same order and CRUSH version, whose answer came too late.
+    worked_out: Callable[[Any, int], Optional[ToolJob[Any]]]
+
+
 class Campaigns:
     """One campaign at a time, from its first document to its row in the history.
 
@@ -31,27 +52,21 @@ class Campaigns:
     4. `file_ended`: it has ended.
     """
 
-    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
-                 clock: Callable[[], float], note: Callable[[Event], None],
-                 may_write: Callable[[], bool], crush_orders: CrushOrders,
+    def __init__(self, context: CampaignContext, crush_orders: CrushOrders,
                  begun: Callable[[], None]) -> None:
-        """`may_write`: whether this mgr owns the journal; `begun`: called for each campaign that
-        begins."""
-        self._cluster = cluster
-        self._store = store
-        self._options = options
-        self._clock = clock
-        self._note = note
-        self._may_write = may_write
+        """`begun`: called for each campaign that begins."""
+        self._context = context
+        self._options, self._clock = context.options, context.clock
+        self._note, self._may_write = context.note, context.may_write
         self._crush_orders = crush_orders
         self._begun = begun
-        self.history = CampaignHistory(store)
+        self.history = CampaignHistory(context.store)
         self._forget()
 
     def _forget(self) -> None:
         self.current: Optional[Campaign] = None
-        self.stored = CampaignStore(self._store, self._clock)
-        self.pins = PinStore(self._store)
+        self.stored = CampaignStore(self._context.store, self._clock)
+        self.pins = PinStore(self._context.store)
 
     def load(self) -> List[str]:
         """Returns what cannot be read."""
@@ -108,7 +123,7 @@ class Campaigns:
     def begin(self, seen: Observation) -> Campaign:
         """Not journalled yet: `put` does that, or the turn before anything is sent."""
         last = max(self.history.last_id, self.current.id if self.current else 0)
-        self._store.acknowledge_losses()
+        self._context.store.acknowledge_losses()
         self._begun()
         # Pins that an aborted campaign left are this one's to release, to goals of its own.
         self.pins.note(without_goals(self.pins))
@@ -162,7 +177,7 @@ class Campaigns:
         if filed and campaign.held or not self._may_write():
             return
         if not filed:
-            self._cluster.progress_done(report.progress_id(campaign))
+            self._context.cluster.progress_done(report.progress_id(campaign))
             self.history.file(row, self._options().history)
         if campaign.held:
             return

@@ -4,20 +4,18 @@ import logging
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..cluster.ports import Cluster, View
-from ..cluster.tool_thread import ToolJob, ToolThread
+from ..cluster.ports import View
 from ..cluster.types import OsdMap
 from ..errors import Code, Reason, Refused
 from ..events import Event
 from ..holds import Row
 from ..observation import Observation
 from ..options import Options
-from ..store import Store
 from . import goals, report
 from .auto_expand import AutoExpand
 from .campaign_orders import CampaignOrders, not_fit
 from .campaign_store import PinStore
-from .campaigns import Campaigns
+from .campaigns import CampaignContext, Campaigns
 from .crush_orders import CrushOrders
 from .executor import execute
 from .holds import can_be_missed, needs_stored_options, option_text, without_refused
@@ -52,32 +50,14 @@ class RebalanceController:
     4. `report`: what commands see of it.
     """
 
-    def __init__(self, cluster: Cluster, store: Store, options: Callable[[], Options],
-                 clock: Callable[[], float], tools: ToolThread, note: Callable[[Event], None],
-                 kept: Callable[[], bool], may_write: Callable[[], bool],
-                 reopen: Callable[[], None],
-                 worked_out: Callable[[Any, int], Optional[ToolJob[Any]]]) -> None:
-        """`tools`: works out beside the loop what takes Ceph's tools; `kept`: whether the mons have
-        what was journalled; `may_write`: whether this mgr owns the journal; `reopen`: ends a
-        completed shutdown, Refused during one; `worked_out`: the job of the same order
-        and CRUSH version, whose answer came too late."""
-        self._cluster = cluster
-        self._store = store
-        self._options = options
-        self._clock = clock
-        self._tools = tools
-        self._note = note
-        self._kept = kept
-        self._may_write = may_write
-        self._reopen = reopen
-        self._crush_orders = CrushOrders(cluster, store)
-        self.campaigns = Campaigns(cluster, store, options, clock, note, may_write,
-                                   self._crush_orders, lambda: self._inputs.begin())
-        self._orders = CampaignOrders(cluster, options, tools, note, reopen, worked_out,
-                                      self.campaigns, self._crush_orders)
-        self.plans = PlanQueue(store, self.campaigns, self._orders, options, note,
-                               self._unfold)
-        self.replacing = Replacing(store, self._crush_orders, note)
+    def __init__(self, context: CampaignContext) -> None:
+        self._context = context
+        self._note, self._may_write = context.note, context.may_write
+        self._crush_orders = CrushOrders(context.cluster, context.store)
+        self.campaigns = Campaigns(context, self._crush_orders, lambda: self._inputs.begin())
+        self._orders = CampaignOrders(context, self.campaigns, self._crush_orders)
+        self.plans = PlanQueue(context, self.campaigns, self._orders, self._unfold)
+        self.replacing = Replacing(context.store, self._crush_orders, context.note)
         self._reasons: Tuple[Reason, ...] = ()
         self._failures: Tuple[str, ...] = ()
         self._forget()
@@ -85,14 +65,13 @@ class RebalanceController:
     def _forget(self) -> None:
         """What follows from the campaign and its pins."""
         self.forecast = Forecast()
-        self._pin_goals = PinGoals(self._cluster, self._tools, self.pins, self.forecast,
-                                   self._note, self._may_write)
-        self._auto_expand = AutoExpand(self._store, self._may_write)
-        self._inputs = TurnInputs(self._cluster, self._crush_orders, self._tools)
+        self._pin_goals = PinGoals(self._context, self.pins, self.forecast)
+        self._auto_expand = AutoExpand(self._context.store, self._may_write)
+        self._inputs = TurnInputs(self._context.cluster, self._crush_orders, self._context.tools)
         #: The last OSDMap that this process compared the pins with.
         self.audited_epoch = -1
         #: Until when commands had no answer.
-        self.answered = self._clock()
+        self.answered = self._context.clock()
 
     # ---- life
 
@@ -162,7 +141,7 @@ class RebalanceController:
         """
         preparing = any(request.verb == 'prepare' for request in asked)
         return preparing or self.campaign is not None and needs_stored_options(
-            self.campaign, bool(self.pins), osdmap, self._options(), bool(asked))
+            self.campaign, bool(self.pins), osdmap, self._context.options(), bool(asked))
 
     # ---- requests and orders
 
@@ -175,7 +154,7 @@ class RebalanceController:
             check(self.campaign, request, self.campaigns.pins_held_back, not_fit(seen),
                   unfit(seen.osdmap), self._loose(seen.osdmap))
             if request.verb == 'prepare':
-                self._reopen()
+                self._context.reopen()
         except Refused as refused:
             if not again:
                 self._note(Event('refused', 'rebalance %s' % request.verb, str(refused)))
@@ -284,7 +263,7 @@ class RebalanceController:
 
     def _loose(self, osdmap: OsdMap) -> str:
         return ''.join(self.left_intermediate(osdmap)) or unpinned_warning(
-            self.campaign, self.campaigns.pins_held_back, osdmap, self._options())
+            self.campaign, self.campaigns.pins_held_back, osdmap, self._context.options())
 
     def left_intermediate(self, osdmap: OsdMap) -> List[str]:
         """What the end of the campaign would leave in force; at most one."""
@@ -299,7 +278,7 @@ class RebalanceController:
             return replace(
                 _held(seen, 'working out where CRUSH places the PGs that are pinned by a vector'),
                 goals_fit=False)
-        found = self._pin_goals.work_out(self.campaign, seen, view, self._options())
+        found = self._pin_goals.work_out(self.campaign, seen, view, self._context.options())
         if found is not None:
             self.campaigns.put(replace(self.campaign, goals=found.mark))
             self._note(goals.event(found, self.pins))
@@ -317,17 +296,17 @@ class RebalanceController:
         self.pins.note(decision.pins)
         self.campaign = decision.campaign
         self.campaigns.stored.save(self.campaign, sending)
-        if not self._kept():
+        if not self._context.kept():
             # Decided anew in the next turn. New pins that nothing shows are forgotten then.
             self.campaign = before
             self.campaigns.stored.write_again()
             return
         for event in decision.events:
             self._note(event)
-        outcome = execute(self._cluster, decision.actions)
+        outcome = execute(self._context.cluster, decision.actions)
         if decision.campaign.change != before.change:
             # That may have taken a minute.
-            self.answered = self._clock()
+            self.answered = self._context.clock()
         if outcome.unanswered:
             self.campaign = count_again(self.campaign, outcome.unanswered)
         self._continue_without(outcome.refused)

@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from ..cluster.crush import CrushRules
 from ..cluster.ports import Cluster, NoFuture, Outlook, ToolFailed
 from ..cluster.types import NO_OSD, OsdMap, PoolRule, Space
 from ..errors import Refused
@@ -22,8 +23,7 @@ from .join_plan import Join, bases_of, plan_join, with_pins
 from .orders import (DRAINED_WEIGHT, OrderFacts, Order, change_back, change_of, check_map,
                      left_out, must_fit_by_weight)
 from .pg_num_change import at_the_end, pg_num_json, pg_num_ordered, pgs_made, step_to
-from .prepared import Prepared
-from .preview import effects
+from .prepared import Prepared, effects
 from .rule_change import (bridging_rule, first_moves, refuse_full, refuse_incomplete, rule_json,
                           rule_ordered)
 from .types import Campaign, Change, PinRecord
@@ -66,7 +66,8 @@ class CrushOrders:
     def overtaken(self, seen: Observation, change: Change) -> str:
         """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
         if not change.crush_map or not change.crush_version \
-                or seen.crush_version == change.crush_version:
+                or seen.crush_version == change.crush_version \
+                or seen.crush.identity() == change.crush_identity:
             return ''
         return differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
 
@@ -118,7 +119,7 @@ class CrushOrders:
         if order.prior_version is not None and order.prior_version != seen.crush_version:
             raise Refused(errno.EPERM, 'the CRUSH map has version %d, not %d: it has changed since '
                           '"ceph osd getcrushmap"' % (seen.crush_version, order.prior_version))
-        return self._previewed(Change(crush_map=True, crush_version=seen.crush_version), seen,
+        return self._previewed(_replacing(Change(crush_map=True), seen, rules), seen,
                                crush_map)
 
     def _prepare_rule(self, order: Order, seen: Observation, inventory: OrderFacts) -> Prepared:
@@ -139,8 +140,7 @@ class CrushOrders:
             change = Change(rule=rule, moves_first=True) if via == pool.crush_rule else \
                 Change(rule=PoolRule(pool.id, via), then=rule.rule)
         if not order.force:
-            refuse_full(planned.moves.values(), pool, inventory.space,
-                        seen.osdmap.nearfull_ratio)
+            refuse_full(planned.moves.values(), inventory.space, seen.osdmap.nearfull_ratio)
         shown = rule_json(change, seen.osdmap, crush)
         change = replace(change, rule_name=shown['to'], found_rule=shown['from'],
                          via=shown['via'] or '')
@@ -161,7 +161,7 @@ class CrushOrders:
         first = first_moves(osdmap, outlook, seen.crush, replace(pool, pg_num=numbers.pg_num), {},
                             seen.signals.pool_bytes.get(pool.id, 0))
         if not order.force:
-            refuse_full(first.moves.values(), pool, inventory.space, osdmap.nearfull_ratio)
+            refuse_full(first.moves.values(), inventory.space, osdmap.nearfull_ratio)
         return Prepared(step_to(osdmap, pool, pg_num, pool.pg_num),
                         Join(first.pins, first.unpinnable, first.moves),
                         pg_num=pg_num_json(pool, pg_num),
@@ -225,6 +225,8 @@ class CrushOrders:
             raise Refused(errno.EIO, 'cannot read the CRUSH map from before the campaign: %s'
                           % failure) from failure
         weights = seen.crush.weights_towards(rules)
+        if weights == {}:
+            raise _nothing_to_restore(seen)
         outlook = self._cluster.outlook(seen.osdmap, weights or {},
                                         None if weights else crush_map)
         if isinstance(outlook, NoFuture):
@@ -233,7 +235,7 @@ class CrushOrders:
         serving.update(osd for flight in campaign.in_flight.values() for osd in flight.targets)
         change = change_back(rules, inventory, serving)
         if change.crush_map:
-            change = replace(change, crush_version=seen.crush_version)
+            change = _replacing(change, seen, rules)
         return self._previewed(change, seen, crush_map if change.crush_map else None, pins)
 
     def _before(self, seen: Observation) -> bytes:
@@ -241,8 +243,7 @@ class CrushOrders:
         if not isinstance(stored, dict) or 'map' not in stored:
             raise Refused(errno.ENOENT, 'the CRUSH map from before the campaign is not known')
         if stored['version'] == seen.crush_version:
-            raise Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version '
-                          '%d): "rebalance abort" or "finish --keep" ends it' % seen.crush_version)
+            raise _nothing_to_restore(seen)
         return base64.b64decode(stored['map'])
 
     def _previewed(self, change: Change, seen: Observation,
@@ -321,6 +322,18 @@ class CrushOrders:
     def _put_drained(self, records: Dict[int, 'Drained']) -> None:
         self._store.put(DRAINED, {str(osd): list(record) for osd, record in records.items()})
         self._known = records
+
+
+def _replacing(change: Change, seen: Observation, rules: CrushRules) -> Change:
+    """The change to a whole map, which may replace no other CRUSH map than the present one."""
+    found = seen.crush.identity()
+    return replace(change, crush_version=seen.crush_version,
+                   crush_identity=found if found != rules.identity() else 0)
+
+
+def _nothing_to_restore(seen: Observation) -> Refused:
+    return Refused(errno.ENOENT, 'CRUSH has not changed since the campaign began (version %d): '
+                   '"rebalance abort" or "finish --keep" ends it' % seen.crush_version)
 
 
 def _drained_of(raw: Any) -> 'Drained':

@@ -17,8 +17,8 @@ from ..observation import Observation
 from ..tables import pgs, plural
 from ..upmap.balance import Balance, PlacedPg, balance
 from ..upmap.pins import Unpinnable, after_commit, broken_rule, plan_pin, restate, skip_reason
-from ..upmap.room import PoolRoom, Room
 from ..upmap.semantics import apply_entry, out_osds, raw_from_up
+from ..upmap.shares import PoolRoom, Room
 from .join_plan import Join
 from .moves import Move, move_between, plan
 from .pin_index import PinIndex

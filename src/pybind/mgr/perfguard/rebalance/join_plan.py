@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The pins that a change of CRUSH takes, planned on the future mapping. Pure, for any thread."""
+"""The pins that a change of CRUSH takes, planned on the future mapping. Pure, for any thread.
+
+The mons may commit the pins without the change, so an entry that is sent with it serves both
+mappings where it can.
+"""
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Mapping, Optional, Union
 
@@ -7,8 +11,9 @@ from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg, NoFuture, Outlook
 from ..cluster.types import OsdMap, OsdSet, Pool, UpmapEntry, pool_of, seed_of
 from ..upmap.pins import Unpinnable, after_commit, lawful, plan_pin, skip_reason, without
-from ..upmap.semantics import apply_entry, out_osds
+from ..upmap.semantics import apply_entry, out_osds, raw_from_up
 from .moves import Move, move_between
+from .turn import Turn
 from .types import Change, PinRecord
 
 NO_BASES: Mapping[str, UpmapEntry] = {}
@@ -101,3 +106,62 @@ def _entry(pool: Pool, pgid: str, pg: FuturePg, kept: UpmapEntry, osdmap: OsdMap
 def bases_of(pins: Mapping[str, PinRecord]) -> Dict[str, UpmapEntry]:
     """Pinned PG -> its entry from before the campaign changed CRUSH."""
     return {pgid: pin.before if pin.was is None else pin.was for pgid, pin in pins.items()}
+
+
+# ---- What is sent, for the epoch of the change
+
+def in_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+    """What is sent for a pin: with the pairs from before where the PG needs them until CRUSH is
+    changed. The mons may refuse that, and drop them with it."""
+    present = turn.seen.osdmap.entry(pgid)
+    if not present.items or entry.vector is not None:
+        return entry
+    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
+    serves = (_serves_both(turn, pgid, both, future)
+              and _left(turn, pgid, both, future.pgs[pgid].raw, future.crush) == entry)
+    return both if serves else entry
+
+
+def bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
+    """What keeps a PG in place in the epoch of the change that makes its pin unnecessary."""
+    present, pg = turn.seen.osdmap.entry(pgid), future.pgs[pgid]
+    if _serves(turn, pgid, present, pg.raw, future.crush) == pg.acting:
+        return present
+    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
+    return both if _serves_both(turn, pgid, both, future) else entry
+
+
+def hides_raw(turn: Turn, pgid: str, sent: UpmapEntry, future: Future) -> bool:
+    """What the mon leaves of an entry does not show the raw set of a PG that it keeps in place."""
+    pg = future.pgs[pgid]
+    left = _left(turn, pgid, sent, pg.raw, future.crush)
+    return left is None or raw_from_up(pg.acting, left, turn.out) != pg.raw
+
+
+def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bool:
+    """The entry keeps the PG in place with the change of CRUSH and without it.
+
+    The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
+    """
+    place, pool, pg = turn.seen.placement(pgid), turn.pool(pgid), future.pgs[pgid]
+    if place is None or pool is None or len(entry.items) > pool.size:
+        return False
+    raw = raw_from_up(place.up, turn.seen.osdmap.entry(pgid), turn.out)
+    return (raw is not None
+            and _serves(turn, pgid, entry, raw, turn.seen.crush) == pg.acting
+            and _serves(turn, pgid, entry, pg.raw, future.crush) == pg.acting)
+
+
+def _serves(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
+            crush: CrushRules) -> Optional[OsdSet]:
+    """The set of a PG with what the mon leaves of an entry; None: there is no such PG."""
+    left = _left(turn, pgid, entry, raw, crush)
+    return None if left is None else apply_entry(raw, left, turn.out)
+
+
+def _left(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
+          crush: CrushRules) -> Optional[UpmapEntry]:
+    """What the mon leaves of an entry; None: there is no such PG."""
+    pool = turn.pool(pgid)
+    return None if pool is None else after_commit(
+        raw, entry, pool, turn.seen.osdmap.osds, crush, pgid, turn.out)

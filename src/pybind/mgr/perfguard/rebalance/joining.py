@@ -18,7 +18,8 @@ from ..tables import pgs, pgs_are, plural
 from ..upmap.pins import after_commit, without
 from ..upmap.semantics import apply_entry, raw_from_up
 from .holds import settled, waiting_text, wanted_mon_options
-from .join_plan import Join, PlannedFuture, bases_of, plan_join
+from .join_plan import (Join, PlannedFuture, bases_of, bridging, hides_raw, in_both,
+                        plan_join)
 from .pinning import STUCK_SECONDS, audit, pin_remapped
 from .pg_num_change import (change_to, has_numbers, has_targets, interrupted, is_begun,
                             stands_still, step_now, step_text)
@@ -149,7 +150,7 @@ def _send(turn: Turn, change: Change) -> None:
         actions.append(SetPoolPgs(turn.seen.osdmap.pools[change.pgs.pool].name,
                                   change.pgs.pg_num, change.pgs.pgp_num))
     if isinstance(outlook, Future) and outlook.crush_map is not None:
-        actions.append(SetCrushMap(outlook.crush_map, _ordered_version(turn, change)))
+        actions.append(SetCrushMap(outlook.crush_map, turn.seen.crush_version))
     pins = vectors = 0
     if isinstance(outlook, NoFuture):
         _adopt_upmaps(turn, change.drained)
@@ -162,7 +163,7 @@ def _send(turn: Turn, change: Change) -> None:
     turn.set(change=replace(change, stage=ChangeStage.SENT, since=turn.now, times=change.times + 1,
                             pins=pins, vectors=vectors, fingerprint=_expected(turn, change),
                             tunables=_expected_crush(turn, change).tunables,
-                            crush_version=_ordered_version(turn, change)),
+                            crush_version=turn.seen.crush_version),
              pins_sent=turn.now)
     turn.event('join', 'changing %s and pinning %s in one OSDMap epoch' % (
         'CRUSH' if change.pgs is None else 'pg_num or pgp_num', pgs(pins)),
@@ -189,11 +190,6 @@ def _expected_crush(turn: Turn, change: Change) -> CrushRules:
     """CRUSH whose tunables the change leaves in force: new weights leave them as they are."""
     outlook = turn.seen.outlook
     return outlook.crush if change.crush_map and isinstance(outlook, Future) else turn.seen.crush
-
-
-def _ordered_version(turn: Turn, change: Change) -> int:
-    """Documents of earlier versions contain 0."""
-    return change.crush_version or turn.seen.crush_version
 
 
 def _entries(turn: Turn, planned: Join) -> int:
@@ -227,23 +223,11 @@ def _note(turn: Turn, planned: Join, future: Future, actions: List[Action]) -> N
         turn.note_pin(pgid, pin)
         present = turn.seen.osdmap.entry(pgid)
         if present != pin.entry:
-            actions.append(SetEntry(pgid, _in_both(turn, pgid, pin.entry, future), present))
+            actions.append(SetEntry(pgid, in_both(turn, pgid, pin.entry, future), present))
             pinning[pgid] = Sent(turn.now)
     for pgid, entry in planned.removed.items():
         _bridge(turn, pgid, entry, future, actions)
     turn.set(pinning=pinning)
-
-
-def _in_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """What is sent for a pin: with the pairs from before where the PG needs them until CRUSH is
-    changed. The mons may refuse that, and drop them with it."""
-    present = turn.seen.osdmap.entry(pgid)
-    if not present.items or entry.vector is not None:
-        return entry
-    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))), present.vector)
-    serves = (_serves_both(turn, pgid, both, future)
-              and _left(turn, pgid, both, future.pgs[pgid].raw, future.crush) == entry)
-    return both if serves else entry
 
 
 def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
@@ -254,57 +238,12 @@ def _bridge(turn: Turn, pgid: str, entry: UpmapEntry, future: Future,
     stay until the change is read back, and `_unpin` removes them.
     """
     present, pin = turn.seen.osdmap.entry(pgid), turn.pin_of(pgid)
-    sent = _bridging(turn, pgid, entry, future)
-    if pin is not None and _hides_raw(turn, pgid, sent, future):
+    sent = bridging(turn, pgid, entry, future)
+    if pin is not None and hides_raw(turn, pgid, sent, future):
         # `_unpin` cannot see then where CRUSH places the PG.
         turn.note_pin(pgid, replace(pin, goal=entry))
     if sent != present:
         actions.append(SetEntry(pgid, sent, present))
-
-
-def _bridging(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> UpmapEntry:
-    """What keeps a PG in place in the epoch of the change that makes its pin unnecessary."""
-    present, pg = turn.seen.osdmap.entry(pgid), future.pgs[pgid]
-    if _serves(turn, pgid, present, pg.raw, future.crush) == pg.acting:
-        return present
-    both = UpmapEntry(tuple(dict.fromkeys((*present.items, *entry.items))))
-    return both if _serves_both(turn, pgid, both, future) else entry
-
-
-def _hides_raw(turn: Turn, pgid: str, sent: UpmapEntry, future: Future) -> bool:
-    """What the mon leaves of an entry does not show the raw set of a PG that it keeps in place."""
-    pg = future.pgs[pgid]
-    left = _left(turn, pgid, sent, pg.raw, future.crush)
-    return left is None or raw_from_up(pg.acting, left, turn.out) != pg.raw
-
-
-def _serves_both(turn: Turn, pgid: str, entry: UpmapEntry, future: Future) -> bool:
-    """The entry keeps the PG in place with the change of CRUSH and without it.
-
-    The mon drops the pairs whose source is not in the raw set: those meant for the other mapping.
-    """
-    place, pool, pg = turn.seen.placement(pgid), turn.pool(pgid), future.pgs[pgid]
-    if place is None or pool is None or len(entry.items) > pool.size:
-        return False
-    raw = raw_from_up(place.up, turn.seen.osdmap.entry(pgid), turn.out)
-    return (raw is not None
-            and _serves(turn, pgid, entry, raw, turn.seen.crush) == pg.acting
-            and _serves(turn, pgid, entry, pg.raw, future.crush) == pg.acting)
-
-
-def _serves(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
-            crush: CrushRules) -> Optional[OsdSet]:
-    """The set of a PG with what the mon leaves of an entry; None: there is no such PG."""
-    left = _left(turn, pgid, entry, raw, crush)
-    return None if left is None else apply_entry(raw, left, turn.out)
-
-
-def _left(turn: Turn, pgid: str, entry: UpmapEntry, raw: OsdSet,
-          crush: CrushRules) -> Optional[UpmapEntry]:
-    """What the mon leaves of an entry; None: there is no such PG."""
-    pool = turn.pool(pgid)
-    return None if pool is None else after_commit(
-        raw, entry, pool, turn.seen.osdmap.osds, crush, pgid, turn.out)
 
 
 def _kept(turn: Turn, pgid: str, pool: Pool, up: OsdSet,
@@ -345,7 +284,9 @@ def landed(change: Change, turn: Turn) -> bool:
     """The OSDMap that the mgr has shows the change."""
     if change.crush_map:
         return (turn.seen.crush_version != change.crush_version
-                and turn.seen.crush.fingerprint() == change.fingerprint)
+                and turn.seen.crush.fingerprint() == change.fingerprint
+                # Not the map that was to be replaced, under a new version.
+                and turn.seen.crush.identity() != change.crush_identity)
     if change.pgs is not None:
         return has_numbers(turn, change)
     if change.rule is not None:

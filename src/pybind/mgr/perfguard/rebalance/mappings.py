@@ -58,9 +58,8 @@ class Imported:
             raise Refused(errno.ENOENT, 'nothing to import: %s' % (
                 'the mappings of %s are in force' % plural(self.in_force, 'PG')
                 if self.in_force else 'no mapping can be carried out'))
-        for pool in {pool_of(pgid) for pgid in self.pins} if not force else ():
-            refuse_full([move for move in self.moves if pool_of(move.pgid) == pool],
-                        seen.osdmap.pools[pool], space, seen.osdmap.nearfull_ratio)
+        if not force:
+            refuse_full(self.moves, space, seen.osdmap.nearfull_ratio)
 
     def still_there(self, osdmap: OsdMap) -> 'Imported':
         """With the PGs whose entries have not changed meanwhile; raises Refused if any has."""

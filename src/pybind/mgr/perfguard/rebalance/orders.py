@@ -10,7 +10,7 @@ from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Option
 from ..cluster.crush import CrushRules, wanted
 from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
-from ..tables import pgs
+from ..tables import pgs, plural
 from .types import TINY_WEIGHT, Change
 
 #: What an OSD gives itself as its CRUSH weight: its size in TiB.
@@ -249,8 +249,10 @@ def named_osds(names: Iterable[str], inventory: OrderFacts, hosts: bool) -> Set[
             continue
         below = inventory.crush.osds_below(name) if hosts else None
         if below is None:
-            raise Refused(errno.ENOENT, 'no %s %r in CRUSH'
-                          % ('OSD, host or rack' if hosts else 'OSD', name))
+            bare = digits == name and name.isascii() and name.isdigit() and len(name) < 10
+            raise Refused(errno.ENOENT, 'no %s %r in CRUSH%s' % (
+                'OSD, host or rack' if hosts else 'OSD', name,
+                ' (an OSD is osd.%s)' % name if bare else ''))
         found |= set(below)
     return found
 
@@ -281,6 +283,17 @@ def _must_leave_domains(osds: Set[int], gone: Set[int], inventory: OrderFacts) -
             if fenced < needed and len(_buckets_left(pool, kind, gone - osds, inventory)) > fenced:
                 raise Refused(errno.ENOSPC, 'the rule of pool %s chooses %d buckets of type %s, '
                               'but only %d would be left' % (pool.name, needed, kind, fenced))
+        places = _places_left(pool, gone, inventory)
+        if places < pool.size and _places_left(pool, gone - osds, inventory) > places:
+            raise Refused(errno.ENOSPC, 'CRUSH rule %s would find only %s for PGs of pool %s '
+                          '(size %d)' % (inventory.crush.rule_name(pool.crush_rule),
+                                         plural(places, 'OSD'), pool.name, pool.size))
+
+
+def _places_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> int:
+    """A rule may take several trees, or choose several OSDs in a bucket: each needs enough."""
+    return inventory.crush.places(pool.crush_rule, pool.size,
+                                  _osds_left(pool, gone, inventory))
 
 
 def _domains_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> Tuple[int, str]:
@@ -291,11 +304,14 @@ def _domains_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> Tuple[in
 def _buckets_left(pool: Pool, kind: str, gone: Set[int],
                   inventory: OrderFacts) -> Set[Union[int, str, None]]:
     """Buckets of a type (or OSDs) with an OSD that can take data of the pool."""
-    crush = inventory.crush
-    left = [osd for osd in inventory.osdmap.osds
-            if osd not in gone and crush.weight_of(pool.crush_rule, osd) > 0
-            and serves(osd, inventory.osdmap)]
-    return {osd if kind == 'osd' else crush.domain_of(osd, kind) for osd in left}
+    return {osd if kind == 'osd' else inventory.crush.domain_of(osd, kind)
+            for osd in _osds_left(pool, gone, inventory)}
+
+
+def _osds_left(pool: Pool, gone: Set[int], inventory: OrderFacts) -> Set[int]:
+    return {osd for osd in inventory.osdmap.osds
+            if osd not in gone and inventory.crush.weight_of(pool.crush_rule, osd) > 0
+            and serves(osd, inventory.osdmap)}
 
 
 def _must_leave_room(osds: Set[int], gone: Set[int], inventory: OrderFacts) -> None:

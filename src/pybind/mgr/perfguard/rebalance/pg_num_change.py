@@ -12,6 +12,7 @@ PG after the other.
 Each step follows from the numbers that the pool has, so a step that was interrupted is repeated.
 """
 import errno
+import re
 from typing import Any, Dict, Optional, Tuple
 
 from ..cluster.ports import Future
@@ -27,6 +28,7 @@ MOST_AHEAD = 128
 #: many thousand upmaps slow every OSDMap down.
 MOST_MERGED = 2048
 NOPGCHANGE = 'nopgchange'
+_NUMBER = re.compile('0{0,9}[1-9][0-9]{0,9}')
 
 
 def numbers_of(pool: Pool) -> PoolPgs:
@@ -85,8 +87,8 @@ def pg_num_ordered(names: Tuple[str, ...], osdmap: OsdMap, force: bool,
     pool = next((pool for pool in osdmap.pools.values() if pool.name == name), None)
     if pool is None:
         raise Refused(errno.ENOENT, 'pool %r does not exist' % name)
-    if not number.isdigit() or int(number) < 1:
-        raise Refused(errno.EINVAL, 'pg_num must be an integer of at least 1, not %r' % number)
+    if not _NUMBER.fullmatch(number):
+        raise Refused(errno.EINVAL, 'pg_num must be an integer of at least 1, not %.40r' % number)
     pg_num = int(number)
     _refuse_pool(pool, force)
     if next_step(osdmap, pool, pg_num) is None:

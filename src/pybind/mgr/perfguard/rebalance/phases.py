@@ -22,11 +22,10 @@ from .holds import (GIVE_WAY_SECONDS, NOREBALANCE, blocked_since, gives_way, rec
 from .joining import drop_refused, join, on_its_way
 from .moves import Move
 from .pinning import audit, pin_remapped, unpinnable_excess, waiting
-from .pg_num_change import is_begun
 from .progress import Limits, charge, limit_of
-from .releasing import adopt_unpinnable, keep, keep_stayers, loose_moves, release_more
-from .rule_change import way_back
-from .stops import BALANCER_ON, balancer_of_others, held_moves, others_degraded, stops_of
+from .releasing import (BALANCER_ON, adopt_unpinnable, balancer_of_others, held_moves, keep,
+                        keep_stayers, loose_moves, others_degraded, release_more, stops_of)
+from .rule_change import begun_pools, way_back
 from .throttle import (caps, limit, maps_to_trim, out_of_hours, set_copying, set_pace, stopped,
                        too_much)
 from .turn import CampaignDecision, Turn, flight_osds, has_own_crush
@@ -371,47 +370,46 @@ def _is_still(turn: Turn) -> bool:
 
 
 def _aborting(turn: Turn) -> None:
-    if on_its_way(turn):
+    awaited = _awaited_by_abort(turn)
+    if awaited is not None:
         _hold(turn, norebalance=True)
-        turn.because(Code.CRUSH_SENT, 'waiting for the result of the CRUSH change')
-        return
-    waited = turn.now - turn.campaign.phase_since
-    if turn.campaign.in_flight and not _is_still(turn) \
-            and waited <= turn.options.readback_timeout:
-        _hold(turn, norebalance=True)
-        turn.because(Code.SETTINGS, 'waiting until norebalance is set, to pin '
-                     'back the PGs in flight')
-        return
-    pin_back(turn)
-    # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
-    left = pin_remapped(turn) - waiting(turn.campaign)
-    campaign = turn.campaign
-    if left or campaign.pinning or campaign.in_flight:
-        _hold(turn, norebalance=True)
-        turn.because(Code.PINS_SENT, '%s being pinned back'
-                     % pgs_are(left + len(campaign.pinning) + len(campaign.in_flight)))
-        return
-    if not _reported(turn):
-        _hold(turn, norebalance=True)
-        turn.reasons.append(_REPORTS)
-        return
-    # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
-    peering = unsettled(campaign, turn.pinned(), turn.seen, turn.options.max_transition_ratio)
-    if peering and waited <= STUCK_SECONDS:
-        _hold(turn, norebalance=True)
-        turn.because(Code.PEERING, '%s peering' % pgs_are(peering))
+        turn.reasons.append(awaited)
         return
     _let_adopted_go(turn)
-    if campaign.back is not None:
-        _roll_back(turn, campaign.back)
+    back = turn.campaign.back
+    if back is not None:
+        _roll_back(turn, back)
         turn.enter(Phase.PINNING, 'restoring CRUSH from before the campaign')
-        return
-    if _keep_still(turn):
+    elif _keep_still(turn):
         drop_refused(turn)
         turn.set(held=_has_to_stay(turn))
         _end(turn, Phase.ABORTED)
     else:
         turn.reasons.append(_GIVING_BACK)
+
+
+def _awaited_by_abort(turn: Turn) -> Optional[Reason]:
+    """Pin back what is moving, and pin what is remapped; returns what to wait for."""
+    if on_its_way(turn):
+        return Reason(Code.CRUSH_SENT, 'waiting for the result of the CRUSH change')
+    waited = turn.now - turn.campaign.phase_since
+    if turn.campaign.in_flight and not _is_still(turn) and waited <= turn.options.readback_timeout:
+        return Reason(Code.SETTINGS, 'waiting until norebalance is set, to pin back the PGs in '
+                      'flight')
+    pin_back(turn)
+    # Recovery may take hours, or never end: such PGs are left like those that cannot be pinned.
+    left = pin_remapped(turn) - waiting(turn.campaign)
+    campaign = turn.campaign
+    if left or campaign.pinning or campaign.in_flight:
+        return Reason(Code.PINS_SENT, '%s being pinned back' % pgs_are(
+            left + len(campaign.pinning) + len(campaign.in_flight)))
+    if not _reported(turn):
+        return _REPORTS
+    # A peering PG may be remapped a moment later, but the abort must not wait for it forever.
+    peering = unsettled(campaign, turn.pinned(), turn.seen, turn.options.max_transition_ratio)
+    if peering and waited <= STUCK_SECONDS:
+        return Reason(Code.PEERING, '%s peering' % pgs_are(peering))
+    return None
 
 
 def _roll_back(turn: Turn, change: Change) -> None:
@@ -425,18 +423,11 @@ def _roll_back(turn: Turn, change: Change) -> None:
 
 
 def _has_to_stay(turn: Turn) -> bool:
-    return bool(turn.pin_count or _moving_if_let(turn) or _begun_rule(turn))
+    return bool(turn.pin_count or _moving_if_let(turn) or _begun(turn))
 
 
-def _begun_rule(turn: Turn) -> FrozenSet[int]:
-    """The pool whose PGs are, by upmaps, where a change places them that is not in force yet."""
-    change = turn.campaign.change
-    if change is None or change.pool is None or change.stage is not ChangeStage.WANTED \
-            or change.pool not in turn.seen.osdmap.pools:
-        return frozenset()
-    begun = is_begun(change, turn.seen.osdmap) if change.pgs is not None else \
-        change.moves_first and (change.passes or change.via)
-    return frozenset({change.pool}) if begun else frozenset()
+def _begun(turn: Turn) -> FrozenSet[int]:
+    return begun_pools(turn.campaign.change, turn.seen.osdmap)
 
 
 def _moving_if_let(turn: Turn) -> List[str]:
@@ -453,7 +444,7 @@ def _keep_still(turn: Turn) -> bool:
     turn.set(left=turn.pin_count)
     pinned = {pgid for pgid in (*turn.pinned(), *turn.new_pins) if pgid not in turn.unpins}
     return _hold(turn, norebalance=bool(_moving_if_let(turn)), quiet=_has_to_stay(turn),
-                 pools={*map(pool_of, pinned), *_begun_rule(turn)})
+                 pools={*map(pool_of, pinned), *_begun(turn)})
 
 
 def _aborted(turn: Turn) -> None:

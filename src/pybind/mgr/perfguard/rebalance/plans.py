@@ -17,15 +17,13 @@ from ..cluster.tool_thread import ToolJob
 from ..errors import Refused
 from ..events import Event
 from ..observation import Observation
-from ..options import Options
 from ..store import Store
 from ..tables import pgs, plural
 from .campaign_store import change_from_json, change_to_json
-from .campaigns import Campaigns
+from .campaigns import CampaignContext, Campaigns
 from .crush_orders import differences
 from .orders import Order
-from .prepared import Prepared
-from .preview import costs
+from .prepared import Prepared, costs
 from .types import Campaign, Change, Phase
 
 log = logging.getLogger(__name__)
@@ -344,17 +342,14 @@ class PlanQueue:
        is refused is withdrawn, or tried again later where only the cluster is not fit.
     """
 
-    def __init__(self, store: Store, campaigns: Campaigns, starter: CampaignStarter,
-                 options: Callable[[], Options], note: Callable[[Event], None],
+    def __init__(self, context: CampaignContext, campaigns: Campaigns, starter: CampaignStarter,
                  unfold: Unfold) -> None:
         """`unfold` raises Refused where a plan's order needs no campaign."""
         self._unfold = unfold
-        self.saved = Plans(store)
-        self._store = store
+        self.saved = Plans(context.store)
+        self._store, self._options, self._note = context.store, context.options, context.note
         self._campaigns = campaigns
         self._starter = starter
-        self._options = options
-        self._note = note
         #: The approved plan that is next.
         self._next: Optional[QueuedOrder] = None
         #: When it is tried again, and why that plan has to wait.

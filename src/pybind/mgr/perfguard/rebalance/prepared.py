@@ -1,25 +1,163 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What an order will do, as it was worked out: shown to the operator, refused, or carried out."""
+"""What an order will do, as it was worked out: shown to the operator, refused, or carried out.
+
+That includes what a change of CRUSH does to each OSD, how long it may take, and which settings it
+borrows. Pure, for any thread.
+"""
 import errno
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..cluster.ports import Future
 from ..cluster.types import Space, pool_of
 from ..errors import Code, Refused
 from ..observation import Observation
 from ..options import Options
-from ..tables import pgs
+from ..tables import pgs, plural
 from ..watch.stop_conditions import Touched
+from . import copying
 from .goals import Balanced, preview_balance
+from .holds import GATHER_SECONDS, PROPOSE_INTERVAL, peering_forecast, reconcile, wanted_mon_options
 from .join_plan import Join
 from .joining import MAX_BURST_PINS
-from .moves import Move, path_osds, plan
+from .moves import Move, MovePlan, OsdLoad, path_osds, plan
 from .orders import Order
-from .preview import Effects
-from .types import Change
+from .progress import Eta
+from .report import by_the_clock, campaign_rows
+from .throttle import caps
+from .types import Campaign, Change, Holds, Phase
 
 Json = Dict[str, Any]
+
+#: Campaigns of the past whose rates count.
+RATES = 8
+#: The interval by which the time is known from the rates of so few campaigns, and from none: the
+#: assumed speed may be off by as much.
+FEW, FEW_FACTOR, ASSUMED_FACTOR = 3, 2.0, 4.0
+
+
+@dataclass(frozen=True)
+class OsdEffect:
+    """One OSD that gains or loses PGs."""
+    osd: int
+    pgs_before: int
+    pgs_after: int
+    #: If all PGs that enter arrive before one leaves.
+    pgs_peak: int
+    #: Share of its space; None: it has not reported its size.
+    fill_before: Optional[float]
+    fill_after: Optional[float]
+
+
+@dataclass(frozen=True)
+class Effects:
+    osds: Tuple[OsdEffect, ...]
+    eta: Eta
+    #: Where the speed comes from: "earlier campaigns" or "assumed".
+    eta_basis: str
+    #: Borrowed settings and their values during the campaign.
+    borrowed: Tuple[Tuple[str, str], ...]
+    #: mon_max_pg_per_osd; 0: none.
+    pg_limit: int = 0
+
+    @property
+    def crowded(self) -> Tuple[OsdEffect, ...]:
+        """OSDs that the change takes over the limit, fullest first."""
+        found = [row for row in self.osds
+                 if row.pgs_before < row.pgs_after and 0 < self.pg_limit < row.pgs_after]
+        return tuple(sorted(found, key=lambda row: (-row.pgs_after, row.osd)))
+
+    def refuse_crowded(self) -> None:
+        """Raise Refused for a change that ends with more PGs on an OSD than it may hold."""
+        if self.crowded:
+            worst = self.crowded[0]
+            raise Refused(errno.E2BIG, '%s would hold more PGs than mon_max_pg_per_osd (%d), such '
+                          'as osd.%d with %s: change more OSDs of the host at a '
+                          'time, lower pg_num, or override with --force' % (
+                              plural(len(self.crowded), 'OSD'), self.pg_limit, worst.osd,
+                              pgs(worst.pgs_after)))
+
+    def refuse_overfull(self, nearfull_ratio: float) -> None:
+        """Raise Refused for a change that ends with more data on an OSD than nearfull."""
+        found = [(after, row) for row in self.osds for after in (row.fill_after,)
+                 if after is not None and nearfull_ratio < after > (row.fill_before or 0.0)]
+        if found:
+            after, row = max(found, key=lambda each: (each[0], -each[1].osd))
+            raise Refused(errno.ENOSPC, 'not enough space: %s would be fuller than nearfull '
+                          '(%d %%), such as osd.%d with %d %% (--force overrides)' % (
+                              plural(len(found), 'OSD'), 100 * nearfull_ratio, row.osd,
+                              100 * after))
+
+    def as_json(self) -> Json:
+        return {'osds': [dict(vars(row)) for row in self.osds], 'pg_limit': self.pg_limit,
+                'eta_seconds': round(self.eta.seconds, 1),
+                'eta_low_seconds': round(self.eta.low, 1),
+                'eta_high_seconds': round(self.eta.high, 1), 'eta_basis': self.eta_basis,
+                'borrowed': [{'what': what, 'put': put} for what, put in self.borrowed]}
+
+
+def effects(moves: Sequence[Move], space: Mapping[int, Space], seen: Observation,
+            options: Options, history: Sequence[Mapping[str, Any]], pg_limit: int,
+            made: Mapping[int, int]) -> Effects:
+    """`moves`: all that the campaign will move; `history`: of earlier campaigns, as
+    report.summary; `made`: as pg_num_change.pgs_made."""
+    most = caps(options)
+    forecast = plan(moves, most.pgs, most.target, None)
+    eta, basis = _eta(forecast, history)
+    clocked = Eta(*(by_the_clock(seconds, options, seen.now) for seconds in eta))
+    return Effects(tuple(_osd_effects(forecast, space, made)), clocked, basis,
+                   tuple(_borrowed(seen, options)), pg_limit)
+
+
+def _osd_effects(forecast: MovePlan, space: Mapping[int, Space],
+                 made: Mapping[int, int]) -> List[OsdEffect]:
+    found, loads = [], {load.osd: load for load in forecast.osds}
+    for osd in sorted(loads.keys() | made.keys()):
+        load = loads.get(osd, OsdLoad(osd, 0, 0, 0, 0))
+        row, more = space.get(osd, Space(0, 0)), made.get(osd, 0)
+        before = row.pgs or 0
+        used = row.used_bytes + load.bytes_in - load.bytes_out
+        found.append(OsdEffect(
+            osd, before, before + more + load.pgs_in - load.pgs_out,
+            before + max(0, more) + load.pgs_in,
+            _share(row.used_bytes, row.total_bytes), _share(max(0, used), row.total_bytes)))
+    return found
+
+
+def _share(used: int, total: int) -> Optional[float]:
+    return round(used / total, 4) if total > 0 else None
+
+
+def _eta(forecast: MovePlan, history: Sequence[Mapping[str, Any]]) -> Tuple[Eta, str]:
+    """From the rates of earlier campaigns, the slowest to the fastest of them."""
+    rates = [row['bytes_done'] / row['moving_seconds'] for row in history[-RATES:]
+             if row.get('moving_seconds', 0) > 0 and row.get('bytes_done', 0) > 0]
+    if not rates:
+        seconds = forecast.estimated_seconds
+        return Eta(seconds, seconds / ASSUMED_FACTOR, seconds * ASSUMED_FACTOR), 'assumed'
+    margin = FEW_FACTOR if len(rates) < FEW else 1.0
+    times = sorted(forecast.bytes / rate for rate in rates)
+    return Eta(times[len(times) // 2], times[0] / margin, times[-1] * margin), 'earlier campaigns'
+
+
+def _borrowed(seen: Observation, options: Options) -> List[Tuple[str, str]]:
+    """What a campaign would borrow now."""
+    campaign = Campaign(0, Phase.RELEASING, seen.now)
+    settings = replace(seen.settings, stored=seen.settings.stored or {})
+    mon = {PROPOSE_INTERVAL: GATHER_SECONDS,
+           **wanted_mon_options(campaign, options, seen.osdmap)}
+    holds = reconcile(Holds(), settings, True, True, True, mon).holds
+    return [(row.what, row.put) for row in
+            campaign_rows(replace(campaign, holds=holds), seen.osdmap, 0)]
+
+
+def costs(seen: Observation, options: Options) -> Json:
+    """What releases will cost the mons, and the OSDs, as far as the options say so."""
+    return {'fast_peering': peering_forecast(seen.osdmap, options.fast_peering),
+            'copying': {'text': copying.text(options.pace_copying)}}
+
+
+# ---- An order with all of this
 
 #: Unpinnable PGs that an answer names.
 NAMED = 50

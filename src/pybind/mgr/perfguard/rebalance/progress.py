@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from ..errors import Code, Reason
 
 #: Seconds of a first block, and how many there are at most: then they are joined in pairs.
-BLOCK_SECONDS = 10.0
+BLOCK_SECONDS = 5.0
 MOST_BLOCKS = 64
 #: Numbers of batches of which the variance is taken. The widest interval counts: the fewer, the
 #: longer, and the less each depends on the one before; but the less they are to judge by.
@@ -29,6 +29,8 @@ BATCHES = (4, 8)
 #: Quantiles of Student's t by degrees of freedom, from 1 on. Those of 19 in 20 cases: early in a
 #: campaign batches are not long enough to be independent, and 9 in 10 are what comes of it.
 STUDENT_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36)
+#: The same of a normal distribution: of a variance that is known.
+NORMAL_95 = 1.96
 #: The interval reaches no further than from 1/8 of the estimate to 8 times it.
 MOST_ERROR = math.log(8.0)
 
@@ -94,18 +96,18 @@ def remaining(progress: Progress, left: float, pgs_done: int, pgs_left: int) -> 
 def _error(progress: Progress, seconds: float, pgs_done: int, pgs_left: int) -> float:
     """Half the width of the interval, of the logarithm."""
     # PGs arrive about as independently as they come: their number is known to its square root.
-    least = 1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left)
-    found = [_of_batches(progress, seconds, number, least) for number in BATCHES]
-    return max(found, default=0.0)
+    by_number = NORMAL_95 * math.sqrt(1.0 / max(1, pgs_done) + 1.0 / max(1, pgs_left))
+    by_rate = [_of_batches(progress, seconds, number) for number in BATCHES]
+    # Two causes that are independent of each other.
+    return math.hypot(by_number, max(by_rate))
 
 
-def _of_batches(progress: Progress, seconds: float, number: int, least: float) -> float:
-    """The same by so many batches, or by fewer while there are not so many; `least`: the least
-    relative variance."""
+def _of_batches(progress: Progress, seconds: float, number: int) -> float:
+    """Its part by the variance of so many batches, or of fewer while there are not so many."""
     size = max(1, len(progress.blocks) // number)
     number = min(number, len(progress.blocks) // size)
     if number < 2:
-        return STUDENT_95[1] * math.sqrt(least)
+        return MOST_ERROR
     used, length = progress.blocks[len(progress.blocks) - number * size:], size * progress.length
     means = [sum(used[at:at + size]) / length for at in range(0, len(used), size)]
     mean = sum(means) / number
@@ -113,7 +115,7 @@ def _of_batches(progress: Progress, seconds: float, number: int, least: float) -
     passed = progress.whole_seconds
     rate = progress.whole_bytes / passed
     relative = variance * length / rate ** 2 * (1.0 / passed + 1.0 / seconds)
-    return STUDENT_95[number - 2] * math.sqrt(max(relative, least))
+    return STUDENT_95[number - 2] * math.sqrt(relative)
 
 
 def _by_recent_rate(progress: Progress, left: float) -> Optional[float]:

@@ -22,7 +22,7 @@ from .holds import MAX_SCRUBS, MIN_WAIT, NOREBALANCE, PROPOSE_INTERVAL, option_t
 from .moves import Move, MoveIndex, MovePlan, move_between, plan, release_move
 from .pg_num_change import is_begun
 from .pin_index import PinIndex
-from .progress import Eta, remaining
+from .progress import Eta, remaining, shares
 from .requests import window_of
 from .throttle import caps, limit
 from .types import (Action, Campaign, Phase, PinRecord, SetAutoscale, SetFlag, SetOption,
@@ -70,6 +70,8 @@ class CampaignStatus:
     ended: Optional[float] = None
     epochs: int = 0
     reasons: Tuple[Reason, ...] = ()
+    #: Code of a limit -> its share of the campaign's time, 0 to 1.
+    limit_shares: Mapping[str, float] = field(default_factory=dict)
     acknowledged: Tuple[str, ...] = ()
 
 
@@ -123,7 +125,7 @@ def status(campaign: Optional[Campaign], pins: Mapping[str, PinRecord],
         stall_seconds=shown.stalls.seconds, waits_for_window=waits_for_window(shown, options, now),
         started=shown.started, ended=shown.ended,
         epochs=max(0, shown.last_epoch - shown.first_epoch), reasons=tuple(reasons),
-        acknowledged=shown.acknowledged)
+        limit_shares=shares(shown.limits), acknowledged=shown.acknowledged)
 
 
 def status_json(shown: CampaignStatus) -> Json:
@@ -141,6 +143,7 @@ def status_json(shown: CampaignStatus) -> Json:
         'stall_seconds': shown.stall_seconds, 'waits_for_window': shown.waits_for_window,
         'started': shown.started or None, 'ended': shown.ended, 'epochs': shown.epochs,
         'reasons': texts(shown.reasons), 'limits': as_json(shown.reasons),
+        'limit_shares': {code: round(share, 4) for code, share in shown.limit_shares.items()},
         'acknowledged': list(shown.acknowledged)}
 
 

@@ -82,6 +82,13 @@ _ADVICE = {
 }
 
 
+#: What to do before another campaign begins.
+_MEANWHILE = {
+    **dict.fromkeys((Phase.ABORTING, Phase.FINISHING), 'wait until it has ended'),
+    **dict.fromkeys((Phase.RELEASING, Phase.HOLDING), 'wait until it has ended (a saved plan that '
+                    'is approved begins then), or abort it first')}
+
+
 def check(campaign: Optional[Campaign], request: Request, pins: int,
           unhealthy: Sequence[Reason], unfit: str = '', loose: str = '') -> None:
     """Raise Refused if `request` cannot be met now.
@@ -94,8 +101,9 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
     if verb == 'prepare':
         if running:
             assert campaign is not None
-            raise Refused(errno.EBUSY, 'campaign %d is %s: finish it or abort it first'
-                          % (campaign.id, campaign.phase.value))
+            raise Refused(errno.EBUSY, 'campaign %d is %s: %s' % (
+                campaign.id, campaign.phase.value,
+                _MEANWHILE.get(campaign.phase, 'finish it or abort it first')))
         if campaign is not None and campaign.held and not request.sure:
             _refuse_intermediate(campaign)
         if unfit:

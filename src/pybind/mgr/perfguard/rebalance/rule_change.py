@@ -14,7 +14,7 @@ Each step follows from the OSDMap, so a step that was interrupted is repeated fo
 """
 import errno
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
@@ -24,9 +24,9 @@ from ..tables import bytes_text, pgs
 from ..upmap.pins import Unpinnable, broken_rule, plan_pin
 from ..upmap.semantics import out_osds
 from .moves import Move, move_between
-from .pg_num_change import numbers_of
+from .pg_num_change import is_begun, numbers_of
 from .turn import Turn
-from .types import Change, PinRecord
+from .types import Change, ChangeStage, PinRecord
 
 #: Share of a pool's PGs that may be remapped when its rule is changed.
 MOST_REMAPPED = 0.005
@@ -154,9 +154,9 @@ def first_moves(osdmap: OsdMap, future: Future, crush: CrushRules, pool: Pool,
     return FirstMoves(found, unpinnable, moves)
 
 
-def refuse_full(moves: Iterable[Move], pool: Pool, space: Mapping[int, Space],
+def refuse_full(moves: Iterable[Move], space: Mapping[int, Space],
                 nearfull_ratio: float) -> None:
-    """Raise Refused where the PGs would fill an OSD beyond nearfull."""
+    """Raise Refused where all these PGs together would fill an OSD beyond nearfull."""
     change: Dict[int, int] = {}
     for move in moves:
         share = move.bytes // max(1, len(move.targets))
@@ -169,10 +169,10 @@ def refuse_full(moves: Iterable[Move], pool: Pool, space: Mapping[int, Space],
         if row is None or more <= 0 or row.total_bytes <= 0:
             continue
         if row.used_bytes + more > nearfull_ratio * row.total_bytes:
-            raise Refused(errno.ENOSPC, 'not enough space: osd.%d would hold %s of %s with its '
-                          'PGs of pool %s (nearfull is %d %%)' % (
+            raise Refused(errno.ENOSPC, 'not enough space: osd.%d would hold %s of %s with the '
+                          'PGs that it receives (nearfull is %d %%)' % (
                               osd, bytes_text(row.used_bytes + more), bytes_text(row.total_bytes),
-                              pool.name, 100 * nearfull_ratio))
+                              100 * nearfull_ratio))
 
 
 # ---- In a campaign
@@ -244,6 +244,16 @@ def way_back(change: Optional[Change], osdmap: OsdMap) -> str:
         return '' if numbers_of(pool) == found else 'rebalance pg_num %s %d' % (
             pool.name, change.found_pg_num)
     return 'rebalance rule %s %s' % (pool.name, change.found_rule) if change.intermediate else ''
+
+
+def begun_pools(change: Optional[Change], osdmap: OsdMap) -> FrozenSet[int]:
+    """The pool whose PGs are, by upmaps, where a change places them that is not in force yet."""
+    if change is None or change.pool is None or change.stage is not ChangeStage.WANTED \
+            or change.pool not in osdmap.pools:
+        return frozenset()
+    begun = is_begun(change, osdmap) if change.pgs is not None else \
+        change.moves_first and (change.passes or change.via)
+    return frozenset({change.pool}) if begun else frozenset()
 
 
 def left_intermediate(change: Optional[Change], osdmap: OsdMap, verb: str = 'would keep') -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What the decision of a campaign's turn needs beside the observation that all jobs share."""
 from dataclasses import dataclass, replace
-from typing import Callable, FrozenSet, Optional, Tuple
+from typing import FrozenSet, Optional, Tuple
 
 from ..cluster.ports import Cluster, NoFuture, Outlook, View
 from ..cluster.tool_thread import ToolJob, ToolThread, call_off
@@ -12,6 +12,7 @@ from ..options import Options
 from ..tables import plural
 from . import copying, goals
 from .campaign_store import PinStore
+from .campaigns import CampaignContext
 from .crush_orders import CrushOrders
 from .joining import overdue, wants_outlook
 from .report import Forecast
@@ -159,14 +160,11 @@ class PinGoals:
     thread, and noted in the pins before they are used.
     """
 
-    def __init__(self, cluster: Cluster, tools: ToolThread, pins: PinStore, forecast: Forecast,
-                 note: Callable[[Event], None], may_write: Callable[[], bool]) -> None:
-        self._cluster = cluster
-        self._tools = tools
+    def __init__(self, context: CampaignContext, pins: PinStore, forecast: Forecast) -> None:
+        self._cluster, self._tools = context.cluster, context.tools
+        self._note, self._may_write = context.note, context.may_write
         self._pins = pins
         self._forecast = forecast
-        self._note = note
-        self._may_write = may_write
         #: What the goals would rest on, and since when: PGs have peered a while after.
         self._basis, self._basis_since = '', 0.0
         #: The basis of the raw sets, and when they are asked for again.

@@ -42,12 +42,16 @@ class Change:
     pins: int = 0
     vectors: int = 0
     #: What CrushRules.fingerprint of the whole new map is, and the version of CRUSH when it was
-    #: ordered: the new map replaces that version only. What differs in tunables alone has the same
-    #: fingerprint. With weights: a number for the rest of CRUSH when they were sent.
+    #: ordered, then when it was sent: the new map replaces that version only. What differs in
+    #: tunables alone has the same fingerprint. With weights: a number for the rest of CRUSH when
+    #: they were sent.
     fingerprint: int = 0
     #: What CrushRules.tunables is with the change; 0: not known.
     tunables: int = 0
     crush_version: int = 0
+    #: CrushRules.identity() of that version, which the mons also give new versions; 0: not known,
+    #: or that of the new map as well.
+    crush_identity: int = 0
     #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
     done: OsdSet = ()
     burst: int = 0

@@ -10,9 +10,9 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from perfguard import tables
 from perfguard.cluster.types import Balancing, ClientOps, Ops, OsdCounters, OsdPlace, Readings
 from perfguard.errors import Refused
+from perfguard.rebalance import tables
 from perfguard.rebalance.orders import Order
 from perfguard.rebalance.plans import APPROVE, LS, SAVE, PlanOrder
 from perfguard.rebalance.requests import Request
@@ -175,6 +175,37 @@ def test_expand_takes_the_words_of_drain(shell: Shell, monkeypatch: pytest.Monke
         (('osd.7', 'osd.8'), ('host3', 'rack2'), '2')] * 2
     shell.json('expand', osds='9', what=['h1'], hosts='h2')
     assert (given[-1].names, given[-1].hosts) == (('9',), ('h2', 'h1'))
+
+
+@pytest.mark.parametrize('command, given', [
+    ('expand', {'what': ['']}), ('expand', {'osds': ''}), ('expand', {'hosts': ' '}),
+    ('expand', {'what': ['h1', ',']}), ('preview expand', {'what': ['']}),
+    ('drain', {'what': ['']}), ('undrain', {'what': [',']}), ('replace', {'what': ['']}),
+    ('rebalance plan save', {'plan': 'p', 'change': 'expand', 'what': ['']})])
+def test_an_empty_variable_of_a_shell_is_refused(
+        shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str,
+        given: Dict[str, Any]) -> None:
+    """"expand" without names takes all new OSDs."""
+    monkeypatch.setattr(shell.driver.loop, 'ask', lambda order, again=False: pytest.fail('asked'))
+    retval, out, error = shell(command, **given)
+    assert (retval, out) == (-errno.EINVAL, '') and 'empty' in error
+
+
+@pytest.mark.parametrize('command, given, named', [
+    ('replace', {'what': ['osd.1'], 'cancel': True, 'dry_run': True}, '--dry-run'),
+    ('rebalance plan save', {'change': 'undrain', 'what': ['osd.1'], 'weight': '2'}, '--weight'),
+    ('rebalance plan save', {'change': 'drain', 'what': ['osd.1'], 'prior_version': 3},
+     '--prior-version'),
+    ('rebalance plan save', {'change': 'rule', 'what': ['p', 'r'], 'inbuf': 'map'}, '-i'),
+    ('rebalance plan save', {'change': 'apply', 'what': ['osd.1'], 'inbuf': 'map'}, 'osd.1'),
+    ('rebalance plan save', {'change': 'drain'}, 'drain requires OSDs')])
+def test_no_argument_is_ignored_or_assumed(
+        shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str, given: Dict[str, Any],
+        named: str) -> None:
+    monkeypatch.setattr(shell.driver.loop, 'ask', lambda order, again=False: pytest.fail('asked'))
+    more = {'plan': 'p'} if 'plan' in command else {}
+    retval, out, error = shell(command, **more, **given)
+    assert (retval, out) == (-errno.EINVAL, '') and named in error
 
 
 def test_a_pause_for_a_time(shell: Shell) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perfguard.store import PART_BYTES, Store
 
 from .fakes.cluster import Crash, MemoryKv
-from .test_loop import Story
+from .loop.test_loop import Story
 
 
 class ManyCrashes(Story):

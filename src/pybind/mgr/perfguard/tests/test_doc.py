@@ -10,8 +10,7 @@ from typing import Dict, List
 import pytest
 
 from perfguard.errors import Code
-from perfguard.health import CODES as CHECKS
-from perfguard.metrics.catalogue import CATALOGUE
+from perfguard.metrics.catalogue import CATALOGUE, CODES as CHECKS
 from perfguard.options import OPTIONS
 from perfguard.probe.jobs import IMPLIED, PROFILES, SUPPORTED
 from perfguard.web.routes import ROUTES

@@ -69,59 +69,6 @@ def test_status_names_health_checks(moving: Driver) -> None:
     assert 'PERFGUARD_STALLED, PERFGUARD_UNPINNABLE' in tables.status(data)
 
 
-def test_rebalance_status(moving: Driver) -> None:
-    text = tables.rebalance_status(moving.status)
-    assert '0 of 12 released, 4 in flight (at most 4), 8 pinned' in text
-    assert '(paused)' not in text and 'kept as upmaps' not in text and 'ended' not in text
-
-
-def changed(driver: Driver, **changes: Any) -> str:
-    return tables.rebalance_status({**driver.status, **changes})
-
-
-def test_rebalance_status_shows_what_is_there(moving: Driver) -> None:
-    assert 'RELEASING (paused)' in changed(moving, paused=True)
-    assert 'kept as upmaps  3' in changed(moving, kept=3)
-    ended = changed(moving, ended=1e9)
-    assert 'ended' in ended and 'time left' not in ended
-    assert '[%s]' % ('=' * 15 + ' ' * 15) in changed(moving, released=6)
-    assert '[%s]' % (' ' * 30) in changed(moving, total=0)
-
-
-def test_many_unpinnable_pgs_are_cut_short(moving: Driver) -> None:
-    rows = [{'pgid': '1.%x' % i, 'reason': 'reason %d' % i} for i in range(25)]
-    text = changed(moving, unpinnable=rows)
-    assert 'reason 19' in text and 'reason 20' not in text and '... and 5 more' in text
-    assert 'more' not in changed(moving, unpinnable=rows[:20])
-
-
-def test_no_campaign() -> None:
-    driver = Driver()
-    text = tables.rebalance_status(driver.status)
-    assert text.splitlines() == ['no campaign', '', '- no campaign is active']
-
-
-def test_plan(moving: Driver) -> None:
-    text = tables.plan(moving.plan)
-    assert 'PGs to move          8' in text and '(speed assumed)' in text
-    assert 'not pinned yet' not in text
-    assert 'not pinned yet       7' in tables.plan({**moving.plan, 'remapped': 7})
-    assert [line.split()[0] for line in text.splitlines()[-len(moving.plan['osds']):]] == [
-        str(row['osd']) for row in moving.plan['osds']]
-
-
-def test_an_empty_plan() -> None:
-    assert tables.plan(Driver().plan) == 'nothing to move'
-
-
-def test_history_and_one_campaign(moving: Driver) -> None:
-    assert tables.history({'campaigns': []}) == 'no campaigns'
-    text = tables.history({'campaigns': [moving.status]})
-    assert text.splitlines()[1].split()[:2] == ['1', 'RELEASING']
-    one = tables.campaign(moving.status)
-    assert 'in flight' in one and 'bytes done' in one and 'reasons' not in one
-
-
 def test_events(moving: Driver) -> None:
     assert tables.events({'events': []}) == 'no events'
     text = tables.events({'events': moving.loop.published.events})
@@ -193,40 +140,3 @@ def test_clients_in_status(moving: Driver) -> None:
         **moving.loop.status()['signals'], 'read_rate': 120.0, 'read_ms': 0.5, 'read_p99_ms': 2.25,
         'write_rate': 3.0, 'write_ms': 9.0, 'write_p99_ms': None}}
     assert 'reads 0.50 ms (p99 2.2) at 120/s, writes 9.00 ms at 3/s' in tables.status(data)
-
-
-ANSWER: Dict[str, Any] = {
-    'verb': 'expand', 'dry_run': True, 'campaign': None, 'weights': {'osd.8': 1.5},
-    'waits_for_change': False, 'one_epoch': True, 'pgs': 78, 'vectors': 3, 'shards': 108,
-    'bytes': 5 << 30, 'primaries_moving': 37, 'reason': '', 'unpinnable': [],
-    'unpinnable_pgs': 0, 'fast_peering': {'text': 'epochs are cheap'},
-    'copying': {'text': 'OSDs sleep'}}
-
-
-def test_an_order() -> None:
-    shown = tables.order(ANSWER)
-    for text in ('osd.8 to CRUSH weight', '1.5', '78 (pg_upmap_items 75, pg_upmap 3)',
-                 '108 shards, 5.0 GiB', '37', 'epochs are cheap', 'OSDs sleep'):
-        assert text in shown
-    assert 'campaign 4 has begun' in tables.order({**ANSWER, 'campaign': 4})
-    many = {'osd.%d' % osd: 1.0 for osd in range(30)}
-    assert '30 OSDs in total' in tables.order({**ANSWER, 'weights': many})
-
-
-def test_an_order_with_pgs_that_cannot_be_pinned() -> None:
-    shown = tables.order({**ANSWER, 'unpinnable': [{'pgid': '1.2', 'reason': 'a hole'}],
-                          'unpinnable_pgs': 1})
-    assert '1 PG cannot be pinned and will be remapped' in shown
-    assert '1.2' in shown and 'a hole' in shown
-
-
-def test_an_order_that_goes_the_ordinary_way() -> None:
-    shown = tables.order({**ANSWER, 'one_epoch': False, 'reason': 'no osdmaptool'})
-    assert 'remapped first and pinned afterwards: no osdmaptool' in shown and '78' not in shown
-    assert 'epochs are cheap' in shown
-
-
-def test_an_order_that_waits_for_a_change() -> None:
-    waits = {**ANSWER, 'waits_for_change': True, 'weights': {}}
-    assert tables.order(waits).endswith('nothing to preview')
-    assert 'change CRUSH now' in tables.order({**waits, 'campaign': 4})

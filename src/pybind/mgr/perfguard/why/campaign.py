@@ -8,9 +8,8 @@ from ..errors import Code, Reason
 from ..rebalance import osd_limits
 from ..rebalance.moves import Move, Obstacle
 from ..rebalance.progress import shares
-from ..rebalance.releasing import full_osds, present_load, receives
+from ..rebalance.releasing import concerns, full_osds, present_load, receives, stops_of
 from ..rebalance.stalls import affords
-from ..rebalance.stops import concerns, stops_of
 from ..rebalance.throttle import caps, limit
 from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign
@@ -51,6 +50,50 @@ def _past(code: str) -> str:
 
 #: What is no reason of a turn, or not of this one.
 _WORDS = {
+    Code.REQUESTED: 'it waited for its first turn',
+    Code.AWAITS_CHANGE: 'it waited for the CRUSH change',
+    Code.AWAITS_PIN: 'it waited for "rebalance pin"',
+    Code.AWAITS_START: 'it waited for "rebalance start"',
+    Code.UNPINNABLE: 'PGs could not be pinned',
+    Code.SETTINGS: 'it waited for borrowed settings to take effect',
+    Code.GIVES_WAY: 'it gave way to degraded PGs that could not backfill',
+    Code.OUTLOOK: 'it computed where CRUSH would place the PGs',
+    Code.CRUSH_SENT: 'it waited for the CRUSH change to show in the OSDMap',
+    Code.UNPINNED: 'PGs were still to be pinned',
+    Code.PINS_SENT: 'it waited for pins to show in the OSDMap',
+    Code.PINNED: 'all PGs were pinned',
+    Code.REPORTS: 'it waited for PGs to report',
+    Code.NO_GOALS: 'targets were not known, since PGs were peering',
+    Code.UNCLEAN: 'it waited for PGs to become clean',
+    Code.LAGGY: 'PGs were laggy',
+    Code.LAGGY_LATELY: 'PGs had been laggy within the last three reports',
+    Code.LEASES: 'PGs waited for read leases to expire',
+    Code.INACTIVE: 'PGs were inactive',
+    Code.DEGRADED: 'PGs were degraded',
+    Code.SLOW_OPS: 'operations were slow',
+    Code.SLOW_PING: 'heartbeats were slow',
+    Code.MON_DOWN: 'a monitor was out of quorum',
+    Code.SLOW_POOL: 'a pool was slower than its baseline',
+    Code.MITIGATION: 'a mitigation was in force',
+    Code.FOREIGN_FLAG: 'a flag that perfguard did not set stopped backfill',
+    Code.BALANCER_ON: 'the balancer was on',
+    Code.BAD_OPTIONS: 'module options were invalid',
+    Code.CONFIRMING: 'it waited for a report to confirm that a stop condition had cleared',
+    Code.OSDS_ARRIVING: 'it waited for further changes of CRUSH (auto_expand_settle)',
+    Code.BACKFILL_TOOFULL: 'OSDs were too full for backfill',
+    Code.FIRST_PACE: 'it began slowly',
+    Code.NO_CLIENTS: 'clients were idle',
+    Code.LATENCY_OK: 'client latency was below its limit',
+    Code.OSD_LATENCY: 'read latency of some OSDs was over its limit',
+    Code.NEW_BASELINE: 'a new baseline was learned',
+    Code.NO_READINGS: 'there were no readings of client latency',
+    Code.NO_BASELINE: 'there was no baseline yet',
+    Code.FEW_OPS: 'there were too few client operations to judge latency',
+    Code.TARGET_FULL: 'target OSDs were too full',
+    Code.TARGET_DOWN: 'target OSDs were down',
+    Code.CAP_BYTES: 'as many bytes as max_bytes_in_flight were in flight',
+    Code.PG_LIMIT: 'target OSDs were at their limit of PGs (mon_max_pg_per_osd)',
+    Code.OTHER: 'other reasons',
     Code.NO_LIMIT: 'releasing without waiting for anything',
     Code.IN_FLIGHT: 'waiting for the last PGs in flight',
     Code.CAP_PGS: 'as many PGs as max_pgs_in_flight were in flight',

@@ -53,7 +53,7 @@ class LoopState:
 class _Inquiry:
     """What the OSDs of one PG are asked, and have answered."""
     #: The pending order that it is for.
-    of: Any
+    of: object
     pgid: str
     primary: int
     osds: FrozenSet[int]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from perfguard import tables
 from perfguard.cluster.types import Balancing
+from perfguard.rebalance import tables
 from perfguard.tests.fakes.driver import OPTIONS, Driver
 from perfguard.tests.fakes.straw_cluster import StrawCluster
 

@@ -13,7 +13,7 @@ from perfguard.rebalance.types import PinRecord
 
 from ..fakes.cluster import Crash, FakeCluster
 from ..fakes.driver import OPTIONS, Driver
-from ..test_loop import Story, whats
+from ..loop.test_loop import Story, whats
 
 BALANCED = replace(OPTIONS, target='balanced', max_extra_movement=100.0)
 ITEMS = UpmapEntry(((1, 2),))

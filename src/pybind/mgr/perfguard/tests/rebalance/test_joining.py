@@ -16,7 +16,9 @@ from perfguard.rebalance.campaign_store import (campaign_from_json, campaign_to_
 from perfguard.rebalance.types import Campaign, Change, Phase, ChangeStage
 from perfguard.rebalance.crush_orders import differences
 from perfguard.rebalance.join_plan import plan_join
+from perfguard.rebalance.joining import landed
 from perfguard.rebalance.orders import Order
+from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.turn_inputs import same_placement
 from perfguard.requests import PendingOrder
 from perfguard.store import Store
@@ -322,6 +324,67 @@ def test_a_crush_map_never_replaces_what_others_changed_meanwhile(when: str) -> 
     assert 'osd.3.' in told[0] and 'osd.2' not in told[0]
     assert placements(cluster) == before and not cluster.moved
     assert not [key for key in driver.kv.data if key.startswith('crush')]
+
+
+@pytest.mark.parametrize('failover', [False, True])
+@pytest.mark.parametrize('when', ['before', 'with the burst'])
+def test_a_crush_map_replaces_a_new_version_of_the_same_map(when: str, failover: bool) -> None:
+    """Each OSD that starts gives the same CRUSH map a new version."""
+    driver = Driver(waiting())
+    cluster, run = driver.cluster, driver.cluster.run
+    restarted: List[bool] = []
+
+    def race(commands: Any) -> Any:
+        if not restarted and any(c['prefix'] == 'osd setcrushmap' for c in commands):
+            restarted.append(True)
+            cluster.restart_osd()
+        return run(commands)
+
+    driver.order('apply', crush_map=whole_map(cluster))
+    if when == 'before':
+        cluster.restart_osd()
+    else:
+        setattr(cluster, 'run', race)
+    if failover:
+        driver.run(1)
+        driver.restart()
+    driver.run_to('PINNED')
+    assert cluster.toys[8].crush_weight == 1.0 and cluster.clean()
+    sent = [c['prior_version'] for c in cluster.sent if c['prefix'] == 'osd setcrushmap']
+    assert len(sent) == 1 + (when == 'with the burst')
+
+
+def test_a_new_version_of_the_same_map_is_not_a_crush_map_with_other_tunables() -> None:
+    driver = Driver(waiting())
+    seen = driver.cluster.crush(driver.cluster.crush_version_)
+    change = Change(crush_map=True, stage=ChangeStage.SENT, fingerprint=seen.fingerprint(),
+                    tunables=seen.tunables + 1, crush_version=driver.cluster.crush_version_,
+                    crush_identity=seen.identity())
+    machine = Machine(driver.cluster)
+    driver.cluster.restart_osd()
+    turn = Turn(machine.campaign, {}, {}, machine.observe(), machine.options)
+    assert not landed(change, turn)
+    # The new map cannot be told from the one that it replaces.
+    assert landed(replace(change, crush_identity=0), turn)
+
+
+def test_a_refused_map_with_other_device_classes_does_not_pass_for_landed() -> None:
+    """Its trees and tunables are those of before, and an OSD that starts makes the version new."""
+    cluster = FakeCluster()
+    run, driver = cluster.run, Driver(cluster)
+    other = replace(cluster.crush(cluster.crush_version_), _classes={0: 'ssd'})
+
+    def restart(commands: Any) -> Any:
+        if any(c['prefix'] == 'osd setcrushmap' for c in commands):
+            cluster.restart_osd()
+        return run(commands)
+
+    setattr(cluster, 'crush_rules', lambda given: other)
+    setattr(cluster, 'run', restart)
+    cluster.refuse['osd setcrushmap'] = 'EINVAL'
+    driver.order('apply', crush_map=whole_map(cluster))
+    driver.run_to('ABORTED')
+    assert [c['prefix'] for c in cluster.sent].count('osd setcrushmap') == 3
 
 
 def test_a_crush_map_of_an_older_version_is_refused() -> None:

@@ -135,6 +135,21 @@ def test_an_osd_that_would_be_too_full_is_refused() -> None:
         driver.order('import', mappings=text([pair]))
 
 
+def test_an_osd_that_pgs_of_two_pools_would_fill_is_refused() -> None:
+    driver = Driver(StrawCluster())
+    cluster: Any = driver.cluster
+    pairs = [a_pair(cluster, pgid) for pgid in ('1.%x' % seed for seed in range(8))]
+    pair = pairs[0]
+    other = next(each for each in (a_pair(cluster, '2.%x' % seed) for seed in range(8))
+                 if each[2] == pair[2])
+    # 32 GiB are used, and each PG has 1 GiB there.
+    cluster.sizes[pair[2]] = int(33.5 / 0.85 * (1 << 30))
+    for fits in (pair, other):
+        driver.order('import', mappings=text([fits]), dry_run=True)
+    with pytest.raises(Refused, match='not enough space: osd.%d' % pair[2]):
+        driver.order('import', mappings=text([pair, other]))
+
+
 @pytest.mark.parametrize('turns', range(1, 30, 4))
 def test_a_failover_moves_nothing_twice(turns: int) -> None:
     driver = Driver(StrawCluster())

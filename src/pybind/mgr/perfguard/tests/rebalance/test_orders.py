@@ -164,8 +164,8 @@ def test_drain_refuses_what_has_too_few_failure_domains() -> None:
     assert change_of(Order('drain', ('osd.0',)), inventory(size=5))
 
 
-def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
-    """Two racks of two hosts, and a rule that wants both of them."""
+def racks(*steps: Dict[str, Any]) -> OrderFacts:
+    """Two racks of four hosts each, and a pool of size 4 under a rule with these steps."""
     there = inventory(size=4)
     dump: Dict[str, Any] = {
         'types': [{'type_id': 0, 'name': 'osd'}, {'type_id': 1, 'name': 'host'},
@@ -177,17 +177,52 @@ def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
            for rack in range(2)]
         + [{'id': -1, 'name': 'default', 'type_id': 11, 'items': [
             {'id': -20 - rack, 'weight': 524288} for rack in range(2)]}],
-        'rules': [{'rule_id': 0, 'rule_name': 'r', 'steps': [
-            {'op': 'take', 'item': -1, 'item_name': 'default'},
-            {'op': 'choose_firstn', 'num': 2, 'type': 'rack'},
-            {'op': 'chooseleaf_firstn', 'num': 2, 'type': 'host'}, {'op': 'emit'}]}]}
+        'rules': [{'rule_id': 0, 'rule_name': 'r', 'steps': list(steps)}]}
     osds = {osd: Osd(osd, True, 1.0) for osd in range(16)}
-    there = replace(there, crush=CrushRules.from_dump(dump),
-                    osdmap=replace(there.osdmap, osds=osds),
-                    space={osd: Space(100 * GIB, GIB) for osd in osds})
+    return replace(there, crush=CrushRules.from_dump(dump),
+                   osdmap=replace(there.osdmap, osds=osds),
+                   space={osd: Space(100 * GIB, GIB) for osd in osds})
+
+
+EMIT = {'op': 'emit'}
+TWO_HOSTS = {'op': 'chooseleaf_firstn', 'num': 2, 'type': 'host'}
+
+
+def take(item: int, called: str) -> Dict[str, Any]:
+    return {'op': 'take', 'item': item, 'item_name': called}
+
+
+def test_drain_refuses_what_the_rule_chooses_above_the_failure_domain() -> None:
+    there = racks(take(-1, 'default'), {'op': 'choose_firstn', 'num': 2, 'type': 'rack'},
+                  TWO_HOSTS, EMIT)
     assert refusal(Order('drain', ('rack1',)), there) == (
         'the rule of pool p chooses 2 buckets of type rack, but only 1 would be left')
     assert change_of(Order('drain', ('h7',)), there)
+
+
+@pytest.mark.parametrize('steps', [
+    # Copies in each of two sites, as in stretch mode.
+    (take(-20, 'rack0'), TWO_HOSTS, EMIT, take(-21, 'rack1'), TWO_HOSTS, EMIT),
+    (take(-1, 'default'), {'op': 'choose_firstn', 'num': 0, 'type': 'rack'}, TWO_HOSTS, EMIT)])
+def test_drain_leaves_each_part_of_a_rule_enough_failure_domains(steps: Any) -> None:
+    there = racks(*steps)
+    assert refusal(Order('drain', ('h5', 'h6', 'h7')), there) == (
+        'CRUSH rule r would find only 3 OSDs for PGs of pool p (size 4)')
+    assert change_of(Order('drain', ('h6', 'h7')), there)
+    # Another rack has no part in it, and what is lost already makes nothing worse.
+    assert change_of(Order('drain', ('h2', 'h3', 'h6', 'h7')), there)
+    osds = {**there.osdmap.osds, **{osd: Osd(osd, False, 1.0) for osd in range(8, 14)}}
+    down = replace(there, osdmap=replace(there.osdmap, osds=osds))
+    assert change_of(Order('drain', ('h0',)), down)
+
+
+def test_drain_leaves_a_device_class_of_a_hybrid_rule_enough_hosts() -> None:
+    there = racks(take(-20, 'rack0'), {'op': 'chooseleaf_firstn', 'num': 1, 'type': 'host'}, EMIT,
+                  take(-21, 'rack1'), {'op': 'chooseleaf_firstn', 'num': -1, 'type': 'host'}, EMIT)
+    assert change_of(Order('drain', ('h0', 'h1', 'h2')), there)
+    assert 'only 3 OSDs' in refusal(Order('drain', ('rack0',)), there)
+    assert change_of(Order('drain', ('h7',)), there)
+    assert 'only 3 OSDs' in refusal(Order('drain', ('h6', 'h7')), there)
 
 
 @pytest.mark.parametrize('name', ['osd.\u00b2', '\u00b2', 'osd.' + 5000 * '1', 'osd.-1', 'osd.'])
@@ -214,6 +249,7 @@ def test_drain_twice_and_of_nothing() -> None:
     there = inventory({0: TINY_WEIGHT, 4: TINY_WEIGHT})
     assert 'already drained: h0' in refusal(Order('drain', ('h0',)), there)
     assert "no OSD, host or rack 'x'" in refusal(Order('drain', ('x',)), there)
+    assert refusal(Order('drain', ('3',)), there).endswith("'3' in CRUSH (an OSD is osd.3)")
 
 
 def test_undrain_gives_back_what_is_remembered() -> None:

@@ -13,7 +13,7 @@ from perfguard.rebalance.moves import path_osds
 from perfguard.rebalance.osd_limits import (EXEMPT_SECONDS, HOLD_SECONDS, UNTOUCHED_SECONDS,
                                             OsdHold, Places, explains, held_osds, places_of,
                                             slow_osds, stops, update)
-from perfguard.rebalance.stops import stops_of
+from perfguard.rebalance.releasing import stops_of
 from perfguard.rebalance.turn import Turn
 from perfguard.rebalance.types import Phase
 

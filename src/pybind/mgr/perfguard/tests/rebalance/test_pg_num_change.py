@@ -168,6 +168,13 @@ def test_refused(names: Tuple[str, str], text: str) -> None:
     assert driver.phase == 'IDLE'
 
 
+@pytest.mark.parametrize('number', ['\u00b2', '9' * 5000, '-1', '1.5', ''],
+                         ids=['superscript', 'long', 'negative', 'fraction', 'empty'])
+def test_a_plan_takes_integers_only(number: str) -> None:
+    with pytest.raises(Refused, match='pg_num must be an integer'):
+        driver_of().order('pg_num', 'rep', number)
+
+
 @pytest.mark.parametrize('limit, number, refused', [
     ('pg_num_min', 8, '4'), ('pg_num_max', 12, '16')])
 def test_a_number_beyond_the_limits_of_the_pool_is_refused(limit: str, number: int,

@@ -6,9 +6,9 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard import tables
 from perfguard.cluster.types import Space
 from perfguard.errors import Refused
+from perfguard.rebalance import tables
 from perfguard.rebalance.replacing import (CANCEL, DRAINS, NO_UUID, REPLACE, ReplaceFacts,
                                            ReplacePhase, Replacement, ending, given_up,
                                            has_new_device, new_weight, phase_of)

@@ -212,6 +212,31 @@ def test_the_operators_own_change_is_rolled_back_as_a_whole_map() -> None:
     assert not [key for key in driver.kv.data if key.startswith(('crush', 'campaign', 'pins'))]
 
 
+@pytest.mark.parametrize('failover', [False, True])
+def test_a_whole_map_is_restored_though_an_osd_starts_meanwhile(failover: bool) -> None:
+    driver = Driver()
+    cluster = driver.cluster
+    driver.to_pinned()
+    driver.ask('abort')
+    driver.run_to('ABORTED')
+    driver.order('rollback')
+    cluster.restart_osd()
+    if failover:
+        driver.restart()
+    driver.run_to('DONE')
+    assert cluster.not_in_crush == {8, 9, 10} and cluster.moved == []
+    assert driver.history[-1]['rolled_back']
+
+
+def test_a_new_version_of_crush_is_nothing_to_restore() -> None:
+    driver = Driver(waiting())
+    driver.ask('prepare')
+    driver.run_to('PREPARED')
+    driver.cluster.restart_osd()
+    driver.turn()
+    assert 'CRUSH has not changed' in str(refusal(driver))
+
+
 def test_a_hole_in_an_acting_set_is_no_osd_that_needs_a_place() -> None:
     driver = Driver()
     driver.to_pinned()

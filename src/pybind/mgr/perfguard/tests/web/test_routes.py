@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from perfguard.web.routes import (LARGEST_BODY, LARGEST_MAP_BODY, OVERVIEW_FIELDS, READ, ROUTES,
+from perfguard.web.routes import (LARGEST_BODY, LARGEST_FILE_BODY, OVERVIEW_FIELDS, READ, ROUTES,
                                   BadField, Route, arguments, http_status, largest_body,
                                   refuse_twice)
 
@@ -73,6 +73,7 @@ def test_arguments(handler: str, given: Dict[str, Any], expected: Dict[str, Any]
     ('rebalance_prepare', {'force': 'yes'}, 'force'), ('rebalance_prepare', {'force': 1}, 'force'),
     ('rebalance_prepare', {'farce': True}, 'farce'), ('rebalance_pin', {'force': True}, 'force'),
     ('drain', {}, 'what'), ('drain', {'what': None}, 'what'), ('drain', {'what': ''}, 'what'),
+    ('drain', {'what': []}, 'what'), ('expand', {'what': []}, 'what'),
     ('drain', {'what': {'a': 1}}, 'what'), ('drain', {'what': [['a']]}, 'what'),
     ('drain', {'what': [True]}, 'what'), ('rebalance_show', {'campaign': '-1'}, 'campaign'),
     ('rebalance_show', {'campaign': '1' * 40}, 'campaign'),
@@ -132,12 +133,13 @@ def test_every_dry_run_has_a_preview_for_those_who_may_only_read() -> None:
         assert HANDLERS[preview] == [name for name in HANDLERS[handler] if name not in switches]
 
 
-def test_only_a_crush_map_is_large() -> None:
+def test_only_files_are_large() -> None:
     """Bodies are read before the dashboard looks who sends them."""
     for prefix in ('/api/perfguard', '/proxied/api/perfguard'):
         for route in ROUTES:
-            with_map = route.handler in ('rebalance_apply', 'preview_apply', 'rebalance_plan_save',
-                                         'rebalance_plan_ls')
-            largest = LARGEST_MAP_BODY if with_map else LARGEST_BODY
+            with_file = route.handler in (
+                'rebalance_apply', 'preview_apply', 'rebalance_plan_save', 'rebalance_plan_ls',
+                'rebalance_import', 'preview_import', 'probe_import')
+            largest = LARGEST_FILE_BODY if with_file else LARGEST_BODY
             assert largest_body(prefix + route.path) == largest
     assert LARGEST_BODY == 65536

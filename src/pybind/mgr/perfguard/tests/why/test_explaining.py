@@ -8,8 +8,10 @@ import pytest
 
 from perfguard.cluster.types import OsdPlace, Readings
 from perfguard.errors import Code, Refused
-from perfguard.rebalance.types import Flight
+from perfguard.rebalance.progress import Limits
+from perfguard.rebalance.types import Campaign, Flight, Phase
 from perfguard.why.answer import Why, parsed
+from perfguard.why.campaign import causes
 from perfguard.why.controller import PATIENCE_SECONDS
 
 from ..fakes.cluster import FakeCluster
@@ -182,3 +184,17 @@ def test_an_osd() -> None:
     assert codes(explain(driver, 'osd.3'))[0] == Code.SLOW_OPS
     cluster.take_down(4)
     assert codes(explain(driver, 'osd.4'))[0] == Code.OSD_DOWN
+
+
+#: Under these no campaign begins, or they come with another reason.
+NO_LIMITS = {Code.OSD_DOWN, Code.OSD_SCRUB_ERRORS, Code.PG_DAMAGED, Code.PG_NUM_CHANGING,
+             Code.OLD_CLIENTS, Code.FAST_PEERING, Code.PACED}
+CODES = [value for name, value in vars(Code).items() if name.isupper()]
+
+
+@pytest.mark.parametrize('code', sorted(
+    {*CODES[CODES.index(Code.REQUESTED):CODES.index(Code.OTHER) + 1]} - NO_LIMITS))
+def test_what_has_limited_a_campaign_is_said_in_words(code: str) -> None:
+    campaign = Campaign(1, Phase.DONE, 1.0, limits=Limits({code: 9.0}))
+    cause = causes(campaign, [])[0]
+    assert cause.code == code and cause.text and code not in cause.text
