@@ -41,10 +41,14 @@ class ScaleRow(NamedTuple):
 
 def mgr_stat(cluster: Cluster) -> Tuple[float, float]:
     """CPU seconds and resident MiB of the active mgr."""
-    pid = cluster.pid('mgr.%s' % cluster.active_mgr())
-    fields = Path('/proc/%s/stat' % pid).read_text().rpartition(')')[2].split()
-    resident = int(Path('/proc/%s/statm' % pid).read_text().split()[1])
-    return (int(fields[11]) + int(fields[12])) / 100, resident * 4096 / 2 ** 20
+    mgr = 'mgr.%s' % cluster.active_mgr()
+    resident = int(Path('/proc/%s/statm' % cluster.pid(mgr)).read_text().split()[1])
+    return cpu_seconds(cluster, mgr), resident * 4096 / 2 ** 20
+
+
+def cpu_seconds(cluster: Cluster, daemon: str) -> float:
+    fields = Path('/proc/%s/stat' % cluster.pid(daemon)).read_text().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
 
 
 class MapEpochs:

@@ -54,20 +54,20 @@ def boot(release: str, shape: Shape, conf: Dict[str, Dict[str, str]]) -> Cluster
 
 
 def _fill(cluster: Cluster, shape: Shape) -> None:
-    _order(cluster, [{'prefix': 'osd create'}] * shape.osds)
+    order(cluster, [{'prefix': 'osd create'}] * shape.osds)
     _set_crush(cluster, shape, 1.0)
     count = -(-shape.pgs // POOL_PGS_MAX)
-    _order(cluster, [{'prefix': 'osd pool create', 'pool': 'pool%d' % i, 'size': 3,
-                      'pg_num': shape.pgs // count, 'pgp_num': shape.pgs // count,
-                      'pool_type': 'replicated', 'rule': 'replicated_rule',
-                      'autoscale_mode': 'off'} for i in range(count)])
+    order(cluster, [{'prefix': 'osd pool create', 'pool': 'pool%d' % i, 'size': 3,
+                     'pg_num': shape.pgs // count, 'pgp_num': shape.pgs // count,
+                     'pool_type': 'replicated', 'rule': 'replicated_rule',
+                     'autoscale_mode': 'off'} for i in range(count)])
     _mark_up(cluster, shape)
     # osdmaptool gives OSDs of weight 0 a weight when it marks them up.
     _set_crush(cluster, shape, 0.0)
-    _order(cluster, list(_upmaps(cluster, shape)), UPMAP_BURST)
+    order(cluster, list(upmaps(cluster, shape)), UPMAP_BURST)
 
 
-def _order(cluster: Cluster, commands: List[Dict[str, object]], burst: int = BURST) -> None:
+def order(cluster: Cluster, commands: List[Dict[str, object]], burst: int = BURST) -> None:
     for start in range(0, len(commands), burst):
         part = commands[start:start + burst]
         for command, reply in zip(part, cluster.burst(part)):
@@ -200,7 +200,7 @@ def _replace_map(cluster: Cluster, path: Path, epoch: int, pools: List[int]) -> 
 
 # -- upmaps
 
-def _upmaps(cluster: Cluster, shape: Shape) -> Iterator[Dict[str, object]]:
+def upmaps(cluster: Cluster, shape: Shape) -> Iterator[Dict[str, object]]:
     """Pin every so-manieth PG's first OSD to the one a few hosts further on."""
     path = cluster.directory / 'osdmap'
     cluster.ceph('osd', 'getmap', '-o', str(path), timeout=120)

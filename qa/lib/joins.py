@@ -167,3 +167,42 @@ def as_script(cluster: Cluster) -> List[str]:
                         id=[osd for pair in pairs for osd in pair])
             pinned.append(pg['pgid'])
     return pinned
+
+
+def replace_devices(guard: Guard, osds: List[int], failover: bool = False) -> None:
+    """Replace the devices of OSDs that a replacement has drained; returns once they are filled."""
+    cluster, hosts = guard.cluster, guard.cluster.osd_hosts()
+
+    def phases() -> Set[str]:
+        return {row['phase'] for row in guard.get('drain ls')['drains']}
+
+    cluster.wait(lambda: phases() == {'EMPTY'}, 60, 'empty OSDs')
+    assert all(safe_to_destroy(cluster, osd) for osd in osds)
+    cluster.remove_osds(osds, destroy=True)
+    if failover:
+        cluster.mgr_fail()
+        guard.wait_ready()
+    cluster.wait(lambda: phases() == {'WAITING'}, 60, 'OSDs that wait for their devices')
+    last = max(row['id'] for row in guard.get('rebalance ls')['campaigns'])
+    cluster.add_osds(len(osds), hosts=[hosts[osd] for osd in osds], ids=osds, in_crush=False)
+    cluster.wait(lambda: (guard.status()['id'] or 0) > last, 90, 'a campaign')
+    guard.wait_phase('DONE', timeout=240)
+    cluster.wait(lambda: phases() == set(), 60, 'the end of the replacement')
+    cluster.wait_clean(60)
+    assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(osds)
+
+
+def refused_after_a_change_of_crush(guard: Guard, **plan: Any) -> None:
+    """Save a plan, and see it refused once osd.0 has another weight; all is put back."""
+    cluster, name = guard.cluster, plan['plan']
+    order(guard, 'rebalance plan save', **plan)
+    try:
+        cluster.mon('osd crush reweight', name='osd.0', weight=1.1)
+        refused(guard, 'rebalance approve', 'osd.0', plan=name)
+        [row] = guard.get('rebalance plan ls')['plans']
+        assert row['state'] == 'changed'
+    finally:
+        cluster.mon('osd crush reweight', name='osd.0', weight=1.0)
+        guard.get('rebalance plan rm', plan=name)
+    cluster.wait_clean(120)
+    wait_reported(guard)

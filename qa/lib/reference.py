@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from perfguard.advise.rules import RULES
-from perfguard.health import HEALTH_CHECKS
+from perfguard.metrics.catalogue import HEALTH_CHECKS
 from perfguard.options import OPTIONS
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """`rebalance apply` and another administrator who changes CRUSH at the same time."""
 import base64
+import signal
 import subprocess
 from pathlib import Path
 
@@ -60,3 +61,27 @@ def test_a_concurrent_change_of_crush_survives(release: str, guard: Guard) -> No
         guard.wait_phase('DONE', timeout=60)
         cluster.wait_clean(60)
     assert guard.foreign() == before and not guard.tracebacks()
+
+
+def test_a_map_is_applied_although_an_osd_restarts_meanwhile(release: str, guard: Guard) -> None:
+    """An OSD that starts names its device class, and the mons give the same map a new version."""
+    cluster = guard.cluster
+    given, version = heavier(cluster, 1), crush_version(cluster)
+    try:
+        retval, _, error = cluster.command('mgr', {
+            'prefix': 'perfguard rebalance apply', 'format': 'json', 'prior_version': version},
+            given.encode())
+        assert retval == 0, error
+        device_class = cluster.mon('osd crush get-device-class', ids=['0'])[0]['device_class']
+        cluster.mon('osd crush set-device-class', ids=['0'], **{'class': device_class})
+        renamed = crush_version(cluster)
+        assert weight(cluster, 1) == 1.0, 'too late to race'
+        cluster.kill('osd.0', signal.SIGTERM)
+        cluster.start('osd.0')
+        guard.wait_phase('DONE', timeout=300)
+        print('%s: CRUSH version %d, %d, %d' % (release, version, renamed, crush_version(cluster)))
+        assert renamed > version and weight(cluster, 1) == 2.0
+    finally:
+        cluster.mon('osd crush reweight', name='osd.1', weight=1.0)
+        cluster.wait_clean(120)
+    assert not guard.tracebacks()

@@ -13,7 +13,8 @@ from perfguard.probe.placement import pgid_of
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import crush_weights, order, refused, safe_to_destroy, wait_reported
+from qa.lib.joins import (crush_weights, order, refused, replace_devices, safe_to_destroy,
+                          wait_reported)
 
 from .test_balanced import balance_from_now_on, counts
 
@@ -128,26 +129,12 @@ def test_the_devices_of_a_host_are_replaced_with_the_same_ids(guard: Guard) -> N
     host = hosts[7]
     osds = sorted(osd for osd, at in hosts.items() if at == host)
 
-    def phases() -> Set[str]:
-        return {row['phase'] for row in guard.get('drain ls')['drains']}
-
     answer = order(guard, 'replace', what=[host])
     assert [row['osd'] for row in answer['drains']] == osds
     guard.wait_phase('DONE', timeout=240)
-    cluster.wait(lambda: phases() == {'EMPTY'}, 60, 'an empty host')
-    assert all(safe_to_destroy(cluster, osd) for osd in osds)
-    cluster.remove_osds(osds, destroy=True)
-    cluster.mgr_fail()
-    guard.wait_ready()
-    cluster.wait(lambda: phases() == {'WAITING'}, 60, 'a host that waits for its devices')
     last = max(row['id'] for row in guard.get('rebalance ls')['campaigns'])
-    cluster.add_osds(len(osds), hosts=[host] * len(osds), ids=osds, in_crush=False)
-    cluster.wait(lambda: (guard.status()['id'] or 0) > last, 90, 'a campaign')
-    guard.wait_phase('DONE', timeout=240)
-    cluster.wait(lambda: phases() == set(), 60, 'the end of the replacement')
-    cluster.wait_clean(60)
+    replace_devices(guard, osds, failover=True)
     assert crush_weights(cluster) == weights
-    assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(osds)
     [first, *others] = [row for row in guard.get('rebalance ls')['campaigns']
                         if row['id'] > last]
     assert first['trigger'] == 'undrain' and not others, 'all devices are filled at once'

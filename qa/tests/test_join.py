@@ -59,7 +59,7 @@ def test_expand_under_load(release: str, guard: Guard) -> None:
             load.stop()
     assert {osd: crush_weights(cluster)[osd] for osd in added} == dict.fromkeys(added, 1.0)
     assert (answer['pgs'], answer['bytes'] > 0) == (preview['pgs'], True)
-    refused(guard, 'drain', 'finish it or abort it first', what=['osd.0'])
+    refused(guard, 'drain', 'abort it first', what=['osd.0'])
     let_go(guard)
     assert guard.upmaps() == {} and guard.foreign() == before
     assert {osd for pg in cluster.pgs() for osd in pg['acting']} >= set(added)

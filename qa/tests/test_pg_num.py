@@ -9,7 +9,7 @@ import pytest
 
 from qa.cluster import Cluster
 from qa.lib.guard import Guard
-from qa.lib.joins import order, refused, wait_reported
+from qa.lib.joins import order, refused, refused_after_a_change_of_crush, wait_reported
 
 pytestmark = [pytest.mark.shares('campaign'),
               pytest.mark.releases('pacific', 'tentacle', quick='pacific')]
@@ -88,21 +88,14 @@ def test_a_plan_is_carried_out_or_refused_with_what_has_changed(guard: Guard) ->
     cluster.wait_clean(60)
     wait_reported(guard)
 
-    def save(plan: str, pg_num: int) -> Json:
-        return order(guard, 'rebalance plan save', plan=plan, change='pg_num',
-                     what=['rep', str(pg_num)])
+    def plan(name: str, pg_num: int) -> Json:
+        return {'plan': name, 'change': 'pg_num', 'what': ['rep', str(pg_num)]}
 
     try:
-        saved = save('more', 72)
+        refused_after_a_change_of_crush(guard, **plan('more', 72))
+        order(guard, 'rebalance plan save', **plan('other', 80))
+        saved = order(guard, 'rebalance plan save', **plan('more', 72))
         assert saved['preview']['eta_high_seconds'] > 0 and guard.phase() == 'IDLE'
-        cluster.mon('osd crush reweight', name='osd.0', weight=1.1)
-        refused(guard, 'rebalance approve', 'osd.0', plan='more')
-        cluster.mon('osd crush reweight', name='osd.0', weight=1.0)
-        cluster.wait_clean(120)
-        guard.get('rebalance plan rm', plan='more')
-        wait_reported(guard)
-        save('other', 80)
-        saved = save('more', 72)
         refused(guard, 'rebalance approve', 'saved again', plan='more', token='another')
         answer = order(guard, 'rebalance approve', plan='more', token=saved['token'])
         done = guard.wait_phase('DONE', timeout=300)
@@ -120,11 +113,16 @@ def test_a_plan_is_carried_out_or_refused_with_what_has_changed(guard: Guard) ->
 
 
 def check_pgs(cluster: Cluster, rows: List[Json]) -> None:
-    """The OSDs have as many PGs as the plan said."""
-    held = {row['osd']: row['num_pgs']
-            for row in cluster.mon('pg dump', dumpcontents=['osds'])['osd_stats']}
-    assert rows and {row['osd']: row['pgs_after'] for row in rows} == {
-        row['osd']: held[row['osd']] for row in rows}
+    """The OSDs have as many PGs as the plan said, once they have reported that."""
+    foreseen = {row['osd']: row['pgs_after'] for row in rows}
+
+    def reported() -> bool:
+        held = {row['osd']: row['num_pgs']
+                for row in cluster.mon('pg dump', dumpcontents=['osds'])['osd_stats']}
+        return foreseen == {osd: held[osd] for osd in foreseen}
+
+    assert foreseen
+    cluster.wait(reported, 30, 'the PGs of each OSD as foreseen')
 
 
 @pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())

@@ -3,7 +3,8 @@
 import pytest
 
 from qa.lib.guard import Guard
-from qa.lib.joins import SLOW_PEERING, crush_weights, order, refused, safe_to_destroy, wait_reported
+from qa.lib.joins import (SLOW_PEERING, crush_weights, order, refused_after_a_change_of_crush,
+                          replace_devices, safe_to_destroy, wait_reported)
 
 pytestmark = [pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific'),
               pytest.mark.shares('join')]
@@ -14,23 +15,15 @@ def test_plans_are_reviewed_approved_and_queued(guard: Guard) -> None:
     guard.configure(SLOW_PEERING)
     added = cluster.add_osds(2, weight=0.0)
     wait_reported(guard)
-    saved = order(guard, 'rebalance plan save', plan='autumn', change='expand', weight='1',
-                  what=['osd.%d' % osd for osd in added])
+    what = {'plan': 'autumn', 'change': 'expand', 'weight': '1',
+            'what': ['osd.%d' % osd for osd in added]}
+    refused_after_a_change_of_crush(guard, **what)
+    saved = order(guard, 'rebalance plan save', **what)
     rows = {row['osd']: row for row in saved['preview']['osds']}
     assert saved['state'] == 'ready' and guard.phase() == 'IDLE'
     assert all(rows[osd]['pgs_before'] == 0 < rows[osd]['pgs_after'] for osd in added)
 
-    cluster.mon('osd crush reweight', name='osd.0', weight=1.1)
-    refused(guard, 'rebalance approve', 'osd.0', plan='autumn')
-    assert guard.get('rebalance plan ls')['plans'][0]['state'] == 'changed'
-    cluster.mon('osd crush reweight', name='osd.0', weight=1.0)
-    cluster.wait_clean(120)
-    wait_reported(guard)
-    guard.get('rebalance plan rm', plan='autumn')
-    saved = order(guard, 'rebalance plan save', plan='again', change='expand', weight='1',
-                  what=['osd.%d' % osd for osd in added])
-
-    answer = order(guard, 'rebalance approve', plan='again')
+    answer = order(guard, 'rebalance approve', plan='autumn')
     assert answer['campaign'] and not answer['queued_behind']
     guard.wait_phase('PINNED', 'RELEASING', 'HOLDING', 'FINISHING', timeout=120)
     guard.do('pause')
@@ -52,3 +45,20 @@ def test_plans_are_reviewed_approved_and_queued(guard: Guard) -> None:
         # PGs of the drained OSD have arrived as well.
         assert held[osd] >= rows[osd]['pgs_after'] - 1
     assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_a_replacement_is_planned_and_carried_out(guard: Guard) -> None:
+    cluster = guard.cluster
+    wait_reported(guard)
+    weights = crush_weights(cluster)
+    what = {'plan': 'worn', 'change': 'replace', 'what': ['osd.7']}
+    refused_after_a_change_of_crush(guard, **what)
+    saved = order(guard, 'rebalance plan save', **what)
+    [row] = [row for row in saved['preview']['osds'] if row['osd'] == 7]
+    assert row['pgs_before'] > 0 == row['pgs_after'] and guard.phase() == 'IDLE'
+    answer = order(guard, 'rebalance approve', plan='worn', token=saved['token'])
+    assert guard.wait_phase('DONE', timeout=240)['id'] == answer['campaign']
+    replace_devices(guard, [7])
+    assert crush_weights(cluster) == weights and guard.get('rebalance plan ls')['plans'] == []
+    assert guard.get('held')['held'] == [] and not guard.tracebacks()

@@ -9,21 +9,20 @@ import pytest
 from qa.cluster import Cluster
 from qa.lib.clusters import ClusterFactory
 from qa.lib.guard import FAST_CONF, Guard
-from qa.lib.joins import order, wait_reported
+from qa.lib.joins import order, refused_after_a_change_of_crush, wait_reported
 
-pytestmark = pytest.mark.releases('pacific', 'tentacle', quick='pacific')
-nightly = pytest.mark.releases('pacific', 'tentacle', quick=())
+pytestmark = pytest.mark.releases('pacific', 'reef', 'tentacle', quick='pacific')
+nightly = pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
 
 Json = Dict[str, Any]
 
 
 @pytest.fixture(scope='module')
 def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
-    """12 OSDs on 6 hosts in 3 racks, an hdd and an ssd in each host."""
-    cluster = cluster_factory(release, osds=12, hosts=6, racks=3, conf=FAST_CONF)
-    for host in set(cluster.osd_hosts().values()):
-        osds = sorted(osd for osd, there in cluster.osd_hosts().items() if there == host)
-        for osd, kind in zip(osds, ('hdd', 'ssd')):
+    """12 OSDs, each on its host, in 6 racks: an hdd and an ssd in each rack."""
+    cluster = cluster_factory(release, osds=12, hosts=12, racks=6, conf=FAST_CONF)
+    for osds in osds_by_rack(cluster).values():
+        for osd, kind in zip(sorted(osds), ('hdd', 'ssd')):
             cluster.mon('osd crush rm-device-class', ids=['osd.%d' % osd])
             cluster.mon('osd crush set-device-class', ids=['osd.%d' % osd], **{'class': kind})
     for kind in ('hdd', 'ssd'):
@@ -31,12 +30,11 @@ def guard(release: str, cluster_factory: ClusterFactory) -> Iterator[Guard]:
                     **{'class': kind})
         make_rule(cluster, 'ec-' + kind, 4, 2, 'host', 'crush-device-class=' + kind)
     cluster.mon('osd crush rule create-replicated', name='racks', root='default', type='rack')
-    make_rule(cluster, 'ec-racks', 2, 1, 'rack')
+    make_rule(cluster, 'ec-racks', 4, 2, 'rack')
     cluster.pool_create('rep', 32, size=3)
     cluster.pool_create('flat', 32, size=3)
-    cluster.pool_create('ec', 16, erasure=(2, 1))
     cluster.pool_create('wide', 16, erasure=(4, 2))
-    for pool in ('rep', 'flat', 'ec', 'wide'):
+    for pool in ('rep', 'flat', 'wide'):
         cluster.fill(pool, 300, 4096)
     cluster.wait_clean(60)
     yield Guard(cluster)
@@ -46,6 +44,11 @@ def make_rule(cluster: Cluster, rule: str, k: int, m: int, domain: str, *more: s
     cluster.mon('osd erasure-code-profile set', name=rule, profile=[
         'k=%d' % k, 'm=%d' % m, 'crush-failure-domain=' + domain, *more])
     cluster.mon('osd crush rule create-erasure', name=rule, profile=rule)
+
+
+def osds_by_rack(cluster: Cluster) -> Dict[str, List[int]]:
+    racks = [node['name'] for node in cluster.mon('osd tree')['nodes'] if node['type'] == 'rack']
+    return {rack: list(cluster.mon('osd ls-tree', name=rack)) for rack in racks}
 
 
 def rule_of(dump: Json, pool: str) -> int:
@@ -96,12 +99,12 @@ def change(guard: Guard, pool: str, rule: str, via: bool) -> Json:
 
 
 @pytest.mark.parametrize('pool, rule', [pytest.param('rep', 'racks', marks=nightly),
-                                        ('ec', 'ec-racks')])
+                                        ('wide', 'ec-racks')])
 def test_failure_domain(guard: Guard, pool: str, rule: str) -> None:
     change(guard, pool, rule, via=False)
-    hosts = guard.cluster.osd_hosts()
+    rack_of = {osd: rack for rack, osds in osds_by_rack(guard.cluster).items() for osd in osds}
     for osds in acting(guard.cluster, pool):
-        assert len({int(hosts[osd].lstrip('host')) % 3 for osd in osds}) == 3, osds
+        assert len({rack_of[osd] for osd in osds}) == len(osds), osds
     assert not guard.tracebacks()
 
 
@@ -113,6 +116,25 @@ def test_device_class(guard: Guard, pool: str, first: str, rule: str) -> None:
     retval, _, error = guard.ask('rebalance rule', pool=pool, rule=rule)
     assert retval == -errno.EALREADY, error
     assert not guard.tracebacks()
+
+
+@pytest.mark.releases('pacific', quick=())
+def test_a_plan_of_another_rule_is_carried_out(guard: Guard) -> None:
+    cluster = guard.cluster
+    wait_reported(guard)
+    found = rule_of(cluster.osd_dump(), 'flat')
+    what = {'plan': 'racks', 'change': 'rule', 'what': ['flat', 'racks']}
+    refused_after_a_change_of_crush(guard, **what)
+    saved = order(guard, 'rebalance plan save', **what)
+    assert saved['preview']['rule']['to'] == 'racks' and saved['preview']['pgs'] > 0
+    assert rule_of(cluster.osd_dump(), 'flat') == found
+    first = cluster.epoch()
+    answer = order(guard, 'rebalance approve', plan='racks', token=saved['token'])
+    assert guard.wait_phase('DONE', timeout=300)['id'] == answer['campaign']
+    cluster.wait_clean(60)
+    assert remapped_since_the_switch(cluster, 'flat', first) == []
+    assert rule_of(cluster.osd_dump(), 'flat') != found and guard.upmaps() == {}
+    assert guard.get('rebalance plan ls')['plans'] == [] and not guard.tracebacks()
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_the_time_left_is_within_its_interval_after_a_tenth() -> None:
             found.settings.scenario, found.left, *eta))
         inside.append(eta.low <= found.left <= eta.high)
         widths.append(eta.high / eta.low)
-    assert np.mean(inside) >= 0.9 and np.median(widths) < 6
+    assert np.mean(inside) >= 0.9 and np.median(widths) < 3.8
 
 
 def test_everything_at_once_is_what_clients_notice() -> None:
