@@ -77,13 +77,21 @@ def _pool_and_number(pool: str, pg_num: Optional[int]) -> Tuple[str, ...]:
 def _map_of(inbuf: Optional[str]) -> bytes:
     if not inbuf:
         raise Refused(errno.EINVAL, 'no CRUSH map: give one with -i <file>')
-    return inbuf.encode('utf-8', 'surrogateescape')
+    return _bytes_of(inbuf)
 
 
 def _mappings_of(inbuf: Optional[str]) -> bytes:
     if not inbuf:
         raise Refused(errno.EINVAL, 'no mappings: give a file with -i <file>')
-    return inbuf.encode()
+    return _bytes_of(inbuf)
+
+
+def _bytes_of(inbuf: str) -> bytes:
+    try:
+        return inbuf.encode('utf-8', 'surrogateescape')
+    except UnicodeEncodeError:
+        # The JSON of a REST call can contain half of a surrogate pair.
+        raise Refused(errno.EINVAL, 'the given text is not valid Unicode')
 
 
 def _json_of(exported: Dict[str, Any], format: Optional[str]) -> str:

@@ -208,6 +208,13 @@ def test_no_argument_is_ignored_or_assumed(
     assert (retval, out) == (-errno.EINVAL, '') and named in error
 
 
+@pytest.mark.parametrize('command', ['rebalance apply', 'rebalance import'])
+def test_a_file_with_half_of_a_surrogate_pair_is_refused(shell: Shell, command: str) -> None:
+    """The JSON of a REST call can contain it."""
+    retval, out, error = shell(command, inbuf='\ud800')
+    assert (retval, out) == (-errno.EINVAL, '') and error.strip()
+
+
 def test_a_pause_for_a_time(shell: Shell) -> None:
     pause = COMMANDS['perfguard rebalance pause'][1]
     assert inspect.getfullargspec(pause).args == ['self', 'duration', 'format']
