@@ -160,6 +160,7 @@ def wrong(story: CrashStory, count: Optional[int], again: bool = False,
     ending, choice = without.ending(), random.Random(story.name)
     instants = range(1, without.count + 1)
     chosen = instants if count is None else sorted(choice.sample(instants, count))
+    print('%s: %d of %d instants' % (story.name, len(chosen), without.count))
     found = {at: unlike(story, ending, at, again=choice.randint(1, 40) if again else None,
                         late=late) for at in chosen}
     return {at: text for at, text in found.items() if text is not None}
@@ -188,6 +189,7 @@ def test_the_clock_jumps(name: str, seconds: float) -> None:
     ending = without.ending()
     turns = range(1, without.turns) if ALL else random.Random(name).sample(
         range(1, without.turns), 2)
+    print('%s: %d of %d turns' % (name, len(turns), without.turns - 1))
     found = {turn: unlike(story, ending, None, jump=(turn, seconds)) for turn in turns}
     assert {turn: text for turn, text in found.items() if text is not None} == {}
 
