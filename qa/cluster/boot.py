@@ -25,11 +25,12 @@ class Boot:
     """Command lines of one release in the directory of one cluster."""
 
     def __init__(self, directory: Path, release: Release, daemons: Daemons,
-                 inherit: Iterable[int]) -> None:
+                 inherit: Iterable[int], namespaces: Mapping[str, str]) -> None:
         self._directory = directory
         self._release = release
         self._daemons = daemons
         self._inherit = list(inherit)
+        self._namespaces = namespaces
 
     def make_mons(self, fsid: str, addresses: Mapping[str, str], mgrs: Iterable[str]) -> None:
         """Create the stores of the mons, with a keyring of all daemons except OSDs."""
@@ -69,6 +70,8 @@ class Boot:
         kind, _, ident = name.partition('.')
         command = [*self._daemon(f'ceph-{kind}', ident), '-f']
         argv = self._release.argv(command, self._directory, mgr=kind == 'mgr')
+        if name in self._namespaces:
+            argv = ['nsenter', f'--net=/run/netns/{self._namespaces[name]}', *argv]
         self._daemons.spawn(name, argv, self._inherit)
 
     def _ciphers(self) -> List[str]:

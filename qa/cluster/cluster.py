@@ -40,6 +40,8 @@ BOOT_TIMEOUT = 120.0
 MGR_TIMEOUT = 90.0
 POLL_SECONDS = 0.1
 
+LOOPBACK = '127.0.0.1'
+
 # sockaddr_un has room for 108 bytes with the terminating zero.
 SOCKET_PATH_MAX = 107
 
@@ -48,15 +50,16 @@ class Cluster:
     """One cluster. All its files are in one directory."""
 
     def __init__(self, directory: Path, state: State, release: releases.Release,
-                 port_block: Optional[ports.PortBlock] = None) -> None:
+                 port_block: Optional[ports.PortBlock] = None,
+                 namespaces: Optional[Mapping[str, str]] = None) -> None:
         """Use `up` or `attach`."""
         self.directory = directory
         self.release = release
         self._state = state
         self._ports = port_block
         self._daemons = Daemons(directory, state.tied)
-        self._boot = Boot(directory, release, self._daemons,
-                          port_block.fds() if port_block else ())
+        self._namespaces = namespaces or {}
+        self._boot = self._new_boot()
         self._connection = Connection(self.conf_path)
         self._pg_stats = PgStats(self._connection)
         self._loads: List[Load] = []
@@ -68,13 +71,14 @@ class Cluster:
     def up(cls, release: str = 'pacific', osds: int = 6, hosts: int = 3, racks: int = 0,
            mons: int = 1, mgrs: int = 1, store: str = 'memstore',
            conf: Optional[Mapping[str, Any]] = None, directory: Optional[Path] = None,
-           module_dir: Optional[Path] = None, tied: bool = True,
-           keep_logs: bool = False) -> 'Cluster':
+           module_dir: Optional[Path] = None, tied: bool = True, keep_logs: bool = False,
+           address: str = LOOPBACK, namespaces: Optional[Mapping[str, str]] = None) -> 'Cluster':
         """Boot a cluster; returns when all its OSDs are up and its mgr is available.
 
         `conf` overrides the default settings, see config.merge. A `tied` cluster ends with this
         process, however that ends; other clusters run until `down`. A cluster that does not boot
-        is removed.
+        is removed. Daemons such as ``osd.3`` run in their network namespace of `namespaces`; they
+        need a ``public addr`` in `conf`, from which `address`, that of all others, can be reached.
         """
         if store not in OSD_BYTES:
             raise ClusterError(f'unknown store {store!r}: memstore or bluestore')
@@ -94,10 +98,10 @@ class Cluster:
                 mons=list('abcdefghi'[:mons]), mgrs=list('xyzuvwrst'[:mgrs]),
                 osds=host_of_first(osds, hosts), keep_logs=keep_logs)
             state.save(directory)
-            cluster = cls(directory, state, ready, block)
+            cluster = cls(directory, state, ready, block, namespaces)
             if tied:
                 _end_with_this_process(cluster)
-            cluster._boot_all(conf, hosts, module_dir)
+            cluster._boot_all(conf, hosts, module_dir, address)
             return cluster
         except BaseException:
             if cluster is not None:
@@ -142,19 +146,23 @@ class Cluster:
                  trace: Optional[TracebackType]) -> None:
         self.down()
 
+    def _new_boot(self) -> Boot:
+        return Boot(self.directory, self.release, self._daemons,
+                    self._ports.fds() if self._ports else (), self._namespaces)
+
     def _boot_all(self, conf: Optional[Mapping[str, Any]], hosts: int,
-                  module_dir: Optional[Path]) -> None:
+                  module_dir: Optional[Path], address: str) -> None:
         assert self._ports is not None
         for name in ('data', 'run', 'log', 'crash'):
             (self.directory / name).mkdir(exist_ok=True)
-        addresses = {mon: f'[v2:127.0.0.1:{port},v1:127.0.0.1:{port + 1}]'
+        addresses = {mon: f'[v2:{address}:{port},v1:{address}:{port + 1}]'
                      for mon, port in zip(self._state.mons, range(self._ports.first, 1 << 16, 2))}
         # Mons use the first ports of the block, dashboards the last ones.
         daemon_ports = (self._ports.first + 2 * len(addresses),
                         self._ports.last - len(self._state.mgrs))
         pool_size = min(3, hosts if hosts > 1 else max(1, len(self._state.osds)))
         sections = config.default_conf(self.directory, self._state.fsid,
-                                       ' '.join(addresses.values()), daemon_ports,
+                                       ' '.join(addresses.values()), address, daemon_ports,
                                        self._state.store, hosts, pool_size)
         config.merge(sections, conf)
         self.conf_path.write_text(config.render(sections))
@@ -198,8 +206,7 @@ class Cluster:
         self.release = releases.get(release)
         self._state.release = self.release.name
         self._state.save(self.directory)
-        self._boot = Boot(self.directory, self.release, self._daemons,
-                          self._ports.fds() if self._ports else ())
+        self._boot = self._new_boot()
         shutil.rmtree(self.directory / 'mgr-modules')
         self.install_module()
 
@@ -561,7 +568,7 @@ class Cluster:
 
     def _configure_dashboard(self) -> None:
         """Set the ports of the dashboards, one for each mgr, without enabling the module."""
-        settings = {'mgr/dashboard/ssl': 'false', 'mgr/dashboard/server_addr': '127.0.0.1'}
+        settings = {'mgr/dashboard/ssl': 'false', 'mgr/dashboard/server_addr': LOOPBACK}
         settings.update({f'mgr/dashboard/{mgr}/server_port': str(self.dashboard_port(mgr))
                          for mgr in self._state.mgrs})
         self.burst([{'prefix': 'config set', 'who': 'mgr', 'name': name, 'value': value,

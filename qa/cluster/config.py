@@ -16,8 +16,8 @@ GiB = 1 << 30
 MiB = 1 << 20
 
 
-def default_conf(directory: Path, fsid: str, mon_host: str, ports: Tuple[int, int], store: str,
-                 hosts: int, pool_size: int) -> Sections:
+def default_conf(directory: Path, fsid: str, mon_host: str, address: str, ports: Tuple[int, int],
+                 store: str, hosts: int, pool_size: int) -> Sections:
     """Settings that make a cluster on one machine behave like a large one, but faster.
 
     `ports`: the first and the last port for daemons. `pool_size`: the default size of pools, for
@@ -31,7 +31,7 @@ def default_conf(directory: Path, fsid: str, mon_host: str, ports: Tuple[int, in
         'global': {
             'fsid': fsid,
             'mon host': mon_host,
-            'public addr': '127.0.0.1',
+            'public addr': address,
             'ms bind ipv6': 'false',
             'ms bind port min': str(ports[0]),
             'ms bind port max': str(ports[1]),

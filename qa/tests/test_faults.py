@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Power loss, two active mgrs, a clock that jumps, mons that refuse writes, OSDs that flap, die or
-are full.
+"""Power loss, two active mgrs, a clock that jumps, mons that refuse writes, a host that is cut off,
+OSDs that flap, die or are full.
 
 A client writes known content all the time, and reads all of it back.
 """
@@ -10,7 +10,7 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
-from typing import Callable, Set
+from typing import Callable, Iterator, Sequence, Set
 
 import pytest
 
@@ -21,6 +21,7 @@ from qa.lib.clusters import ClusterFactory
 from qa.lib.faults import osd_dies, osd_flaps
 from qa.lib.guard import FAST_CONF, Guard
 from qa.lib.joins import crush_weights, order, wait_reported
+from qa.lib.network import Network, why_impossible
 from qa.lib.probes import digest
 from qa.lib.writer import Writer
 
@@ -31,6 +32,17 @@ REFUSED_SECONDS = 8.0
 FULL_SECONDS = 6.0
 #: Until two more PGs have arrived after the clock of the mgr has jumped.
 JUMP_SECONDS = 60.0
+#: Three times the grace of heartbeats: the OSDs are marked down, and return when it is over.
+PARTITION_SECONDS = 60.0
+
+
+def with_two_pools(cluster: Cluster, pg_num: int, in_flight: str) -> Guard:
+    """One that the client writes to, and one that only moves."""
+    cluster.pool_create('p', pg_num)
+    cluster.pool_create('still', 16)
+    cluster.fill('p', 300, 65536)
+    cluster.fill('still', 100, 4096)
+    return Guard(cluster, {'max_pgs_in_flight': in_flight})
 
 
 def begin_expansion(guard: Guard, count: int = 2) -> None:
@@ -62,11 +74,7 @@ def lose_power(cluster: Cluster) -> int:
 @pytest.mark.releases('pacific', 'tentacle', quick=())
 def test_power_is_lost_while_pgs_move(release: str, make_cluster: ClusterFactory) -> None:
     cluster = make_cluster(release, osds=6, hosts=3, mgrs=2, store='bluestore', conf=FAST_CONF)
-    cluster.pool_create('p', 32)
-    cluster.pool_create('still', 16)
-    cluster.fill('p', 300, 65536)
-    cluster.fill('still', 100, 4096)
-    guard = Guard(cluster, {'max_pgs_in_flight': '2'})
+    guard = with_two_pools(cluster, 32, '2')
     before, objects = guard.foreign(), digest(cluster, 'still')
     with Writer(cluster, 'p') as writer:
         begin_expansion(guard)
@@ -180,6 +188,56 @@ def test_a_fault_while_pgs_move(fault: Callable[[Guard], None], release: str, gu
     assert writer.writes and writer.missing() == {} and digest(cluster, 'rep') == objects
     assert guard.foreign() == before and not guard.tracebacks()
 
+
+# ---- a host that is cut off
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    problem = why_impossible()
+    if problem:
+        pytest.skip('no host can be partitioned on this machine: ' + problem)
+    with Network() as network:
+        yield network
+
+
+@pytest.mark.releases('pacific', 'reef', 'tentacle', quick=())
+@pytest.mark.parametrize('osds', [(1, 5), (8, 9)], ids=['with data', 'being filled'])
+def test_a_host_is_partitioned_while_pgs_move(
+        osds: Sequence[int], release: str, network: Network, make_cluster: ClusterFactory) -> None:
+    """From the mons, the mgr, the client and all other hosts."""
+    cluster = make_cluster(release, osds=8, hosts=4, **network.options(osds, FAST_CONF))
+    guard = with_two_pools(cluster, 64, '1')
+    before, objects = guard.foreign(), digest(cluster, 'still')
+    with Writer(cluster, 'p') as writer:
+        begin_expansion(guard)
+        pids = [cluster.pid('osd.%d' % osd) for osd in osds]
+        with network.partition():
+            over = time.monotonic() + PARTITION_SECONDS
+            cluster.wait(lambda: down(cluster) == set(osds), 50, 'both OSDs down')
+            guard.wait_code('DEGRADED')
+            sent, written = guard.upmaps(), writer.writes
+            time.sleep(max(5.0, over - time.monotonic()))
+            status = guard.status()
+            assert guard.upmaps() == sent and down(cluster) == set(osds)
+            assert writer.writes > written, 'clients of the other hosts are not served'
+        cluster.wait_up(osds, 90)
+        guard.unset('max_pgs_in_flight')
+        done = guard.wait_phase('DONE', timeout=300)
+    cluster.wait_clean(120)
+    print('%s: osd.%s without a network for %.0f s; %d PGs released by then, %d in all; %d writes, '
+          'all read back' % (release, ' and osd.'.join(map(str, osds)), PARTITION_SECONDS,
+                             status['released'], done['released'], writer.writes))
+    assert pids == [cluster.pid('osd.%d' % osd) for osd in osds], 'an OSD was restarted'
+    assert done['released'] == done['total'] > status['released']
+    assert writer.missing() == {} and digest(cluster, 'still') == objects
+    assert guard.upmaps() == {} and guard.foreign() == before and not guard.tracebacks()
+
+
+def down(cluster: Cluster) -> Set[int]:
+    return {osd['osd'] for osd in cluster.osd_dump()['osds'] if not osd['up']}
+
+
+# ---- a clock
 
 @pytest.mark.releases('pacific', quick=())
 def test_the_clock_of_the_mgr_jumps_while_pgs_move(release: str, make_cluster: ClusterFactory,
