@@ -49,8 +49,9 @@ JSON = st.recursive(st.one_of(st.none(), BOOLEANS, INTEGERS, FLOATS, TEXTS),
                                            st.dictionaries(TEXTS, each, max_size=2)),
                     max_leaves=4)
 
-#: Few of them, and always the same, in the quick tier; others each night.
-EXAMPLES = int(os.environ.get('PERFGUARD_FUZZ', '12'))
+#: For each test: one minute in all, always the same, in the quick tier; ten minutes, other examples
+#: each time, at night.
+EXAMPLES = int(os.environ.get('PERFGUARD_FUZZ', '60'))
 fuzzed = settings(max_examples=EXAMPLES, derandomize='PERFGUARD_FUZZ' not in os.environ,
                   deadline=None, suppress_health_check=list(HealthCheck))
 
