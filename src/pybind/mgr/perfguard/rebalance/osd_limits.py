@@ -38,6 +38,9 @@ EXEMPT_SECONDS = 3600.0
 LEAST_READS = 5
 #: A smaller share of the OSDs does not explain why all operations of a pool are slow.
 EXPLAINING_SHARE = 0.01
+#: The alarm of a pool outlasts the slow OSDs that have caused it: it judges the last minute, and is
+#: cleared after another minute (watch/pools.py).
+ALARM_SECONDS = 150.0
 #: OSDs and hosts that the reason names.
 NAMED_OSDS = 5
 #: The deviation of a median is so many times that of a mean: sqrt(pi / 2).
@@ -71,6 +74,14 @@ class OsdHold(NamedTuple):
     def recent(self, now: float) -> bool:
         return 0.0 <= now - max(self.over, self.assumed) < HOLD_SECONDS
 
+    def has_been(self, now: float) -> bool:
+        """Slow, in the time that an alarm outlasts it."""
+        return not self.single and 0.0 <= now - max(self.over, self.assumed) < ALARM_SECONDS
+
+    def counts(self, now: float) -> bool:
+        """Whether a reading over the limit is one more of those that held it, or exempted it."""
+        return self.recent(now) or now < self.exempt_until
+
 
 class _Reads(NamedTuple):
     """The reads of one OSD against its own baseline, or of the median OSD of several."""
@@ -99,7 +110,7 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
     over.update((osd, place) for place, slow in judged.items() if slow for osd in places[place])
     kept = {osd: hold._replace(touched=now) if osd in in_flight else hold
             for osd, hold in holds.items()
-            if (now < hold.exempt_until or hold.recent(now))
+            if (hold.counts(now) or hold.has_been(now))
             and not (hold.single and (osd in steady or hold.place in judged) and osd not in over)}
     for osd, hold in kept.items():
         # What no reading denies is still so, for a while. Peering only adds to what reads take.
@@ -110,7 +121,8 @@ def update(holds: Mapping[int, OsdHold], clients: Clients, unsteady: AbstractSet
             kept[osd] = hold._replace(assumed=now)
     for osd, place in over.items():
         known = kept.get(osd)
-        kept[osd] = OsdHold(now, now, single=True, place=place) if known is None \
+        kept[osd] = OsdHold(now, now, single=True, place=place) \
+            if known is None or not known.counts(now) \
             else _exempt(known._replace(over=now, single=False, place=place), now)
     return kept
 
@@ -157,6 +169,12 @@ def explains(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
     """Whether the slow ones of so many OSDs may be why a whole pool is slow. Few of very many have
     a part in few operations: then it is the moves elsewhere that clients wait for."""
     return len(slow_osds(holds, now)) > EXPLAINING_SHARE * osds
+
+
+def explains_alarm(holds: Mapping[int, OsdHold], now: float, osds: int) -> bool:
+    """As `explains`, of an alarm, which such OSDs may have raised before they were back."""
+    slow = [hold for hold in holds.values() if hold.is_slow(now) or hold.has_been(now)]
+    return len(slow) > EXPLAINING_SHARE * osds
 
 
 def _over(steady: Mapping[int, _Reads], every: Mapping[int, _Reads]) -> List[int]:

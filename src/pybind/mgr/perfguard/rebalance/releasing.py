@@ -40,7 +40,7 @@ def _slow_osds(turn: Turn, reason: Reason) -> Optional[FrozenSet[int]]:
     limits; None: not known. An OSD that was slow while nothing moved there holds nothing."""
     pace, now = turn.campaign.pace, turn.now
     if reason.code == Code.SLOW_POOL and pace.code == Code.LATENCY_OK \
-            and osd_limits.explains(pace.osd_holds, now, len(turn.seen.osdmap.osds)):
+            and osd_limits.explains_alarm(pace.osd_holds, now, len(turn.seen.osdmap.osds)):
         return osd_limits.held_osds(pace.osd_holds, now)
     return None
 
