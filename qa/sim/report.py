@@ -45,11 +45,11 @@ def table(results: Iterable[Result]) -> List[str]:
 
 
 def worst(results: Sequence[Result]) -> List[str]:
-    """Over many runs, by controller: p99 against p99 at rest, time against that of `stock`."""
+    """Over many runs, by controller: p99 against that without movement, time against `stock`."""
     stock = {each.settings.seed: each.seconds for each in results
              if each.settings.controller == 'stock'}
     found = ['%-10s %5s %28s %28s %8s' % (
-        'controller', 'runs', 'p99 / quiet: median, p90, max', 'time / stock: median, p90, max',
+        'controller', 'runs', 'p99 / unmoved: median, p90, max', 'time / stock: median, p90, max',
         'halted')]
     for controller in dict.fromkeys(each.settings.controller for each in results):
         mine = [each for each in results if each.settings.controller == controller]
@@ -58,7 +58,7 @@ def worst(results: Sequence[Result]) -> List[str]:
         found.append('%-10s %5d %28s %28s %7.1f%%' % (
             controller, len(mine), _spread([each.ratio for each in mine]), _spread(times),
             100 * max(each.halted for each in mine)))
-        found += ['  seed %d, %s: %.1f times quiet p99, %.0f s' % (
+        found += ['  seed %d, %s: %.1f times the p99 without movement, %.0f s' % (
             each.settings.seed, each.settings.scenario, each.ratio, each.seconds)
             for each in sorted(mine, key=lambda each: -each.ratio)[:3]]
         found += ['  seed %d, %s: %.0f s' % (each.settings.seed, each.settings.scenario,

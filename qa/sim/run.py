@@ -15,7 +15,7 @@ from .controllers import CONTROLLERS, mean_ms
 from .crush import Tree
 from .driver import Costs, Driver
 from .physics import HARDWARE
-from .port import SimCluster
+from .port import STATS_SECONDS, SimCluster
 from .scenarios import SCENARIOS
 
 #: Seconds in which baselines are learned; the last minute is what latency is compared with.
@@ -64,8 +64,10 @@ def chance(seed: int, controller: str) -> Settings:
 class Result:
     settings: Settings
     seconds: float
-    #: Of client operations, in ms.
+    #: Of client operations, in ms: before the scenario, in it while nothing moves, and during the
+    #: expansion.
     quiet: Dict[float, float]
+    unmoved: Dict[float, float]
     during: Dict[float, float]
     most_ms: float
     moved: int
@@ -83,8 +85,8 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """p99 against p99 without movement."""
-        return self.during[0.99] / max(1e-9, self.quiet[0.99])
+        """p99 against p99 of the same scenario without movement."""
+        return self.during[0.99] / max(1e-9, self.unmoved[0.99])
 
 
 def model_of(settings: Settings) -> Tuple[Model, np.ndarray]:
@@ -116,6 +118,19 @@ def run(settings: Settings) -> Result:
     controller.join(after)
     controller.run(settings.limit)
     return _result(settings, cluster, quiet, begin, epoch)
+
+
+def _unmoved(settings: Settings, quiet: Dict[float, float], seconds: float) -> Dict[float, float]:
+    if settings.scenario == 'calm':
+        return quiet
+    model, after = model_of(settings)
+    cluster = SimCluster(model, after)
+    SCENARIOS[settings.scenario](model, model.now)
+    until = model.now + seconds
+    while model.now < until:
+        model.advance(model.now + STATS_SECONDS)
+        cluster.readings(None, cluster.signals(cluster.map_view().osdmap))
+    return _percentiles(cluster)
 
 
 def _quiet(cluster: SimCluster) -> float:
@@ -183,9 +198,10 @@ def _result(settings: Settings, cluster: SimCluster, quiet: Dict[float, float], 
     model = cluster.model
     cluster.readings(None, cluster.signals(cluster.map_view().osdmap))
     _check(cluster, settings)
-    most_ms = cluster.latencies.most_ms
-    return Result(settings, model.now - begin, quiet, _percentiles(cluster), most_ms,
-                  len(model.moved), model.shards, model.epoch - epoch)
+    most_ms, seconds = cluster.latencies.most_ms, model.now - begin
+    return Result(settings, seconds, quiet, _unmoved(settings, quiet, seconds),
+                  _percentiles(cluster), most_ms, len(model.moved), model.shards,
+                  model.epoch - epoch)
 
 
 def _check(cluster: SimCluster, settings: Settings) -> None:
