@@ -441,7 +441,8 @@ _HINTS: Dict[type, Dict[str, Any]] = {}
 
 
 def checked(instance: T) -> T:
-    """The instance of a dataclass itself; raises TypeError with the name of a field that is wrong.
+    """The instance of a dataclass or NamedTuple itself; raises TypeError with the name of a field
+    that is wrong.
 
     Any finite number passes for an int, a float or a bool: earlier versions wrote one for the
     other.
@@ -449,11 +450,18 @@ def checked(instance: T) -> T:
     kind = type(instance)
     if kind not in _HINTS:
         _HINTS[kind] = get_type_hints(kind)
-    for field in dataclasses.fields(instance):
-        value = getattr(instance, field.name)
-        if not _fits(value, _HINTS[kind][field.name]):
-            raise TypeError('%s of %s: %.80r' % (field.name, kind.__name__, value))
+    for name in _field_names(instance):
+        value = getattr(instance, name)
+        if not _fits(value, _HINTS[kind][name]):
+            raise TypeError('%s of %s: %.80r' % (name, kind.__name__, value))
     return instance
+
+
+def _field_names(value: Any) -> Sequence[str]:
+    """None for other values."""
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value)]
+    return getattr(type(value), '_fields', ())
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -473,6 +481,6 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, (int, float)) and math.isfinite(value)
     if isinstance(hint, type) and not isinstance(value, hint):
         return False
-    if dataclasses.is_dataclass(value):
+    if _field_names(value):
         checked(value)
     return True

@@ -102,6 +102,20 @@ def test_records_of_drains_that_make_no_sense_are_kept_aside(document: Any) -> N
     assert any(key.startswith('damaged/drained') for key in driver.kv.data)
 
 
+def test_a_campaign_with_a_primary_that_is_no_osd_is_kept_aside() -> None:
+    """Found by the test above: each turn of the loop has failed."""
+    story = NEWEST['RELEASING']
+    driver = Driver(recording.cluster_from_json(story['cluster']))
+    driver.kv.data = dict(story['store'])
+    document = Store(driver.kv).get('campaign')
+    assert document is not None
+    document['stalls']['changes'][0][2] = [[]]
+    Store(driver.kv).put('campaign', document)
+    driver.restart()
+    driver.run(4)
+    assert any(key.startswith('damaged/campaign') for key in driver.kv.data)
+
+
 # ---- what operators hand over
 
 MAPPINGS = [{'pgid': '1.%x' % pg, 'mapping': {'from': pg, 'to': 7}} for pg in range(3)]
