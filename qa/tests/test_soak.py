@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stories of an operator one after another for a long time, half of them with a fault.
+"""Stories of an operator one after another for a long time, a third of them with a fault.
 
 PERFGUARD_SOAK is the duration in seconds. The same mgr serves all the time, so its memory can be
 compared; deaths of mgrs are the subject of test_crash.
