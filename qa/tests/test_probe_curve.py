@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Latency against throughput, measured on a real cluster."""
 import errno
+import itertools
+from collections import Counter
 from typing import Any, Dict
 
 import pytest
 
+from perfguard.probe.jobs import doubled
 from qa.lib.guard import Guard
 from qa.lib.probes import SHORT, Probes
 
@@ -56,6 +59,15 @@ def test_throughput_of_growing_numbers_of_osds(guard: Guard) -> None:
     for point in found['points']:
         assert point['iops']['median'] == pytest.approx(50.0 * point['osds'], rel=0.3)
         assert 0.7 < point['linear'] < 1.4
+    run_by_host = probes.measure(**SHORT, rw='randread', pool='rep', osd='all', scale=True,
+                                 by_host=True, rate_iops='50')['id']
+    found, = guard.get('probe scale', run=run_by_host)['scalings']
+    print(guard.ask('probe scale', run=run_by_host, format='plain')[1])
+    hosts = Counter(row['host'] for _, row in sorted(guard.osds().items()))
+    counts = list(itertools.accumulate(hosts[name] for name in sorted(hosts)))
+    assert [(point['hosts'], point['osds']) for point in found['points']] == [
+        (number, counts[number - 1]) for number in doubled(len(hosts))]
+    assert all(0.7 < point['linear'] < 1.4 for point in found['points'])
     assert probes.traces() == before
     retval, _, error = guard.ask('probe curve', run=run)
     assert retval == -errno.EINVAL and not guard.tracebacks()

@@ -20,7 +20,7 @@ def _run_order(given: Mapping[str, Any], **switches: Any) -> RunOrder:
         words={word: given[word] for word in FIO_WORDS if given[word] is not None},
         job_file=given['inbuf'], **{name: given[name] for name in (
             'profile', 'pool', 'osd', 'host', 'device_class', 'store', 'interference', 'scale',
-            'replicas', 'repeat')}, **switches)
+            'by_host', 'replicas', 'repeat')}, **switches)
 
 
 class ProbeCommands(Handlers):
@@ -37,8 +37,8 @@ class ProbeCommands(Handlers):
                   ioengine: Optional[str] = None,
                   repeat: Optional[str] = None, replicas: Optional[str] = None,
                   inbuf: Optional[str] = None, store: bool = False, interference: bool = False,
-                  scale: bool = False, dry_run: bool = False, during_campaign: bool = False,
-                  yes_i_really_mean_it: bool = False,
+                  scale: bool = False, by_host: bool = False, dry_run: bool = False,
+                  during_campaign: bool = False, yes_i_really_mean_it: bool = False,
                   format: Optional[str] = None) -> CommandResult:
         """Measure: a profile (latency, iops, throughput, quick, curve) or options of fio"""
         given = locals()
@@ -60,6 +60,7 @@ class ProbeCommands(Handlers):
                       repeat: Optional[str] = None, replicas: Optional[str] = None,
                       inbuf: Optional[str] = None, store: bool = False,
                       interference: bool = False, scale: bool = False,
+                      by_host: bool = False,
                       format: Optional[str] = None) -> CommandResult:
         """Show what a probe would write and how long it would take (needs read access only)"""
         given = locals()

@@ -8,13 +8,15 @@ and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communic
 with fewer operations in flight the cluster idles, with more of them operations wait. Error bars
 are the lowest and the highest repetition.
 
-With the number of OSDs, throughput is linear if it is that of one OSD times their number. What is
-missing is what these OSDs share: hosts, network, the OSDs of their replicas, or the client.
+With the number of OSDs, throughput is linear if it is that of one OSD times their number; by host,
+if it is that of each OSD of the first host times their number. What is missing is what these OSDs
+share: hosts, network, the OSDs of their replicas, or the client.
 """
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import InvalidValue
 from ..watch.peers import median
+from .jobs import doubled, scale_counts
 from .records import RunRecord
 from .stats import JobWords, Key, Repetition, label, measured
 
@@ -171,8 +173,9 @@ class NoScaling(InvalidValue):
 
 
 class ScalePoint(NamedTuple):
-    #: Number of OSDs at the same time.
+    #: Number of OSDs at the same time, and of their hosts; None: not by host.
     osds: int
+    hosts: Optional[int]
     #: Of all of them together.
     iops: Measure
     #: Of an operation, on all of them.
@@ -200,14 +203,18 @@ def scalings(record: RunRecord) -> Tuple[Scaling, ...]:
         family = families.setdefault(key._replace(osd=None, part=''), {})
         family.setdefault(int(key.part), []).append(repetitions)
     # A number of which an OSD has done nothing is no sum.
-    found = tuple(_scaling(key, {osds: rows for osds, rows in family.items()
-                                 if len(rows) == osds}) for key, family in families.items())
+    hosts = dict(zip(scale_counts(record.target), doubled(len(record.target.hosts)))) \
+        if record.target.hosts else {}
+    found = tuple(_scaling(key, hosts, {osds: rows for osds, rows in family.items()
+                                        if len(rows) == osds}) for key, family in families.items())
     if not found or any(len(each.points) < 2 for each in found):
         raise NoScaling('probe %d has too few results' % record.id)
     return found
 
 
-def _scaling(key: Key, family: Dict[int, List[List[Repetition]]]) -> Scaling:
+def _scaling(key: Key, hosts: Mapping[int, int],
+             family: Dict[int, List[List[Repetition]]]) -> Scaling:
+    """`hosts`: their number, by the number of OSDs."""
     sums = {osds: _sums(rows) for osds, rows in sorted(family.items())}
     points: List[ScalePoint] = []
     for osds, repetitions in sums.items():
@@ -215,7 +222,7 @@ def _scaling(key: Key, family: Dict[int, List[List[Repetition]]]) -> Scaling:
         first = points[0] if points else None
         linear = 1.0 if first is None else (
             iops.median / osds) / (first.iops.median / first.osds)
-        points.append(ScalePoint(osds, iops, measure_of(
+        points.append(ScalePoint(osds, hosts.get(osds), iops, measure_of(
             repetitions, lambda each: each.latency_ns), linear,
             any(each.client_limited for each in repetitions)))
     words = key.job

@@ -383,6 +383,8 @@ def check_target(jobs: Sequence[Job], target: Target) -> None:
         return
     if len(target.osds) < 2:
         raise BadJob('--%s requires at least two OSDs' % target.kind)
+    if len(target.hosts) == 1:
+        raise BadJob('--by_host requires OSDs of at least two hosts')
     check_in_flight(jobs[0], jobs[0].numjobs * len(target.osds))
 
 
@@ -391,7 +393,7 @@ def step_count(jobs: Sequence[Job], target: Target, repeat: int) -> int:
     if target.kind == 'interference':
         return repeat * (2 * len(target.osds) + 1)
     if target.kind == 'scale':
-        return repeat * len(doubled(len(target.osds)))
+        return repeat * len(scale_counts(target))
     return repeat * len(jobs) * max(1, len(target.osds))
 
 
@@ -405,7 +407,7 @@ def plan_steps(jobs: Sequence[Job], target: Target, repeat: int) -> Tuple[JobSte
     if target.kind == 'interference':
         return _interference(jobs[0], target.osds, repeat)
     if target.kind == 'scale':
-        return _scale(jobs[0], target.osds, repeat)
+        return _scale(jobs[0], target, repeat)
     osds: Sequence[Optional[int]] = target.osds or (None,)
     return tuple(JobStep(job, _streams(job, osd), repetition)
                  for repetition in range(repeat) for osd in osds for job in jobs)
@@ -440,9 +442,17 @@ def doubled(osds: int) -> Tuple[int, ...]:
     return (*(1 << power for power in range((osds - 1).bit_length())), osds)
 
 
-def _scale(job: Job, osds: Sequence[int], repeat: int) -> Tuple[JobStep, ...]:
-    """The first OSD, the first two, four ..., all of them."""
+def scale_counts(target: Target) -> Tuple[int, ...]:
+    """The numbers of OSDs that work at the same time: 1, 2, 4 ... and all of them, or those of so
+    many hosts."""
+    if not target.hosts:
+        return doubled(len(target.osds))
+    return tuple(sum(target.hosts[:hosts]) for hosts in doubled(len(target.hosts)))
+
+
+def _scale(job: Job, target: Target, repeat: int) -> Tuple[JobStep, ...]:
+    """The first OSDs, more and more of them."""
     return tuple(
-        JobStep(job, tuple(stream for osd in osds[:count] for stream in _streams(job, osd)),
+        JobStep(job, tuple(stream for osd in target.osds[:count] for stream in _streams(job, osd)),
                 repetition, str(count))
-        for repetition in range(repeat) for count in doubled(len(osds)))
+        for repetition in range(repeat) for count in scale_counts(target))

@@ -5,7 +5,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 from ..cluster.types import OsdMap, Pool, Signals, Space
 from ..tables import bytes_text, pgs_are, plural, seconds_text
 from .fio_json import job_options
-from .jobs import doubled, step_count
+from .jobs import scale_counts, step_count
 from .placement import objects_wanted
 from .types import Job, Json, Target
 
@@ -51,7 +51,7 @@ def budget_of(jobs: Sequence[Job], target: Target, repeat: int,
     steps = step_count(jobs, target, repeat)
     # Each job is done in as many steps; the streams of a step count once for each of its OSDs.
     streams = repeat * (3 * osds if target.kind == 'interference' else
-                        sum(doubled(osds)) if target.kind == 'scale' else osds)
+                        sum(scale_counts(target)) if target.kind == 'scale' else osds)
     seconds = (sum(job.ramp_time + job.runtime + STEP_SECONDS for job in jobs)
                * steps / max(1, len(jobs)) + prefill / PREFILL_BYTES_PER_SECOND
                + OBJECT_SECONDS * objects + CONNECT_SECONDS)

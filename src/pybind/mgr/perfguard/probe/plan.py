@@ -4,6 +4,7 @@
 Nothing is created yet.
 """
 import errno
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -39,6 +40,8 @@ class RunOrder:
     interference: bool = False
     #: Measure 1, 2, 4 ... of the OSDs at a time.
     scale: bool = False
+    #: Or of the hosts, each with all of its selected OSDs.
+    by_host: bool = False
     #: Of the pool that the run creates; a pool with one replica requires consent.
     replicas: Optional[str] = None
     consent: bool = False
@@ -199,6 +202,8 @@ def _draft(order: RunOrder, cluster: Cluster, seen: Observation, view: View, opt
     profile = 'store' if order.store else profile_of(order.profile, order.words, order.job_file)
     usual = STORE_REPEAT if order.store else default_repeat(profile)
     repeat = count_of('repeat', order.repeat, usual, MAX_REPEAT)
+    if order.by_host and not order.scale:
+        raise Refused(errno.EINVAL, '--by_host applies only to --scale')
     pool = _pool(order, view)
     target = _target(order, seen, pool)
     if order.store + order.interference + order.scale > 1:
@@ -248,6 +253,7 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
         raise Refused(errno.EPERM, 'a pool with one replica loses its objects with their OSD: add '
                       '--yes-i-really-mean-it to confirm')
     osds: Tuple[int, ...] = ()
+    hosts: Tuple[int, ...] = ()
     if order.kind in ('osd', 'store', 'interference', 'scale'):
         candidates = {
             osd.id: Candidate(seen.crush.host_of(osd.id) or '', seen.crush.class_of(osd.id),
@@ -255,7 +261,10 @@ def _target(order: RunOrder, seen: Observation, pool: Optional[Pool]) -> Target:
             for osd in seen.osdmap.osds.values() if osd.exists}
         osds = selected_osds(candidates, order.osd or '', order.host or '',
                              order.device_class or '')
-    return Target(order.kind, pool.name if pool is not None else '', osds, replicas)
+        if order.by_host:
+            osds = tuple(sorted(osds, key=lambda osd: (candidates[osd].host, osd)))
+            hosts = tuple(Counter(candidates[osd].host for osd in osds).values())
+    return Target(order.kind, pool.name if pool is not None else '', osds, replicas, hosts)
 
 
 def _up(seen: Observation) -> int:

@@ -122,7 +122,7 @@ def record_from_json(raw: Mapping[str, Any]) -> RunRecord:
     return RunRecord(
         int(raw['id']), str(raw['state']), str(raw['profile']),
         Target(str(target['kind']), str(target['pool']), tuple(map(int, target['osds'])),
-               int(target['replicas'])),
+               int(target['replicas']), tuple(map(int, target.get('hosts', ())))),
         float(raw['created']), float(raw['started']), float(raw['ended']), str(raw['trigger']),
         steps, tuple(map(step_result_from_json, raw['results'])),
         tuple(map(str, raw['conditions'])), tuple(map(str, raw['messages'])),

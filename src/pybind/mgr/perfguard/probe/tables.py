@@ -206,9 +206,12 @@ def scale(data: Json) -> str:
 
 
 def _scale(one: Json) -> str:
-    rows = [(point['osds'], *_measure(point['iops'], _rate), '%.0f %%' % (100 * point['linear']),
+    by_host = any(point['hosts'] for point in one['points'])
+    rows = [(*([point['hosts']] if by_host else []), point['osds'],
+             *_measure(point['iops'], _rate), '%.0f %%' % (100 * point['linear']),
              _ms(point['latency_ns']['median'])) for point in one['points']]
-    lines = [one['label'], '', table(('OSDs', 'IOPS', 'low', 'high', 'of linear', 'mean ms'), rows)]
+    heads = (*(['hosts'] if by_host else []), 'OSDs', 'IOPS', 'low', 'high', 'of linear', 'mean ms')
+    lines = [one['label'], '', table(heads, rows)]
     return '\n'.join([*lines, *(['', *('- ' + note for note in one['notes'])]
                                 if one['notes'] else [])])
 

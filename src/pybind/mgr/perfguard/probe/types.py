@@ -179,6 +179,8 @@ class Target:
     osds: Tuple[int, ...] = ()
     #: Of the pool that the run creates.
     replicas: int = 3
+    #: With scale by host: the number of OSDs of each host; `osds` are ordered by host.
+    hosts: Tuple[int, ...] = ()
 
     def jobs(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """The jobs that are done: interference and scale use only the first."""
@@ -189,4 +191,5 @@ class Target:
         """Results with the same key are comparable."""
         osds = ','.join(map(str, self.osds))
         own = 'x%d' % self.replicas if not self.pool and self.kind != 'store' else ''
-        return ':'.join(filter(None, (self.kind, self.pool or own, osds)))
+        hosts = 'hosts' if self.hosts else ''
+        return ':'.join(filter(None, (self.kind, self.pool or own, osds, hosts)))

@@ -168,6 +168,7 @@ _FIO = tuple(Field(word, TEXT, about) for word, about in (
 
 _JOBS = (Field('interference', BOOLEAN, 'Measure OSDs alone, together, and alone again'),
          Field('scale', BOOLEAN, 'Measure 1, 2, 4 ... of the OSDs at a time'),
+         Field('by_host', BOOLEAN, 'With scale: 1, 2, 4 ... of their hosts at a time'),
          Field('job_file', STRING, "Job file in fio's syntax", parameter='inbuf'))
 
 

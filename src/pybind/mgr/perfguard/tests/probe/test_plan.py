@@ -44,6 +44,16 @@ def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: boo
     return draft(order, cluster, seen, view, options, moving)
 
 
+def test_osds_are_ordered_by_host_to_add_whole_hosts() -> None:
+    order = RunOrder(words=WORDS, scale=True, by_host=True, osd='0,1,2,5,7')
+    target = drafted(order, ProbeCluster(osds_per_host=3)).target
+    assert (target.osds, target.hosts) == ((0, 1, 2, 5, 7), (3, 1, 1))
+    apart = replace(order, by_host=False)
+    assert drafted(apart, ProbeCluster(osds_per_host=3)).target.hosts == ()
+    with pytest.raises(Refused, match='two hosts'):
+        drafted(replace(order, osd='0,1'), ProbeCluster(osds_per_host=3))
+
+
 @pytest.mark.parametrize('fields, code, text', [
     ({'pool': 'gone'}, errno.ENOENT, 'gone'), ({'osd': '99'}, errno.EINVAL, 'osd.99'),
     ({'osd': 'x'}, errno.EINVAL, "'x'"), ({'host': 'gone'}, errno.EINVAL, 'gone'),
@@ -59,6 +69,7 @@ def drafted(order: RunOrder, cluster: Optional[ProbeCluster] = None, moving: boo
     ({'interference': True, 'osd': '3'}, errno.EINVAL, 'two OSDs'),
     ({'interference': True, 'osd': '3,3'}, errno.EINVAL, 'two OSDs'),
     ({'scale': True, 'osd': '3'}, errno.EINVAL, 'two OSDs'),
+    ({'by_host': True, 'osd': '3,4'}, errno.EINVAL, 'only to --scale'),
     ({'scale': True, 'interference': True, 'osd': '3,4'}, errno.EINVAL, 'exclude each other'),
     ({'words': RBD_WORDS, 'pool': 'rep'}, errno.EINVAL, 'ioengine=rbd'),
     ({'words': RBD_WORDS, 'osd': '1'}, errno.EINVAL, 'ioengine=rbd'),

@@ -9,13 +9,13 @@ import pytest
 
 from perfguard.errors import Refused
 from perfguard.probe import tables
-from perfguard.probe.jobs import doubled, plan_steps, step_count
+from perfguard.probe.jobs import doubled, plan_steps, scale_counts, step_count
 from perfguard.probe.limits import budget_of
-from perfguard.probe.records import DONE, RunRecord
+from perfguard.probe.records import DONE, RunRecord, record_from_json, record_to_json
 from perfguard.probe.report import Probed
 from perfguard.probe.curve import NoScaling, scalings
-from perfguard.probe.types import (Direction, Job, JobStep, Quantiles, StepResult, StreamResult,
-                                   Target)
+from perfguard.probe.types import (BadJob, Direction, Job, JobStep, Quantiles, StepResult,
+                                   StreamResult, Target)
 
 JOB = Job('w', 'randwrite', 4096, 1, 1 << 20, 4, 2.0)
 OTHER = Job('r', 'randread', 4096, 1, 1 << 20, 4, 2.0)
@@ -69,6 +69,40 @@ def test_a_linear_cluster() -> None:
         (1, 1000.0, 1.0), (2, 2000.0, 1.0), (4, 4000.0, 1.0), (6, 6000.0, 1.0)]
     assert [point.latency_ns.median for point in found.points] == [
         pytest.approx(1e6)] * 4
+
+
+BY_HOST = Target('scale', 'rep', OSDS, hosts=(1, 2, 3))
+
+
+def test_whole_hosts_are_added() -> None:
+    assert scale_counts(BY_HOST) == (1, 3, 6)
+    steps = plan_steps([JOB, OTHER], BY_HOST, REPEAT)
+    assert [step.part for step in steps] == ['1', '3', '6'] * REPEAT
+    assert [stream.osd for stream in steps[1].streams] == [0, 3, 4]
+    assert step_count([JOB], BY_HOST, REPEAT) == len(steps)
+    limited = replace(JOB, rate_iops=100)
+    assert budget_of([limited], BY_HOST, REPEAT, 3.0).transfer_bytes == sum(
+        len(step.streams) for step in steps) * 100 * 4096 * 2
+    assert BY_HOST.key != replace(BY_HOST, hosts=()).key
+
+
+def test_a_cluster_whose_hosts_share_nothing_is_linear_by_host() -> None:
+    steps = plan_steps([JOB], BY_HOST, REPEAT)
+    whole = RunRecord(7, DONE, '', BY_HOST, 0.0, steps=steps, results=tuple(
+        result(step, 500.0) for step in steps))
+    again = record_from_json(json.loads(json.dumps(record_to_json(whole))))
+    assert again.target == BY_HOST
+    found, = scalings(again)
+    assert [(point.hosts, point.osds, point.iops.median, point.linear)
+            for point in found.points] == [
+        (1, 1, 500.0, 1.0), (2, 3, 1500.0, 1.0), (3, 6, 3000.0, 1.0)]
+    data = Probed(records=(whole,)).scale_json(7)
+    assert tables.scale(data).splitlines()[2].split()[:2] == ['hosts', 'OSDs']
+
+
+def test_one_host_does_not_scale() -> None:
+    with pytest.raises(BadJob, match='two hosts'):
+        plan_steps([JOB], replace(BY_HOST, hosts=(6,)), 1)
 
 
 def test_a_shared_limit_is_found_where_it_begins() -> None:
