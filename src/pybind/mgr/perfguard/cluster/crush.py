@@ -23,6 +23,8 @@ _CHOOSE_MSR = 'choosemsr'
 #: Types of rules (pg_pool_t::TYPE_*, and the MSR rules of Squid and later).
 _REPLICATED_RULES = frozenset({1, 4})
 _ERASURE_RULES = frozenset({3, 5})
+#: Algorithms of buckets that draw each item by itself, wherever it is among them.
+_UNORDERED = frozenset({'straw', 'straw2'})
 #: Steps that the model of a rule for balancing covers.
 _MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
     'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
@@ -139,7 +141,8 @@ class CrushRules:
     _rest: int = 0
     #: Checksum of the tunables alone: weight sets change with the weights of OSDs.
     tunables: int = 0
-    #: Checksum of what else places PGs: ids, names and algorithms of all buckets.
+    #: Checksum of what else places PGs: ids, names and algorithms of all buckets, and the order of
+    #: the items of those for whose algorithm it counts.
     _hashing: int = 0
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
@@ -163,7 +166,8 @@ class CrushRules:
                                          sort_keys=True).encode()),
                    zlib.crc32(json.dumps(crush_dump.get('tunables'), sort_keys=True).encode()),
                    zlib.crc32(json.dumps(sorted(
-                       [b['id'], b['name'], str(b.get('alg')), str(b.get('hash'))]
+                       [b['id'], b['name'], str(b.get('alg')), str(b.get('hash')),
+                        [] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']]]
                        for b in crush_dump['buckets'])).encode()))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,
@@ -300,9 +304,10 @@ class CrushRules:
                        for rule_id, rule in self._dumped_rules.items())
         return zlib.crc32(json.dumps([trees, rules]).encode())
 
+    @cached_property
     def identity(self) -> int:
-        """A checksum of the whole map. Its version is none: the mons give the same map a new
-        version when an OSD starts and names its device class."""
+        """A checksum of all that places PGs. The version of the map is none: the mons give the same
+        map a new version when an OSD starts and names its device class."""
         return zlib.crc32(json.dumps([self.fingerprint(), sorted(self._classes.items()),
                                       self._rest, self._hashing]).encode())
 

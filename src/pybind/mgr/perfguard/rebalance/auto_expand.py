@@ -27,7 +27,7 @@ class LastClean:
     #: The CRUSH version seen last, and when it came; in a campaign: when it or `serving` did.
     last_version: int = 0
     changed: float = 0.0
-    #: CrushRules.identity() of that version; 0: not known, as in earlier documents.
+    #: CrushRules.identity of that version; 0: not known, as in earlier documents.
     identity: int = 0
 
     def as_json(self) -> Dict[str, object]:
@@ -74,7 +74,7 @@ def look(clean: Optional[LastClean], seen: Observation, campaign: Optional[Campa
 def _identity(clean: Optional[LastClean], seen: Observation) -> int:
     if clean is not None and clean.identity and clean.last_version == seen.crush_version:
         return clean.identity
-    return seen.crush.identity()
+    return seen.crush.identity
 
 
 def _renumbered(clean: LastClean, version: int) -> LastClean:

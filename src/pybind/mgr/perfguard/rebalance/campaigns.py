@@ -133,7 +133,7 @@ class Campaigns:
             target=self._options().target, first_epoch=seen.osdmap.epoch,
             last_epoch=seen.osdmap.epoch, crush_version=seen.crush_version,
             holds=self._holds_left(),
-            crush_own=seen.crush_version, crush_identity=seen.crush.identity())
+            crush_own=seen.crush_version, crush_identity=seen.crush.identity)
         return campaign
 
     def begin_after(self, seen: Observation) -> Campaign:

@@ -213,7 +213,7 @@ class RebalanceController:
                 seen = _held(seen, 'working out the rollback')
             assert self.campaign is not None
             seen = self._with_goals(self._inputs.with_balancer(seen), view)
-            self.forecast.update_moves(self.pins, seen, view.crush_version)
+            self.forecast.update_moves(self.pins, seen)
             seen = self._inputs.complete(self.campaign, seen, options)
             self.answered = seen.answered
             self._judge_and_act(seen, options)

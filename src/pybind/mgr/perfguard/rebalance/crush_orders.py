@@ -66,10 +66,12 @@ class CrushOrders:
     def overtaken(self, seen: Observation, change: Change) -> str:
         """What others have changed in CRUSH since a whole new map was ordered; '' for nothing."""
         if not change.crush_map or not change.crush_version \
-                or seen.crush_version == change.crush_version \
-                or seen.crush.identity() == change.crush_identity:
+                or seen.crush_version == change.crush_version:
             return ''
-        return differences(self._store.get(CRUSH_BASE) or {}, seen.crush.digest())
+        before, now = self._store.get(CRUSH_BASE) or {}, seen.crush.digest()
+        # Names of rules place no PG.
+        same = seen.crush.identity == change.crush_identity and before in ({}, now)
+        return '' if same else differences(before, now)
 
     def facts(self, seen: Observation,
               space: Optional[Mapping[int, Space]] = None) -> OrderFacts:
@@ -326,9 +328,9 @@ class CrushOrders:
 
 def _replacing(change: Change, seen: Observation, rules: CrushRules) -> Change:
     """The change to a whole map, which may replace no other CRUSH map than the present one."""
-    found = seen.crush.identity()
+    found = seen.crush.identity
     return replace(change, crush_version=seen.crush_version,
-                   crush_identity=found if found != rules.identity() else 0)
+                   crush_identity=found if found != rules.identity else 0)
 
 
 def _nothing_to_restore(seen: Observation) -> Refused:

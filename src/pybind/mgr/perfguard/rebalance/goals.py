@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
+from ..cluster.crush import CrushRules
 from ..cluster.ports import Future, FuturePg
 from ..cluster.types import (Balancing, OsdMap, OsdSet, Pool, Space, UpmapEntry, pool_of)
 from ..events import Event
@@ -46,9 +47,9 @@ class Goals:
     balances: Mapping[int, Balance] = field(default_factory=dict)
 
 
-def basis(osdmap: OsdMap, crush_version: int, balancing: Balancing = Balancing()) -> str:
+def basis(osdmap: OsdMap, crush: CrushRules, balancing: Balancing = Balancing()) -> str:
     """A text that differs once the goals have to be worked out again."""
-    seen = (crush_version, balancing.deviation, balancing.upmap, sorted(balancing.pools),
+    seen = (crush.identity, balancing.deviation, balancing.upmap, sorted(balancing.pools),
             sorted((osd.id, osd.reweight) for osd in osdmap.osds.values() if osd.exists),
             sorted((pool.id, pool.pg_num, pool.pg_num_pending, pool.size, pool.crush_rule)
                    for pool in osdmap.pools.values()))

@@ -286,7 +286,7 @@ def landed(change: Change, turn: Turn) -> bool:
         return (turn.seen.crush_version != change.crush_version
                 and turn.seen.crush.fingerprint() == change.fingerprint
                 # Not the map that was to be replaced, under a new version.
-                and turn.seen.crush.identity() != change.crush_identity)
+                and turn.seen.crush.identity != change.crush_identity)
     if change.pgs is not None:
         return has_numbers(turn, change)
     if change.rule is not None:
@@ -311,7 +311,7 @@ def _claim(turn: Turn, change: Change) -> None:
         if not change.crush_map:
             found.add(_rest_of_crush(turn, change))
         own = change.fingerprint in found and change.tunables in (0, turn.seen.crush.tunables)
-        turn.set(crush_own=version if own else -1, crush_identity=turn.seen.crush.identity())
+        turn.set(crush_own=version if own else -1, crush_identity=turn.seen.crush.identity)
 
 
 def _rest_of_crush(turn: Turn, change: Change) -> int:

@@ -122,7 +122,7 @@ def _crush_is_ours(turn: Turn) -> None:
         return
     if campaign.crush_own == campaign.crush_version and has_own_crush(campaign, turn.seen):
         turn.set(crush_version=version)
-    turn.set(crush_own=version, crush_identity=turn.seen.crush.identity())
+    turn.set(crush_own=version, crush_identity=turn.seen.crush.identity)
 
 
 def _prepared(turn: Turn) -> None:

@@ -88,7 +88,7 @@ class PlanGround:
     osds: Mapping[str, Mapping[str, Any]]
     #: Pool id -> its name, size, rule, pg_num and pgp_num.
     pools: Mapping[str, Mapping[str, Any]]
-    #: CrushRules.identity(); 0: not known, as in earlier documents.
+    #: CrushRules.identity; 0: not known, as in earlier documents.
     identity: int = 0
 
 
@@ -101,7 +101,7 @@ def ground_of(seen: Observation) -> PlanGround:
         {str(pool.id): {'name': pool.name, 'size': pool.size, 'crush_rule': pool.crush_rule,
                         'pg_num': pool.pg_num_target,
                         'pgp_num': pool.pgp_num_target or pool.pgp_num}
-         for pool in osdmap.pools.values()}, seen.crush.identity())
+         for pool in osdmap.pools.values()}, seen.crush.identity)
 
 
 def changed(before: PlanGround, now: PlanGround) -> List[str]:

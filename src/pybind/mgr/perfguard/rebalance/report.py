@@ -346,12 +346,12 @@ class Forecast:
         self._epoch = -1
         self._due = 0.0
 
-    def update_moves(self, pins: PinIndex, seen: Observation, crush_version: int) -> None:
+    def update_moves(self, pins: PinIndex, seen: Observation) -> None:
         """Work out the moves of new pins; those of all pins where CRUSH or the pools changed."""
         osdmap = seen.osdmap
         out = out_osds(osdmap.osds)
-        key = (crush_version, out, tuple((pool.id, pool.pg_num, pool.pg_num_pending)
-                                         for pool in osdmap.pools.values()))
+        key = (seen.crush.identity, out, tuple((pool.id, pool.pg_num, pool.pg_num_pending)
+                                               for pool in osdmap.pools.values()))
         if key != self._key:
             self.moves.clear()
             self._key = key

@@ -31,7 +31,7 @@ class CampaignDecision:
 def has_own_crush(campaign: Campaign, seen: Observation) -> bool:
     """Whether CRUSH is as the campaign has left it, whatever version the mons have given it."""
     return campaign.crush_own == seen.crush_version or (
-        campaign.crush_own >= 0 and campaign.crush_identity == seen.crush.identity())
+        campaign.crush_own >= 0 and campaign.crush_identity == seen.crush.identity)
 
 
 class Turn:

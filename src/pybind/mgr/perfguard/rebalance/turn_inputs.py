@@ -187,7 +187,7 @@ class PinGoals:
         joining = campaign.change is not None and campaign.change.stage is not ChangeStage.LANDED
         vectors = {pgid: self._pins[pgid] for pgid in self._pins.vectors
                    if pgid not in campaign.in_flight}
-        now = goals.basis(seen.osdmap, seen.crush_version) if vectors else ''
+        now = goals.basis(seen.osdmap, seen.crush) if vectors else ''
         if joining or not vectors or now == self._raw_basis or not self._may_write() \
                 or 0.0 < self._raws_due - seen.now <= RAW_SECONDS:
             return True
@@ -227,7 +227,7 @@ class PinGoals:
         """New goals, noted in the pins; None: there are none (yet), see `fit`."""
         if self.fit and not seen.new_map:
             return None
-        now = goals.basis(seen.osdmap, view.crush_version, seen.balancing)
+        now = goals.basis(seen.osdmap, seen.crush, seen.balancing)
         if now != self._basis:
             self._basis, self._basis_since = now, seen.now
         self.fit = not goals.needed(campaign, self._pins, now)

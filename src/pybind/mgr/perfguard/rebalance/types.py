@@ -49,7 +49,7 @@ class Change:
     #: What CrushRules.tunables is with the change; 0: not known.
     tunables: int = 0
     crush_version: int = 0
-    #: CrushRules.identity() of that version, which the mons also give new versions; 0: not known,
+    #: CrushRules.identity of that version, which the mons also give new versions; 0: not known,
     #: or that of the new map as well.
     crush_identity: int = 0
     #: OSDs whose weights are in force, and how many go into one burst (0: all that are left).
@@ -256,7 +256,7 @@ class Campaign:
     #: The CRUSH version that holds what the campaign, or the operator for it, has changed and
     #: nothing later; -1: others changed CRUSH along with it.
     crush_own: int = -1
-    #: CrushRules.identity() of that version; 0: not known, as in earlier documents.
+    #: CrushRules.identity of that version; 0: not known, as in earlier documents.
     crush_identity: int = 0
     #: The change that takes CRUSH back to before the campaign, once that was asked for.
     back: Optional[Change] = None

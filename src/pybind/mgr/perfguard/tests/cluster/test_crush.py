@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Which sets the mon accepts under a CRUSH rule."""
 import copy
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
@@ -165,8 +165,18 @@ def test_the_identity_of_a_map_is_of_all_that_places_pgs(change: Dict[str, str])
                             'types': [{'type_id': 10, 'name': 'root'}]}
     other = {**dump, 'buckets': [{**shadow, **change}]}
     moved = {**dump, 'buckets': [{**shadow, 'id': -9}]}
-    found = {CrushRules.from_dump(each).identity() for each in (dump, other, moved)}
+    found = {CrushRules.from_dump(each).identity for each in (dump, other, moved)}
     assert len(found) == 3
     # So they differ in more than weights, which are all that a rollback would restore else.
     assert CrushRules.from_dump(dump).weights_towards(CrushRules.from_dump(other)) is None
-    assert CrushRules.from_dump(copy.deepcopy(dump)).identity() in found
+    assert CrushRules.from_dump(copy.deepcopy(dump)).identity in found
+
+
+@pytest.mark.parametrize('alg, counts', [('straw2', False), ('list', True), ('uniform', True)])
+def test_the_order_of_items_is_part_of_the_identity_where_it_places_pgs(
+        alg: str, counts: bool) -> None:
+    def identity(*items: Tuple[int, int]) -> int:
+        found = {**bucket(-1, 'default', 10, items), 'alg': alg, 'hash': 'rjenkins1'}
+        return CrushRules.from_dump({'buckets': [found], 'rules': [], 'types': []}).identity
+
+    assert (identity((0, 1), (1, 1)) != identity((1, 1), (0, 1))) == counts

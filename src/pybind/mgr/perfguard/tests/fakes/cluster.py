@@ -341,6 +341,11 @@ class FakeCluster:
 
     def set_raw(self, pgid: str, raw: Sequence[int]) -> None:
         self.pg[pgid].mon.raw = list(raw)
+        self.change_tunables()
+
+    def change_tunables(self) -> None:
+        """They place PGs elsewhere, and are no weights."""
+        self.tunables = {'choose_total_tries': self.epoch}
         self._crush_changed()
 
     def _crush_changed(self) -> None:

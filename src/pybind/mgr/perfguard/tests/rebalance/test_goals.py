@@ -50,6 +50,17 @@ def test_every_osd_has_its_share_and_no_pg_moves_twice() -> None:
     assert cluster.clean() and cluster.entries()
 
 
+def test_a_restart_of_an_osd_leaves_the_goals_as_they_are() -> None:
+    """It gives the same CRUSH map a new version. Working the goals out holds all releases."""
+    driver = balanced()
+    campaign = driver.loop.jobs.rebalance.campaign
+    driver.cluster.restart_osd()
+    driver.run(20)
+    after = driver.loop.jobs.rebalance.campaign
+    assert campaign is not None and after is not None
+    assert campaign.goals and after.goals == campaign.goals
+
+
 def test_extra_movement_is_bounded_and_upmaps_of_others_are_left_alone() -> None:
     cluster = FakeCluster()
     for pgid in ('1.1', '1.3', '2.1'):

@@ -354,12 +354,32 @@ def test_a_crush_map_replaces_a_new_version_of_the_same_map(when: str, failover:
     assert len(sent) == 1 + (when == 'with the burst')
 
 
+def test_a_crush_map_does_not_bring_back_the_old_name_of_a_rule() -> None:
+    driver = Driver(waiting())
+    cluster, crush = driver.cluster, driver.cluster.crush
+    driver.order('apply', crush_map=whole_map(cluster))
+
+    def renamed(version: int) -> CrushRules:
+        dump = {**crush(version).__dict__}
+        rules = {number: {**rule, 'rule_name': 'new'}
+                 for number, rule in dump['_dumped_rules'].items()}
+        return CrushRules(dump['_buckets'], dump['_type_ids'], rules, dump['_classes'],
+                          dump['_rest'], dump['tunables'], dump['_hashing'])
+
+    setattr(cluster, 'crush', renamed)
+    cluster.restart_osd()
+    driver.run_to('ABORTED')
+    assert not [c for c in cluster.sent if c['prefix'] == 'osd setcrushmap']
+    told = [event['why'] for event in driver.loop.published.events if 'ABORTING' in event['what']]
+    assert 'rule new' in told[0]
+
+
 def test_a_new_version_of_the_same_map_is_not_a_crush_map_with_other_tunables() -> None:
     driver = Driver(waiting())
     seen = driver.cluster.crush(driver.cluster.crush_version_)
     change = Change(crush_map=True, stage=ChangeStage.SENT, fingerprint=seen.fingerprint(),
                     tunables=seen.tunables + 1, crush_version=driver.cluster.crush_version_,
-                    crush_identity=seen.identity())
+                    crush_identity=seen.identity)
     machine = Machine(driver.cluster)
     driver.cluster.restart_osd()
     turn = Turn(machine.campaign, {}, {}, machine.observe(), machine.options)

@@ -119,7 +119,7 @@ class Big:
     def turn(self, epoch: int, changed: Mapping[str, UpmapEntry] = {}) -> CampaignDecision:
         seen = self.observe(epoch, changed)
         assert not goals.needed(self.campaign, self.pins, 'now')
-        self.forecast.update_moves(self.pins, seen, 1)
+        self.forecast.update_moves(self.pins, seen)
         decision = judge(self.campaign, self.pins, self.forecast.moves, seen, OPTIONS)
         self.campaign = decision.campaign
         self.pins.forget(decision.unpins)
@@ -146,3 +146,17 @@ def test_a_turn_looks_only_at_pins_that_have_changed(monkeypatch: pytest.MonkeyP
         assert '7.4' in big.forecast.moves and not lost & set(big.forecast.moves)
         looked[number] = [quiet, looks.number]
     assert looked[100] == looked[1000] and max(looked[100]) < 100
+
+
+def test_a_restart_of_an_osd_changes_no_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives the same CRUSH map a new version. A PG whose path is busy still waits since then."""
+    big = Big(100)
+    big.turn(7)
+    began = {pgid: move.since for pgid, move in big.forecast.moves.items()}
+    seen = big.observe(8)
+    seen = replace(seen, now=seen.now + 500.0, crush_version=seen.crush_version + 1)
+    with monkeypatch.context() as patch:
+        looks = Looks(patch)
+        big.forecast.update_moves(big.pins, seen)
+        assert looks.number < 100
+    assert {pgid: move.since for pgid, move in big.forecast.moves.items()} == began

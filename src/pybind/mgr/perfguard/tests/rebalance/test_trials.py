@@ -226,7 +226,7 @@ def mapping() -> Driver:
     driver.run_to('HOLDING')
     assert any(pin.entry.vector for pin in driver.loop.rebalance.pins.values())
     driver.tools.late = True
-    driver.cluster._crush_changed()
+    driver.cluster.change_tunables()
     driver.run_until(lambda: bool(driver.tools.jobs))
     return driver
 

@@ -81,7 +81,7 @@ def test_goals_are_worked_out_again_once_it_is_known_where_crush_places_a_pg() -
 def test_a_release_whose_way_is_not_known_goes_alone() -> None:
     driver = swapped()
     driver.cluster.no_tools = 'osdmaptool is not installed'
-    driver.cluster._crush_changed()
+    driver.cluster.change_tunables()
     driver.restart()
     driver.turn()
     if driver.phase == 'PINNED':
@@ -111,7 +111,7 @@ def test_the_tools_are_asked_once_for_each_change() -> None:
     setattr(cluster, 'outlook', outlook)
     driver.run(5)
     assert calls == []
-    cluster._crush_changed()
+    cluster.change_tunables()
     driver.run(5)
     assert len(calls) == 1
     driver.restart()
