@@ -88,7 +88,8 @@ class Requests:
 
     1. A command leaves a promise (`put`), or an order and waits (`ask`).
     2. The loop looks at the promises as a turn begins (`promised`), takes each once it may be
-       kept (`take`), and removes their notes when what follows from them is stored (`settle`).
+       kept (`take`), and removes their notes when what follows from them is stored (`settle`), or
+       at once where it is refused (`drop`).
     3. It takes the orders that wait (`next`), answers them, or keeps those for which something is
        being worked out until the next turn (`hold`).
     """
@@ -157,6 +158,11 @@ class Requests:
         """It is kept in this turn, or refused after all."""
         self._promised.remove(promised)
         self._taken.append(promised.key)
+
+    def drop(self, promised: Promised) -> None:
+        """It was refused: no later mgr may keep it, whatever becomes of this turn."""
+        self._taken.remove(promised.key)
+        self._store.drop_note(promised.key)
 
     def settle(self) -> None:
         """What follows from the promises that were taken is stored."""

@@ -37,6 +37,8 @@ class Answering:
             self._requests.take(each)
             try:
                 each.refused = self._jobs.rebalance.apply_request(each.promise, seen, each.again)
+                if each.refused is not None:
+                    self._requests.drop(each)
             except Exception as error:
                 each.refused = Refused(errno.EIO, 'rebalance %s failed: %r'
                                        % (each.promise.verb, error))

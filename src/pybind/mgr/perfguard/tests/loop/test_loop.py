@@ -278,6 +278,28 @@ def test_a_request_that_no_longer_fits_is_noted() -> None:
     assert driver.status['id'] == 1
 
 
+@pytest.mark.parametrize('fenced', [False, True])
+def test_a_request_that_was_refused_is_not_kept_later(fenced: bool) -> None:
+    """Its command has returned an error, whatever becomes of the rest of the turn."""
+    driver = Driver()
+    driver.turn()
+    refused = driver.loop.request(Request('prepare'))
+    driver.cluster.trouble = {'degraded': 3}
+    driver.cluster.tick(driver.cluster.period)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.loop.rebalance, 'turn', lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            driver.turn()
+    assert refused.refused is not None and refused.done.is_set()
+    driver.cluster.trouble = {}
+    if fenced:
+        driver.loop.requests.load()
+    else:
+        driver.restart()
+    driver.run(5)
+    assert driver.phase == 'IDLE'
+
+
 def test_a_request_that_fails_is_not_confirmed() -> None:
     driver = Driver()
     setattr(driver.loop.rebalance, 'apply_request', lambda request, seen, again: 1 / 0)
