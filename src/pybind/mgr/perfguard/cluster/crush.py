@@ -167,7 +167,7 @@ class CrushRules:
                    zlib.crc32(json.dumps(crush_dump.get('tunables'), sort_keys=True).encode()),
                    zlib.crc32(json.dumps(sorted(
                        [b['id'], b['name'], str(b.get('alg')), str(b.get('hash')),
-                        [] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']]]
+                        *([] if b.get('alg') in _UNORDERED else [i['id'] for i in b['items']])]
                        for b in crush_dump['buckets'])).encode()))
 
     def violation(self, rule_id: int, pool_size: int, osds: OsdSet,

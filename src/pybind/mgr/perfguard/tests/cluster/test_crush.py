@@ -180,3 +180,12 @@ def test_the_order_of_items_is_part_of_the_identity_where_it_places_pgs(
         return CrushRules.from_dump({'buckets': [found], 'rules': [], 'types': []}).identity
 
     assert (identity((0, 1), (1, 1)) != identity((1, 1), (0, 1))) == counts
+
+
+def test_the_identity_that_an_earlier_version_has_stored_is_that_of_the_same_map() -> None:
+    """Else the next OSD that starts would look like a change of CRUSH to a mgr that takes over."""
+    root: Dict[str, Any] = {**bucket(-1, 'default', 10, [(0, 1), (1, 1)]), 'alg': 'straw2',
+                            'hash': 'rjenkins1'}
+    dump = {'buckets': [root], 'rules': [rule(0, take(-1))], 'types': [],
+            'devices': [{'id': 0, 'name': 'osd.0', 'class': 'ssd'}], 'tunables': {'profile': 'x'}}
+    assert CrushRules.from_dump(dump).identity == 1295888170
