@@ -11,12 +11,12 @@ import time
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import ContextManager, Counter as CounterType, Iterator, List, Sequence, Tuple
 
 import pytest
 
+from qa.bench.bench_mgr_memory import rss_kib
 from qa.lib.clusters import ClusterFactory, small_cluster
 from qa.lib.faults import meanwhile, some_fault
 from qa.lib.guard import CALM, FAST_CONF, Guard
@@ -66,11 +66,6 @@ def look(guard: Guard, at_seconds: float, story: str) -> Sample:
     stored = cluster.mon('config-key dump', key='mgr/perfguard/')
     return Sample(round(at_seconds, 1), story, rss_kib(cluster.pid('mgr.' + cluster.active_mgr())),
                   len(stored), sum(map(len, stored.values())), last - first, last)
-
-
-def rss_kib(pid: object) -> int:
-    status = Path('/proc/%s/status' % pid).read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith('VmRSS'))
 
 
 def growth_per_hour(samples: Sequence[Sample]) -> float:
