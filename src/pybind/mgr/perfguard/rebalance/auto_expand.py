@@ -16,6 +16,8 @@ LAST_CLEAN = 'lastclean'
 #: Seconds after a change of CRUSH in which PGs that become remapped are put down to it. The mons
 #: prime most of them in the same epoch; on a large cluster the rest has to peer first.
 REMAP_SECONDS = 30.0
+#: A longer time between two turns is a clock that was set ahead, or a mgr that hung.
+LONGEST_TURN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class AutoExpand:
         self._store = store
         self._may_write = may_write
         self._clean: Optional[LastClean] = None
+        #: Time of the last turn of this mgr.
+        self._looked: Optional[float] = None
         #: The CRUSH version of the one that is stored; -1: none is.
         self._stored_version = -1
 
@@ -115,10 +119,16 @@ class AutoExpand:
              keep: bool) -> str:
         """What remapped more than `ratio` of the PGs; '': nothing. `keep`: store what was clean."""
         clean = self._clean
-        if clean is not None and clean.changed > seen.now:
-            clean = replace(clean, changed=seen.now)  # the clock was set back
+        if clean is not None:
+            clean = replace(clean, changed=min(seen.now, clean.changed + self._ahead(seen.now)))
+        self._looked = seen.now
         self._clean, why = look(clean, seen, campaign, ratio)
         if keep and self._clean.crush_version != self._stored_version and self._may_write():
             self._store.put(LAST_CLEAN, self._clean.as_json())
             self._stored_version = self._clean.crush_version
         return why
+
+    def _ahead(self, now: float) -> float:
+        """Seconds in which this mgr has seen nothing, so that no change has become older."""
+        passed = now - self._looked if self._looked is not None else 0.0
+        return passed if passed > LONGEST_TURN_SECONDS else 0.0

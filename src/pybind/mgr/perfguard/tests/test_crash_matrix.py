@@ -249,6 +249,12 @@ def test_auto_expand_notices_a_change_that_comes_during_a_failover() -> None:
     assert driver.status['trigger'] == 'auto'
 
 
+def test_auto_expand_notices_a_change_though_the_clock_jumps_before_pgs_are_remapped() -> None:
+    story = STORIES['auto_expand']
+    ending = CrashPlay(story).play().ending()
+    assert unlike(story, ending, None, jump=(2, 3600.0)) is None
+
+
 def test_pins_of_a_rollback_that_arrive_late_are_still_known() -> None:
     """Nothing else would remove them."""
     story = STORIES['rollback']
