@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The sets of OSDs that the mons accept under a CRUSH rule.
+"""The trees and rules of a CRUSH map, and the sets of OSDs that the mons accept under a rule.
 
 Models CrushWrapper::verify_upmap and the weight check of OSDMap::check_pg_upmaps on the output
 of ``ceph osd crush dump``. It does not place PGs.
@@ -8,115 +8,20 @@ import json
 import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import (AbstractSet, Any, Container, Dict, FrozenSet, Iterable, List, Mapping,
-                    NamedTuple, Optional, Sequence, Set, Tuple)
+from typing import (AbstractSet, Any, Container, Dict, FrozenSet, List, Mapping, Optional,
+                    Sequence, Tuple)
 
-from .types import NO_OSD, OsdSet
+from .crush_rule import (Bucket, Buckets, Choice, CrushPlace, CrushRule, compiled,
+                         emit_violation, product, wanted, weight_reason, weights_below)
+from .types import OsdSet
 
 #: A drain lowers the weight of an OSD to 0.0001: upmaps onto an OSD of weight 0 do not last.
 LIGHT = 0.0002
-_CHOOSELEAF = ('chooseleaf_firstn', 'chooseleaf_indep')
-_CHOOSE = ('choose_firstn', 'choose_indep')
-#: A step of a multi-step retry (MSR) rule (Squid and later), which descends through several steps
-#: at once. Mons do not check upmaps against such steps (CrushWrapper::verify_upmap).
-_CHOOSE_MSR = 'choosemsr'
 #: Types of rules (pg_pool_t::TYPE_*, and the MSR rules of Squid and later).
 _REPLICATED_RULES = frozenset({1, 4})
 _ERASURE_RULES = frozenset({3, 5})
 #: Algorithms of buckets that draw each item by itself, wherever it is among them.
 _UNORDERED = frozenset({'straw', 'straw2'})
-#: Steps that the model of a rule for balancing covers.
-_MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
-    'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
-                               'chooseleaf_tries', 'chooseleaf_vary_r', 'chooseleaf_stable'))})
-
-
-@dataclass(frozen=True)
-class _Bucket:
-    id: int
-    name: str
-    type_id: int
-    #: (item, CRUSH weight in units of 1/65536)
-    items: Tuple[Tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """A choose or chooseleaf step above the OSD level."""
-    leaf: bool
-    num: int
-    type_name: str
-    #: OSD -> bucket of that type in the rule's own trees
-    bucket_of: Mapping[int, int]
-
-
-class _Place(NamedTuple):
-    bucket: int
-    #: The kind of items counted below it: "OSDs", or buckets of a type.
-    what: str
-
-
-@dataclass(frozen=True)
-class _Level:
-    """A choice of a rule above the OSD level: at most `num` buckets below each bucket of the level
-    above, each with as many OSDs as the `inner` choices allow."""
-    type_name: str
-    num: int
-    inner: Tuple[int, ...]
-    #: OSD -> its bucket of this level, and its bucket of the level above (at the top: the take).
-    bucket_of: Mapping[int, int]
-    parent_of: Mapping[int, int]
-
-    def used(self, osds: OsdSet) -> Mapping[_Place, int]:
-        """Number of items of a set below the buckets of both levels."""
-        members: Dict[_Place, Set[int]] = {}
-        for osd in osds:
-            bucket, parent = self.bucket_of.get(osd), self.parent_of.get(osd)
-            if bucket is not None and parent is not None:
-                members.setdefault(_Place(bucket, 'OSDs'), set()).add(osd)
-                members.setdefault(_Place(parent, self._children), set()).add(bucket)
-        return {place: len(found) for place, found in members.items()}
-
-    def room(self, place: _Place, pool_size: int) -> int:
-        nums = (self.num,) if place.what == self._children else self.inner
-        return _product(nums, pool_size)
-
-    @property
-    def _children(self) -> str:
-        return 'buckets of type ' + self.type_name
-
-
-@dataclass(frozen=True)
-class _Emit:
-    """An emit step: the OSDs below the take, and the numbers of the choose steps."""
-    taken: str
-    #: None: the take is an OSD, which the mon does not check.
-    osds: Optional[FrozenSet[int]]
-    nums: Tuple[int, ...]
-    #: The choices above the OSD level between the take and this step.
-    levels: Tuple[_Level, ...] = ()
-
-    def places(self, osds: AbstractSet[int], pool_size: int) -> int:
-        """As CrushRules.places, for this step."""
-        if self.osds is None:
-            return 1
-        below = self.osds & osds
-        if self.levels:
-            return _places(self.levels, below, pool_size)
-        return min(len(below), _product(self.nums, pool_size))
-
-
-@dataclass(frozen=True)
-class _Rule:
-    name: str
-    choices: Tuple[_Choice, ...]
-    emits: Tuple[_Emit, ...]
-    #: OSD -> CRUSH weight, summed over the takes of the rule.
-    weights: Mapping[int, int]
-    #: The choices above the OSD level, including those of MSR rules.
-    levels: Tuple[_Level, ...]
-    #: `Spread` describes all steps.
-    modelled: bool
 
 
 @dataclass(frozen=True)
@@ -132,7 +37,7 @@ class Spread:
 @dataclass
 class CrushRules:
     """The trees and rules of a CRUSH map, including the shadow trees of device classes."""
-    _buckets: Mapping[int, _Bucket]
+    _buckets: Buckets
     _type_ids: Mapping[str, int]
     _dumped_rules: Mapping[int, Mapping[str, Any]]
     #: OSD -> device class, if it has one.
@@ -146,7 +51,7 @@ class CrushRules:
     _hashing: int = 0
     #: OSD or bucket -> its parent in the trees without device class.
     _parents: Mapping[int, int] = field(init=False)
-    _compiled: Dict[int, _Rule] = field(init=False, default_factory=dict)
+    _compiled: Dict[int, CrushRule] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._parents = {item: bucket.id for bucket in self._buckets.values()
@@ -155,8 +60,8 @@ class CrushRules:
     @classmethod
     def from_dump(cls, crush_dump: Mapping[str, Any]) -> 'CrushRules':
         """From ``ceph osd crush dump``; raises KeyError or TypeError if it is something else."""
-        buckets = {b['id']: _Bucket(b['id'], b['name'], b['type_id'],
-                                    tuple((i['id'], i['weight']) for i in b['items']))
+        buckets = {b['id']: Bucket(b['id'], b['name'], b['type_id'],
+                                   tuple((i['id'], i['weight']) for i in b['items']))
                    for b in crush_dump['buckets']}
         return cls(buckets, {t['name']: t['type_id'] for t in crush_dump['types']},
                    {r['rule_id']: r for r in crush_dump['rules']},
@@ -182,12 +87,12 @@ class CrushRules:
             return 'CRUSH rule %d does not exist' % rule_id
         for osd in osds:
             if not rule.weights.get(osd) or osd in out:
-                return _weight_reason(rule, osd)
+                return weight_reason(rule, osd)
         for choice in rule.choices:
             reason = self._choice_violation(choice, pool_size, osds)
             if reason:
                 return reason
-        return _emit_violation(rule, pool_size, osds)
+        return emit_violation(rule, pool_size, osds)
 
     def crowding(self, rule_id: int, pool_size: int, osds: OsdSet) -> Optional[str]:
         """How a set has more OSDs in one bucket than the rule allows, or None.
@@ -198,8 +103,8 @@ class CrushRules:
         rule = self._rule(rule_id)
         if rule is None:
             return None
-        used: Dict[_Place, int] = {}
-        room: Dict[_Place, int] = {}
+        used: Dict[CrushPlace, int] = {}
+        room: Dict[CrushPlace, int] = {}
         for level in rule.levels:
             for place, count in level.used(osds).items():
                 used[place] = count
@@ -220,7 +125,7 @@ class CrushRules:
         rule = self._rule(rule_id)
         if rule is None or not rule.levels:
             return pool_size
-        inner = _product(rule.levels[-1].inner, pool_size) or 1
+        inner = product(rule.levels[-1].inner, pool_size) or 1
         return -(-pool_size // inner)
 
     def places(self, rule_id: int, pool_size: int, osds: AbstractSet[int]) -> int:
@@ -277,13 +182,14 @@ class CrushRules:
         """The OSDs below a bucket; None: no such bucket."""
         for bucket in self._buckets.values():
             if bucket.name == name and '~' not in name:
-                return frozenset(self._tree(bucket.id))
+                return frozenset(weights_below(self._buckets, bucket.id))
         return None
 
     def osds_by(self, type_name: str) -> Mapping[str, FrozenSet[int]]:
         """Name of each bucket of that type -> the OSDs below it."""
         type_id = self._type_ids.get(type_name)
-        return {bucket.name: frozenset(self._tree(bucket.id)) for bucket in self._buckets.values()
+        return {bucket.name: frozenset(weights_below(self._buckets, bucket.id))
+                for bucket in self._buckets.values()
                 if bucket.type_id == type_id and '~' not in bucket.name}
 
     def weights(self) -> Mapping[int, float]:
@@ -395,7 +301,7 @@ class CrushRules:
             fence[osd] = numbers.setdefault(place, len(numbers))
         return Spread(domain, fence)
 
-    def _choice_violation(self, choice: _Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
+    def _choice_violation(self, choice: Choice, pool_size: int, osds: OsdSet) -> Optional[str]:
         seen: Dict[int, int] = {}
         for osd in osds:
             bucket = choice.bucket_of.get(osd)
@@ -412,148 +318,13 @@ class CrushRules:
                 len(seen), choice.type_name, ', '.join(names), limit)
         return None
 
-    def _rule(self, rule_id: int) -> Optional[_Rule]:
+    def _rule(self, rule_id: int) -> Optional[CrushRule]:
         if rule_id not in self._compiled:
             if rule_id not in self._dumped_rules:
                 return None
-            self._compiled[rule_id] = self._compile(self._dumped_rules[rule_id])
+            self._compiled[rule_id] = compiled(self._dumped_rules[rule_id], self._buckets,
+                                               self._type_ids)
         return self._compiled[rule_id]
-
-    def _compile(self, dumped: Mapping[str, Any]) -> _Rule:
-        takes = [step['item'] for step in dumped['steps'] if step['op'] == 'take']
-        choices: List[_Choice] = []
-        emits: List[_Emit] = []
-        levels: List[_Level] = []
-        taken: Optional[int] = None
-        nums: Dict[str, int] = {}
-        block: List[Mapping[str, Any]] = []
-        for step in dumped['steps']:
-            if step['op'] in (*_CHOOSELEAF, *_CHOOSE, _CHOOSE_MSR):
-                block.append(step)
-            if step['op'] == 'take':
-                taken, block = step['item'], []
-            elif step['op'] in _CHOOSELEAF + _CHOOSE:
-                # Of two steps of the same type, the mon considers the first.
-                nums.setdefault(step['type'], step['num'])
-                if self._type_ids[step['type']] != 0:
-                    choices.append(_Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
-                                           self._bucket_of(takes, self._type_ids[step['type']])))
-            elif step['op'] == 'emit' and taken is not None:
-                emits.append(self._emit(taken, tuple(nums.values()), self._levels(taken, block)))
-                levels += emits[-1].levels
-                taken, nums = None, {}
-        return _Rule(dumped['rule_name'], tuple(choices), tuple(emits), self._weights(takes),
-                     tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps']))
-
-    def _levels(self, taken: int, steps: Sequence[Mapping[str, Any]]) -> List[_Level]:
-        """The choices between a take and its emit."""
-        found: List[_Level] = []
-        above: Mapping[int, int] = {} if taken >= 0 else dict.fromkeys(self._tree(taken), taken)
-        for number, step in enumerate(steps):
-            type_id = self._type_ids[step['type']]
-            if type_id == 0 or taken >= 0:
-                break
-            buckets = self._bucket_of([taken], type_id)
-            inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
-            found.append(_Level(step['type'], step['num'], inner, buckets, above))
-            above = buckets
-        return found
 
     def _name(self, item: int) -> str:
         return self._buckets[item].name if item in self._buckets else 'osd.%d' % item
-
-    def _emit(self, taken: int, nums: Tuple[int, ...], levels: Sequence[_Level]) -> _Emit:
-        if taken >= 0:
-            return _Emit('osd.%d' % taken, None, nums)
-        return _Emit(self._buckets[taken].name, frozenset(self._tree(taken)), nums, tuple(levels))
-
-    def _weights(self, takes: Sequence[int]) -> Mapping[int, int]:
-        weights: Dict[int, int] = {}
-        for take in takes:
-            tree = {take: 0x10000} if take >= 0 else self._tree(take)
-            for osd, weight in tree.items():
-                weights[osd] = weights.get(osd, 0) + weight
-        return weights
-
-    def _tree(self, root: int) -> Mapping[int, int]:
-        """OSD -> CRUSH weight below a bucket."""
-        weights: Dict[int, int] = {}
-        todo = [root]
-        while todo:
-            for item, weight in self._buckets[todo.pop()].items:
-                if item >= 0:
-                    weights[item] = weight
-                elif item in self._buckets:
-                    todo.append(item)
-        return weights
-
-    def _bucket_of(self, takes: Sequence[int], type_id: int) -> Mapping[int, int]:
-        """OSD -> its bucket of a type below the takes (CrushWrapper::get_parent_of_type)."""
-        found: Dict[int, int] = {}
-        for root in sorted(set(takes)):
-            for bucket in self._buckets_of_type(root, type_id):
-                for osd in self._tree(bucket):
-                    found.setdefault(osd, bucket)
-        return found
-
-    def _buckets_of_type(self, root: int, type_id: int) -> Set[int]:
-        found: Set[int] = set()
-        todo = [root]
-        while todo:
-            bucket = self._buckets.get(todo.pop())
-            if bucket is None or bucket.type_id < type_id:
-                continue
-            if bucket.type_id == type_id:
-                found.add(bucket.id)
-            else:
-                todo.extend(item for item, _ in bucket.items)
-        return found
-
-
-def wanted(num: int, pool_size: int) -> int:
-    """The number of a choose step, which is relative to the size of the pool if not positive."""
-    return num if num > 0 else num + pool_size
-
-
-def _product(nums: Iterable[int], pool_size: int) -> int:
-    found = 1
-    for num in nums:
-        found *= max(0, wanted(num, pool_size))
-    return found
-
-
-def _places(levels: Sequence[_Level], osds: Iterable[int], pool_size: int) -> int:
-    level, *below = levels
-    buckets: Dict[int, Set[int]] = {}
-    for osd in osds:
-        if osd in level.bucket_of:
-            buckets.setdefault(level.bucket_of[osd], set()).add(osd)
-    found = sorted(filter(None, (
-        _places(below, each, pool_size) if below
-        else min(len(each), _product(level.inner, pool_size)) for each in buckets.values())))
-    return sum(found[:max(0, wanted(level.num, pool_size))])
-
-
-def _weight_reason(rule: _Rule, osd: int) -> str:
-    if osd == NO_OSD:
-        return 'the set has a hole'
-    if osd not in rule.weights:
-        return 'osd.%d is not in the CRUSH tree of rule %s' % (osd, rule.name)
-    if not rule.weights[osd]:
-        return 'osd.%d has CRUSH weight 0' % osd
-    return 'osd.%d is out' % osd
-
-
-def _emit_violation(rule: _Rule, pool_size: int, osds: OsdSet) -> Optional[str]:
-    """Each emit step covers some positions, whose OSDs must be below its take."""
-    position = 0
-    for emit in rule.emits:
-        if emit.osds is None:
-            continue
-        count = _product(emit.nums, pool_size)
-        for osd in osds[position:position + count]:
-            if osd not in emit.osds:
-                return 'osd.%d is not below %s, which rule %s requires at its position' % (
-                    osd, emit.taken, rule.name)
-        position = min(position + count, len(osds))
-    return None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import (AbstractSet, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set,
                     Tuple, Union)
 
-from ..cluster.crush import CrushRules, wanted
+from ..cluster.crush import CrushRules
+from ..cluster.crush_rule import wanted
 from ..cluster.types import OsdMap, Pool, Space
 from ..errors import Refused
 from ..tables import pgs, plural

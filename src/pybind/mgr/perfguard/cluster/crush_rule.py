@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What one CRUSH rule demands of the OSDs of a PG, worked out from ``ceph osd crush dump``."""
+from dataclasses import dataclass
+from typing import (AbstractSet, Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set, Tuple)
+
+from .types import NO_OSD, OsdSet
+
+_CHOOSELEAF = ('chooseleaf_firstn', 'chooseleaf_indep')
+_CHOOSE = ('choose_firstn', 'choose_indep')
+#: A step of a multi-step retry (MSR) rule (Squid and later), which descends through several steps
+#: at once. Mons do not check upmaps against such steps (CrushWrapper::verify_upmap).
+_CHOOSE_MSR = 'choosemsr'
+#: Steps that the model of a rule for balancing covers.
+_MODELLED = frozenset({'take', 'emit', 'noop', *_CHOOSE, *_CHOOSELEAF, *(
+    'set_' + name for name in ('choose_tries', 'choose_local_tries', 'choose_local_fallback_tries',
+                               'chooseleaf_tries', 'chooseleaf_vary_r', 'chooseleaf_stable'))})
+
+
+@dataclass(frozen=True)
+class Bucket:
+    id: int
+    name: str
+    type_id: int
+    #: (item, CRUSH weight in units of 1/65536)
+    items: Tuple[Tuple[int, int], ...]
+
+
+Buckets = Mapping[int, Bucket]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choose or chooseleaf step above the OSD level."""
+    leaf: bool
+    num: int
+    type_name: str
+    #: OSD -> bucket of that type in the rule's own trees
+    bucket_of: Mapping[int, int]
+
+
+class CrushPlace(NamedTuple):
+    bucket: int
+    #: The kind of items counted below it: "OSDs", or buckets of a type.
+    what: str
+
+
+@dataclass(frozen=True)
+class Level:
+    """A choice of a rule above the OSD level: at most `num` buckets below each bucket of the level
+    above, each with as many OSDs as the `inner` choices allow."""
+    type_name: str
+    num: int
+    inner: Tuple[int, ...]
+    #: OSD -> its bucket of this level, and its bucket of the level above (at the top: the take).
+    bucket_of: Mapping[int, int]
+    parent_of: Mapping[int, int]
+
+    def used(self, osds: OsdSet) -> Mapping[CrushPlace, int]:
+        """Number of items of a set below the buckets of both levels."""
+        members: Dict[CrushPlace, Set[int]] = {}
+        for osd in osds:
+            bucket, parent = self.bucket_of.get(osd), self.parent_of.get(osd)
+            if bucket is not None and parent is not None:
+                members.setdefault(CrushPlace(bucket, 'OSDs'), set()).add(osd)
+                members.setdefault(CrushPlace(parent, self._children), set()).add(bucket)
+        return {place: len(found) for place, found in members.items()}
+
+    def room(self, place: CrushPlace, pool_size: int) -> int:
+        nums = (self.num,) if place.what == self._children else self.inner
+        return product(nums, pool_size)
+
+    @property
+    def _children(self) -> str:
+        return 'buckets of type ' + self.type_name
+
+
+@dataclass(frozen=True)
+class Emit:
+    """An emit step: the OSDs below the take, and the numbers of the choose steps."""
+    taken: str
+    #: None: the take is an OSD, which the mon does not check.
+    osds: Optional[FrozenSet[int]]
+    nums: Tuple[int, ...]
+    #: The choices above the OSD level between the take and this step.
+    levels: Tuple[Level, ...] = ()
+
+    def places(self, osds: AbstractSet[int], pool_size: int) -> int:
+        """As CrushRules.places, for this step."""
+        if self.osds is None:
+            return 1
+        below = self.osds & osds
+        if self.levels:
+            return _places(self.levels, below, pool_size)
+        return min(len(below), product(self.nums, pool_size))
+
+
+@dataclass(frozen=True)
+class CrushRule:
+    name: str
+    choices: Tuple[Choice, ...]
+    emits: Tuple[Emit, ...]
+    #: OSD -> CRUSH weight, summed over the takes of the rule.
+    weights: Mapping[int, int]
+    #: The choices above the OSD level, including those of MSR rules.
+    levels: Tuple[Level, ...]
+    #: `Spread` describes all steps.
+    modelled: bool
+
+
+def compiled(dumped: Mapping[str, Any], buckets: Buckets, type_ids: Mapping[str, int]) -> CrushRule:
+    """A rule of ``ceph osd crush dump``."""
+    takes = [step['item'] for step in dumped['steps'] if step['op'] == 'take']
+    choices: List[Choice] = []
+    emits: List[Emit] = []
+    levels: List[Level] = []
+    taken: Optional[int] = None
+    nums: Dict[str, int] = {}
+    block: List[Mapping[str, Any]] = []
+    for step in dumped['steps']:
+        if step['op'] in (*_CHOOSELEAF, *_CHOOSE, _CHOOSE_MSR):
+            block.append(step)
+        if step['op'] == 'take':
+            taken, block = step['item'], []
+        elif step['op'] in _CHOOSELEAF + _CHOOSE:
+            # Of two steps of the same type, the mon considers the first.
+            nums.setdefault(step['type'], step['num'])
+            if type_ids[step['type']] != 0:
+                choices.append(Choice(step['op'] in _CHOOSELEAF, step['num'], step['type'],
+                                      _bucket_of(buckets, takes, type_ids[step['type']])))
+        elif step['op'] == 'emit' and taken is not None:
+            emits.append(_emit(buckets, taken, tuple(nums.values()),
+                               _levels(buckets, type_ids, taken, block)))
+            levels += emits[-1].levels
+            taken, nums = None, {}
+    return CrushRule(dumped['rule_name'], tuple(choices), tuple(emits), _weights(buckets, takes),
+                     tuple(levels), all(step['op'] in _MODELLED for step in dumped['steps']))
+
+
+def _levels(buckets: Buckets, type_ids: Mapping[str, int], taken: int,
+            steps: Sequence[Mapping[str, Any]]) -> List[Level]:
+    """The choices between a take and its emit."""
+    found: List[Level] = []
+    above: Mapping[int, int] = {}
+    if taken < 0:
+        above = dict.fromkeys(weights_below(buckets, taken), taken)
+    for number, step in enumerate(steps):
+        type_id = type_ids[step['type']]
+        if type_id == 0 or taken >= 0:
+            break
+        here = _bucket_of(buckets, [taken], type_id)
+        inner = () if step['op'] in _CHOOSELEAF else tuple(s['num'] for s in steps[number + 1:])
+        found.append(Level(step['type'], step['num'], inner, here, above))
+        above = here
+    return found
+
+
+def _emit(buckets: Buckets, taken: int, nums: Tuple[int, ...], levels: Sequence[Level]) -> Emit:
+    if taken >= 0:
+        return Emit('osd.%d' % taken, None, nums)
+    return Emit(buckets[taken].name, frozenset(weights_below(buckets, taken)), nums, tuple(levels))
+
+
+def _weights(buckets: Buckets, takes: Sequence[int]) -> Mapping[int, int]:
+    weights: Dict[int, int] = {}
+    for take in takes:
+        below = {take: 0x10000} if take >= 0 else weights_below(buckets, take)
+        for osd, weight in below.items():
+            weights[osd] = weights.get(osd, 0) + weight
+    return weights
+
+
+def weights_below(buckets: Buckets, root: int) -> Mapping[int, int]:
+    """OSD -> CRUSH weight below a bucket."""
+    weights: Dict[int, int] = {}
+    todo = [root]
+    while todo:
+        for item, weight in buckets[todo.pop()].items:
+            if item >= 0:
+                weights[item] = weight
+            elif item in buckets:
+                todo.append(item)
+    return weights
+
+
+def _bucket_of(buckets: Buckets, takes: Sequence[int], type_id: int) -> Mapping[int, int]:
+    """OSD -> its bucket of a type below the takes (CrushWrapper::get_parent_of_type)."""
+    found: Dict[int, int] = {}
+    for root in sorted(set(takes)):
+        for bucket in _buckets_of_type(buckets, root, type_id):
+            for osd in weights_below(buckets, bucket):
+                found.setdefault(osd, bucket)
+    return found
+
+
+def _buckets_of_type(buckets: Buckets, root: int, type_id: int) -> Set[int]:
+    found: Set[int] = set()
+    todo = [root]
+    while todo:
+        bucket = buckets.get(todo.pop())
+        if bucket is None or bucket.type_id < type_id:
+            continue
+        if bucket.type_id == type_id:
+            found.add(bucket.id)
+        else:
+            todo.extend(item for item, _ in bucket.items)
+    return found
+
+
+def wanted(num: int, pool_size: int) -> int:
+    """The number of a choose step, which is relative to the size of the pool if not positive."""
+    return num if num > 0 else num + pool_size
+
+
+def product(nums: Iterable[int], pool_size: int) -> int:
+    found = 1
+    for num in nums:
+        found *= max(0, wanted(num, pool_size))
+    return found
+
+
+def _places(levels: Sequence[Level], osds: Iterable[int], pool_size: int) -> int:
+    level, *below = levels
+    buckets: Dict[int, Set[int]] = {}
+    for osd in osds:
+        if osd in level.bucket_of:
+            buckets.setdefault(level.bucket_of[osd], set()).add(osd)
+    found = sorted(filter(None, (
+        _places(below, each, pool_size) if below
+        else min(len(each), product(level.inner, pool_size)) for each in buckets.values())))
+    return sum(found[:max(0, wanted(level.num, pool_size))])
+
+
+def weight_reason(rule: CrushRule, osd: int) -> str:
+    if osd == NO_OSD:
+        return 'the set has a hole'
+    if osd not in rule.weights:
+        return 'osd.%d is not in the CRUSH tree of rule %s' % (osd, rule.name)
+    if not rule.weights[osd]:
+        return 'osd.%d has CRUSH weight 0' % osd
+    return 'osd.%d is out' % osd
+
+
+def emit_violation(rule: CrushRule, pool_size: int, osds: OsdSet) -> Optional[str]:
+    """Each emit step covers some positions, whose OSDs must be below its take."""
+    position = 0
+    for emit in rule.emits:
+        if emit.osds is None:
+            continue
+        count = product(emit.nums, pool_size)
+        for osd in osds[position:position + count]:
+            if osd not in emit.osds:
+                return 'osd.%d is not below %s, which rule %s requires at its position' % (
+                    osd, emit.taken, rule.name)
+        position = min(position + count, len(osds))
+    return None
