@@ -219,6 +219,9 @@ class SimCluster:
                         degraded=degraded, remapped=len(states),
                         backfilling=states.count('copying'), backfill_wait=states.count('waiting'))
 
+    def read_loads(self, seconds: float) -> None:
+        pass
+
     def readings(self, view: object, signals: Signals) -> Readings:
         began = time.process_time()
         model, osds = self.model, range(self.model.tree.osds)

@@ -151,6 +151,9 @@ class MgrCluster:
         return self._sensors.read(view, signals, self.crush(view.crush_version),
                                   self.stats_period())
 
+    def read_loads(self, seconds: float) -> None:
+        self._sensors.read_loads(seconds)
+
     def close(self) -> None:
         """Remove the performance queries of the OSDs."""
         self._sensors.close()

@@ -34,7 +34,7 @@ ASKED_FOR_OPS = 4
 OPS_SECONDS = 10.0
 #: Report periods without a report after which an OSD is considered dead or hanging.
 SILENT_PERIODS = 3.0
-#: Health checks whose texts contain the load by client.
+#: Health checks whose texts contain the load by client and by object.
 EXPLAINED = frozenset({'PERFGUARD_LATENCY', 'PERFGUARD_SLOW_OSD', 'PERFGUARD_OSD_CHRONIC'})
 #: Topics of commands to OSDs.
 OPS = 'ops in flight'
@@ -78,6 +78,12 @@ class Sensors:
         self._odd: Set[int] = set()
         #: OSD -> when it was last asked for waiting operations.
         self._ops_asked: Dict[int, float] = {}
+        #: Until when loads are read without a health check.
+        self._loads_until = -math.inf
+
+    def read_loads(self, seconds: float) -> None:
+        """For so long, readings contain the load by client and by object."""
+        self._loads_until = self._clock() + seconds
 
     def close(self) -> None:
         self._queries.close()
@@ -93,11 +99,13 @@ class Sensors:
         alive = sorted(set(counters) - set(silent))
         counts = self._osd_counts(now, signals, period)
         waiting = _with_waiting(counts or {}, alive)
+        loads = self._queries.loads(now < self._loads_until
+                                    or bool(EXPLAINED & signals.health.keys()))
         pg_seconds, pg_writes = self._queries.pg_writes(now, len(up), period, view.placement)
         return Readings(
             seconds=seconds, counters=counters, clients=self._queries.clients(),
             pg_seconds=pg_seconds, pg_writes=pg_writes,
-            client_loads=self._queries.client_loads(bool(EXPLAINED & signals.health.keys())),
+            client_loads=loads.clients, object_loads=loads.objects,
             places=self._osd_places(now, up, crush, view.crush_version), osd_counts=counts,
             ping_ms=self._pings.take(now, alive, waiting),
             unreadable=self._unreadable(now, waiting),

@@ -253,6 +253,15 @@ class ClientLoad(NamedTuple):
     ops: int
 
 
+class ObjectLoad(NamedTuple):
+    """Operations of clients on one object since the last reading."""
+    name: str
+    pool: int
+    #: The primary of its PG.
+    osd: int
+    ops: int
+
+
 class PgWrites(NamedTuple):
     """Client writes to one PG since the last reading."""
     pgid: str
@@ -355,8 +364,9 @@ class Readings:
     #: Seconds that `pg_writes` cover, and the PGs with the most writes of each OSD.
     pg_seconds: float = 0.0
     pg_writes: Optional[Tuple[PgWrites, ...]] = None
-    #: By client, while a slow OSD or pool is reported.
+    #: By client and by object, while a slow OSD or pool is reported, or explained.
     client_loads: Tuple[ClientLoad, ...] = ()
+    object_loads: Tuple[ObjectLoad, ...] = ()
     #: OSD -> PGs with it in their acting set.
     osd_counts: Optional[Mapping[int, PgCounts]] = None
     #: OSD -> heartbeat ping time in ms, median of some of its peers.

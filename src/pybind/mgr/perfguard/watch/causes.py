@@ -6,9 +6,9 @@ and no other cause was found.
 """
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
-from ..cluster.types import ClientLoad, PgCounts
+from ..cluster.types import ClientLoad, ObjectLoad, PgCounts
 from ..tables import plural
 from .laggy import is_slow_ping, usual_ping_ms
 from .osd_window import CHANNELS, COMMITS, REPLICATED, STORE_READS
@@ -17,7 +17,7 @@ from .osd_window import CHANNELS, COMMITS, REPLICATED, STORE_READS
 HOST_PING_SHARE = 2 / 3
 #: Load relative to the peers from which the load may be the cause.
 HOT_LOAD = 1.5
-#: Minimum share of the operations of a client that is reported.
+#: Minimum share of the operations of a client or object that is reported.
 HEAVY_SHARE = 0.5
 #: Minimum number of operations for such shares.
 LEAST_OPS = 50.0
@@ -55,12 +55,14 @@ class OsdEvidence:
     ping_ms: Mapping[int, float] = field(default_factory=dict)
     #: Operations by client, and the names of pools.
     clients: Sequence[ClientLoad] = ()
+    #: Operations on the busiest objects.
+    objects: Sequence[ObjectLoad] = ()
     pool_names: Mapping[int, str] = field(default_factory=dict)
 
 
 def causes(seen: OsdEvidence) -> Tuple[LikelyCause, ...]:
     """The likely causes, the most significant first; may be empty."""
-    found = [*_host(seen), *_network(seen), *_full(seen), *_work(seen), *_load(seen)]
+    found = [*_host(seen), *_network(seen), *_full(seen), *_work(seen), *higher_load(seen)]
     return tuple(found or _what_is_slow(seen))
 
 
@@ -109,19 +111,22 @@ def _work(seen: OsdEvidence) -> List[LikelyCause]:
     return found
 
 
-def _load(seen: OsdEvidence) -> List[LikelyCause]:
-    """A higher load than that of its peers, and the client or pool that causes it."""
+def higher_load(seen: OsdEvidence) -> List[LikelyCause]:
+    """A higher load than that of its peers, and the client, object or pool that causes it."""
     if seen.load_ratio < HOT_LOAD:
         return []
     text = 'it serves %.1f times the operations of its peers' % seen.load_ratio
     evidence: Dict[str, Any] = {'load_ratio': round(seen.load_ratio, 2)}
     mine = [row for row in seen.clients if row.osd == seen.osd]
-    for share in heavy_clients(mine):
-        return [LikelyCause('client', '%s; %s' % (text, share.text()),
-                            {**evidence, **share.to_json()})]
     pools: Counter[int] = Counter()
     for row in mine:
         pools[row.pool] += row.ops
+    found = [LikelyCause(code, '%s; %s' % (text, what), {**evidence, **more})
+             for code, what, more in (*_hot_object(seen, sum(pools.values())),
+                                      *(('client', share.text(), share.to_json())
+                                        for share in heavy_clients(mine)))]
+    if found:
+        return found
     total = sum(pools.values())
     if total >= LEAST_OPS:
         pool, ops = pools.most_common(1)[0]
@@ -129,6 +134,20 @@ def _load(seen: OsdEvidence) -> List[LikelyCause]:
         return [LikelyCause('pool', '%s; %.0f%% are of pool %s' % (text, 100 * ops / total, name),
                             {**evidence, 'pool': name, 'share': round(ops / total, 3)})]
     return [LikelyCause('load', text, evidence)]
+
+
+def _hot_object(seen: OsdEvidence, total: int) -> Iterator[Tuple[str, str, Dict[str, Any]]]:
+    """The object that most of `total` operations of the OSD are on, if there is one."""
+    objects: Counter[Tuple[int, str]] = Counter()
+    for row in seen.objects:
+        if row.osd == seen.osd:
+            objects[row.pool, row.name] += row.ops
+    for (pool, name), ops in objects.most_common(1):
+        if total >= LEAST_OPS and ops >= HEAVY_SHARE * total:
+            # The two counts do not begin at the same instant.
+            share, of = min(1.0, ops / total), seen.pool_names.get(pool, str(pool))
+            yield ('object', '%.0f%% are on object %s of pool %s' % (100 * share, name, of),
+                   {'object': name, 'pool': of, 'share': round(share, 3)})
 
 
 def _what_is_slow(seen: OsdEvidence) -> List[LikelyCause]:

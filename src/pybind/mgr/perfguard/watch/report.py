@@ -83,6 +83,8 @@ class OsdRow:
     slow: bool = False
     why: str = ''
     causes: Tuple[LikelyCause, ...] = ()
+    #: Why it serves more operations than its peers, slow or not.
+    load: Tuple[LikelyCause, ...] = ()
     #: The standing finding of an OSD that is slow again and again.
     chronic: Optional[Chronic] = None
     slow_time_ratio: Optional[float] = None
@@ -160,6 +162,7 @@ def _osd(watch: WatchState, context: WatchContext, place: OsdPlace,
         read_ms=ms(flows.read), write_ms=ms(flows.write), store_ms=ms(flows.commit),
         score=rounded(verdict.score, 2), slow=verdict.slow, why=verdict.why,
         causes=tuple(watch.causes_of(osd, context)) if verdict.slow else (),
+        load=watch.load_of(osd, context),
         chronic=watch.slow.chronic.standing.get(osd), slow_time_ratio=rounded(slow_share, 4),
         since=verdict.since or None, read_rate=round(flows.read.rate, 1),
         write_rate=round(flows.write.rate, 1), read_p99_ms=rounded(tail.read_ms),
@@ -188,8 +191,12 @@ def pool_json(row: PoolRow) -> Json:
 def osd_json(row: OsdRow) -> Json:
     """A row of `osds`."""
     return {**vars(row), 'pgs': dict(row.pgs), 'chronic': row.chronic and chronic(row.chronic),
-            'causes': [{'code': cause.code, 'text': cause.text, 'evidence': dict(cause.evidence)}
-                       for cause in row.causes]}
+            'causes': _causes_json(row.causes), 'load': _causes_json(row.load)}
+
+
+def _causes_json(causes: Sequence[LikelyCause]) -> List[Json]:
+    return [{'code': cause.code, 'text': cause.text, 'evidence': dict(cause.evidence)}
+            for cause in causes]
 
 
 def chronic(found: Chronic) -> Json:

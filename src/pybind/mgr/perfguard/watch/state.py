@@ -2,13 +2,15 @@
 """State of the watch: processes readings, draws conclusions, keeps histories."""
 import contextlib
 from collections import deque
-from dataclasses import dataclass, field
-from typing import (Any, Callable, ContextManager, Deque, Dict, List, Mapping, Optional, Sequence,
-                    Set, Tuple)
+from dataclasses import dataclass, field, replace
+from typing import (Any, Callable, ContextManager, Deque, Dict, Iterable, List, Mapping, Optional,
+                    Sequence, Set, Tuple, TypeVar)
 
-from ..cluster.types import ClientLoad, OsdMap, OsdPlace, PgCounts, Placement, Readings, Signals
+from ..cluster.types import (ClientLoad, ObjectLoad, OsdMap, OsdPlace, PgCounts, Placement,
+                             Readings, Signals)
 from ..options import Options
-from .causes import ClientShare, LikelyCause, OsdEvidence, causes, heavy_clients
+from .causes import (HOT_LOAD, ClientShare, LikelyCause, OsdEvidence, causes, heavy_clients,
+                     higher_load)
 from .laggy import (LaggyPg, LaggyPgs, LaggySignals, Suspect, WedgeSignals, lost_renewal,
                     suspects)
 from .osds import OsdNorms, OsdWatch, busy, replica_flows, steady, without_erasure
@@ -17,6 +19,8 @@ from .pools import ACCEPT_SECONDS, PoolSettings, PoolWatch, add_ops
 from .series import LARGEST, Charts, History, HistoryPoint, Series, newer
 from .slow_osds import SlowOsds, SlowSettings
 from .types import NO_FLOW, Alarm, Flow
+
+Load = TypeVar('Load', ClientLoad, ObjectLoad)
 
 #: Further columns of the history of the cluster; states are in PG-seconds.
 (LAGGY_SECONDS, DEGRADED_SECONDS, BACKFILL_SECONDS, SLOW_OP_SECONDS, MISPLACED_SECONDS,
@@ -96,8 +100,10 @@ class WatchState:
         #: OSD -> writes that it replicates: the steady value, and the last reading.
         self._replicas: Dict[int, Flow] = {}
         self._last_replicas: Dict[int, Flow] = {}
-        #: Operations by client in the last readings, and the slowdown of a slow OSD.
-        self._loads: Deque[Tuple[ClientLoad, ...]] = deque(maxlen=LOAD_READINGS)
+        #: OSD -> its operations by client and by object, in the last readings; and the slowdown of
+        #: a slow OSD.
+        self._loads: Deque[Dict[int, List[ClientLoad]]] = deque(maxlen=LOAD_READINGS)
+        self._objects: Deque[Dict[int, List[ObjectLoad]]] = deque(maxlen=LOAD_READINGS)
         self._slow_ratio = 1.5
         #: Time for which this mgr has not received reports of all PGs.
         self._unknown_seconds = 0.0
@@ -145,7 +151,8 @@ class WatchState:
             not context.probing, self._settled(context),
             {osd.id for osd in context.osdmap.osds.values() if not osd.primary_affinity})
         self._slow_ratio = options.slow_osd_ratio
-        self._loads.append(readings.client_loads)
+        self._loads.append(_by_osd(readings.client_loads))
+        self._objects.append(_by_osd(readings.object_loads))
         self._judge_laggy(context, readings, seconds)
 
     def _judge_laggy(self, context: WatchContext, readings: Readings, seconds: float) -> None:
@@ -191,22 +198,34 @@ class WatchState:
 
     def causes_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
         """The likely causes of a slow OSD."""
-        slowdowns, load_ratio = self.slow.comparisons(osd)
+        slowdowns, _ = self.slow.comparisons(osd)
         place, known = self.places.get(osd), context.osdmap.osds.get(osd)
         whole = next((host.osds for host in self.slow.hosts() if osd in host.osds), ())
-        return causes(OsdEvidence(
-            osd, slowdowns, self._slow_ratio, load_ratio,
+        return causes(replace(
+            self._load_evidence(osd, context), slowdowns=slowdowns, ratio=self._slow_ratio,
             host=place.host if place else '',
             host_osds=tuple(other for other, there in sorted(self.places.items())
                             if place and there.host == place.host),
             host_slow=whole, counts=self.osd_counts.get(osd, PgCounts()),
-            fullness=known.fullness if known else '', ping_ms=self.ping_ms,
-            clients=[row for rows in self._loads for row in rows if row.osd == osd],
-            pool_names={pool.id: pool.name for pool in context.osdmap.pools.values()}))
+            fullness=known.fullness if known else '', ping_ms=self.ping_ms))
+
+    def load_of(self, osd: int, context: WatchContext) -> Tuple[LikelyCause, ...]:
+        """Why an OSD serves more operations than its peers; empty: it does not."""
+        if self.slow.comparisons(osd)[1] < HOT_LOAD:
+            return ()
+        return tuple(higher_load(self._load_evidence(osd, context)))
+
+    def _load_evidence(self, osd: int, context: WatchContext) -> OsdEvidence:
+        return OsdEvidence(
+            osd, load_ratio=self.slow.comparisons(osd)[1],
+            clients=[row for rows in self._loads for row in rows.get(osd, ())],
+            objects=[row for rows in self._objects for row in rows.get(osd, ())],
+            pool_names={pool.id: pool.name for pool in context.osdmap.pools.values()})
 
     def heavy_clients(self, pool: int) -> Tuple[ClientShare, ...]:
         """Clients that send most of the operations of a pool."""
-        return heavy_clients(row for rows in self._loads for row in rows if row.pool == pool)
+        return heavy_clients(row for loads in self._loads for rows in loads.values()
+                             for row in rows if row.pool == pool)
 
     def history_of(self, what: str, pools: Mapping[str, int], condensed: bool,
                    last: int) -> Optional[List[HistoryPoint]]:
@@ -267,6 +286,13 @@ class WatchState:
 
 def pool_settings(options: Options) -> PoolSettings:
     return PoolSettings(options.latency_alarm_factor, options.baseline_seconds)
+
+
+def _by_osd(rows: Iterable[Load]) -> Dict[int, List[Load]]:
+    found: Dict[int, List[Load]] = {}
+    for row in rows:
+        found.setdefault(row.osd, []).append(row)
+    return found
 
 
 def _on_disks(readings: Readings) -> Set[int]:

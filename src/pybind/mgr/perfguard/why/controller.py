@@ -18,6 +18,7 @@ from ..rebalance.moves import Move
 from ..rebalance.turn import Turn
 from ..rebalance.types import Campaign, PinRecord
 from ..watch.controller import Watched
+from ..watch.report import OsdRow
 from . import campaign as limits, osds, pgs
 from .answer import Why, as_json
 from .campaign import gate
@@ -29,6 +30,12 @@ Json = Dict[str, Any]
 
 #: For so long the answers of OSDs are waited for.
 PATIENCE_SECONDS = 8.0
+#: The same for who sends the operations of a busy OSD: OSDs are asked with their next report, and
+#: answer with the one after it. Meanwhile, and for some time after it, OSDs count them.
+LOADS_SECONDS = 20.0
+COUNTED_SECONDS = 120.0
+#: Codes of a load of which it is not known yet who sends it.
+UNKNOWN_LOADS = frozenset({'load'})
 #: Options of the primary that slow its backfills down, beside its reservations.
 OPTIONS = ('osd_op_queue', 'osd_mclock_profile')
 QUERY = 'why query'
@@ -81,12 +88,17 @@ class Explaining:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._open: Optional[_Inquiry] = None
+        #: Until when the order about a busy OSD waits for who sends its load, and that order.
+        self._loads: Optional[Tuple[object, float]] = None
 
     def carry_out(self, pending: Any, state: LoopState) -> Optional[Json]:
         """The answer; None: not yet. Raises Refused."""
         order: Why = pending.order
         if order.osd is not None:
-            return as_json(order, osds.causes(_osd_case(order.osd, state)))
+            case = _osd_case(order.osd, state)
+            if case.row is not None and self._awaits_loads(pending, case.row, state.seen.now):
+                return None
+            return as_json(order, osds.causes(case))
         if order.pgid is None:
             return as_json(order, limits.causes(state.campaign, state.reasons))
         place = state.seen.placement(order.pgid)
@@ -96,6 +108,15 @@ class Explaining:
         if answers is None:
             return None
         return as_json(order, pgs.causes(_pg_case(order.pgid, place, answers, state)))
+
+    def _awaits_loads(self, pending: Any, row: OsdRow, now: float) -> bool:
+        """Whether OSDs still have to report who sends the operations of a busy one."""
+        if not UNKNOWN_LOADS & {cause.code for cause in row.load}:
+            return False
+        if self._loads is None or self._loads[0] is not pending:
+            self._loads = (pending, now + LOADS_SECONDS)
+            self._cluster.read_loads(COUNTED_SECONDS)
+        return now < self._loads[1]
 
     def _answers(self, pending: Any, pgid: str, place: Placement,
                  now: float) -> Optional[PgAnswers]:

@@ -33,8 +33,10 @@ class OsdCase:
 def causes(case: OsdCase) -> List[Cause]:
     """The most decisive first; never empty."""
     found = [*_state(case), *_watched(case), *_busy(case)]
-    return found or [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
-                           _figures(case.row))]
+    if found:
+        return found
+    return [*_loaded(case.row), Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers'
+                                      % case.osd.id, _figures(case.row))]
 
 
 def _state(case: OsdCase) -> List[Cause]:
@@ -78,6 +80,12 @@ def _of_row(row: OsdRow) -> List[Cause]:
     return found
 
 
+def _loaded(row: Optional[OsdRow]) -> List[Cause]:
+    """Of an OSD that is not slow: a load that is no fault of it."""
+    return [] if row is None else [Cause(cause.code, cause.text, cause.evidence)
+                                   for cause in row.load]
+
+
 def _busy(case: OsdCase) -> List[Cause]:
     """What it does besides the work of clients."""
     counts, found = case.counts, []
@@ -90,7 +98,8 @@ def _busy(case: OsdCase) -> List[Cause]:
     for code, number, text in (
             (Code.DEGRADED, counts.recovering, 'recovers'),
             (Code.BACKFILLING, counts.backfilling, 'backfills'),
-            (Code.SCRUB, counts.deep_scrubbing, 'deep-scrubs')):
+            (Code.SCRUB, counts.deep_scrubbing, 'deep-scrubs'),
+            (Code.SNAPTRIM, counts.snaptrim, 'removes deleted snapshots from')):
         if number:
             found.append(Cause(code, 'it %s %s' % (text, pgs(number)), {'pgs': number}))
     if case.osd.fullness:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is read of the OSDs, with a stub in place of ceph-mgr."""
 import json
+import re
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -9,9 +10,9 @@ import pytest
 from perfguard.cluster.crush import CrushRules
 from perfguard.cluster.inventory import drive_model
 from perfguard.cluster.pgs import count_states, pool_counts
-from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, Ops, Osd, OsdCounters, OsdMap,
-                                     OsdPlace, PgCounts, PgWrites, Placement, Pool, Readings,
-                                     Signals)
+from perfguard.cluster.types import (ClientLoad, ClientOps, NO_OSD, ObjectLoad, Ops, Osd,
+                                     OsdCounters, OsdMap, OsdPlace, PgCounts, PgWrites, Placement,
+                                     Pool, Readings, Signals)
 
 from ..fakes.cluster import FakeView
 from ..fakes.mgr_module import CommandResult
@@ -247,6 +248,7 @@ def test_clients_by_pool_and_osd() -> None:
 
 
 BY_CLIENT = ('client_id', 'client_address', 'pool_id', 'osd_id')
+BY_OBJECT = ('object_name', 'pool_id', 'osd_id')
 
 
 @pytest.mark.parametrize('check', ['PERFGUARD_SLOW_OSD', 'PERFGUARD_LATENCY'])
@@ -259,6 +261,29 @@ def test_who_sends_how_much_is_asked_while_something_is_to_be_explained(check: s
     assert reader(slow).client_loads == (), 'it has just been asked for'
     assert reader(slow).client_loads == (ClientLoad('client.7', '10.0.0.1:0/9', 3, 11, 25),)
     assert reader().client_loads == () and BY_CLIENT not in reader.mgr.queries.values()
+
+
+def test_which_objects_are_hot_is_asked_for_some_time_after_it_was_wanted() -> None:
+    reader = Reader()
+    row = {'k': [['obj 1'], ['3'], ['11']], 'c': [[25, 0]]}
+    reader.mgr.answers[BY_OBJECT] = {'counters': [
+        row, {'k': [['obj'], ['x'], ['11']], 'c': [[1, 0]]}, {'k': [['3'], ['11']], 'c': [[1, 0]]},
+        {'k': [['a'], ['b'], ['3'], ['11']], 'c': [[1, 0]]}, {}]}
+    assert reader().object_loads == () and BY_OBJECT not in reader.mgr.queries.values()
+    reader.sensors.read_loads(30.0)
+    assert reader().object_loads == ()
+    assert reader().object_loads == (ObjectLoad('obj 1', 3, 11, 25),)
+    found = [reader().object_loads for _ in range(12)][-1]
+    assert found == () and BY_OBJECT not in reader.mgr.queries.values()
+
+
+def test_names_of_objects_that_ceph_mgr_cannot_hand_out_are_not_counted() -> None:
+    """It crashes on names that are not UTF-8."""
+    from perfguard.cluster.perf_queries import OBJECT_QUERY
+    descriptors: Any = OBJECT_QUERY['key_descriptor']
+    pattern = re.compile(descriptors[0]['regex'])
+    assert all(map(pattern.search, ('rbd_data.1f.0000', 'a b', '~')))
+    assert not any(map(pattern.search, ('caf\xe9', '\xff', 'a\nb', '')))
 
 
 def test_writes_by_pg_are_read_now_and_then() -> None:

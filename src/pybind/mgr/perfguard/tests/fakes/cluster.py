@@ -240,6 +240,8 @@ class FakeCluster:
             for seed in range(self.pgs):
                 raw = self._first_raw(pool, seed)
                 self.pg['%d.%x' % (pool, seed)] = FakePg(ToyMon(self.toys, 3, raw), raw, raw)
+        #: For how long the load by client and by object was asked for, each time.
+        self.loads_wanted: List[float] = []
         #: PGs that perfguard has released and that have not arrived yet.
         self.released: Dict[str, Transfer] = {}
         #: PGs with a pg_upmap vector since CRUSH last changed: where it places them now is hidden
@@ -705,6 +707,9 @@ class FakeCluster:
         return Signals(counts, slow_ops=self.slow_ops, slow_daemons=dict(self.slow_daemons),
                        health=health, muted=frozenset(self.muted),
                        pool_bytes={1: self.pgs << 30, 2: self.pgs << 31})
+
+    def read_loads(self, seconds: float) -> None:
+        self.loads_wanted.append(seconds)
 
     def readings(self, view: object, signals: Signals) -> Readings:
         if not self.nearly_empty or self.read.osd_counts is not None:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from perfguard.cluster.types import ClientLoad, PgCounts
+from perfguard.cluster.types import ClientLoad, ObjectLoad, PgCounts
 from perfguard.watch.causes import OsdEvidence, causes, heavy_clients
 
 STORE = {'reads': 6.0, 'writes': 5.0, 'store commits': 7.0, 'store reads': 1.0}
@@ -17,6 +17,10 @@ USUAL = OsdEvidence(5, STORE, host='h1', host_osds=(4, 5, 6, 7),
 def loads(**ops: int) -> List[ClientLoad]:
     return [ClientLoad(client.replace('_', '.'), '10.0.0.%d:0/1' % number, 1, 5, each)
             for number, (client, each) in enumerate(ops.items())]
+
+
+def objects(**ops: int) -> List[ObjectLoad]:
+    return [ObjectLoad(name, 1, 5, each) for name, each in ops.items()]
 
 
 def pings(**slow: float) -> Dict[int, float]:
@@ -39,6 +43,15 @@ def pings(**slow: float) -> Dict[int, float]:
     ({'load_ratio': 3.0, 'clients': loads(client_1=400, client_2=400, client_3=300)}, ['pool']),
     ({'load_ratio': 3.0, 'clients': loads(client_1=9, client_2=1)}, ['load']),
     ({'load_ratio': 1.2, 'clients': loads(client_1=900, client_2=100)}, ['drive']),
+    ({'load_ratio': 3.0, 'clients': loads(client_1=400, client_2=400, client_3=300),
+      'objects': objects(a=550, b=10)}, ['object']),
+    ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100),
+      'objects': objects(a=500)}, ['object', 'client']),
+    ({'load_ratio': 3.0, 'clients': loads(client_1=900, client_2=100),
+      'objects': objects(a=499, b=499)}, ['client']),
+    ({'load_ratio': 3.0, 'clients': loads(client_1=9, client_2=1), 'objects': objects(a=9)},
+     ['load']),
+    ({'load_ratio': 1.2, 'clients': loads(client_1=900), 'objects': objects(a=900)}, ['drive']),
     ({}, ['drive']),
     ({'slowdowns': PROCESS}, ['process']),
     ({'slowdowns': {'replicated writes': 9.0, 'reads': 1.1, 'store commits': 1.0}}, ['stalls']),
@@ -64,6 +77,11 @@ def test_texts_give_the_evidence() -> None:
     pool, = causes(OsdEvidence(5, STORE, load_ratio=3.0, pool_names={1: 'rbd'},
                                clients=loads(client_1=400, client_2=400, client_3=300)))
     assert pool.evidence == {'load_ratio': 3.0, 'pool': 'rbd', 'share': 1.0}
+    hot, = causes(OsdEvidence(5, STORE, load_ratio=3.0, pool_names={1: 'rbd'},
+                              clients=loads(client_1=1000), objects=objects(header=1010)))
+    assert hot.text == ('it serves 3.0 times the operations of its peers; 100% are on object '
+                        'header of pool rbd')
+    assert hot.evidence == {'load_ratio': 3.0, 'object': 'header', 'pool': 'rbd', 'share': 1.0}
     scrub, = causes(OsdEvidence(5, STORE, counts=PgCounts(total=9, deep_scrubbing=1)))
     assert scrub.text == 'deep scrub of 1 PG' and scrub.evidence == {'pgs': 1}
 

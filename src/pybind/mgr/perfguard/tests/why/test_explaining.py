@@ -10,9 +10,11 @@ from perfguard.cluster.types import OsdPlace, Readings
 from perfguard.errors import Code, Refused
 from perfguard.rebalance.progress import Limits
 from perfguard.rebalance.types import Campaign, Flight, Phase
+from perfguard.watch.causes import LikelyCause
+from perfguard.watch.state import WatchState
 from perfguard.why.answer import Why, parsed
 from perfguard.why.campaign import causes
-from perfguard.why.controller import PATIENCE_SECONDS
+from perfguard.why.controller import COUNTED_SECONDS, LOADS_SECONDS, PATIENCE_SECONDS
 
 from ..fakes.cluster import FakeCluster
 from ..fakes.driver import Driver
@@ -184,6 +186,36 @@ def test_an_osd() -> None:
     assert codes(explain(driver, 'osd.3'))[0] == Code.SLOW_OPS
     cluster.take_down(4)
     assert codes(explain(driver, 'osd.4'))[0] == Code.OSD_DOWN
+
+
+#: Turns after which the watch has published again.
+PERIODS = 12
+
+
+def test_a_busy_osd_is_explained_once_osds_have_reported_who_sends_its_load(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = AskedCluster()
+    cluster.read = replace(Readings(1.0, {}, (), {0: OsdPlace(0, 'h0', 'default', 'hdd')}))
+    load = ['load']
+
+    def load_of(watch: WatchState, osd: int, context: object) -> Tuple[LikelyCause, ...]:
+        return (LikelyCause(load[0], 'it is busy', {}),)
+
+    monkeypatch.setattr(WatchState, 'load_of', load_of)
+    driver = Driver(cluster)
+    driver.turn()
+    pending = driver.loop.requests.submit(Why('osd.0'))
+    driver.run(int(LOADS_SECONDS / 2))
+    assert cluster.loads_wanted == [COUNTED_SECONDS] and pending.answer is None
+    load[0] = 'object'
+    driver.run(PERIODS)
+    assert pending.answer is not None
+    assert codes(pending.answer) == ['object', Code.NOT_SLOW]
+    load[0] = 'load'
+    driver.run(PERIODS)
+    begin = cluster.now
+    assert codes(explain(driver, 'osd.0', 200)) == ['load', Code.NOT_SLOW], 'in the end without it'
+    assert LOADS_SECONDS <= cluster.now - begin <= LOADS_SECONDS + 5
 
 
 #: Under these no campaign begins, or they come with another reason.

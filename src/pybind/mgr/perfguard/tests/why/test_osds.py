@@ -17,6 +17,7 @@ from perfguard.why.osds import OsdCase, causes
 ROW = OsdRow(3, 'h0', 'ssd', '', read_ms=1.0, write_ms=1.0, score=1.0, ping_ms=1.0)
 CALM = OsdCase(Osd(3, True, 1.0), ROW)
 NETWORK = LikelyCause('network', 'heartbeats are slow', {'ping_ms': 300.0})
+HOT = LikelyCause('object', 'most operations are on one object', {'share': 0.9})
 FLIGHT = Flight(1.0, UpmapEntry(), sources=(1,), targets=(3,), primary=1)
 
 
@@ -45,10 +46,18 @@ def counts(**more: Any) -> OsdCase:
     (counts(backfilling=2), Code.BACKFILLING),
     (counts(recovering=2), Code.DEGRADED),
     (counts(deep_scrubbing=1), Code.SCRUB),
+    (counts(snaptrim=1), Code.SNAPTRIM),
+    (row(load=(HOT,)), 'object'),
     (replace(CALM, osd=Osd(3, True, 1.0, fullness='nearfull')), Code.TARGET_FULL),
 ])
 def test_the_first_cause(case: OsdCase, code: str) -> None:
     assert causes(case)[0].code == code
+
+
+def test_a_busy_osd_is_not_slow() -> None:
+    assert [cause.code for cause in causes(row(load=(HOT,)))] == ['object', Code.NOT_SLOW]
+    slow = causes(row(slow=True, why='reads take 9 ms', causes=(HOT,), load=(HOT,)))
+    assert [cause.code for cause in slow] == ['object', 'PERFGUARD_SLOW_OSD']
 
 
 def test_that_it_is_slow_comes_after_why() -> None:
