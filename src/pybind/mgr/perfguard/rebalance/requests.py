@@ -118,6 +118,9 @@ def check(campaign: Optional[Campaign], request: Request, pins: int,
             raise Refused(errno.ENOENT, 'campaign %d is ABORTED and holds PGs in place: "rebalance '
                           'resume", "rebalance rollback" or "rebalance finish --keep"'
                           % campaign.id)
+        if campaign is not None and campaign.phase is not Phase.IDLE:
+            raise Refused(errno.ENOENT, 'campaign %d is %s and has ended: begin another one with '
+                          '"rebalance prepare"' % (campaign.id, campaign.phase.value))
         raise Refused(errno.ENOENT, 'no campaign is active: begin one with "rebalance prepare"')
     assert campaign is not None
     if verb == 'acknowledge':
