@@ -37,7 +37,8 @@ def test_refusals_are_one_line_with_an_errno(guard: Guard) -> None:
         assert retval == 2 and not out, verb
         # There was none yet, or the last one has ended.
         assert error.startswith('Error ENOENT: ') and ': begin ' in error
-        assert error.strip().endswith('with "rebalance prepare"') and error.count('\n') == 1
+        assert error.strip().endswith('with "rebalance prepare"') \
+            and len(error.strip().splitlines()) == 1
     assert guard.cluster.osd_dump()['flags_set'] == before
 
 
