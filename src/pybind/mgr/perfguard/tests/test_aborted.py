@@ -138,7 +138,7 @@ def test_an_abort_that_leaves_no_pin_gives_everything_back() -> None:
     driver.ask('abort')
     driver.run_to('ABORTED')
     assert driver.cluster.foreign() == FakeCluster().foreign() and driver.cluster.checks == {}
-    with pytest.raises(Refused, match='no campaign'):
+    with pytest.raises(Refused, match='campaign 1 is ABORTED and has ended'):
         driver.ask('resume')
 
 
