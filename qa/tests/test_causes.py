@@ -67,9 +67,9 @@ def wait_cause(guard: Guard, *codes: str, osd: int = VICTIM) -> Json:
     seen: List[Json] = []
 
     def named() -> bool:
-        seen[:] = why(guard, osd)
+        seen[:] = [cause for cause in why(guard, osd) if cause['code'] != 'NOT_SLOW']
         assert guard.slow_osds() <= {VICTIM}, guard.slow_osds()
-        return seen[0]['code'] in codes
+        return bool(seen) and seen[0]['code'] in codes
 
     begin = time.monotonic()
     try:

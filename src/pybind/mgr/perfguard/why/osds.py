@@ -35,8 +35,8 @@ def causes(case: OsdCase) -> List[Cause]:
     found = [*_state(case), *_watched(case), *_busy(case)]
     if found:
         return found
-    return [*_loaded(case.row), Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers'
-                                      % case.osd.id, _figures(case.row))]
+    return [Cause(Code.NOT_SLOW, 'osd.%d is not slower than its peers' % case.osd.id,
+                  _figures(case.row)), *_loaded(case.row)]
 
 
 def _state(case: OsdCase) -> List[Cause]:
